@@ -35,6 +35,7 @@ SHOWN = {
     "anomaly_detection": "aten::isnan",
     "forward_without_backward": "stepscope.module",
     "work_between_stages": "aten::histc",
+    "recurrent_loop": "aten::lstm_cell",
 }
 ON_A_GPU = {"pageable_copies", "fp32_matmul", "odd_shapes"}
 ON_SOME_CPUS = {"slow_fallback"}  # those without instructions for BF16; in tests/corpus too

@@ -128,6 +128,13 @@ class EventSearch:
         outer = np.where(parent >= 0, self._around(rows)[parent], -1)
         return rows[outer < 0]
 
+    def backward_of(self, rows: Rows) -> Rows:
+        """The outermost nodes of the backward pass of what runs in `rows`."""
+        origin = self.events["forward_event"]
+        inside = self.within(rows)
+        found = np.flatnonzero((origin >= 0) & inside[np.maximum(origin, 0)])
+        return self.outermost(found)
+
     def is_range(self, rows: Rows) -> Mask:
         """Mask of `rows` that are ranges around Python code, not operators."""
         ranges = self.events.text("category").mask("annotation", "python")

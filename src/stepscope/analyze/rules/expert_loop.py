@@ -125,7 +125,7 @@ def _rows_and_weight(shapes: list[list[int]]) -> tuple[int, tuple[int, ...]]:
 
 def _gain(context: RuleContext, rows: Rows) -> Gain:
     """One call for all experts of a step, which runs as long as before or as its longest part."""
-    calls = np.union1d(rows, _backward(context, rows))
+    calls = np.union1d(rows, context.search.backward_of(rows))
     if not context.has_device:
         each = float(np.quantile(context.each_ns(calls), CHEAP)) / 1e6
         return context.bound(each * context.calls(calls), "if only their calls were saved")
@@ -136,11 +136,3 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
     low, high = (max(device, cpu) - max(once, time) for time in (device, longest))
     bound = context.bound(high, "at most: if the products of all experts ran side by side")
     return replace(bound, range_ms=(max(min(low, bound.ms), 0.0), bound.ms))
-
-
-def _backward(context: RuleContext, rows: Rows) -> Rows:
-    """The nodes of the backward pass of these products."""
-    origin = context.events["forward_event"]
-    inside = context.within(rows)
-    found = np.flatnonzero((origin >= 0) & inside[np.maximum(origin, 0)])
-    return context.outermost(found)

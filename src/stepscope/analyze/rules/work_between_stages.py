@@ -11,13 +11,10 @@ from stepscope.analyze.python_stalls import sampled_line
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
-from stepscope.trace.intervals import Intervals
 
 LEAST = 0.1
 MOST = 0.8  # more of a step is the work itself, in stages that are not recognized
 _NAMED = 3
-_CLOSE_NS = 100_000  # to the next operator of a loop; what takes longer is other work
-_EVER = 2**62
 # Copies and waits have rules of their own.
 _NO_WORK = (
     r"^(aten::(to|_to_copy|copy_|item|_local_scalar_dense)$|record_param_comms|c10d|gloo:|nccl:)"
@@ -44,25 +41,14 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
     if not LEAST <= share <= MOST:
         return
     line = sampled_line(context, spent) or context.main_place(rows).partition(" in ")[2]
+    gone = max(context.eager.ms(context.eager.around(rows)), spent)
     yield context.finding(
         f"Operators outside of forward, backward and the optimizer take {rounded(spent)} ms per "
         f"step ({share:.0%}){f', most in {line}' if line else ''}: {_longest(context, rows)}.",
         context.advice(ADVICE),
         rows,
-        context.bound(_with_python(context, rows), "at most their time, with the Python between"),
+        context.bound(gone, "at most their time, with the Python between"),
     )
-
-
-def _with_python(context: RuleContext, rows: Rows) -> float:
-    """The time of these operators up to the next operator of any kind, ms per step."""
-    operators = context.outermost(context.find(category="cpu_op"))
-    operators = operators[context.events["track"][operators] == context.search.loop_track]
-    start = context.events["start_ns"][operators]
-    end = start + context.events["duration_ns"][operators]
-    until = np.append(start[1:], _EVER)
-    mine = np.isin(operators, rows)
-    spans = Intervals(start[mine], np.where(until - end < _CLOSE_NS, until, end)[mine])
-    return max(spans.total() / 1e6 / context.step_count, context.ms(rows))
 
 
 def _longest(context: RuleContext, rows: Rows) -> str:

@@ -1,0 +1,53 @@
+"""`recurrent_loop`: a recurrent cell is called for each element of a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.arrays import Rows
+from stepscope.summary.numbers import rounded
+
+EXPLAINS = ("host", "launch")
+MANY = 16
+LEAST = 0.05
+_CELL = r"^aten::(lstm_cell|gru_cell|rnn_tanh_cell|rnn_relu_cell)$"
+_LAYERS = {"lstm": "nn.LSTM", "gru": "nn.GRU", "rnn": "nn.RNN"}
+ADVICE = (
+    "If all elements of the sequence are known before, give the whole sequence to {} instead, "
+    "which has the same weights: it multiplies all elements at once and needs one call."
+)
+
+
+def recurrent_loop(context: RuleContext) -> Iterator[Finding]:
+    """nn.LSTMCell, nn.GRUCell or nn.RNNCell in a Python loop over time, instead of nn.LSTM.
+
+    Silent for fewer than 16 calls per step, and below 5 % of the step.
+    """
+    cells = context.outermost(context.find(_CELL, category="cpu_op"))
+    if context.context_trace or context.calls(cells) < MANY:
+        return
+    calls = np.union1d(cells, context.search.backward_of(cells))
+    spent = context.longer_side_ms(calls)
+    if not context.has_device:
+        spent = context.eager.ms(context.eager.around(calls))  # with Python between them
+    if spent < LEAST * context.steady_ms:
+        return
+    found = context.finding(
+        f"A recurrent cell runs once per element of a sequence, {context.times(cells)} per step"
+        f"{context.main_place(cells)}: {rounded(spent)} ms with its backward pass.",
+        ADVICE.format(_layer(context, cells)),
+        calls,
+        context.bound(spent, "at most the time of these calls and of their backward pass"),
+    )
+    yield replace(found, limit="warning")
+
+
+def _layer(context: RuleContext, cells: Rows) -> str:
+    """The layer that takes a whole sequence, for the cell that runs longest."""
+    longest = int(cells[np.argmax(context.events["duration_ns"][cells])])
+    return _LAYERS[context.name(longest).removeprefix("aten::").partition("_")[0]]
