@@ -1,4 +1,4 @@
-"""Source lines in the names of ranges that `stepscope batch` records."""
+"""Source lines in the names of ranges that `stepscope batch` and `run --memory` record."""
 
 from __future__ import annotations
 

@@ -30,6 +30,8 @@ _RULES: tuple[_Rule, ...] = (
     (re.compile(r"^stepscope\.(?:evaluation|checkpointing|block): (.*) \(.*\)$"),
      lambda found: found[1]),
     (re.compile(r"^stepscope\.optimizer: (.+)$"), lambda found: found[1]),
+    # Of a stack the line that called PyTorch, as all others are around many calls.
+    (re.compile(r"^stepscope\.lines: (?:.*[|/\\])?([^|/\\]+:\d+)$"), lambda found: found[1]),
     (re.compile(r"^Optimizer\.\w+#(.+)$"), lambda found: found[1]),
     (re.compile(r"^(enumerate\((?:DataLoader|grain|tf\.data|keras)\))#"), lambda found: found[1]),
     (re.compile(r"^#+ *(.*?) *#+$"), lambda found: found[1]),

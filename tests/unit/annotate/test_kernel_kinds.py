@@ -145,6 +145,17 @@ def test_without_a_device_operators_are_the_work() -> None:
     assert of_events(trace, "kind") == {"aten::addmm": "gemm"}
 
 
+def test_a_recorded_source_line_is_no_operator() -> None:
+    trace = annotate(
+        drawn_trace("""
+            main | 0 20 | stepscope.lines: /me/train.py:7 | cat=cpu_op
+            main | 2 18 | aten::addmm
+        """)
+    )
+    kinds = of_events(trace, "kind")
+    assert kinds == {"stepscope.lines: /me/train.py:7": None, "aten::addmm": "gemm"}
+
+
 def test_collectives_of_the_cpu_leave_operators_their_kinds() -> None:
     trace = annotate(
         drawn_trace("""

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from stepscope.annotate.line_ranges import LINES_RANGE
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.named_scopes import primitives
 from stepscope.arrays import Codes8, Mask
@@ -94,7 +95,7 @@ def classify_kernels(trace: Trace) -> Trace:
     device = category.mask(*DEVICE_WORK)
     # Collectives of a job without devices run on the CPU, alongside operators.
     has_device = (device & ~category.mask("communication")).any()
-    work = device if has_device else category.mask("cpu_op", "communication")
+    work = device if has_device else _work_of_cpu(events)
     code = np.where(work, _by_name(events.text("name")), -1)
     for kind in ("memcpy", "memset", "communication"):
         code[work & category.mask(kind)] = _CODE[kind]
@@ -132,6 +133,13 @@ def is_of_library(name: str) -> bool:
         (True, False)
     """
     return _OF_LIBRARY.search(without_parameters(name).lower()) is not None
+
+
+def _work_of_cpu(events: Table) -> Mask:
+    """Operators and collectives, without the ranges around them that `stepscope run` records."""
+    ours = events.text("name").where(lambda name: name.startswith(LINES_RANGE))
+    work: Mask = events.text("category").mask("cpu_op", "communication") & ~ours
+    return work
 
 
 def _by_name(names: Text) -> Codes8:
