@@ -112,6 +112,45 @@ def test_a_range_between_model_and_backward_that_is_named_otherwise_is_no_loss()
     assert found["## sparse_data_dist ##"] == found["aten::all_to_all_single"] == "other"
 
 
+@pytest.mark.parametrize(
+    "around", ["stepscope.lines: /me/train.py:9 | cat=cpu_op", "gradients | cat=annotation"]
+)
+def test_what_is_between_the_nodes_of_backward_is_backward_in_a_range_around_its_call(
+    around: str,
+) -> None:
+    trace = staged(f"""
+        main | 0 100 | ProfilerStep#1
+        main | 10 40 | stepscope.module:
+        main | 15 30 | aten::mm | seq=1
+        main | 41 45 | aten::sub | seq=2
+        main | 46 80 | {around}
+        main | 47 49 | aten::ones_like
+        main | 50 60 | autograd::engine::evaluate_function: SubBackward0 | seq=2 fwd=1
+        main | 65 75 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main | 85 95 | Optimizer.step#SGD.step
+    """)
+    found = of_events(trace, "stage")
+    assert found["aten::sub"] == "loss"
+    assert found[around.partition(" |")[0]] == found["aten::ones_like"] == "backward"
+    spans = us(trace, "stages", "stage", "start_ns", "end_ns")
+    # With the gap before it.
+    assert [one[1:] for one in spans if one[0] == "backward"] == [(45, 80)]
+
+
+def test_a_range_around_loss_and_backward_is_neither() -> None:
+    trace = staged("""
+        main | 0 100 | ProfilerStep#1
+        main | 10 40 | stepscope.module:
+        main | 15 30 | aten::mm | seq=1
+        main | 41 80 | both | cat=annotation
+        main | 42 45 | aten::sub | seq=2
+        main | 50 60 | autograd::engine::evaluate_function: SubBackward0 | seq=2 fwd=1
+        main | 65 75 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main | 85 95 | Optimizer.step#SGD.step
+    """)
+    assert of_events(trace, "stage")["both"] == "other"
+
+
 def test_forward_work_in_backward_is_recomputation_and_not_forward() -> None:
     trace = staged("""
         main     |  0 100 | ProfilerStep#1

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from stepscope.annotate.line_ranges import LINES_RANGE
 from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.autograd_marks import is_forward
@@ -205,8 +206,28 @@ def _assign_loss(known: _KnownStages, ahead: Mask, marked: bool, result: Codes8)
     ranges &= ~_prepare_loss(known, after)
     result[after & _in_ranges(known, ranges)] = CODE["other"]
     seed = np.flatnonzero(after & known.names.mask(_SEED))[-1:]
+    begin = known.first("backward")
     if len(seed) and known.start[after].max() <= known.end[seed[0]]:
-        result[after & (known.start >= known.start[seed[0]])] = CODE["backward"]
+        begin = int(known.start[seed[0]])
+        result[after & (known.start >= begin)] = CODE["backward"]
+    result[_around_backward(known, after, begin)] = CODE["backward"]
+
+
+def _around_backward(known: _KnownStages, after: Mask, begin: int) -> Mask:
+    """Ranges around backward alone: what they do between its nodes is backward too.
+
+    Args:
+        known: the step.
+        after: events after the model and before backward.
+        begin: when backward begins to compute.
+    """
+    lines = known.names.where(lambda name: name.startswith(LINES_RANGE))
+    ranges = lines | known.categories.mask("annotation")
+    operators = after & known.categories.mask("cpu_op") & ~lines & (known.start < begin)
+    ends = (known.end > known.first("backward")) & (known.end <= known.first("optimizer"))
+    begins = known.start > known.start[operators].max(initial=-1)
+    result: Mask = after & ranges & begins & ends
+    return result
 
 
 def _prepare_loss(known: _KnownStages, after: Mask) -> Mask:
