@@ -79,7 +79,8 @@ export function mix(stops: Rgb[], at: number): Rgb {
 
 /** Black or white, whichever has more contrast (WCAG 2.2, relative luminance). */
 export function readableOn(color: Rgb): string {
-  return contrast(color, [0, 0, 0]) >= contrast(color, [255, 255, 255]) ? "#000000" : "#ffffff";
+  // Of luminance L the contrast with black is (L + 0.05) / 0.05, with white 1.05 / (L + 0.05).
+  return (luminance(color) + 0.05) ** 2 >= 0.05 * 1.05 ? "#000000" : "#ffffff";
 }
 
 /** The ratio of contrast of two colors, 1 to 21. */
