@@ -13,6 +13,11 @@ from stepscope.arrays import Ids, Mask, Rows, Times
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
 
+# What each class of torch.optim does in Python takes microseconds. LBFGS has a Python loop.
+_UPDATES = (
+    r"^Optimizer\.step#(Adadelta|Adafactor|Adagrad|Adam|Adamax|AdamW|ASGD|Muon|NAdam|RAdam|RMSprop"
+    r"|Rprop|SGD|SparseAdam)\.step$"
+)
 LONG_NS = 1_000_000
 MAIN_SHARE = 0.1  # of the time of the name with most; others only surround it
 LOOP = "the training loop"
@@ -34,6 +39,19 @@ class PythonStalls:
     longest_ms: float
     before: int
     after: int
+
+
+def python_of_the_loop(context: RuleContext) -> Intervals:
+    """When the training loop runs Python and nothing else, without the update of the weights.
+
+    Between two operators an optimizer of PyTorch mostly frees memory. What a closure runs in the
+    optimizer's range is the loop's all the same.
+    """
+    runs = context.trace["stages"]
+    update = runs.text("stage").mask("optimizer")
+    update_runs = Intervals(runs["start_ns"][update], runs["end_ns"][update])
+    ranges = context.spans(context.find(_UPDATES, on_device=False))
+    return context.python_time().minus(ranges.intersect(update_runs))
 
 
 def find_python_stalls(context: RuleContext, gaps: Intervals) -> PythonStalls | None:

@@ -223,6 +223,46 @@ def test_python_that_comes_back_in_each_step_is_told_with_its_place() -> None:
     assert finding.gain.ms == pytest.approx(3.5)
 
 
+def freed(begin: float, class_name: str) -> str:
+    """A step of 10 ms whose update frees memory for 4 ms between two operators."""
+    return f"""
+        main | {begin} {begin + 10_000} | ProfilerStep#{begin // 10_000:.0f}
+        main | {begin} {begin + 3000} | aten::mm
+        main | {begin + 3000} {begin + 4900} | autograd::engine::evaluate_function
+        main | {begin + 4900} {begin + 9990} | Optimizer.step#{class_name}.step
+        main | {begin + 4910} {begin + 5400} | aten::div
+        main | {begin + 9400} {begin + 9980} | aten::add_
+    """
+
+
+def test_memory_that_an_optimizer_of_pytorch_frees_is_no_python_of_the_loop() -> None:
+    assert found("cpu_latency", freed(0, "Adam") + freed(10_000, "Adam")) is None
+
+
+def test_python_in_an_optimizer_of_the_user_is_named() -> None:
+    finding = found("cpu_latency", freed(0, "Mine") + freed(10_000, "Mine"))
+    assert finding is not None
+    assert "for 40% of the step, mostly in Mine.step" in finding.what
+
+
+def test_python_in_the_closure_of_an_optimizer_is_of_the_loop() -> None:
+    """Lightning runs the whole step in the range of the optimizer."""
+    closure = "".join(
+        f"""
+        main | {begin} {begin + 10_000} | ProfilerStep#{number}
+        main | {begin + 10} {begin + 9990} | Optimizer.step#Adam.step
+        main | {begin + 20} {begin + 1000} | aten::mm
+        main | {begin + 5000} {begin + 6000} | aten::sum
+        main | {begin + 6000} {begin + 9000} | autograd::engine::evaluate_function: MmBackward0
+        main | {begin + 9000} {begin + 9980} | aten::add_
+        """
+        for number, begin in enumerate((0, 10_000))
+    )
+    finding = found("cpu_latency", closure)
+    assert finding is not None
+    assert "4 ms without interruption between aten::mm and aten::sum" in finding.what
+
+
 def test_the_function_is_named_where_frames_were_recorded() -> None:
     frame = "main | 10 3990 | train.py(7): write_log"
     finding = found("cpu_latency", logged(0, 4) + frame)

@@ -14,6 +14,7 @@ from stepscope.analyze.python_stalls import (
     find_python_stalls,
     has_names,
     name_of_stall,
+    python_of_the_loop,
     share,
     stalled_ranges,
 )
@@ -78,9 +79,10 @@ def cpu_latency(context: RuleContext) -> Iterator[Finding]:
 
     Silent if the device idles this way for less than 15 % of the step. On a CPU if Python takes
     less than 60 % of the step, and stalls of 1 ms or more that recur at the same place of each step
-    take less than 10 %. Gaps of 50 ms or more, gaps of 100 µs or more after a launch (these wait
-    for another stream), and runtime calls of 1 ms or more (these allocate or load kernels) do not
-    count.
+    take less than 10 %; what an optimizer of PyTorch does between its operators, mostly to free
+    memory, is no Python of the loop. Gaps of 50 ms or more, gaps of 100 µs or more after a launch
+    (these wait for another stream), and runtime calls of 1 ms or more (these allocate or load
+    kernels) do not count.
 
     Source: DEEPCONTEXT section 4.3, "CPU Latency Analysis".
     """
@@ -169,7 +171,7 @@ def _during(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:
 
 def _python(context: RuleContext) -> Iterator[Finding]:
     """Time in which no thread runs an operator, by the range or frame of the training loop."""
-    gaps = context.python_time()
+    gaps = python_of_the_loop(context)
     recurs = context.has_training_steps and not context.context_trace
     found = find_python_stalls(context, gaps) if recurs else None
     if share(context, gaps) < LEAST_PYTHON:
