@@ -236,14 +236,14 @@ class Measures:
         window = self.busiest_device.window_ms or self.step_ms
         return self._per_step(gaps.total()) / window
 
-    def idle_during_ms(self, rows: Rows) -> float:
-        """Idle time of the busiest device while `rows` run, ms per step."""
+    def idle_during_ms(self, spans: Intervals) -> float:
+        """Idle time of the busiest device within these intervals, ms per step."""
         idle = self._search.trace["idle"]
         chosen = (idle["rank"] == self._search.rank) & (
             idle["device"] == self.busiest_device.device
         )
-        busy = self.spans(rows).minus(Intervals(idle["start_ns"][chosen], idle["end_ns"][chosen]))
-        return self._per_step(self.spans(rows).total() - busy.total())
+        within = spans.intersect(Intervals(idle["start_ns"][chosen], idle["end_ns"][chosen]))
+        return self._per_step(within.total())
 
     def launch_gaps(self) -> Intervals:
         """When the busiest device idles because the CPU launches too slowly.

@@ -73,8 +73,22 @@ def test_operations_one_by_one_in_a_python_loop() -> None:
     )
     assert "jax.lax.scan" in finding.advice
     assert place(finding) == ("train.py", 40, "multiply")
-    assert finding.gain.ms == pytest.approx(1.2)
+    assert finding.gain.ms == pytest.approx(24 * 0.05 + 23 * 0.15)  # with the Python between
+
+
+def test_calls_with_little_python_between_are_a_change_to_try() -> None:
+    calls = [call("multiply", at, at + 195, "train.py:40") for at in range(1000, 5800, 200)]
+    finding = found_in("small_programs", *calls)
+    assert finding is not None
     assert finding.gain.changes == ("scale:select=operator=PjitFunction(multiply),factor=0",)
+
+
+def test_waits_and_long_times_between_calls_do_not_go_with_them() -> None:
+    wait = "main | 1060 1190 | wait: float(x) | cat=runtime\n"
+    late = [call("multiply", 9000, 9050, "train.py:40")]
+    finding = found_in("small_programs", *eager(24), wait, *late)
+    assert finding is not None
+    assert finding.gain.ms == pytest.approx(25 * 0.05 + 23 * 0.15 - 0.13)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,6 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
         note="at most: with copies that overlap computation",
     )
     calls = context.search.caller[rows]
-    idle = context.idle_during_ms(np.unique(calls[calls >= 0]))
+    idle = context.idle_during_ms(context.spans(np.unique(calls[calls >= 0])))
     waited = context.bound(idle, "at most the idle time of the device during these calls")
     return max(free, waited, key=lambda gain: gain.ms)

@@ -8,16 +8,22 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.python_stalls import LONG_NS
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.annotate.names.compiled_calls import CALL
+from stepscope.annotate.names.compiled_calls import CALL, is_wait
 from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
+from stepscope.trace.intervals import Intervals
 
 CAUSE = "launches"
 EXPLAINS = ("host", "launch")
 MANY = 20
 SMALL_NS = 200_000
 MOST_NAMES = 3
+NOTE = (
+    "at most the time of these calls, with the Python between; a step that is all under one "
+    "jax.jit saves the time between its other calls too"
+)
 
 
 def small_programs(context: RuleContext) -> Iterator[Finding]:
@@ -29,8 +35,8 @@ def small_programs(context: RuleContext) -> Iterator[Finding]:
     """
     if not context.is_jax or context.context_trace:
         return
-    calls = context.outermost(context.find(CALL.pattern, on_device=False))
-    calls = calls[_repeated_and_small(context, calls)]
+    every = context.outermost(context.find(CALL.pattern, on_device=False))
+    calls = every[_repeated_and_small(context, every)]
     if context.calls(calls) < MANY:
         return
     names = Counter(context.name(row) for row in calls.tolist()).most_common(MOST_NAMES)
@@ -42,7 +48,7 @@ def small_programs(context: RuleContext) -> Iterator[Finding]:
         "Move these operations into the jitted step, or into one function under jax.jit; a Python "
         "loop of equal calls becomes jax.lax.scan or jax.lax.fori_loop, one over a batch jax.vmap.",
         calls,
-        _gain(context, calls),
+        _gain(context, calls, every),
     )
 
 
@@ -55,7 +61,26 @@ def _repeated_and_small(context: RuleContext, calls: Rows) -> Rows:
     return np.flatnonzero(chosen[function]) if len(calls) else calls
 
 
-def _gain(context: RuleContext, calls: Rows) -> Gain:
+def _gain(context: RuleContext, calls: Rows, every: Rows) -> Gain:
+    between = _python_between(context, calls, every)
     if context.has_device:
-        return context.bound(context.idle_during_ms(calls), "at most the device's idle time")
-    return context.without(calls, context.ms(calls), "at most the time of these calls")
+        spans = context.spans(calls).union(between)
+        return context.bound(context.idle_during_ms(spans), "at most the device's idle time")
+    ms = context.ms(calls) + between.total() / 1e6 / context.step_count
+    return context.without(calls, ms, NOTE)
+
+
+def _python_between(context: RuleContext, calls: Rows, every: Rows) -> Intervals:
+    """From each small call to the next call of its thread in the step, but for waits.
+
+    Longer times are no dispatch: something else ran.
+    """
+    events = context.events
+    every = every[np.lexsort((events["start_ns"][every], events["track"][every]))]
+    start, track, step = (events[name][every] for name in ("start_ns", "track", "step"))
+    end = start + events["duration_ns"][every]
+    near = (np.diff(track) == 0) & (np.diff(step) == 0) & (start[1:] - end[:-1] < LONG_NS)
+    near &= np.isin(every[:-1], calls)
+    waits = events.text("name").where(is_wait) & np.isin(events["track"], track)
+    between = Intervals(end[:-1][near], start[1:][near])
+    return between.minus(context.spans(np.flatnonzero(waits)))
