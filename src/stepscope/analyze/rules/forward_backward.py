@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.pytorch_modules import are_of_pytorch
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
@@ -38,13 +39,16 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
     A factor of two is usual, as a matrix product has two gradients; a power or a mean reaches five.
 
     Silent if the trace does not link backward to forward, or links operators of different names.
-    Indexing has a rule of its own; the gradient of a matrix product is two more products.
+    Indexing has a rule of its own; the gradient of a matrix product is two more products. What
+    PyTorch's own attention calls does not count, nor do views in its other modules: no line of the
+    user's can call another operator.
 
     Source: DEEPCONTEXT section 4.3, "Forward/Backward Operator Analysis".
     """
     backward, forward = _pairs(context)
     product = context.events.text("kind").mask("gemm")[forward]
-    backward, forward = backward[~product], forward[~product]
+    users = ~product & ~are_of_pytorch(context, forward)
+    backward, forward = backward[users], forward[users]
     if not len(backward):
         return
     behind, ahead = context.caused_ns(backward), context.caused_ns(forward)
