@@ -214,3 +214,33 @@ def test_operations_that_only_move_data_dominate(name: str) -> None:
 )
 def test_short_ones_and_those_that_compute(name: str, length: int) -> None:
     assert found_in("copy_fusions", *moving(name, length)) is None
+
+
+def scoped(options: str, name: str = "copy.11") -> Finding | None:
+    """What is found in a step that moves data for 4 ms, with options of the operation."""
+    (step,) = moving(name, 4000)
+    return found_in("copy_fusions", step.replace("source=", f"{options} source="))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("scope=jit(train_step)/jvp()/transpose", "Keep one order of dimensions"),
+        ("scope=jit(train_step)/jvp()/dot_general", "XLA inserted them for the order of dimensions "
+         "in which dot_general"),
+        ("source=x.py:1", "The profile does not show what asks for most of them"),
+    ],
+    ids=["asked for", "inserted", "unknown"],
+)  # fmt: skip
+def test_the_advice_says_who_asked_for_them(options: str, words: str) -> None:
+    finding = scoped(options)
+    assert finding is not None
+    assert words in finding.advice
+
+
+def test_a_fusion_that_computes_counts_under_no_name() -> None:
+    """XLA for CPUs names a fusion by its results: one computed the gradient of a GELU."""
+    work = "flops_from_shapes={} bytes_from_shapes=1310720"
+    assert scoped(work.format(1_310_720).replace("_", "__"), "copy_bitcast_fusion.2") is None
+    assert scoped("flops__from__shapes=0 bytes__from__shapes=99", "copy_bitcast_fusion.2")
+    assert scoped("flops__from__shapes=16 bytes__from__shapes=96", "wrapped_convert")

@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.annotate.names.named_scopes import scope_of
 from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
 
 LEAST_SHARE = 0.1  # of the step
+CONVERTED = 1 / 3  # operations per byte: XLA counts one for each conversion, of 2 bytes to 1
+# Primitives of JAX that ask for another order of dimensions or another type.
+_ASKED = frozenset(
+    ("transpose", "copy", "copy_p", "convert_element_type", "reshape", "rev", "concatenate",
+     "slice", "dynamic_slice", "squeeze", "broadcast_in_dim", "optimization_barrier")
+)  # fmt: skip
+ADVICE = (
+    "Keep one order of dimensions and one type throughout: write products with jnp.einsum or "
+    "lax.dot_general instead of transposing before them, NHWC for images, and convert "
+    "parameters once per step where they are first used."
+)
+INSERTED = (
+    "No line asks for most of them: XLA inserted them for the order of dimensions in which {} "
+    "takes or returns an array. Another order of that array may save them: a weight stored "
+    "transposed, NHWC for images, jnp.einsum that contracts other dimensions; or nothing does."
+)
+UNTRACED = "The profile does not show what asks for most of them; XLA may have inserted them."
 _MOVING = frozenset(("transpose", "copy", "convert"))
 _WORDS = _MOVING | frozenset(
     ("loop", "input", "wrapped", "fused", "fusion", "kernel", "computation", "bitcast", "reshape",
@@ -25,7 +44,8 @@ def copy_fusions(context: RuleContext) -> Iterator[Finding]:
     """Transposes, copies and type conversions that XLA could not fuse into what uses them.
 
     Silent if they run during less than a tenth of the steps, or of the median step. XLA names a
-    fusion by the operations in it: one that computes something too has another name.
+    fusion by operations in it: one that computes something too mostly has another name, and where
+    the program is recorded, one that computes does not count whatever its name is.
     """
     if not context.is_jax or context.context_trace:
         return
@@ -36,17 +56,35 @@ def copy_fusions(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         f"Each step transposes, copies or converts arrays {context.times(rows)} without computing "
         f"anything, {rounded(ms)} ms{context.main_place(rows)}.",
-        "Keep one order of dimensions and one type throughout: write products with jnp.einsum or "
-        "lax.dot_general instead of transposing before them, NHWC for images, and convert "
-        "parameters once per step where they are first used.",
+        _advice(context, rows),
         rows,
         context.without(rows, ms, "at most the time of these operations"),
     )
 
 
+def _advice(context: RuleContext, rows: Rows) -> str:
+    """What to do, and whether the program asks for most of the time or XLA does."""
+    primitives = Counter[str]()
+    for row in rows.tolist():
+        scope = context.events.text("scope")[row] or ""
+        primitives[scope_of(scope).primitive] += int(context.events["duration_ns"][row])
+    main, most = primitives.most_common(1)[0]
+    asked = sum(ns for name, ns in primitives.items() if name in _ASKED)
+    if not main and 2 * most > primitives.total():
+        return f"{UNTRACED} {ADVICE}"
+    return ADVICE if not main or 2 * asked >= primitives.total() else INSERTED.format(main)
+
+
 def _only_moving(context: RuleContext, rows: Rows) -> Rows:
     moves = [only_moves(context.name(row)) for row in rows.tolist()]
-    return rows[np.array(moves, np.bool_)]
+    rows = rows[np.array(moves, np.bool_)]
+    flops, width = (
+        context.each_argument(rows, f"{name}_from_shapes", lambda value: float(value or 0))
+        for name in ("flops", "bytes")
+    )
+    converts = np.array(["convert" in context.name(row) for row in rows.tolist()], np.bool_)
+    most = np.where(converts, CONVERTED * np.array(width), 0)
+    return rows[~(np.array(flops) > most)]  # nan, if unknown, is no more
 
 
 def only_moves(name: str) -> bool:
