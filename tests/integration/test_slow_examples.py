@@ -36,6 +36,7 @@ SHOWN = {
     "forward_without_backward": "stepscope.module",
     "work_between_stages": "aten::histc",
     "recurrent_loop": "aten::lstm_cell",
+    "missing_kv_cache": "aten::linear",
 }
 ON_A_GPU = {"pageable_copies", "fp32_matmul", "odd_shapes"}
 ON_SOME_CPUS = {"slow_fallback"}  # those without instructions for BF16; in tests/corpus too

@@ -1,0 +1,200 @@
+"""`missing_kv_cache`: each new token computes the whole sequence again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.arrays import Rows
+from stepscope.summary.numbers import rounded
+from stepscope.trace.intervals import Intervals
+
+EXPLAINS = ("host", "launch")
+MANY = 8
+MANY_IF_JOINED = 3  # where tokens are joined to the input between the calls
+LEAST = 0.05
+MOSTLY = 0.5
+_PRODUCT = r"^aten::(linear|addmm|mm|matmul)$"
+_INPUTS = "Input Dims"
+ADVICE = (
+    "Keep the keys and values of earlier tokens, and give the model only the new token: a KV cache "
+    "(use_cache=True in transformers, where it is the default of generate)."
+)
+
+Shape = tuple[int, ...]
+
+
+class _Call(NamedTuple):
+    """A call of the model whose input is longer than that of the call before.
+
+    Attributes:
+        rows: its products by one weight, events.id, in order.
+        size: the length of its input, or that times the batch.
+        grown: by how much it is longer.
+    """
+
+    rows: tuple[int, ...]
+    size: int
+    grown: int
+
+
+def missing_kv_cache(context: RuleContext) -> Iterator[Finding]:
+    """Decoding without a KV cache: each new token computes the whole sequence again.
+
+    The inputs of the model's matrix products grow by one token with each call.
+
+    Silent for fewer than 8 such calls in a row, or 3 if torch.cat joins a token to the input
+    between them; below 5 % of the step, for calls that a backward pass reaches, if most of the time
+    in products is in others, and where shapes were not recorded.
+    """
+    if context.context_trace or context.is_jax:
+        return
+    products = _products(context)
+    series = [one for one in _series(context, products) if _is_decoding(context, one)]
+    if not series:
+        return
+    rows = np.unique([row for calls in series for call in calls for row in call.rows])
+    spans = _calls_of_model(context, series)
+    spent, repeated = _time_of_calls(context, spans), _repeated(series)
+    if spent * repeated < LEAST * context.steady_ms:
+        return
+    if not _are_most_products(context, rows, products, spans):
+        return
+    first = max(series, key=len)
+    yield context.finding(
+        f"Each call of the model computes all tokens again, {rounded(spent)} ms per step: its "
+        f"input grows from {first[0].size} to {first[-1].size} rows in {len(first)} calls"
+        f"{context.main_place(rows)}.",
+        ADVICE,
+        rows,
+        context.bound(spent * repeated, "at most the time of all tokens but the new ones"),
+    )
+
+
+def _products(context: RuleContext) -> Rows:
+    """The outermost products of the CPU that no backward pass reaches."""
+    rows = context.outermost(context.find(_PRODUCT, category="cpu_op"))
+    events = context.events
+    backward = events.text("stage").mask("backward", "optimizer")
+    numbers = events["sequence"][backward & (events["sequence"] >= 0)]
+    return rows[~backward[rows] & ~np.isin(events["sequence"][rows], numbers)]
+
+
+def _series(context: RuleContext, products: Rows) -> list[list[_Call]]:
+    """Calls in a row with growing inputs, for each weight."""
+    shapes = context.each_shapes(products, _sizes)
+    module, name = context.events["module"][products], context.events["name"][products]
+    of_weight: dict[tuple[Any, ...], list[tuple[int, Shape]]] = {}
+    for row, known, *key in zip(products.tolist(), shapes, module, name, strict=True):
+        if known:
+            of_weight.setdefault((*map(int, key), known[1]), []).append((row, known[0]))
+    return [one for calls in of_weight.values() for one in _growing(calls)]
+
+
+def _sizes(shapes: Sequence[Sequence[int]]) -> tuple[Shape, Shape] | None:
+    """The sizes of a product's input but for the last, and of its weight; None if unknown."""
+    operands = [tuple(shape) for shape in shapes if len(shape) > 1][:2]
+    if len(operands) < 2 or len(operands[1]) != 2:
+        return None
+    return operands[0][:-1], operands[1]
+
+
+def _growing(calls: Sequence[tuple[int, Shape]]) -> list[list[_Call]]:
+    """The parts of a row of products whose inputs grow by one token each."""
+    runs = [
+        (shape, tuple(row for row, _ in group)) for shape, group in groupby(calls, itemgetter(1))
+    ]
+    found: list[list[_Call]] = [[]]
+    for (shape, rows), (after, following) in pairwise(runs):
+        size, grown = _growth(shape, after) if len(rows) == len(following) else (0, 0)
+        if not grown or (found[-1] and found[-1][-1].grown != grown):
+            found.append([])
+        if grown:
+            first = [] if found[-1] else [_Call(rows, size - grown, grown)]
+            found[-1] += [*first, _Call(following, size, grown)]
+    return [one for one in found if one]
+
+
+def _growth(before: Shape, after: Shape) -> tuple[int, int]:
+    """The size that grew and by how much; 0 if it is not by one token.
+
+    Where batch and length are one size, a token is as many rows as the batch has.
+
+    Example:
+        >>> _growth((2, 9), (2, 10)), _growth((18,), (20,)), _growth((19,), (24,))
+        ((10, 1), (20, 2), (24, 0))
+    """
+    changed = [(a, b) for a, b in zip(before, after, strict=False) if a != b]
+    if len(before) != len(after) or len(changed) != 1:
+        return 0, 0
+    ((old, new),) = changed
+    by = new - old
+    one_token = by == 1 if len(before) > 1 else by > 0 and old % by == 0 and old > by
+    return new, by if one_token else 0
+
+
+def _is_decoding(context: RuleContext, calls: Sequence[_Call]) -> bool:
+    """Whether there are enough calls to be no chance, or fewer with a token joined between."""
+    if len(calls) >= MANY or len(calls) < MANY_IF_JOINED:
+        return len(calls) >= MANY
+    joins = context.find(r"^aten::cat$", category="cpu_op")
+    start = context.events["start_ns"]
+    inputs = context.argument(joins, _INPUTS)
+    for call, after in pairwise(calls):
+        between = (start[joins] > start[call.rows[-1]]) & (start[joins] < start[after.rows[0]])
+        if not any(_joins_token(inputs[place], call) for place in np.flatnonzero(between)):
+            return False
+    return True
+
+
+def _joins_token(inputs: Any, call: _Call) -> bool:
+    """Whether the recorded inputs of torch.cat are a call's input and one token more."""
+    tensors = inputs[0] if isinstance(inputs, list) and inputs else None
+    if not isinstance(tensors, list) or len(tensors) != 2 or not all(tensors):
+        return False
+    if not all(isinstance(one, list) for one in tensors):
+        return False
+    pairs = [(a, b) for a, b in zip(*tensors, strict=False) if a != b]
+    return pairs == [(call.size, 1)]
+
+
+def _repeated(series: Sequence[Sequence[_Call]]) -> float:
+    """The share of the inputs that the call before had computed."""
+    return float(np.mean([1 - call.grown / call.size for calls in series for call in calls]))
+
+
+def _calls_of_model(context: RuleContext, series: Sequence[Sequence[_Call]]) -> Intervals:
+    """From the first growing product of each call of the model to its last."""
+    start = context.events["start_ns"]
+    end = start + context.events["duration_ns"]
+    starts, last = list[int](), -1
+    for calls in sorted(series, key=lambda one: start[one[0].rows[0]]):
+        if start[calls[0].rows[0]] > last:  # else of a later layer of the same calls
+            starts += [int(start[call.rows[0]]) for call in calls]
+            last = int(end[calls[-1].rows[-1]])
+    rows = np.sort(np.array([call.rows[-1] for calls in series for call in calls], np.int64))
+    of_call = np.searchsorted(starts, start[rows], side="right") - 1
+    ends = np.zeros(len(starts), np.int64)
+    np.maximum.at(ends, of_call, end[rows])
+    return Intervals(np.array(starts, np.int64), ends)
+
+
+def _time_of_calls(context: RuleContext, spans: Intervals) -> float:
+    """The time of the operators in the calls, on a CPU with the Python between, ms per step."""
+    rows = context.eager.rows
+    start = context.events["start_ns"][rows]
+    inside = spans.within(start, start + 1) > 0
+    return context.longer_side_ms(rows[inside]) if context.has_device else context.eager.ms(inside)
+
+
+def _are_most_products(context: RuleContext, rows: Rows, products: Rows, spans: Intervals) -> bool:
+    """Whether these take most of the time that the calls spend in products."""
+    start, duration = (context.events[name][products] for name in ("start_ns", "duration_ns"))
+    inside = spans.within(start, start + 1) > 0
+    return bool(context.events["duration_ns"][rows].sum() >= MOSTLY * duration[inside].sum())
