@@ -70,6 +70,10 @@ def test_batch_and_length_may_be_one_size() -> None:
     finding = finding_of(decoding([f"{2 * (9 + n)}" for n in range(8)]))
     assert finding is not None
     assert "from 18 to 32 rows" in finding.what
+    joined = decoding(["18", "20", "22"], "[[2,{}],[2,1]]")
+    for rows, length in ((18, 9), (20, 10), (22, 11)):
+        joined = joined.replace(f"[2,{rows}]", f"[2,{length}]")
+    assert finding_of(joined) is not None  # a model of transformers
     assert finding_of(decoding([f"{3 + 2 * n}" for n in range(8)])) is None
 
 

@@ -161,7 +161,7 @@ def _joins_token(inputs: Any, call: _Call) -> bool:
     if not all(isinstance(one, list) for one in tensors):
         return False
     pairs = [(a, b) for a, b in zip(*tensors, strict=False) if a != b]
-    return pairs == [(call.size, 1)]
+    return pairs == [(call.size // call.grown, 1)]
 
 
 def _repeated(series: Sequence[Sequence[_Call]]) -> float:
