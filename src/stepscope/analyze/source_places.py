@@ -11,7 +11,7 @@ import numpy as np
 
 from stepscope.analyze.compiled_sources import CompiledSources
 from stepscope.analyze.finding import Place
-from stepscope.annotate.line_ranges import LINES_RANGE, parse_lines
+from stepscope.annotate.line_ranges import has_lines, parse_lines
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.range_names import MODULE_RANGE
 from stepscope.arrays import Floats, Ids, Ids32, IntArray
@@ -107,7 +107,7 @@ class PlaceFinder:
         name = self._names[row] or "" if row >= 0 else ""
         if frame := FrameName.of(name):
             return frame
-        if lines := parse_lines(name) if name.startswith(LINES_RANGE) else ():
+        if lines := parse_lines(name) if has_lines(name) else ():
             return *lines[-1], ""
         module = int(self._trace.events["module"][event])
         return self._of_module(module) if module >= 0 else ("", None, "")
@@ -133,7 +133,7 @@ class PlaceFinder:
         events = self._trace.events
         python = events.text("category").mask("python")
         users = python & self._names.where(_is_users)
-        users |= self._names.where(lambda name: name.startswith(LINES_RANGE))
+        users |= self._names.where(has_lines)
         around = inherit(events["parent"], np.where(users, events["id"], -1))
         caller = launch_of(self._trace)
         origin = inherit(events["parent"], events["forward_event"])

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope.annotate.line_ranges import LINES_RANGE, Line, parse_lines
+from stepscope.annotate.line_ranges import Line, has_lines, parse_lines
 from stepscope.arrays import Ids32, IntArray, Mask
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import STAGES
@@ -100,7 +100,7 @@ class _Attributing:
         stacks: list[tuple[Line, ...]] = []
         number = np.full(len(self.names.values) + 1, -1, np.int32)
         for code, name in enumerate(self.names.values):
-            if name.startswith(LINES_RANGE):
+            if has_lines(name):
                 number[code] = len(stacks)
                 stacks.append(parse_lines(name))
         return self._around_updates(number[self.names.codes]), stacks

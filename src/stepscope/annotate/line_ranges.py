@@ -6,6 +6,16 @@ LINES_RANGE = "stepscope.lines: "
 Line = tuple[str, int]
 
 
+def has_lines(name: str) -> bool:
+    """Whether an event of this name is such a range.
+
+    Example:
+        >>> has_lines("stepscope.lines: /a.py:3"), has_lines("aten::mm")
+        (True, False)
+    """
+    return name.startswith(LINES_RANGE)
+
+
 def parse_lines(name: str) -> tuple[Line, ...]:
     """The stack in the name of a range, outermost line first.
 

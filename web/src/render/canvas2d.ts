@@ -108,7 +108,7 @@ export class CanvasRenderer implements Renderer {
     const pixels = stripPixels(columns, scene, width);
     if (!pixels) return;
     if (this.strip.width < width) Object.assign(this.strip, { width: roomy(width), height: 1 });
-    this.strip.getContext("2d", { willReadFrequently: true })!.putImageData(pixels, 0, 0);
+    this.strip.getContext("2d")!.putImageData(pixels, 0, 0);
     context.imageSmoothingEnabled = false;
     const { width: across, bar } = scene.layout;
     context.drawImage(this.strip, 0, 0, width, 1, 0, placed.top, across, bar);

@@ -97,7 +97,7 @@ function drawBins(context: CanvasRenderingContext2D, scene: TrackScene, wide: nu
     });
   }
   const strip = stripOf(context.canvas, pixels);
-  const drawn = strip.getContext("2d", { willReadFrequently: true })!;
+  const drawn = strip.getContext("2d")!;
   drawn.putImageData(pixels, 0, 0);
   context.imageSmoothingEnabled = false;
   for (let line = 0; line < scene.lines; line++) {

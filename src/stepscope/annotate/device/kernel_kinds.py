@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from stepscope.annotate.line_ranges import LINES_RANGE
+from stepscope.annotate.line_ranges import has_lines
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.named_scopes import primitives
 from stepscope.arrays import Codes8, Mask
@@ -137,7 +137,7 @@ def is_of_library(name: str) -> bool:
 
 def _work_of_cpu(events: Table) -> Mask:
     """Operators and collectives, without the ranges around them that `stepscope run` records."""
-    ours = events.text("name").where(lambda name: name.startswith(LINES_RANGE))
+    ours = events.text("name").where(has_lines)
     work: Mask = events.text("category").mask("cpu_op", "communication") & ~ours
     return work
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope.annotate.line_ranges import LINES_RANGE
+from stepscope.annotate.line_ranges import has_lines
 from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.autograd_marks import is_forward
@@ -221,7 +221,7 @@ def _around_backward(known: _KnownStages, after: Mask, begin: int) -> Mask:
         after: events after the model and before backward.
         begin: when backward begins to compute.
     """
-    lines = known.names.where(lambda name: name.startswith(LINES_RANGE))
+    lines = known.names.where(has_lines)
     ranges = lines | known.categories.mask("annotation")
     operators = after & known.categories.mask("cpu_op") & ~lines & (known.start < begin)
     ends = (known.end > known.first("backward")) & (known.end <= known.first("optimizer"))
