@@ -13,7 +13,7 @@ from stepscope.serve.export_request import KeyedAnswer
 from stepscope.serve.json_encoding import encode
 from stepscope.serve.open_files import Traces
 
-_BUFFERED_BYTES = 1 << 16  # what the compressor may hold back
+_END_BYTES = 1 << 16  # for what is left out and the list of traces
 _TRIES = 6
 _FIRST = 5000  # parts that are tried first: all of a large step take long to make and rarely fit
 _CAREFULLY = 0.95  # of the room
@@ -36,11 +36,26 @@ class Embedded(msgspec.Struct):
     traces: Traces
 
 
+class _Grown(NamedTuple):
+    """What the archive would be with more in it.
+
+    Attributes:
+        compressor: its state then.
+        piece: the bytes to append.
+        held: how many bytes the compressor holds back.
+    """
+
+    compressor: zlib._Compress
+    piece: bytes
+    held: int
+
+
 class _Tried(NamedTuple):
-    """A size of an answer, and its share of the room."""
+    """A size of an answer, its share of the room, and the archive with it."""
 
     size: int
     share: float
+    grown: _Grown | None = None
 
 
 class Archive:
@@ -51,7 +66,7 @@ class Archive:
     """
 
     def __init__(self, room: int) -> None:
-        self._room, self._size, self._comma = room, 0, b""
+        self._room, self._size, self._held, self._comma = room, 0, 0, b""
         self._compressor = zlib.compressobj(_EFFORT, wbits=31)
         self._pieces: list[bytes] = []
         self._write(b'{"answers":{')
@@ -63,20 +78,11 @@ class Archive:
             answers: keys and answers.
             reserve: bytes to keep free for what comes later.
         """
-        texts = [_text(keyed) for keyed in answers]
-        if self.share(*texts, reserve=reserve) > 1:
+        grown = self._with(*answers)
+        if self._share(grown, reserve) > 1:
             return False
-        for text in texts:
-            self._add(text)
+        self._become(grown)
         return True
-
-    def share(self, *texts: bytes, reserve: int = 0) -> float:
-        """At most how much of the room some answers take; above 1 they may not fit."""
-        room = self.room - reserve - _BUFFERED_BYTES
-        if (plain := sum(map(len, texts))) <= room:
-            return plain / room
-        # An upper bound: after similar answers they compress better than alone.
-        return len(zlib.compress(b"".join(texts), 1)) / room if room > 0 else inf
 
     def add_largest(
         self, key: str, answer: Callable[[int], msgspec.Struct], most: int, reserve: int
@@ -89,19 +95,19 @@ class Archive:
             most: its full size.
             reserve: bytes to keep free for what comes later.
         """
-        size, fits, too_large, kept = min(most, _FIRST), _Tried(0, 0.0), None, b""
+        size, fits, too_large = min(most, _FIRST), _Tried(0, 0.0), None
         for _ in range(_TRIES):
             if size <= fits.size * _WORTH_A_TRY:
                 break
-            text = _text((key, answer(size)))
-            tried = _Tried(size, self.share(text, reserve=reserve))
+            grown = self._with((key, answer(size)))
+            tried = _Tried(size, self._share(grown, reserve), grown)
             if tried.share <= 1:
-                fits, kept = tried, text
+                fits = tried
             else:
                 too_large = tried
             size = min(most, _next_size(fits, too_large))
-        if fits.size:
-            self._add(kept)
+        if fits.grown:
+            self._become(fits.grown)
         return fits.size
 
     def close(self, left_out: list[str], traces: Traces) -> bytes:
@@ -109,19 +115,33 @@ class Archive:
         self._write(b'},"left_out":' + encode(left_out) + b',"traces":' + encode(traces) + b"}")
         return b"".join([*self._pieces, self._compressor.flush()])
 
-    def _add(self, text: bytes) -> None:
-        self._write(self._comma + text)
+    def _with(self, *answers: KeyedAnswer) -> _Grown:
+        """The archive with some more answers."""
+        compressor = self._compressor.copy()
+        piece = compressor.compress(self._comma + b",".join(map(_text, answers)))
+        return _Grown(compressor, piece, len(compressor.copy().flush()))
+
+    def _share(self, grown: _Grown, reserve: int) -> float:
+        """How much of the room answers take, without what is reserved; above 1 they do not fit."""
+        room = self.room - reserve - _END_BYTES
+        return (len(grown.piece) + grown.held - self._held) / room if room > 0 else inf
+
+    def _become(self, grown: _Grown) -> None:
+        self._compressor, self._held = grown.compressor, grown.held
+        self._keep(grown.piece)
         self._comma = b","
 
     def _write(self, data: bytes) -> None:
-        piece = self._compressor.compress(data)
+        self._keep(self._compressor.compress(data))
+
+    def _keep(self, piece: bytes) -> None:
         self._pieces.append(piece)
         self._size += len(piece)
 
     @property
     def room(self) -> int:
         """Bytes that are left."""
-        return self._room - self._size
+        return self._room - self._size - self._held
 
 
 def _text(keyed: KeyedAnswer) -> bytes:
