@@ -74,6 +74,10 @@ def test_memory_is_the_buffer_assignment_of_xla(measured: Result, tmp_path: Path
     assert measured.profile.memory.linear
 
 
+def test_jax_is_imported_once_for_all_batch_sizes(tmp_path: Path) -> None:
+    assert memory(profile(tmp_path, f"import sys\nassert 'jax' in sys.modules\n{SCRIPT}"))
+
+
 def test_other_devices_are_predicted_from_its_operations(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)

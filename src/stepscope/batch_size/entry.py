@@ -20,7 +20,7 @@ from stepscope.scratch import Scratch
 
 _JAX = re.compile(r"^\s*(?:import|from)\s+(?:jax|flax|equinox|haiku|optax)\b", re.MULTILINE)
 _TORCH = re.compile(r"^\s*(?:import|from)\s+(?:torch|lightning|transformers)\b", re.MULTILINE)
-# What torch reads from the environment when it is imported; a script may set it before.
+# What a framework reads from the environment when it is imported; a script may set it before.
 _CARES_FOR_IMPORT = re.compile(r"os\.environ|putenv|set_start_method\(|load_dotenv")
 
 
@@ -60,12 +60,12 @@ class Entry:
         return int(given) if given and given.isdecimal() else self.site.value
 
     @property
-    def may_preload(self) -> bool:
-        """Whether torch may be imported before the script asks for it; not for JAX's."""
+    def preload(self) -> str:
+        """The framework that may be imported before the script asks for it; empty for none."""
         text = self.sources[self.path].text
-        if _JAX.search(text) and not _TORCH.search(text):
-            return False
-        return self.kind == "providers" or not _CARES_FOR_IMPORT.search(text)
+        if self.kind != "providers" and _CARES_FOR_IMPORT.search(text):
+            return ""
+        return "jax" if _JAX.search(text) and not _TORCH.search(text) else "torch"
 
     def request(
         self,

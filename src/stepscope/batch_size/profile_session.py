@@ -42,7 +42,7 @@ class Session:
         self.in_place = in_place
         self._progress = on_progress
         self.cancel = threading.Event()
-        self._workers: dict[bool, Worker] = {}
+        self._workers: dict[str, Worker] = {}
 
     def __enter__(self) -> Session:
         return self
@@ -52,7 +52,7 @@ class Session:
 
     def warm_up(self) -> None:
         """Start the measuring process now, so that the first profile need not wait for it."""
-        self._worker(True).start()
+        self._worker("torch").start()
 
     def close(self) -> None:
         """End the measuring process."""
@@ -97,7 +97,7 @@ class Session:
         if entry.scratch is None:
             scratch = plan_scratch(entry.path, entry.folder, in_place=self.in_place)
             entry = replace(entry, scratch=scratch)
-        run = EntryMeasuring(entry, plan, self._worker(entry.may_preload))
+        run = EntryMeasuring(entry, plan, self._worker(entry.preload))
         try:
             found = sweep(
                 run.measure,
@@ -118,7 +118,7 @@ class Session:
             run.program_memory,
         )  # fmt: skip
 
-    def _worker(self, preload: bool) -> Worker:
+    def _worker(self, preload: str) -> Worker:
         if preload not in self._workers:
             self._workers[preload] = Worker(self._python, preload, self.cancel)
         return self._workers[preload]

@@ -40,7 +40,7 @@ _SOURCES = str(Path(__file__).parents[2])
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _GRACE_S = 20.0
 _POLL_S = 0.1
-_START_S = 120.0  # to import PyTorch
+_START_S = 120.0  # to import a framework
 
 
 class Cancelled(BatchError):
@@ -60,14 +60,14 @@ class Worker:
 
     Args:
         python: the interpreter that the script runs under; by default ours.
-        preload: let the process import torch once for all requests, where that is safe.
+        preload: the framework that the process imports once for all requests, where that is safe.
         cancel: when set, what runs is killed and `Cancelled` raised; a process that forks is kept.
     """
 
     def __init__(
         self,
         python: str | None = None,
-        preload: bool = True,
+        preload: str = "torch",
         cancel: threading.Event | None = None,
     ) -> None:
         self._python = python or sys.executable
@@ -132,7 +132,7 @@ class Worker:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         code = _START.format(folder=_SOURCES)
-        words = [self._python, "-c", code, *([] if self._preload else ["--no-preload"])]
+        words = [self._python, "-c", code, self._preload]
         try:
             process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,

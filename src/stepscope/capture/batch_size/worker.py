@@ -1,9 +1,9 @@
 """The process that measures: `python -m stepscope.capture.batch_size.worker`, one request a line.
 
-On Linux each request runs in a fresh child. Where it may, this process imports torch for all of
-them, which spares a second or two each time. It may not where a GPU is in reach (CUDA does not
-survive a fork), or when the parent says that the script cares what happens before torch is
-imported. On other systems the request runs right here, and the process ends with it.
+On Linux each request runs in a fresh child. Where it may, this process imports the framework for
+all of them, which spares a second or two each time. It may not where a GPU is in reach (CUDA does
+not survive a fork), or when the parent names none: the script cares what happens before. On other
+systems the request runs right here, and the process ends with it.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ from stepscope.capture.batch_size.script_failure import describe_failure
 from stepscope.scratch import Scratch, WriteWatch, enter, relocated
 
 Json = dict[str, Any]
-_NO_PRELOAD = "--no-preload"
 _LOOKS = 100  # at threads that do not come to rest; then it is forked all the same
 
 
 def main() -> None:
     """Serve requests from stdin until it ends; each is answered by one line on stdout."""
     forks = sys.platform == "linux"
-    if forks and _NO_PRELOAD not in sys.argv and not _has_gpu():
-        _preload()
+    if forks and not _has_gpu():
+        _preload(sys.argv[-1])
     _send({"ready": True, "forks": forks})
     for line in sys.stdin:
         request = Request.from_json(line)
@@ -53,11 +52,16 @@ def _has_gpu() -> bool:
     return any(Path(gpu).exists() for gpu in ("/dev/nvidiactl", "/dev/kfd"))
 
 
-def _preload() -> None:
-    """Import torch and make its profiler ready, which takes as long again, once for all."""
-    if find_spec("torch") is None:
+def _preload(framework: str) -> None:
+    """Import what all requests need, once for all."""
+    if framework not in _PRELOADS or find_spec(framework) is None:
         return
     warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
+    _PRELOADS[framework]()
+
+
+def _preload_torch() -> None:
+    """Import torch and make its profiler ready, which takes as long again."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     import torch.profiler
 
@@ -65,6 +69,14 @@ def _preload() -> None:
     profiler.prepare_trace()
     profiler.start_trace()
     profiler.stop_trace()
+
+
+def _preload_jax() -> None:
+    """Import JAX; its devices and their threads come when the script first computes."""
+    import jax.numpy  # noqa: F401
+
+
+_PRELOADS = {"torch": _preload_torch, "jax": _preload_jax}
 
 
 def _in_child(request: Request) -> int:
