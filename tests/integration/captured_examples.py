@@ -17,14 +17,13 @@ _STEPS = {"too_many_workers": (24, 16)}
 _OPTIONS = {"allocator_churn": ["--memory"]}
 
 
-def capture_all(rules: list[str], folder: Path) -> None:
-    """`stepscope run` of each rule's script with its defect (RULE.stepscope) and without.
+def capture(rule: str, folder: Path) -> None:
+    """`stepscope run` of a rule's script with its defect (RULE.stepscope) and without.
 
     Of a script for two ranks, a folder of their captures (RULE).
     """
-    ways = [(rule, fixed) for rule in rules for fixed in (False, True)]
-    # Without its delay either rank may come last, so that capture would tell nothing.
-    for rule, fixed in ways:
+    for fixed in (False, True):
+        # Without its delay either rank may come last, so that capture would tell nothing.
         if (rule, fixed) != ("straggling_rank", True):
             _capture(_arguments(rule, fixed, folder), 2 if rule in ON_TWO_RANKS else 1, folder)
 

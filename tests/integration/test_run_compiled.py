@@ -37,9 +37,10 @@ WAYS = {
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    """One cache for all, so that later runs find what earlier ones compiled."""
-    folder = tmp_path_factory.mktemp("inductor")
+def environment(tmp_path_factory, worker_id):
+    """One cache for all workers, so that later runs find what earlier ones compiled."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "inductor"
     return {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "1"}
 
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from captured_examples import FOLDER, ON_TWO_RANKS, capture_all
+from captured_examples import FOLDER, ON_TWO_RANKS, capture
 
 import stepscope
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
@@ -47,13 +47,6 @@ IN_CORPUS = {  # tests/corpus
 }  # fmt: skip
 OF_JAX = {"copy_fusions", "host_callbacks", "missing_donation", "small_programs"}  # tests/golden
 BY_SAMPLES = {"stall_reasons"}  # ends without a GPU
-
-
-@pytest.fixture(scope="module")
-def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("slow")
-    capture_all(sorted({*SHOWN} | ON_TWO_RANKS), folder)
-    return folder
 
 
 def found(folder: Path, rule: str, fixed: bool = False) -> list[Finding]:
@@ -95,15 +88,17 @@ def test_the_script_that_needs_a_device_says_so_in_one_line(fixed: bool) -> None
 
 
 @pytest.mark.parametrize("rule", sorted(SHOWN))
-def test_the_rule_finds_the_defect_and_nothing_without_it(rule: str, captures: Path) -> None:
-    findings = shown(captures, rule)
+def test_the_rule_finds_the_defect_and_nothing_without_it(rule: str, tmp_path: Path) -> None:
+    capture(rule, tmp_path)
+    findings = shown(tmp_path, rule)
     assert len(findings) == 1
     assert findings[0].evidence
     assert findings[0].gain.ms > 0
-    assert not shown(captures, rule, fixed=True)
+    assert not shown(tmp_path, rule, fixed=True)
 
 
-def test_the_rank_that_the_other_waits_for_is_named(captures: Path) -> None:
+def test_the_rank_that_the_other_waits_for_is_named(tmp_path: Path) -> None:
     """Without the defect either may come last, as the machine has it; drawn steps tell more."""
-    (finding,) = found(captures, "straggling_rank")
+    capture("straggling_rank", tmp_path)
+    (finding,) = found(tmp_path, "straggling_rank")
     assert re.match(r"Rank 1: (forward|backward) \S+ longer in every step", finding.what)
