@@ -53,6 +53,28 @@ def test_streams_are_known_by_their_labels(recorder: str, seed: int) -> None:
     assert on_device(trace) == sorted(expected)
 
 
+def test_in_a_process_of_a_device_what_launches_point_to_is_its_work() -> None:
+    """As torch_npu writes it: collectives have a process of their own, and a third sums up."""
+    hardware, network, sums = 3216, 3232, 3264
+    launches = [event("aten::mm", 0, 5), event("c10d::allreduce_", 10, 5)]
+    work = [
+        event("MatMulV2", 20, 30, pid=hardware, tid=2),
+        event("hcom_allReduce__1", 60, 30, pid=network, tid=0),
+    ]
+    arrows = [
+        {**end, "ph": phase, "cat": "async_npu", "id": at}
+        for at, pair in enumerate(zip(launches, work, strict=True))
+        for phase, end in zip("sf", pair, strict=True)
+    ]
+    events = [
+        *(label("process_labels", "NPU", pid) for pid in (hardware, network, sums)),
+        *launches, *work, *arrows, event("Free", 50, 10, pid=sums, tid=3),
+    ]  # fmt: skip
+    trace = read_text(json.dumps(events))
+    assert on_device(trace) == [("MatMulV2", "kernel"), ("hcom_allReduce__1", "kernel")]
+    assert trace["tracks"]["device"].tolist() == [-1, 0, 0, -1]  # one device, as it is labeled
+
+
 def test_threads_of_a_process_that_is_labeled_as_a_device_stay_threads() -> None:
     """Kineto has threads of process 0 that it does not know, next to the streams of device 0."""
     trace = read_text(

@@ -10,6 +10,7 @@ import numpy as np
 from stepscope.arrays import Mask
 from stepscope.ingest.chrome.categories import on_device
 from stepscope.ingest.chrome.event_columns import EventColumns
+from stepscope.ingest.chrome.uncategorized import devices_by_label
 from stepscope.trace.schema import TRACK_KINDS
 from stepscope.trace.table import Text
 
@@ -21,7 +22,7 @@ def track_columns(recorded: EventColumns, rank: int, streams: Mask) -> dict[str,
     keys = list(recorded.columns.tracks)
     device = _on_device(recorded, len(keys))
     device[: len(streams)] |= streams
-    is_device = device.tolist()
+    is_device, labeled = device.tolist(), devices_by_label(recorded.columns)
     return {
         "kind": Text(device.astype(np.int8), TRACK_KINDS),
         "name": _names(recorded, keys),
@@ -30,7 +31,7 @@ def track_columns(recorded: EventColumns, rank: int, streams: Mask) -> dict[str,
         "thread": [str(thread) for _, thread in keys],
         # A device without a recorded number is device 0; only CPU tracks have none.
         "device": [
-            max(_number(process), 0) if on_gpu else -1
+            labeled.get(process, max(_number(process), 0)) if on_gpu else -1
             for (process, _), on_gpu in zip(keys, is_device, strict=True)
         ],
         "stream": [

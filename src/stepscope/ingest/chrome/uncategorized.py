@@ -1,7 +1,8 @@
 """Events that a recorder wrote without a category: what their names and tracks say.
 
-Examples are `EventList.export_chrome_trace` of torch.autograd.profiler, rocprof, and JAX's
-`trace.json.gz`.
+Examples are `EventList.export_chrome_trace` of torch.autograd.profiler, rocprof, JAX's
+`trace.json.gz`, and `trace_view.json` of torch_npu, whose processes "Ascend Hardware" and
+"Communication" are labeled NPU, and so is one that only sums up the two.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +31,9 @@ _BY_NAME = (
 _COPY, _FILL = re.compile(r"(?i)^(mem)?(cpy|copy)|^Copy[A-Z]"), re.compile(r"(?i)^memset")
 _STREAM = re.compile(r"(?i)^stream ?#?\d+")
 _DEVICE = re.compile(r"(?i)^(\d+ )?gpu ?\d+$|^\d+ copy$|^(cuda|hip|xpu) functions$")
+
+# Of a process: what launches point to in it is work of this device.
+_KIND_OF_DEVICE = re.compile(r"(?i)^(?!c)\w{0,2}pu ?(?P<number>\d*)$")
 
 
 def category_by_name(name: str) -> str:
@@ -52,8 +57,12 @@ def category_on_stream(name: str) -> str:
 
 
 def streams_by_label(recorded: EventColumns) -> Mask:
-    """Tracks of slices without a category that are called a stream or a device, bool, (tracks,)."""
+    """Tracks of slices without a category that are called a stream or a device, bool, (tracks,).
+
+    So are those in a process that is labeled as a kind of device, if launches point to them.
+    """
     named = np.array([*_called_streams(recorded.columns)], np.bool_)
+    named |= _launched_on(recorded, len(named))
     result = np.zeros(len(named), np.bool_)
     if named.any():
         rows = recorded.rows(lambda phase, category: phase in "XB" and not category)
@@ -72,6 +81,27 @@ def _called_streams(columns: RecordColumns) -> Iterator[bool]:
         threads = (str(thread), columns.labels.get((process, thread, "thread_name"), ""))
         devices = (str(process), *processes[process])
         yield any(map(_STREAM.match, threads)) or any(map(_DEVICE.match, devices))
+
+
+def devices_by_label(columns: RecordColumns) -> dict[Any, int]:
+    """The number of the device by process labeled as one ("GPU 3", "NPU"); 0 without a number."""
+    found = {
+        process: _KIND_OF_DEVICE.match(label)
+        for (process, _, kind), label in columns.labels.items()
+        if kind != "thread_name"
+    }
+    return {process: int(match["number"] or 0) for process, match in found.items() if match}
+
+
+def _launched_on(recorded: EventColumns, count: int) -> Mask:
+    """Tracks of processes labeled as a device on which arrows end, bool, (count,)."""
+    devices = devices_by_label(recorded.columns)
+    result = np.zeros(count, np.bool_)
+    if devices:
+        ends = recorded.track[recorded.rows(lambda phase, _: phase == "f")]
+        result[ends[ends < count]] = True
+    labeled = (process in devices for process, _ in recorded.columns.tracks)
+    return result & np.fromiter(labeled, np.bool_, count)
 
 
 def set_device_work(category: Text, name: Text, without: Mask) -> Text:
