@@ -192,6 +192,7 @@ def test_a_range_without_an_end_is_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("tables", "message"), [
     ({"songs": (("title",), [("a",)])}, "an SQLite database without tables of Nsight Systems"),
+    ({"rocpd_region_5f": (("id",), [(1,)])}, "of AMD's rocprofv3; run `rocpd convert"),
     ({"NVTX_EVENTS": (_RANGE, [])}, "holds no kernel, CUDA call or NVTX range"),
 ])  # fmt: skip
 def test_another_database_is_refused(tables: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -106,6 +106,23 @@ def test_a_recorded_category_counts_more_than_a_name() -> None:
     assert list(trace.events.text("category")) == ["python"]
 
 
+def test_categories_of_rocprofiler_are_known() -> None:
+    """As Perfetto's `traceconv json` writes what `rocpd convert` made."""
+    recorded = {
+        "hip_api": "hipLaunchKernel", "kernel_dispatch": "Cijk_Ailk_Bljk",
+        "memory_copy": "MEMORY_COPY_HOST_TO_DEVICE", "marker_api": "forward",
+    }  # fmt: skip
+    events = [
+        event(name, 10 * at, 5, cat=cat, tid=at) for at, (cat, name) in enumerate(recorded.items())
+    ]
+    trace = read_text(json.dumps(events))
+    assert list(trace.events.text("category")) == ["runtime", "kernel", "memcpy", "annotation"]
+    assert [name for name, _ in on_device(trace)] == [
+        recorded["kernel_dispatch"],
+        recorded["memory_copy"],
+    ]
+
+
 def test_kernels_may_begin_and_end_in_two_events() -> None:
     begins = {"ph": "B", "cat": "kernel", "name": "sgemm", "pid": 0, "tid": 7, "ts": 1}
     trace = read_text(json.dumps([begins, {"ph": "E", "pid": 0, "tid": 7, "ts": 4}]))

@@ -1,7 +1,8 @@
 """Maps recorders' categories to the closed list `schema.CATEGORIES`.
 
 Source: libkineto's ActivityType names over the years, and the exporter of PyTorch 1.8
-(https://github.com/pytorch/kineto/blob/main/libkineto/src/ActivityType.cpp).
+(https://github.com/pytorch/kineto/blob/main/libkineto/src/ActivityType.cpp); the categories that
+ROCprofiler SDK gives to Perfetto (ROCPROFILER_PERFETTO_CATEGORIES in its perfetto.hpp).
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ _EXACT = {
     "gpu_memset": "memset",
     "cuda_sync": "sync",
     "collective_comm": "communication",
+    "kernel_dispatch": "kernel",
+    "memory_copy": "memcpy",
+    "marker_api": "annotation",
     "overhead": "other",
     "trace": "other",
 }
 _PATTERNS = (
-    (re.compile(r"_(runtime|driver)$"), "runtime"),
+    (re.compile(r"_(runtime|driver|api)$"), "runtime"),
     (re.compile(r"(_kernel|_ccp_events)$"), "kernel"),
     (re.compile(r"_memcpy$"), "memcpy"),
     (re.compile(r"_memset$"), "memset"),
@@ -57,6 +61,8 @@ def category(recorded: str, name: str) -> str:
         ('cpu_op', 'annotation')
         >>> category("mtia_ccp_events", "dma_request")
         'memcpy'
+        >>> category("hip_api", "hipLaunchKernel"), category("kernel_dispatch", "Cijk_Ailk")
+        ('runtime', 'kernel')
     """
     if not recorded:
         return "annotation" if _RANGE.match(name) else category_by_name(name)

@@ -9,7 +9,7 @@ Source: https://docs.nvidia.com/nsight-systems/UserGuide/ (SQLite schema referen
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -32,15 +32,25 @@ _LATEST_NS = 1 << 60  # differences of such times are no overflow
 _FACTS = {"smCount": "numSms", "totalMemory": "totalGlobalMem"}  # as Kineto calls them
 
 
+def _other_database(tables: Iterable[str]) -> str:
+    """Why a database is not read, and what to do instead."""
+    if any(name.startswith("rocpd_") for name in tables):
+        return (
+            "found a database of AMD's rocprofv3; run `rocpd convert -i FILE --output-format "
+            "pftrace`, then Perfetto's `traceconv json`, and open what that writes"
+        )
+    return (
+        "found an SQLite database without tables of Nsight Systems; give one that "
+        "`nsys export --type sqlite` wrote"
+    )
+
+
 def read_nsys(file: BinaryIO, compressed: bool, progress: Progress) -> Trace:
     """Read an SQLite export, as every `Reader` does."""
     log = WarningLog()
     with _on_disk(file, compressed, log, progress) as path, Database(path) as database:
         if not database.columns.keys() & ACTIVITIES.keys():
-            raise IngestError(
-                "found an SQLite database without tables of Nsight Systems; give one that "
-                "`nsys export --type sqlite` wrote"
-            )
+            raise IngestError(_other_database(database.columns))
         parts = _parts(database, log)
     if not len(parts.events["start_ns"]):
         raise IngestError(
