@@ -6,12 +6,12 @@ or a device are tested on a recorded profile (`tests/golden/jax`) and on drawn s
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from test_run import RUN
+from warm_python import JAX, run_warm
 
 import stepscope
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
@@ -89,11 +89,9 @@ DEFECTS = (
 def findings(folder: Path, defect: str, text: str = SCRIPT) -> dict[str, Finding]:
     script, capture = folder / "train.py", folder / f"{defect}.stepscope"
     script.write_text(text)
-    subprocess.run(
-        [sys.executable, "-m", "stepscope", "run", "--warmup", "4", "--steps", "4",
-         "-o", capture, script, defect],
-        cwd=folder, check=True, capture_output=True,
-    )  # fmt: skip
+    command = [*RUN, "--warmup", "4", "--steps", "4", "-o", capture, script, defect]
+    done = run_warm(command, folder, modules=JAX)
+    assert done.returncode == 0, done.stderr
     context = RuleContext(stepscope.open(capture, cache=False))
     return {found.rule: found for found in apply_rules(context, RULES)}
 

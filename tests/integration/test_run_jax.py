@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zipfile
 from collections import Counter
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from test_run import (
     without_own_words,
     write,
 )
+from warm_python import JAX, run_warm
 
 import stepscope
 from stepscope.analyze import RULES, RuleContext
@@ -68,7 +70,10 @@ def manifest_of(path: Path):
         return parse_json(archive.read("manifest.json").decode())
 
 
-def recorded(folder: Path, *words: str, **options):
+run_with_jax = partial(run_warm, modules=JAX)
+
+
+def recorded(folder: Path, *words: str, start=run_with_jax, **options):
     """Run `stepscope run WORDS`; what it said, the manifest and the capture opened."""
     done = start([*RUN, *words], folder, **options)
     (path,) = folder.glob("*.stepscope")
@@ -589,7 +594,7 @@ def test_a_jax_that_is_too_old_is_said_in_one_line(tmp_path):
     write(tmp_path, "__version__ = '0.4.1'", "jax.py")
     write(tmp_path, "import jax")
 
-    done, manifest, _ = recorded(tmp_path, "train.py")
+    done, manifest, _ = recorded(tmp_path, "train.py", start=start)
 
     assert done.returncode == 0
     assert "cannot record JAX 0.4.1: " in done.stderr
@@ -628,7 +633,7 @@ def test_without_its_hook_the_public_profiler_records(tmp_path):
     write(tmp_path, TRAINING + "print(float(train(30)))")
     plain = start([sys.executable, "train.py"], tmp_path)
 
-    done, manifest, trace = recorded(tmp_path, "train.py", env=without_hook(tmp_path))
+    done, manifest, trace = recorded(tmp_path, "train.py", start=start, env=without_hook(tmp_path))
 
     assert (done.returncode, done.stdout) == (0, plain.stdout)
     assert manifest["outcome"] == "complete"
@@ -655,7 +660,7 @@ print(b"PjitFunction(update)" in found.read_bytes())
 """,
     )
 
-    done, manifest, _ = recorded(tmp_path, "train.py", env=without_hook(tmp_path))
+    done, manifest, _ = recorded(tmp_path, "train.py", start=start, env=without_hook(tmp_path))
 
     assert (done.returncode, done.stdout) == (0, "True\n")
     assert manifest["outcome"] == "complete"

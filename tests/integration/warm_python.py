@@ -1,4 +1,4 @@
-"""Commands of Python in forks of a process that has PyTorch imported: each import takes seconds.
+"""Commands of Python in forks of a process that has a framework imported, which takes seconds.
 
 What concerns the start of a process itself (who imports what and when, signals, exit codes)
 is tested with real processes.
@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import IO, Any
 
 _SERVER = """
-import array, gc, json, os, socket, sys, types
+import array, gc, importlib, json, os, socket, sys, types
 
-import torch, torch._dynamo, torch.profiler
+for name in sys.argv[2:]:
+    importlib.import_module(name)
 
 client = socket.socket(fileno=int(sys.argv[1]))
-gc.freeze()  # and so it stays: a fork that collects all of PyTorch at its end takes 2 s for that
+gc.freeze()  # and so it stays: a fork that collects a framework at its end takes 2 s for that
 while True:
     text, ancillary, _, _ = client.recvmsg(1 << 20, socket.CMSG_LEN(2 * array.array("i").itemsize))
     if not text:
@@ -72,12 +73,16 @@ except Exception as error:
 """
 
 
-class _WarmPython:
-    """A process that imported PyTorch once and forks for every command."""
+TORCH = ("torch", "torch._dynamo", "torch.profiler")
+JAX = ("jax", "jax.numpy", "jax.profiler")
 
-    def __init__(self) -> None:
+
+class _WarmPython:
+    """A process that imported some modules once and forks for every command."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
         own, theirs = socket.socketpair()
-        command = [sys.executable, "-c", _SERVER, str(theirs.fileno())]
+        command = [sys.executable, "-c", _SERVER, str(theirs.fileno()), *modules]
         self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
         theirs.close()
         self._socket = own
@@ -100,9 +105,7 @@ class _WarmPython:
         self._process.wait()
 
 
-@functools.cache
-def _warm_python() -> _WarmPython:
-    return _WarmPython()
+_warm_python = functools.cache(_WarmPython)
 
 
 class WarmRun:
@@ -114,7 +117,9 @@ class WarmRun:
         folder: Path,
         env: dict[str, str] | None = None,
         children_forked: bool = False,
+        modules: Sequence[str] = TORCH,
     ) -> None:
+        self._python = _warm_python(modules)
         self._command = command
         self._output, self._errors = (_file() for _ in range(2))
         wanted = {
@@ -124,12 +129,12 @@ class WarmRun:
             "forked": str(Path(__file__).parent) if children_forked else "",
         }
         files = self._output.fileno(), self._errors.fileno()
-        self._child = _warm_python().ask(wanted, files)
+        self._child = self._python.ask(wanted, files)
 
     def wait(self, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
         """Its exit code and what it printed."""
-        _warm_python().limit(timeout)
-        code = _warm_python().ask({"child": self._child})
+        self._python.limit(timeout)
+        code = self._python.ask({"child": self._child})
         with self._output as output, self._errors as errors:
             output.seek(0), errors.seek(0)
             return subprocess.CompletedProcess(self._command, code, output.read(), errors.read())
@@ -145,9 +150,11 @@ def run_warm(
     timeout: float = 120.0,
     env: dict[str, str] | None = None,
     children_forked: bool = False,
+    modules: Sequence[str] = TORCH,
 ) -> subprocess.CompletedProcess[str]:
     """Like `subprocess.run([sys.executable, ...])`, with texts of output and errors.
 
-    With `children_forked`, what the command starts as processes are forks of it.
+    With `children_forked`, what the command starts as processes are forks of it. `modules` are
+    imported before.
     """
-    return WarmRun(command, folder, env, children_forked).wait(timeout)
+    return WarmRun(command, folder, env, children_forked, modules).wait(timeout)
