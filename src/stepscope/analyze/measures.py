@@ -214,6 +214,12 @@ class Measures:
         start = self._events["start_ns"][rows]
         return Intervals(start, start + self._events["duration_ns"][rows])
 
+    def stage_spans(self, stage: str) -> Intervals:
+        """When the rank is in one stage of the step."""
+        runs = self._search.trace["stages"]
+        chosen = runs.text("stage").mask(stage) & (runs["rank"] == self._search.rank)
+        return Intervals(runs["start_ns"][chosen], runs["end_ns"][chosen])
+
     def python_time(self) -> Intervals:
         """When the training loop runs Python and nothing else."""
         return intervals_of_python(self._search.trace, self._search.rank, self._search.steps)

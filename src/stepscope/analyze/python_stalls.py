@@ -47,11 +47,9 @@ def python_of_the_loop(context: RuleContext) -> Intervals:
     Between two operators an optimizer of PyTorch mostly frees memory. What a closure runs in the
     optimizer's range is the loop's all the same.
     """
-    runs = context.trace["stages"]
-    update = runs.text("stage").mask("optimizer")
-    update_runs = Intervals(runs["start_ns"][update], runs["end_ns"][update])
     ranges = context.spans(context.find(_UPDATES, on_device=False))
-    return context.python_time().minus(ranges.intersect(update_runs))
+    update = ranges.intersect(context.measures.stage_spans("optimizer"))
+    return context.python_time().minus(update)
 
 
 def find_python_stalls(context: RuleContext, gaps: Intervals) -> PythonStalls | None:

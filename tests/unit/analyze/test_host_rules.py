@@ -57,6 +57,22 @@ def test_classes_that_can_be_fused_are_one_finding() -> None:
     assert finding.gain.ms == pytest.approx(0.78)
 
 
+CLOSURE = """
+    main | 0 1000 | ProfilerStep#0
+    main | 10 910 | Optimizer.step#AdamW.step
+    main | 12 700 | [pl][profile]run_training_step
+    main | 20 300 | aten::linear | seq=1
+    main | 300 690 | autograd::engine::evaluate_function: AddmmBackward0 | seq=1 fwd=1
+"""
+
+
+def test_what_a_closure_runs_in_the_step_of_an_optimizer_is_no_part_of_its_update() -> None:
+    """Lightning gives the whole training step to `Optimizer.step`."""
+    finding = found("optimizer_loop", CLOSURE + calls("aten::sqrt", 40, 710))
+    assert finding is not None
+    assert finding.gain.ms == pytest.approx(0.2, abs=0.002)
+
+
 def test_an_update_by_hand_has_no_optimizer_to_compile() -> None:
     text = UPDATE.format(name="AdamW").replace("Optimizer.step#AdamW.step", "## optimizer ##")
     finding = found("optimizer_loop", text + calls("aten::sub_", 100, 130))
@@ -124,6 +140,17 @@ def test_a_view_has_no_form_with_a_cheaper_gradient() -> None:
     assert "Take all parts at once" in view.advice
     assert "Look for an equivalent operator" in other.advice
     assert "if it took no time" in view.gain.words
+
+
+def test_a_gradient_that_calls_a_collective_is_communication() -> None:
+    """As FSDP reduces gradients in the backward of a function that changes nothing in forward."""
+    text = VIEWS.format(name="hook", node="Hook", forward_end=20)
+    names = {"aten::hook": "HookFunction", "HookBackward0": "HookFunctionBackward"}
+    for old, new in names.items():
+        text = text.replace(old, new)
+    assert found("forward_backward", text) is not None
+    sends = f"{text}\nmain | 200 800 | c10d::_reduce_scatter_base_"
+    assert found("forward_backward", sends) is None
 
 
 REORDERED = """

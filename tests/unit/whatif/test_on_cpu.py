@@ -121,6 +121,16 @@ def test_a_fused_step_replaces_the_optimizers_own() -> None:
     assert step_us(graph, "fused_optimizer") == pytest.approx(1000 - 400 + fused_us, abs=0.01)
 
 
+def test_what_a_closure_runs_in_the_step_of_an_optimizer_stays() -> None:
+    """Lightning gives the whole training step to `Optimizer.step`."""
+    calibrate(optimizers=OPTIMIZERS)
+    closure = STEP.replace("500 900 | Optimizer", "5 900 | Optimizer")
+    update_us = 800 - 400  # from the end of backward to the last operator
+    fused_us = 5 + 2 * 1 + (1024 + 64 * 1024) / 1000
+    expected = pytest.approx(1000 - update_us + fused_us, abs=0.01)
+    assert step_us(graph_of(closure, **ON_CPU), "fused_optimizer") == expected
+
+
 def test_an_optimizer_that_cannot_be_fused_stays_beside_one_that_can() -> None:
     calibrate(optimizers=OPTIMIZERS)
     other = "    main | 910 990 | Optimizer.step#RMSprop.step\n    main | 920 960 | aten::sqrt"
