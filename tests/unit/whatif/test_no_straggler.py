@@ -58,7 +58,12 @@ def test_some_changes_are_predicted_for_one_rank_alone(graph: Graph) -> None:
         changed(graph, "ddp")
 
 
-def test_without_devices_python_counts_as_work() -> None:
+def test_ranks_without_devices_wait_for_each_other_and_not_for_a_device() -> None:
+    with pytest.raises(ChangeError, match="no call .* waits for the device"):
+        changed(job_on_cpus(), "no_sync")
+
+
+def job_on_cpus() -> Graph:
     """Rank 0 works for 80 us; rank 1 sleeps for 40 more before its product."""
     texts = (
         f"""
@@ -70,7 +75,11 @@ def test_without_devices_python_counts_as_work() -> None:
         for begin in (10, 50)
     )
     traces = [of_rank(annotate(drawn_trace(text)), number) for number, text in enumerate(texts)]
-    job = build_ranks(concat(traces)).check()
+    return build_ranks(concat(traces)).check()
+
+
+def test_without_devices_python_counts_as_work() -> None:
+    job = job_on_cpus()
     assert step_us(job) == 130
     # Rank 1 comes to the collective after 2/3 of its 100; then it has 2/3 of 20 left.
     met = 2 / 3 * 100 + 10

@@ -10,9 +10,9 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.pytorch_modules import are_of_pytorch
 from stepscope.analyze.rule_context import RuleContext, glob
-from stepscope.arrays import Rows
+from stepscope.arrays import Mask, Rows
 from stepscope.summary.numbers import rounded
-from stepscope.trace.nesting import inherit
+from stepscope.trace.nesting import inherit, totals_inside
 
 _NODE = re.compile(r"^.*[: ]|Backward\d*$")
 _EMBEDDING = (
@@ -41,13 +41,14 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
     Silent if the trace does not link backward to forward, or links operators of different names.
     Indexing has a rule of its own; the gradient of a matrix product is two more products. What
     PyTorch's own attention calls does not count, nor do views in its other modules: no line of the
-    user's can call another operator.
+    user's can call another operator. Nor do gradients that call a collective, as FSDP's reduce them:
+    their time is communication.
 
     Source: DEEPCONTEXT section 4.3, "Forward/Backward Operator Analysis".
     """
     backward, forward = _pairs(context)
     product = context.events.text("kind").mask("gemm")[forward]
-    users = ~product & ~are_of_pytorch(context, forward)
+    users = ~product & ~are_of_pytorch(context, forward) & ~_communicate(context, backward)
     backward, forward = backward[users], forward[users]
     if not len(backward):
         return
@@ -70,6 +71,13 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
             chosen,
             _gain(context, chosen, name, nodes, ratio),
         )
+
+
+def _communicate(context: RuleContext, rows: Rows) -> Mask:
+    """Whether each of the events calls a collective."""
+    calls = context.events.text("kind").mask("communication")
+    inside: Mask = totals_inside(context.events["parent"], calls.astype(np.int64))[rows] > 0
+    return inside
 
 
 def _gain(

@@ -18,7 +18,7 @@ def no_sync(graph: Graph, name: str = "*", operator: str = "*", awaits: str = "*
     Explicit synchronizations go; copies to the host stay, but nothing waits for them.
 
     Args:
-        graph: any graph.
+        graph: any graph; a wait for other ranks on a CPU alone is none for a device.
         name: glob for the names of the calls.
         operator: glob for the operators around the calls.
         awaits: glob for the device work that the calls wait for.
@@ -28,6 +28,7 @@ def no_sync(graph: Graph, name: str = "*", operator: str = "*", awaits: str = "*
     """
     waits = np.zeros(len(graph), np.bool_)
     tied = graph.links.text("kind").mask("synchronization", "communication")
+    tied &= graph.on_device[graph.links["source"]]
     tied &= matching(graph.tasks.text("name"), awaits)[graph.links["source"]]
     waits[graph.links["target"][tied]] = True
     waits &= select(graph, name=name, operator=operator, on_device=False)
