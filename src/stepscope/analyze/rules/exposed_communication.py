@@ -25,6 +25,10 @@ EXCHANGES = (
     "Overlap the exchange with computation that does not need it (split the batch, prefetch the "
     "next one), send less data (16 or 8 bits), and check whether one rank is late."
 )
+METRICS = (
+    "Most of it is metrics, flags or barriers and no gradients: reduce several values as one "
+    "tensor, do so every N steps only, and leave out barriers."
+)
 INFERENCE = (
     "Use an all-reduce for small messages (the server's custom or symmetric-memory one), fewer "
     "tensor-parallel ranks, or overlap collectives with the other half of a split batch; send less "
@@ -39,7 +43,7 @@ BALANCE = (
     "Make the ranks equally fast in every step; faster collectives would change little. "
     "`stepscope ranks` and the matrix of collectives show who arrives last."
 )
-_EXCHANGE = r"(?i)send_?recv|all_?to_?all|^(send|recv)"  # between stages, tables or experts
+_EXCHANGE = r"(?i)send_?recv|all_?to_?all|(^|:)(send|recv)"  # between stages, tables or experts
 JAX = (
     "Overlap collectives with other work (XLA_FLAGS=--xla_gpu_enable_latency_hiding_"
     "scheduler=true), send less data (gradients in jnp.bfloat16) or send less often (several "
@@ -68,21 +72,24 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
     waits = context.job is not None and gain.ms < LEAST * exposed
     if not waits and gain.ms < LEAST_GAIN * context.step_ms:
         return  # the CPU, or other work, would take as long
-    exchanges = _exchanges(context, rows)
-    advice, inference = (EXCHANGES, EXCHANGES) if exchanges else (ADVICE, INFERENCE)
-    jax = JAX if context.trains else INFERENCE_IN_JAX
     yield context.finding(
         f"Communication is exposed for {rounded(exposed)} ms of the step "
         f"({share:.0%}){_hidden(hidden)}{WAITS if waits else ''}.",
-        BALANCE if waits else context.by_framework(advice, jax=jax, inference=inference),
+        BALANCE if waits else _advice(context, rows),
         rows,
         gain,
     )
 
 
-def _exchanges(context: RuleContext, rows: Rows) -> bool:
-    """Whether ranks mostly send each other different data, which DDP's options do not change."""
-    return context.ms(context.find(_EXCHANGE, inside=rows)) > context.ms(rows) / 2
+def _advice(context: RuleContext, rows: Rows) -> str:
+    """What helps those that take most of the time: DDP's options change gradients only."""
+    jax = JAX if context.trains else INFERENCE_IN_JAX
+    half = context.ms(rows) / 2
+    if context.ms(context.find(_EXCHANGE, inside=rows)) > half:
+        return context.by_framework(EXCHANGES, jax=jax)
+    beside = context.events.text("stage").mask("loss", "other")[rows]
+    training = METRICS if context.ms(rows[beside]) > half else ADVICE
+    return context.by_framework(training, jax=jax, inference=INFERENCE)
 
 
 def _hidden(ms: float) -> str:

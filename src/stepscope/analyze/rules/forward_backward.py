@@ -41,7 +41,7 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
     Silent if the trace does not link backward to forward, or links operators of different names.
     Indexing has a rule of its own; the gradient of a matrix product is two more products. What
     PyTorch's own attention calls does not count, nor do views in its other modules: no line of the
-    user's can call another operator. Nor do gradients that call a collective, as FSDP's reduce them:
+    user's can call another operator. Nor do gradients that call a collective, as those of FSDP:
     their time is communication.
 
     Source: DEEPCONTEXT section 4.3, "Forward/Backward Operator Analysis".

@@ -1,0 +1,90 @@
+"""`exchange_per_pass`: accumulated gradients are exchanged after each backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.arrays import Mask, Rows, Times
+from stepscope.summary.numbers import rounded
+
+CAUSE = "communication"
+EXPLAINS = ("communication",)
+LEAST = 0.05
+LIBRARIES = {"accelerate": "Run each batch under `with accelerator.accumulate(model):`."}
+_ALL_REDUCE = r"(?i)all_?reduce"
+_ACCUMULATES = r"AccumulateGrad"  # DDP reduces in hooks of these nodes, a SyncBatchNorm in its own
+
+
+def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
+    """DistributedDataParallel that exchanges gradients after each of several passes per update.
+
+    Silent below 5 % of the step, and unless as many all-reduces follow each backward pass: those of
+    two models with one optimizer are all needed.
+    """
+    passes, last = _backward_passes(context)
+    calls = _all_reduces(context)
+    if not last.any() or last.all() or not len(calls):
+        return
+    of_pass = np.searchsorted(passes, context.events["start_ns"][calls], side="right") - 1
+    count = np.bincount(of_pass[of_pass >= 0], minlength=len(passes))
+    early = _transfers(context, calls[~last[of_pass]], passes, last)
+    if not len(early) or count.min() != count.max():
+        return
+    spent = context.spans(early).total() / 1e6 / context.step_count
+    if spent < LEAST * context.steady_ms:
+        return
+    yield context.finding(
+        f"Gradients are exchanged after each of {rounded(len(passes) / last.sum())} backward "
+        "passes, and the weights are updated once.",
+        context.advice(
+            "Exchange them after the last pass alone: run forward and backward of the others under "
+            "model.no_sync() of DistributedDataParallel.",
+            **LIBRARIES,
+        ),
+        early,
+        _gain(context, early, spent),
+    )
+
+
+def _all_reduces(context: RuleContext) -> Rows:
+    """The calls of DDP that exchange gradients."""
+    nodes = context.find(_ACCUMULATES, on_device=False)
+    return context.outermost(context.find(_ALL_REDUCE, category="cpu_op", inside=nodes))
+
+
+def _backward_passes(context: RuleContext) -> tuple[Times, Mask]:
+    """When backward passes begin, ascending, and whether each is the last of its update."""
+    runs = context.trace["stages"]
+    kept = runs.text("stage").mask("forward", "backward", "optimizer")
+    kept &= (runs["rank"] == context.rank) & np.isin(runs["step"], context.steps["step"])
+    rows = np.flatnonzero(kept)
+    rows = rows[np.argsort(runs["start_ns"][rows], kind="stable")]
+    stage = runs.text("stage").take(rows)
+    update = runs["start_ns"][rows[stage.mask("optimizer")]]
+    rows, backward = (
+        rows[~stage.mask("optimizer")],
+        stage.mask("backward")[~stage.mask("optimizer")],
+    )
+    begins = runs["start_ns"][rows[backward & ~np.append(False, backward[:-1])]]
+    updates_before = np.searchsorted(update, begins)
+    return begins, np.append(np.diff(updates_before) > 0, True)[: len(begins)]
+
+
+def _transfers(context: RuleContext, calls: Rows, passes: Times, last: Mask) -> Rows:
+    """What the calls start: work of the device, or of the process group's threads."""
+    if context.has_device:
+        return context.find(category="communication", on_device=True, inside=calls)
+    rows = context.find(_ALL_REDUCE, category="communication", stage="backward")
+    of_pass = np.searchsorted(passes, context.events["start_ns"][rows], side="right") - 1
+    return rows[~last[of_pass]]
+
+
+def _gain(context: RuleContext, early: Rows, spent_ms: float) -> Gain:
+    """On a CPU these exchanges also take cores and caches from the backward pass."""
+    if context.has_device:
+        return context.scaled(early, 0.0, "if only the last pass exchanged gradients")
+    return context.bound(spent_ms, "at most the time of these exchanges")

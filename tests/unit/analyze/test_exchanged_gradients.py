@@ -1,0 +1,83 @@
+"""Gradients that ranks exchange after backward passes, and what they exchange besides."""
+
+from __future__ import annotations
+
+import pytest
+from drawn_findings import found
+
+FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
+NODE = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+
+
+def step(*parts: str, reduced: tuple[int, ...] = (), inside: str = NODE) -> str:
+    """A step of parts of 100 us; the backward passes of these numbers exchange for 60 us."""
+    lines, passes = [f"main | 0 {100 * len(parts)} | ProfilerStep#0"], 0
+    for number, part in enumerate(parts):
+        at = 100 * number
+        if part == FORWARD:
+            lines.append(f"main | {at} {at + 90} | aten::mm | seq={number + 1}")
+        elif part == UPDATE:
+            lines.append(f"main | {at} {at + 90} | Optimizer.step#SGD.step")
+        else:
+            node = "autograd::engine::evaluate_function: MmBackward0"
+            lines.append(f"main | {at} {at + 30} | {node} | seq={number} fwd=1")
+            if passes in reduced:
+                lines.append(f"main | {at + 30} {at + 95} | {inside}")
+                lines.append(f"main | {at + 31} {at + 34} | c10d::allreduce_")
+                lines.append(f"gloo | {at + 34} {at + 94} | gloo:all_reduce")
+            passes += 1
+    return "\n".join(lines)
+
+
+TWO_PASSES = (FORWARD, BACKWARD, FORWARD, BACKWARD, UPDATE)
+
+
+@pytest.mark.parametrize(
+    ("parts", "reduced", "says"),
+    [
+        (TWO_PASSES, (0, 1), "after each of 2 backward passes"),
+        (TWO_PASSES, (1,), ""),  # under no_sync()
+        ((FORWARD, BACKWARD, UPDATE) * 2, (0, 1), ""),  # as critic and generator
+        ((FORWARD, BACKWARD, UPDATE), (0,), ""),
+    ],
+)
+def test_passes_before_the_last_need_no_exchange(
+    parts: tuple[str, ...], reduced: tuple[int, ...], says: str
+) -> None:
+    finding = found("exchange_per_pass", step(*parts, reduced=reduced))
+    assert (says in finding.what and bool(says)) if finding else not says
+    if finding:
+        assert finding.gain.ms == pytest.approx(0.06)
+        assert "no_sync()" in finding.advice
+
+
+def test_statistics_that_backward_exchanges_are_needed_in_each_pass() -> None:
+    node = "autograd::engine::evaluate_function: SyncBatchNormBackward"
+    assert found("exchange_per_pass", step(*TWO_PASSES, reduced=(0, 1), inside=node)) is None
+
+
+@pytest.mark.parametrize(
+    ("at", "call", "name", "advice"),
+    [
+        (105, "c10d::allreduce_", "gloo:all_reduce", "bucket_cap_mb"),
+        (205, "c10d::allreduce_", "gloo:all_reduce", "every N steps"),
+        (205, "c10d::barrier", "gloo:barrier", "every N steps"),
+        (205, "c10d::recv_", "gloo:recv", "Overlap the exchange"),
+    ],
+)
+def test_advice_is_on_what_takes_most_of_the_communication(
+    at: float, call: str, name: str, advice: str
+) -> None:
+    """Gradients in backward, metrics after it, what a pipeline receives."""
+    text = f"""
+        main | 0 400 | ProfilerStep#0
+        main | 10 100 | aten::mm | seq=1
+        main | 100 110 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main | 200 202 | Optimizer.step#SGD.step
+        main | {at} {at + 1} | {call}
+        gloo | {at + 1} {at + 81} | {name}
+        main | 300 302 | aten::item
+    """
+    finding = found("exposed_communication", text)
+    assert finding is not None
+    assert advice in finding.advice
