@@ -31,7 +31,7 @@ from stepscope.summary.top_kernels import kernels_of, time_by_kind
 from stepscope.summary.updates import updates_of
 from stepscope.summary.verdict import verdict
 from stepscope.trace.allocated_peaks import allocated_peaks
-from stepscope.trace.core_share import core_share
+from stepscope.trace.core_share import active_share, core_share
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -98,8 +98,10 @@ def _verdict(
 ) -> Verdict:  # fmt: skip
     python, communication = ({}, 0.0) if devices else _without_device(selected)
     copies = kinds.get("memcpy", 0.0) / (sum(kinds.values()) or 1.0)
-    found = verdict(steps.mean_ms, stages, devices, python, communication, copies)
-    return under_load(found, core_share(selected.trace.metadata.capture))
+    capture = selected.trace.metadata.capture
+    active = active_share(capture)
+    found = verdict(steps.mean_ms, stages, devices, python, communication, copies, active)
+    return under_load(found, core_share(capture))
 
 
 def _modules(selected: SelectedSteps, bounds: WorkBounds) -> list[Node]:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from stepscope.summary.facts import Verdict
 from stepscope.summary.text_tables import stage_words
+from stepscope.trace.core_share import mostly_waits
 from stepscope.trace.vocabulary import INFERENCE_STAGES
 
 NOTABLE = 0.10  # a cause that costs less than this share of the step does not limit it
@@ -32,6 +33,8 @@ _SENTENCES = {
     "and {copies:.0%} of its work is copying.",
     "cpu_data": "The step waits for data: loading batches takes {share:.0%} of it.",
     "cpu_python": "Python limits the step: for {share:.0%} of it no operator runs, mostly {where}.",
+    "cpu_waits": "The step waits: the training loop is blocked for at least {share:.0%} of it, "
+    "mostly {where}.",
     "cpu_communication": "The step waits for communication: "
     "for {share:.0%} of it ranks exchange data and no operator runs.",
     "cpu_other": "Work outside {what} limits the step: {share:.0%} of it is neither {parts}.",
@@ -72,6 +75,7 @@ def verdict(
     python: Mapping[str, float] | None = None,
     communication: float = 0.0,
     copies: float = 0.0,
+    active: float = 1.0,
 ) -> Verdict:
     """Find what limits a step: the idle time of its busiest device, or its stages without one.
 
@@ -82,12 +86,14 @@ def verdict(
         python: share of the step with only Python running, by stage; used without a device.
         communication: share of the step with exposed communication; used without a device.
         copies: share of the devices' work that is copying.
+        active: share of the step in which the training loop's thread uses a core, or waits for one;
+            used without a device.
 
     Returns:
         `bound_by` is a cause of idle time (see `cause_names`), `device`, or `cpu`.
     """
     if not devices:
-        return _cpu_verdict(stages, python or {}, communication)
+        return _cpu_verdict(stages, python or {}, communication, active)
     device = max(devices, key=lambda device: device.computing_ms)
     window = device.window_ms or step_ms or 1.0
     cause = max(device.idle_ms, key=device.idle_ms.__getitem__)
@@ -102,14 +108,17 @@ def verdict(
 
 
 def _cpu_verdict(
-    stages: Sequence[_Stage], python: Mapping[str, float], communication: float
+    stages: Sequence[_Stage], python: Mapping[str, float], communication: float, active: float
 ) -> Verdict:
     data = sum(stage.share for stage in stages if stage.stage == "data_loading")
     idle = sum(python.values())
     if idle >= MOSTLY:
         stage = max(python, key=python.__getitem__)
         where = _outside(stages) if stage == "other" else f"in {stage_words(stage)}"
-        return Verdict("host", idle, _SENTENCES["cpu_python"].format(share=idle, where=where))
+        waits = mostly_waits(idle, active)
+        share = idle - active if waits else idle
+        text = _SENTENCES["cpu_waits" if waits else "cpu_python"]
+        return Verdict("host", share, text.format(share=share, where=where))
     if communication >= max(NOTABLE, data):
         text = _SENTENCES["cpu_communication"].format(share=communication)
         return Verdict("communication", communication, text)

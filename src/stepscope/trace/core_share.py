@@ -8,6 +8,7 @@ from typing import Any
 from stepscope.trace.milliseconds import milliseconds
 
 QUIET = 0.95  # of a core; with less, times are visibly longer than on a quiet machine
+_HALF = 0.5
 
 
 def core_share(capture: Mapping[str, Any]) -> float | None:
@@ -29,6 +30,35 @@ def core_share(capture: Mapping[str, Any]) -> float | None:
     typical: float = times.get("cpu_ns", 0) / max(times.get("median_ns", 0), 1)
     over_all: float = 1 - queued / elapsed
     return max(over_all, min(typical, 1.0))
+
+
+def active_share(capture: Mapping[str, Any]) -> float:
+    """The share of a recorded step in which the training thread ran, or waited for a core.
+
+    Else it waited for something else: another process, a disk, a lock, a device, a sleep.
+
+    Args:
+        capture: the manifest of a capture.
+
+    Returns:
+        0 to 1; 1 where it was not measured.
+    """
+    times = capture.get("recorded_steps") or {}
+    elapsed, queued, cpu = (times.get(f"{name}_ns") for name in ("elapsed", "queued", "cpu"))
+    if not elapsed or queued is None or cpu is None:
+        return 1.0
+    share: float = cpu / max(times.get("median_ns", 0), 1) + queued / elapsed
+    return min(share, 1.0)
+
+
+def mostly_waits(part: float, active: float) -> bool:
+    """Whether the training thread waits in at least half of a part of the steps.
+
+    Args:
+        part: a share of the steps, in which it is not known what the thread does.
+        active: as `active_share` gives it; all of it may be in this part.
+    """
+    return part - active >= _HALF * part > 0
 
 
 def load_warning(capture: Mapping[str, Any]) -> str:

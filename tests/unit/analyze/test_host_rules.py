@@ -250,6 +250,24 @@ def test_python_that_comes_back_in_each_step_is_told_with_its_place() -> None:
     assert finding.gain.ms == pytest.approx(3.5)
 
 
+@pytest.mark.parametrize(
+    ("cpu_ms", "queued_ms", "says"),
+    [(1, 0, "is blocked, and runs no operator, for up to 90%"), (9, 0, "runs Python"),
+     (1, 8, "runs Python")],
+)  # fmt: skip
+def test_a_loop_that_waits_for_other_processes_runs_no_python(
+    cpu_ms: float, queued_ms: float, says: str
+) -> None:
+    """As for rollouts in a queue: what uses no core, and waits for none, is blocked."""
+    text = "main | 0 10000 | ProfilerStep#0\nmain | 9000 10000 | aten::mm"
+    times = {"median_ns": 10e6, "elapsed_ns": 10e6}
+    times |= {"cpu_ns": 1e6 * cpu_ms, "queued_ns": 1e6 * queued_ms}
+    finding = found("cpu_latency", text, capture={"recorded_steps": times})
+    assert finding is not None
+    assert says in finding.what
+    assert ("another process" in finding.advice) == ("blocked" in says)
+
+
 def freed(begin: float, class_name: str) -> str:
     """A step of 10 ms whose update frees memory for 4 ms between two operators."""
     return f"""

@@ -190,6 +190,25 @@ def test_an_optimizers_closure_is_forward_and_backward() -> None:
     assert found["aten::add_"] == "optimizer"
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "stage"),
+    [("aten::stack", "", "other"), ("aten::addmm", "", "forward"),
+     ("aten::stack", "| seq=1", "forward")],
+)  # fmt: skip
+def test_what_precedes_an_update_is_forward_if_a_model_runs_or_gradients_are_computed(
+    name: str, options: str, stage: str
+) -> None:
+    """A parameter server receives gradients and computes none."""
+    backward = "main | 30 40 | autograd::engine::evaluate_function: StackBackward0 | seq=1 fwd=1"
+    trace = staged(f"""
+        main | 0 100 | ProfilerStep#1
+        main | 10 20 | {name} {options}
+        {backward if options else ""}
+        main | 60 90 | Optimizer.step#Adam.step
+    """)
+    assert of_events(trace, "stage")[name] == stage
+
+
 def times(trace: Trace) -> dict[str, int]:
     """The time of each stage on the thread of the loop, in microseconds."""
     total: dict[str, int] = {}

@@ -127,3 +127,20 @@ def test_a_device_that_mostly_copies_does_not_compute() -> None:
         "The step is bound by copies: the device is busy for 99% of it, "
         "and 96% of its work is copying."
     )
+
+
+@pytest.mark.parametrize(
+    ("active", "sentence"),
+    [
+        (
+            0.1,
+            "The step waits: the training loop is blocked for at least 60% of it",
+        ),
+        (0.4, "Python limits the step: for 70% of it no operator runs"),
+        (1.0, "Python limits the step: for 70% of it no operator runs"),
+    ],
+)
+def test_a_loop_that_uses_no_core_waits_and_runs_no_python(active: float, sentence: str) -> None:
+    stages = [Stage("loss", 0.7), Stage("backward", 0.3)]
+    found = verdict(100.0, stages, [], {"loss": 0.7}, active=active)
+    assert found.sentence == f"{sentence}, mostly in loss."

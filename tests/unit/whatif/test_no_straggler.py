@@ -59,7 +59,7 @@ def test_some_changes_are_predicted_for_one_rank_alone(graph: Graph) -> None:
 
 
 def test_ranks_without_devices_wait_for_each_other_and_not_for_a_device() -> None:
-    with pytest.raises(ChangeError, match="no call .* waits for the device"):
+    with pytest.raises(ChangeError, match="waits for the device"):
         changed(job_on_cpus(), "no_sync")
 
 

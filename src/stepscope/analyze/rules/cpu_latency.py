@@ -22,6 +22,7 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
 from stepscope.arrays import Ids, Rows
 from stepscope.summary.numbers import rounded
+from stepscope.trace.core_share import active_share, mostly_waits
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import STAGES
 
@@ -66,6 +67,11 @@ PYTHON_OF_JAX = (
 PYTHON_OF_INFERENCE = (
     "Replace loops over elements by operators on whole tensors, and prepare inputs, schedule and "
     "log in another thread or process."
+)
+WAITING = (
+    "Find what it waits for: another process (a queue, an environment), a disk, the network, a "
+    "lock or a sleep; and let that go on in another thread or process while the last result is "
+    "used."
 )
 NAMES = "Record with `stepscope run --stack` to see the functions."
 NAMES_OF_JAX = "Record with python_tracer_level=1 to see the functions."
@@ -184,9 +190,12 @@ def _python(context: RuleContext) -> Iterator[Finding]:
     part = share(context, gaps)
     name = name_of_stall(context, rows, spent)
     mostly = f", mostly in {name}" if name != LOOP else ""
-    advice = context.by_framework(PYTHON, jax=PYTHON_OF_JAX, inference=PYTHON_OF_INFERENCE)
+    waits = mostly_waits(part, active_share(context.trace.metadata.capture))
+    does = "is blocked, and runs no operator," if waits else "runs Python and no operator"
+    plain = context.by_framework(PYTHON, jax=PYTHON_OF_JAX, inference=PYTHON_OF_INFERENCE)
+    advice = WAITING if waits else plain
     yield context.finding(
-        f"The {context.loop} runs Python and no operator for {part:.0%} of the step"
+        f"The {context.loop} {does} for {'up to ' * waits}{part:.0%} of the step"
         f"{mostly}{_between(context, found)}.",
         advice
         if has_names(context, name)

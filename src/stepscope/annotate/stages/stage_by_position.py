@@ -106,7 +106,7 @@ def _assign_micro_batch(
     """
     result = known.stage.copy()
     ahead = unassigned & (known.start < min(known.first("backward"), known.first("optimizer")))
-    forward = _forward_begin(known, ahead)
+    forward = _forward_begin(known, ahead, forward_work)
     result[ahead] = CODE["forward"]
     early = ahead & (known.start < forward)
     result[early] = CODE["other"]
@@ -173,14 +173,19 @@ def _without_training(known: _KnownStages, unassigned: Mask, launched: Launched)
     return result
 
 
-def _forward_begin(known: _KnownStages, ahead: Mask) -> int:
-    """When forward begins: at its first mark, else at the first operator with a gradient."""
+def _forward_begin(known: _KnownStages, ahead: Mask, forward_work: Mask) -> int:
+    """When forward begins: at its first mark, else at the first operator with a gradient.
+
+    Where nothing runs backward and no layer runs, others compute the gradients, such as the workers
+    of a parameter server.
+    """
     if known.has("forward"):
         return known.first("forward")
     partners = known.events["forward_event"][known.rows]
     has_gradient = ahead & np.isin(known.rows, partners[partners >= 0])
     if not has_gradient.any():
-        return int(known.start[ahead].min(initial=_NEVER))
+        computes = known.has("backward") or (ahead & forward_work).any()
+        return int(known.start[ahead].min(initial=_NEVER)) if computes else _NEVER
     event = int(known.rows[has_gradient][0])
     unassigned, parent = set(known.rows[ahead].tolist()), known.events["parent"]
     while int(parent[event]) in unassigned:
