@@ -42,14 +42,15 @@ class PythonStalls:
 
 
 def python_of_the_loop(context: RuleContext) -> Intervals:
-    """When the training loop runs Python and nothing else, without the update of the weights.
+    """When the training loop runs Python and nothing else, but no update and no checkpoint.
 
     Between two operators an optimizer of PyTorch mostly frees memory. What a closure runs in the
-    optimizer's range is the loop's all the same.
+    optimizer's range is the loop's all the same. Checkpoints have a rule of their own.
     """
     ranges = context.spans(context.find(_UPDATES, on_device=False))
     update = ranges.intersect(context.measures.stage_spans("optimizer"))
-    return context.python_time().minus(update)
+    saves = context.measures.stage_spans("checkpointing")
+    return context.python_time().minus(update.union(saves))
 
 
 def find_python_stalls(context: RuleContext, gaps: Intervals) -> PythonStalls | None:

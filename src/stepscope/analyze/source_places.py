@@ -39,7 +39,7 @@ _PREFIX = re.compile(
     r"^(autograd::engine::evaluate_function: |stepscope\.optimizer: |Optimizer\.\w+#|nn\.Module: "
     r"|#+ )"
 )
-_ACTIVITY = re.compile(r"^stepscope\.(?:(evaluation|checkpointing)|block): (\S+) \(.*\)$")
+_ACTIVITY = re.compile(r"^stepscope\.(?:(evaluation|checkpointing)|block): (\S+) \((.*):(\d+)\)$")
 _MOST_EVENTS = 100_000
 
 
@@ -99,7 +99,7 @@ class PlaceFinder:
 
         A profiler's Python frame has the line on which its function begins; a range of lines has
         the line of the call; a compiled operation has the line at which it was traced, a compiled
-        program its first line.
+        program its first line; an evaluation or a checkpoint has the line at which it began.
         """
         if (compiled := self._compiled.line(event)).file:
             return *compiled, self._compiled.program(event)
@@ -110,7 +110,9 @@ class PlaceFinder:
         if lines := parse_lines(name) if has_lines(name) else ():
             return *lines[-1], ""
         module = int(self._trace.events["module"][event])
-        return self._of_module(module) if module >= 0 else ("", None, "")
+        called = self._of_module(module) if module >= 0 else ("", None, "")
+        activity = None if called[0] else _ACTIVITY.match(name)
+        return (activity[3], int(activity[4]), activity[2]) if activity else called
 
     def _of_module(self, module: int) -> tuple[str, int | None, str]:
         modules = self._trace["modules"]
@@ -133,7 +135,7 @@ class PlaceFinder:
         events = self._trace.events
         python = events.text("category").mask("python")
         users = python & self._names.where(_is_users)
-        users |= self._names.where(has_lines)
+        users |= self._names.where(lambda name: has_lines(name) or bool(_ACTIVITY.match(name)))
         around = inherit(events["parent"], np.where(users, events["id"], -1))
         caller = launch_of(self._trace)
         origin = inherit(events["parent"], events["forward_event"])

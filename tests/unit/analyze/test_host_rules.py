@@ -250,6 +250,22 @@ def test_python_that_comes_back_in_each_step_is_told_with_its_place() -> None:
     assert finding.gain.ms == pytest.approx(3.5)
 
 
+SAVED = """
+    main | 0 10000 | ProfilerStep#0
+    main | 10 6000 | stepscope.checkpointing: save (train.py:31)
+    main | 20 30 | aten::detach
+    main | 6000 9900 | aten::mm
+"""
+
+
+def test_python_that_saves_a_checkpoint_has_a_rule_of_its_own_that_names_the_line() -> None:
+    assert found("cpu_latency", SAVED) is None
+    finding = found("checkpoint_in_loop", SAVED)
+    assert finding is not None
+    (place,) = finding.evidence
+    assert (place.file, place.line, place.function) == ("train.py", 31, "save")
+
+
 @pytest.mark.parametrize(
     ("cpu_ms", "queued_ms", "says"),
     [(1, 0, "is blocked, and runs no operator, for up to 90%"), (9, 0, "runs Python"),
