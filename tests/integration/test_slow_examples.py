@@ -27,6 +27,7 @@ SHOWN = {
     "index_backward": "IndexBackward0",
     "optimizer_loop": "aten::addcdiv_",
     "small_batch": "aten::addmm",
+    "exchange_per_pass": "all_reduce",
     "exposed_communication": "all_reduce",
     "recompilation": "dynamo_timed",
     "zero_grad_memset": "zero_",
