@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
@@ -76,12 +76,13 @@ def call_at(file: str, line: int, name: str) -> dict[str, str]:
         nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError):
         nodes = []
+    names = {name, *_aliases(nodes, name)}
     calls = [
         node
         for node in nodes
         if isinstance(node, ast.Call)
         and node.lineno <= line <= (node.end_lineno or node.lineno)
-        and _name_of(node.func) == name
+        and _name_of(node.func) in names
     ]
     if len(calls) != 1:
         return {"call": "", "source": ""}
@@ -90,6 +91,13 @@ def call_at(file: str, line: int, name: str) -> dict[str, str]:
     if len(call) > _LONGEST:
         return {"call": "", "source": ""}
     return {"call": call, "source": "\n".join(lines)}
+
+
+def _aliases(nodes: Iterable[ast.AST], name: str) -> list[str]:
+    """Other names of an imported class, as `DDP` of DistributedDataParallel."""
+    imports = (node for node in nodes if isinstance(node, ast.ImportFrom))
+    imported = (one for node in imports for one in node.names if one.name == name)
+    return [one.asname for one in imported if one.asname]
 
 
 def _name_of(function: ast.expr) -> str:

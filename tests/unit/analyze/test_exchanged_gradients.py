@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from drawn_findings import found
+
+from stepscope.analyze import RULES, RuleContext, apply_rules
+from stepscope.annotate import annotate
+from stepscope.testing import drawn_trace
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 NODE = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
@@ -81,3 +86,26 @@ def test_advice_is_on_what_takes_most_of_the_communication(
     finding = found("exposed_communication", text)
     assert finding is not None
     assert advice in finding.advice
+
+
+def of_buckets(parameter_bytes: int, node: str = NODE) -> list[tuple[str, float]]:
+    """What `small_buckets` says of 20 all-reduces of gloo, which records no sizes."""
+    lines = ["main | 0 4000 | ProfilerStep#0", "main | 10 100 | stepscope.module: layer"]
+    lines += ["main | 20 90 | aten::mm | seq=1"]
+    for at in range(200, 4000, 190):
+        lines.append(f"main | {at} {at + 100} | {node}")
+        lines.append(f"main | {at + 10} {at + 15} | c10d::allreduce_")
+        lines.append(f"gloo | {at + 20} {at + 90} | gloo:all_reduce")
+    trace = annotate(drawn_trace("\n".join(lines)))
+    sizes = np.full(len(trace["modules"]), parameter_bytes, np.int64)
+    modules = trace["modules"].with_columns(parameters=sizes // 4, parameter_bytes=sizes)
+    findings = apply_rules(RuleContext(trace.with_table(modules)), RULES)
+    return [(one.what, one.gain.ms) for one in findings if one.rule == "small_buckets"]
+
+
+def test_buckets_without_a_recorded_size_share_the_gradients() -> None:
+    ((said, gain_ms),) = of_buckets(2_000_000)
+    assert said == "Each step runs 20 all-reduces of 100 kB, 1.4 ms: latency dominates."
+    assert gain_ms == pytest.approx(19 * 0.07)  # one is left
+    assert not of_buckets(200_000_000)
+    assert not of_buckets(2_000_000, node="SyncBatchNormBackward")

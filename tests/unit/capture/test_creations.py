@@ -41,10 +41,17 @@ def test_each_call_has_its_file_line_and_source(watch: CreationWatch) -> None:
 
 
 def test_a_call_by_another_name_has_a_line_and_no_source(watch: CreationWatch) -> None:
-    Descent([torch.zeros(1)], lr=0.1)
+    make = torch.optim.SGD
+    make([torch.zeros(1)], lr=0.1)
     line = sys._getframe().f_lineno - 1
     (one,) = watch.describe()
     assert (one["class"], one["line"], one["call"], one["source"]) == ("SGD", line, "", "")
+
+
+def test_a_class_may_be_imported_by_another_name(watch: CreationWatch) -> None:
+    Descent([torch.zeros(1)], lr=0.1)
+    (one,) = watch.describe()
+    assert (one["class"], one["call"]) == ("SGD", "Descent([torch.zeros(1)], lr=0.1)")
 
 
 def test_a_loop_of_calls_is_noted_once(watch: CreationWatch) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stepscope.analyze.finding import Finding
+from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Floats, Rows
 from stepscope.summary.numbers import rounded
@@ -26,8 +26,9 @@ _ITEM_BYTES = {"Half": 2, "BFloat16": 2, "Float": 4, "Double": 8, "Byte": 1, "In
 def small_buckets(context: RuleContext) -> Iterator[Finding]:
     """At least 16 collectives of gradients per step that send less than 1 MiB each.
 
-    Silent if the trace does not record how much collectives send, and if nothing trains. Those of
-    the model do not count: tensor parallelism sums activations.
+    Silent if the trace records neither how much collectives send nor how large the gradients are
+    that DistributedDataParallel exchanges, and if nothing trains. Those of the model do not count:
+    tensor parallelism sums activations.
     """
     if not context.trains:
         return
@@ -35,6 +36,8 @@ def small_buckets(context: RuleContext) -> Iterator[Finding]:
                         on_device=context.has_device)  # fmt: skip
     rows = rows[~context.events.text("stage").mask(*FORWARD_STAGES)[rows]]
     sent = _bytes(context, rows)
+    if not sent.any():
+        sent = _of_gradients(context, rows)
     rows, sent = rows[sent > 0], sent[sent > 0]
     if context.calls(rows) < MANY or float(np.median(sent)) >= SMALL_BYTES:
         return
@@ -49,10 +52,17 @@ def small_buckets(context: RuleContext) -> Iterator[Finding]:
             **LIBRARIES,
         ),
         rows,
-        context.scaled(rows, min(needed / context.calls(rows), 1.0), "if latency were paid once "
-                       "per 25 MiB"),
+        _gain(context, rows, min(needed / context.calls(rows), 1.0)),
         patch=context.patch("ddp", bucket_cap_mb=None),
     )  # fmt: skip
+
+
+def _gain(context: RuleContext, rows: Rows, left: float) -> Gain:
+    """On a CPU all-reduces also take cores and caches from the backward pass."""
+    if context.has_device:
+        return context.scaled(rows, left, "if latency were paid once per 25 MiB")
+    spent = context.spans(rows).total() / 1e6 / context.step_count
+    return context.bound((1 - left) * spent, "at most the time of the others")
 
 
 def _bytes(context: RuleContext, rows: Rows) -> Floats:
@@ -62,3 +72,15 @@ def _bytes(context: RuleContext, rows: Rows) -> Floats:
         size = next((w for name, w in _ITEM_BYTES.items() if name in str(one.get("dtype"))), 4)
         found.append(float(one.get("In msg nelems") or 0) * size)
     return np.array(found)
+
+
+def _of_gradients(context: RuleContext, rows: Rows) -> Floats:
+    """An equal share of all gradients for each collective, bytes; 0 if DDP calls other ones too.
+
+    gloo records no sizes. DDP calls its all-reduces where a gradient is accumulated.
+    """
+    nodes = context.find(r"AccumulateGrad", on_device=False)
+    calls = context.find(r"^c10d::allreduce_$", inside=nodes)
+    gradients = context.measures.summary.parameter_bytes or 0
+    known = 0 < len(calls) == len(rows)
+    return np.full(len(rows), gradients / context.calls(calls) if known else 0.0)
