@@ -15,7 +15,8 @@ from stepscope.whatif.change import Change
 def no_sync(graph: Graph, name: str = "*", operator: str = "*", awaits: str = "*") -> Graph:
     """Calls that wait for the device return at once.
 
-    Explicit synchronizations go; copies to the host stay, but nothing waits for them.
+    Explicit synchronizations go; copies to the host stay, but nothing waits for them. This is
+    not `no_sync()` of DistributedDataParallel: waits of a CPU for other ranks stay.
 
     Args:
         graph: any graph; a wait for other ranks on a CPU alone is none for a device.
