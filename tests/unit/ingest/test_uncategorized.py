@@ -75,6 +75,16 @@ def test_in_a_process_of_a_device_what_launches_point_to_is_its_work() -> None:
     assert trace["tracks"]["device"].tolist() == [-1, 0, 0, -1]  # one device, as it is labeled
 
 
+@pytest.mark.parametrize(
+    ("text", "device"), [("NPU", 0), ("NPU 3", 3), ("gpu7", 7), ("CPU", 9), ("NPU 99999999999", 9)]
+)
+def test_the_number_of_a_device_is_that_of_its_label(text: str, device: int) -> None:
+    """Else that of the process."""
+    kernel = event("sgemm", cat="kernel", pid=9)
+    trace = read_text(json.dumps([label("process_labels", text, 9), kernel]))
+    assert trace["tracks"]["device"].tolist() == [device]
+
+
 def test_threads_of_a_process_that_is_labeled_as_a_device_stay_threads() -> None:
     """Kineto has threads of process 0 that it does not know, next to the streams of device 0."""
     trace = read_text(

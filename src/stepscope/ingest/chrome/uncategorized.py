@@ -33,7 +33,7 @@ _STREAM = re.compile(r"(?i)^stream ?#?\d+")
 _DEVICE = re.compile(r"(?i)^(\d+ )?gpu ?\d+$|^\d+ copy$|^(cuda|hip|xpu) functions$")
 
 # Of a process: what launches point to in it is work of this device.
-_KIND_OF_DEVICE = re.compile(r"(?i)^(?!c)\w{0,2}pu ?(?P<number>\d*)$")
+_KIND_OF_DEVICE = re.compile(r"(?i)^(?!c)\w{0,2}pu ?(?P<number>\d{0,9})$")
 
 
 def category_by_name(name: str) -> str:
