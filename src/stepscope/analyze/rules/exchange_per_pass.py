@@ -64,11 +64,9 @@ def _backward_passes(context: RuleContext) -> tuple[Times, Mask]:
     rows = np.flatnonzero(kept)
     rows = rows[np.argsort(runs["start_ns"][rows], kind="stable")]
     stage = runs.text("stage").take(rows)
-    update = runs["start_ns"][rows[stage.mask("optimizer")]]
-    rows, backward = (
-        rows[~stage.mask("optimizer")],
-        stage.mask("backward")[~stage.mask("optimizer")],
-    )
+    passes = ~stage.mask("optimizer")
+    update = runs["start_ns"][rows[~passes]]
+    rows, backward = rows[passes], stage.mask("backward")[passes]
     begins = runs["start_ns"][rows[backward & ~np.append(False, backward[:-1])]]
     updates_before = np.searchsorted(update, begins)
     return begins, np.append(np.diff(updates_before) > 0, True)[: len(begins)]
