@@ -13,7 +13,7 @@ def objections(bench: Workbench) -> dict[str, list[str]]:
     found = {}
     for theme in ("dark", "light") if dark else ("light", "dark"):
         bench.page.emulate_media(color_scheme=theme)
-        found[theme] = violations(bench.page)
+        found[theme] = violations(bench.page, colors_only=bool(found))
     return {theme: broken for theme, broken in found.items() if broken}
 
 
