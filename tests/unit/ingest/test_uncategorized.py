@@ -75,14 +75,20 @@ def test_in_a_process_of_a_device_what_launches_point_to_is_its_work() -> None:
     assert trace["tracks"]["device"].tolist() == [-1, 0, 0, -1]  # one device, as it is labeled
 
 
-@pytest.mark.parametrize(
-    ("text", "device"), [("NPU", 0), ("NPU 3", 3), ("gpu7", 7), ("CPU", 9), ("NPU 99999999999", 9)]
-)
+@pytest.mark.parametrize(("text", "device"), [("NPU", 0), ("NPU 3", 3), ("gpu7", 7)])
 def test_the_number_of_a_device_is_that_of_its_label(text: str, device: int) -> None:
-    """Else that of the process."""
+    launch, kernel = event("aten::mm"), event("sgemm", 20, 5, pid=9)
+    arrow = [{**end, "ph": phase, "id": 1} for phase, end in (("s", launch), ("f", kernel))]
+    trace = read_text(json.dumps([label("process_labels", text, 9), launch, kernel, *arrow]))
+    assert trace["tracks"]["device"].tolist() == [-1, device]
+
+
+@pytest.mark.parametrize("text", ["NPU", "GPU 0", "CPU", "NPU 99999999999"])
+def test_where_kernels_have_a_category_a_device_is_its_process(text: str) -> None:
+    """Ranks that were merged into one file may each have a "GPU 0"."""
     kernel = event("sgemm", cat="kernel", pid=9)
     trace = read_text(json.dumps([label("process_labels", text, 9), kernel]))
-    assert trace["tracks"]["device"].tolist() == [device]
+    assert trace["tracks"]["device"].tolist() == [9]
 
 
 def test_threads_of_a_process_that_is_labeled_as_a_device_stay_threads() -> None:

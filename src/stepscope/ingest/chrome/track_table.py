@@ -22,23 +22,36 @@ def track_columns(recorded: EventColumns, rank: int, streams: Mask) -> dict[str,
     keys = list(recorded.columns.tracks)
     device = _on_device(recorded, len(keys))
     device[: len(streams)] |= streams
-    is_device, labeled = device.tolist(), devices_by_label(recorded.columns)
+    is_device = device.tolist()
     return {
         "kind": Text(device.astype(np.int8), TRACK_KINDS),
         "name": _names(recorded, keys),
         "rank": np.full(len(keys), rank),
         "process": [str(process) for process, _ in keys],
         "thread": [str(thread) for _, thread in keys],
-        # A device without a recorded number is device 0; only CPU tracks have none.
-        "device": [
-            labeled.get(process, max(_number(process), 0)) if on_gpu else -1
-            for (process, _), on_gpu in zip(keys, is_device, strict=True)
-        ],
+        "device": _devices(recorded, keys, is_device, streams),
         "stream": [
             _stream(thread) if on_gpu else -1
             for (_, thread), on_gpu in zip(keys, is_device, strict=True)
         ],
     }
+
+
+def _devices(
+    recorded: EventColumns, keys: list[tuple[Any, Any]], is_device: list[bool], streams: Mask
+) -> list[int]:
+    """The device of each track, -1 for the CPU's; one without a recorded number is device 0.
+
+    It is the process, but for streams that only labels know, which several processes of a device
+    may have. Ranks that were merged into one file may each have a "GPU 0".
+    """
+    by_label = {keys[track][0] for track in np.flatnonzero(streams).tolist()}
+    labeled = devices_by_label(recorded.columns).items()
+    numbers = {process: number for process, number in labeled if process in by_label}
+    return [
+        numbers.get(process, max(_number(process), 0)) if on_gpu else -1
+        for (process, _), on_gpu in zip(keys, is_device, strict=True)
+    ]
 
 
 def _on_device(recorded: EventColumns, count: int) -> Mask:
