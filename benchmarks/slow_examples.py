@@ -24,7 +24,9 @@ from forked_process import finish, start
 
 FOLDER = Path(__file__).parents[1] / "examples" / "slow"
 ON_A_GPU = ("pageable_copies", "fp32_matmul", "odd_shapes", "stall_reasons")
-ON_TWO_RANKS = ("exchange_per_pass", "exposed_communication", "straggling_rank")
+ON_TWO_RANKS = {
+    path.stem for path in FOLDER.glob("*.py") if "init_process_group" in path.read_text()
+}
 STEPS = {"recompilation": 12, "allocator_churn": 12, "too_many_workers": 48}
 # What counts is the whole run: the start of the workers, the steps that do communicate.
 IN_ALL = ("too_many_workers", "exposed_communication")

@@ -10,7 +10,9 @@ from pathlib import Path
 from warm_python import WarmRun
 
 FOLDER = Path(__file__).parents[2] / "examples" / "slow"
-ON_TWO_RANKS = {"exchange_per_pass", "exposed_communication", "straggling_rank"}
+ON_TWO_RANKS = {
+    path.stem for path in FOLDER.glob("*.py") if "init_process_group" in path.read_text()
+}
 _RUN = [sys.executable, "-c", "from stepscope.cli.run import run; run()"]
 # A loader that runs ahead is caught waiting in a longer row of steps only.
 _STEPS = {"too_many_workers": (24, 16)}

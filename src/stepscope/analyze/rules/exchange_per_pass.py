@@ -29,7 +29,7 @@ def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
     calls = _all_reduces(context)
     if not last.any() or last.all() or not len(calls):
         return
-    of_pass = np.searchsorted(passes, context.events["start_ns"][calls], side="right") - 1
+    of_pass = _pass_of(context, calls, passes)
     count = np.bincount(of_pass[of_pass >= 0], minlength=len(passes))
     early = _transfers(context, calls[~last[of_pass]], passes, last)
     if not len(early) or count.min() != count.max():
@@ -77,8 +77,13 @@ def _transfers(context: RuleContext, calls: Rows, passes: Times, last: Mask) -> 
     if context.has_device:
         return context.find(category="communication", on_device=True, inside=calls)
     rows = context.find(_ALL_REDUCE, category="communication", stage="backward")
-    of_pass = np.searchsorted(passes, context.events["start_ns"][rows], side="right") - 1
-    return rows[~last[of_pass]]
+    return rows[~last[_pass_of(context, rows, passes)]]
+
+
+def _pass_of(context: RuleContext, rows: Rows, passes: Times) -> Rows:
+    """The number of the backward pass in which each event begins, or which is before it."""
+    of_pass: Rows = np.searchsorted(passes, context.events["start_ns"][rows], side="right") - 1
+    return of_pass
 
 
 def _gain(context: RuleContext, early: Rows, spent_ms: float) -> Gain:

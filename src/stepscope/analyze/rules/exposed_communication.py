@@ -87,8 +87,8 @@ def _advice(context: RuleContext, rows: Rows) -> str:
     half = context.ms(rows) / 2
     if context.ms(context.find(_EXCHANGE, inside=rows)) > half:
         return context.by_framework(EXCHANGES, jax=jax)
-    beside = context.events.text("stage").mask("loss", "other")[rows]
-    training = METRICS if context.ms(rows[beside]) > half else ADVICE
+    metrics = rows[context.events.text("stage").mask("loss", "other")[rows]]
+    training = METRICS if context.ms(metrics) > half else ADVICE
     return context.by_framework(training, jax=jax, inference=INFERENCE)
 
 
