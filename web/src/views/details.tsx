@@ -31,7 +31,11 @@ function Whole({ store, value }: Part): JSX.Element {
   return (
     <>
       <h2>{value.kind === "stage" ? words(value.name) : value.name}</h2>
-      {value.full_name !== value.name && <p class="full-name">{value.full_name}</p>}
+      {value.full_name !== value.name && (
+        <p class="full-name" role="region" aria-label="Full name" tabIndex={0}>
+          {value.full_name}
+        </p>
+      )}
       <p class="chips">
         <span class="chip-text">
           {value.kind === "event" ? categoryName(value.category) : value.kind}

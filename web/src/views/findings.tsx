@@ -112,7 +112,7 @@ function Patch({ patch }: { patch: FindingPatch }): JSX.Element {
         </code>
         <CopyButton text={[where, ...lines].join("\n")} label={`Copy the patch of ${where}`} />
       </div>
-      <pre>
+      <pre role="region" aria-label={`Patch of ${where}`} tabIndex={0}>
         {lines.map((line, index) => (
           <code key={index} class={line.startsWith("-") ? "removed" : "added"}>
             {line}

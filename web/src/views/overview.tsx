@@ -298,7 +298,7 @@ function Updates({ facts }: { facts: Facts }): JSX.Element {
   const stages = STAGES.filter((stage) => there.has(stage));
   if (!facts.updates.length) return <></>;
   return (
-    <section aria-label="Updates" class="updates">
+    <section aria-label="Updates" class="updates" tabIndex={0}>
       <table class="table stages">
         <caption class="pane-heading">
           <Term name="Update">Updates</Term> of a step, {sideName(side.replace("_ms", ""))} time

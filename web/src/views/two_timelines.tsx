@@ -146,7 +146,7 @@ export function Timelines(props: {
 }
 
 function Axis({ span, width }: { span: Span; width: number }): JSX.Element {
-  const { at, step } = ticks(span, Math.max(Math.floor(width / TICK_PX), 2));
+  const { at, step } = ticks(span, Math.max(Math.floor(width / TICK_PX), 3));
   const place = (us: number): number => (us - span.from) / (span.to - span.from);
   return (
     <>

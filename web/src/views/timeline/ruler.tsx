@@ -5,7 +5,7 @@ import { ticks, zoomed, type Span } from "../../model/span";
 import type { AxisState } from "../../state/axis";
 import { gutter, pointerTime } from "./scene";
 
-const TICK_PX = 110;
+const TICK_PX = 80;
 const TICK_TEXT_PX = 70;
 
 /** The times of the axis; a drag moves it, the wheel zooms. */
