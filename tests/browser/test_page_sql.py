@@ -18,7 +18,7 @@ def run(bench: Workbench, sql: str) -> None:
 def test_a_query_is_run_sorted_and_saved(workbench: Workbench, bare_url: str) -> None:
     workbench.open(bare_url)
     workbench.pane("sql")
-    assert workbench.page.locator(".query-tables details[open] code").first.inner_text() == "events"
+    assert workbench.page.locator(".query-tables details[open] code").first.inner_text() == "steps"
     run(workbench, "select name, duration_ns from events order by id")
     workbench.page.locator(_CELLS).first.wait_for()
     assert workbench.page.locator(_CELLS).all_inner_texts() == [

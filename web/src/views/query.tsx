@@ -44,15 +44,15 @@ export const query: Pane = {
     ),
 };
 
-/** A query that finds something in this trace. */
-function firstQuery(store: Store): string {
+/** A table that has rows in this trace. */
+function firstTable(store: Store): string {
   const { facts, has } = store.overview.value.value ?? {};
-  if (facts || !has) return "select * from steps";
-  return `select * from ${has.contexts ? "contexts" : "memory"}`;
+  if (facts || !has) return "steps";
+  return has.contexts ? "contexts" : "memory";
 }
 
 function Live({ store }: { store: Store }): JSX.Element {
-  const text = useSignal(store.view.value.sql || firstQuery(store));
+  const text = useSignal(store.view.value.sql || `select * from ${firstTable(store)}`);
   const run = (): void => {
     store.set({ sql: text.value.trim() });
     runsOf(store).value++;
@@ -163,7 +163,7 @@ function Tables({ store }: { store: Store }): JSX.Element {
       <WithAnswer answer={tablesOf(store)}>
         {({ tables }) =>
           tables.map((table) => (
-            <details key={table.name} open={table.name === "events"}>
+            <details key={table.name} open={table.name === firstTable(store)}>
               <summary title={table.meaning}>
                 <code>{table.name}</code>
               </summary>
