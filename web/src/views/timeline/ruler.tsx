@@ -11,7 +11,7 @@ const TICK_TEXT_PX = 70;
 /** The times of the axis; a drag moves it, the wheel zooms. */
 export function Ruler({ axis, width }: { axis: AxisState; width: number }): JSX.Element {
   const window = axis.window.value;
-  const { at, step } = ticks(window, Math.max(Math.floor(width / TICK_PX), 2));
+  const { at, step } = ticks(window, Math.max(Math.floor(width / TICK_PX), 4));
   const scale = width / (window.to - window.from);
   const begun = useRef<{ x: number; window: Span } | null>(null);
   const pointer = pointerTime.value;
