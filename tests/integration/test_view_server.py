@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -70,6 +71,16 @@ class Running:
         request = urllib.request.Request(f"{self.base}{path}", headers=bearer)
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
             return json.load(response)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", int(self.base.rpartition(":")[2].strip("/"))
+
+    def question(self, path: str) -> bytes:
+        """A request as it is sent."""
+        host = ":".join(map(str, self.address))
+        head = f"GET /{path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {self.token}"
+        return f"{head}\r\n\r\n".encode()
 
     def refusal(self, path: str, token: str | None = None) -> int:
         """The status of a question that is refused."""
@@ -128,12 +139,24 @@ def test_it_prints_a_url_answers_and_ends_at_ctrl_c(page: Path, trace: Path) -> 
         assert "Traceback" not in server.process.stderr.read()
 
 
+def test_ctrl_c_says_nothing_of_an_answer_that_was_not_ready(page: Path, trace: Path) -> None:
+    endless = "select sum(a.range * b.range) from range(1000000) a, range(1000000) b"
+    with viewing(page, trace) as server:
+        server.ready()
+        asked = socket.create_connection(server.address, PATIENCE_S)
+        asked.sendall(server.question(f"api/traces/run/query?sql={quote(endless)}"))
+        server.ask("api/traces")  # by then the first question has been taken
+        assert server.interrupt() == 0
+        asked.close()
+        assert server.process.stderr is not None
+        assert server.process.stderr.read() == "Press Ctrl-C to stop.\n"
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of descriptors are of POSIX")
 def test_more_clients_than_descriptors_do_no_harm(page: Path, trace: Path) -> None:
     few = ("sh", "-c", 'ulimit -n 64; exec "$@"', "sh")
     with viewing(page, trace, limits=few) as server:
-        port = int(server.base.rpartition(":")[2].strip("/"))
-        clients = [socket.create_connection(("127.0.0.1", port), PATIENCE_S) for _ in range(100)]
+        clients = [socket.create_connection(server.address, PATIENCE_S) for _ in range(100)]
         for client in clients:
             client.close()
         assert server.ready()[0]["state"] == "ready"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import multiprocessing
 import os
 import socket
@@ -87,17 +88,27 @@ class Server(uvicorn.Server):
     Args:
         config: of uvicorn.
         ready: called once it listens.
+
+    Attributes:
+        unfinished: whether it ended while it still computed answers.
     """
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._ready = ready
+        self.unfinished = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
         asyncio.get_running_loop().set_exception_handler(AcceptErrors(_say))
         await super().startup(sockets)
         self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop; that an answer is not ready by then is no error."""
+        logging.getLogger("uvicorn.error").disabled = True
+        await super().shutdown(sockets)
+        self.unfinished = bool(self.server_state.tasks)
 
 
 def serve(
@@ -138,9 +149,11 @@ def serve(
     limit_log(_say)
     workbench.load(model, cache)
     # Ctrl-C is the usual way to stop a server, so it is no failure.
+    server = Server(config, ready)
     with suppress(KeyboardInterrupt):
-        Server(config, ready).run([listening])
-    _end(workbench)
+        server.run([listening])
+    if server.unfinished or workbench.is_loading:
+        _exit_at_once()
 
 
 def most_connections() -> int:
@@ -207,11 +220,10 @@ def _has_screen() -> bool:
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
 
 
-def _end(workbench: Workbench) -> None:
-    """Exit at once if a file is still being read: its thread cannot be stopped."""
-    if workbench.is_loading:
-        for child in multiprocessing.active_children():
-            child.terminate()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+def _exit_at_once() -> None:
+    """Do not wait for threads that read a file or compute an answer: they cannot be stopped."""
+    for child in multiprocessing.active_children():
+        child.terminate()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
