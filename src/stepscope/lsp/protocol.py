@@ -21,9 +21,9 @@ def shared_converter() -> Converter:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A request whose parameters are not those of its method."""
+    """A request whose parameters are not those of its method, or whose id cannot be answered."""
 
-    id: int | str
+    id: int | str | None
     error: JsonRpcException
 
 
@@ -46,10 +46,14 @@ class AnsweringProtocol(LanguageServerProtocol):
 
     def structure_message(self, data: dict[str, Any]) -> Any:
         """A message as an object; an `Unreadable` for a request that does not fit its method."""
+        is_request = {"jsonrpc", "id", "method"} <= data.keys()
+        if is_request and not isinstance(data["id"], int | str):  # pygls keeps requests by their id
+            message = f"expected a number or text as a request's id, found {data['id']!r}"
+            return Unreadable(None, JsonRpcInvalidRequest(message))
         try:
             return super().structure_message(data)
         except JsonRpcException as error:
-            if isinstance(data.get("id"), int | str) and "method" in data:
+            if is_request:
                 return Unreadable(data["id"], error)
             raise
 
@@ -59,7 +63,9 @@ class AnsweringProtocol(LanguageServerProtocol):
         if refusal is None:
             super().handle_message(message)
         else:
-            self._send_response(message.id, error=refusal.to_response_error())
+            # By hand: pygls leaves out an id that is null.
+            error = refusal.to_response_error()
+            self._send_data({"jsonrpc": self.VERSION, "id": message.id, "error": error})
 
     def abandon_requests(self) -> None:
         """The client has gone: what waits for its answers ends."""

@@ -85,7 +85,7 @@ class Client:
         self.server = language_server(measure or NeverMeasures())
         self.told: list[dict[str, Any]] = []
         self.server.protocol.set_writer(self, include_headers=False)
-        self.answers: dict[int, asyncio.Future[Any]] = {}
+        self.answers: dict[int | None, asyncio.Future[Any]] = {}
         self.count = 0
 
     def write(self, data: bytes) -> None:

@@ -11,7 +11,7 @@ from reference_client import Buffer, Client
 
 OWN = ("stepscope/measure", "stepscope/cancel", "stepscope/answer", "stepscope/batchEdit",
        "stepscope/devices")  # fmt: skip
-INTERNAL_ERROR = -32603
+INTERNAL_ERROR, INVALID_REQUEST = -32603, -32600
 COMMANDS = ("measureFile", "cancelFile", "chooseBatchSize", "noSuchCommand")
 ASKED = (
     "textDocument/codeAction",
@@ -66,6 +66,24 @@ async def _ask_oddly(method: str, folder: Path) -> None:
         assert ("result" in answer) != ("error" in answer), answer
         assert answer.get("error", {}).get("code") != INTERNAL_ERROR, answer
     assert "result" in await client.answer_to("textDocument/hover", _hover(entry))
+
+
+@pytest.mark.parametrize("identifier", [None, {}, [], {"start": 1.5}, 1.5])
+def test_a_request_whose_id_no_answer_can_have_is_not_executed(identifier: Any) -> None:
+    asyncio.run(_ask_with_id(identifier))
+
+
+async def _ask_with_id(identifier: Any) -> None:
+    client = Client()
+    await client.start()
+    answer = client.answers[None] = asyncio.get_running_loop().create_future()
+    measure = {"method": "stepscope/measure", "params": {"uri": "file:///project/train.py"}}
+    client.send({"id": identifier, **measure})
+    error = (await asyncio.wait_for(answer, 60))["error"]
+    assert error["code"] == INVALID_REQUEST
+    assert error["message"] == f"expected a number or text as a request's id, found {identifier!r}"
+    await asyncio.sleep(0)
+    assert not client.told  # no measurement began
 
 
 @pytest.mark.parametrize("name", COMMANDS)
