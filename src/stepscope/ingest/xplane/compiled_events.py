@@ -39,7 +39,7 @@ class CompiledEvents:
             Each shape (events,), -1 if unknown; and further arguments from its instruction.
         """
         keys, which = distinct_rows(
-            batch.texts("tf_op"),
+            self._recorded_scopes(plane, batch),
             self._operations(plane, batch),
             batch.texts("hlo_module"),
             batch.integers("program_id"),
@@ -110,6 +110,16 @@ class CompiledEvents:
                 },
             ),
         }
+
+    def _recorded_scopes(self, plane: Plane, batch: Batch) -> Codes:
+        """The scope of each event: its own, or that of an operation of TensorFlow."""
+        recorded = batch.texts("tf_op")
+        of_kind = batch.per_kind(lambda kind: self._operation(plane, kind))
+        return np.where(recorded < 0, of_kind, recorded)
+
+    def _operation(self, plane: Plane, kind: int) -> int:
+        name = plane.kinds[kind].operation if kind in plane.kinds else ""
+        return self._words[name] if name else -1
 
     def _operations(self, plane: Plane, batch: Batch) -> Codes:
         """The instruction of each event; on a TPU, which names the program alone, the event's."""
