@@ -64,7 +64,7 @@ _RULES = tuple(
          "data_loading"),
         ("annotation", r"(?i)\bzero_?grad", "zero_grad"),
         ("annotation", _NOT_BOTH + r"(?<![a-z])(backward|bwd)(?![a-z])", "backward"),
-        ("annotation", r"(?i)^(##)?\W*optim(izer)?\b|\boptimizer_?step", "optimizer"),
+        ("annotation", r"(?i)^(##)?\W*optim(izer|ization)?\b|\boptimizer_?step", "optimizer"),
         ("annotation", r"(?i)(?<![a-z])(loss|criterion)(?![a-z])", "loss"),
         ("annotation", _NOT_BOTH + r"(?<![a-z])(forward|fwd)(?![a-z])", "forward"),
         ("python", r"^nn\.Module: \w*Loss(_\d+)?$", "loss"),
@@ -82,8 +82,8 @@ _RULES = tuple(
 )  # fmt: skip
 
 _RANGE_RULES = [(pattern, stage) for kinds, pattern, stage in _RULES if "annotation" in kinds]
-# A step as torch.profiler marks it, and as JAX's StepTraceAnnotation does.
-_STEP = re.compile(r"(?:^ProfilerStep#|#step_num=)(\d{1,9})$")
+# A step as torch.profiler marks it (Paddle: `ProfileStep`), and as JAX's StepTraceAnnotation does.
+_STEP = re.compile(r"(?:^Profiler?Step#|#step_num=)(\d{1,9})$")
 _RECORDED = "stepscope.step#"
 
 
