@@ -22,7 +22,8 @@ def trace_files(folder: Path) -> tuple[list[Path], list[WarningRow]]:
     """The readable files of a folder, in natural order of their names.
 
     If it has none itself, these are the files of the folders in it, one per machine. For a folder
-    that the profiler of JAX or TensorFlow wrote, or TensorBoard's logs, they are those of its last run.
+    that the profiler of JAX or TensorFlow wrote, or TensorBoard's logs, they are those of its last
+    run.
 
     Returns:
         The files, and warnings about files of other kinds.
