@@ -228,9 +228,15 @@ def _by_pattern(trace: Trace) -> tuple[Times, Times, Times, str] | None:
     whole = len(codes) // period
     last = events["start_ns"][top] + events["duration_ns"][top]
     ends = np.append(starts[1:whole], last[: whole * period].max())
-    # Nothing shows for how long the loop pauses after the last repeat.
-    count = whole if whole < _FEW or _last_is_like(ends - starts[:whole]) else whole - 1
+    # Nothing shows for how long the loop pauses after the last repeat. Work without a launch could
+    # not be left out with it: it belongs to the last step that began.
+    kept = whole < _FEW or _last_is_like(ends - starts[:whole]) or _works_unlaunched(trace)
+    count = whole if kept else whole - 1
     return np.arange(count), starts[:count], ends[:count], "pattern"
+
+
+def _works_unlaunched(trace: Trace) -> bool:
+    return bool((device_work(trace) & (launch_of(trace) < 0)).any())
 
 
 def _last_is_like(lengths: Times) -> bool:
