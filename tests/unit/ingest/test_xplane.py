@@ -64,6 +64,12 @@ def test_operations_of_tensorflow_have_their_names_as_scopes() -> None:
     ]
 
 
+@pytest.mark.parametrize("recorded", ["net/dense/MatMul:MatMul", "net/dense/MatMul:"])
+def test_the_scope_of_a_kernel_leaves_out_the_type_of_the_operation(recorded: str) -> None:
+    trace = read_space({"/device:GPU:0": {"Stream #7": [Slice("sgemm", 0, 5, tf_op=recorded)]}})
+    assert rows(trace, "name", "scope") == [("sgemm", "net/dense/MatMul")]
+
+
 def test_threads_of_one_number_are_one_track() -> None:
     trace = read_space(
         {

@@ -7,6 +7,7 @@ shapes of the program has names of its own.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from stepscope.ingest.xplane.xspace import Plane
 from stepscope.trace.interner import Interner
 from stepscope.trace.schema import FRAMES, INPUTS, KERNEL_KINDS, ORIGINS
 from stepscope.trace.table import Table, Text
+
+_TYPE = re.compile(r":+([A-Z_]\w*)?$")  # TensorFlow ends the scope with the operation's type
 
 
 class CompiledEvents:
@@ -46,7 +49,7 @@ class CompiledEvents:
         )
         words = list(self._words)
         found = [self._instruction(words, *key) for key in keys]
-        recorded = [words[key[0]].rstrip(":") if key[0] >= 0 else "" for key in keys]
+        recorded = [_TYPE.sub("", words[key[0]]) if key[0] >= 0 else "" for key in keys]
         scopes = [
             self._scope(instruction.scope or text)
             for instruction, text in zip(found, recorded, strict=True)
