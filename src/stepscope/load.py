@@ -237,14 +237,35 @@ def _skipped(merged: Iterable[Path]) -> list[WarningRow]:
     return [("merged_file", f"{file.name} {message}", 1) for file in merged]
 
 
-def _joined_ranks(traces: Mapping[Path, Trace]) -> Trace:
+def _joined_ranks(files: Mapping[Path, Trace]) -> Trace:
     from stepscope.annotate.ranks.clocks import compare_clocks
     from stepscope.ingest.rank_folder import number_ranks
     from stepscope.trace.concat import concat
     from stepscope.trace.trace_rank import of_rank
 
+    traces, skipped = _without_earlier_cycles(files)
     ranks, warnings = number_ranks(list(traces), [trace.metadata for trace in traces.values()])
     ranked = sorted(zip(ranks, traces.values(), strict=True), key=lambda pair: pair[0])
     clocks = compare_clocks([trace for _, trace in ranked])
     joined = concat([of_rank(trace, rank) for rank, trace in ranked], clocks.ahead_ns)
-    return joined.with_warnings([*warnings, *clocks.warnings([rank for rank, _ in ranked])])
+    warnings += skipped + clocks.warnings([rank for rank, _ in ranked])
+    return joined.with_warnings(warnings)
+
+
+def _without_earlier_cycles(
+    traces: Mapping[Path, Trace],
+) -> tuple[dict[Path, Trace], list[WarningRow]]:
+    """The last recording of each process, and a warning about the others."""
+    from stepscope.annotate.ranks.cycles import last_cycles, recording_of
+    from stepscope.ingest.rank_folder import rank_of
+
+    files = list(traces)
+    known = [(file.parent, rank_of(file, trace.metadata)) for file, trace in traces.items()]
+    last = last_cycles(known, [recording_of(trace) for trace in traces.values()])
+    kept = {file: traces[file] for row, file in enumerate(files) if last[row] == row}
+    earlier = [file.name for file in files if file not in kept]
+    message = (
+        "one process wrote several files, one after the other: the last is read; to read another, "
+        f"give it alone: {', '.join(earlier)}"
+    )
+    return kept, [("earlier_cycle", message, len(earlier))] if earlier else []

@@ -52,6 +52,18 @@ def test_a_file_is_read_and_annotated(tmp_path: Path) -> None:
     assert len(trace["steps"]) == 1
 
 
+def test_of_several_recordings_of_a_process_the_last_is_read(tmp_path: Path) -> None:
+    write(tmp_path / "trace_3.json", "ab", begin_us=1_000)
+    write(tmp_path / "trace_6.json", "cd", begin_us=2_000)
+    trace = stepscope.open(tmp_path)
+    assert names(trace) == ["c", "d"]
+    assert trace.metadata.ranks == (0,)
+    assert (
+        "one process wrote several files, one after the other: the last is read; to read another, "
+        "give it alone: trace_3.json"
+    ) in list(trace["warnings"].text("message"))
+
+
 def test_a_second_time_it_comes_from_the_cache(tmp_path: Path, reads: list[str]) -> None:
     path = write(tmp_path / "a.json")
     first, second = stepscope.open(path), stepscope.open(str(path))

@@ -20,6 +20,7 @@ from stepscope.whatif.prediction import MOST_TASKS
 
 LEAST_SHARE = 0.01
 MOST_GROUPS = 5
+_NO_ADVICE = "The trace is of {framework}; stepscope has advice for PyTorch and JAX only."
 _SAME_EVIDENCE = 0.5  # of the events of the smaller finding
 
 
@@ -32,7 +33,7 @@ class Heading:
         rules: the number of applied rules.
         excludes_warm_up: whether a first warm-up step was excluded.
         of_tree: whether the source is a calling-context tree.
-        of_jax: whether the source is JAX, whose lines `stepscope run` does not record.
+        without_lines: whether `stepscope run` records no lines of its framework.
         notes: what to know about the steps before reading the findings.
         unit: what times are per: `step`; `run` of contexts of a whole run without known steps.
         steps: the steps and what their device does, as in the report; None of a tree, which has no
@@ -43,7 +44,7 @@ class Heading:
     rules: int
     excludes_warm_up: bool = False
     of_tree: bool = False
-    of_jax: bool = False
+    without_lines: bool = False
     notes: tuple[str, ...] = ()
     unit: str = "step"
     steps: StepTimes | None = None
@@ -102,7 +103,7 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
         len(rules),
         context.search.excludes_warm_up,
         context.context_trace is not None,
-        context.is_jax,
+        context.is_jax or not context.has_advice,
         _notes(context),
         "run" if context.context_trace and context.is_jax else "step",
         None if context.context_trace else context.measures.summary.steps,
@@ -175,7 +176,10 @@ def _related(main: Finding, other: Finding) -> bool:
 def _apply(rule: Rule, context: RuleContext) -> list[Finding]:
     try:
         found = [
-            _under_load(context, replace(one, rule=rule.name, cause=rule.cause or rule.name))
+            _of_framework(
+                context,
+                _under_load(context, replace(one, rule=rule.name, cause=rule.cause or rule.name)),
+            )
             for one in rule.function(context)
         ]
     except StepscopeError:
@@ -184,6 +188,14 @@ def _apply(rule: Rule, context: RuleContext) -> list[Finding]:
         raise RuleError(f"rule {rule.name} failed on {context.trace.metadata.source}: "
                         f"{type(error).__name__}: {error}") from error  # fmt: skip
     return [one for one in found if one.share >= LEAST_SHARE or rule.notice]
+
+
+def _of_framework(context: RuleContext, finding: Finding) -> Finding:
+    """The finding; of a framework that no rule is written for, without advice for another."""
+    if context.has_advice:
+        return finding
+    name = context.trace.metadata.framework
+    return replace(finding, advice=_NO_ADVICE.format(framework=name), patch=None)
 
 
 def _under_load(context: RuleContext, finding: Finding) -> Finding:

@@ -46,7 +46,7 @@ def print_findings(
         *_groups(shown, every, heading.unit),
         *_tail(groups, shown, analysis.together, heading.unit),
     ]
-    hint = () if heading.of_jax else _hint(findings)
+    hint = () if heading.without_lines else _hint(findings)
     console.print(RichGroup(*parts, *hint), highlight=False)
 
 

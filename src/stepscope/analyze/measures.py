@@ -11,7 +11,7 @@ from stepscope.analyze.event_search import EventSearch
 from stepscope.analyze.one_off_costs import first_use, one_off
 from stepscope.annotate.device.host_idle import exposed_communication
 from stepscope.annotate.device.host_idle import python_time as intervals_of_python
-from stepscope.annotate.device.idle import windows
+from stepscope.annotate.device.idle import cause_names, windows
 from stepscope.arrays import Floats, Rows
 from stepscope.summary.efficiency import WorkBounds
 from stepscope.summary.facts import Summary
@@ -304,9 +304,14 @@ class Measures:
         return bounds.precision.values[code] if code >= 0 else ""
 
     def idle(self, cause: str) -> Intervals:
-        """When the busiest device idles for a cause in the steps, without first-use costs."""
+        """When the busiest device idles for a cause in the steps, without first-use costs.
+
+        Args:
+            cause: as `cause_names` calls it.
+        """
         idle = self._search.trace["idle"]
-        chosen = (idle["rank"] == self._search.rank) & idle.text("cause").mask(cause)
+        known = np.isin(cause_names(self._search.trace), [cause])[idle["cause"]]
+        chosen = (idle["rank"] == self._search.rank) & known
         if self.busiest_device is not None:
             chosen &= idle["device"] == self.busiest_device.device
         chosen &= np.isin(idle["step"], self._steps["step"])

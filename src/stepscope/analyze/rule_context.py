@@ -134,6 +134,11 @@ class RuleContext:
         """Whether the trace is of JAX or another program compiled by XLA."""
         return self.trace.metadata.framework in ("jax", "xla")
 
+    @property
+    def has_advice(self) -> bool:
+        """Whether the rules' advice is for the framework of the trace, or that is unknown."""
+        return self.is_jax or self.trace.metadata.framework in ("", "pytorch")
+
     @cached_property
     def trains(self) -> bool:
         """Whether the trace shows training: work of backward or of an optimizer."""

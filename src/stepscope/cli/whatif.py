@@ -105,11 +105,14 @@ def whatif(
 
 
 def _graph(file: TraceFile, step: int | None, rank: int | None, device: str | None) -> Graph:
+    from stepscope.annotate.steps.step_coverage import coverage_note
     from stepscope.roofline import with_device
     from stepscope.whatif.ranking import graph_of
 
     trace = file.open()
     say_ranks_without_steps(file.path, ranks_without_steps(trace))
+    if note := coverage_note(trace, trace.metadata.ranks[0] if rank is None else rank):
+        click.echo(f"! {note}", err=True)
     return graph_of(trace if device is None else with_device(trace, device), step, rank)
 
 

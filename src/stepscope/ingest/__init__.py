@@ -103,7 +103,7 @@ def _reader(file: BinaryIO) -> tuple[Reader, bool]:
     for reader in READERS:
         if reader.matches(content):
             return reader, unpacked is not None
-    refuse_foreign(content)
+    refuse_foreign(content, str(getattr(file, "name", "")))
     raise IngestError(
         "expected a .stepscope capture, trace-event JSON (.json, .json.gz), an XLA profile "
         "(.xplane.pb), an Nsight Systems export (.sqlite) or a memory snapshot (.pickle), "

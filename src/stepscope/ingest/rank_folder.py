@@ -22,7 +22,8 @@ def trace_files(folder: Path) -> tuple[list[Path], list[WarningRow]]:
     """The readable files of a folder, in natural order of their names.
 
     If it has none itself, these are the files of the folders in it, one per machine. For a folder
-    that JAX's profiler wrote, they are those of its last run.
+    that the profiler of JAX or TensorFlow wrote, or TensorBoard's logs, they are those of its last
+    run.
 
     Returns:
         The files, and warnings about files of other kinds.
@@ -61,8 +62,10 @@ def _visible(paths: Iterable[Path]) -> list[Path]:
 
 
 def _last_run(folder: Path) -> tuple[Path, list[WarningRow]]:
-    """The folder of the last run: JAX makes one for each, named by its date."""
-    runs = sorted(path for path in folder.glob(_RUNS) if path.is_dir())
+    """The folder of the last run: JAX and TensorFlow make one for each, named by its date."""
+    runs = _folders(folder, _RUNS)
+    if not runs and not any(map(is_trace, _visible(folder.iterdir()))):
+        runs = _folders(folder, f"*/{_RUNS}")  # TensorBoard's logs: a folder for training
     if not runs:
         return folder, []
     message = (
@@ -70,6 +73,11 @@ def _last_run(folder: Path) -> tuple[Path, list[WarningRow]]:
         "give its folder"
     )
     return runs[-1], [("other_run", message, len(runs) - 1)] if runs[:-1] else []
+
+
+def _folders(folder: Path, pattern: str) -> list[Path]:
+    found = (path for path in folder.glob(pattern) if path.is_dir())
+    return sorted(found, key=lambda path: path.name)
 
 
 def _natural(name: str) -> list[int | str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from stepscope.annotate.ranks.cycles import last_cycles
 from stepscope.errors import IngestError
 from stepscope.ranks.dataset import (
     Kept,
@@ -77,14 +78,15 @@ def sketch_files(
     failed = {file: str(one) for file, one in made.items() if isinstance(one, IngestError)}
     sketches = {file: _on_node(one.sketch, above, file) for file, one in known.items()}
     sketches |= {file: one for file, one in made.items() if not isinstance(one, IngestError)}
-    results = _without_short(
-        numbered([(one.name, sketches[one]) for one in all_files if one in sketches])
-    )
+    sketched = [(one.name, sketches[one]) for one in all_files if one in sketches]
+    earlier = _earlier_cycles(sketched)
+    results = _without_short(numbered([one for one in sketched if one[0] not in earlier]))
     if dataset and tables:
         move_tables(dataset, {one.file: one.sketch.rank for one in results if one.sketch})
     read = [one for one in results if one.sketch]
     left_out = [one for one in results if not one.sketch]
     errors = [RankResult(file.name, None, error) for file, error in failed.items()]
+    errors += [RankResult(name, None, reason) for name, reason in earlier.items()]
     return [*read, *left_out, *errors]
 
 
@@ -116,6 +118,18 @@ def numbered(sketches: Sequence[tuple[str, Sketch]]) -> list[RankResult]:
         )
         for row in order
     ]
+
+
+def _earlier_cycles(sketches: Sequence[tuple[str, Sketch]]) -> dict[str, str]:
+    """Why files are left out that a process wrote before its last one, by their names."""
+    known = [(os.path.dirname(name), one.rank) for name, one in sketches]  # noqa: PTH120 (or a URL)
+    last = last_cycles(known, [one.recording for _, one in sketches])
+    return {
+        name: f"{name}: an earlier recording of the process that wrote "
+        f"{os.path.basename(sketches[row][0])}; left out, since it is no other rank"  # noqa: PTH119
+        for (name, one), row in zip(sketches, last, strict=True)
+        if one is not sketches[row][1]
+    }
 
 
 def _without_short(results: Sequence[RankResult]) -> list[RankResult]:

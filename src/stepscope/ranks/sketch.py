@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from stepscope.annotate.ranks.cycles import Recording, machine_of, recording_of
 from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Floats, Ids, Times
 from stepscope.ranks.calls import (
@@ -26,7 +27,7 @@ from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.trace import Trace
 
-VERSION = 11
+VERSION = 12
 UNKNOWN_RANK = -1
 _MOST_STEPS = 200
 _MOST_BYTES = 100_000
@@ -58,6 +59,7 @@ class Sketch(msgspec.Struct, frozen=True):
             are below, with the modules inside.
         peak_memory: by device, the most memory allocated while recording, bytes; empty where that
             was not recorded.
+        recording: when which process was recorded.
         version: of this format.
     """
 
@@ -77,6 +79,7 @@ class Sketch(msgspec.Struct, frozen=True):
     kernel_spread: list[tuple[float, float]] = []
     modules: dict[str, tuple[float, float, float]] = {}
     peak_memory: dict[str, int] = {}
+    recording: Recording = Recording()
     version: int = VERSION
 
     @property
@@ -110,7 +113,7 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
     sketch = Sketch(
         rank=trace.metadata.ranks[0],
         world_size=trace.metadata.world_size,
-        node=node or _host(trace),
+        node=node or machine_of(trace),
         device=_device(trace, computing),
         steps=numbers.tolist(),
         length=_ms(ends - begins),
@@ -125,6 +128,7 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
         modules=module_times(trace, *taken, len(numbers)),
         peak_memory=allocated_peaks(trace["memory"], trace.metadata.ranks[0]),
         core_share=core_share(trace.metadata.capture),
+        recording=recording_of(trace),
         calls=calls_of(trace, begins, ends, clock_of(trace.metadata), computing, timeline),
     )  # fmt: skip
     return within_limit(sketch)
@@ -226,15 +230,6 @@ def _positions(steps: Ids, numbers: Ids) -> Ids:
     order = np.argsort(numbers, kind="stable")
     place = np.minimum(np.searchsorted(numbers[order], steps), len(numbers) - 1)
     return np.where(numbers[order][place] == steps, order[place], -1).astype(np.int64)
-
-
-def _host(trace: Trace) -> str:
-    """The machine's name as the capture or the trace says it."""
-    capture, properties = trace.metadata.capture, trace.metadata.properties
-    for source, key in ((capture, "host"), (properties, "hostname"), (properties, "host_name")):
-        if isinstance(source.get(key), str):
-            return str(source[key])
-    return ""
 
 
 def _ms(values: Any) -> list[float]:

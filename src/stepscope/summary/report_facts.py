@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stepscope.annotate.device.host_idle import exposed_communication, python_time
-from stepscope.annotate.links.launch_sides import device_work
+from stepscope.annotate.links.launch_sides import shows_cpu
 from stepscope.annotate.steps.step_windows import mean_device_ms, step_lengths
 from stepscope.annotate.steps.steps import ranks_with_steps
 from stepscope.arrays import Floats
@@ -151,7 +151,7 @@ def _stages(selected: SelectedSteps) -> list[Stage]:
     """The stages that occur, in the order of the list of stages; none if no CPU work shows any."""
     runs = selected.rows_of(selected.trace["stages"])
     codes = [code for code in range(len(STAGES)) if (runs["stage"] == code).any()]
-    if codes == [STAGES.index("other")] and device_work(selected.trace).all():
+    if codes == [STAGES.index("other")] and not shows_cpu(selected.trace):
         return []
     return [_stage(selected, runs.take(runs["stage"] == code), STAGES[code]) for code in codes]
 

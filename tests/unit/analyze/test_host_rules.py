@@ -355,3 +355,19 @@ def test_a_function_of_a_library_is_named_with_who_called_it() -> None:
     finding = found("cpu_latency", logged(0, 4) + frames)
     assert finding is not None
     assert "in json/encoder.py(9): encode, called by train.py:7 in write_log: 4 ms" in finding.what
+
+
+def test_python_is_not_blamed_where_the_trace_shows_nothing_of_the_cpu() -> None:
+    """Kernels and marks of steps, as of a device that is recorded by itself."""
+    kernels = "\n".join(
+        f"main     | {begin} {begin + 20_000} | ProfilerStep#{step}\n"
+        f"stream 7 | {begin} {begin + 8_000} | sgemm\n"
+        f"stream 7 | {begin + 12_000} {begin + 20_000} | sgemm"
+        for step, begin in enumerate(range(0, 80_000, 20_000))
+    )
+    assert found("python_stall", kernels) is None
+    assert found("idle_device", kernels) is None
+    launches = "\n".join(
+        f"main | {begin} {begin + 5} | cudaLaunchKernel" for begin in range(0, 80_000, 20_000)
+    )
+    assert found("python_stall", f"{kernels}\n{launches}") is not None

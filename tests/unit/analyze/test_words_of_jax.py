@@ -130,3 +130,12 @@ def test_what_jax_compiles_in_the_steps() -> None:
     assert finding.what == "jax.jit compiles once per step, 0.79 ms."
     assert "outside the loop" in finding.advice
     assert not PYTORCHS.search(f"{finding.what} {finding.advice}")
+
+
+def test_a_trace_of_another_framework_gets_no_advice_on_pytorch_or_jax() -> None:
+    drawn = logged(0, 4)
+    of_tensorflow = found("cpu_latency", drawn, framework="tensorflow")
+    assert of_tensorflow is not None
+    assert of_tensorflow.advice == (
+        "The trace is of tensorflow; stepscope has advice for PyTorch and JAX only."
+    )

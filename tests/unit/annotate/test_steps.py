@@ -151,6 +151,19 @@ def test_of_optimizers_that_step_equally_often_the_last_ends_the_step() -> None:
     assert steps(trace) == [(0, 0, 15, "optimizer"), (1, 15, 35, "optimizer")]
 
 
+def test_the_last_repeat_of_a_pattern_counts_only_with_the_pause_after_it() -> None:
+    """A loop that loads data for 60 us before each step of 40 us, with nothing to mark either."""
+    lines = [
+        f"main | {begin + at} {begin + at + 18} | {name}"
+        for begin in (0, 100, 200, 300)
+        for at, name in ((0, "aten::linear"), (20, "aten::relu"))
+    ]
+    trace = find_steps(drawn_trace("\n".join(lines)))
+    assert steps(trace) == [
+        (0, 0, 100, "pattern"), (1, 100, 200, "pattern"), (2, 200, 300, "pattern"),
+    ]  # fmt: skip
+
+
 def test_otherwise_steps_are_the_repeats_of_a_pattern() -> None:
     one = ["aten::embedding", "aten::mm", "aten::mm", "aten::softmax"]
     lines = "\n".join(f"main | {10 * i} {10 * i + 8} | {name}" for i, name in enumerate(one * 3))

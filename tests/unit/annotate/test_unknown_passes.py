@@ -41,6 +41,13 @@ def stages_in_steps(trace: Trace, name: str = "") -> set[str]:
     return {row["stage"] for row in rows if row["step"] is not None and name in row["name"]}
 
 
+def test_of_a_profile_as_json_the_line_says_which_file_has_the_programs() -> None:
+    trace = annotate(drawn_trace(CALLS + RUNS["no operations"], format="trace events"))
+    rows = trace["warnings"].rows()
+    (message,) = (row["message"] for row in rows if row["code"] == "unknown_passes")
+    assert message.endswith("open the .xplane.pb that JAX wrote next to it")
+
+
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def test_the_loop_is_other_and_a_line_says_why(run: str) -> None:
     trace = annotate(drawn_trace(CALLS + run))

@@ -408,3 +408,13 @@ def test_a_report_ends_with_what_to_ask_next(tmp_path: Path) -> None:
     code, out, _ = call("report", str(path))
     assert code == 0
     assert out.splitlines()[-1] == f"For causes and fixes: stepscope analyze '{path}'"
+
+
+@pytest.mark.parametrize("command", ["report", "analyze", "whatif"])
+def test_where_no_steps_are_known_each_command_says_so(command: str, tmp_path: Path) -> None:
+    path = tmp_path / "session.json"
+    event = {"ph": "X", "cat": "Node", "name": "MatMul_kernel_time", "pid": 7, "tid": 7}
+    path.write_text(json.dumps([{**event, "ts": 10 * at, "dur": 8} for at in range(20)]))
+    code, out, err = call(command, str(path))
+    assert code == 0
+    assert "the whole trace is one step" in out + err

@@ -62,7 +62,22 @@ def sqlite_file() -> bytes:
         (b"\x7fELF\x02\x01\x01\x00", "found binary data that begins with b'\\x7fELF"),
         ("[1]".encode("utf-16"), "the file holds no readable trace event"),
         (b"step,time\n1,2\n", "found text that begins with b'step,time"),
-        (b"<html>", "found text that begins with b'<html>'; export the recording as JSON"),
+        (b"<html>", "found a web page; download the trace itself"),
+        (b"hello", "found text that begins with b'hello'; export the recording as JSON"),
+        (b"NVR\0\x28\0\0\0", "found an Nsight Compute report; it has no times of events"),
+        (b'==PROF== Connected to process 1\n"ID","Process ID"', "found a table of Nsight Compute"),
+        (b"Time (%),Total Time (ns),Instances", "found a summary of `nsys stats`; export"),
+        (b'"Index","KernelName","gpu-id"', "found a table of rocprof; record with rocprofv3"),
+        (b"Function\tCPU Time\tModule\n", "found a table of a sampling profiler"),
+        (b"python 7 [001] 81.2:  25 cpu-clock:\n\t7f frame", "found the output of `perf script`"),
+        (b"PERFILE2\x68", "found a recording of Linux perf; it has samples and no steps"),
+        (b"<module> (a.py:1);train (a.py:7) 12\n", "found collapsed stacks; it has samples"),
+        (b"--------------------  ------------  ", "found a printed table of torch.profiler"),
+        (b"\xfb)\x03\xfa", "found statistics of cProfile"),
+        (b"\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22\x1a\x0dbrain.Event:2", "found an event file of Tens"),
+        (b"trace.json" + bytes(247) + b"ustar", "found a tar archive; unpack it"),
+        (b'{"$schema": "", "profiles": [], "shared": {}}', "this is a profile of speedscope: "),
+        (b'{"version": "2.4", "entries": [], "pg_config": {}}', "NCCL's flight recorder"),
         (b'{"schema": "1.0", "nodes": []}', "this is a PyTorch execution trace"),
     ],
     ids=lambda part: part if isinstance(part, str) else len(part),
@@ -74,6 +89,13 @@ def test_foreign_files(content: bytes, message: str, tmp_path: Path) -> None:
         read(path)
     assert str(raised.value).startswith(f"{path}: ")
     assert "\n" not in str(raised.value)
+
+
+def test_a_report_of_nsight_systems_is_known_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "report1.nsys-rep"
+    path.write_bytes(b"\x5a\x01\x02\x03 unknown")
+    with pytest.raises(IngestError, match="nsys export --type sqlite FILE"):
+        read(path)
 
 
 @pytest.mark.parametrize(

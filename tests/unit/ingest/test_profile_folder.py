@@ -43,3 +43,14 @@ def test_the_folder_of_a_run_can_be_given_itself(tmp_path: Path) -> None:
     files, warnings = trace_files(tmp_path / "plugins/profile/2026_01_01")
     assert [file.name for file in files] == ["vm.xplane.pb"]
     assert warnings == []
+
+
+def test_of_the_logs_of_tensorboard_the_last_run_is_read(tmp_path: Path) -> None:
+    recorded(tmp_path / "train", "2026_01_02", "vm")
+    recorded(tmp_path / "validation", "2026_01_01", "vm")
+    (tmp_path / "train/events.out.tfevents.17.vm").write_bytes(b"brain.Event:2")
+    files, warnings = trace_files(tmp_path)
+    assert [file.relative_to(tmp_path).as_posix() for file in files] == [
+        "train/plugins/profile/2026_01_02/vm.xplane.pb"
+    ]
+    assert [code for code, _, _ in warnings] == ["other_run"]

@@ -175,3 +175,14 @@ def test_a_part_of_a_file_twice_is_said_but_kept() -> None:
     trace = read(events + events[:10])
     assert len(trace.events) == 110
     assert warnings(trace) == {"repeated_events": 10}
+
+
+def test_calls_that_begin_and_end_at_once_are_not_said_to_be_copies() -> None:
+    """Samples of a function that calls itself, as py-spy writes them."""
+    found = []
+    for begin in range(0, 400, 20):
+        for ts, phase, names in ((begin, "B", "fffgh"), (begin + 15, "E", "hgfff")):
+            found += [{"ph": phase, "name": name, "pid": 1, "tid": 1, "ts": ts} for name in names]
+    trace = read_text(json.dumps(found))
+    assert len(trace.events) == 100
+    assert warnings(trace) == {}

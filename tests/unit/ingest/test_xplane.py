@@ -42,6 +42,34 @@ def test_times_are_rounded_to_the_nanosecond() -> None:
     assert trace.metadata.origin_ns == ORIGIN_NS + 1000
 
 
+def test_operations_of_tensorflow_have_their_names_as_scopes() -> None:
+    trace = read_space(
+        {
+            "/host:CPU": {
+                "python": [Slice("EagerLocalExecute: __inference_step", 0, 50)],
+                "tf_Compute": [
+                    Slice("ExecutorState::Process", 10, 30),
+                    Slice("gradient_tape/net/dense/MatMul:_MklMatMul", 12, 20),
+                ],
+                "tf_data": [Slice("IteratorGetNextOp::DoCompute", 1, 5)],
+            }
+        }
+    )
+    assert trace.metadata.framework == "tensorflow"
+    assert [(row["name"], row["category"], row["scope"]) for row in trace.events.rows()] == [
+        ("EagerLocalExecute: __inference_step", "annotation", None),
+        ("IteratorGetNextOp::DoCompute", "cpu_op", None),
+        ("ExecutorState::Process", "runtime", None),
+        ("_MklMatMul", "cpu_op", "gradient_tape/net/dense/MatMul"),
+    ]
+
+
+@pytest.mark.parametrize("recorded", ["net/dense/MatMul:MatMul", "net/dense/MatMul:"])
+def test_the_scope_of_a_kernel_leaves_out_the_type_of_the_operation(recorded: str) -> None:
+    trace = read_space({"/device:GPU:0": {"Stream #7": [Slice("sgemm", 0, 5, tf_op=recorded)]}})
+    assert rows(trace, "name", "scope") == [("sgemm", "net/dense/MatMul")]
+
+
 def test_threads_of_one_number_are_one_track() -> None:
     trace = read_space(
         {

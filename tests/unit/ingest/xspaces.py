@@ -57,6 +57,11 @@ class Slice:
         self.name, self.stats = name, stats
         self.offset_ps, self.duration_ps = round(start_us * _US), round(duration_us * _US)
 
+    @property
+    def display_name(self) -> str:
+        """What is shown of an operation of TensorFlow, `SCOPE/NAME:TYPE`: its type."""
+        return self.name.rpartition(":")[2] if re.match(r"[\w/.]+:[A-Z_]\w*$", self.name) else ""
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -89,6 +94,7 @@ class _Plane:
     name: str
     kinds: dict[str, int] = field(default_factory=dict)
     stats: dict[str, int] = field(default_factory=dict)
+    displayed: dict[str, bytes] = field(default_factory=dict)
 
     def stat(self, name: str, value: Any) -> bytes:
         key = self.stats.setdefault(name, len(self.stats) + 1)
@@ -97,6 +103,8 @@ class _Plane:
 
     def event(self, one: Slice) -> bytes:
         kind = self.kinds.setdefault(one.name, len(self.kinds) + 1)
+        if one.display_name:
+            self.displayed[one.name] = part(4, one.display_name)
         stats = [(4, self.stat(name, value)) for name, value in one.stats.items()]
         return message((1, kind), (2, one.offset_ps), (3, one.duration_ps), *stats)
 
@@ -130,7 +138,7 @@ def xspace(
     for name, lines in planes.items():
         plane = _Plane(name)
         found = [plane.line(n, line, slices) for n, (line, slices) in enumerate(lines.items(), 1)]
-        written.append(plane.whole(found))
+        written.append(plane.whole(found, plane.displayed))
     if programs:
         written.append(_metadata(programs))
     return message(*((1, plane) for plane in written))

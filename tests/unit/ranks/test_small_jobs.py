@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from stepscope.ranks import JobReport, Sketch, job_report
 from stepscope.ranks.causes import other_processes
+from stepscope.ranks.map_ranks import sketch_files
 from stepscope.ranks.slow_groups import pauses_in_turn
 from stepscope.ranks.slow_steps import beyond_chance
 from stepscope.ranks.usual_work import faster_half
@@ -216,3 +218,16 @@ def test_faults_in_generated_jobs_of_eight_steps(kind: str, name: str, traces: P
         gain = (np.diff(job.run.begin).mean() - np.diff(healthy.run.begin).mean()) / 1e6
         if judged.planted:
             assert found.together_ms == pytest.approx(gain, abs=0.03 * found.step_ms)
+
+
+def test_several_recordings_of_a_process_are_no_ranks(tmp_path: Path) -> None:
+    for number, begin_us in ((3, 1_000), (6, 2_000)):
+        event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 7, "tid": 7}
+        text = json.dumps([{**event, "ts": begin_us, "dur": 10}])
+        (tmp_path / f"trace_{number}.json").write_text(text)
+    last, earlier = sketch_files(sorted(tmp_path.iterdir()))
+    assert (Path(last.file).name, last.sketch and last.sketch.rank) == ("trace_6.json", 0)
+    assert earlier.error == (
+        f"{tmp_path}/trace_3.json: an earlier recording of the process that wrote trace_6.json; "
+        "left out, since it is no other rank"
+    )

@@ -292,6 +292,18 @@ def test_a_trace_of_kernels_alone_has_no_stages_that_the_cpu_bounds() -> None:
     assert "CPU ms" not in text
 
 
+def test_ranges_and_marks_of_steps_do_not_show_what_the_cpu_did() -> None:
+    text = printed(drawn("""
+        main     |   0 1600 | ProfilerStep#3
+        main     |   0  900 | epoch | cat=annotation
+        stream 7 |   0  500 | sgemm
+        stream 7 | 800 1500 | sgemm
+    """), 120)  # fmt: skip
+    assert "without the CPU's side the trace does not show why" in text
+    assert "idle, cause unknown" in text
+    assert "Stages" not in text
+
+
 def test_a_trace_of_kernels_alone_does_not_say_what_the_cpu_did() -> None:
     text = printed(drawn("stream 7 | 0 500 | sgemm\nstream 7 | 800 1500 | sgemm"), 120)
     assert "is idle for 20%; without the CPU's side the trace does not show why" in text

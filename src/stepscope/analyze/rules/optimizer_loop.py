@@ -108,7 +108,7 @@ def _subject(names: tuple[str, ...]) -> str:
 
 
 def _form(context: RuleContext, looped: bool) -> str:
-    if context.is_jax:  # one compiled program, even if Python looped when it was traced
+    if context.is_jax or not context.has_advice:  # compiled, even if Python looped in the trace
         return "one parameter at a time"
     return "one parameter at a time (a Python loop)" if looped else "with many kernels"
 

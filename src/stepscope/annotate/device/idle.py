@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.annotate.links.launch_sides import device_work
+from stepscope.annotate.links.launch_sides import device_work, shows_cpu
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.compiled_calls import is_wait
 from stepscope.annotate.steps.steps import main_track
@@ -61,7 +61,7 @@ def find_idle(trace: Trace) -> Trace:
 
 def cause_names(trace: Trace) -> tuple[str, ...]:
     """What each of `IDLE_CAUSES` is called: without the CPU's side nobody knows what it did."""
-    if not device_work(trace).all():
+    if shows_cpu(trace):
         return IDLE_CAUSES
     return tuple("unknown" if one == "host" else one for one in IDLE_CAUSES)
 

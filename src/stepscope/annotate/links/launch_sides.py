@@ -19,6 +19,12 @@ def on_host(trace: Trace) -> Mask:
     return members(trace.events["track"], trace["tracks"]["device"] < 0)
 
 
+def shows_cpu(trace: Trace) -> bool:
+    """Whether the trace shows what the CPU does: more than ranges and marks of steps."""
+    work = trace.events.text("category").mask("cpu_op", "python", "runtime", "communication")
+    return bool((work & on_host(trace)).any())
+
+
 def marked_on_devices(trace: Trace) -> bool:
     """Whether steps are marked, and on devices only, as in a TPU's profile without its host."""
     host = on_host(trace)

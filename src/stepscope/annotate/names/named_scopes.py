@@ -4,7 +4,8 @@ JAX writes the scopes that were open when an operation was traced, and the trans
 `jit(train_step)/transpose(jvp(CNN))/Dense_0/dot_general` is part of the backward pass of `Dense_0`
 in `CNN`. An operation that XLA fuses from several has the scope of one of them; one that it merged
 from several has their scopes with `;` between, of which the first stands for all; for collectives,
-what they have in common, and `(first:second:…)` with the rest of each.
+what they have in common, and `(first:second:…)` with the rest of each. Names of TensorFlow's
+operations have a form of their own (`tensorflow_scopes`).
 
 Source: JAX's name stack (jax/_src/source_info_util.py) and the names of its transformations.
 """
@@ -18,6 +19,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from stepscope.annotate.names.range_names import stage_of_range
+from stepscope.annotate.names.tensorflow_scopes import operation_name
 from stepscope.trace.table import Text
 
 _WRAPPED = re.compile(r"^([\w-]+)\((.*)\)$", re.DOTALL)
@@ -71,6 +73,8 @@ def scope_of(text: str) -> Scope:
         >>> scope_of("jit(step)/jvp(vmap())/while/body/closed_call/tanh").inside
         ('vmap', 'scan')
     """
+    if named := operation_name(text[:_LONGEST]):
+        return Scope("", named.stage, False, named.layers[:_DEEPEST], named.primitive)
     *around, primitive = _split(text[:_LONGEST].partition(";")[0])
     if primitive.startswith("(") and ":" in primitive:
         return _merged("/".join(around), primitive)

@@ -22,6 +22,17 @@ _PIPELINE, _CHUNK = r"^PP:", r"^[\w.\[\] -]+ ?\("
 # A range around both passes, such as `forward_backward`, is neither.
 _NOT_BOTH = r"(?i)^(?!.*(forward|fwd).*(backward|bwd)|.*(backward|bwd).*(forward|fwd)).*"
 
+# Gradients and updates of other frameworks: TensorFlow (`ReluGrad`, `ResourceApplyAdam`), MXNet
+# (`_backward_Activation`, `sgd_mom_update`) and Paddle (`matmul_grad dygraph`).
+_GRADIENT_OP = r"\w+(Grad(V\d)?|Backprop(Input|Filter)\w*)$"
+_GRADIENT = (
+    rf"^{_GRADIENT_OP}|^_backward_\w|GradNode\w*$|^\w+_grad (dygraph|infer_meta|kernel launch)$"
+)
+_UPDATE_OP = r"(Resource)?(Sparse)?Apply[A-Z]\w+$"
+_UPDATE = (
+    rf"^{_UPDATE_OP}|^\w*(sgd|nag|adam\w?|rmsprop\w*|ftrl|ftml|lamb|lars|signum)(_mom)?_update\w*$"
+)
+
 # (categories, pattern, stage): the first match counts.
 _RULES = tuple(
     (categories.split(), re.compile(pattern), stage)
@@ -29,6 +40,11 @@ _RULES = tuple(
         ("cpu_op", r"^autograd::engine::evaluate_function|^torch::autograd::", "backward"),
         ("cpu_op", r"^(?!aten::|prim::)\w*Backward\d*$|^CompiledFunctionBackward|^AccumulateGrad$",
          "backward"),
+        ("cpu_op", r"^IteratorGetNextOp::", "data_loading"),
+        ("cpu_op", _GRADIENT, "backward"),
+        ("annotation", r"^EagerLocalExecute: " + _GRADIENT_OP, "backward"),
+        ("cpu_op", _UPDATE, "optimizer"),
+        ("annotation", r"^EagerLocalExecute: " + _UPDATE_OP, "optimizer"),
         ("cpu_op", r"^aten::(\w*_loss|nll_loss\w*|binary_cross_entropy\w*|kl_div)$", "loss"),
         ("annotation cpu_op", r"^enumerate\((DataLoader|grain|tf\.data|keras)\)", "data_loading"),
         ("annotation cpu_op", r"^Optimizer\.zero_grad", "zero_grad"),
@@ -48,7 +64,7 @@ _RULES = tuple(
          "data_loading"),
         ("annotation", r"(?i)\bzero_?grad", "zero_grad"),
         ("annotation", _NOT_BOTH + r"(?<![a-z])(backward|bwd)(?![a-z])", "backward"),
-        ("annotation", r"(?i)^(##)?\W*optim(izer)?\b|\boptimizer_?step", "optimizer"),
+        ("annotation", r"(?i)^(##)?\W*optim(izer|ization)?\b|\boptimizer_?step", "optimizer"),
         ("annotation", r"(?i)(?<![a-z])(loss|criterion)(?![a-z])", "loss"),
         ("annotation", _NOT_BOTH + r"(?<![a-z])(forward|fwd)(?![a-z])", "forward"),
         ("python", r"^nn\.Module: \w*Loss(_\d+)?$", "loss"),
@@ -66,8 +82,8 @@ _RULES = tuple(
 )  # fmt: skip
 
 _RANGE_RULES = [(pattern, stage) for kinds, pattern, stage in _RULES if "annotation" in kinds]
-# A step as torch.profiler marks it, and as JAX's StepTraceAnnotation does.
-_STEP = re.compile(r"(?:^ProfilerStep#|#step_num=)(\d{1,9})$")
+# A step as torch.profiler marks it (Paddle: `ProfileStep`), and as JAX's StepTraceAnnotation does.
+_STEP = re.compile(r"(?:^Profiler?Step#|#step_num=)(\d{1,9})$")
 _RECORDED = "stepscope.step#"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from stepscope.annotate.links.program_runs import calls_of_host_work
@@ -10,6 +12,7 @@ from stepscope.annotate.names.compiled_calls import called_function, is_compiled
 from stepscope.annotate.names.named_scopes import Scope, scope_of
 from stepscope.annotate.names.optimizer_frames import in_optimizer
 from stepscope.annotate.names.range_names import CODE, stage_of_names, stage_of_range
+from stepscope.annotate.names.tensorflow_scopes import layers_with_gradients
 from stepscope.annotate.stages.compiled_evaluation import with_evaluation
 from stepscope.annotate.stages.compiled_roles import with_roles, with_trained_functions
 from stepscope.annotate.stages.gradient_products import merged_gradients
@@ -36,7 +39,8 @@ def stages_by_scope(trace: Trace) -> tuple[Codes8, Mask]:
     gradient. If nothing is differentiated, programs that are named so are forward and backward
     (before JAX 0.8 the operations of a pullback carry no transformation); without such names
     everything else that was compiled is forward, unless scopes may hide what is differentiated.
-    Operations outside of `jax.jit` have the stage of the range in which they were called.
+    Operations outside of `jax.jit` have the stage of the range in which they were called. An
+    operation of TensorFlow is forward if its layer has gradients.
 
     Returns:
         int8 and bool, shape (events,) each.
@@ -45,7 +49,7 @@ def stages_by_scope(trace: Trace) -> tuple[Codes8, Mask]:
     text = events.text("scope")
     if not (text.codes >= 0).any() and not (events["origin"] >= 0).any():  # nothing was compiled
         return np.full(len(events), _NONE, np.int8), np.zeros(len(events), np.bool_)
-    scopes = [scope_of(value) for value in text.values]
+    scopes = _with_layers(text.values)
     stage = _table([CODE[scope.stage] if scope.stage else _NONE for scope in scopes])[text.codes]
     stage[(stage == _NONE) & in_optimizer(trace)] = CODE["optimizer"]
     called = np.where((stage == _NONE) & (text.codes >= 0), _stages_of_callers(trace), _NONE)
@@ -58,6 +62,19 @@ def stages_by_scope(trace: Trace) -> tuple[Codes8, Mask]:
     elif not ((called == CODE["backward"]).any() or hides_transformations(text.values)):
         stage[(stage == _NONE) & (text.codes >= 0)] = CODE["forward"]
     return np.where(called >= 0, called, stage).astype(np.int8), again
+
+
+def _with_layers(texts: Sequence[str]) -> list[Scope]:
+    """The scopes; those of TensorFlow's layers are forward if these have gradients, else other."""
+    scopes = [scope_of(text) for text in texts]
+    layers = layers_with_gradients(texts)
+    if not layers:
+        return scopes
+    return [
+        scope if scope.stage or "(" in text
+        else scope._replace(stage="forward" if {*scope.modules[:1]} & layers else "other")
+        for text, scope in zip(texts, scopes, strict=True)
+    ]  # fmt: skip
 
 
 def _with_named_passes(stage: IntArray, scopes: list[Scope], codes: Codes) -> IntArray:

@@ -157,15 +157,16 @@ class _KnownStages:
 def _without_training(known: _KnownStages, unassigned: Mask, launched: Launched) -> Codes8:
     """A step that does not train is forward from its first kernel to its last.
 
-    What a server does between its iterations is `other`: scheduling, sampling.
+    What a server does between its iterations is `other`: scheduling, sampling. So is everything
+    where only ranges are known and nothing that computes.
     """
     result = known.stage.copy()
     if any(known.has(stage) for stage in INFERENCE_STAGES):
         result[unassigned] = CODE["other"]
         return result
-    named = known.categories.mask("cpu_op", "annotation")
-    result[unassigned] = CODE["forward" if named.any() else "other"]
     computes = (unassigned & launched.computes[known.rows]) | (known.stage == CODE["forward"])
+    named = known.categories.mask("cpu_op", *["annotation"] * bool(computes.any()))
+    result[unassigned] = CODE["forward" if named.any() else "other"]
     if computes.any():
         first, last = known.start[computes].min(), known.end[computes].max()
         result[unassigned & ((known.start < first) | (known.start >= last))] = CODE["other"]

@@ -9,6 +9,7 @@ import numpy as np
 from stepscope.annotate.links.launch_sides import device_work, on_host
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.compiled_calls import is_compiled_call, is_wait
+from stepscope.annotate.names.tensorflow_scopes import loads_next_batch
 from stepscope.annotate.stages.optimizers import (
     name_optimizers,
     optimizer_calls,
@@ -98,7 +99,9 @@ def _timeline(trace: Trace) -> _Timeline:
     main = main_track(trace)
     times, stages = _changes(trace, events["track"] == main)
     other_threads = on_host(trace) & (events["track"] != main)
-    compiled = other_threads & (events["scope"] >= 0)
+    compiled = other_threads & (
+        (events["scope"] >= 0) | events.text("name").where(loads_next_batch)
+    )
     rows_of = {stage: compiled & (events["stage"] == stage) for stage in _COMPILED_STAGES}
     rows_of[_BACKWARD] = other_threads & (events["stage"] == _BACKWARD)
     spans = {stage: _spans(events, rows) for stage, rows in rows_of.items()}

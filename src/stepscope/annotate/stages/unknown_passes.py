@@ -21,6 +21,11 @@ _MESSAGE = (
     "the profile does not say what compiled operations were traced from, as with JAX before 0.8 "
     "on a CPU: passes and modules are unknown, and compiled work is shown as other"
 )
+_JSON = "trace events"
+_MESSAGE_OF_JSON = (
+    "JAX's profile as JSON lacks its compiled programs: passes and modules are unknown, and "
+    "compiled work is shown as other; open the .xplane.pb that JAX wrote next to it"
+)
 
 
 def passes_are_unknown(trace: Trace, stage: Codes8) -> bool:
@@ -54,4 +59,5 @@ def warn_unknown_passes(trace: Trace) -> Trace:
     """Warn if the stages of compiled work are unknown."""
     if not passes_are_unknown(trace, trace.events["stage"]):
         return trace
-    return trace.with_warnings([("unknown_passes", _MESSAGE, 1)])
+    message = _MESSAGE_OF_JSON if trace.metadata.format == _JSON else _MESSAGE
+    return trace.with_warnings([("unknown_passes", message, 1)])

@@ -59,8 +59,11 @@ def warn_little(trace: Trace, lengths: Times, share: float) -> Trace:
 
 
 def coverage_note(trace: Trace, rank: int) -> str:
-    """The message of that warning, if a rank has it; else empty."""
-    return next(iter(_messages(trace, rank, _WARNING)), "")
+    """Why the whole recording of a rank is shown as one step; empty if it is not."""
+    found = _messages(trace, rank, _WARNING)
+    if not found and trace["steps"].text("evidence").mask("whole_trace").any():
+        found = _messages(trace, rank, "steps_inferred")
+    return next(iter(found), "")
 
 
 def capture_notes(trace: Trace, rank: int) -> list[str]:

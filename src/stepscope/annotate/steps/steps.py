@@ -37,6 +37,7 @@ _NEVER = np.iinfo(np.int64).max
 _CUT_OFF = 0.02
 _NOTABLE = 0.1
 _UNLIKE = 0.5  # a last iteration that differs by more is cut off, or includes work after the loop
+_FEW = 3  # repeats of which none is dropped: two steps are little enough
 
 
 def find_steps(trace: Trace) -> Trace:
@@ -210,9 +211,7 @@ def _by_calls(trace: Trace) -> tuple[Times, Times, Times, str] | None:
     here = trace.events["track"] == track
     end = (trace.events["start_ns"] + trace.events["duration_ns"])[here].max()
     ends = np.append(iterations.starts[1:], end)
-    length = ends - iterations.starts
-    typical = np.median(length[:-1])
-    whole = iterations.last_is_whole and abs(length[-1] - typical) < _UNLIKE * typical
+    whole = iterations.last_is_whole and _last_is_like(ends - iterations.starts)
     count = len(ends) if whole else len(ends) - 1
     return np.arange(count), iterations.starts[:count], ends[:count], "compiled_call"
 
@@ -229,7 +228,21 @@ def _by_pattern(trace: Trace) -> tuple[Times, Times, Times, str] | None:
     whole = len(codes) // period
     last = events["start_ns"][top] + events["duration_ns"][top]
     ends = np.append(starts[1:whole], last[: whole * period].max())
-    return np.arange(whole), starts[:whole], ends, "pattern"
+    # Nothing shows for how long the loop pauses after the last repeat. Work without a launch could
+    # not be left out with it: it belongs to the last step that began.
+    kept = whole < _FEW or _last_is_like(ends - starts[:whole]) or _works_unlaunched(trace)
+    count = whole if kept else whole - 1
+    return np.arange(count), starts[:count], ends[:count], "pattern"
+
+
+def _works_unlaunched(trace: Trace) -> bool:
+    return bool((device_work(trace) & (launch_of(trace) < 0)).any())
+
+
+def _last_is_like(lengths: Times) -> bool:
+    """Whether the last step is about as long as the others."""
+    typical = np.median(lengths[:-1])
+    return bool(abs(lengths[-1] - typical) < _UNLIKE * typical)
 
 
 def _period(codes: IntArray) -> int | None:

@@ -2,7 +2,8 @@
 
 Source: libkineto's ActivityType names over the years, and the exporter of PyTorch 1.8
 (https://github.com/pytorch/kineto/blob/main/libkineto/src/ActivityType.cpp); the categories that
-ROCprofiler SDK gives to Perfetto (ROCPROFILER_PERFETTO_CATEGORIES in its perfetto.hpp).
+ROCprofiler SDK gives to Perfetto (ROCPROFILER_PERFETTO_CATEGORIES in its perfetto.hpp); those of
+Paddle's tracer (paddle/fluid/platform/profiler/trace_event.h).
 """
 
 from __future__ import annotations
@@ -31,6 +32,17 @@ _EXACT = {
     "kernel_dispatch": "kernel",
     "memory_copy": "memcpy",
     "marker_api": "annotation",
+    "profilestep": "annotation",
+    "dataloader": "annotation",
+    "forward": "annotation",
+    "backward": "annotation",
+    "optimization": "annotation",
+    "operatorinner": "cpu_op",
+    "dygraphkernellaunch": "cpu_op",
+    "statickernellaunch": "cpu_op",
+    "userdefined": "annotation",
+    "pythonuserdefined": "annotation",
+    "cudaruntime": "runtime",
     "overhead": "other",
     "trace": "other",
 }

@@ -10,6 +10,7 @@ from stepscope.errors import IngestError
 from stepscope.ingest.chrome.json_text import NestingError, parse_json
 from stepscope.ingest.chrome.records import Written, whole
 from stepscope.ingest.chrome.tolerant_json import excerpt
+from stepscope.ingest.unsupported import foreign_json
 
 # A bracket, a whole string, or the beginning of a string that the text cuts off.
 _TOKEN = re.compile(rb'[\[{\]}]|"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
@@ -105,12 +106,10 @@ def no_array(text: bytes) -> IngestError:
         kind = type(data["traceEvents"]).__name__
         return IngestError(f"expected `traceEvents` to be an array, found {kind}")
     keys = f"the keys {', '.join(list(data)[:8])}" if data else "nothing"
-    hint = (
-        "; this is a PyTorch execution trace: give the Kineto trace of the same run"
-        if "nodes" in data and "schema" in data
-        else ""
+    hint = foreign_json(data)
+    return IngestError(
+        f"expected a top-level array `traceEvents`; found {keys}" + (f"; {hint}" if hint else "")
     )
-    return IngestError(f"expected a top-level array `traceEvents`; found {keys}{hint}")
 
 
 def load(text: bytes) -> Any:

@@ -48,7 +48,8 @@ def drop_repeated_events(recorded: EventColumns) -> None:
     """Keep one of each event that is in the file several times, if many are, and warn.
 
     An event that a copy of the trace holds twice stays twice. Of events that begin and end apart,
-    equal ones may be nested, so that only nearly all of them count as copies.
+    equal ones may be nested, as of a function that calls itself, so that only nearly all of them
+    count as copies.
     """
     if _sampled_twins(recorded) < _FEW:
         return
@@ -62,7 +63,9 @@ def drop_repeated_events(recorded: EventColumns) -> None:
     chosen = repeated & (large | _nearly_all(kind, repeated, timed))
     if not chosen.any():
         message = "events are in the file more than once, with equal times and arguments; all count"
-        noted = int((groups.place > 0).sum()) if share >= _NOTED else 0
+        whole = kind < len(apart)
+        share = float((repeated & timed & whole).sum()) / max(int(timed.sum()), 1)
+        noted = int((whole & (groups.place > 0)).sum()) if share >= _NOTED else 0
         recorded.log("repeated_events", message, noted)
         return
     copies = int(np.bincount(groups.size[chosen]).argmax())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 from stepscope.errors import IngestError
@@ -23,6 +24,7 @@ from stepscope.ingest.chrome.instant_events import (
     memory_columns,
 )
 from stepscope.ingest.chrome.metadata import metadata_of
+from stepscope.ingest.chrome.paddle import is_paddle, read_as_paddle
 from stepscope.ingest.chrome.record_chunk import chunk_of
 from stepscope.ingest.chrome.record_columns import RecordColumns
 from stepscope.ingest.chrome.repeated_events import drop_repeated_events
@@ -61,7 +63,10 @@ def _read_parts(file: BinaryIO, gzipped: bool, progress: Progress) -> Parts:
 def _parts(recorded: EventColumns, properties: Mapping[str, Any]) -> Parts:
     """The input of the trace builder."""
     drop_repeated_events(recorded)
+    read_as_paddle(recorded)
     metadata = metadata_of(properties, recorded.log)
+    if is_paddle(recorded):
+        metadata = replace(metadata, framework="paddle")
     streams = streams_by_label(recorded)
     slices = slices_of(recorded)
     parts = Parts(

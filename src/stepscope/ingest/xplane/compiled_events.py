@@ -7,6 +7,7 @@ shapes of the program has names of its own.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from stepscope.ingest.xplane.xspace import Plane
 from stepscope.trace.interner import Interner
 from stepscope.trace.schema import FRAMES, INPUTS, KERNEL_KINDS, ORIGINS
 from stepscope.trace.table import Table, Text
+
+_TYPE = re.compile(r":+([A-Z_]\w*)?$")  # TensorFlow ends the scope with the operation's type
 
 
 class CompiledEvents:
@@ -39,14 +42,14 @@ class CompiledEvents:
             Each shape (events,), -1 if unknown; and further arguments from its instruction.
         """
         keys, which = distinct_rows(
-            batch.texts("tf_op"),
+            self._recorded_scopes(plane, batch),
             self._operations(plane, batch),
             batch.texts("hlo_module"),
             batch.integers("program_id"),
         )
         words = list(self._words)
         found = [self._instruction(words, *key) for key in keys]
-        recorded = [words[key[0]].rstrip(":") if key[0] >= 0 else "" for key in keys]
+        recorded = [_TYPE.sub("", words[key[0]]) if key[0] >= 0 else "" for key in keys]
         scopes = [
             self._scope(instruction.scope or text)
             for instruction, text in zip(found, recorded, strict=True)
@@ -110,6 +113,16 @@ class CompiledEvents:
                 },
             ),
         }
+
+    def _recorded_scopes(self, plane: Plane, batch: Batch) -> Codes:
+        """The scope of each event: its own, or that of an operation of TensorFlow."""
+        recorded = batch.texts("tf_op")
+        of_kind = batch.per_kind(lambda kind: self._operation(plane, kind))
+        return np.where(recorded < 0, of_kind, recorded)
+
+    def _operation(self, plane: Plane, kind: int) -> int:
+        name = plane.kinds[kind].operation if kind in plane.kinds else ""
+        return self._words[name] if name else -1
 
     def _operations(self, plane: Plane, batch: Batch) -> Codes:
         """The instruction of each event; on a TPU, which names the program alone, the event's."""

@@ -32,6 +32,7 @@ _WAIT = re.compile(r" \(wait for completion\)$")
 _OUR_WAIT = "stepscope.wait: "  # of the program for a result, which our recorder marks
 _PYTHON = re.compile(r"^\$(?:(.+\.py):(\d{1,9}) )?(.*)$", re.DOTALL)
 _CONTROL = re.compile(r"^(while|conditional|call)(\.\d+)*$")
+_NEXT_BATCH = "IteratorGetNextOp::DoCompute"  # TensorFlow's operation that waits for tf.data
 _COPY = re.compile(r"^Memcpy|^copy-(start|done)(\.\d+)*$")  # a TPU's are named by the compiler
 
 
@@ -66,7 +67,13 @@ class Naming:
             return self._names[written], _CODE["python"]
         if name.startswith(_OUR_WAIT):
             return self._names[name.removeprefix("stepscope.")], _CODE["runtime"]
+        if role == HOST and self._is_operation(plane, kind):
+            return self._names[name], _CODE["cpu_op"]
         return self._names[name], _CODE[_category(name, role, claim)]
+
+    def _is_operation(self, plane: Plane, kind: int) -> bool:
+        found = plane.kinds.get(kind)
+        return found is not None and bool(found.operation or found.name == _NEXT_BATCH)
 
     def _recorded_name(self, plane: Plane, kind: int) -> str:
         found = plane.kinds.get(kind)

@@ -138,11 +138,8 @@ class _Profile:
 
     def _metadata(self, hosts: Sequence[str]) -> Metadata:
         stats = {plane.name: plane.stats for plane in self._planes if plane.stats}
-        jax = any(name.startswith("jit_") for name in self._programs.names) or any(
-            name.startswith("PjitFunction") for name in self._names
-        )
         return Metadata(
-            framework="jax" if jax else "xla",
+            framework=self._framework(),
             devices=tuple(self._tracks.devices(self._planes)),
             properties={
                 "hostnames": list(hosts),
@@ -159,6 +156,14 @@ class _Profile:
                     for name, found in stats.items()
                 },
             },
+        )
+
+    def _framework(self) -> str:
+        named = (("jax", "PjitFunction"), ("tensorflow", "EagerLocalExecute"))
+        if any(name.startswith("jit_") for name in self._programs.names):
+            return "jax"
+        return next(
+            (it for it, call in named if any(name.startswith(call) for name in self._names)), "xla"
         )
 
     # -- one plane

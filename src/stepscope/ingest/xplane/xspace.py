@@ -32,6 +32,7 @@ from stepscope.ingest.xplane.protobuf import (
 
 _LONGEST_TEXT = 1 << 20
 _LONGEST_SHIFT = 63
+_OPERATION_TYPE = re.compile(r"^[A-Z_]\w*$")
 # The first plane, with or without an id, and the start of its name, since Perfetto's traces begin
 # like it.
 _FIRST_PLANE = re.compile(
@@ -135,6 +136,12 @@ class EventKind:
     name: str = ""
     display_name: str = ""
     stats: list[Span] = field(default_factory=list)
+
+    @property
+    def operation(self) -> str:
+        """The name of an operation of TensorFlow, as in `adam/Sub_2:Sub`; else empty."""
+        name, _, kind = self.name.rpartition(":")
+        return name if _OPERATION_TYPE.match(kind) and self.display_name == kind else ""
 
 
 @dataclass
