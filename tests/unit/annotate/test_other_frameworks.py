@@ -94,6 +94,12 @@ def test_eager_steps_of_tensorflow_train_if_they_compute_gradients() -> None:
         ("Global_MatmulGradNode", "backward"),
         ("aten::_foreach_addcdiv_", None),
         ("clip_grad_norm_", None),
+        # Functions that users of PyTorch write (torch.autograd.Function):
+        ("ScaleGrad", None),
+        ("GradientReversal", None),
+        ("ApplyRotaryEmb", None),
+        ("ApplyMask", None),
+        ("ApplyAdapter", None),
     ],
 )
 def test_gradients_and_updates(name: str, stage: str | None) -> None:

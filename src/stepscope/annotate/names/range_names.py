@@ -23,12 +23,20 @@ _PIPELINE, _CHUNK = r"^PP:", r"^[\w.\[\] -]+ ?\("
 _NOT_BOTH = r"(?i)^(?!.*(forward|fwd).*(backward|bwd)|.*(backward|bwd).*(forward|fwd)).*"
 
 # Gradients and updates of other frameworks: TensorFlow (`ReluGrad`, `ResourceApplyAdam`), MXNet
-# (`_backward_Activation`, `sgd_mom_update`) and Paddle (`matmul_grad dygraph`).
-_GRADIENT_OP = r"\w+(Grad(V\d)?|Backprop(Input|Filter)\w*)$"
+# (`_backward_Activation`, `sgd_mom_update`) and Paddle (`matmul_grad dygraph`). TensorFlow's are
+# listed: functions of PyTorch users have names like `ScaleGrad` and `ApplyRotaryEmb`.
+_GRADIENT_OP = (
+    r"(\w*Backprop(Input|Filter)\w*|(Relu6?|LeakyRelu|Elu|Selu|Gelu|Tanh|Sigmoid|Softplus|Softsign"
+    r"|Sqrt|Rsqrt|Reciprocal|Inv|(Fractional)?(Avg|Max)Pool(3D)?|BiasAdd|_?FusedBatchNorm(Ex)?|LRN"
+    r"|LayerNorm|Resize\w+|MirrorPad|StridedSlice|ROIAlign|\w*(RNN|LSTM|GRU)\w*)Grad\w*)$"
+)
 _GRADIENT = (
     rf"^{_GRADIENT_OP}|^_backward_\w|GradNode\w*$|^\w+_grad (dygraph|infer_meta|kernel launch)$"
 )
-_UPDATE_OP = r"(Resource)?(Sparse)?Apply[A-Z]\w+$"
+_UPDATE_OP = (
+    r"(Resource)?(Sparse)?Apply(Ada(m\w*|Max|grad\w*|delta)|GradientDescent|(Keras)?Momentum|Ftrl\w*|(Centered)?RMSProp"
+    r"|(Add|Power)Sign|Proximal\w+)$"
+)
 _UPDATE = (
     rf"^{_UPDATE_OP}|^\w*(sgd|nag|adam\w?|rmsprop\w*|ftrl|ftml|lamb|lars|signum)(_mom)?_update\w*$"
 )
