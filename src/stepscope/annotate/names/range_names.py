@@ -34,8 +34,8 @@ _GRADIENT = (
     rf"^{_GRADIENT_OP}|^_backward_\w|GradNode\w*$|^\w+_grad (dygraph|infer_meta|kernel launch)$"
 )
 _UPDATE_OP = (
-    r"(Resource)?(Sparse)?Apply(Ada(m\w*|Max|grad\w*|delta)|GradientDescent|(Keras)?Momentum|Ftrl\w*|(Centered)?RMSProp"
-    r"|(Add|Power)Sign|Proximal\w+)$"
+    r"(Resource)?(Sparse)?Apply(Ada(m\w*|Max|grad\w*|delta)|GradientDescent|(Keras)?Momentum"
+    r"|Ftrl\w*|(Centered)?RMSProp|(Add|Power)Sign|Proximal\w+)$"
 )
 _UPDATE = (
     rf"^{_UPDATE_OP}|^\w*(sgd|nag|adam\w?|rmsprop\w*|ftrl|ftml|lamb|lars|signum)(_mom)?_update\w*$"
