@@ -32,6 +32,7 @@ from stepscope.capture.module_registry import ModuleRegistry
 from stepscope.capture.modules_json import describe_registry
 from stepscope.capture.open_ranges import OpenRanges
 from stepscope.capture.optimizer_names import OptimizerNames
+from stepscope.capture.optimizer_order import OptimizerOrder
 from stepscope.capture.optimizers import OptimizerWatch
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.part_timer import PartTimer
@@ -70,7 +71,6 @@ class Recorder:
     """
 
     framework = "pytorch"
-    why_no_steps = "no optimizer stepped in this process, and no loop around a model repeated"
 
     def __init__(
         self,
@@ -99,6 +99,8 @@ class Recorder:
         self._thread = TrainingThread()
         self.memory: MemoryRecorder | None = None
         self._watch = OptimizerWatch(self._stepped)
+        self._order = OptimizerOrder()
+        self._awaits_training = options.from_optimizer > 1
         self._marks = StepMarks(self._marked)
         self._creations = CreationWatch()
         self._attach()
@@ -106,8 +108,10 @@ class Recorder:
             self.detector, self._ranges, self._loader_watch, self._may_train,
             self._iteration_ended, clock.log.model_called if clock else None,
         )  # fmt: skip
-        if only_training:
+        if only_training or self._awaits_training:
             self._iterations.close()
+        if self._awaits_training:
+            self._ranges.remove()
         detach_in_forked_children(self)
 
     def start(self) -> None:
@@ -156,6 +160,15 @@ class Recorder:
     def problem(self) -> str | None:
         """What went wrong in the recorder, if anything did."""
         return self.failure or self._ranges.failure
+
+    @property
+    def why_no_steps(self) -> str:
+        """Why nothing was recorded, in words."""
+        if self._awaits_training and self._order.last:
+            stepped = "1 optimizer" if self._order.last == 1 else f"{self._order.last} optimizers"
+            wanted = self._options.from_optimizer
+            return f"{stepped} stepped in this process, too few for --from-optimizer {wanted}"
+        return "no optimizer stepped in this process, and no loop around a model repeated"
 
     def _attach(self) -> None:
         self.memory = MemoryRecorder(self.registry) if self._options.memory else None
@@ -237,6 +250,8 @@ class Recorder:
         self.failure = self.failure or f"{type(error).__name__}: {error}"
 
     def _advance(self, thing: object, kind: Kind) -> None:
+        if self._awaits_training and not self._begins_training(thing, kind):
+            return
         ends_step = self.detector.advance(thing, kind)
         if self._unrecorded:
             self._end_timing()  # another loop was timed
@@ -250,6 +265,16 @@ class Recorder:
             self._discard()
         if ends_step:
             self._end_step(self.detector.steps)
+
+    def _begins_training(self, thing: object, kind: Kind) -> bool:
+        """Whether the first optimizer steps that is to be recorded."""
+        if kind is not Kind.OPTIMIZER:
+            return False
+        if self._order.number(thing) < self._options.from_optimizer:
+            return False
+        self._awaits_training = False
+        self._ranges.install()
+        return True
 
     def _end_step(self, done: int) -> None:
         warmup = self._options.warmup
