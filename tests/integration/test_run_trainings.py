@@ -57,3 +57,27 @@ def test_nothing_is_recorded_where_fewer_optimizers_step(tmp_path, loader):
         "stepscope: the run ended; 2 optimizers stepped in this process, too few for "
         "--from-optimizer 3; wrote train.stepscope\n"
     )
+
+
+CLIENTS = """
+import copy, torch
+from torch import nn
+shared = nn.Linear(4, 1)
+for round in range(5):
+    for client in range(4):
+        model = copy.deepcopy(shared)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(2, 4)).sum().backward()
+            optimizer.step()
+"""
+
+
+def test_steps_of_many_short_trainings_are_counted_on(tmp_path):
+    """Federated learning: no client makes as many steps as the warm-up has."""
+    done, capture = record(tmp_path, str(write(tmp_path, CLIENTS)))
+    assert "warning" not in done.stderr
+    assert capture.manifest["steps_recorded"] == [5, 6, 7]
+    assert capture.manifest["outcome"] == "complete"
+    assert capture.manifest["run_shares"]["steps"] == 60

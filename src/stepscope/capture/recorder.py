@@ -100,6 +100,7 @@ class Recorder:
         self.memory: MemoryRecorder | None = None
         self._watch = OptimizerWatch(self._stepped)
         self._order = OptimizerOrder()
+        self._has_begun_again = False
         self._awaits_training = options.from_optimizer > 1
         self._marks = StepMarks(self._marked)
         self._creations = CreationWatch()
@@ -263,6 +264,8 @@ class Recorder:
         recording = self._running or self._main
         if recording and recording.window.boundary not in (None, self.detector.boundary):
             self._discard()
+        elif self._running and self.detector.is_taken_over and not self._has_begun_again:
+            self._begin_again()
         if ends_step:
             self._end_step(self.detector.steps)
 
@@ -438,6 +441,18 @@ class Recorder:
         self._stop_timing()
         self._early = self.best() if self._iterations.is_open else None
         self._main = None
+        self._ranges.install()
+
+    def _begin_again(self) -> None:
+        """Another optimizer goes on, with what the program did before that in its first step.
+
+        Once only: a program may create one for every few steps. What is recorded is kept until
+        there is more.
+        """
+        self._has_begun_again = True
+        self._close_window()
+        self._stop_timing()
+        self._early, self._main = self.best(), None
         self._ranges.install()
 
     def _begin_training(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import PurePath
 from typing import Any
@@ -25,20 +25,31 @@ def grouped_trainings(found: Sequence[Facts], elapsed_ns: int) -> list[RunTraini
         found: the trainings of the manifest.
         elapsed_ns: length of the run.
     """
-    groups: list[list[Facts]] = []
-    for training in found:
-        if groups and _is_like(groups[-1][0], training):
-            groups[-1].append(training)
-        else:
-            groups.append([training])
+    groups = _runs(found, _is_like)
+    if len(groups) > _MOST_SHOWN:
+        groups = _runs(found, _is_at_same_place)
     firsts = accumulate((len(group) for group in groups), initial=1)
     return [_group(first, group, elapsed_ns) for first, group in zip(firsts, groups, strict=False)]
 
 
+def _runs(found: Sequence[Facts], is_like: Callable[[Facts, Facts], bool]) -> list[list[Facts]]:
+    """Trainings that follow each other and are like the first of them."""
+    groups: list[list[Facts]] = []
+    for training in found:
+        if groups and is_like(groups[-1][0], training):
+            groups[-1].append(training)
+        else:
+            groups.append([training])
+    return groups
+
+
 def _is_like(one: Facts, other: Facts) -> bool:
-    keys = "class", "file", "line", "optimizers"
     shorter, longer = sorted([one["step_ns"], other["step_ns"]])
-    return all(one[key] == other[key] for key in keys) and longer <= _ALIKE * shorter
+    return _is_at_same_place(one, other) and longer <= _ALIKE * shorter
+
+
+def _is_at_same_place(one: Facts, other: Facts) -> bool:
+    return all(one[key] == other[key] for key in ("class", "file", "line"))
 
 
 def _group(first: int, group: Sequence[Facts], elapsed_ns: int) -> RunTraining:

@@ -275,6 +275,13 @@ def test_folds_are_alike_so_that_any_of_them_may_be_recorded(run: DrawnRun) -> N
     assert unrecorded_training(run.log) is None
 
 
+def test_clients_whose_steps_vary_are_no_reason_to_record_another(run: DrawnRun) -> None:
+    run.log.recorded_ns = run.train(1, steps=4).log.now()
+    for client in range(2, 40):
+        run.train(client, steps=4, forward=3 + 20 * (client % 2))
+    assert unrecorded_training(run.log) is None
+
+
 def test_optimizers_that_step_in_turns_are_one_training(run: DrawnRun) -> None:
     for _ in range(5):
         run.train(1, steps=20).train(2, steps=10)

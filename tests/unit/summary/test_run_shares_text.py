@@ -82,6 +82,19 @@ def test_trainings_that_follow_each_other_are_listed_those_alike_in_one_line() -
     ]
 
 
+def test_many_trainings_at_one_line_are_one_however_long_their_steps() -> None:
+    """Federated learning: hundreds of trainings with a few steps each, which vary."""
+    capture = manifest()
+    lengths = [2.0, 5.0] * 50
+    capture["run_shares"]["trainings"] = [training(i + 1, ms) for i, ms in enumerate(lengths)]
+    found = run_shares(capture)
+    assert found is not None
+    assert list(run_lines(found))[1:] == [
+        "  100 trainings, one after the other:",
+        "  18% training 1 to 100: Adam.step in train, sweep.py:8, 5,000 steps of 3.5 ms",
+    ]
+
+
 def test_a_run_with_one_training_lists_none() -> None:
     capture = manifest()
     capture["run_shares"]["trainings"] = [training(1, 20, recorded=True)]

@@ -16,6 +16,7 @@ _LASTING = 0.5  # of a training
 _MOST_DESCRIBED = 200
 _ALIKE = 2  # times as long a step
 _MUCH = 0.5  # of the time of all trainings
+_LONG = 3  # times as long a training
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,8 @@ def unrecorded_training(log: ActivityLog) -> str | None:
     if sum(training.elapsed_ns for training in others) <= _MUCH * total:
         return None
     longest = max(others, key=lambda training: training.elapsed_ns)
+    if longest.elapsed_ns <= _LONG * recorded.elapsed_ns:
+        return None
     return (
         f"the run has {len(trainings)} trainings, and the recorded steps are of "
         f"the {_ordinal(trainings, recorded)}, {recorded.elapsed_ns / total:.0%} of their time; "
