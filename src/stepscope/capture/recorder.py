@@ -15,7 +15,7 @@ larger loop. While either is possible, there is no early window, and the main on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ from stepscope.capture.step_marks import StepMarks
 from stepscope.capture.timed_steps import FEWEST, TimedSteps
 from stepscope.capture.training_thread import TrainingThread
 from stepscope.capture.unrecorded_steps import Detail, UnrecordedSteps
+from stepscope.capture.updated_modules import updated_modules
 from stepscope.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -406,6 +407,9 @@ class Recorder:
             if samples:
                 recording.members["samples.json"] = samples
             recording.modules = describe_registry(self.registry)
+            if names := self._watch.names:
+                with suppress(Exception):  # optimizers of others may hold anything
+                    recording.updated = updated_modules(names.by_optimizer(), self.registry)
             if compiled := self._compiled.describe():
                 recording.members["compiled.json"] = compiled
             recording.loaders = self._loader_watch.describe()

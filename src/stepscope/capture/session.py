@@ -252,6 +252,7 @@ class Session:
             warnings=tuple(self._warnings(recorder, recording)),
             loaders=tuple(recording.loaders) if recording else (),
             created=tuple(recording.created) if recording else (),
+            updated_modules=recording.updated if recording else {},
             recorded_steps=recording.times if recording else None,
         )
 

@@ -167,6 +167,7 @@ class Manifest(Struct):
     steps_recorded: list[int] = []
     loaders: list[Loader] = []
     created: list[Created] = []
+    updated_modules: dict[str, list[str]] = {}
     recorded_steps: TimedSteps | None = None
     unrecorded_steps: TimedSteps | None = None
     run_shares: RunShares | None = None
