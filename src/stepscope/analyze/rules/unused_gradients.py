@@ -47,9 +47,10 @@ def unused_gradients(context: RuleContext) -> Iterator[Finding]:
     if spent < LEAST * context.steady_ms:
         return
     is_free = unused.modules <= set(owners.get(_NO_OPTIMIZER, ()))
+    changed = {path for name in unused.updates for path in owners.get(name, ())}
     update = f"the update of {' and '.join(unused.updates)} does not change"
     yield context.finding(
-        f"Backward also computes gradients of {_names(unused.modules, owners)}, which "
+        f"Backward also computes gradients of {_names(unused.modules, changed)}, which "
         f"{'no optimizer has updated so far' if is_free else update}: {rounded(spent)} ms per "
         "step.",
         context.advice(FREEZE if is_free else ADVICE),
@@ -118,10 +119,9 @@ class _Passes:
         return (self._labels[run] or "").split(", ")
 
 
-def _names(reached: set[str], owners: Owners) -> str:
-    """The models, where backward reaches all trained modules of them, or else the modules."""
-    trained = {path for paths in owners.values() for path in paths}
-    partly = {_root(path) for path in trained - reached}
+def _names(reached: set[str], changed: set[str]) -> str:
+    """The models; of one that the update changes in part, the modules."""
+    partly = {_root(path) for path in changed}
     names = sorted({path if _root(path) in partly else _root(path) for path in reached})
     rest = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
