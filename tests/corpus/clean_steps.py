@@ -90,6 +90,11 @@ def _evaluated_once(b: Builder, step: int) -> None:
     b.now += 1
 
 
+def _updates_known(b: Builder) -> dict[str, Any]:
+    planted()(b)
+    return {"capture": {"updated_modules": {"AdamW": ["net.head"], "": ["net.body"]}}}
+
+
 CLEAN: dict[str, Callable[[Builder], Any]] = {
     "linear": planted(),
     "convolution": planted(kind="conv"),
@@ -108,6 +113,7 @@ CLEAN: dict[str, Callable[[Builder], Any]] = {
     "evaluated": planted(after=_once(4, _evaluated_once)),
     "grouped": planted(in_layer=hooks.grouped),
     "prefetched": planted(in_backward_layer=_prefetched),
+    "updates_known": _updates_known,
 }
 JAX_CLEAN = {
     "jitted": jax_steps.changed(),

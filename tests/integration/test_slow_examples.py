@@ -35,6 +35,7 @@ SHOWN = {
     "fp64_matmul": "aten::mm",
     "anomaly_detection": "aten::isnan",
     "forward_without_backward": "stepscope.module",
+    "unused_gradients": "AddmmBackward0",
     "work_between_stages": "aten::histc",
     "recurrent_loop": "aten::lstm_cell",
     "missing_kv_cache": "aten::linear",

@@ -159,18 +159,19 @@ def has_names(context: RuleContext, name: str) -> bool:
     return name != LOOP or len(context.find(category="python", on_device=False)) > 0
 
 
-def sampled_line(context: RuleContext, spent_ms: float) -> str:
-    """The line outside of training that samples of a capture saw most, or a range has measured.
+def sampled_line(context: RuleContext, spent_ms: float, stage: str = "other") -> str:
+    """The line in a stage that samples of a capture saw most, or a range has measured.
 
     Args:
         context: the steps.
         spent_ms: the time to explain, per step.
+        stage: `other`, or `data_loading` in the main process.
 
     Returns:
         Such as `train.py:12 in log`; empty where none is known, or has less than half of this time.
     """
     places = context.measures.summary.places
-    known = [place for place in places if place.samples or place.stage == "other"]
+    known = [place for place in places if place.stage == stage]
     most = max(known, key=lambda place: place.ms, default=None)
     if most is None or most.ms < spent_ms / 2:
         return ""

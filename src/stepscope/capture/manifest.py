@@ -42,6 +42,7 @@ class Result:
         warnings: for the reader of the capture.
         loaders: workers, pin_memory, prefetch_factor of each data loader in use.
         created: the calls that create optimizers, data loaders and DDP models.
+        updated_modules: modules by the optimizer that holds their parameters, see there.
         recorded_steps: the same steps by the clocks of the process; None where not measured.
         unrecorded_steps: times of the steps after the recording; None where not measured.
         run_shares: how long the run trained, evaluated and so on; None where not measured.
@@ -56,6 +57,7 @@ class Result:
     warnings: Sequence[str] = ()
     loaders: Sequence[dict[str, Any]] = ()
     created: Sequence[dict[str, Any]] = ()
+    updated_modules: dict[str, list[str]] = field(default_factory=dict)
     recorded_steps: dict[str, Any] | None = None
     unrecorded_steps: dict[str, Any] | None = None
     run_shares: dict[str, Any] | None = None

@@ -41,6 +41,10 @@ class OptimizerNames:
             self._name_all()
         return Range(self._labels[optimizer])
 
+    def by_optimizer(self) -> dict[Any, str]:
+        """The name of each optimizer that stepped."""
+        return {one: label[len(OPTIMIZER_RANGE) :] for one, label in list(self._labels.items())}
+
     def _name_all(self) -> None:
         """Name every optimizer again: one more may show that a name is shared."""
         held = Counter(name for names in self._names.values() for name in set(names))

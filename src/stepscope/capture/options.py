@@ -16,6 +16,7 @@ class RecordOptions:
         shapes: also record the shapes of operator inputs.
         stack: also record Python stacks (costly).
         step_every: a step is this many optimizer steps, or iterations, in a row.
+        from_optimizer: counted from 1, the first optimizer whose steps count.
     """
 
     warmup: int = 5
@@ -24,3 +25,4 @@ class RecordOptions:
     shapes: bool = True
     stack: bool = False
     step_every: int = 1
+    from_optimizer: int = 1

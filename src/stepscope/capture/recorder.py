@@ -15,7 +15,7 @@ larger loop. While either is possible, there is no early window, and the main on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from stepscope.capture.module_registry import ModuleRegistry
 from stepscope.capture.modules_json import describe_registry
 from stepscope.capture.open_ranges import OpenRanges
 from stepscope.capture.optimizer_names import OptimizerNames
+from stepscope.capture.optimizer_order import OptimizerOrder
 from stepscope.capture.optimizers import OptimizerWatch
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.part_timer import PartTimer
@@ -43,6 +44,7 @@ from stepscope.capture.step_marks import StepMarks
 from stepscope.capture.timed_steps import FEWEST, TimedSteps
 from stepscope.capture.training_thread import TrainingThread
 from stepscope.capture.unrecorded_steps import Detail, UnrecordedSteps
+from stepscope.capture.updated_modules import updated_modules
 from stepscope.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -70,7 +72,6 @@ class Recorder:
     """
 
     framework = "pytorch"
-    why_no_steps = "no optimizer stepped in this process, and no loop around a model repeated"
 
     def __init__(
         self,
@@ -99,6 +100,9 @@ class Recorder:
         self._thread = TrainingThread()
         self.memory: MemoryRecorder | None = None
         self._watch = OptimizerWatch(self._stepped)
+        self._order = OptimizerOrder()
+        self._has_begun_again = False
+        self._awaits_training = options.from_optimizer > 1
         self._marks = StepMarks(self._marked)
         self._creations = CreationWatch()
         self._attach()
@@ -106,8 +110,10 @@ class Recorder:
             self.detector, self._ranges, self._loader_watch, self._may_train,
             self._iteration_ended, clock.log.model_called if clock else None,
         )  # fmt: skip
-        if only_training:
+        if only_training or self._awaits_training:
             self._iterations.close()
+        if self._awaits_training:
+            self._ranges.remove()
         detach_in_forked_children(self)
 
     def start(self) -> None:
@@ -156,6 +162,15 @@ class Recorder:
     def problem(self) -> str | None:
         """What went wrong in the recorder, if anything did."""
         return self.failure or self._ranges.failure
+
+    @property
+    def why_no_steps(self) -> str:
+        """Why nothing was recorded, in words."""
+        if self._awaits_training and self._order.last:
+            stepped = "1 optimizer" if self._order.last == 1 else f"{self._order.last} optimizers"
+            wanted = self._options.from_optimizer
+            return f"{stepped} stepped in this process, too few for --from-optimizer {wanted}"
+        return "no optimizer stepped in this process, and no loop around a model repeated"
 
     def _attach(self) -> None:
         self.memory = MemoryRecorder(self.registry) if self._options.memory else None
@@ -237,6 +252,8 @@ class Recorder:
         self.failure = self.failure or f"{type(error).__name__}: {error}"
 
     def _advance(self, thing: object, kind: Kind) -> None:
+        if self._awaits_training and not self._begins_training(thing, kind):
+            return
         ends_step = self.detector.advance(thing, kind)
         if self._unrecorded:
             self._end_timing()  # another loop was timed
@@ -248,8 +265,20 @@ class Recorder:
         recording = self._running or self._main
         if recording and recording.window.boundary not in (None, self.detector.boundary):
             self._discard()
+        elif self._running and self.detector.is_taken_over and not self._has_begun_again:
+            self._begin_again()
         if ends_step:
             self._end_step(self.detector.steps)
+
+    def _begins_training(self, thing: object, kind: Kind) -> bool:
+        """Whether the first optimizer steps that is to be recorded."""
+        if kind is not Kind.OPTIMIZER:
+            return False
+        if self._order.number(thing) < self._options.from_optimizer:
+            return False
+        self._awaits_training = False
+        self._ranges.install()
+        return True
 
     def _end_step(self, done: int) -> None:
         warmup = self._options.warmup
@@ -378,6 +407,9 @@ class Recorder:
             if samples:
                 recording.members["samples.json"] = samples
             recording.modules = describe_registry(self.registry)
+            if names := self._watch.names:
+                with suppress(Exception):  # optimizers of others may hold anything
+                    recording.updated = updated_modules(names.by_optimizer(), self.registry)
             if compiled := self._compiled.describe():
                 recording.members["compiled.json"] = compiled
             recording.loaders = self._loader_watch.describe()
@@ -413,6 +445,18 @@ class Recorder:
         self._stop_timing()
         self._early = self.best() if self._iterations.is_open else None
         self._main = None
+        self._ranges.install()
+
+    def _begin_again(self) -> None:
+        """Another optimizer goes on, with what the program did before that in its first step.
+
+        Once only: a program may create one for every few steps. What is recorded is kept until
+        there is more.
+        """
+        self._has_begun_again = True
+        self._close_window()
+        self._stop_timing()
+        self._early, self._main = self.best(), None
         self._ranges.install()
 
     def _begin_training(self) -> None:

@@ -27,11 +27,15 @@ WindowT = TypeVar("WindowT", bound=Steps)
 
 @dataclass(kw_only=True)
 class Recording(Generic[WindowT]):
-    """A window with its modules, data loaders, created objects and times (`TimedSteps`)."""
+    """A window with its modules, data loaders, created objects and times (`TimedSteps`).
+
+    `updated` has the modules that each optimizer updates (`updated_modules`).
+    """
 
     window: WindowT
     early: bool = False
     modules: Json = field(default_factory=lambda: {"roots": []})
+    updated: dict[str, list[str]] = field(default_factory=dict)
     loaders: list[Json] = field(default_factory=list)
     created: list[Json] = field(default_factory=list)
     times: Json | None = None

@@ -146,6 +146,7 @@ class Session:
         if self.is_forked:
             return
         shares = self._run_shares(ended=True)
+        unlike = self._clock.unrecorded_training() if self._clock and shares else None
         for recorder in self._recorders:
             recorder.close()
         if self._clock:
@@ -161,15 +162,15 @@ class Session:
                 self._write(chosen, recording, replace(result, run_shares=shares))
         elif shares:
             self._add({"run_shares": shares})
-        self._warn_of_compilations()
+        self._warn(unlike)
+        self._warn(getattr(self._chosen(), "compiles_again", None))
         for recorder in self._recorders:
             recorder.detach()
 
-    def _warn_of_compilations(self) -> None:
-        """A program of JAX that compiles again and again may do so between recorded steps only."""
-        again = getattr(self._chosen(), "compiles_again", None)
-        if again and self.result and self.file.is_written:
-            self._add({"warnings": (*self.result.warnings, again)})
+    def _warn(self, warning: str | None) -> None:
+        """What only the end of a run shows: other trainings, compilations between the steps."""
+        if warning and self.result and self.file.is_written:
+            self._add({"warnings": (*self.result.warnings, warning)})
 
     def _complete(self, recording: Recording[Any]) -> None:
         for recorder in self._recorders:
@@ -251,6 +252,7 @@ class Session:
             warnings=tuple(self._warnings(recorder, recording)),
             loaders=tuple(recording.loaders) if recording else (),
             created=tuple(recording.created) if recording else (),
+            updated_modules=recording.updated if recording else {},
             recorded_steps=recording.times if recording else None,
         )
 

@@ -5,6 +5,9 @@ optimizer's step ends it. With several optimizers (a GAN's D and G, a critic ste
 each generator step) it is the one that steps least often, and among equals the last in the
 iteration.
 
+A program may create an optimizer anew for each client, task or epoch. The count goes on with the
+next one of its class, until the earlier one steps again: then they step in turns.
+
 Where no optimizer steps, other events mark the iterations. From the most reliable to the least:
 a DataLoader is asked for the next batch; a model is called after a backward pass; a model is
 called. Among several models it is the one called least often, and among equals the first.
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 # An object that does not repeat for this many cycles of the others, or of its own, left the loop.
@@ -41,6 +44,9 @@ _STEPS = {
 }
 
 
+Holder = weakref.ref[object]
+
+
 @dataclass(eq=False)
 class StepBoundary:
     """An object that repeats in the loop and may end steps.
@@ -51,6 +57,7 @@ class StepBoundary:
         last: when it last repeated, on the detector's clock.
         count: how often it repeated.
         longest: its longest period, on that clock.
+        holder: the object that repeats, the latest of those that follow each other.
     """
 
     kind: Kind
@@ -58,6 +65,7 @@ class StepBoundary:
     last: int
     count: int = 0
     longest: int = 0
+    holder: Holder | None = None
 
     def repeat(self, clock: int) -> None:
         """Count one repetition."""
@@ -86,16 +94,23 @@ class StepDetector:
     def __init__(self, every: int = 1) -> None:
         self._every = every
         self._known: weakref.WeakKeyDictionary[object, StepBoundary] = weakref.WeakKeyDictionary()
+        self._latest: dict[str, StepBoundary] = {}  # of optimizers, by class
+        self._own: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
         self._clock = 0
         self.boundary: StepBoundary | None = None
+        self.is_taken_over = False  # whether another optimizer goes on with the boundary's count
 
     def advance(self, thing: object, kind: Kind = Kind.OPTIMIZER) -> bool:
         """Count one repetition of `thing`, an optimizer or another; True where it ends a step."""
         self._clock += 1
-        self.expect(thing, kind)
-        self._known[thing].repeat(self._clock)
+        is_new = self.expect(thing, kind)
+        if kind is Kind.OPTIMIZER:
+            self._count_own(thing)
+        known = self._known[thing]
+        self.is_taken_over = is_new and known.count > 0 and known is self.boundary
+        known.repeat(self._clock)
         self.boundary = self._choose()
-        return self.boundary is self._known[thing] and self.boundary.count % self._every == 0
+        return self.boundary is known and self.boundary.count % self._every == 0
 
     def repeats_boundary(self, thing: object) -> bool:
         """As `advance`, in less time: nothing new is looked for."""
@@ -109,8 +124,31 @@ class StepDetector:
         """Announce that `thing` is at work and may repeat; True on the first announcement."""
         if thing in self._known:
             return False
-        self._known[thing] = StepBoundary(kind, type(thing).__name__, self._clock)
+        name = type(thing).__name__
+        known = self._latest.get(name) if kind is Kind.OPTIMIZER else None
+        known = known or StepBoundary(kind, name, self._clock)
+        if kind is Kind.OPTIMIZER:
+            known.holder = weakref.ref(thing)
+            self._latest[name] = known
+        self._known[thing] = known
         return True
+
+    def _count_own(self, optimizer: object) -> None:
+        holder = self._known[optimizer].holder
+        if holder is None or holder() is not optimizer:
+            self._separate(optimizer)
+        self._own[optimizer] = self._own.get(optimizer, 0) + 1
+
+    def _separate(self, optimizer: object) -> None:
+        """It steps again after another one went on with its count: each has its own from now on."""
+        known, own = self._known[optimizer], self._own[optimizer]
+        latest = self._latest[known.name]
+        rest = replace(latest, count=latest.count - own)
+        holder = rest.holder and rest.holder()
+        if holder is not None:
+            self._known[holder] = rest
+        self._latest[known.name] = rest
+        self._known[optimizer] = replace(known, count=own, holder=weakref.ref(optimizer))
 
     @property
     def boundary_name(self) -> str | None:

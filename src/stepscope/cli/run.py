@@ -33,6 +33,9 @@ class RunCommand(ScriptCommand):
               help="Steps to record.")  # fmt: skip
 @click.option("--step-every", type=click.IntRange(min=1), default=1, metavar="N",
               help="Count N optimizer steps as one step.")  # fmt: skip
+@click.option("--from-optimizer", type=click.IntRange(min=1), default=1, metavar="N",
+              help="Skip steps of optimizers before the Nth, as those of earlier "
+                   "trainings.")  # fmt: skip
 @click.option("--memory", is_flag=True, help="Also record every allocation.")
 @click.option("--stack", is_flag=True, help="Also record Python stacks (costly).")
 @click.option("--shapes/--no-shapes", default=None,

@@ -239,6 +239,35 @@ class RunPlace:
 
 
 @dataclass(frozen=True)
+class RunTraining:
+    """Trainings of the run that follow each other and are alike.
+
+    Attributes:
+        first: the number of the first of them.
+        count: how many they are.
+        optimizer: its class.
+        function, file, line: where it steps.
+        steps: in all of them.
+        step_ms: their usual length.
+        share: of the run.
+        first_optimizer: the number of the first optimizer that steps in the first of them.
+        recorded: whether the recorded steps are of one of them.
+    """
+
+    first: int
+    count: int
+    optimizer: str
+    function: str
+    file: str
+    line: int
+    steps: int
+    step_ms: float
+    share: float
+    first_optimizer: int
+    recorded: bool
+
+
+@dataclass(frozen=True)
 class RunShares:
     """The whole run, as its process measured it, without the time that recording took.
 
@@ -252,6 +281,7 @@ class RunShares:
         first_step: share of the run in the first step, None if unknown.
         torch_imported: share of the run until torch was imported, part of the start-up.
         places: where stages of the run begin.
+        trainings: one after the other, as those of a sweep.
     """
 
     seconds: float
@@ -263,6 +293,7 @@ class RunShares:
     first_step: float | None
     torch_imported: float | None
     places: list[RunPlace]
+    trainings: list[RunTraining]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from stepscope.summary.facts import RunPlace, RunShares
 from stepscope.summary.numbers import percent
+from stepscope.summary.run_trainings import grouped_trainings, training_lines
 
 _TRAINING = "training_steps"
 _WORDS = {
@@ -41,6 +42,7 @@ def run_shares(capture: Mapping[str, Any]) -> RunShares | None:
         first_step=_share(found.get("first_step_ns"), elapsed),
         torch_imported=_share(found.get("torch_imported_ns"), elapsed),
         places=[_place(place, elapsed) for place in found["places"]],
+        trainings=grouped_trainings(found.get("trainings", []), elapsed),
     )
 
 
@@ -66,6 +68,7 @@ def run_lines(run: RunShares) -> Iterator[str]:
             where = f"{place.function}, {PurePath(place.file).name}:{place.line}"
             stage = _WORDS.get(place.stage, place.stage)
             yield f"  {percent(place.share)} {stage}: {where}, {place.count:,} times"
+    yield from training_lines(run.trainings)
 
 
 def _details(run: RunShares) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Where work outside of training is: evaluation, saving, blocks without gradients, the rest.
 
-A capture marks the first three with ranges. Of the rest of `other`, it samples the line that the
-training loop executes. The function of the loop itself has a place for each line; any other has
-one, with its most frequent line.
+A capture marks the first three with ranges. Of the rest of `other`, and of data loading in the
+main process, it samples the line that the training loop executes. The function of the loop itself
+has a place for each line; any other has one, with its most frequent line.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from stepscope.trace.schema import OUTSIDE_STAGES, STAGES
 _RANGE = re.compile(r"^stepscope\.(?:evaluation|checkpointing|block): (.*) \((.*):(\d+)\)$")
 _SAMPLED = re.compile(r"^(.*) \((.*):(\d+)\)$")
 _FEWEST = 3  # samples of a function
+_SAMPLED_STAGES = ("other", "data_loading")
 _OUTSIDE = [STAGES.index(stage) for stage in OUTSIDE_STAGES]
 
 
@@ -45,13 +46,17 @@ def places_of(selected: SelectedSteps) -> list[StagePlace]:
         spent.setdefault(key, []).append(time)
     found = [_place(selected, *key, times) for key, times in spent.items()]
     marked = Intervals(start, start + events["duration_ns"][rows])
-    return sorted([*found, *_sampled(selected, marked)], key=lambda place: -place.ms)
+    sampled = [place for stage in _SAMPLED_STAGES for place in _sampled(selected, stage, marked)]
+    return sorted([*found, *sampled], key=lambda place: -place.ms)
 
 
-def _sampled(selected: SelectedSteps, marked: Intervals) -> list[StagePlace]:
-    """What takes the time in `other` that no range marks, by function and line."""
+def _sampled(selected: SelectedSteps, stage: str, marked: Intervals) -> list[StagePlace]:
+    """What takes the time in a stage that no range marks, by function and line.
+
+    The line of the loop that asks for a batch does not say what takes the time.
+    """
     runs = selected.rows_of(selected.trace["stages"])
-    runs = runs.take(runs.text("stage").mask("other"))
+    runs = runs.take(runs.text("stage").mask(stage))
     left = Intervals(runs["start_ns"], runs["end_ns"]).minus(marked)
     seen: defaultdict[tuple[str, str, int], Counter[int]] = defaultdict(Counter)
     for (name, in_loop), count in _samples(selected, left).items():
@@ -60,9 +65,9 @@ def _sampled(selected: SelectedSteps, marked: Intervals) -> list[StagePlace]:
             seen[function, file, line if in_loop else 0][line] += count
     total = sum(map(Counter.total, seen.values()))
     places = [
-        _sampled_place(selected, left.total(), key[:2], lines, total)
+        _sampled_place(selected, stage, left.total(), key[:2], lines, total)
         for key, lines in seen.items()
-        if lines.total() >= _FEWEST
+        if lines.total() >= _FEWEST and not (key[2] and stage == "data_loading")
     ]
     return [place for place in places if place.error_ms < place.ms]
 
@@ -81,8 +86,9 @@ def _samples(selected: SelectedSteps, spans: Intervals) -> Counter[tuple[str, bo
 
 
 def _sampled_place(
-    selected: SelectedSteps, spent_ns: int, where: tuple[str, str], lines: Counter[int], total: int
-) -> StagePlace:
+    selected: SelectedSteps, stage: str, spent_ns: int, where: tuple[str, str],
+    lines: Counter[int], total: int,
+) -> StagePlace:  # fmt: skip
     """A place with the time of its share of the samples.
 
     The error is of a 95 % interval by A. Agresti and B. A. Coull, "Approximate is better than
@@ -92,7 +98,7 @@ def _sampled_place(
     middle = (count + 2) / (total + 4)
     error = 2 * math.sqrt(middle * (1 - middle) / (total + 4))
     return StagePlace(
-        "other", *where, lines.most_common(1)[0][0], count / total * each,
+        stage, *where, lines.most_common(1)[0][0], count / total * each,
         count / total * spent_ns / selected.length_ns, 0.0, count, error * each,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from stepscope.summary.facts import Verdict
 from stepscope.summary.text_tables import stage_words
-from stepscope.trace.core_share import mostly_waits
+from stepscope.trace.core_share import blocked_share
 from stepscope.trace.vocabulary import INFERENCE_STAGES
 
 NOTABLE = 0.10  # a cause that costs less than this share of the step does not limit it
@@ -33,7 +33,7 @@ _SENTENCES = {
     "and {copies:.0%} of its work is copying.",
     "cpu_data": "The step waits for data: loading batches takes {share:.0%} of it.",
     "cpu_python": "Python limits the step: for {share:.0%} of it no operator runs, mostly {where}.",
-    "cpu_waits": "The step waits: the training loop is blocked for at least {share:.0%} of it, "
+    "cpu_waits": "The step waits: the training loop is blocked for about {share:.0%} of it, "
     "mostly {where}.",
     "cpu_communication": "The step waits for communication: "
     "for {share:.0%} of it ranks exchange data and no operator runs.",
@@ -115,10 +115,10 @@ def _cpu_verdict(
     if idle >= MOSTLY:
         stage = max(python, key=python.__getitem__)
         where = _outside(stages) if stage == "other" else f"in {stage_words(stage)}"
-        waits = mostly_waits(idle, active)
-        share = idle - active if waits else idle
-        text = _SENTENCES["cpu_waits" if waits else "cpu_python"]
-        return Verdict("host", share, text.format(share=share, where=where))
+        elsewhere = communication + data - python.get("data_loading", 0.0)
+        blocked = blocked_share(idle, active, elsewhere)
+        text = _SENTENCES["cpu_waits" if blocked else "cpu_python"]
+        return Verdict("host", blocked or idle, text.format(share=blocked or idle, where=where))
     if communication >= max(NOTABLE, data):
         text = _SENTENCES["cpu_communication"].format(share=communication)
         return Verdict("communication", communication, text)

@@ -51,14 +51,21 @@ def active_share(capture: Mapping[str, Any]) -> float:
     return min(share, 1.0)
 
 
-def mostly_waits(part: float, active: float) -> bool:
-    """Whether the training thread waits in at least half of a part of the steps.
+def blocked_share(part: float, active: float, elsewhere: float = 0.0) -> float:
+    """About how much of the steps the training thread is blocked where it runs no operator.
+
+    Operators use a core, or wait for one: what is active besides them is in this part.
 
     Args:
-        part: a share of the steps, in which it is not known what the thread does.
-        active: as `active_share` gives it; all of it may be in this part.
+        part: the share of the steps in which no operator runs.
+        active: as `active_share` gives it.
+        elsewhere: the share in which it waits outside of this part, for communication or data.
+
+    Returns:
+        0 where it is active for more than half of this part, which is Python then.
     """
-    return part - active >= _HALF * part > 0
+    blocked = min(max(1 - active - elsewhere, part - active, 0.0), part)
+    return blocked if blocked >= _HALF * part else 0.0
 
 
 def load_warning(capture: Mapping[str, Any]) -> str:

@@ -268,8 +268,8 @@ def test_python_that_saves_a_checkpoint_has_a_rule_of_its_own_that_names_the_lin
 
 @pytest.mark.parametrize(
     ("cpu_ms", "queued_ms", "says"),
-    [(1, 0, "is blocked, and runs no operator, for up to 90%"), (9, 0, "runs Python"),
-     (1, 8, "runs Python")],
+    [(1, 0, "is blocked, and runs no operator, for about 90%"), (9, 0, "runs Python"),
+     (1, 8, "runs Python"), (4, 0, "is blocked, and runs no operator, for about 60%")],
 )  # fmt: skip
 def test_a_loop_that_waits_for_other_processes_runs_no_python(
     cpu_ms: float, queued_ms: float, says: str

@@ -8,7 +8,7 @@ from drawn_findings import found
 
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
 from stepscope.annotate import annotate
-from stepscope.ingest.recorded.samples_json import IN_LOOP
+from stepscope.ingest.recorded.samples_json import CATEGORY, IN_LOOP
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import INSTANTS
 from stepscope.trace.table import Table, Text
@@ -142,6 +142,12 @@ def test_what_python_takes_between_them_is_saved_too() -> None:
     assert finding.gain.ms == pytest.approx(0.24)
 
 
+def test_a_rollout_of_the_model_is_no_statistic() -> None:
+    rollout = "main | 510 920 | stepscope.module: net\nmain | 520 900 | aten::mm"
+    text = STATISTICS.format(a=930, b=940).replace("main | 510 930", "main | 921 930")
+    assert found("work_between_stages", f"{text}\n{rollout}") is None
+
+
 def test_a_few_of_them_are_no_finding() -> None:
     assert found("work_between_stages", STATISTICS.format(a=520, b=530)) is None
 
@@ -151,7 +157,9 @@ def test_without_training_nothing_is_between_its_stages() -> None:
     assert found("work_between_stages", text) is None
 
 
-def found_with_samples(rule: str, text: str, begin_us: int, end_us: int, name: str) -> Finding:
+def found_with_samples(
+    rule: str, text: str, begin_us: int, end_us: int, name: str, kind: str = IN_LOOP
+) -> Finding:
     """What a rule finds where 20 samples of the training loop saw one line."""
     count = 20
     instants = Table(
@@ -161,7 +169,7 @@ def found_with_samples(rule: str, text: str, begin_us: int, end_us: int, name: s
             "track": np.zeros(count, np.int64),
             "source": np.full(count, -1),
             "name": Text.constant(name, count),
-            "category": Text.constant(IN_LOOP, count),
+            "category": Text.constant(kind, count),
             "phase": Text.constant("i", count),
         },
     )
@@ -178,6 +186,25 @@ def test_the_line_is_that_which_samples_saw() -> None:
         "log (/home/me/train.py:31)",
     )
     assert ", most in me/train.py:31 in log: aten::histc once" in finding.what
+
+
+LOADING = """
+    main | 0 1000    | ProfilerStep#0
+    main | 10 600    | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+    main | 610 900   | aten::mm
+"""
+
+
+def test_a_batch_that_loads_in_the_main_process_has_the_line_that_samples_saw() -> None:
+    finding = found_with_samples(
+        "input_bound", LOADING, *(20, 590), "Audio.__getitem__ (/home/me/data.py:8)", CATEGORY
+    )
+    assert finding.what.endswith("Most of it is in me/data.py:8 in Audio.__getitem__.")
+
+
+def test_the_line_that_asks_for_the_batch_says_nothing() -> None:
+    finding = found_with_samples("input_bound", LOADING, *(20, 590), "main (/home/me/train.py:8)")
+    assert "Most of it" not in finding.what
 
 
 def test_python_of_the_loop_has_the_line_that_samples_saw() -> None:

@@ -305,3 +305,13 @@ def test_compiled_training_is_not_recompiled(run: Run) -> None:
         optimizer.step()
     assert len(counts) == 1
     assert run.facts()["steps"] == 4
+
+
+def test_an_optimizer_where_another_one_was_is_a_training_of_its_own(run: Run) -> None:
+    """A sweep: Python gives the next optimizer the id of the last."""
+    for _ in range(3):
+        model = Model(run)
+        train(model, Optimizer(run, model), steps=4)
+    found = run.facts()["trainings"]
+    assert [(one["first_optimizer"], one["steps"]) for one in found] == [(1, 4), (2, 4), (3, 4)]
+    assert {(one["class"], one["function"]) for one in found} == {("Optimizer", "train")}

@@ -64,6 +64,7 @@ def test_a_manifest_says_who_recorded_what():
     assert (said["rank"], said["world_size"]) == (1, 2)
     assert said["options"] == {
         "warmup": 5, "steps": 3, "memory": True, "shapes": True, "stack": False, "step_every": 1,
+        "from_optimizer": 1,
     }  # fmt: skip
     assert (said["outcome"], said["steps_seen"], said["steps_recorded"]) == ("complete", 6, [5])
     assert said["warnings"] == []

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from stepscope.capture.run_shares.activity_log import Activity, ActivityLog
+from stepscope.capture.run_shares.activity_log import Activity, ActivityLog, OptimizerSteps
 from stepscope.capture.run_shares.duration_histogram import DurationHistogram
 from stepscope.capture.run_shares.run_shares import describe
+from stepscope.capture.run_shares.trainings import unrecorded_training
 from stepscope.summary.run_shares import run_lines, run_shares
 
 Facts = dict[str, Any]
@@ -25,6 +26,7 @@ class DrawnRun:
         monkeypatch.setattr(time, "perf_counter_ns", lambda: self.ns)
         self.log = ActivityLog()
         self.places: dict[str, Activity] = {}
+        self.optimizers: dict[int, OptimizerSteps] = {}
 
     def ms(self, length: float) -> DrawnRun:
         self.ns += round(length * 1e6)
@@ -44,11 +46,20 @@ class DrawnRun:
         self.log.begin_training(self.log.optimizer)
         self.backward(closure)
         self.ms(length)
-        self.log.end_step(which)
+        new = OptimizerSteps("Adam", "train", "train.py", 8)
+        self.log.end_step(self.optimizers.setdefault(which, new))
         return self
 
-    def step(self, forward: float = 3, backward: float = 5, optimizer: float = 2) -> DrawnRun:
-        return self.forward(forward).backward(backward).optimizer(optimizer)
+    def step(
+        self, forward: float = 3, backward: float = 5, optimizer: float = 2, which: int = 0
+    ) -> DrawnRun:
+        return self.forward(forward).backward(backward).optimizer(optimizer, which)
+
+    def train(self, which: int, steps: int, forward: float = 3) -> DrawnRun:
+        """One training of several: steps of 7 ms and a forward pass."""
+        for _ in range(steps):
+            self.step(forward, which=which)
+        return self
 
     def forward(self, length: float) -> DrawnRun:
         self.log.model_called()
@@ -227,6 +238,64 @@ def test_several_optimizers(run: DrawnRun) -> None:
         run.forward(3).backward(5).optimizer(2, which=2)
     assert run.shares() == about(training_steps=20 * 60)
     assert run.facts()["steps"] == 20
+
+
+def trainings(run: DrawnRun) -> list[tuple[int, int, float, bool]]:
+    """First optimizer, steps, length of a step in ms and whether it is recorded, by training."""
+    return [
+        (one["first_optimizer"], one["steps"], one["step_ns"] / 1e6, one["recorded"])
+        for one in run.facts()["trainings"]
+    ]
+
+
+def test_a_sweep_is_several_trainings_each_with_its_own_steps(run: DrawnRun) -> None:
+    run.train(1, steps=30)
+    run.log.recorded_ns = run.log.now()
+    run.ms(50).train(2, steps=10, forward=93).train(3, steps=20, forward=193)
+    assert trainings(run) == [(1, 30, 10, True), (2, 10, 100, False), (3, 20, 200, False)]
+    assert run.facts()["steps"] == 60
+    assert unrecorded_training(run.log) == (
+        "the run has 3 trainings, and the recorded steps are of the first, 6% of their time; "
+        "to record the last (76%): stepscope run --from-optimizer 3"
+    )
+
+
+def test_long_steps_after_many_short_ones_are_no_pauses_between_these(run: DrawnRun) -> None:
+    """All but the first, before which the second model is made."""
+    run.train(1, steps=90).train(2, steps=10, forward=93)
+    assert run.shares() == about(training_steps=900 + 1000 - 90, other=90)
+
+
+def test_folds_are_alike_so_that_any_of_them_may_be_recorded(run: DrawnRun) -> None:
+    run.log.recorded_ns = run.train(1, steps=1).log.now()
+    run.train(1, steps=19)
+    for fold in range(2, 6):
+        run.train(fold, steps=20)
+    assert [steps for _, steps, *_ in trainings(run)] == [20] * 5
+    assert unrecorded_training(run.log) is None
+
+
+def test_clients_whose_steps_vary_are_no_reason_to_record_another(run: DrawnRun) -> None:
+    run.log.recorded_ns = run.train(1, steps=4).log.now()
+    for client in range(2, 40):
+        run.train(client, steps=4, forward=3 + 20 * (client % 2))
+    assert unrecorded_training(run.log) is None
+
+
+def test_optimizers_that_step_in_turns_are_one_training(run: DrawnRun) -> None:
+    for _ in range(5):
+        run.train(1, steps=20).train(2, steps=10)
+    assert trainings(run) == [(1, 50, 30, False)]
+
+
+def test_an_optimizer_made_for_a_few_steps_inside_each_step_of_another_ends_none(
+    run: DrawnRun,
+) -> None:
+    """Meta-learning: a new optimizer adapts the model to each task."""
+    run.optimizer(2)
+    for task in range(1, 21):
+        run.train(task, steps=5).step()
+    assert [steps for _, steps, *_ in trainings(run)] == [21]
 
 
 def test_a_closure_is_part_of_its_optimizer(run: DrawnRun) -> None:

@@ -67,6 +67,61 @@ def test_a_dead_optimizer_no_longer_ends_steps():
     assert detector.advance(right)
 
 
+def of_one_class(sequence: str) -> tuple[str, StepDetector]:
+    """As `ends`, with optimizers of the same class; those of earlier letters stay alive."""
+    optimizers = {letter: Optimizer() for letter in sequence}
+    of_one_class.optimizers = optimizers
+    detector = StepDetector()
+    marked = [o + "|" if detector.advance(optimizers[o]) else o for o in sequence]
+    return "".join(marked), detector
+
+
+def test_the_count_goes_on_where_each_client_has_an_optimizer_of_its_own():
+    marked, detector = of_one_class("AAABBBCCC")
+
+    assert marked == "A|A|A|B|B|B|C|C|C|"
+    assert detector.steps == 9
+
+
+def test_another_optimizer_that_goes_on_is_reported_once():
+    detector, optimizers = StepDetector(), [Optimizer(), Optimizer()]
+    taken_over = []
+    for optimizer in (optimizers[0], optimizers[0], optimizers[1], optimizers[1]):
+        detector.advance(optimizer)
+        taken_over.append(detector.is_taken_over)
+
+    assert taken_over == [False, False, True, False]
+
+
+@pytest.mark.parametrize(("sequence", "steps"), [("DGDGDGDG", 4), ("DDDGDDDGDDDG", 3)])
+def test_optimizers_of_one_class_that_step_in_turns_are_counted_apart(sequence, steps):
+    marked, detector = of_one_class(sequence)
+
+    assert marked.endswith(("DG|DG|", "DDDG|"))
+    assert detector.steps == steps
+
+
+def test_ten_optimizers_of_one_class_in_turns_end_one_step():
+    marked, detector = of_one_class("ABCDEFGHIJ" * 4)
+
+    assert marked.endswith("ABCDEFGHIJ|" * 2)
+    assert detector.steps == 4
+
+
+@pytest.mark.parametrize("inner", [Optimizer, named("Inner").__class__])
+def test_an_optimizer_for_each_task_within_the_steps_of_another_ends_none(inner):
+    detector, outer = StepDetector(), Optimizer()
+    ended = []
+    for _ in range(6):
+        for task in (inner(), inner()):
+            ended += [detector.advance(task) for _ in range(5)]
+        ended.append(detector.advance(outer))
+
+    assert [end for end in ended[-22:] if end] == [True, True]
+    assert ended[-1]
+    assert detector.steps == 6
+
+
 def test_nothing_is_known_before_the_first_step():
     detector = StepDetector()
 

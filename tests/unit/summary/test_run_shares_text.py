@@ -56,3 +56,48 @@ def test_length_of_a_run(seconds: float, words: str) -> None:
 @pytest.mark.parametrize("capture", [{}, {"run_shares": None}])
 def test_nothing_is_said_of_what_was_not_measured(capture: dict[str, Any]) -> None:
     assert run_shares(capture) is None
+
+
+def training(number: int, step_ms: float, *, recorded: bool = False) -> dict[str, Any]:
+    """Of 50 steps."""
+    return {
+        "first_optimizer": number, "optimizers": 1, "class": "Adam", "function": "train",
+        "file": "/home/me/sweep.py", "line": 8, "steps": 50, "step_ns": step_ms * 1e6,
+        "elapsed_ns": 50 * step_ms * 1e6, "recorded": recorded,
+    }  # fmt: skip
+
+
+def test_trainings_that_follow_each_other_are_listed_those_alike_in_one_line() -> None:
+    capture = manifest()
+    capture["run_shares"]["trainings"] = [
+        training(1, 20, recorded=True), training(2, 22), training(3, 200), training(4, 1500),
+    ]  # fmt: skip
+    found = run_shares(capture)
+    assert found is not None
+    assert list(run_lines(found))[1:] == [
+        "  4 trainings, one after the other:",
+        "  2.1% training 1 to 2: Adam.step in train, sweep.py:8, 100 steps of 21 ms, recorded",
+        "  10% training 3: Adam.step in train, sweep.py:8, 50 steps of 200 ms",
+        "  75% training 4: Adam.step in train, sweep.py:8, 50 steps of 1,500 ms",
+    ]
+
+
+def test_many_trainings_at_one_line_are_one_however_long_their_steps() -> None:
+    """Federated learning: hundreds of trainings with a few steps each, which vary."""
+    capture = manifest()
+    lengths = [2.0, 5.0] * 50
+    capture["run_shares"]["trainings"] = [training(i + 1, ms) for i, ms in enumerate(lengths)]
+    found = run_shares(capture)
+    assert found is not None
+    assert list(run_lines(found))[1:] == [
+        "  100 trainings, one after the other:",
+        "  18% training 1 to 100: Adam.step in train, sweep.py:8, 5,000 steps of 3.5 ms",
+    ]
+
+
+def test_a_run_with_one_training_lists_none() -> None:
+    capture = manifest()
+    capture["run_shares"]["trainings"] = [training(1, 20, recorded=True)]
+    found = run_shares(capture)
+    assert found is not None
+    assert len(list(run_lines(found))) == 1

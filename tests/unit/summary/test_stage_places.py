@@ -87,9 +87,9 @@ def test_a_teacher_without_gradients_is_forward() -> None:
     assert not summarize(trace).places
 
 
-def sampled(count: int, samples: dict[float, str], in_loop: str = "") -> Summary:
+def sampled(count: int, samples: dict[float, str], in_loop: str = "", text: str = "") -> Summary:
     """Steps whose training loop was sampled, by the time of each sample, us."""
-    trace = drawn_trace(steps(count))
+    trace = drawn_trace(text or steps(count))
     kinds = [IN_LOOP if name == in_loop else CATEGORY for name in samples.values()]
     instants = Table(
         INSTANTS,
@@ -127,6 +127,19 @@ def test_the_rest_of_other_is_divided_by_samples() -> None:
     assert log.error_ms == pytest.approx(2 * (0.25 / 10) ** 0.5 * 2 * log.ms)
     line = "about 0.007 ± 0.005 ms of other in log, train.py:41 (3 samples)"
     assert line in places_text(facts).plain
+
+
+def test_a_batch_that_loads_in_the_main_process_has_its_functions() -> None:
+    """The line of the loop that asks for it says nothing."""
+    loading = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    text = f"main | 0 100 | ProfilerStep#0\nmain | 1 70 | {loading}\nmain | 72 90 | aten::mm"
+    loop = "main (/x/train.py:3)"
+    samples = {10.0: loop, 20: loop, 30: loop, 40: METRIC, 50: METRIC, 60: METRIC}
+    facts = sampled(1, samples, in_loop=loop, text=text)
+    (place,) = facts.places
+    assert (place.stage, place.function, place.line) == ("data_loading", "metric", 50)
+    assert place.ms == pytest.approx(0.035)
+    assert "of data loading in metric, train.py:50" in places_text(facts).plain
 
 
 def test_each_line_of_the_loop_itself_is_a_place() -> None:

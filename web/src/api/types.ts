@@ -121,6 +121,29 @@ export interface RunPlace {
   share: number;
 }
 
+/** Trainings of the run that follow each other and are alike. */
+export interface RunTraining {
+  /** The number of the first of them. */
+  first: number;
+  /** How many they are. */
+  count: number;
+  /** Its class. */
+  optimizer: string;
+  function: string;
+  file: string;
+  line: number;
+  /** In all of them. */
+  steps: number;
+  /** Their usual length. */
+  step_ms: number;
+  /** Of the run. */
+  share: number;
+  /** The number of the first optimizer that steps in the first of them. */
+  first_optimizer: number;
+  /** Whether the recorded steps are of one of them. */
+  recorded: boolean;
+}
+
 /** The whole run, as its process measured it, without the time that recording took. */
 export interface RunShares {
   /** Length of the run. */
@@ -141,6 +164,8 @@ export interface RunShares {
   torch_imported: number | null;
   /** Where stages of the run begin. */
   places: RunPlace[];
+  /** One after the other, as those of a sweep. */
+  trainings: RunTraining[];
 }
 
 /** The iterations of one kind: how many, and means; None where the trace does not say. */

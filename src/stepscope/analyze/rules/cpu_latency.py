@@ -22,7 +22,7 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
 from stepscope.arrays import Ids, Rows
 from stepscope.summary.numbers import rounded
-from stepscope.trace.core_share import active_share, mostly_waits
+from stepscope.trace.core_share import active_share, blocked_share
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import STAGES
 
@@ -190,12 +190,13 @@ def _python(context: RuleContext) -> Iterator[Finding]:
     part = share(context, gaps)
     name = name_of_stall(context, rows, spent)
     mostly = f", mostly in {name}" if name != LOOP else ""
-    waits = mostly_waits(part, active_share(context.trace.metadata.capture))
-    does = "is blocked, and runs no operator," if waits else "runs Python and no operator"
+    blocked = _blocked(context, part)
+    does = "is blocked, and runs no operator," if blocked else "runs Python and no operator"
     plain = context.by_framework(PYTHON, jax=PYTHON_OF_JAX, inference=PYTHON_OF_INFERENCE)
-    advice = WAITING if waits else plain
+    advice = WAITING if blocked else plain
     yield context.finding(
-        f"The {context.loop} {does} for {'up to ' * waits}{part:.0%} of the step"
+        f"The {context.loop} {does} for {f'about {blocked:.0%}' if blocked else f'{part:.0%}'} "
+        "of the step"
         f"{mostly}{_between(context, found)}.",
         advice
         if has_names(context, name)
@@ -204,6 +205,13 @@ def _python(context: RuleContext) -> Iterator[Finding]:
         context.bound(part * context.steady_ms, "at most the time between operators"),
         recurs=False,  # the share is a median over the steps
     )
+
+
+def _blocked(context: RuleContext, part: float) -> float:
+    """About the share of the step in which the training loop waits for something, if for most."""
+    loads = context.measures.stage_spans("data_loading").minus(context.python_time())
+    elsewhere = context.measures.wait_ms() / context.steady_ms + share(context, loads)
+    return blocked_share(part, active_share(context.trace.metadata.capture), elsewhere)
 
 
 def _between(context: RuleContext, found: PythonStalls | None) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from stepscope.analyze.call_patch import Patch
 from stepscope.analyze.finding import Finding
+from stepscope.analyze.python_stalls import sampled_line
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Floats, Rows
 
@@ -122,7 +123,8 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     who = "The device idles" if context.has_device else f"The {context.loop} waits"
     how = " in the main process (num_workers=0)." if alone else "."
     yield context.finding(
-        f"{who} for {share:.0%} of the step while a batch loads{how}{_in_words(parts)}",
+        f"{who} for {share:.0%} of the step while a batch loads{how}{_in_words(parts)}"
+        f"{_line(context, rows)}",
         QUICK if quick else _advice(context, alone, parts),
         rows,
         context.gain(rows, "dataloader"),
@@ -160,6 +162,12 @@ def _in_words(parts: dict[LoadingPart, float]) -> str:
     others = f", then {', '.join(shares[1:MOST_PARTS])}" if len(shares) > 1 else ""
     head = "Most of it is" if ordered[0][1] >= MOST_OF_IT else "The largest part is"
     return f" {head} {shares[0]}{others}."
+
+
+def _line(context: RuleContext, rows: Rows) -> str:
+    """Where the main process spends most of loading, in a sentence of its own; empty if unknown."""
+    line = sampled_line(context, context.ms(rows), "data_loading")
+    return f" Most of it is in {line}." if line else ""
 
 
 def _parts(context: RuleContext, rows: Rows) -> dict[LoadingPart, float]:

@@ -9,7 +9,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.python_stalls import sampled_line
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Rows
+from stepscope.arrays import Mask, Rows
 from stepscope.summary.numbers import rounded
 
 LEAST = 0.1
@@ -31,12 +31,13 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
     Such as histograms of weights, metrics, or an average of the weights.
 
     Silent below 10 % of the step and above 80 %, on devices, where nothing trains, and about
-    copies, .item() and communication.
+    copies, .item(), communication and calls of what is trained, as in a rollout.
     """
     if context.has_device or context.context_trace or not context.trains:
         return
     rows = context.outermost(context.find(category="cpu_op", stage="other"))
     rows = np.setdiff1d(rows, context.find(_NO_WORK))
+    rows = rows[~_are_of_the_model(context, rows)]
     share, spent = context.share(rows), context.ms(rows)
     if not LEAST <= share <= MOST:
         return
@@ -49,6 +50,14 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
         rows,
         context.bound(gone, "at most their time, with the Python between"),
     )
+
+
+def _are_of_the_model(context: RuleContext, rows: Rows) -> Mask:
+    """Whether each operator runs in a module that a backward pass reaches."""
+    module = context.events["module"]
+    reached = module[context.events.text("stage").mask("backward") & (module >= 0)]
+    found: Mask = np.isin(module[rows], reached)
+    return found
 
 
 def _longest(context: RuleContext, rows: Rows) -> str:

@@ -24,12 +24,14 @@ from stepscope.capture.call_sites import user_frame
 from stepscope.capture.import_hooks import AfterImport
 from stepscope.capture.internal_files import is_internal
 from stepscope.capture.module_ranges import CompilerPaused, Range, hide_from_compiler
+from stepscope.capture.optimizer_order import OptimizerOrder
 from stepscope.capture.patch import replace
 from stepscope.capture.recording import detach_in_forked_children
 from stepscope.capture.run_shares.activity_log import (
     Activity,
     ActivityLog,
     Excluding,
+    OptimizerSteps,
     Waiting,
 )
 from stepscope.capture.run_shares.call_purposes import activity_at
@@ -58,7 +60,8 @@ class ActivityHooks:
         self.marks = False  # whether activities are ranges in the trace that is being recorded
         # Open blocks without gradients and their ranges, outermost first.
         self._blocks: list[tuple[Activity | None, Any]] = []
-        self._stepping: int | None = None
+        self._order, self._steps = OptimizerOrder(), list[OptimizerSteps]()
+        self._stepping: OptimizerSteps | None = None
         self._loading: list[tuple[int | None, int, bool] | None] = []  # requests, outermost first
         self._switching = False
         self._restore: list[Callable[[], None]] = []
@@ -131,22 +134,28 @@ class ActivityHooks:
 
     def _optimizer_begins(self, optimizer: Any, args: object, kwargs: object) -> None:
         if not torch.compiler.is_compiling() and not self._is_elsewhere():
-            self._log.note(self._begin_step, id(optimizer))
+            self._log.note(self._begin_step, self._steps_of(optimizer))
 
-    def _begin_step(self, optimizer: int) -> None:
-        if self._stepping == optimizer:
+    def _begin_step(self, optimizer: OptimizerSteps) -> None:
+        if self._stepping is optimizer:
             self._log.end(self._log.optimizer)  # its last step failed
         if self._log.begin_training(self._log.optimizer):
             self._stepping = optimizer
 
     def _optimizer_ended(self, optimizer: Any, args: object, kwargs: object) -> None:
         if not torch.compiler.is_compiling() and not self._is_elsewhere():
-            self._log.note(self._end_step, id(optimizer))
+            self._log.note(self._end_step, self._steps_of(optimizer))
 
-    def _end_step(self, optimizer: int) -> None:
-        if self._stepping == optimizer:
+    def _end_step(self, optimizer: OptimizerSteps) -> None:
+        if self._stepping is optimizer:
             self._stepping = None
             self._log.end_step(optimizer)
+
+    def _steps_of(self, optimizer: Any) -> OptimizerSteps:
+        number = self._order.number(optimizer)
+        if number > len(self._steps):
+            self._steps.append(_new_steps(optimizer))
+        return self._steps[number - 1]
 
     # -- data loaders
 
@@ -299,6 +308,12 @@ class ActivityHooks:
         return activity
 
 
+def _new_steps(optimizer: Any) -> OptimizerSteps:
+    with CompilerPaused():
+        place = activity_at("optimizer", sys._getframe(1))
+    return OptimizerSteps(type(optimizer).__name__, place.function, place.file, place.line)
+
+
 def _hide(function: object) -> None:
     """Only functions written here: a decorator may share its code with others."""
     if isinstance(function, property):
@@ -308,8 +323,12 @@ def _hide(function: object) -> None:
 
 
 # torch.compile must not compile what its own compiled functions lead to.
-for _class in (ActivityLog, Activity, Waiting, Excluding, DurationHistogram, ActivityHooks):
+_CLASSES = (
+    ActivityLog, Activity, OptimizerSteps, OptimizerOrder, Waiting, Excluding, DurationHistogram,
+    ActivityHooks,
+)  # fmt: skip
+for _class in _CLASSES:
     for _member in vars(_class).values():
         _hide(_member)
-for _function in (user_frame, is_internal, stage_of):
+for _function in (user_frame, is_internal, stage_of, _new_steps):
     _hide(_function)

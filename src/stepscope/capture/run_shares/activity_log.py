@@ -19,6 +19,7 @@ from typing import Any
 from stepscope.capture.run_shares.duration_histogram import DurationHistogram
 
 _COUNTED_EVERY_NS = 100_000_000
+_MOST_PHASES = 200
 
 
 @dataclass(eq=False)
@@ -61,6 +62,41 @@ class Activity:
 Gaps = dict[tuple[Activity, Activity], DurationHistogram]
 
 
+@dataclass(eq=False)
+class Phase:
+    """The run from the first step of an optimizer until another one steps first.
+
+    Attributes:
+        gaps: gaps by the activities around them.
+        step_lengths: time from one optimizer step to the next.
+    """
+
+    gaps: Gaps = field(default_factory=dict)
+    step_lengths: DurationHistogram = field(default_factory=DurationHistogram)
+
+
+@dataclass(eq=False)
+class OptimizerSteps:
+    """The steps of one optimizer.
+
+    Attributes:
+        name: its class.
+        function, file, line: where the program calls its first step.
+        count: how often it stepped.
+        begun_ns, ended_ns: when its first step began and its last one ended.
+        phase: the run since its first step.
+    """
+
+    name: str
+    function: str = ""
+    file: str = ""
+    line: int = 0
+    count: int = 0
+    begun_ns: int = 0
+    ended_ns: int = 0
+    phase: Phase = field(default_factory=Phase)
+
+
 @dataclass
 class Waiting:
     """Time in DataLoaders since the last activity, which the next one needs."""
@@ -90,9 +126,10 @@ class ActivityLog:
         clock: in ns; a program may replace the one in `time` later.
         excluded_ns: time of the recorder, which does not count.
         torch_imported_ns: from the start of the run until torch was imported.
-        steps: how often each optimizer stepped.
-        step_lengths: time from one optimizer step to the next.
-        gaps: gaps by the activities around them; `early_gaps` are those before training begins.
+        optimizers: those that stepped, in the order of their first steps.
+        phases: what repeats while these steps are at work, and before the first of them.
+        early_gaps: gaps by the activities around them, before training begins.
+        recorded_ns: when the steps that are kept began to be recorded.
         first_step_ns: the first step, in which compilers and allocators warm up.
         due_ns: when to call `on_due`, at the end of a step; None for never.
     """
@@ -100,10 +137,10 @@ class ActivityLog:
     clock: Callable[[], int] = field(default_factory=lambda: time.perf_counter_ns)
     excluded_ns: int = 0
     torch_imported_ns: int | None = None
-    steps: dict[int, int] = field(default_factory=dict)
-    step_lengths: DurationHistogram = field(default_factory=DurationHistogram)
-    gaps: Gaps = field(default_factory=dict)
+    optimizers: list[OptimizerSteps] = field(default_factory=list)
+    phases: list[Phase] = field(default_factory=lambda: [Phase()])
     early_gaps: Gaps = field(default_factory=dict)
+    recorded_ns: int | None = None
     first_step_ns: int | None = None
     has_trained: bool = False
     due_ns: int | None = None
@@ -128,6 +165,7 @@ class ActivityLog:
         self._cycle = self._stepped = 0
         self._first_begun: int | None = None
         self._last_step_end: int | None = None
+        self._step_begun: int | None = None
 
     def now(self) -> int:
         """The clock, without the recorder's time."""
@@ -187,17 +225,20 @@ class ActivityLog:
         self._cycle += 1
         return True
 
-    def end_step(self, optimizer: int) -> None:
-        """An optimizer, known by its id, has stepped."""
+    def end_step(self, optimizer: OptimizerSteps) -> None:
+        """An optimizer has stepped."""
         self.end(self.optimizer)
         now = self._last_end
-        self.steps[optimizer] = self.steps.get(optimizer, 0) + 1
-        self._stepped += 1
-        if self._last_step_end is not None:
-            self.step_lengths.add(now - self._last_step_end)
-        elif self._first_begun is not None:
+        if not optimizer.count:
+            self._add_optimizer(optimizer)
+        elif self._last_step_end is not None:
+            self.phases[-1].step_lengths.add(now - self._last_step_end)
+        if self._last_step_end is None and self._first_begun is not None:
             self.first_step_ns = now - self._first_begun
-        self._last_step_end = now
+        optimizer.count += 1
+        self._stepped += 1
+        optimizer.ended_ns = self._last_step_end = now
+        self._step_begun = None
         if self.due_ns is not None and now >= self.due_ns:
             self.on_due()
 
@@ -218,6 +259,14 @@ class ActivityLog:
             activity.own_ns += spent
             self._since += spent
             self._nested_since = 0
+
+    def _add_optimizer(self, optimizer: OptimizerSteps) -> None:
+        """It steps for the first time: what repeats from now on may be another training."""
+        if self.optimizers and len(self.phases) < _MOST_PHASES:
+            self.phases.append(Phase())
+        optimizer.phase = self.phases[-1]
+        optimizer.begun_ns = self._since if self._step_begun is None else self._step_begun
+        self.optimizers.append(optimizer)
 
     # -- what comes before an activity
 
@@ -277,15 +326,16 @@ class ActivityLog:
 
     def _close_gap(self, activity: Activity, now: int) -> None:
         ready = now if self._ready_since is None else self._ready_since
-        gaps = self.gaps if self.has_trained else self.early_gaps
+        gaps = self.phases[-1].gaps if self.has_trained else self.early_gaps
         found = gaps.get((self._last, activity))
         if found is None:
             found = gaps[self._last, activity] = DurationHistogram()
         found.add(ready - self._last_end)
         if self._ready_since is not None:
             self._use_preparation(activity, now - self._ready_since)
-        if self._first_begun is None and activity.kind in ("backward", "optimizer"):
-            self._first_begun = ready
+        if self._step_begun is None and activity.kind in ("backward", "optimizer"):
+            self._step_begun = ready
+            self._first_begun = ready if self._first_begun is None else self._first_begun
         self._count(activity)
 
     def _use_preparation(self, activity: Activity, spent_ns: int) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.capture.run_shares.activity_log import ActivityLog
 from stepscope.capture.run_shares.run_shares import describe
+from stepscope.capture.run_shares.trainings import unrecorded_training
 
 if TYPE_CHECKING:
     from stepscope.capture.run_shares.activity_hooks import ActivityHooks
@@ -43,12 +44,18 @@ class RunClock:
 
     def mark_activities(self, marks: bool) -> None:
         """Whether activities are ranges in the trace that is being recorded."""
+        if marks:
+            self.log.recorded_ns = self.log.now()
         if self._hooks:
             self._hooks.marks = marks
 
     def describe(self, *, ended: bool) -> dict[str, Any] | None:
         """The shares so far; None where they are unknown."""
         return describe(self.log, self._step_every, ended=ended)
+
+    def unrecorded_training(self) -> str | None:
+        """What the reader of a recording has to know of trainings unlike the recorded one."""
+        return unrecorded_training(self.log)
 
     def excluding(self) -> AbstractContextManager[None]:
         """The time inside is the recorder's."""

@@ -9,10 +9,18 @@ passes that is far longer than usual is not part of a step.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from stepscope.capture.run_shares.activity_log import Activity, ActivityLog, Gaps
+from stepscope.capture.run_shares.activity_log import Activity, ActivityLog, Gaps, Phase
 from stepscope.capture.run_shares.duration_histogram import DurationHistogram
+from stepscope.capture.run_shares.trainings import (
+    describe_trainings,
+    merged_gaps,
+    merged_lengths,
+    phases_by_training,
+    trainings_of,
+)
 
 STAGES = (
     "start_up", "training_steps", "data_preparation", "evaluation", "rollout", "checkpointing",
@@ -26,7 +34,6 @@ _OF_KIND = {
 _LOOP = 4  # repetitions without training in between
 _USUAL = 0.5  # of the steps
 _LONG_GAP, _LONG_STEP = 4, 0.5  # times the usual gap, and the usual step
-_RARE_OPTIMIZER = 0.05
 _MOST_PLACES = 8
 
 
@@ -45,16 +52,18 @@ def describe(log: ActivityLog, step_every: int, *, ended: bool) -> dict[str, Any
     if not log.has_trained:
         return None
     stages = _Stages(log)
+    trainings = describe_trainings(log, step_every)
     return {
         "ended": ended,
         "elapsed_ns": sum(stages.ns.values()),
         "recorder_ns": log.excluded_ns,
-        "steps": _steps(log) // step_every,
+        "steps": sum(training.steps for training in trainings_of(log)) // step_every,
         "first_step_ns": log.first_step_ns,
         "data_loading_ns": stages.loading_ns,
         "torch_imported_ns": log.torch_imported_ns,
         "stages_ns": stages.ns,
         "places": stages.places(),
+        "trainings": trainings,
     }
 
 
@@ -64,14 +73,12 @@ class _Stages:
         self.ns = dict.fromkeys(STAGES, 0)
         self.loading_ns = 0
         self._of_place: dict[Activity, int] = {}
-        self._usual_step_ns = log.step_lengths.median_ns()
         self._stage = {activity: stage_of(activity) for activity in log.activities}
-        self._usual_gap = self._usual_gaps_before()
         for activity in self._stage:
             self._add_own(activity)
         self._add_gaps_of_start_up(log.early_gaps)
-        for pair, gaps_between in log.gaps.items():
-            self._add_gaps(*pair, gaps_between)
+        for phases in phases_by_training(log):
+            self._add_gaps_of(phases)
         for running, spent in log.tail():
             if running:
                 self._add(self._stage.setdefault(running, stage_of(running)), spent, running)
@@ -117,10 +124,18 @@ class _Stages:
             else:
                 self._add("start_up", found.total_ns)
 
-    def _add_gaps(self, before: Activity, after: Activity, found: DurationHistogram) -> None:
+    def _add_gaps_of(self, phases: list[Phase]) -> None:
+        gaps = merged_gaps(phases)
+        usual = _Usual(merged_lengths(phases).median_ns(), self._usual_gaps_before(gaps))
+        for pair, found in gaps.items():
+            self._add_gaps(*pair, found, usual)
+
+    def _add_gaps(
+        self, before: Activity, after: Activity, found: DurationHistogram, usual: _Usual
+    ) -> None:
         first, then = self._stage[before], self._stage[after]
         if then == _TRAINING:
-            training_ns = self._training_time(first == _TRAINING, after, found)
+            training_ns = usual.training_time(first == _TRAINING, after, found)
             self._add(_TRAINING, training_ns)
             self._add(_OTHER, found.total_ns - training_ns)
         elif first == then:
@@ -128,24 +143,32 @@ class _Stages:
         else:
             self._add(_OTHER, found.total_ns)
 
-    def _training_time(
+    def _usual_gaps_before(self, gaps: Gaps) -> dict[Activity, int]:
+        """The median gap from training to each training activity."""
+        pooled: dict[Activity, DurationHistogram] = {}
+        for (before, after), found in gaps.items():
+            if self._stage[before] == self._stage[after] == _TRAINING:
+                pooled.setdefault(after, DurationHistogram()).merge(found)
+        return {after: found.median_ns() for after, found in pooled.items()}
+
+
+@dataclass(frozen=True)
+class _Usual:
+    """The usual step of a training, and its usual gap before each training activity."""
+
+    step_ns: int
+    gaps: dict[Activity, int]
+
+    def training_time(
         self, follows_training: bool, after: Activity, found: DurationHistogram
     ) -> int:
         """How much of the gaps before a training activity is part of steps."""
         if follows_training:
             median = found.median_ns()
-            longest = max(_LONG_GAP * median, round(_LONG_STEP * self._usual_step_ns))
+            longest = max(_LONG_GAP * median, round(_LONG_STEP * self.step_ns))
             return found.cut_at(longest, median)
-        usual = self._usual_gap.get(after)
+        usual = self.gaps.get(after)
         return found.total_ns if usual is None else found.cut_at(usual, usual)
-
-    def _usual_gaps_before(self) -> dict[Activity, int]:
-        """The median gap from training to each training activity."""
-        pooled: dict[Activity, DurationHistogram] = {}
-        for (before, after), found in self._log.gaps.items():
-            if self._stage[before] == self._stage[after] == _TRAINING:
-                pooled.setdefault(after, DurationHistogram()).merge(found)
-        return {after: found.median_ns() for after, found in pooled.items()}
 
 
 def stage_of(activity: Activity) -> str:
@@ -165,9 +188,3 @@ def stage_of(activity: Activity) -> str:
 def _is_part_of_steps(activity: Activity) -> bool:
     steps = activity.last_step - activity.first_step + 1
     return activity.count_in_training > 1 and activity.runs > _USUAL * steps
-
-
-def _steps(log: ActivityLog) -> int:
-    """Steps of the optimizer that steps least often, as the step detector counts them."""
-    counts = list(log.steps.values())
-    return min((n for n in counts if n >= _RARE_OPTIMIZER * max(counts)), default=0)

@@ -117,6 +117,21 @@ class RunPlace(Struct):
     ns: Duration
 
 
+class RunTraining(Struct, rename={"class_": "class"}):
+    """One of the trainings of a run."""
+
+    first_optimizer: int
+    optimizers: int
+    class_: str
+    function: str
+    file: str
+    line: int
+    steps: int
+    step_ns: Duration
+    elapsed_ns: Duration
+    recorded: bool
+
+
 class RunShares(Struct):
     """The whole run by stage, as the process that recorded it measured it."""
 
@@ -126,6 +141,7 @@ class RunShares(Struct):
     data_loading_ns: Duration
     stages_ns: dict[str, Duration]
     places: list[RunPlace]
+    trainings: list[RunTraining] = []
     first_step_ns: Duration | None = None
     torch_imported_ns: Duration | None = None
 
@@ -151,6 +167,7 @@ class Manifest(Struct):
     steps_recorded: list[int] = []
     loaders: list[Loader] = []
     created: list[Created] = []
+    updated_modules: dict[str, list[str]] = {}
     recorded_steps: TimedSteps | None = None
     unrecorded_steps: TimedSteps | None = None
     run_shares: RunShares | None = None

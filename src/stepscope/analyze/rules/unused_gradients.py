@@ -1,0 +1,131 @@
+"""`unused_gradients`: backward goes on into modules that the update does not change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.arrays import Rows
+from stepscope.summary.numbers import rounded
+from stepscope.trace.schema import STAGES
+
+LEAST = 0.05
+_NO_OPTIMIZER = ""  # as the recorder names those that no optimizer holds
+_NAMED = 3
+_BETWEEN_PASSES = [STAGES.index(stage) for stage in ("forward", "loss", "zero_grad", "optimizer")]
+ADVICE = (
+    "Detach what these modules return before it is used (`fake.detach()`), or call them under "
+    "torch.no_grad()."
+)
+FREEZE = (
+    "If they are not to be trained, call requires_grad_(False) on them, or call them under "
+    "torch.no_grad(); else give their parameters to an optimizer."
+)
+
+Owners = Mapping[str, Sequence[str]]
+
+
+def unused_gradients(context: RuleContext) -> Iterator[Finding]:
+    """Gradients of modules that the update does not change, as of a generator in a discriminator's.
+
+    Or of layers that no optimizer holds, and that still need gradients. Only what backward computes
+    after the last module that the update changes.
+
+    Silent below 5 % of the step, where the file does not say what each optimizer updates (captures
+    of `stepscope run` do), and where gradients of others are not zeroed before these are updated.
+    """
+    owners: Owners = context.trace.metadata.capture.get("updated_modules") or {}
+    nodes = context.outermost(context.find(category="cpu_op", stage="backward"))
+    if not owners or not len(nodes):
+        return
+    unused = _Passes(context, nodes, owners).unused()
+    spent = context.longer_side_ms(unused.rows) if len(unused.rows) else 0.0
+    if spent < LEAST * context.steady_ms:
+        return
+    is_free = unused.modules <= set(owners.get(_NO_OPTIMIZER, ()))
+    changed = {path for name in unused.updates for path in owners.get(name, ())}
+    update = f"the update of {' and '.join(unused.updates)} does not change"
+    yield context.finding(
+        f"Backward also computes gradients of {_names(unused.modules, changed)}, which "
+        f"{'no optimizer has updated so far' if is_free else update}: {rounded(spent)} ms per "
+        "step.",
+        context.advice(FREEZE if is_free else ADVICE),
+        unused.rows,
+        context.bound(spent, "what backward computes of these modules"),
+    )
+
+
+@dataclass
+class _Unused:
+    """Nodes of backward that no update needs, the modules they reach, and whose updates do."""
+
+    rows: Rows
+    modules: set[str]
+    updates: list[str]
+
+
+class _Passes:
+    """The backward passes of the steps: nodes in order, and the update that each is part of."""
+
+    def __init__(self, context: RuleContext, nodes: Rows, owners: Owners) -> None:
+        self._owners = owners
+        self._all = {path for paths in owners.values() for path in paths}
+        starts = context.events["start_ns"][nodes]
+        self._nodes = nodes[np.argsort(starts, kind="stable")]
+        paths = context.trace["modules"].text("path")
+        module = context.events["module"][self._nodes]
+        self._paths = [paths[int(one)] or "" if one >= 0 else "" for one in module]
+        runs = context.trace["stages"]
+        runs = runs.take(runs["rank"] == context.rank)
+        self._labels = runs.text("optimizer")
+        zeroes = np.flatnonzero(runs.text("stage").mask("zero_grad"))
+        self._zeroed = {name for run in zeroes.tolist() for name in self._updates(run)}
+        self._run = np.searchsorted(runs["start_ns"], np.sort(starts), side="right") - 1
+        self._number = np.cumsum(np.isin(runs["stage"], _BETWEEN_PASSES))[self._run]
+
+    def unused(self) -> _Unused:
+        """The nodes of each pass after the last one that its update needs."""
+        unused = _Unused(np.zeros(0, np.int64), set(), [])
+        for number in np.unique(self._number).tolist():
+            places = np.flatnonzero(self._number == number)
+            run = int(self._run[places[0]])
+            found = self._after_last_own(places)
+            reached = {self._paths[place] for place in found.tolist()} & self._all
+            if reached and reached <= self._discarded(run):
+                unused.rows = np.append(unused.rows, self._nodes[found])
+                unused.modules |= reached
+                unused.updates = sorted({*unused.updates, *self._updates(run)})
+        return unused
+
+    def _after_last_own(self, places: Rows) -> Rows:
+        """The nodes of a pass after the last one of a module that its update changes."""
+        updates = self._updates(int(self._run[places[0]]))
+        own = {path for name in updates for path in self._owners.get(name, ())}
+        needed = [n for n, place in enumerate(places.tolist()) if self._paths[place] in own]
+        return places[needed[-1] + 1 :] if needed else places[:0]
+
+    def _discarded(self, run: int) -> set[str]:
+        """The modules whose gradients from this pass no update uses."""
+        others = self._owners.keys() - set(self._updates(run))
+        unused = others & {*self._zeroed, _NO_OPTIMIZER}
+        return {path for name in unused for path in self._owners[name]}
+
+    def _updates(self, run: int) -> list[str]:
+        """The optimizers to whose steps a run of a stage leads."""
+        return (self._labels[run] or "").split(", ")
+
+
+def _names(reached: set[str], changed: set[str]) -> str:
+    """The models; of one that the update changes in part, the modules."""
+    partly = {_root(path) for path in changed}
+    names = sorted({path if _root(path) in partly else _root(path) for path in reached})
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _root(path: str) -> str:
+    return path.partition(".")[0]
