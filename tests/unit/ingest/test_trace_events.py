@@ -214,6 +214,22 @@ def test_text_in_properties_can_be_stored_and_printed() -> None:
     assert trace.metadata.properties["title"].encode().startswith(b"a")
 
 
+def test_threads_of_several_processes_with_one_name_have_that_of_their_process() -> None:
+    trace = read_events(
+        {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "Python"}},
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": 5, "args": {"name": "main"}},
+        {"ph": "M", "name": "thread_name", "pid": 2, "tid": 5, "args": {"name": "main"}},
+        event(pid=1, tid=5),
+        event(pid=2, tid=5),
+        event(pid=2, tid=6),
+        event(pid=0, tid=7, cat="kernel"),
+        event(pid=3, tid=7, cat="kernel"),
+    )
+    assert list(trace["tracks"].text("name")) == [
+        "Python main", "process 2 main", "thread 6", "thread 7", "thread 7",
+    ]  # fmt: skip
+
+
 def test_a_stream_has_its_number_however_its_thread_is_called() -> None:
     """Kineto of 2021 wrote "stream 7" where it now writes 7."""
     trace = read_events(*(event("sgemm", tid=tid, cat="kernel") for tid in (7, "stream 20", "x")))

@@ -25,7 +25,7 @@ def track_columns(recorded: EventColumns, rank: int, streams: Mask) -> dict[str,
     is_device = device.tolist()
     return {
         "kind": Text(device.astype(np.int8), TRACK_KINDS),
-        "name": _names(recorded, keys),
+        "name": _names(recorded, keys, is_device),
         "rank": np.full(len(keys), rank),
         "process": [str(process) for process, _ in keys],
         "thread": [str(thread) for _, thread in keys],
@@ -61,13 +61,23 @@ def _on_device(recorded: EventColumns, count: int) -> Mask:
     return result
 
 
-def _names(recorded: EventColumns, keys: list[tuple[Any, Any]]) -> list[str]:
+def _names(recorded: EventColumns, keys: list[tuple[Any, Any]], is_device: list[bool]) -> list[str]:
+    """The name of each track; threads of several processes with one name get their process's."""
     labels = recorded.columns.labels
     processes = {key[0]: label for key, label in labels.items() if key[2] == "process_name"}
-    return [
+    names = [
         labels.get((process, thread, "thread_name"))
         or (f"{processes[process]} {thread}" if process in processes else f"thread {thread}")
         for process, thread in keys
+    ]
+    of_name: dict[str, set[Any]] = {}
+    for (process, _), name, on_gpu in zip(keys, names, is_device, strict=True):
+        of_name.setdefault(name, set()).update(() if on_gpu else (process,))
+    return [
+        f"{processes.get(process, f'process {process}')} {name}"
+        if len(of_name[name]) > 1 and not on_gpu
+        else name
+        for (process, _), name, on_gpu in zip(keys, names, is_device, strict=True)
     ]
 
 
