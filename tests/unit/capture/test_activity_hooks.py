@@ -307,11 +307,35 @@ def test_compiled_training_is_not_recompiled(run: Run) -> None:
     assert run.facts()["steps"] == 4
 
 
+def trainings(run: Run) -> list[tuple[int, int]]:
+    """The number of the first optimizer of each training, and its steps."""
+    return [(one["first_optimizer"], one["steps"]) for one in run.facts()["trainings"]]
+
+
 def test_an_optimizer_where_another_one_was_is_a_training_of_its_own(run: Run) -> None:
     """A sweep: Python gives the next optimizer the id of the last."""
     for _ in range(3):
         model = Model(run)
-        train(model, Optimizer(run, model), steps=4)
+        train(model, Optimizer(run, model), steps=10)
+    assert trainings(run) == [(1, 10), (2, 10), (3, 10)]
     found = run.facts()["trainings"]
-    assert [(one["first_optimizer"], one["steps"]) for one in found] == [(1, 4), (2, 4), (3, 4)]
     assert {(one["class"], one["function"]) for one in found} == {("Optimizer", "train")}
+
+
+def test_optimizers_that_are_each_made_for_a_few_steps_are_one_training(run: Run) -> None:
+    """Clients of federated learning, however many; what is known of them does not grow."""
+    model = Model(run)
+    for _ in range(100):
+        train(model, Optimizer(run, model), steps=2)
+    assert trainings(run) == [(1, 200)]
+    assert len(run.log.optimizers) == len(run.log.phases) == 1
+
+
+def test_optimizers_of_one_line_that_live_on_step_in_turns(run: Run) -> None:
+    model = Model(run)
+    optimizers = [Optimizer(run, model) for _ in range(3)]
+    for _ in range(5):
+        for optimizer in optimizers:
+            train(model, optimizer, steps=1)
+    assert trainings(run) == [(1, 5)]
+    assert [one.count for one in run.log.optimizers] == [5, 5, 5]

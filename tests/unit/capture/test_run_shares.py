@@ -46,8 +46,11 @@ class DrawnRun:
         self.log.begin_training(self.log.optimizer)
         self.backward(closure)
         self.ms(length)
-        new = OptimizerSteps("Adam", "train", "train.py", 8)
-        self.log.end_step(self.optimizers.setdefault(which, new))
+        if which not in self.optimizers:
+            number = len(self.optimizers) + 1
+            new = OptimizerSteps("Adam", "train", "train.py", 8, number, lambda: "kept")
+            self.optimizers[which] = self.log.steps_of(new)
+        self.log.end_step(self.optimizers[which])
         return self
 
     def step(

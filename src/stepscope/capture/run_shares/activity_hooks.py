@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -60,7 +61,7 @@ class ActivityHooks:
         self.marks = False  # whether activities are ranges in the trace that is being recorded
         # Open blocks without gradients and their ranges, outermost first.
         self._blocks: list[tuple[Activity | None, Any]] = []
-        self._order, self._steps = OptimizerOrder(), list[OptimizerSteps]()
+        self._order, self._steps = OptimizerOrder(), dict[int, OptimizerSteps]()
         self._stepping: OptimizerSteps | None = None
         self._loading: list[tuple[int | None, int, bool] | None] = []  # requests, outermost first
         self._switching = False
@@ -152,10 +153,10 @@ class ActivityHooks:
             self._log.end_step(optimizer)
 
     def _steps_of(self, optimizer: Any) -> OptimizerSteps:
-        number = self._order.number(optimizer)
-        if number > len(self._steps):
-            self._steps.append(_new_steps(optimizer))
-        return self._steps[number - 1]
+        known, number = self._order.last, self._order.number(optimizer)
+        if number > known:
+            self._steps[id(optimizer)] = self._log.steps_of(_new_steps(optimizer, number))
+        return self._steps[id(optimizer)]
 
     # -- data loaders
 
@@ -308,10 +309,11 @@ class ActivityHooks:
         return activity
 
 
-def _new_steps(optimizer: Any) -> OptimizerSteps:
+def _new_steps(optimizer: Any, number: int) -> OptimizerSteps:
     with CompilerPaused():
         place = activity_at("optimizer", sys._getframe(1))
-    return OptimizerSteps(type(optimizer).__name__, place.function, place.file, place.line)
+    name, holder = type(optimizer).__name__, weakref.ref(optimizer)
+    return OptimizerSteps(name, place.function, place.file, place.line, number, holder)
 
 
 def _hide(function: object) -> None:

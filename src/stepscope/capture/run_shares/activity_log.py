@@ -20,6 +20,8 @@ from stepscope.capture.run_shares.duration_histogram import DurationHistogram
 
 _COUNTED_EVERY_NS = 100_000_000
 _MOST_PHASES = 200
+_FEW_STEPS = 10  # fewer are no training of their own
+_LATEST = 8  # optimizers that one which is made anew may follow
 
 
 @dataclass(eq=False)
@@ -77,12 +79,15 @@ class Phase:
 
 @dataclass(eq=False)
 class OptimizerSteps:
-    """The steps of one optimizer.
+    """The steps of one optimizer, or of several, each made for a few steps where the last one was.
 
     Attributes:
         name: its class.
         function, file, line: where the program calls its first step.
-        count: how often it stepped.
+        number: which optimizer it is, counted from 1 in the order of first steps.
+        holder: the optimizer, the latest of several; it is not kept alive.
+        own: how often this one stepped.
+        count: how often they stepped.
         begun_ns, ended_ns: when its first step began and its last one ended.
         phase: the run since its first step.
     """
@@ -91,10 +96,23 @@ class OptimizerSteps:
     function: str = ""
     file: str = ""
     line: int = 0
+    number: int = 0
+    holder: Callable[[], object] = lambda: None
+    own: int = 0
     count: int = 0
     begun_ns: int = 0
     ended_ns: int = 0
     phase: Phase = field(default_factory=Phase)
+
+    def is_followed_by(self, new: OptimizerSteps) -> bool:
+        """Whether its optimizer has gone after a few steps, and another does the same."""
+        here, there = (self.name, self.file, self.line), (new.name, new.file, new.line)
+        return here == there and self.own < _FEW_STEPS and self.holder() is None
+
+    def go_on_with(self, new: OptimizerSteps) -> OptimizerSteps:
+        """The same with another optimizer."""
+        self.holder, self.own = new.holder, 0
+        return self
 
 
 @dataclass
@@ -225,6 +243,15 @@ class ActivityLog:
         self._cycle += 1
         return True
 
+    def steps_of(self, new: OptimizerSteps) -> OptimizerSteps:
+        """The steps of an optimizer that steps for the first time.
+
+        A program may make one for each step, client or task: it is no training of its own.
+        """
+        latest = reversed(self.optimizers[-_LATEST:])
+        followed = next((one for one in latest if one.is_followed_by(new)), None)
+        return followed.go_on_with(new) if followed else new
+
     def end_step(self, optimizer: OptimizerSteps) -> None:
         """An optimizer has stepped."""
         self.end(self.optimizer)
@@ -236,6 +263,7 @@ class ActivityLog:
         if self._last_step_end is None and self._first_begun is not None:
             self.first_step_ns = now - self._first_begun
         optimizer.count += 1
+        optimizer.own += 1
         self._stepped += 1
         optimizer.ended_ns = self._last_step_end = now
         self._step_begun = None

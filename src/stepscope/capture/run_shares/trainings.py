@@ -24,12 +24,15 @@ class Training:
     """Optimizers that step in turns.
 
     Attributes:
-        first: the position of its first optimizer among all.
         optimizers: in the order of their first steps.
     """
 
-    first: int
     optimizers: list[OptimizerSteps]
+
+    @property
+    def first(self) -> int:
+        """The number of its first optimizer among all."""
+        return self.optimizers[0].number
 
     @property
     def begun_ns(self) -> int:
@@ -88,11 +91,11 @@ class Training:
 def trainings_of(log: ActivityLog) -> list[Training]:
     """The trainings of a run so far, in their order."""
     found: list[Training] = []
-    for position, steps in enumerate(log.optimizers):
+    for steps in log.optimizers:
         if found and steps.begun_ns < found[-1].ended_ns:
             found[-1].optimizers.append(steps)
         else:
-            found.append(Training(position, [steps]))
+            found.append(Training([steps]))
     return found
 
 
@@ -137,7 +140,7 @@ def describe_trainings(log: ActivityLog, step_every: int) -> list[dict[str, Any]
     recorded = recorded_one(log, trainings)
     return [
         {
-            "first_optimizer": training.first + 1,
+            "first_optimizer": training.first,
             "optimizers": len(training.optimizers),
             "class": training.boundary.name,
             "function": training.boundary.function,
@@ -169,7 +172,7 @@ def unrecorded_training(log: ActivityLog) -> str | None:
         f"the run has {len(trainings)} trainings, and the recorded steps are of "
         f"the {_ordinal(trainings, recorded)}, {recorded.elapsed_ns / total:.0%} of their time; "
         f"to record the {_ordinal(trainings, longest)} ({longest.elapsed_ns / total:.0%}): "
-        f"stepscope run --from-optimizer {longest.first + 1}"
+        f"stepscope run --from-optimizer {longest.first}"
     )
 
 
