@@ -51,6 +51,17 @@ PAIRS = [
     {"ph": "b", "cat": "x", "id": 1, "name": "c", "ts": 2, "pid": 1, "tid": 1},
     {"ph": "e", "cat": "x", "id": 1, "name": "c", "ts": 5, "pid": 1, "tid": 1},
 ]
+PADDLE = [
+    {"ph": "X", "cat": cat, "name": f"{name}[{dur}.0 us]", "ts": ts, "dur": dur, "pid": 7,
+     "tid": f"7({side})"}
+    for name, cat, ts, dur, side in (
+        ("ProfileStep#3", "ProfileStep", 0, 100, "Python"),
+        ("Linear", "Forward", 0, 50, "Python"),
+        ("matmul dygraph", "Operator", 2, 46, "C++"),
+        ("Global_MatmulGradNode", "Operator", 52, 26, "C++"),
+        ("adam_ dygraph", "Operator", 82, 16, "C++"),
+    )
+]  # fmt: skip
 MODEL = {"name": "m", "class": "Net", "line": 3, "parameters": 12,
          "children": [{"name": "fc", "class": "Linear", "children": []}]}  # fmt: skip
 MANIFEST = {
@@ -344,6 +355,7 @@ def main() -> None:
         "file/array.json": json.dumps(TRAIN + PAIRS).encode(),
         "file/kineto.json.gz": gzip.compress(kineto, mtime=0),
         "file/kineto.json.zst": _zstd(kineto),
+        "file/paddle.json": json.dumps({"traceEvents": PADDLE}).encode(),
         "file/utf16.json": kineto.decode().encode("utf-16"),
         "file/profile.xplane.pb": SAMPLE,
         "manifest/plain.json": json.dumps(MANIFEST).encode(),
