@@ -162,6 +162,19 @@ def test_a_loop_of_a_compiled_program_around_a_stage_is_not_between_stages(
     assert (found("work_between_stages", text) is not None) == counts
 
 
+GRADIENT_AND_UPDATE = """
+    main | 0 1000  | train#step_num=0       | cat=annotation
+    main | 20 200  | dot                    | scope=jit(loss)/jvp()/dot_general
+    main | 200 500 | dot.1                  | scope=jit(loss)/transpose(jvp())/dot_general
+    main | 520 800 | multiply_subtract_fusion | scope=jit(descend)/sub
+"""
+
+
+def test_the_update_may_be_among_them_where_none_is_recognized() -> None:
+    """A function of the user's whose name does not say that it updates weights."""
+    assert found("work_between_stages", GRADIENT_AND_UPDATE, framework="jax") is None
+
+
 def test_in_jax_the_advice_is_to_compile_them() -> None:
     text = STATISTICS.format(a=900, b=950)
     finding = found("work_between_stages", text, framework="jax")

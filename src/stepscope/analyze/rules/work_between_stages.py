@@ -30,10 +30,11 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
 
     Such as histograms of weights, metrics, or an average of the weights.
 
-    Silent below 10 % of the step and above 80 %, on devices, where nothing trains, and about
-    copies, .item(), communication and calls of what is trained, as in a rollout.
+    Silent below 10 % of the step and above 80 %, on devices, where no update of the weights is
+    recognized (it may be among them), and about copies, .item(), communication and calls of what
+    is trained, as in a rollout.
     """
-    if context.has_device or context.context_trace or not context.trains:
+    if context.has_device or context.context_trace or not _is_updated(context):
         return
     rows = np.setdiff1d(context.outermost(_in_no_stage(context)), context.find(_NO_WORK))
     rows = rows[~_are_of_the_model(context, rows)]
@@ -49,6 +50,10 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
         rows,
         context.bound(gone, "at most their time, with the Python between"),
     )
+
+
+def _is_updated(context: RuleContext) -> bool:
+    return bool(context.trace.events.text("stage").mask("optimizer").any())
 
 
 def _in_no_stage(context: RuleContext) -> Rows:
