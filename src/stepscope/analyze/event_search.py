@@ -22,7 +22,7 @@ from stepscope.contexts import ContextTree, build_contexts
 from stepscope.errors import TraceError
 from stepscope.roofline.equal_calls import Counted, numbered_calls
 from stepscope.trace.arguments import parse
-from stepscope.trace.nesting import inherit
+from stepscope.trace.nesting import inherit, totals_inside
 from stepscope.trace.row_order import inverse
 from stepscope.trace.trace import Trace
 
@@ -127,6 +127,13 @@ class EventSearch:
         parent = self.events["parent"][rows]
         outer = np.where(parent >= 0, self._around(rows)[parent], -1)
         return rows[outer < 0]
+
+    def holding(self, rows: Rows) -> Mask:
+        """Mask of events that are, or contain, one of `rows`."""
+        own = np.zeros(len(self.events), np.int64)
+        own[rows] = 1
+        holds: Mask = totals_inside(self.events["parent"], own) > 0
+        return holds
 
     def backward_of(self, rows: Rows) -> Rows:
         """The outermost nodes of the backward pass of what runs in `rows`."""

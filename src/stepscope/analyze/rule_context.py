@@ -74,6 +74,7 @@ class RuleContext:
         self.find, self.name = search.find, search.name
         self.within, self.enclosing = search.within, search.enclosing
         self.outermost, self.is_range = search.outermost, search.is_range
+        self.holding = search.holding
         self.innermost_operators, self.operator_of = search.innermost_operators, search.operator_of
         self.arguments, self.argument = search.arguments, search.argument
         self.shapes, self.each_shapes = search.shapes, search.each_shapes

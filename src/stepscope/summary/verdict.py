@@ -46,7 +46,9 @@ _SENTENCES = {
 
 # Stages that show the purpose of a step, this purpose, and the parts of such a step.
 _PURPOSES = (
-    (("backward", "optimizer"), "training", ("data loading", "forward", "backward", "optimizer")),
+    (("optimizer",), "training", ("data loading", "forward", "backward", "optimizer")),
+    # What updates the weights may be in none of the stages, as a jitted function of the user's.
+    (("backward",), "the forward and backward pass", ("data loading", "forward", "backward")),
     (INFERENCE_STAGES, "the model", ("prefill", "decode")),
     ((), "the model", ("data loading", "forward")),
 )

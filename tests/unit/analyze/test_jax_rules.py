@@ -182,6 +182,18 @@ def test_donated_or_small_arguments(could: int, whole: int) -> None:
     assert found_in("missing_donation", step, properties=programs(could, whole)) is None
 
 
+@pytest.mark.parametrize(("updates", "named"), [("", False), ("sub", True)])
+def test_weights_are_not_donated_to_their_gradients(updates: str, named: bool) -> None:
+    """A gradient has the shape of its weight, which the update still needs."""
+    primitives = ("jvp()/dot_general", "transpose(jvp())/dot_general", *updates.split())
+    step = "main | 0 4000 | PjitFunction(train_step) | cat=runtime\n" + "".join(
+        f"main | {1000 * at} {1000 * at + 900} | fusion | scope=jit(train_step)/{primitive}\n"
+        for at, primitive in enumerate(primitives)
+    )
+    finding = found_in("missing_donation", step, properties=programs(40_000_000, 44_000_000))
+    assert (finding is not None) == named
+
+
 @pytest.mark.parametrize("rule", ["small_programs", "host_callbacks", "missing_donation"])
 def test_pytorch_has_none_of_them(rule: str) -> None:
     text = STEP + "".join(eager(24)) + call("train_step", 6000, 9000, "n.py:5", "debug_callback.1")

@@ -152,6 +152,36 @@ def test_a_few_of_them_are_no_finding() -> None:
     assert found("work_between_stages", STATISTICS.format(a=520, b=530)) is None
 
 
+@pytest.mark.parametrize(("inner", "counts"), [("aten::mm | seq=7", False), ("add", True)])
+def test_a_loop_of_a_compiled_program_around_a_stage_is_not_between_stages(
+    inner: str, counts: bool
+) -> None:
+    """`lax.scan` over steps is one operation, `while`, around what each of them computes."""
+    loop = f"main | 510 920 | while.1\nmain | 520 900 | {inner}"
+    text = STATISTICS.format(a=930, b=940).replace("main | 510 930   | aten::histc", loop)
+    assert (found("work_between_stages", text) is not None) == counts
+
+
+GRADIENT_AND_UPDATE = """
+    main | 0 1000  | train#step_num=0       | cat=annotation
+    main | 20 200  | dot                    | scope=jit(loss)/jvp()/dot_general
+    main | 200 500 | dot.1                  | scope=jit(loss)/transpose(jvp())/dot_general
+    main | 520 800 | multiply_subtract_fusion | scope=jit(descend)/sub
+"""
+
+
+def test_the_update_may_be_among_them_where_none_is_recognized() -> None:
+    """A function of the user's whose name does not say that it updates weights."""
+    assert found("work_between_stages", GRADIENT_AND_UPDATE, framework="jax") is None
+
+
+def test_in_jax_the_advice_is_to_compile_them() -> None:
+    text = STATISTICS.format(a=900, b=950)
+    finding = found("work_between_stages", text, framework="jax")
+    assert finding is not None
+    assert "in one call under jax.jit." in finding.advice
+
+
 def test_without_training_nothing_is_between_its_stages() -> None:
     text = "main | 0 1000 | ProfilerStep#0\n main | 10 900 | aten::histc"
     assert found("work_between_stages", text) is None

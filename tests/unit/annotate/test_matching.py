@@ -234,6 +234,7 @@ def test_recomputed_operators_belong_to_those_they_repeat():
             autograd |  50  99 | ReluBackward0  | seq=2 fwd=1
             autograd |  61  69 | aten::linear   | seq=1
             autograd |  71  79 | aten::relu     | seq=2
+            autograd |  81  98 | aten::threshold_backward
             autograd | 101 109 | AddmmBackward0 | seq=1 fwd=1
         """),
         MLP,

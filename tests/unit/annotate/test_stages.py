@@ -151,6 +151,21 @@ def test_a_range_around_loss_and_backward_is_neither() -> None:
     assert of_events(trace, "stage")["both"] == "other"
 
 
+def test_gradients_that_autograd_records_are_no_recomputation() -> None:
+    """A gradient penalty takes gradients with `create_graph=True`, for a backward pass of them."""
+    trace = staged("""
+        main     |  0 100 | ProfilerStep#1
+        main     | 12  18 | aten::addmm                                       | seq=1
+        autograd | 30  45 | autograd::engine::evaluate_function: AddmmBackward0 | seq=1 fwd=1
+        autograd | 32  44 | AddmmBackward0                                    | seq=1 fwd=1
+        autograd | 33  43 | aten::mm                                          | seq=2
+        autograd | 50  70 | autograd::engine::evaluate_function: MmBackward0  | seq=2 fwd=1
+        autograd | 52  60 | aten::mul
+    """)
+    stage, recompute = of_events(trace, "stage", "recompute")["aten::mm"]
+    assert (stage, recompute) == ("backward", 0)
+
+
 def test_forward_work_in_backward_is_recomputation_and_not_forward() -> None:
     trace = staged("""
         main     |  0 100 | ProfilerStep#1

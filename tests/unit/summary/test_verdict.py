@@ -71,7 +71,8 @@ def test_without_a_device_loading_data_or_the_longest_stage_decides() -> None:
 
 
 def test_without_a_device_python_that_takes_half_of_the_step_holds_it_up() -> None:
-    stages = [Stage("data_loading", 0.2), Stage("backward", 0.5), Stage("other", 0.3)]
+    stages = [Stage("data_loading", 0.2), Stage("backward", 0.4), Stage("optimizer", 0.1),
+              Stage("other", 0.3)]  # fmt: skip
     found = verdict(100.0, stages, [], {"backward": 0.4, "other": 0.3})
     assert (found.bound_by, found.share) == ("host", pytest.approx(0.7))
     assert found.sentence == (
@@ -83,8 +84,19 @@ def test_without_a_device_python_that_takes_half_of_the_step_holds_it_up() -> No
 
 
 def test_a_step_that_mostly_does_something_else_says_so() -> None:
-    found = verdict(100.0, [Stage("backward", 0.2), Stage("other", 0.6)], [])
+    stages = [Stage("backward", 0.1), Stage("optimizer", 0.1), Stage("other", 0.6)]
+    found = verdict(100.0, stages, [])
     assert found.sentence.startswith("Work outside training limits the step: 60%")
+
+
+def test_where_no_update_was_recognized_the_rest_may_train() -> None:
+    stages = [Stage("backward", 0.2), Stage("other", 0.6)]
+    assert verdict(100.0, stages, []).sentence == (
+        "Work outside the forward and backward pass limits the step: "
+        "60% of it is neither data loading, forward nor backward."
+    )
+    found = verdict(100.0, stages, [], {"other": 0.6})
+    assert found.sentence.endswith("mostly outside forward and backward.")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from stepscope.analyze.finding import Finding, Place
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Mask, Rows
 from stepscope.summary.numbers import rounded
-from stepscope.trace.nesting import totals_inside
 from stepscope.trace.schema import MODEL_STAGES, PRODUCT_KINDS
 
 LEAST = 0.05
@@ -84,13 +83,5 @@ def _are_reached(context: RuleContext, rows: Rows) -> Mask:
 def _calls(context: RuleContext, unused: Rows, reached: Rows) -> Rows:
     """The outermost module calls around some products that hold none that backward reaches."""
     ranges = context.find(_MODULES, on_device=False)
-    holds = _holds_any(context, unused) & ~_holds_any(context, reached)
+    holds = context.holding(unused) & ~context.holding(reached)
     return context.outermost(ranges[holds[ranges]])
-
-
-def _holds_any(context: RuleContext, rows: Rows) -> Mask:
-    """Whether each event is, or has inside, one of these."""
-    own = np.zeros(len(context.events), np.int64)
-    own[rows] = 1
-    holds: Mask = totals_inside(context.events["parent"], own) > 0
-    return holds

@@ -19,7 +19,8 @@ def missing_donation(context: RuleContext) -> Iterator[Finding]:
     """Jitted functions of JAX that return updated arguments in new memory.
 
     Silent below 1 MiB and below a tenth of the arguments, where everything that comes back in the
-    same shape is donated, and for functions that the steps do not call.
+    same shape is donated, for functions that return gradients, and for functions that the steps do
+    not call.
     """
     programs = context.trace.metadata.properties.get("programs") if context.is_jax else None
     if not isinstance(programs, dict) or context.context_trace:
@@ -29,7 +30,7 @@ def missing_donation(context: RuleContext) -> Iterator[Finding]:
     for name in dict.fromkeys(names.values()):
         known = programs.get(f"jit_{name}", {})
         size, whole = known.get("could_donate_bytes", 0), known.get("argument_bytes", 0)
-        if size < max(LEAST_BYTES, LEAST_SHARE * whole):
+        if size < max(LEAST_BYTES, LEAST_SHARE * whole) or _returns_gradients(context, name):
             continue
         rows = calls[[names[row] == name for row in calls.tolist()]]
         yield context.finding(
@@ -41,3 +42,15 @@ def missing_donation(context: RuleContext) -> Iterator[Finding]:
             rows,
             context.bound(0.0, f"up to {rounded(size / 1e6, 4)} MB of memory, no time"),
         )
+
+
+def _returns_gradients(context: RuleContext, name: str) -> bool:
+    """Whether a function takes gradients and updates nothing: the update still needs its arguments.
+
+    Gradients have the shapes of the weights.
+    """
+    events = context.trace.events
+    own = events.text("scope").where(lambda scope: scope.startswith(f"jit({name})/"))
+    stage = events.text("stage")
+    takes, updates = (bool((own & stage.mask(one)).any()) for one in ("backward", "optimizer"))
+    return takes and not updates

@@ -21,7 +21,7 @@ _NO_WORK = (
 )
 ADVICE = (
     "If these are statistics, metrics or averages of weights, compute them every N steps, of fewer "
-    "tensors, or of all tensors in one call (torch._foreach_…)."
+    "tensors, or of all tensors in one call"
 )
 
 
@@ -30,13 +30,13 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
 
     Such as histograms of weights, metrics, or an average of the weights.
 
-    Silent below 10 % of the step and above 80 %, on devices, where nothing trains, and about
-    copies, .item(), communication and calls of what is trained, as in a rollout.
+    Silent below 10 % of the step and above 80 %, on devices, where no update of the weights is
+    recognized (it may be among them), and about copies, .item(), communication and calls of what
+    is trained, as in a rollout.
     """
-    if context.has_device or context.context_trace or not context.trains:
+    if context.has_device or context.context_trace or not _is_updated(context):
         return
-    rows = context.outermost(context.find(category="cpu_op", stage="other"))
-    rows = np.setdiff1d(rows, context.find(_NO_WORK))
+    rows = np.setdiff1d(context.outermost(_in_no_stage(context)), context.find(_NO_WORK))
     rows = rows[~_are_of_the_model(context, rows)]
     share, spent = context.share(rows), context.ms(rows)
     if not LEAST <= share <= MOST:
@@ -46,10 +46,21 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         f"Operators outside of forward, backward and the optimizer take {rounded(spent)} ms per "
         f"step ({share:.0%}){f', most in {line}' if line else ''}: {_longest(context, rows)}.",
-        context.advice(ADVICE),
+        context.advice(f"{ADVICE} (torch._foreach_…).", jax=f"{ADVICE} under jax.jit."),
         rows,
         context.bound(gone, "at most their time, with the Python between"),
     )
+
+
+def _is_updated(context: RuleContext) -> bool:
+    return bool(context.trace.events.text("stage").mask("optimizer").any())
+
+
+def _in_no_stage(context: RuleContext) -> Rows:
+    """Operators outside of the stages, but no loop of a compiled program around some in stages."""
+    rows, every = (context.find(category="cpu_op", stage=stage) for stage in ("other", ()))
+    around = context.holding(np.setdiff1d(every, rows))
+    return rows[~around[rows]]
 
 
 def _are_of_the_model(context: RuleContext, rows: Rows) -> Mask:

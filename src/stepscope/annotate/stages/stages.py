@@ -8,11 +8,12 @@ import numpy as np
 
 from stepscope.annotate.links.launch_sides import on_host
 from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.names.autograd_marks import is_backward, is_forward
+from stepscope.annotate.names.autograd_marks import is_backward
 from stepscope.annotate.names.communication_names import is_communication_call
 from stepscope.annotate.names.range_names import CODE, is_step, stage_of_names
 from stepscope.annotate.stages.compiled_stages import stages_by_scope
 from stepscope.annotate.stages.optimizer_closures import release_closures
+from stepscope.annotate.stages.recomputed import recomputed
 from stepscope.annotate.stages.stage_by_position import assign_by_position, work_launched
 from stepscope.annotate.stages.unknown_passes import passes_are_unknown, warn_unknown_passes
 from stepscope.annotate.steps.iterations import stages_by_iteration
@@ -60,7 +61,7 @@ def assign_stages(trace: Trace) -> Trace:
     stage, wrappers = release_closures(trace, own, stage)
     stage = _fill_backward_threads(trace, stage)
     stage = _fill_main_thread(trace, stage, by_scope, wrappers)
-    recompute |= _recorded_in_backward(events, stage) | repeated
+    recompute |= recomputed(events, stage == CODE["backward"]) | repeated
     recompute = inherit(events["parent"], np.where(recompute, 1, _NONE)) > 0
     return warn_unknown_passes(_through_launches(trace, stage, recompute, by_scope))
 
@@ -85,12 +86,6 @@ def _inherit_stages(events: Table, own: Codes8) -> tuple[Codes8, Mask]:
     stage = passed_down(events["parent"], own, allowed)
     recompute = (own == CODE["forward"]) & (stage == CODE["backward"])
     return stage, recompute
-
-
-def _recorded_in_backward(events: Table, stage: Codes8) -> Mask:
-    """Operators that autograd records while it runs backward: recomputed forward work."""
-    result: Mask = is_forward(events) & (stage == CODE["backward"])
-    return result
 
 
 def _fill_backward_threads(trace: Trace, stage: Codes8) -> Codes8:
