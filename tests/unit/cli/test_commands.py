@@ -274,7 +274,7 @@ def test_a_rank_that_failed_before_its_first_step_leaves_the_others_to_go_on_wit
     assert "! rank 0 of job has no recorded step" in err
     assert out
     code, _, err = call("report", "job", "--rank", "0")
-    assert (code, "expected a rank of [1], found 0" in err) == (2, True)
+    assert (code, "there is no rank 0; the trace has 1" in err) == (2, True)
 
 
 def test_what_the_system_refuses_is_one_line_and_code_2(
@@ -345,6 +345,13 @@ parser.add_argument("--warm_up")
 """
 
 
+@pytest.mark.parametrize("words", [["run"], ["batch"], ["verify", "amp"]])
+def test_a_recording_where_a_script_is_expected(words: list[str]) -> None:
+    code, out, err = call(*words, "train.stepscope")
+    assert (code, out) == (2, "")
+    assert "not a script; to open it: stepscope report train.stepscope" in err
+
+
 @pytest.mark.parametrize("words", [["batch"], ["verify", "amp"]])
 def test_options_after_a_script_that_reads_arguments_go_to_it_with_a_warning(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -359,6 +366,20 @@ def test_options_after_a_script_that_reads_arguments_go_to_it_with_a_warning(
         2,
         "! --json comes after train.py, so the script gets it; "
         "put stepscope's options before the script\nError: stopped\n",
+    )
+
+
+def test_a_recorded_script_gets_the_options_after_it_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import argparse\n" + SCRIPT.replace("warm_up", "warmup"))
+    command = stepscope.get_command(click.Context(stepscope), "run")
+    assert command is not None
+    command.make_context("run", ["train.py", "--warmup=1", "--steps", "9", "--points", "3"])
+    assert capsys.readouterr().err == (
+        "! --steps comes after train.py, so the script gets it; "
+        "put stepscope's options before the script\n"
     )
 
 
