@@ -33,7 +33,6 @@ class ScriptCommand(click.Command):
 
     def trailing_options(self, script: str, rest: Sequence[str]) -> tuple[list[str], list[str]]:
         """What of the words after a script is stepscope's (nothing), and what is the script's."""
-        self._warn_of_options(script, rest)
         return [], list(rest)
 
     def split(self, args: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
@@ -59,16 +58,6 @@ class ScriptCommand(click.Command):
         names = (name for one in self.params for name in (*one.opts, *one.secondary_opts))
         return {name for name in names if name.startswith("-")}
 
-    def _warn_of_options(self, script: str, arguments: Sequence[str]) -> None:
-        """Say on stderr which of stepscope's options follow a script that does not mention them."""
-        text = _text_of(script)
-        for name in dict.fromkeys(word.partition("=")[0] for word in arguments):
-            if text is not None and name in self.own_options() and not _mentions(text, name):
-                click.echo(
-                    f"! {name} comes after {script}, so the script gets it; "
-                    "put stepscope's options before the script", err=True,
-                )  # fmt: skip
-
     def _positional_count(self) -> int:
         return sum(isinstance(one, click.Argument) and one.nargs == 1 for one in self.params)
 
@@ -91,7 +80,18 @@ class MeasuringCommand(ScriptCommand):
             return [], list(rest)
         if names <= self.own_options() and not positionals and _reads_no_arguments(script):
             return options, left
-        return super().trailing_options(script, rest)
+        self._warn_of_options(script, rest)
+        return [], list(rest)
+
+    def _warn_of_options(self, script: str, arguments: Sequence[str]) -> None:
+        """Say on stderr which of stepscope's options follow a script that does not mention them."""
+        text = _text_of(script) or ""
+        for name in dict.fromkeys(word.partition("=")[0] for word in arguments):
+            if name in self.own_options() and not _mentions(text, name):
+                click.echo(
+                    f"! {name} comes after {script}, so the script gets it; "
+                    "put stepscope's options before the script", err=True,
+                )  # fmt: skip
 
 
 def _is_option(word: str) -> bool:

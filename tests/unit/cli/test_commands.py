@@ -369,20 +369,6 @@ def test_options_after_a_script_that_reads_arguments_go_to_it_with_a_warning(
     )
 
 
-def test_a_recorded_script_gets_the_options_after_it_with_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text("import argparse\n" + SCRIPT.replace("warm_up", "warmup"))
-    command = stepscope.get_command(click.Context(stepscope), "run")
-    assert command is not None
-    command.make_context("run", ["train.py", "--warmup=1", "--steps", "9", "--points", "3"])
-    assert capsys.readouterr().err == (
-        "! --steps comes after train.py, so the script gets it; "
-        "put stepscope's options before the script\n"
-    )
-
-
 @pytest.mark.parametrize(
     ("words", "ours", "script"),
     [
