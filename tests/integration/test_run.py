@@ -292,7 +292,7 @@ def test_a_script_without_torch_yields_a_capture_that_says_so(tmp_path):
     done, capture = same_with_and_without(tmp_path, "train.py", start=start)
 
     assert "next: " not in done.stderr
-    assert "no step, no report: stepscope run records PyTorch" in done.stderr
+    assert "no step was recorded: stepscope run records PyTorch" in done.stderr
     assert "jax" not in done.stderr
     assert capture.manifest["outcome"] == "no_steps"
     assert "imported neither torch nor JAX" in capture.manifest["message"]

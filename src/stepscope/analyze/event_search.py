@@ -15,7 +15,8 @@ from stepscope.analyze.delays import without_delays
 from stepscope.analyze.trace_from_contexts import ContextTrace, trace_from_contexts
 from stepscope.annotate.links.launch_sides import device_work as mask_of_device_work
 from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.steps.steps import main_track, ranks_with_steps, require_steps
+from stepscope.annotate.steps.requested_steps import no_such_rank
+from stepscope.annotate.steps.steps import main_track, require_steps
 from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Ids32, Mask, Rows
 from stepscope.contexts import ContextTree, build_contexts
@@ -65,8 +66,7 @@ class EventSearch:
         self.events = trace.events
         self.steps = trace["steps"].take(trace["steps"]["rank"] == self.rank)
         if not len(self.steps):
-            known = list(ranks_with_steps(trace))
-            raise TraceError(f"expected a rank of {known}, found {self.rank}")
+            raise TraceError(no_such_rank(trace, self.rank))
         kept = (recorded_steps["rank"] == self.rank) & np.isin(
             recorded_steps["step"], self.steps["step"]
         )

@@ -235,9 +235,9 @@ def _next(result: Result, command: str, file: str) -> Iterator[str]:
     if command == "contexts" or result.outcome == "complete" or result.steps_recorded:
         yield f"next: stepscope {command} {file}"
     elif result.outcome == "no_steps":
-        yield f"no step, no report: {_why_no_steps()}"
+        yield f"no step was recorded: {_why_no_steps()}"
     elif result.steps_seen:
-        yield f"no step, no report: {_why_none_complete()}"
+        yield f"no step was recorded: {_why_none_complete()}"
 
 
 def _why_none_complete() -> str:

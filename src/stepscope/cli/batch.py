@@ -11,7 +11,7 @@ import click
 from stepscope.cli.json_output import echo_json
 from stepscope.cli.options import FiniteRange
 from stepscope.cli.output_files import write_text
-from stepscope.cli.path_options import NamedPath, OutputFile
+from stepscope.cli.path_options import OutputFile, ScriptPath
 from stepscope.cli.script_options import MeasuringCommand
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
               help="Also write the interactive page, as one file.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("-m", "as_module", is_flag=True, help="ENTRY is the name of a module.")
-@click.argument("entry", type=NamedPath())
+@click.argument("entry", type=ScriptPath())
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def batch(
     entry: str,
@@ -97,9 +97,10 @@ def batch(
 ) -> None:
     """Predict throughput and memory of a training script at any batch size.
 
-    ENTRY is a training script with a recognizable batch size, or a file with the three provider
-    functions of docs/guide/batch.md. It is run a few times for a few steps, at batch sizes
-    near its own. Each run sees a scratch view of the project, so nothing in the project changes.
+    ENTRY is a training script with a recognizable batch size, or a file with the functions
+    stepscope_model_provider, stepscope_input_provider and stepscope_iteration_provider. It is run a
+    few times for a few steps, at batch sizes near its own. Each run sees a scratch view of the
+    project, so nothing in the project changes.
     """
     from stepscope.batch_size import open_entry
     from stepscope.batch_size.device_memory import find_capacity

@@ -215,8 +215,9 @@ def stepscope() -> None:
     stepscope run train.py          record a few steps of your script
     stepscope train.stepscope       show where their time goes (short for report)
 
-    FILE is a capture of `stepscope run`, a PyTorch trace (.json, .json.gz), a JAX profile
-    (.xplane.pb), or a folder with one file per rank.
+    FILE is a capture of `stepscope run`, a PyTorch trace (.json, .json.gz), a profile of JAX or
+    TensorFlow (.xplane.pb), an Nsight Systems recording (exported as .sqlite), any other Chrome
+    trace, or a folder with one file per rank.
     """
 
 

@@ -13,6 +13,7 @@ from stepscope.diff import Row, RunComparison, Side, explain
 from stepscope.diff.step_samples import MeasuredRun
 from stepscope.kernel_names import short_kernel
 from stepscope.summary.numbers import bar, ms, plural
+from stepscope.summary.text_tables import TIME_WORDS
 
 _WIDE = 100
 _LEAST_CHANGE = 0.001
@@ -114,8 +115,7 @@ class _Text:
 
     def cells(self, row: Row, longest: float) -> list[RenderableType]:
         style = _STYLE.get(row.verdict, "dim")
-        key = " ".join(row.key).replace("_", " ") if len(row.key) == 2 else row.key[0]
-        name = short_kernel(key, self.room)
+        name = short_kernel(_label(row), self.room)
         cells: list[RenderableType] = [name, _value(row.before), _value(row.after)]
         cells += [Text(_signed(row.change_ms), style), Text(_percent(row), style)]
         if self.width >= _WIDE:
@@ -136,6 +136,14 @@ class _Text:
                 "\nOperators are compared by CPU time: at least one side has no device work.", "dim"
             )
         return text
+
+
+def _label(row: Row) -> str:
+    """What a part is called; parts of the time as in the report."""
+    if len(row.key) == 2:
+        return " ".join(row.key).replace("_", " ")
+    kind, _, part = row.key[0].partition(": ")
+    return TIME_WORDS.get(part, part) if part and kind in ("idle", "busy") else row.key[0]
 
 
 def _name(run: MeasuredRun) -> str:

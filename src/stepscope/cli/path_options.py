@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import click
+
+_RECORDING = re.compile(r"\.(stepscope|json|pb|sqlite|nsys-rep|pickle)(\.gz|\.zst)?$")
 
 
 class NamedPath(click.Path):
@@ -17,6 +20,18 @@ class NamedPath(click.Path):
         if not os.fspath(value):
             self.fail("the path is empty", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class ScriptPath(NamedPath):
+    """The type of a script to run: a recording that was named by mistake is refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path as given."""
+        path = super().convert(value, param, ctx)
+        if _RECORDING.search(path):
+            hint = f"is a recording, not a script; to open it: stepscope report {path}"
+            self.fail(f"{path} {hint}", param, ctx)
+        return path
 
 
 class OutputFile(NamedPath):

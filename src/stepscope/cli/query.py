@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 def query(file: TraceFile, sql: str, form: str) -> None:
     """Run SQL on the tables of the trace FILE, or of all ranks in the folder of `ranks -o`.
 
-    The tables are described in docs/reference/schema.md; `show tables` lists them and
-    `describe events` shows the columns of one.
+    The query `show tables` lists the tables, and `describe events` the columns of one.
 
     \b
     stepscope query run.stepscope "select * from steps"

@@ -13,7 +13,7 @@ from stepscope.capture.output_path import Rank
 from stepscope.capture.run import run_program
 from stepscope.capture.script_runner import Program
 from stepscope.cli.deferred import Deferred, call
-from stepscope.cli.path_options import NamedPath
+from stepscope.cli.path_options import NamedPath, ScriptPath
 from stepscope.cli.script_options import ScriptCommand
 from stepscope.errors import CaptureError
 
@@ -59,7 +59,7 @@ class RunCommand(ScriptCommand):
 @click.option("--overwrite", is_flag=True,
               help="Replace an earlier capture; default: keep it as NAME.1.stepscope.")  # fmt: skip
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module name, as in python -m.")
-@click.argument("script", type=NamedPath())
+@click.argument("script", type=ScriptPath())
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def run(
     script: str,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepscope.cli.json_output import echo_json
-from stepscope.cli.path_options import NamedPath
+from stepscope.cli.path_options import ScriptPath
 from stepscope.cli.script_options import MeasuringCommand
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class _Verify(MeasuringCommand):
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
 @click.argument("change", metavar="CHANGE[:KEY=VALUE,…]")
-@click.argument("script", type=NamedPath())
+@click.argument("script", type=ScriptPath())
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def verify(
     change: str,

@@ -10,6 +10,7 @@ import numpy as np
 from stepscope.annotate.device.idle import busiest_device, cause_names
 from stepscope.annotate.links.launch_sides import device_work, on_host
 from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.steps.requested_steps import no_such_rank
 from stepscope.annotate.steps.step_windows import step_lengths
 from stepscope.annotate.steps.steps import ranks_with_steps, require_steps
 from stepscope.arrays import Floats, Ids, Times
@@ -70,11 +71,7 @@ def measure_run(
     rank = ranks_with_steps(trace)[0] if rank is None else rank
     steps = trace["steps"].take(trace["steps"]["rank"] == rank)
     if not len(steps):
-        has = ", ".join(map(str, ranks_with_steps(trace)))
-        raise TraceError(
-            f"expected steps of rank {rank} in {trace.metadata.source}, found none; it has ranks "
-            f"{has}"
-        )
+        raise TraceError(f"{trace.metadata.source}: {no_such_rank(trace, rank)}")
     work = _Work.of(trace, rank, steps, on_device)
     return MeasuredRun(
         source=trace.metadata.source,

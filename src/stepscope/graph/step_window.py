@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepscope.annotate.steps.requested_steps import no_such_rank, no_such_steps
 from stepscope.annotate.steps.steps import ranks_with_steps, require_steps
 from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Times
@@ -89,12 +90,11 @@ def find_window(
 
 
 def _missing(trace: Trace, rank: int, steps: tuple[int, int] | None) -> str:
-    known = trace["steps"]["step"][trace["steps"]["rank"] == rank].tolist()
-    if steps is None or not known:
-        return f"expected a rank of {list(ranks_with_steps(trace))}, found {rank}"
+    if steps is None or rank not in ranks_with_steps(trace):
+        return no_such_rank(trace, rank)
     first, last = steps
     wanted = f"step {first}" if first == last else f"steps {first} to {last} in a row"
-    return f"expected {wanted} of rank {rank}, found {known}"
+    return no_such_steps(trace, rank, wanted)
 
 
 def _contains(run: list[_Step], first: int, last: int) -> bool:

@@ -120,8 +120,9 @@ def _text_of(head: bytes) -> bytes:
 def _description(head: bytes) -> str:
     if not head.strip():
         return "an empty file"
-    kind = "text" if head[:64].isascii() and b"\0" not in head else "binary data"
-    return f"{kind} that begins with {head[:16]!r}"
+    if head[:64].isascii() and b"\0" not in head:
+        return f"text that begins with {head[:16].decode()!r}"
+    return f"binary data that begins with {head[:16]!r}"
 
 
 def _reason(error: OSError) -> str:

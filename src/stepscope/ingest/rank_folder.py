@@ -44,9 +44,10 @@ def trace_files(folder: Path) -> tuple[list[Path], list[WarningRow]]:
     # JAX also writes part of each profile as JSON.
     files = [path for path in readable if ".xplane.pb" in path.name] or readable
     if not files:
+        what = f"none of its {len(found)} files is a trace" if found else "the folder has no files"
         raise IngestError(
-            f"{folder}: none of its {len(found)} files is a trace; expected one .stepscope, "
-            ".json(.gz) or .xplane.pb file per rank, there or in one folder per machine"
+            f"{folder}: {what}; expected one .stepscope, .json(.gz), .xplane.pb or .sqlite file "
+            "per rank, there or in one folder per machine"
         )
     others = sorted({path.name for path in found} - {path.name for path in readable})
     message = f"skipped files that are not traces: {_shown(others)}"

@@ -48,11 +48,12 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
      "unpack it with `tar -xf` and open a trace or the folder in it"),
     (_starts(b"7z\xbc\xaf\x27\x1c", b"Rar!"), "an archive",
      "unpack it and open a trace or the folder in it"),
-    (_is_pickle, "a pickle", "stepscope never loads pickles; give a trace exported as JSON"),
+    (_is_pickle, "a pickle other than a memory snapshot of PyTorch",
+     "stepscope never unpickles; give a trace exported as JSON"),
     (_starts(b"\x0aNVIDIA"), "an Nsight Systems report", _NSYS),
     (_starts(b"NVR\0"), "an Nsight Compute report", _TIMELINE),
     (_starts(b"PERFILE2"), "a recording of Linux perf", _SAMPLES),
-    (_starts(b"\xfb)", b"\xfb("), "statistics of cProfile", _TIMELINE),
+    (_starts(b"\xfb)", b"\xfb("), "a file of statistics of cProfile", _TIMELINE),
     (lambda head: b"brain.Event:" in head[:64], "an event file of TensorBoard",
      "open the folder `plugins/profile` next to it, which has the traces"),
     (
@@ -73,13 +74,17 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
      "give the trace of the same run: `prof.export_chrome_trace(FILE)`"),
     (_like(rb"[^\n]+ \d+ +(\[\d+\] +)?\d+\.\d+: +\d+ [\w:-]+:"), "the output of `perf script`",
      _SAMPLES),
-    (_like(rb"[^\n]+;[^\n]+ \d+\r?\n"), "collapsed stacks", _SAMPLES),
+    (_like(rb"[^\n]+;[^\n]+ \d+\r?\n"), "a file of collapsed stacks", _SAMPLES),
     (_like(rb"(?i)<!doctype html|<html"), "a web page", "download the trace itself"),
     (_like(rb"<\?xml|<svg"), "XML, such as a picture", "give the recording that it was made from"),
 )  # fmt: skip
 
 # Names that a file may have whose first bytes say nothing.
-_BY_NAME = ((re.compile(r"\.(nsys-rep|qdrep)$"), "an Nsight Systems report", _NSYS),)
+_BY_NAME = (
+    (re.compile(r"\.(nsys-rep|qdrep)$"), "an Nsight Systems report", _NSYS),
+    (re.compile(r"\.py$"), "a Python script",
+     "record it with `stepscope run` and open the capture that this writes"),
+)  # fmt: skip
 
 # Of JSON objects without events: keys that they have, the name of the format, and advice.
 _JSON = (
@@ -106,11 +111,7 @@ def refuse_foreign(head: bytes, name: str = "") -> None:
     known = [(what, advice) for matches, what, advice in FOREIGN if matches(head)]
     known += [(what, advice) for pattern, what, advice in _BY_NAME if pattern.search(name)]
     if known:
-        what, advice = known[0]
-        raise IngestError(
-            f"expected a .stepscope capture, trace-event JSON or an XLA profile, found {what}; "
-            f"{advice}"
-        )
+        raise IngestError("this is {}: {}".format(*known[0]))
 
 
 def foreign_json(data: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from stepscope.annotate.steps.requested_steps import missing_steps
 from stepscope.annotate.steps.steps import require_steps
 from stepscope.errors import TraceError
 from stepscope.serve.request_parameters import Query
@@ -79,12 +80,9 @@ def report_of(
     steps = [StepId.of(operation.id) for operation in level.operations]
     lengths = view.timeline.step_lengths()
     rank = view.rank if rank is None else rank
-    of_rank = [id for id in steps if id.rank == rank]
-    chosen = [id for id in of_rank if step in (None, id.step)]
+    chosen = [id for id in steps if id.rank == rank and step in (None, id.step)]
     if not chosen:
-        wanted = "a step" if step is None else f"step {step}"
-        found = [id.step for id in of_rank] or "no such rank"
-        raise TraceError(f"expected {wanted} of rank {rank}, found {found}")
+        raise TraceError(missing_steps(view.trace, rank, step))
     first = max(chosen, key=lengths.__getitem__)
     others = [id for id in steps if id.step == first.step and id != first]
     scope = {"rank": str(rank), "step": "" if step is None else str(step)}

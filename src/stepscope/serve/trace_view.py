@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from stepscope.annotate.steps.requested_steps import missing_steps
 from stepscope.annotate.steps.step_windows import step_lengths
 from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Mask
@@ -125,8 +126,7 @@ class TraceView:
             self.trace.events["step"], numbers
         )
         if not chosen.any():
-            what = "steps" if step is None else f"step {step}"
-            raise TraceError(f"expected {what} of rank {rank}, found none in this trace")
+            raise TraceError(missing_steps(self.trace, rank, step))
         return chosen
 
     def steps_of(self, rank: int, step: int | None) -> Table:

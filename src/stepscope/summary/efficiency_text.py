@@ -37,14 +37,17 @@ def _rows(found: Efficiency) -> Iterator[Row]:
     if repeated:
         yield "with recomputation", found.flops, found.tflops, found.hfu, "HFU"
     if found.busy_tflops is not None:
-        yield "while they run", 0, found.busy_tflops, found.busy_utilization, ""
+        yield "while counted work runs", 0, found.busy_tflops, found.busy_utilization, ""
 
 
 def _notes(found: Efficiency) -> Iterator[str]:
     yield ", ".join(
         filter(
             None,
-            ("matrix products, convolutions and attention", _COUNTED_BY.get(found.counted_by)),
+            (
+                "counted: matrix products, convolutions and attention",
+                _COUNTED_BY.get(found.counted_by),
+            ),
         )
     )
     if found.known < _ALL:

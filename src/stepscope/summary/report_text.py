@@ -18,7 +18,7 @@ from stepscope.summary.modules_text import modules_table
 from stepscope.summary.numbers import count, ms, percent, plural, size
 from stepscope.summary.run_shares import run_lines
 from stepscope.summary.stage_places_text import places_text
-from stepscope.summary.text_tables import STAGE_STYLE, bar_for, stage_words
+from stepscope.summary.text_tables import STAGE_STYLE, TIME_WORDS, bar_for, stage_words
 from stepscope.summary.text_tables import plain_table as _table
 from stepscope.summary.updates_text import updates_table
 from stepscope.trace.core_share import load_warning
@@ -34,16 +34,6 @@ _TIME_STYLE = {
     "computing": "green", "copying": "blue", "communication": "magenta", "data": "yellow",
     "synchronization": "cyan", "host": "red", "launch": "bright_black", "unknown": "bright_black",
 }  # fmt: skip
-_TIME_WORDS = {
-    "computing": "computing",
-    "copying": "only copying",
-    "communication": "exposed communication",
-    "data": "idle, waiting for data",
-    "synchronization": "idle, synchronization",
-    "host": "idle, host bound",
-    "launch": "idle, launch latency",
-    "unknown": "idle, cause unknown",
-}
 _TIME_HEADS = {
     "computing": "computing", "copying": "copies only", "communication": "comm. only",
     "data": "data", "synchronization": "sync", "host": "host", "launch": "launch",
@@ -270,7 +260,7 @@ class _Report:
         window = device.window_ms or 1.0
         for key, time in _times(device).items():
             if time / window >= 0.001:
-                words = Text(_TIME_WORDS[key], _TIME_STYLE[key])
+                words = Text(TIME_WORDS[key], _TIME_STYLE[key])
                 share = time / window
                 table.add_row(words, ms(time), percent(share), self.bar(share, _TIME_STYLE[key]))
         if device.overlapped_ms / window >= 0.001:

@@ -6,8 +6,9 @@ from functools import cached_property
 
 import numpy as np
 
+from stepscope.annotate.steps.requested_steps import no_such_rank, no_such_steps
 from stepscope.annotate.steps.step_windows import step_lengths
-from stepscope.annotate.steps.steps import ranks_with_steps, require_steps
+from stepscope.annotate.steps.steps import require_steps
 from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Ids, Mask, Rows
 from stepscope.errors import TraceError
@@ -38,12 +39,11 @@ class SelectedSteps:
         require_steps(trace)
         of_rank = steps["rank"] == rank
         if not of_rank.any():
-            raise TraceError(f"expected a rank of {list(ranks_with_steps(trace))}, found {rank}")
+            raise TraceError(no_such_rank(trace, rank))
         if step is not None:
-            known = steps["step"][of_rank].tolist()
             of_rank &= steps["step"] == step
             if not of_rank.any():
-                raise TraceError(f"expected a step of {known}, found {step}")
+                raise TraceError(no_such_steps(trace, rank, f"step {step}"))
         chosen = of_rank & steady_steps(steps) if step is None else of_rank
         self.steps, self.warm_up = steps.take(chosen), steps.take(of_rank & ~chosen)
         self.count = len(self.steps)

@@ -15,6 +15,16 @@ STAGE_STYLE = {
     "prefill": "magenta", "decode": "cyan", "prefill_decode": "green", "evaluation": "magenta",
     "checkpointing": "cyan", "other": "bright_black",
 }  # fmt: skip
+TIME_WORDS = {
+    "computing": "computing",
+    "copying": "only copying",
+    "communication": "exposed communication",
+    "data": "idle, waiting for data",
+    "synchronization": "idle, synchronization",
+    "host": "idle, host bound",
+    "launch": "idle, launch latency",
+    "unknown": "idle, cause unknown",
+}
 
 
 def stage_words(stage: str) -> str:

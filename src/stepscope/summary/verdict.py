@@ -22,13 +22,13 @@ _SENTENCES = {
     "for {share:.0%} of it the device communicates and does not compute.",
     "host": "The step is host-bound: "
     "for {share:.0%} of it the device is idle because the CPU has launched nothing.",
-    "sometimes_host": "The device computes for {computing:.0%} of the step; "
+    "sometimes_host": "The device computes or copies for {computing:.0%} of the step; "
     "for {share:.0%} it is idle because the CPU has launched nothing.",
     "launch": "Launched work waits: "
     "for {share:.0%} of the step the device is idle although work is launched.",
-    "unknown": "The device computes for {computing:.0%} of the step and is idle for {share:.0%}; "
-    "without the CPU's side the trace does not show why.",
-    "device": "The step is device-bound: the device computes for {share:.0%} of it.",
+    "unknown": "The device computes or copies for {computing:.0%} of the step and is idle for "
+    "{share:.0%}; without the CPU's side the trace does not show why.",
+    "device": "The step is device-bound: the device computes or copies for {share:.0%} of it.",
     "copies": "The step is bound by copies: the device is busy for {share:.0%} of it, "
     "and {copies:.0%} of its work is copying.",
     "cpu_data": "The step waits for data: loading batches takes {share:.0%} of it.",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
 
 ARGUMENTS = "arguments"
+_HELP = "`show tables` lists the tables, `describe steps` the columns of one"
 _READING = ("SELECT", "EXPLAIN", "MULTI")  # DuckDB splits PIVOT into MULTI
 
 
@@ -113,7 +114,7 @@ def answer_of(
             raise QueryError(str(error)) from error
         raise QueryError(f"the query needs more than {limits.megabytes} MB of memory") from error
     except duckdb.Error as error:
-        raise QueryError(f"{error}\ntables and columns: docs/reference/schema.md") from error
+        raise QueryError(f"{error}\n{_HELP}") from error
     except RuntimeError as error:
         if "interrupted" not in str(error):
             raise

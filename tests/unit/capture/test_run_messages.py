@@ -40,7 +40,7 @@ def test_the_launcher_of_other_processes_was_run(loaded: pytest.MonkeyPatch) -> 
 
 def test_another_framework(loaded: pytest.MonkeyPatch) -> None:
     assert said() == (
-        "no step, no report: stepscope run records PyTorch and JAX in the process that it starts"
+        "no step was recorded: stepscope run records PyTorch and JAX in the process that it starts"
     )
     loaded.setitem(sys.modules, "jax", ModuleType("jax"))
     assert "stepscope report FOLDER opens what jax.profiler.trace(FOLDER)" in said()

@@ -274,7 +274,7 @@ def test_a_rank_that_failed_before_its_first_step_leaves_the_others_to_go_on_wit
     assert "! rank 0 of job has no recorded step" in err
     assert out
     code, _, err = call("report", "job", "--rank", "0")
-    assert (code, "expected a rank of [1], found 0" in err) == (2, True)
+    assert (code, "there is no rank 0; the trace has 1" in err) == (2, True)
 
 
 def test_what_the_system_refuses_is_one_line_and_code_2(
@@ -343,6 +343,13 @@ SCRIPT = """
 parser.add_argument("--points")
 parser.add_argument("--warm_up")
 """
+
+
+@pytest.mark.parametrize("words", [["run"], ["batch"], ["verify", "amp"]])
+def test_a_recording_where_a_script_is_expected(words: list[str]) -> None:
+    code, out, err = call(*words, "train.stepscope")
+    assert (code, out) == (2, "")
+    assert "not a script; to open it: stepscope report train.stepscope" in err
 
 
 @pytest.mark.parametrize("words", [["batch"], ["verify", "amp"]])

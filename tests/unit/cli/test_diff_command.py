@@ -54,6 +54,41 @@ def test_what_changed_and_by_how_much(files: dict[str, str]) -> None:
     assert "▶ B takes 33% less time: " in call(files["slow"], files["fast"])[1]
 
 
+def on_device(path: Path, busy: int) -> str:
+    """Steps of 1 ms, each with one kernel of so many us."""
+    events: list[dict[str, Any]] = []
+    for number in range(4):
+        start, linked = 1000 * number, {"args": {"correlation": number + 1}}
+        events += [
+            {
+                "ph": "X",
+                "pid": 1,
+                "tid": tid,
+                "cat": cat,
+                "name": name,
+                "ts": at,
+                "dur": dur,
+                **more,
+            }
+            for tid, cat, name, at, dur, more in (
+                (1, "user_annotation", f"ProfilerStep#{number}", start, 1000, {}),
+                (1, "cuda_runtime", "cudaLaunchKernel", start + 5, 5, linked),
+                (7, "kernel", "gemm", start + 10, busy, linked),
+            )
+        ]
+    path.write_text(json.dumps(events))
+    return str(path)
+
+
+def test_idle_time_has_the_names_of_the_report(tmp_path: Path) -> None:
+    busy, idle = on_device(tmp_path / "busy", 900), on_device(tmp_path / "idle", 100)
+    out = call(busy, idle)[1]
+    report = CliRunner().invoke(stepscope, ["report", idle]).stdout
+    assert "idle, host bound" in out
+    assert "idle, host bound" in report
+    assert "idle: " not in out
+
+
 def test_a_difference_that_may_be_chance_is_no_verdict(files: dict[str, str]) -> None:
     assert "time, which is within noise" in call(files["fast"], files["noisy"])[1]
     out = call(files["fast"], files["single"])[1]

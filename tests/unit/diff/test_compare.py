@@ -117,9 +117,7 @@ def test_what_else_differs_is_told() -> None:
 
 
 def test_a_rank_without_steps_is_refused() -> None:
-    with pytest.raises(
-        TraceError, match=r"expected steps of rank 3 in .*, found none; it has ranks 0"
-    ):
+    with pytest.raises(TraceError, match="there is no rank 3; the trace has 0"):
         compare(SLOW, FAST, rank=3)
 
 

@@ -51,31 +51,31 @@ def sqlite_file() -> bytes:
         (gzip.compress(b""), "found an empty file"),
         (b"\x1f\x8b\x08\x00garbage garbage", "the compressed data are damaged"),
         (b"\x28\xb5\x2f\xfd123", "the compressed data are damaged"),
-        (b"\xfd7zXZ\x00123", "found xz data"),
-        (b"BZh9123", "found bzip2 data"),
-        (gzip.compress(gzip.compress(EVENTS)), "found gzip data inside gzip data"),
-        (PERFETTO, "found a protobuf message, as Perfetto writes; convert it with"),
-        (gzip.compress(PERFETTO), "found a protobuf message, as Perfetto writes"),
+        (b"\xfd7zXZ\x00123", "this is xz data"),
+        (b"BZh9123", "this is bzip2 data"),
+        (gzip.compress(gzip.compress(EVENTS)), "this is gzip data inside gzip data"),
+        (PERFETTO, "this is a protobuf message, as Perfetto writes: convert it with"),
+        (gzip.compress(PERFETTO), "this is a protobuf message, as Perfetto writes"),
         (XSPACE, "the XLA profile holds no readable event"),
-        (pickle.dumps([1]), "found a pickle; stepscope never loads pickles"),
+        (pickle.dumps([1]), "this is a pickle other than a memory snapshot of PyTorch: stepscope"),
         (sqlite_file(), "found an SQLite database without tables of Nsight Systems"),
         (b"\x7fELF\x02\x01\x01\x00", "found binary data that begins with b'\\x7fELF"),
         ("[1]".encode("utf-16"), "the file holds no readable trace event"),
-        (b"step,time\n1,2\n", "found text that begins with b'step,time"),
-        (b"<html>", "found a web page; download the trace itself"),
-        (b"hello", "found text that begins with b'hello'; export the recording as JSON"),
-        (b"NVR\0\x28\0\0\0", "found an Nsight Compute report; it has no times of events"),
-        (b'==PROF== Connected to process 1\n"ID","Process ID"', "found a table of Nsight Compute"),
-        (b"Time (%),Total Time (ns),Instances", "found a summary of `nsys stats`; export"),
-        (b'"Index","KernelName","gpu-id"', "found a table of rocprof; record with rocprofv3"),
-        (b"Function\tCPU Time\tModule\n", "found a table of a sampling profiler"),
-        (b"python 7 [001] 81.2:  25 cpu-clock:\n\t7f frame", "found the output of `perf script`"),
-        (b"PERFILE2\x68", "found a recording of Linux perf; it has samples and no steps"),
-        (b"<module> (a.py:1);train (a.py:7) 12\n", "found collapsed stacks; it has samples"),
-        (b"--------------------  ------------  ", "found a printed table of torch.profiler"),
-        (b"\xfb)\x03\xfa", "found statistics of cProfile"),
-        (b"\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22\x1a\x0dbrain.Event:2", "found an event file of Tens"),
-        (b"trace.json" + bytes(247) + b"ustar", "found a tar archive; unpack it"),
+        (b"step,time\n1,2\n", "found text that begins with 'step,time"),
+        (b"<html>", "this is a web page: download the trace itself"),
+        (b"hello", "found text that begins with 'hello'; export the recording as JSON"),
+        (b"NVR\0\x28\0\0\0", "this is an Nsight Compute report: it has no times of events"),
+        (b'==PROF== Connected to process 1\n"ID","Process ID"', "this is a table of Nsight"),
+        (b"Time (%),Total Time (ns),Instances", "this is a summary of `nsys stats`: export"),
+        (b'"Index","KernelName","gpu-id"', "this is a table of rocprof: record with rocprofv3"),
+        (b"Function\tCPU Time\tModule\n", "this is a table of a sampling profiler"),
+        (b"python 7 [001] 81.2:  25 cpu-clock:\n\t7f frame", "this is the output of `perf script`"),
+        (b"PERFILE2\x68", "this is a recording of Linux perf: it has samples and no steps"),
+        (b"<module> (a.py:1);train (a.py:7) 12\n", "this is a file of collapsed stacks: it"),
+        (b"--------------------  ------------  ", "this is a printed table of torch.profiler"),
+        (b"\xfb)\x03\xfa", "this is a file of statistics of cProfile"),
+        (b"\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22\x1a\x0dbrain.Event:2", "this is an event file of"),
+        (b"trace.json" + bytes(247) + b"ustar", "this is a tar archive: unpack it"),
         (b'{"$schema": "", "profiles": [], "shared": {}}', "this is a profile of speedscope: "),
         (b'{"version": "2.4", "entries": [], "pg_config": {}}', "NCCL's flight recorder"),
         (b'{"schema": "1.0", "nodes": []}', "this is a PyTorch execution trace"),
@@ -95,6 +95,13 @@ def test_a_report_of_nsight_systems_is_known_by_its_name(tmp_path: Path) -> None
     path = tmp_path / "report1.nsys-rep"
     path.write_bytes(b"\x5a\x01\x02\x03 unknown")
     with pytest.raises(IngestError, match="nsys export --type sqlite FILE"):
+        read(path)
+
+
+def test_a_script_where_a_trace_is_expected(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("import torch\n")
+    with pytest.raises(IngestError, match="this is a Python script: record it with `stepscope"):
         read(path)
 
 

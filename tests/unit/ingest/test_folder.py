@@ -45,6 +45,11 @@ def test_a_folder_may_hold_one_folder_per_machine(tmp_path: Path) -> None:
     assert warnings == [("other_file", "skipped files that are not traces: notes.txt", 1)]
 
 
+def test_an_empty_folder_is_told(tmp_path: Path) -> None:
+    with pytest.raises(IngestError, match="the folder has no files; expected one"):
+        trace_files(tmp_path)
+
+
 def test_a_folder_without_traces_is_told(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(IngestError, match="none of its 1 files is a trace"):

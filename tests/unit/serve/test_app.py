@@ -40,7 +40,7 @@ def test_a_question_is_answered_with_json(user: TestClient) -> None:
         ("/api/traces/run/path?event=x", 400, "expected event to be a whole number, found 'x'"),
         ("/api/traces/run/path?event=99", 404, "expected an event from 0 to 1, found 99"),
         ("/api/traces/run/path", 404, "expected an event from 0 to 1, found None"),
-        ("/api/traces/run/modules?step=9", 404, "expected a step of [1], found 9"),
+        ("/api/traces/run/modules?step=9", 404, "rank 0 has no step 9; it has 1"),
         ("/api/traces/run/select?module=7", 404, "expected a module below 0, found 7"),
         ("/api/traces/run/details", 404, "expected the path of an operation"),
         ("/api/traces/broken/overview", 409, "broken.json"),

@@ -81,5 +81,5 @@ def test_both_sides_are_described() -> None:
 def test_a_comparison_with_nothing_is_refused() -> None:
     with pytest.raises(ServeError, match="expected another open trace as against, or a rank"):
         ask(view_of(steps(100), steps(100)), "diff")
-    with pytest.raises(TraceError, match="expected steps of rank 3"):
+    with pytest.raises(TraceError, match="there is no rank 3"):
         ask(view_of(steps(100), steps(100)), "diff", against="a", rank=3)

@@ -164,7 +164,8 @@ def test_without_shapes_nothing_is_told() -> None:
 
 def test_the_report_tells_it_where_there_is_room() -> None:
     text = printed(summary())
-    assert "whole step       268.4 MFLOP      2.68       17%   MFU" in text
+    assert "whole step                268.4 MFLOP      2.68       17%   MFU" in text
+    assert "\ncounted: matrix products, convolutions and attention" in text
     assert "V100: 15.7 TFLOP/s in FP32" in text
     assert "43%   compute" in text
     narrow = printed(summary(), 80)

@@ -47,7 +47,7 @@ def test_the_sentence_tells_the_share() -> None:
 @pytest.mark.parametrize(
     ("computing", "host", "sentence"),
     [(20.0, 70.0, "The step is host-bound: for 70% of it"),
-     (72.0, 18.0, "The device computes for 72% of the step; for 18% it is idle because")],
+     (72.0, 18.0, "The device computes or copies for 72% of the step; for 18% it is idle because")],
 )  # fmt: skip
 def test_a_step_is_host_bound_if_the_device_waits_for_longer_than_it_computes(
     computing: float, host: float, sentence: str

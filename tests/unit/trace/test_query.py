@@ -74,7 +74,7 @@ def test_files_and_this_process_are_out_of_reach(tmp_path: Path) -> None:
 
 
 def test_a_mistake_is_told_in_the_database_s_words() -> None:
-    with pytest.raises(QueryError, match=r'(?s)"nam" not found.*docs/reference/schema.md'):
+    with pytest.raises(QueryError, match=r'(?s)"nam" not found.*`show tables` lists the tables'):
         TRACE.query("select nam from events")
 
 

@@ -186,7 +186,7 @@ def test_a_change_that_does_not_apply_ends_with_its_reason(file: Path) -> None:
 def test_a_rank_that_is_not_there_is_refused(file: Path) -> None:
     result = CliRunner().invoke(stepscope, ["whatif", str(file), "--rank", "3"])
     assert result.exit_code == 2
-    assert "expected a rank of [0], found 3" in result.stderr
+    assert "there is no rank 3; the trace has 0" in result.stderr
 
 
 def test_the_command_ranks_what_applies(file: Path) -> None:

@@ -79,5 +79,6 @@ def _provider(entry: ModuleType, name: str, path: str) -> Callable[..., Any]:
     if callable(found):
         return found  # type: ignore[no-any-return]
     raise CaptureError(
-        f"{path} has no function {name}; see docs/guide/batch.md for the three provider functions"
+        f"{path} has no function {name}; it needs stepscope_model_provider(), "
+        "stepscope_input_provider(batch_size=…) and stepscope_iteration_provider(model)"
     )

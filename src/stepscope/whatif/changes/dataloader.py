@@ -107,7 +107,7 @@ def _elements(arguments: dict[str, Any]) -> int:
 CHANGE = Change(
     dataloader,
     group="Data loading",
-    basis="an upper bound: loading costs nothing; with workers=N they share the measured loading",
+    basis="an upper bound: loading costs nothing; with workers=N, N processes share the loading",
     is_calibrated=True,
     assumptions=(
         "batches are ready in time, and loading slows nothing else down; with a number of workers, "
