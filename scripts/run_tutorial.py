@@ -66,6 +66,7 @@ def run_command(body: str, options: str, folder: Path) -> str:
     must = options.partition("must=")[2].strip()
     assert must in run.stdout, f"{command}: {must!r} is not in\n{run.stdout}"
     text = run.stdout.rstrip().replace(str(folder.resolve()), "/home/me/tutorial")
+    text = text.replace(f"{folder.name}/", "tutorial/")  # the last folder of a path alone
     lines = [line.rstrip() for line in text.splitlines()]
     limit = re.search(r"lines=(\d+)", options)
     if limit and len(lines) > int(limit[1]):
