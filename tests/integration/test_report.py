@@ -74,7 +74,7 @@ def test_a_picture_can_be_saved(resnet: Path, tmp_path: Path) -> None:
 
 def test_what_is_not_there_is_one_line_and_exit_code_2(resnet: Path) -> None:
     missing = (["no_such_file.json"], "no such file or folder")
-    for arguments, message in (missing, ([str(resnet), "--step", "99"], "expected")):
+    for arguments, message in (missing, ([str(resnet), "--step", "99"], "has no step 99")):
         result = CliRunner().invoke(stepscope, ["report", *arguments])
         assert result.exit_code == 2
         assert len(result.stderr.strip().splitlines()) == 1

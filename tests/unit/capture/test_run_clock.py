@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from stepscope.capture.run_shares.activity_log import OptimizerSteps
+from stepscope.capture.run_shares.activity_log import SteppingOptimizer
 from stepscope.capture.run_shares.run_clock import RunClock
 
 SECOND = 10**9
@@ -23,7 +23,7 @@ def test_shares_are_published_ever_less_often(monkeypatch: pytest.MonkeyPatch) -
         now[0] += SECOND // 100  # so the next is a second later at least
         raise ValueError("must not reach the program")
 
-    optimizer = OptimizerSteps("Adam")
+    optimizer = SteppingOptimizer("Adam")
     clock.publish_now_and_then(publish)
     for _ in range(1000):
         clock.log.begin_training(clock.log.optimizer)

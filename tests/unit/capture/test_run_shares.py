@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.capture.run_shares.activity_log import Activity, ActivityLog, OptimizerSteps
+from stepscope.capture.run_shares.activity_log import Activity, ActivityLog, SteppingOptimizer
 from stepscope.capture.run_shares.duration_histogram import DurationHistogram
 from stepscope.capture.run_shares.run_shares import describe
 from stepscope.capture.run_shares.trainings import unrecorded_training
@@ -26,7 +26,7 @@ class DrawnRun:
         monkeypatch.setattr(time, "perf_counter_ns", lambda: self.ns)
         self.log = ActivityLog()
         self.places: dict[str, Activity] = {}
-        self.optimizers: dict[int, OptimizerSteps] = {}
+        self.optimizers: dict[int, SteppingOptimizer] = {}
 
     def ms(self, length: float) -> DrawnRun:
         self.ns += round(length * 1e6)
@@ -46,11 +46,8 @@ class DrawnRun:
         self.log.begin_training(self.log.optimizer)
         self.backward(closure)
         self.ms(length)
-        if which not in self.optimizers:
-            number = len(self.optimizers) + 1
-            new = OptimizerSteps("Adam", "train", "train.py", 8, number, lambda: "kept")
-            self.optimizers[which] = self.log.steps_of(new)
-        self.log.end_step(self.optimizers[which])
+        new = SteppingOptimizer("Adam", "train", "train.py", 8, len(self.optimizers) + 1)
+        self.log.end_step(self.optimizers.setdefault(which, new))
         return self
 
     def step(

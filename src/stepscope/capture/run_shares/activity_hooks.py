@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-import weakref
 from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -33,6 +32,7 @@ from stepscope.capture.run_shares.activity_log import (
     ActivityLog,
     Excluding,
     OptimizerSteps,
+    SteppingOptimizer,
     Waiting,
 )
 from stepscope.capture.run_shares.call_purposes import activity_at
@@ -61,8 +61,8 @@ class ActivityHooks:
         self.marks = False  # whether activities are ranges in the trace that is being recorded
         # Open blocks without gradients and their ranges, outermost first.
         self._blocks: list[tuple[Activity | None, Any]] = []
-        self._order, self._steps = OptimizerOrder(), dict[int, OptimizerSteps]()
-        self._stepping: OptimizerSteps | None = None
+        self._order, self._optimizers = OptimizerOrder(), dict[int, SteppingOptimizer]()
+        self._stepping: SteppingOptimizer | None = None
         self._loading: list[tuple[int | None, int, bool] | None] = []  # requests, outermost first
         self._switching = False
         self._restore: list[Callable[[], None]] = []
@@ -135,9 +135,9 @@ class ActivityHooks:
 
     def _optimizer_begins(self, optimizer: Any, args: object, kwargs: object) -> None:
         if not torch.compiler.is_compiling() and not self._is_elsewhere():
-            self._log.note(self._begin_step, self._steps_of(optimizer))
+            self._log.note(self._begin_step, self._known(optimizer))
 
-    def _begin_step(self, optimizer: OptimizerSteps) -> None:
+    def _begin_step(self, optimizer: SteppingOptimizer) -> None:
         if self._stepping is optimizer:
             self._log.end(self._log.optimizer)  # its last step failed
         if self._log.begin_training(self._log.optimizer):
@@ -145,18 +145,18 @@ class ActivityHooks:
 
     def _optimizer_ended(self, optimizer: Any, args: object, kwargs: object) -> None:
         if not torch.compiler.is_compiling() and not self._is_elsewhere():
-            self._log.note(self._end_step, self._steps_of(optimizer))
+            self._log.note(self._end_step, self._known(optimizer))
 
-    def _end_step(self, optimizer: OptimizerSteps) -> None:
+    def _end_step(self, optimizer: SteppingOptimizer) -> None:
         if self._stepping is optimizer:
             self._stepping = None
             self._log.end_step(optimizer)
 
-    def _steps_of(self, optimizer: Any) -> OptimizerSteps:
-        known, number = self._order.last, self._order.number(optimizer)
-        if number > known:
-            self._steps[id(optimizer)] = self._log.steps_of(_new_steps(optimizer, number))
-        return self._steps[id(optimizer)]
+    def _known(self, optimizer: Any) -> SteppingOptimizer:
+        last, number = self._order.last, self._order.number(optimizer)
+        if number > last:
+            self._optimizers[id(optimizer)] = _stepping_optimizer(optimizer, number)
+        return self._optimizers[id(optimizer)]
 
     # -- data loaders
 
@@ -309,11 +309,11 @@ class ActivityHooks:
         return activity
 
 
-def _new_steps(optimizer: Any, number: int) -> OptimizerSteps:
+def _stepping_optimizer(optimizer: Any, number: int) -> SteppingOptimizer:
     with CompilerPaused():
         place = activity_at("optimizer", sys._getframe(1))
-    name, holder = type(optimizer).__name__, weakref.ref(optimizer)
-    return OptimizerSteps(name, place.function, place.file, place.line, number, holder)
+    name = type(optimizer).__name__
+    return SteppingOptimizer(name, place.function, place.file, place.line, number)
 
 
 def _hide(function: object) -> None:
@@ -326,11 +326,11 @@ def _hide(function: object) -> None:
 
 # torch.compile must not compile what its own compiled functions lead to.
 _CLASSES = (
-    ActivityLog, Activity, OptimizerSteps, OptimizerOrder, Waiting, Excluding, DurationHistogram,
-    ActivityHooks,
+    ActivityLog, Activity, OptimizerSteps, SteppingOptimizer, OptimizerOrder, Waiting, Excluding,
+    DurationHistogram, ActivityHooks,
 )  # fmt: skip
 for _class in _CLASSES:
     for _member in vars(_class).values():
         _hide(_member)
-for _function in (user_frame, is_internal, stage_of, _new_steps):
+for _function in (user_frame, is_internal, stage_of, _stepping_optimizer):
     _hide(_function)

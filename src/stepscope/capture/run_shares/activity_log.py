@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stepscope.capture.run_shares.duration_histogram import DurationHistogram
@@ -22,6 +22,7 @@ _COUNTED_EVERY_NS = 100_000_000
 _MOST_PHASES = 200
 _FEW_STEPS = 10  # fewer are no training of their own
 _LATEST = 8  # optimizers that one which is made anew may follow
+_MOST_EARLIER = 64
 
 
 @dataclass(eq=False)
@@ -78,18 +79,14 @@ class Phase:
 
 
 @dataclass(eq=False)
-class OptimizerSteps:
-    """The steps of one optimizer, or of several, each made for a few steps where the last one was.
+class SteppingOptimizer:
+    """An optimizer that steps.
 
     Attributes:
         name: its class.
         function, file, line: where the program calls its first step.
-        number: which optimizer it is, counted from 1 in the order of first steps.
-        holder: the optimizer, the latest of several; it is not kept alive.
-        own: how often this one stepped.
-        count: how often they stepped.
-        begun_ns, ended_ns: when its first step began and its last one ended.
-        phase: the run since its first step.
+        number: counted from 1 in the order of first steps.
+        steps: where its steps are counted; None before the first.
     """
 
     name: str
@@ -97,22 +94,53 @@ class OptimizerSteps:
     file: str = ""
     line: int = 0
     number: int = 0
-    holder: Callable[[], object] = lambda: None
+    steps: OptimizerSteps | None = None
+
+    def does_as(self, other: SteppingOptimizer) -> bool:
+        """Whether the program calls both at the same line."""
+        mine, theirs = (self.name, self.file, self.line), (other.name, other.file, other.line)
+        return mine == theirs
+
+
+@dataclass(eq=False)
+class OptimizerSteps:
+    """The steps of one optimizer, or of several that follow each other at one line, a few each.
+
+    Attributes:
+        first, latest: the optimizers.
+        own: how often the latest one stepped.
+        earlier: how often some before it did, by their numbers.
+        count: how often all of them did.
+        begun_ns, ended_ns: when the first step began and the last one ended.
+        phase: the run since the first step.
+    """
+
+    first: SteppingOptimizer
+    latest: SteppingOptimizer
     own: int = 0
+    earlier: dict[int, int] = field(default_factory=dict)
     count: int = 0
     begun_ns: int = 0
     ended_ns: int = 0
     phase: Phase = field(default_factory=Phase)
 
-    def is_followed_by(self, new: OptimizerSteps) -> bool:
-        """Whether its optimizer has gone after a few steps, and another does the same."""
-        here, there = (self.name, self.file, self.line), (new.name, new.file, new.line)
-        return here == there and self.own < _FEW_STEPS and self.holder() is None
+    def is_followed_by(self, new: SteppingOptimizer) -> bool:
+        """Whether another one does the same after a few steps."""
+        return self.own < _FEW_STEPS and self.first.does_as(new)
 
-    def go_on_with(self, new: OptimizerSteps) -> OptimizerSteps:
-        """The same with another optimizer."""
-        self.holder, self.own = new.holder, 0
-        return self
+    def go_on_with(self, new: SteppingOptimizer) -> None:
+        """Count the steps of another optimizer."""
+        self.earlier[self.latest.number] = self.own
+        if len(self.earlier) > _MOST_EARLIER:
+            del self.earlier[next(iter(self.earlier))]
+        self.latest, self.own, new.steps = new, 0, self
+
+    def separate(self, earlier: SteppingOptimizer) -> OptimizerSteps:
+        """The steps of an earlier optimizer that steps again: it steps in turns with the latest."""
+        own = self.earlier.pop(earlier.number, 0)
+        self.count -= own
+        earlier.steps = replace(self, first=earlier, latest=earlier, own=own, earlier={}, count=own)
+        return earlier.steps
 
 
 @dataclass
@@ -243,29 +271,21 @@ class ActivityLog:
         self._cycle += 1
         return True
 
-    def steps_of(self, new: OptimizerSteps) -> OptimizerSteps:
-        """The steps of an optimizer that steps for the first time.
-
-        A program may make one for each step, client or task: it is no training of its own.
-        """
-        latest = reversed(self.optimizers[-_LATEST:])
-        followed = next((one for one in latest if one.is_followed_by(new)), None)
-        return followed.go_on_with(new) if followed else new
-
-    def end_step(self, optimizer: OptimizerSteps) -> None:
+    def end_step(self, optimizer: SteppingOptimizer) -> None:
         """An optimizer has stepped."""
         self.end(self.optimizer)
         now = self._last_end
-        if not optimizer.count:
-            self._add_optimizer(optimizer)
+        steps = self._steps_of(optimizer)
+        if not steps.count:
+            self._begin_phase(steps)
         elif self._last_step_end is not None:
             self.phases[-1].step_lengths.add(now - self._last_step_end)
         if self._last_step_end is None and self._first_begun is not None:
             self.first_step_ns = now - self._first_begun
-        optimizer.count += 1
-        optimizer.own += 1
+        steps.count += 1
+        steps.own += 1
         self._stepped += 1
-        optimizer.ended_ns = self._last_step_end = now
+        steps.ended_ns = self._last_step_end = now
         self._step_begun = None
         if self.due_ns is not None and now >= self.due_ns:
             self.on_due()
@@ -288,13 +308,34 @@ class ActivityLog:
             self._since += spent
             self._nested_since = 0
 
-    def _add_optimizer(self, optimizer: OptimizerSteps) -> None:
-        """It steps for the first time: what repeats from now on may be another training."""
-        if self.optimizers and len(self.phases) < _MOST_PHASES:
+    def _steps_of(self, optimizer: SteppingOptimizer) -> OptimizerSteps:
+        """Where the steps of an optimizer are counted.
+
+        A program may make one for each step, client or task: that is no training of its own.
+        """
+        steps = optimizer.steps
+        if steps is None:
+            steps = self._new_steps(optimizer)
+        elif steps.latest is not optimizer:
+            steps = steps.separate(optimizer)
+            self.optimizers.append(steps)
+        return steps
+
+    def _new_steps(self, optimizer: SteppingOptimizer) -> OptimizerSteps:
+        for steps in reversed(self.optimizers[-_LATEST:]):
+            if steps.is_followed_by(optimizer):
+                steps.go_on_with(optimizer)
+                return steps
+        optimizer.steps = OptimizerSteps(optimizer, optimizer)
+        self.optimizers.append(optimizer.steps)
+        return optimizer.steps
+
+    def _begin_phase(self, steps: OptimizerSteps) -> None:
+        """An optimizer steps for the first time: what repeats now may be another training."""
+        if len(self.optimizers) > 1 and len(self.phases) < _MOST_PHASES:
             self.phases.append(Phase())
-        optimizer.phase = self.phases[-1]
-        optimizer.begun_ns = self._since if self._step_begun is None else self._step_begun
-        self.optimizers.append(optimizer)
+        steps.phase = self.phases[-1]
+        steps.begun_ns = self._since if self._step_begun is None else self._step_begun
 
     # -- what comes before an activity
 

@@ -32,7 +32,7 @@ class Training:
     @property
     def first(self) -> int:
         """The number of its first optimizer among all."""
-        return self.optimizers[0].number
+        return self.optimizers[0].first.number
 
     @property
     def begun_ns(self) -> int:
@@ -82,9 +82,8 @@ class Training:
 
     def is_like(self, other: Training) -> bool:
         """Whether both train at the same line, with steps that take about as long."""
-        mine, theirs = self.optimizers[0], other.optimizers[0]
+        is_same = self.optimizers[0].first.does_as(other.optimizers[0].first)
         shorter, longer = sorted([self.step_ns, other.step_ns])
-        is_same = (mine.name, mine.file, mine.line) == (theirs.name, theirs.file, theirs.line)
         return is_same and longer <= _ALIKE * shorter
 
 
@@ -142,10 +141,10 @@ def describe_trainings(log: ActivityLog, step_every: int) -> list[dict[str, Any]
         {
             "first_optimizer": training.first,
             "optimizers": len(training.optimizers),
-            "class": training.boundary.name,
-            "function": training.boundary.function,
-            "file": training.boundary.file,
-            "line": training.boundary.line,
+            "class": training.boundary.first.name,
+            "function": training.boundary.first.function,
+            "file": training.boundary.first.file,
+            "line": training.boundary.first.line,
             "steps": training.steps // step_every,
             "step_ns": training.step_ns * step_every,
             "elapsed_ns": training.elapsed_ns,
