@@ -173,6 +173,7 @@ def test_its_first_finding_is_at_the_top_and_leads_to_its_line(
         assert first.bounding_box()["y"] < workbench.page.locator(".dock").bounding_box()["y"]
         workbench.click(".headline-actions button")
         workbench.page.locator('tr.marked[data-line="4"]').wait_for()
+        workbench.page.goto("about:blank")  # nobody asks a server that is gone
 
 
 def test_the_single_file_shows_flame_graph_findings_and_source(
