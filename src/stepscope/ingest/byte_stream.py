@@ -6,11 +6,15 @@ import codecs
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from io import BytesIO
 from itertools import chain
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from stepscope.errors import IngestError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 CHUNK_BYTES = 1 << 20
@@ -106,7 +110,7 @@ def _unzstd(file: BinaryIO, warn: Warn, progress: Progress) -> Iterator[bytes]:
     done = unpacked = 0
     try:
         for piece in _zstd_pieces(file, CHUNK_BYTES):
-            now = file.tell()
+            now = max(file.tell(), done)  # what is salvaged was read before
             progress(now - done)
             done, unpacked = now, unpacked + len(piece)
             _check_expansion(done, unpacked)
@@ -117,11 +121,43 @@ def _unzstd(file: BinaryIO, warn: Warn, progress: Progress) -> Iterator[bytes]:
 
 
 def _zstd_pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
+    known = 0
+    try:
+        with _zstd_stream(file) as stream:
+            while piece := stream.read(size):
+                known += len(piece)
+                yield piece
+    except OSError:
+        yield _salvaged_zstd(file, known, size)
+        raise
+
+
+def _salvaged_zstd(file: BinaryIO, known: int, size: int) -> bytes:
+    """What lies between the content that is known and the damage: a read that fails loses it."""
+    found: list[bytes] = []
+    with suppress(OSError), _zstd_stream(file) as stream:
+        while known:
+            known -= len(stream.read(min(known, size)))
+        while len(found) < size and (byte := stream.read(1)):
+            found.append(byte)
+    return b"".join(found)
+
+
+def _zstd_stream(file: BinaryIO) -> pa.CompressedInputStream:
     import pyarrow as pa
 
-    with pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd") as stream:
-        while piece := stream.read(size):
-            yield piece
+    file.seek(0)
+    return pa.CompressedInputStream(pa.PythonFile(_LeftOpen(file), "r"), "zstd")
+
+
+class _LeftOpen:
+    """A file that whoever reads it does not close."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.read, self.seek, self.tell, self.closed = file.read, file.seek, file.tell, False
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def _read(file: BinaryIO, progress: Progress, size: int) -> Iterator[bytes]:

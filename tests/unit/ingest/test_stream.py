@@ -7,8 +7,10 @@ import json
 import threading
 import zlib
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from reading import event, names, packed, read_gzip, read_text, warnings
 
@@ -77,6 +79,17 @@ def test_a_wrong_checksum_loses_no_event() -> None:
     trace = read_gzip(bytes(data))
     assert len(trace.events) == len(EVENTS)
     assert warnings(trace) == {"damaged_gzip": 1}
+
+
+@pytest.mark.parametrize("size", [1, 300, 1 << 20])
+def test_zstd_data_are_read_up_to_their_damage_in_pieces_of_any_size(size: int) -> None:
+    """The second frame is damaged: a piece that reaches into it has the end of the first one."""
+    content = json.dumps(EVENTS).encode()
+    file = BytesIO(pa.compress(content, "zstd", asbytes=True) + b"no frame at all")
+    found: list[bytes] = []
+    with pytest.raises(OSError, match="ZSTD"):
+        found.extend(stream._zstd_pieces(file, size))
+    assert b"".join(found) == content
 
 
 @pytest.mark.parametrize("data", [b"", b"\x1f\x8b", b"\x1f\x8b\x08", b"\x1f\x8b\xff\xff\xff"])

@@ -6,7 +6,7 @@ Source: torch/cuda/_memory_viz.py and torch/csrc/cuda/memory_snapshot.cpp (names
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,9 +121,15 @@ class History:
 
 
 def segment_columns(
-    segments: Iterable[Any], stacks: Stacks
+    segments: Any, stacks: Stacks
 ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-    """Columns of the tables `segments` and `blocks`."""
+    """Columns of the tables `segments` and `blocks`.
+
+    Raises:
+        IngestError: if they are no list of dictionaries.
+    """
+    if not isinstance(segments, (list, tuple)):
+        raise IngestError("expected a list of segments in the snapshot, found other data")
     found: dict[str, list[Any]] = {
         name: [] for name in ("device", "address", "bytes", "stream", "pool", "expandable", "stack")
     }
