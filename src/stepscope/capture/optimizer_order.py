@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from itertools import count
 from typing import Any
 
 
@@ -15,13 +14,12 @@ class OptimizerOrder:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
-        self._numbers = count(1)
         self.last = 0  # the highest number so far
 
     def number(self, optimizer: Any) -> int:
         """The number of an optimizer that steps."""
         known = self._known.get(id(optimizer))
         if known is None or known[0]() is not optimizer:
-            self.last = next(self._numbers)
+            self.last += 1
             known = self._known[id(optimizer)] = weakref.ref(optimizer), self.last
         return known[1]

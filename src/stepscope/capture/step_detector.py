@@ -5,7 +5,7 @@ optimizer's step ends it. With several optimizers (a GAN's D and G, a critic ste
 each generator step) it is the one that steps least often, and among equals the last in the
 iteration.
 
-A program may create an optimizer anew for each client, task or epoch. The count goes on with the
+A program may create an optimizer for each client, task or epoch. The count goes on with the
 next one of its class, until the earlier one steps again: then they step in turns.
 
 Where no optimizer steps, other events mark the iterations. From the most reliable to the least:

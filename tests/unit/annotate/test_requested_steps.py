@@ -1,4 +1,4 @@
-"""What users are told who ask for a rank or a step that a trace does not have."""
+"""The error for a rank or a step that a trace does not have."""
 
 from __future__ import annotations
 

@@ -195,8 +195,7 @@ def _python(context: RuleContext) -> Iterator[Finding]:
     plain = context.by_framework(PYTHON, jax=PYTHON_OF_JAX, inference=PYTHON_OF_INFERENCE)
     advice = WAITING if blocked else plain
     yield context.finding(
-        f"The {context.loop} {does} for {f'about {blocked:.0%}' if blocked else f'{part:.0%}'} "
-        "of the step"
+        f"The {context.loop} {does} for {'about ' * bool(blocked)}{blocked or part:.0%} of the step"
         f"{mostly}{_between(context, found)}.",
         advice
         if has_names(context, name)

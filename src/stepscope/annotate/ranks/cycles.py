@@ -63,10 +63,13 @@ def last_cycles(files: Sequence[Hashable], recordings: Sequence[Recording]) -> l
         [1, 1]
     """
     last = list(range(len(recordings)))
-    keys = [(file, one.machine, one.process) for file, one in zip(files, recordings, strict=True)]
-    for key in {key for key in keys if key[2]}:
-        rows = [row for row in range(len(keys)) if keys[row] == key]
+    of_process: dict[Hashable, list[int]] = {}
+    for row, (file, one) in enumerate(zip(files, recordings, strict=True)):
+        if one.process:
+            of_process.setdefault((file, one.machine, one.process), []).append(row)
+    for rows in of_process.values():
         rows.sort(key=lambda row: recordings[row].begin_ns)
         if all(recordings[a].end_ns <= recordings[b].begin_ns for a, b in pairwise(rows)):
-            last = [rows[-1] if row in rows else found for row, found in enumerate(last)]
+            for row in rows:
+                last[row] = rows[-1]
     return last

@@ -165,8 +165,8 @@ def _without_training(known: _KnownStages, unassigned: Mask, launched: Launched)
         result[unassigned] = CODE["other"]
         return result
     computes = (unassigned & launched.computes[known.rows]) | (known.stage == CODE["forward"])
-    named = known.categories.mask("cpu_op", *["annotation"] * bool(computes.any()))
-    result[unassigned] = CODE["forward" if named.any() else "other"]
+    naming = ("cpu_op", "annotation") if computes.any() else ("cpu_op",)
+    result[unassigned] = CODE["forward" if known.categories.mask(*naming).any() else "other"]
     if computes.any():
         first, last = known.start[computes].min(), known.end[computes].max()
         result[unassigned & ((known.start < first) | (known.start >= last))] = CODE["other"]

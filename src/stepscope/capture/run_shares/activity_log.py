@@ -21,7 +21,7 @@ from stepscope.capture.run_shares.duration_histogram import DurationHistogram
 _COUNTED_EVERY_NS = 100_000_000
 _MOST_PHASES = 200
 _FEW_STEPS = 10  # fewer are no training of their own
-_LATEST = 8  # optimizers that one which is made anew may follow
+_LATEST = 8  # of them, a new optimizer may go on with one
 _MOST_EARLIER = 64
 
 
