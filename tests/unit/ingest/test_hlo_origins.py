@@ -50,6 +50,18 @@ def test_without_a_stack_it_has_its_line() -> None:
     ]
 
 
+@pytest.mark.parametrize("beyond", [2**31, 2**32, 2**63])
+def test_of_a_line_beyond_32_bits_the_low_ones_are_kept_as_the_format_says(beyond: int) -> None:
+    alone = Operation("sine", "jit(step)/sin", "model.py", beyond + 7, shape="f32[8]")
+    stacked = Operation(
+        "sine", "jit(step)/sin", shape="f32[8]", stack=(f"model.py:{beyond + 7} f",)
+    )
+    line = (beyond + 7 + 2**31) % 2**32 - 2**31
+    for operation, function in ((alone, ""), (stacked, "f")):
+        found = origins(ran("sine.1", {"jit_step": {"sine.1": operation}}))
+        assert found == [("jit(step)/sin", [f"model.py:{line} {function}"], 1)]
+
+
 def test_a_fusion_is_made_from_its_members_by_operations_and_bytes() -> None:
     """64 additions move 3 x 256 bytes; 64 elements are negated with 2 x 256 bytes, twice."""
     members = {

@@ -28,7 +28,7 @@ from stepscope.ingest.xplane.hlo_origins import (
 )
 from stepscope.ingest.xplane.hlo_shapes import Shape, Shapes
 from stepscope.ingest.xplane.hlo_work import Node, ProgramWork, Work
-from stepscope.ingest.xplane.protobuf import BYTES, VARINT, Fields, Span, scan
+from stepscope.ingest.xplane.protobuf import BYTES, VARINT, Fields, Span, int32, scan
 from stepscope.ingest.xplane.xspace import Plane, Source, read_stats
 from stepscope.trace.interner import Interner
 
@@ -251,7 +251,7 @@ def _metadata(
     inner = scan(source.octets, found.value, found.end, source.damage)
     size = len(found.owner)
     names, files = (_texts(source, inner.of(number, BYTES), size) for number in (2, 3))
-    lines, frame = inner.last(4, size).tolist(), inner.last(15, size).tolist()
+    lines, frame = ([int32(each) for each in inner.last(part, size).tolist()] for part in (4, 15))
     for row, owner in enumerate(found.owner.tolist()):
         scopes[owner] = names[row] if _is_scope(names[row]) else ""
         places[owner] = f"{files[row]}:{lines[row]}" if files[row] else index.place(frame[row])

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from stepscope.ingest.xplane.hlo_work import Work
-from stepscope.ingest.xplane.protobuf import BYTES, Span
+from stepscope.ingest.xplane.protobuf import BYTES, Span, int32
 from stepscope.ingest.xplane.xspace import Source
 from stepscope.trace.interner import Interner
 
@@ -63,7 +63,7 @@ class FrameIndex:
             self._functions.append(source.text(*span))
         elif number == 3:
             file, function, line = (source.number(span, part) for part in (1, 2, 3))
-            self._locations.append((file, function, line))
+            self._locations.append((file, function, int32(line)))
         elif number == 4:
             self._frames.append((source.number(span, 1), source.number(span, 2)))
 

@@ -129,6 +129,11 @@ def signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
+def int32(value: int) -> int:
+    """The value of an int32 field whose varint may be longer: the format keeps the low 32 bits."""
+    return (value + 2**31) % 2**32 - 2**31
+
+
 class Fields(NamedTuple):
     """The fields of many messages, shape (fields,) each.
 
