@@ -182,12 +182,27 @@ class Gains:
     def _typical_ms(self, after_ns: Times) -> float:
         """The mean gain over the steps, without a step that is far longer than the others.
 
-        The last step may be: it lasts until all device work has ended.
+        The last step may be: it lasts until all device work has ended. So may one that waits for
+        data: workers deliver several batches at once, and then none for a while.
         """
         before = self._baseline.simulation.step_ns
-        typical = before <= UNUSUAL * np.median(before) if len(before) >= MIN_STEPS else before > 0
+        typical = np.ones(len(before), np.bool_)
+        if len(before) >= MIN_STEPS:
+            other = before - self._loading_ns(len(before))
+            typical = other - np.median(other) <= (UNUSUAL - 1) * np.median(before)
         typical[-1:] = True
         return float((before - after_ns)[typical].mean()) / 1e6
+
+    def _loading_ns(self, steps: int) -> Times:
+        """How long the training loop loads or waits for data in each of the steps of the graph."""
+        search = self._search
+        all_steps = search.recorded["steps"]
+        number = all_steps["step"][all_steps["rank"] == search.rank]
+        if len(number) != steps:
+            return np.zeros(steps, np.int64)
+        rows = search.find(stage="data_loading", on_device=False)
+        at = np.searchsorted(number, search.events["step"][rows])
+        return np.bincount(at, search.events["self_ns"][rows], steps).astype(np.int64)
 
     def _scaling(self, rows: Rows, factor: float | Floats) -> Callable[[Graph], Graph]:
         around = self._search.enclosing(rows)

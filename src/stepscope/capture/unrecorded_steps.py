@@ -30,7 +30,7 @@ _MOST_COST = 0.3  # of a part
 _CALLED = "forward", "evaluation"
 _MERGED = *_CALLED, "loss", "rest"  # parts that only a watch on calls tells apart
 _OF_STEP = ("median_ns", "p10_ns", "p90_ns"), ("cpu_ns", "cpu_p10_ns", "cpu_p90_ns")
-_OF_PART = ("median_ns", "p10_ns", "p90_ns"), ("cpu_ns",)
+_OF_PART = ("median_ns", "p10_ns", "p90_ns", "recurring_ns"), ("cpu_ns",)
 
 
 class Detail(IntEnum):

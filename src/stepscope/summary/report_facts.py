@@ -32,6 +32,7 @@ from stepscope.summary.updates import updates_of
 from stepscope.summary.verdict import verdict
 from stepscope.trace.allocated_peaks import allocated_peaks
 from stepscope.trace.core_share import active_share, core_share
+from stepscope.trace.later_loading import later_loading
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -100,7 +101,11 @@ def _verdict(
     copies = kinds.get("memcpy", 0.0) / (sum(kinds.values()) or 1.0)
     capture = selected.trace.metadata.capture
     active = active_share(capture)
-    found = verdict(steps.mean_ms, stages, devices, python, communication, copies, active)
+    later = later_loading(capture)
+    found = verdict(
+        steps.mean_ms, stages, devices, python, communication, copies, active,
+        later.share if later else 0.0,
+    )  # fmt: skip
     return under_load(found, core_share(capture))
 
 

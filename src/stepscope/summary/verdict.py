@@ -12,6 +12,7 @@ from stepscope.trace.vocabulary import INFERENCE_STAGES
 
 NOTABLE = 0.10  # a cause that costs less than this share of the step does not limit it
 MOSTLY = 0.50
+MUCH_LONGER = 2  # that steps load data after the recording than in it
 
 _SENTENCES = {
     "data": "The step waits for data: "
@@ -32,6 +33,8 @@ _SENTENCES = {
     "copies": "The step is bound by copies: the device is busy for {share:.0%} of it, "
     "and {copies:.0%} of its work is copying.",
     "cpu_data": "The step waits for data: loading batches takes {share:.0%} of it.",
+    "later_data": "The step waits for data: after the recording, loading batches takes {share:.0%} "
+    "of it; the recorded steps found batches that were ready.",
     "cpu_python": "Python limits the step: for {share:.0%} of it no operator runs, mostly {where}.",
     "cpu_waits": "The step waits: the training loop is blocked for about {share:.0%} of it, "
     "mostly {where}.",
@@ -78,6 +81,7 @@ def verdict(
     communication: float = 0.0,
     copies: float = 0.0,
     active: float = 1.0,
+    later_data: float = 0.0,
 ) -> Verdict:
     """Find what limits a step: the idle time of its busiest device, or its stages without one.
 
@@ -90,12 +94,13 @@ def verdict(
         copies: share of the devices' work that is copying.
         active: share of the step in which the training loop's thread uses a core, or waits for one;
             used without a device.
+        later_data: share of the steps after the recording that loads data; used without a device.
 
     Returns:
         `bound_by` is a cause of idle time (see `cause_names`), `device`, or `cpu`.
     """
     if not devices:
-        return _cpu_verdict(stages, python or {}, communication, active)
+        return _cpu_verdict(stages, python or {}, communication, active, later_data)
     device = max(devices, key=lambda device: device.computing_ms)
     window = device.window_ms or step_ms or 1.0
     cause = max(device.idle_ms, key=device.idle_ms.__getitem__)
@@ -110,10 +115,16 @@ def verdict(
 
 
 def _cpu_verdict(
-    stages: Sequence[_Stage], python: Mapping[str, float], communication: float, active: float
+    stages: Sequence[_Stage],
+    python: Mapping[str, float],
+    communication: float,
+    active: float,
+    later_data: float,
 ) -> Verdict:
     data = sum(stage.share for stage in stages if stage.stage == "data_loading")
     idle = sum(python.values())
+    if later_data >= max(NOTABLE, MUCH_LONGER * data, idle, communication):
+        return Verdict("data", later_data, _SENTENCES["later_data"].format(share=later_data))
     if idle >= MOSTLY:
         stage = max(python, key=python.__getitem__)
         where = _outside(stages) if stage == "other" else f"in {stage_words(stage)}"

@@ -164,3 +164,54 @@ def test_a_sparse_gradient_also_saves_the_update_of_the_rows_not_in_use() -> Non
     )
     (finding,) = of_rule("forward_backward", trace)
     assert finding.gain.ms == pytest.approx(0.384 + 0.28, abs=0.002)
+
+
+BURSTS = """
+    main | 0     5000  | ProfilerStep#0
+    main | 10    1000  | enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__
+    main | 1010  4990  | aten::mm
+    main | 5000  34000 | ProfilerStep#1
+    main | 5010  30000 | enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__
+    main | 30010 33990 | aten::mm
+    main | 34000 39000 | ProfilerStep#2
+    main | 34010 35000 | enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__
+    main | 35010 38990 | aten::mm
+"""
+NO_BURSTS = BURSTS.replace("5010  30000", "5010  6000").replace("30010", "6010")
+
+
+def after_recording(loading_ms: float, rest_ms: float) -> dict[str, object]:
+    """A manifest with the mean times of the steps after the recording."""
+    times = {"data_loading": loading_ms, "rest": rest_ms}
+    parts = {name: {"recurring_ns": round(ms * 1e6)} for name, ms in times.items()}
+    longer = 50_000_000  # than the recorded steps, so recording cost nothing
+    return {"unrecorded_steps": {"count": 20, "median_ns": longer, "parts": parts}}
+
+
+@pytest.mark.parametrize(
+    ("later_ms", "gain_ms"),
+    [
+        (12.0, (0.99 + 24.99 + 0.99) / 3),  # workers deliver several batches at once
+        (1.0, 0.99),  # an epoch began in the recorded steps
+        (None, 0.99),  # unknown: what one step has does not count
+    ],
+)
+def test_a_single_long_wait_counts_if_the_steps_after_the_recording_wait_as_long(
+    later_ms: float | None, gain_ms: float
+) -> None:
+    capture = after_recording(later_ms, 4) if later_ms else {}
+    finding = found("input_bound", BURSTS, capture=capture)
+    assert finding is not None
+    assert finding.gain.ms == pytest.approx(gain_ms, rel=0.01)
+    assert "Later steps" not in finding.what
+
+
+def test_steps_that_wait_only_after_the_recording_are_input_bound() -> None:
+    """Workers went on while the recorder started, so the recorded steps found their batches."""
+    text = NO_BURSTS.replace("10    1000 ", "10    30   ").replace("5010  6000", "5010  5030")
+    text = text.replace("34010 35000", "34010 34030")
+    assert found("input_bound", text, capture=after_recording(0.02, 4)) is None
+    finding = found("input_bound", text, capture=after_recording(6, 4))
+    assert finding is not None
+    assert "Later steps load or wait for 60% (6 ms of 10 ms)" in finding.what
+    assert finding.gain.ms == pytest.approx(0.6 * finding.steady_ms)

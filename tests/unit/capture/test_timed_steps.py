@@ -65,7 +65,15 @@ def test_lengths_are_described_by_percentiles(timer: PartTimer, clock: Clock) ->
         "cpu_p10_ns": 2, "cpu_p90_ns": 10,
         "process_cpu_ns": 12, "page_faults": 6,
     }  # fmt: skip
-    assert parts["rest"] == {"median_ns": 60, "p10_ns": 20, "p90_ns": 100, "cpu_ns": 6}
+    assert parts["rest"] == {
+        "median_ns": 60, "p10_ns": 20, "p90_ns": 100, "recurring_ns": 59, "cpu_ns": 6
+    }  # fmt: skip
+
+
+def test_the_longest_of_a_part_counts_as_the_next_longest(timer: PartTimer, clock: Clock) -> None:
+    """It may be the start of an epoch, or what a busy machine did to one step."""
+    for lengths, expected in (([10, 30, 20, 9000], 22), ([40], 40), ([10, 5000], 10)):
+        assert timed(timer, clock, lengths).describe()["parts"]["rest"]["recurring_ns"] == expected
 
 
 def test_what_a_page_fault_costs_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

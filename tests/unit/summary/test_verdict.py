@@ -164,3 +164,27 @@ def test_a_loop_that_uses_no_core_waits_and_runs_no_python(active: float, senten
     stages = [Stage("loss", 0.7), Stage("backward", 0.3)]
     found = verdict(100.0, stages, [], {"loss": 0.7}, active=active)
     assert found.sentence == f"{sentence}, mostly in loss."
+
+
+@pytest.mark.parametrize(
+    ("loads", "python", "later", "bound_by"),
+    [
+        (0.02, 0.1, 0.6, "data"),  # the recorded steps found batches that were ready
+        (0.02, 0.1, 0.09, "cpu"),  # too little
+        (0.02, 0.7, 0.4, "host"),  # less than Python takes
+        (0.00, 0.1, 0.0, "cpu"),  # unknown, or none
+    ],
+)
+def test_steps_after_the_recording_may_wait_for_data_that_the_recorded_ones_had(
+    loads: float, python: float, later: float, bound_by: str
+) -> None:
+    stages = [Stage("data_loading", loads), Stage("forward", 1 - loads)]
+    found = verdict(100.0, stages, [], {"forward": python}, later_data=later)
+    assert found.bound_by == bound_by
+    assert ("after the recording" in found.sentence) == (bound_by == "data")
+
+
+def test_data_that_the_recorded_steps_wait_for_as_well_is_said_of_them() -> None:
+    stages = [Stage("data_loading", 0.4), Stage("forward", 0.6)]
+    found = verdict(100.0, stages, [], later_data=0.6)
+    assert found.sentence == "The step waits for data: loading batches takes 40% of it."

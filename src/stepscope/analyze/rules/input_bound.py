@@ -9,10 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.analyze.call_patch import Patch
-from stepscope.analyze.finding import Finding
+from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.python_stalls import sampled_line
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Floats, Rows
+from stepscope.trace.later_loading import LaterLoading, later_loading
+from stepscope.trace.milliseconds import milliseconds
 
 CAUSE = "input"
 EXPLAINS = ("data",)
@@ -21,6 +23,8 @@ LEAST_PART = 0.3
 MOST_OF_IT = 0.5
 MOST_PARTS = 3
 MOST_WORKERS = 8
+MUCH_LONGER = 2  # than recorded steps wait
+LATER = "at most the share that the steps after the recording wait"
 # To receive a batch of two tensors from a worker took the training loop 0.5 to 0.8 ms of CPU time
 # on 2 cores of an AMD EPYC, and 0.09 ms more for each further tensor (PyTorch 2.13).
 RECEIVING_MS = 0.5
@@ -113,7 +117,8 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     rows = context.find(stage="data_loading", on_device=False)
     rows = context.outermost(rows[context.events["scope"][rows] < 0])  # nothing waits for those
     waits = context.idle_ms("data") if context.has_device else context.ms(rows)
-    if not len(rows) or waits < LEAST * context.steady_ms:
+    later = _later(context, waits)
+    if not len(rows) or (waits < LEAST * context.steady_ms and not later):
         return
     parts = _parts(context, rows)
     batches = context.find("_SingleProcessDataLoaderIter")
@@ -123,12 +128,43 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     who = "The device idles" if context.has_device else f"The {context.loop} waits"
     how = " in the main process (num_workers=0)." if alone else "."
     yield context.finding(
-        f"{who} for {share:.0%} of the step while a batch loads{how}{_in_words(parts)}"
-        f"{_line(context, rows)}",
+        f"{who} for {share:.0%} of the step while a batch loads{how}{_later_in_words(later)}"
+        f"{_in_words(parts)}{_line(context, rows)}",
         QUICK if quick else _advice(context, alone, parts),
         rows,
-        context.gain(rows, "dataloader"),
+        _gain(context, rows, later),
+        recurs=not _is_confirmed(context, rows),
         patch=_patch(context) if alone and not quick else None,
+    )
+
+
+def _later(context: RuleContext, waits_ms: float) -> LaterLoading | None:
+    """Loading after the recording, where the recorded steps had batches that were ready."""
+    later = later_loading(context.trace.metadata.capture)
+    if not later or context.has_device or later.share < LEAST:
+        return None
+    return later if later.ms > MUCH_LONGER * waits_ms else None
+
+
+def _gain(context: RuleContext, rows: Rows, later: LaterLoading | None) -> Gain:
+    if later:
+        return context.bound(later.share * context.steady_ms, LATER)
+    return context.gain(rows, "dataloader")
+
+
+def _is_confirmed(context: RuleContext, rows: Rows) -> bool:
+    """Whether the steps after the recording wait as long: workers deliver batches in bursts."""
+    later = later_loading(context.trace.metadata.capture)
+    return later is not None and later.ms >= context.ms(rows)
+
+
+def _later_in_words(later: LaterLoading | None) -> str:
+    """What the steps after the recording show, in a sentence of its own."""
+    if not later:
+        return ""
+    return (
+        f" Later steps load or wait for {later.share:.0%} ({milliseconds(later.ms * 1e6)} of "
+        f"{milliseconds(later.step_ms * 1e6)}); the recorded ones found batches that were ready."
     )
 
 

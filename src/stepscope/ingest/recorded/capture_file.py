@@ -72,10 +72,11 @@ Duration = Annotated[int, Meta(ge=0, le=1 << 60)]
 
 
 class PartTimes(Struct):
-    """Elapsed time and CPU time of a part of a step, medians."""
+    """Elapsed time and CPU time of a part of a step: medians, and a mean without the longest."""
 
     median_ns: Duration
     cpu_ns: Duration
+    recurring_ns: Duration | None = None
 
 
 class PartChanges(Struct):
