@@ -493,6 +493,7 @@ for step in range(40):
     assert expected.items() <= unrecorded.items()
     assert unrecorded["parts"]["rest"] == {
         "median_ns": lengths[10], "p10_ns": lengths[2], "p90_ns": lengths[17],
+        "recurring_ns": round((sum(lengths[:-1]) + lengths[-2]) / 20),
         "cpu_ns": pytest.approx(lengths[10] / 2, abs=1),
     }  # fmt: skip
     assert (recorded["count"], recorded["median_ns"]) == (3, 1006)
