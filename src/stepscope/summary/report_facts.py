@@ -31,7 +31,7 @@ from stepscope.summary.top_kernels import kernels_of, time_by_kind
 from stepscope.summary.updates import updates_of
 from stepscope.summary.verdict import verdict
 from stepscope.trace.allocated_peaks import allocated_peaks
-from stepscope.trace.core_share import active_share, core_share
+from stepscope.trace.core_share import active_share, core_share, later_blocked_share
 from stepscope.trace.later_loading import later_loading
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
@@ -104,7 +104,7 @@ def _verdict(
     later = later_loading(capture)
     found = verdict(
         steps.mean_ms, stages, devices, python, communication, copies, active,
-        later.share if later else 0.0,
+        later.share if later else 0.0, later_blocked_share(capture),
     )  # fmt: skip
     return under_load(found, core_share(capture))
 

@@ -12,6 +12,7 @@ from stepscope.trace.vocabulary import INFERENCE_STAGES
 
 NOTABLE = 0.10  # a cause that costs less than this share of the step does not limit it
 MOSTLY = 0.50
+MUCH_BLOCKED = 0.20  # more than in the recorded steps, whose shares of CPU time vary by less
 MUCH_LONGER = 2  # that steps load data after the recording than in it
 
 _SENTENCES = {
@@ -35,6 +36,8 @@ _SENTENCES = {
     "cpu_data": "The step waits for data: loading batches takes {share:.0%} of it.",
     "later_data": "The step waits for data: after the recording, loading batches takes {share:.0%} "
     "of it; the recorded steps found batches that were ready.",
+    "later_waits": "The step waits: after the recording, the training loop is blocked for about "
+    "{share:.0%} of it; the recorded steps found ready what it waits for.",
     "cpu_python": "Python limits the step: for {share:.0%} of it no operator runs, mostly {where}.",
     "cpu_waits": "The step waits: the training loop is blocked for about {share:.0%} of it, "
     "mostly {where}.",
@@ -82,6 +85,7 @@ def verdict(
     copies: float = 0.0,
     active: float = 1.0,
     later_data: float = 0.0,
+    later_blocked: float = 0.0,
 ) -> Verdict:
     """Find what limits a step: the idle time of its busiest device, or its stages without one.
 
@@ -95,12 +99,15 @@ def verdict(
         active: share of the step in which the training loop's thread uses a core, or waits for one;
             used without a device.
         later_data: share of the steps after the recording that loads data; used without a device.
+        later_blocked: how much more of these the training loop is blocked than of the recorded
+            ones; used without a device.
 
     Returns:
         `bound_by` is a cause of idle time (see `cause_names`), `device`, or `cpu`.
     """
     if not devices:
-        return _cpu_verdict(stages, python or {}, communication, active, later_data)
+        found = _later_verdict(stages, python or {}, communication, later_data, later_blocked)
+        return found or _cpu_verdict(stages, python or {}, communication, active)
     device = max(devices, key=lambda device: device.computing_ms)
     window = device.window_ms or step_ms or 1.0
     cause = max(device.idle_ms, key=device.idle_ms.__getitem__)
@@ -114,17 +121,36 @@ def verdict(
     return Verdict("device", computing, text.format(share=computing, copies=copies))
 
 
+def _later_verdict(
+    stages: Sequence[_Stage],
+    python: Mapping[str, float],
+    communication: float,
+    later_data: float,
+    later_blocked: float,
+) -> Verdict | None:
+    """What only the steps after the recording wait for; None if that is not the most."""
+    data = _loading(stages)
+    others = max(sum(python.values()), communication)
+    if later_data >= max(NOTABLE, MUCH_LONGER * data, others):
+        return Verdict("data", later_data, _SENTENCES["later_data"].format(share=later_data))
+    if later_blocked >= max(MUCH_BLOCKED, data, others):
+        text = _SENTENCES["later_waits"].format(share=later_blocked)
+        return Verdict("host", later_blocked, text)
+    return None
+
+
+def _loading(stages: Sequence[_Stage]) -> float:
+    return sum(stage.share for stage in stages if stage.stage == "data_loading")
+
+
 def _cpu_verdict(
     stages: Sequence[_Stage],
     python: Mapping[str, float],
     communication: float,
     active: float,
-    later_data: float,
 ) -> Verdict:
-    data = sum(stage.share for stage in stages if stage.stage == "data_loading")
+    data = _loading(stages)
     idle = sum(python.values())
-    if later_data >= max(NOTABLE, MUCH_LONGER * data, idle, communication):
-        return Verdict("data", later_data, _SENTENCES["later_data"].format(share=later_data))
     if idle >= MOSTLY:
         stage = max(python, key=python.__getitem__)
         where = _outside(stages) if stage == "other" else f"in {stage_words(stage)}"

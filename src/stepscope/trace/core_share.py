@@ -32,23 +32,40 @@ def core_share(capture: Mapping[str, Any]) -> float | None:
     return max(over_all, min(typical, 1.0))
 
 
-def active_share(capture: Mapping[str, Any]) -> float:
-    """The share of a recorded step in which the training thread ran, or waited for a core.
+def active_share(capture: Mapping[str, Any], steps: str = "recorded_steps") -> float:
+    """The share of a step in which the training thread ran, or waited for a core.
 
     Else it waited for something else: another process, a disk, a lock, a device, a sleep.
 
     Args:
         capture: the manifest of a capture.
+        steps: which of its steps, `recorded_steps` or `unrecorded_steps`.
 
     Returns:
         0 to 1; 1 where it was not measured.
     """
-    times = capture.get("recorded_steps") or {}
+    times = capture.get(steps) or {}
     elapsed, queued, cpu = (times.get(f"{name}_ns") for name in ("elapsed", "queued", "cpu"))
     if not elapsed or queued is None or cpu is None:
         return 1.0
     share: float = cpu / max(times.get("median_ns", 0), 1) + queued / elapsed
     return min(share, 1.0)
+
+
+def later_blocked_share(capture: Mapping[str, Any]) -> float:
+    """How much more of a step the training thread is blocked after the recording than in it.
+
+    What it waits for, such as a thread of the script that fills a queue, goes on while the recorder
+    starts; the recorded steps then find it done.
+
+    Args:
+        capture: the manifest of a capture.
+
+    Returns:
+        0 to 1; 0 where it was not measured.
+    """
+    later = active_share(capture, "unrecorded_steps")
+    return max(active_share(capture) - later, 0.0)
 
 
 def blocked_share(part: float, active: float, elsewhere: float = 0.0) -> float:

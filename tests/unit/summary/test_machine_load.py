@@ -4,7 +4,7 @@ import pytest
 
 from stepscope.summary.facts import Verdict
 from stepscope.summary.machine_load import certain_share, under_load
-from stepscope.trace.core_share import core_share, load_warning
+from stepscope.trace.core_share import core_share, later_blocked_share, load_warning
 
 CPU = Verdict("cpu", 0.6, "The step is CPU-bound.")
 
@@ -25,6 +25,30 @@ def test_one_step_that_waited_for_a_core_says_nothing_of_the_others() -> None:
     """Three steps of 1 ms and one of 12 ms, in which the thread waited for 11 ms."""
     times = {"median_ns": 1_000_000, "cpu_ns": 990_000, "elapsed_ns": 15_000_000}
     assert core_share({"recorded_steps": {**times, "queued_ns": 11_000_000}}) == 0.99
+
+
+@pytest.mark.parametrize(
+    ("cpu_ns", "queued_ns", "share"),
+    [
+        (5_000_000, 0, 0.4),  # 9 of 10 ms in the recorded steps, 5 of 10 ms later
+        (5_000_000, 80_000_000, 0.0),  # for 4 of 10 ms it waited for a core
+        (9_500_000, 0, 0.0),
+        (None, 0, 0.0),  # of JAX
+    ],
+)
+def test_how_much_more_the_loop_is_blocked_after_the_recording(
+    cpu_ns: int | None, queued_ns: int, share: float
+) -> None:
+    recorded = {"median_ns": 10_000_000, "cpu_ns": 9_000_000, "elapsed_ns": 30_000_000}
+    later = {"median_ns": 10_000_000, "cpu_ns": cpu_ns, "elapsed_ns": 200_000_000}
+    found = later_blocked_share(
+        {
+            "recorded_steps": {**recorded, "queued_ns": 0},
+            "unrecorded_steps": {**later, "queued_ns": queued_ns},
+        }
+    )
+    assert found == pytest.approx(share)
+    assert later_blocked_share({}) == 0
 
 
 def test_what_is_said_of_it() -> None:

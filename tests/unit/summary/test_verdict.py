@@ -188,3 +188,20 @@ def test_data_that_the_recorded_steps_wait_for_as_well_is_said_of_them() -> None
     stages = [Stage("data_loading", 0.4), Stage("forward", 0.6)]
     found = verdict(100.0, stages, [], later_data=0.6)
     assert found.sentence == "The step waits for data: loading batches takes 40% of it."
+
+
+@pytest.mark.parametrize(
+    ("loads", "python", "blocked", "bound_by"),
+    [
+        (0.0, 0.1, 0.3, "host"),  # a thread of the script had filled its queue
+        (0.0, 0.1, 0.15, "cpu"),  # as much as the share of CPU time varies
+        (0.5, 0.1, 0.3, "data"),  # the recorded steps wait for more
+    ],
+)
+def test_a_loop_that_is_blocked_only_after_the_recording_waits(
+    loads: float, python: float, blocked: float, bound_by: str
+) -> None:
+    stages = [Stage("data_loading", loads), Stage("forward", 1 - loads)]
+    found = verdict(100.0, stages, [], {"forward": python}, later_blocked=blocked)
+    assert found.bound_by == bound_by
+    assert ("after the recording" in found.sentence) == (bound_by == "host")

@@ -112,7 +112,7 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
 
     Silent if this takes less than 5 % of the step, and if nothing marks data loading: no
     DataLoader, no range and no frame with such a name. What a compiled program does to its data
-    does not count.
+    does not count. The steps after a recording count where they wait for twice as long.
     """
     rows = context.find(stage="data_loading", on_device=False)
     rows = context.outermost(rows[context.events["scope"][rows] < 0])  # nothing waits for those
