@@ -56,7 +56,6 @@ class TorchRecording(Recording[ProfilerWindow]):
     """Steps of a PyTorch program; `wanted` is how many were requested."""
 
     wanted: int
-    samples: LoopSamples | None = None
 
 
 class Recorder:
@@ -399,13 +398,11 @@ class Recorder:
             if self._timed and self._timer and (times := self._timed.describe()):
                 own = {"page_fault_ns": page_fault_ns(), "changes": self._timer.changes()}
                 recording.times = times | own
-            samples, recording.samples = recording.samples and recording.samples.stop(), None
+            recording.stop_samples()
             kept = self.memory.stop() if self.memory else []
             recording.window.close()
             if self.memory:
-                recording.members = self.memory.members(kept, recording.window.profiler)
-            if samples:
-                recording.members["samples.json"] = samples
+                recording.members |= self.memory.members(kept, recording.window.profiler)
             recording.modules = describe_registry(self.registry)
             if names := self._watch.names:
                 with suppress(Exception):  # optimizers of others may hold anything
@@ -423,8 +420,7 @@ class Recorder:
 
     def _abandon(self, recording: TorchRecording) -> None:
         """Only the thread of a profiler can stop it, and that thread still runs at the end."""
-        if recording.samples:
-            recording.samples.stop()
+        recording.stop_samples()
         recording.window.abandon()
         self._note(CaptureError("the thread that trains still ran as the program ended"))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from stepscope.capture.archive import Member
+from stepscope.capture.samples.loop_samples import LoopSamples
 
 Json = dict[str, Any]
 
@@ -29,10 +30,12 @@ WindowT = TypeVar("WindowT", bound=Steps)
 class Recording(Generic[WindowT]):
     """A window with its modules, data loaders, created objects and times (`TimedSteps`).
 
-    `updated` has the modules that each optimizer updates (`updated_modules`).
+    `updated` has the modules that each optimizer updates (`updated_modules`). `samples` are of the
+    thread in which it began, until they are stopped.
     """
 
     window: WindowT
+    samples: LoopSamples | None = None
     early: bool = False
     modules: Json = field(default_factory=lambda: {"roots": []})
     updated: dict[str, list[str]] = field(default_factory=dict)
@@ -54,6 +57,12 @@ class Recording(Generic[WindowT]):
             return "no complete step"
         first, last = self.steps[0], self.steps[-1]
         return f"step {first}" if first == last else f"steps {first} to {last}"
+
+    def stop_samples(self) -> None:
+        """End sampling, and keep what was found."""
+        samples, self.samples = self.samples, None
+        if samples:
+            self.members["samples.json"] = samples.stop()
 
     def export(self, path: Path) -> None:
         """Write what the profiler recorded to `path`."""

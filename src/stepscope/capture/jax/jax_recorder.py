@@ -24,6 +24,7 @@ from stepscope.capture.jax.run_ahead import catch_up
 from stepscope.capture.jax.steady_steps import SteadySteps
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.recording import Recording, detach_in_forked_children
+from stepscope.capture.samples.loop_samples import LoopSamples
 from stepscope.capture.timed_steps import FEWEST, TimedSteps
 from stepscope.errors import CaptureError
 
@@ -37,6 +38,13 @@ class JaxRecording(Recording[JaxWindow]):
 
     compiled: int
     member: str = MEMBER
+
+    def stop_samples(self) -> None:
+        """End sampling; the closest mark relates the samples to the profile."""
+        super().stop_samples()
+        samples = self.members.get("samples.json")
+        if isinstance(samples, dict) and self.window.closest_mark:
+            samples["mark"] = self.window.closest_mark._asdict()
 
     def keep_early_steps(self) -> None:
         """Where the program ended before the main window, the steps before it count."""
@@ -200,6 +208,7 @@ class JaxRecorder:
     def _open(self, first: int, run_in: int = RUN_IN) -> JaxRecording:
         window = JaxWindow(self._options, first, self.detector.boundary, run_in)
         self._running = JaxRecording(window=window, compiled=self._compilations.count)
+        self._running.samples = LoopSamples()
         self._timed = TimedSteps(WholeSteps())
         return self._running
 
@@ -207,6 +216,7 @@ class JaxRecorder:
         recording, self._running = self._running, None
         if recording:
             recording.times = self._timed.describe() if self._timed else None
+            recording.stop_samples()
             recording.window.close(drain=drain)
             recording.keep_early_steps()
 

@@ -28,6 +28,13 @@ class Place(Struct):
     line: Count
 
 
+class Mark(Struct):
+    """A range that the sampled thread made, by its name in the trace, and when."""
+
+    name: str
+    unix_ns: Annotated[int, Meta(ge=0, le=1 << 62)]
+
+
 class Samples(Struct):
     """The form of samples.json.
 
@@ -36,6 +43,8 @@ class Samples(Struct):
         since_unix_ns: when the first sample was taken.
         after_ns: the time of each sample after the first.
         place: position in `places` of each sample.
+        mark: what relates the thread and its clock to the trace; None where both have Unix times
+            and the numbers of threads.
         loop: positions in `places` of lines of the training loop itself, and of what calls it.
         lacks: why nothing was sampled.
     """
@@ -45,6 +54,7 @@ class Samples(Struct):
     after_ns: list[Count] = []
     place: list[Count] = []
     places: list[Place] = []
+    mark: Mark | None = None
     loop: list[Count] = []
     lacks: str = ""
 
@@ -68,17 +78,28 @@ def with_samples(trace: Trace, text: bytes) -> Trace:
     if found.lacks:
         properties = {**trace.metadata.properties, NOT_SAMPLED: found.lacks}
         return trace.with_metadata(properties=properties)
-    track = np.flatnonzero(trace["tracks"].text("thread").mask(str(found.thread)))
-    return trace.with_table(_joined(trace, found, int(track[0]))) if len(track) else trace
+    place = _place(trace, found)
+    return trace.with_table(_joined(trace, found, *place)) if place else trace
 
 
-def _joined(trace: Trace, found: Samples, track: int) -> Table:
-    """The instants of the trace, and one for each sample."""
+def _place(trace: Trace, found: Samples) -> tuple[int, int] | None:
+    """The track of the sampled thread, and the trace's time of the first sample, if they are known."""
+    if found.mark:
+        marks = np.flatnonzero(trace.events.text("name").mask(found.mark.name))
+        track, time = (trace.events[name][marks] for name in ("track", "start_ns"))
+        since = found.since_unix_ns - found.mark.unix_ns
+    else:
+        track = np.flatnonzero(trace["tracks"].text("thread").mask(str(found.thread)))
+        time, since = np.zeros_like(track), found.since_unix_ns - clock_of(trace.metadata)
+    return (int(track[0]), int(time[0]) + since) if len(track) else None
+
+
+def _joined(trace: Trace, found: Samples, track: int, since: int) -> Table:
+    """The instants of the trace, and one for each sample from the time `since` on."""
     old, count = trace["instants"], len(found.place)
     names = [f"{place.function} ({place.file}:{place.line})" for place in found.places]
     loop = set(found.loop)
     kinds = [IN_LOOP if place in loop else CATEGORY for place in found.place]
-    since = found.since_unix_ns - clock_of(trace.metadata)
     return Table(
         INSTANTS,
         {
