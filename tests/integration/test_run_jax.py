@@ -351,6 +351,28 @@ def test_what_reads_captures_reads_it(tmp_path):
         assert words in done.stdout
 
 
+def test_python_between_calls_has_the_function_that_samples_saw(tmp_path):
+    write(
+        tmp_path,
+        TRAINING
+        + """
+def preprocess(rows):
+    for _ in range(400):
+        for row in rows:
+            sum(row[:8].tolist())
+    return rows
+
+for step in range(12):
+    params, loss = update(params, preprocess(x), x)
+""",
+    )
+    recorded(tmp_path, "train.py")
+    done = start([sys.executable, "-m", "stepscope", "analyze", "train.stepscope"], tmp_path)
+    words = " ".join(done.stdout.split())
+    assert "runs Python and no operator for" in words, done.stdout
+    assert " in preprocess" in words, done.stdout
+
+
 def test_the_example_is_recorded(tmp_path):
     _, manifest, trace = recorded(tmp_path, str(EXAMPLES / "train_jax.py"), "--steps", "9")
     assert manifest["steps_recorded"] == [5, 6, 7]

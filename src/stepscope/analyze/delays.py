@@ -48,11 +48,13 @@ def find_delays(trace: Trace, steps: Table) -> Intervals:
     if not len(pieces.end_ns):
         return Intervals([], [])
     length = pieces.length_ns.reshape(-1, len(steps)).astype(np.float64)
+    unknown = pieces.is_first.reshape(length.shape)
+    length = np.where(unknown, length.max(axis=1, keepdims=True), length)
     # A program that takes turns with another may lose its core at the same place of most steps.
     usual = np.sort(length, axis=1)[:, len(steps) // 8, None]
     expected = usual * _scale_of_steps(length, usual)
     excess = np.where(length > UNUSUAL * expected + LEAST_NS, length - expected, 0).reshape(-1)
-    excess = np.where(pieces.varies, 0, excess).astype(np.int64)
+    excess = np.where(pieces.varies | pieces.is_first, 0, excess).astype(np.int64)
     late = excess > 0
     return Intervals((pieces.end_ns - excess)[late], pieces.end_ns[late])
 
@@ -61,12 +63,14 @@ def find_delays(trace: Trace, steps: Table) -> Intervals:
 class _Pieces:
     """Pieces of the loop's time between two starts or ends of events.
 
-    They are ordered by place and then by step; each place has one piece in every step.
+    They are ordered by place and then by step; each place has one piece in every step. What is
+    before the first event of all has no known length.
     """
 
     end_ns: Times
     length_ns: Times
     varies: Mask
+    is_first: Mask
 
 
 def _aligned_pieces(trace: Trace, steps: Table) -> _Pieces:
@@ -87,7 +91,7 @@ def _aligned_pieces(trace: Trace, steps: Table) -> _Pieces:
     kept = kept[_in_order_of_place(kind, step[kept], len(steps))]
     inner = np.where(side == 1, row, events["parent"][row])[kept]
     varies = np.append(_varying(trace), False)[inner]
-    return _Pieces(time[kept], length[kept], varies)
+    return _Pieces(time[kept], length[kept], varies, kept == 0)
 
 
 def _in_order_of_place(kind: Ids, step: Ids, steps: int) -> Rows:

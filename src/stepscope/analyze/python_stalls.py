@@ -41,6 +41,22 @@ class PythonStalls:
     after: int
 
 
+@dataclass(frozen=True)
+class StalledRanges:
+    """What the training loop's thread is in during some gaps.
+
+    Attributes:
+        rows: the ranges and frames with much of the time; where there are none, the calls before
+            the gaps.
+        spent: the time of the gaps in each, ns.
+        outside: the time in no range, ns; steps of JAX are no ranges.
+    """
+
+    rows: Rows
+    spent: Ids
+    outside: int
+
+
 def python_of_the_loop(context: RuleContext) -> Intervals:
     """When the training loop runs Python and nothing else, but no update and no checkpoint.
 
@@ -129,20 +145,24 @@ def _is_step(context: RuleContext, rows: Rows) -> Mask:
     return found
 
 
-def name_of_stall(context: RuleContext, rows: Rows, spent: Ids) -> str:
+def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
     """The range or frame with most of the time, and the user's function that called it.
 
     If that is the training loop itself, the line of it that samples saw most, where they did.
     """
-    name = _named_by_ranges(context, rows, spent)
+    name = _named_by_ranges(context, stalled)
     if name != LOOP:
         return name
-    return sampled_line(context, float(spent.sum()) / 1e6 / context.step_count) or LOOP
+    spent = float(stalled.spent.sum() + stalled.outside)
+    return sampled_line(context, spent / 1e6 / context.step_count) or LOOP
 
 
-def _named_by_ranges(context: RuleContext, rows: Rows, spent: Ids) -> str:
-    names = context.events["name"][rows]
-    worst = int(np.bincount(names, spent).argmax())
+def _named_by_ranges(context: RuleContext, stalled: StalledRanges) -> str:
+    rows, names = stalled.rows, context.events["name"][stalled.rows]
+    spent = np.bincount(names, stalled.spent)
+    if spent.max() <= stalled.outside:
+        return LOOP
+    worst = int(spent.argmax())
     name = context.events.text("name").values[worst]
     if plain_name(name) == LOOP:
         return LOOP
@@ -179,8 +199,8 @@ def sampled_line(context: RuleContext, spent_ms: float, stage: str = "other") ->
     return line if most.function == "<module>" else f"{line} in {most.function}"
 
 
-def stalled_ranges(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:
-    """Ranges and frames of the training loop's thread, and the time of the gaps in each, ns."""
+def stalled_ranges(context: RuleContext, gaps: Intervals) -> StalledRanges:
+    """Ranges and frames of the training loop's thread, and the time of the gaps in each."""
     events = context.events
     rows = context.find(category=("annotation", "python", "cpu_op"), on_device=False)
     rows = rows[(events["track"][rows] == context.search.loop_track) & context.is_range(rows)]
@@ -192,5 +212,16 @@ def stalled_ranges(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:
     own = inside - taken.astype(np.int64)
     names = events["name"][rows]
     spent = np.bincount(names, own)
-    main = (own > 0) & (spent[names] >= MAIN_SHARE * spent.max(initial=1))
-    return rows[main], own[main]
+    outside = gaps.total() - int(own.sum())
+    main = (own > 0) & (spent[names] >= MAIN_SHARE * max(spent.max(initial=1), outside))
+    if main.any():
+        return StalledRanges(rows[main], own[main], outside)
+    calls = _calls_before(context, gaps)
+    return StalledRanges(calls, np.zeros(len(calls), np.int64), outside)
+
+
+def _calls_before(context: RuleContext, gaps: Intervals) -> Rows:
+    """What the training loop's thread did last before each long gap."""
+    before, after = _neighbors(context, *_by_step(context, gaps))
+    calls: Rows = np.unique(np.where(before >= 0, before, after))
+    return calls[calls >= 0]

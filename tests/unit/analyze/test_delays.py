@@ -79,6 +79,17 @@ def test_steps_that_grow_with_their_batch_are_not_delayed() -> None:
     assert without_delays(growing) is growing
 
 
+def test_time_between_calls_is_no_delay_of_all_steps_but_the_first() -> None:
+    """Before the first call nothing is recorded, so the first gap has no length."""
+    calls = "\n".join(
+        f"main | {at} {at + 100} | PjitFunction(train_step) | cat=runtime"
+        for at in range(0, 40_000, 10_000)
+    )
+    trace = annotate(drawn_trace(calls, framework="jax"))
+    assert len(trace["steps"]) >= 3
+    assert without_delays(trace) is trace
+
+
 def test_two_steps_show_no_delay() -> None:
     busy = small_operators(0, lost_ms=4.0)
     two = busy.with_table(busy["steps"].take(np.arange(2)))

@@ -188,7 +188,13 @@ def test_without_training_nothing_is_between_its_stages() -> None:
 
 
 def found_with_samples(
-    rule: str, text: str, begin_us: int, end_us: int, name: str, kind: str = IN_LOOP
+    rule: str,
+    text: str,
+    begin_us: int,
+    end_us: int,
+    name: str,
+    kind: str = IN_LOOP,
+    framework: str = "",
 ) -> Finding:
     """What a rule finds where 20 samples of the training loop saw one line."""
     count = 20
@@ -203,7 +209,7 @@ def found_with_samples(
             "phase": Text.constant("i", count),
         },
     )
-    trace = annotate(drawn_trace(text).with_table(instants))
+    trace = annotate(drawn_trace(text, framework=framework).with_table(instants))
     (mine,) = [one for one in apply_rules(RuleContext(trace), RULES) if one.rule == rule]
     return mine
 
@@ -248,3 +254,21 @@ def test_python_of_the_loop_has_the_line_that_samples_saw() -> None:
     without = found("cpu_latency", text)
     assert without is not None
     assert "--stack" in without.advice
+
+
+CALLS_OF_JAX = "\n".join(
+    f"main | {at} {at + 1} | stepscope.step#step_num={at // 10_000} | cat=annotation\n"
+    f"main | {at + 2} {at + 100} | PjitFunction(train_step) | cat=runtime\n"
+    f"pool | {at + 20} {at + 90} | dot.1 | scope=jit(train_step)/jvp()/dot"
+    for at in range(0, 40_000, 10_000)
+)
+
+
+def test_python_between_calls_of_jax_has_the_line_that_samples_saw() -> None:
+    """Steps of JAX are no ranges, so the time is outside of all; the calls are the evidence."""
+    finding = found_with_samples(
+        "cpu_latency", CALLS_OF_JAX, *(200, 29_900), "load (/home/me/data.py:7)", CATEGORY, "jax"
+    )
+    assert "runs Python and no operator for 99% of the step" in finding.what
+    assert "mostly in me/data.py:7 in load" in finding.what
+    assert {place.name for place in finding.evidence} == {"PjitFunction(train_step)"}

@@ -126,6 +126,23 @@ def test_samples_of_an_unknown_thread_are_left_out(path: Path) -> None:
     assert len(read(path)["instants"]) == 0
 
 
+def test_a_mark_relates_samples_to_a_trace_without_thread_numbers_and_unix_times(
+    path: Path,
+) -> None:
+    """The mark was made 500 ns before the first sample, by a thread with another number there."""
+    mark = {"name": EVENT["name"], "unix_ns": 1500, "error_ns": 20}
+    text = json.dumps({**SAMPLES, "thread": 7, "mark": mark})
+    trace = read(write_capture(path, **{"samples.json": text}))
+    samples, start = trace["instants"], int(trace.events["start_ns"][0])
+    assert samples["time_ns"].tolist() == [start + 500, start + 1500]
+    assert samples["track"].tolist() == [int(trace.events["track"][0])] * 2
+
+
+def test_samples_whose_mark_is_not_in_the_trace_are_left_out(path: Path) -> None:
+    text = json.dumps({**SAMPLES, "mark": {"name": "unknown", "unix_ns": 1500}})
+    assert len(read(write_capture(path, **{"samples.json": text}))["instants"]) == 0
+
+
 def test_why_nothing_was_sampled_is_kept(path: Path) -> None:
     text = json.dumps({"version": 1, "lacks": "samples need Linux and CPython"})
     trace = read(write_capture(path, **{"samples.json": text}))

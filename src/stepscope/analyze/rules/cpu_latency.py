@@ -184,11 +184,11 @@ def _python(context: RuleContext) -> Iterator[Finding]:
         if found is None or share(context, found.spans) < LEAST_LONG:
             return
         gaps = found.spans
-    rows, spent = stalled_ranges(context, gaps)
-    if not len(rows):
+    stalled = stalled_ranges(context, gaps)
+    if not len(stalled.rows):
         return
     part = share(context, gaps)
-    name = name_of_stall(context, rows, spent)
+    name = name_of_stall(context, stalled)
     mostly = f", mostly in {name}" if name != LOOP else ""
     blocked = _blocked(context, part)
     does = "is blocked, and runs no operator," if blocked else "runs Python and no operator"
@@ -200,7 +200,7 @@ def _python(context: RuleContext) -> Iterator[Finding]:
         advice
         if has_names(context, name)
         else f"{advice} {context.by_framework(NAMES, jax=NAMES_OF_JAX)}",
-        rows,
+        stalled.rows,
         context.bound(part * context.steady_ms, "at most the time between operators"),
         recurs=False,  # the share is a median over the steps
     )

@@ -36,11 +36,11 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
         return
     idle_time = context.measures.idle("host").union(context.measures.idle("synchronization"))
     gaps = idle_time.intersect(context.stalls())
-    rows, spent = stalled_ranges(context, gaps)
+    stalled = stalled_ranges(context, gaps)
     idle = context.measures.recurring_ms(gaps)
-    if idle < LEAST * context.steady_ms or not len(rows):
+    if idle < LEAST * context.steady_ms or not len(stalled.rows):
         return
-    name = name_of_stall(context, rows, spent)
+    name = name_of_stall(context, stalled)
     advice = next(advice for pattern, advice in ADVICE if re.search(pattern, name)).format(
         loop=context.loop, loader=LOADER if context.trains else ""
     )
@@ -49,6 +49,6 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
         f"({context.measures.share_of_window(gaps):.0%}) while the loop runs nothing else, "
         f"mostly in {name}.",
         advice if has_names(context, name) else f"{advice} {NAMES}",
-        rows,
+        stalled.rows,
         context.bound(idle, "at most this idle time"),
     )

@@ -83,7 +83,7 @@ def with_samples(trace: Trace, text: bytes) -> Trace:
 
 
 def _place(trace: Trace, found: Samples) -> tuple[int, int] | None:
-    """The track of the sampled thread, and the trace's time of the first sample, if they are known."""
+    """The track of the sampled thread, and the time of the first sample in the trace, if known."""
     if found.mark:
         marks = np.flatnonzero(trace.events.text("name").mask(found.mark.name))
         track, time = (trace.events[name][marks] for name in ("track", "start_ns"))
