@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
-from stepscope.analyze.python_stalls import has_names, name_of_stall, stalled_ranges
+from stepscope.analyze.python_stalls import LOOP, has_names, name_of_stall, stalled_ranges
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.summary.numbers import rounded
 
@@ -41,6 +41,8 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
     if idle < LEAST * context.steady_ms or not len(stalled.rows):
         return
     name = name_of_stall(context, stalled)
+    if name == LOOP and not stalled.spent.any():
+        return  # nothing names what ran
     advice = next(advice for pattern, advice in ADVICE if re.search(pattern, name)).format(
         loop=context.loop, loader=LOADER if context.trains else ""
     )
