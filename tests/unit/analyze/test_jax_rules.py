@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from drawn_findings import V100, found
 
-from stepscope.analyze import Finding
+from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
+from stepscope.annotate import annotate
+from stepscope.testing import drawn_trace
+from stepscope.trace.schema import FRAMES, ORIGINS
+from stepscope.trace.table import Table, Text
 
 STEP = "main | 0 20000 | train#step_num=0 | cat=annotation\n"
 
@@ -192,6 +197,28 @@ def test_weights_are_not_donated_to_their_gradients(updates: str, named: bool) -
     )
     finding = found_in("missing_donation", step, properties=programs(40_000_000, 44_000_000))
     assert (finding is not None) == named
+
+
+@pytest.mark.parametrize(
+    ("functions", "named"),
+    [(["main"], False), (["main", "Trainer.train_step", "update"], True), ([], True)],
+    ids=["of JAX", "of the user", "unknown"],
+)
+def test_only_functions_of_the_user_can_donate(functions: list[str], named: bool) -> None:
+    """JAX's own, such as jnp.clip, leave the frame of their caller and none of themselves."""
+    text = (
+        "main | 0 4000 | PjitFunction(train_step) | cat=runtime\n"
+        "main | 10 3900 | fusion | scope=jit(train_step)/min\n"
+    )
+    count = len(functions)
+    frames = {"parent": range(-1, count - 1), "function": Text.of(functions),
+              "file": Text.of(["train.py"] * count), "line": [5] * count}  # fmt: skip
+    origin = {"first": [0], "scope": Text.of([""]), "frame": [count - 1], "share": [1.0]}
+    trace = drawn_trace(STEP + text, framework="jax", properties=programs(40_000_000, 44_000_000))
+    fusion = np.where(trace.events.text("name").mask("fusion"), 0, -1)
+    trace = trace.with_events(origin=fusion).with_table(Table(ORIGINS, origin))
+    findings = apply_rules(RuleContext(annotate(trace.with_table(Table(FRAMES, frames)))), RULES)
+    assert ("missing_donation" in {one.rule for one in findings}) == named
 
 
 @pytest.mark.parametrize("rule", ["small_programs", "host_callbacks", "missing_donation"])

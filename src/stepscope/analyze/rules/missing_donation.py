@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.annotate.names.compiled_calls import CALL
+from stepscope.annotate.names.origin_frames import frames_of_events
 from stepscope.summary.numbers import rounded
+from stepscope.trace.table import Table
 
 NOTICE = True
 LEAST_BYTES = 1 << 20
@@ -19,8 +23,8 @@ def missing_donation(context: RuleContext) -> Iterator[Finding]:
     """Jitted functions of JAX that return updated arguments in new memory.
 
     Silent below 1 MiB and below a tenth of the arguments, where everything that comes back in the
-    same shape is donated, for functions that return gradients, and for functions that the steps do
-    not call.
+    same shape is donated, for functions that return gradients, for functions of JAX itself
+    (`jnp.clip`), and for functions that the steps do not call.
     """
     programs = context.trace.metadata.properties.get("programs") if context.is_jax else None
     if not isinstance(programs, dict) or context.context_trace:
@@ -30,7 +34,9 @@ def missing_donation(context: RuleContext) -> Iterator[Finding]:
     for name in dict.fromkeys(names.values()):
         known = programs.get(f"jit_{name}", {})
         size, whole = known.get("could_donate_bytes", 0), known.get("argument_bytes", 0)
-        if size < max(LEAST_BYTES, LEAST_SHARE * whole) or _returns_gradients(context, name):
+        if size < max(LEAST_BYTES, LEAST_SHARE * whole):
+            continue
+        if _returns_gradients(context, name) or _is_of_jax(context, name):
             continue
         rows = calls[[names[row] == name for row in calls.tolist()]]
         yield context.finding(
@@ -54,3 +60,23 @@ def _returns_gradients(context: RuleContext, name: str) -> bool:
     stage = events.text("stage")
     takes, updates = (bool((own & stage.mask(one)).any()) for one in ("backward", "optimizer"))
     return takes and not updates
+
+
+def _is_of_jax(context: RuleContext, name: str) -> bool:
+    """Whether a function is JAX's own, which leaves no frame: only those around its call."""
+    scopes = context.trace.events.text("scope")
+    own = scopes.where(lambda scope: scope.startswith(f"jit({name})/"))
+    used = np.unique(frames_of_events(context.trace)[own])
+    around = _functions_around(context.trace["frames"], used[used >= 0].tolist())
+    return bool(around) and name not in around
+
+
+def _functions_around(frames: Table, rows: list[int]) -> set[str]:
+    """The names of the functions in which some frames are."""
+    functions, parents = frames.text("function"), frames["parent"].tolist()
+    seen: set[int] = set()
+    for row in rows:
+        while row >= 0 and row not in seen:
+            seen.add(row)
+            row = parents[row]
+    return {(functions[row] or "").rpartition(".")[2] for row in seen}
