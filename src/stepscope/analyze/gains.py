@@ -13,7 +13,7 @@ import numpy as np
 from stepscope.analyze.event_search import EventSearch
 from stepscope.analyze.finding import Gain
 from stepscope.analyze.measures import Measures
-from stepscope.arrays import Floats, Rows, Times
+from stepscope.arrays import Floats, Mask, Rows, Times
 from stepscope.errors import StepscopeError
 from stepscope.graph import Graph, build_graph, build_ranks, scale, simulate
 from stepscope.parallel import in_background
@@ -180,29 +180,35 @@ class Gains:
         return self._typical_ms(simulate(graph.check()).step_ns)
 
     def _typical_ms(self, after_ns: Times) -> float:
-        """The mean gain over the steps, without a step that is far longer than the others.
+        """The mean gain over the typical steps."""
+        before = self._baseline.simulation.step_ns
+        return float((before - after_ns)[self._typical].mean()) / 1e6
+
+    @cached_property
+    def _typical(self) -> Mask:
+        """The steps but those that are far longer than the others.
 
         The last step may be: it lasts until all device work has ended. So may one that waits for
         data: workers deliver several batches at once, and then none for a while.
         """
-        before = self._baseline.simulation.step_ns
-        typical = np.ones(len(before), np.bool_)
-        if len(before) >= MIN_STEPS:
-            other = before - self._loading_ns(len(before))
-            typical = other - np.median(other) <= (UNUSUAL - 1) * np.median(before)
+        length = self._baseline.simulation.step_ns
+        typical = np.ones(len(length), np.bool_)
+        if len(length) >= MIN_STEPS:
+            other = length - self._loading_ns(len(length))
+            typical = other - np.median(other) <= (UNUSUAL - 1) * np.median(length)
         typical[-1:] = True
-        return float((before - after_ns)[typical].mean()) / 1e6
+        return typical
 
     def _loading_ns(self, steps: int) -> Times:
         """How long the training loop loads or waits for data in each of the steps of the graph."""
         search = self._search
-        all_steps = search.recorded["steps"]
-        number = all_steps["step"][all_steps["rank"] == search.rank]
+        every = search.recorded["steps"]
+        number = every["step"][every["rank"] == search.rank]
         if len(number) != steps:
             return np.zeros(steps, np.int64)
         rows = search.find(stage="data_loading", on_device=False)
-        at = np.searchsorted(number, search.events["step"][rows])
-        return np.bincount(at, search.events["self_ns"][rows], steps).astype(np.int64)
+        step = np.searchsorted(number, search.events["step"][rows])
+        return np.bincount(step, search.events["self_ns"][rows], steps).astype(np.int64)
 
     def _scaling(self, rows: Rows, factor: float | Floats) -> Callable[[Graph], Graph]:
         around = self._search.enclosing(rows)
