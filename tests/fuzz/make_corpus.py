@@ -80,7 +80,22 @@ CONTEXTS = {
                               "max": [20.0], "squares": [500.0], "nesting": "exclusive",
                               "unit": "ns", "meaning": "a kernel"}},
 }  # fmt: skip
-
+SAMPLES = {
+    "version": 1, "thread": 1, "since_unix_ns": 2000, "after_ns": [0, 1000], "place": [1, 0],
+    "places": [{"function": "main", "file": "/train.py", "line": 3},
+               {"function": "<module>", "file": "/train.py", "line": 9}],
+    "loop": [1],
+}  # fmt: skip
+MARKED = SAMPLES | {"mark": {"name": "ProfilerStep#0", "unix_ns": 1500, "error_ns": 20}}
+COMPILED = {
+    "version": 1,
+    "graphs": [{
+        "region": "0/0", "base": "", "inputs": ["fc"],
+        "nodes": [{"name": "y", "target": "linear", "path": "fc", "elements": 8, "operations": 64,
+                   "reads": [0]}],
+        "programs": [{"key": "k", "backward": False, "code": "def call(self, args):"}],
+    }],
+}  # fmt: skip
 STORAGE = {"address": 1024, "bytes": 512, "device": "cuda:0", "kind": "parameter",
            "path": "fc.weight", "name": "fc", "lines": [["a.py", 3]]}  # fmt: skip
 MEMORY = {
@@ -363,6 +378,9 @@ def main() -> None:
         "model/roots.json": json.dumps({"roots": [MODEL]}).encode(),
         "contexts/plain.json": json.dumps(CONTEXTS).encode(),
         "memory/plain.json": json.dumps(MEMORY).encode(),
+        "samples/plain.json": json.dumps(SAMPLES).encode(),
+        "samples/marked.json": json.dumps(MARKED).encode(),
+        "compiled/plain.json": json.dumps(COMPILED).encode(),
         "capture/plain.zip": _zip({
             "manifest.json": json.dumps(MANIFEST).encode(),
             "modules.json": json.dumps({"roots": [MODEL]}).encode(), "trace.json": kineto,

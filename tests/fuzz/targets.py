@@ -311,6 +311,8 @@ TARGETS: dict[str, Target] = {
     "file": Target(check_file, (mutate_json,), "file", _CHROME),
     "manifest": Target(check_member("manifest.json"), (mutate_json,), "manifest", _RECORDED),
     "contexts": Target(check_member("contexts.json"), (mutate_json,), "contexts", _RECORDED),
+    "samples": Target(check_member("samples.json"), (mutate_json,), "samples", _RECORDED),
+    "compiled": Target(check_member("compiled.json"), (mutate_json,), "compiled", _RECORDED),
     "model": Target(check_model, (mutate_json,), "model", ("ingest/model_json.py",)),
     "memory": Target(check_member("memory.json"), (mutate_json,), "memory", _RECORDED),
     "capture": Target(check_file, (mutate_zip,), "capture", _RECORDED),
