@@ -71,7 +71,7 @@ def test_whole_stacks_with_their_lines() -> None:
     found = sampler.stop()
     stack = max((found.stacks[stack] for stack in found.stack), key=len)
     names = [found.places[place].function for place in stack]
-    around = [place.function for place in stack_sampler._places(sys._getframe())]
+    around = [place.function for place in stack_sampler.places_of_stack(sys._getframe())]
     assert names[-len(around) :] == around
     assert names.count("deep") == 31
     first = deep.__code__.co_firstlineno
@@ -158,7 +158,7 @@ def test_a_layout_that_does_not_fit_is_not_used(
 ) -> None:
     """That of another version reads garbage, or nothing, and never crashes."""
     if version == sys.version_info[:2]:
-        monkeypatch.setattr(stack_sampler, "_places", lambda frame: [])
+        monkeypatch.setattr(stack_sampler, "places_of_stack", lambda frame: [])
     monkeypatch.setattr(sys, "version_info", version)
     with pytest.raises(Unavailable, match="stores its frames in another way"):
         StackSampler()
@@ -204,13 +204,21 @@ def test_the_line_of_the_program_that_a_stack_is_at(monkeypatch: pytest.MonkeyPa
     """A library's function counts for the line that calls it, the recorder's for none."""
     monkeypatch.setattr(loop_samples, "_LIBRARIES", ("/lib",))
     monkeypatch.setattr(loop_samples, "is_internal", lambda file: file.startswith("/torch"))
-    found = describe(STACKS)
+    found = describe(STACKS, {("<module>", "/x/train.py"), ("log", "/x/train.py")})
     assert [found["places"][place]["function"] for place in found["place"]] == [
         "log", "main", "log", "log", "<module>",
     ]  # fmt: skip
     assert found["since_unix_ns"] == 10
     assert found["after_ns"] == [0, 10, 20, 40, 50]
     assert [found["places"][place]["function"] for place in found["loop"]] == ["<module>"]
+
+
+def test_a_function_that_takes_nearly_all_time_is_not_the_loop() -> None:
+    """It has not begun where sampling begins, inside a call of the loop."""
+    places = [Place("preprocess", "/x/train.py", 3), Place("<module>", "/x/train.py", 9)]
+    samples = Samples(list(range(20)), [0] * 20, [[0, 1]], places)
+    assert describe(samples, {("<module>", "/x/train.py")})["loop"] == []
+    assert describe(samples, {("preprocess", "/x/train.py")})["loop"] == [0]
 
 
 def test_fields_of_the_library() -> None:

@@ -5,6 +5,7 @@ Profilers see operators; what NumPy and plain Python do between them has no even
 
 from __future__ import annotations
 
+import sys
 import sysconfig
 import threading
 from collections import Counter
@@ -14,11 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.capture.internal_files import is_internal
-from stepscope.capture.samples.stack_sampler import Place, Samples, StackSampler, Unavailable
+from stepscope.capture.samples.stack_sampler import (
+    Place,
+    Samples,
+    StackSampler,
+    Unavailable,
+    places_of_stack,
+)
 
 _NEARLY_ALL = 0.9
 _RECORDER = str(Path(__file__).parents[1])
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+Functions = set[tuple[str, str]]  # name and file
 
 
 class LoopSamples:
@@ -28,6 +36,7 @@ class LoopSamples:
         self._thread = threading.get_native_id()
         self._sampler: StackSampler | None = None
         self._lacks = ""
+        self._callers = {place[:2] for place in places_of_stack(sys._getframe())}
         with self._noting():
             self._sampler = StackSampler()
 
@@ -35,7 +44,8 @@ class LoopSamples:
         """End sampling; what was found, as in samples.json."""
         with self._noting():
             if self._sampler is not None:
-                return {"version": 1, "thread": self._thread, **describe(self._sampler.stop())}
+                found = describe(self._sampler.stop(), self._callers)
+                return {"version": 1, "thread": self._thread, **found}
         return {"version": 1, "lacks": self._lacks}
 
     @contextmanager
@@ -49,8 +59,13 @@ class LoopSamples:
             self._lacks = f"sampling failed ({type(error).__name__}: {error})"
 
 
-def describe(samples: Samples) -> dict[str, Any]:
-    """The time of each sample, the line of the program that was executed, and what the loop is."""
+def describe(samples: Samples, callers: Functions) -> dict[str, Any]:
+    """The time of each sample, the line of the program that was executed, and what the loop is.
+
+    Args:
+        samples: what a sampler found.
+        callers: the functions that ran as sampling began.
+    """
     lines = [_line(samples, stack) for stack in samples.stacks]
     kept = [at for at, stack in enumerate(samples.stack) if lines[stack]]
     places: dict[Place, int] = {}
@@ -58,7 +73,7 @@ def describe(samples: Samples) -> dict[str, Any]:
     numbers = [
         places.setdefault(line, len(places)) for at in kept if (line := lines[samples.stack[at]])
     ]
-    loop = _around(samples, kept)
+    loop = callers & _around(samples, kept)
     return {
         "since_unix_ns": first,
         "after_ns": [samples.times_ns[at] - first for at in kept],
@@ -70,8 +85,8 @@ def describe(samples: Samples) -> dict[str, Any]:
     }
 
 
-def _around(samples: Samples, kept: list[int]) -> set[tuple[str, str]]:
-    """The functions that nearly all samples are in: the training loop's, and what calls it."""
+def _around(samples: Samples, kept: list[int]) -> Functions:
+    """The functions that nearly all samples are in: also what takes nearly all time of a step."""
     counts: Counter[tuple[str, str]] = Counter()
     for stack, count in Counter(samples.stack[at] for at in kept).items():
         for function in {samples.places[place][:2] for place in samples.stacks[stack]}:

@@ -100,7 +100,7 @@ class StackSampler:
     def _check(self) -> None:
         """Raise where the library sees another stack than Python."""
         sample = self._library.stepscope_sample_once
-        taken, expected = sample(self._handle), _places(sys._getframe())  # of one line
+        taken, expected = sample(self._handle), places_of_stack(sys._getframe())  # of one line
         found = self._read() if taken else None
         if not found or [found.places[place] for place in found.stacks[0]] != expected:
             raise Unavailable(f"this build of Python {_version()} stores its frames in another way")
@@ -135,7 +135,7 @@ def _decoded(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
 
-def _places(frame: FrameType | None) -> list[Place]:
+def places_of_stack(frame: FrameType | None) -> list[Place]:
     """The lines of a stack, innermost first, as Python shows them."""
     found: list[Place] = []
     while frame is not None and len(found) < _DEEPEST:
