@@ -117,8 +117,9 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     rows = context.find(stage="data_loading", on_device=False)
     rows = context.outermost(rows[context.events["scope"][rows] < 0])  # nothing waits for those
     waits = context.idle_ms("data") if context.has_device else context.ms(rows)
-    later = _later(context, waits)
-    if not len(rows) or (waits < LEAST * context.steady_ms and not later):
+    later = later_loading(context.trace.metadata.capture)
+    hidden = later if later and _is_hidden(context, waits, later) else None
+    if not len(rows) or (waits < LEAST * context.steady_ms and not hidden):
         return
     parts = _parts(context, rows)
     batches = context.find("_SingleProcessDataLoaderIter")
@@ -128,43 +129,35 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     who = "The device idles" if context.has_device else f"The {context.loop} waits"
     how = " in the main process (num_workers=0)." if alone else "."
     yield context.finding(
-        f"{who} for {share:.0%} of the step while a batch loads{how}{_later_in_words(later)}"
+        f"{who} for {share:.0%} of the step while a batch loads{how}{_hidden_in_words(hidden)}"
         f"{_in_words(parts)}{_line(context, rows)}",
         QUICK if quick else _advice(context, alone, parts),
         rows,
-        _gain(context, rows, later),
-        recurs=not _is_confirmed(context, rows),
+        _gain(context, rows, hidden),
+        recurs=not later or later.ms < context.ms(rows),  # workers deliver batches in bursts
         patch=_patch(context) if alone and not quick else None,
     )
 
 
-def _later(context: RuleContext, waits_ms: float) -> LaterLoading | None:
-    """Loading after the recording, where the recorded steps had batches that were ready."""
-    later = later_loading(context.trace.metadata.capture)
-    if not later or context.has_device or later.share < LEAST:
-        return None
-    return later if later.ms > MUCH_LONGER * waits_ms else None
+def _is_hidden(context: RuleContext, waits_ms: float, later: LaterLoading) -> bool:
+    """Whether the recorded steps had batches that were ready, and the steps after them wait."""
+    much_longer = later.ms > MUCH_LONGER * waits_ms
+    return much_longer and later.share >= LEAST and not context.has_device
 
 
-def _gain(context: RuleContext, rows: Rows, later: LaterLoading | None) -> Gain:
-    if later:
-        return context.bound(later.share * context.steady_ms, LATER)
+def _gain(context: RuleContext, rows: Rows, hidden: LaterLoading | None) -> Gain:
+    if hidden:
+        return context.bound(hidden.share * context.steady_ms, LATER)
     return context.gain(rows, "dataloader")
 
 
-def _is_confirmed(context: RuleContext, rows: Rows) -> bool:
-    """Whether the steps after the recording wait as long: workers deliver batches in bursts."""
-    later = later_loading(context.trace.metadata.capture)
-    return later is not None and later.ms >= context.ms(rows)
-
-
-def _later_in_words(later: LaterLoading | None) -> str:
-    """What the steps after the recording show, in a sentence of its own."""
-    if not later:
+def _hidden_in_words(hidden: LaterLoading | None) -> str:
+    """What only the steps after the recording show, in a sentence of its own."""
+    if not hidden:
         return ""
     return (
-        f" Later steps load or wait for {later.share:.0%} ({milliseconds(later.ms * 1e6)} of "
-        f"{milliseconds(later.step_ms * 1e6)}); the recorded ones found batches that were ready."
+        f" Later steps load or wait for {hidden.share:.0%} ({milliseconds(hidden.ms * 1e6)} of "
+        f"{milliseconds(hidden.step_ms * 1e6)}); the recorded ones found batches that were ready."
     )
 
 
