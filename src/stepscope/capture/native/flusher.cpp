@@ -1,5 +1,6 @@
 #include "flusher.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
