@@ -235,6 +235,12 @@ def test_a_capture_in_gzip_is_told(path: Path) -> None:
         read(path)
 
 
+def test_a_device_has_what_the_recorder_and_the_profiler_say_of_it(path: Path) -> None:
+    devices = [{"id": 1, "name": "other"}, {"id": 0, "name": "NVIDIA H200", "computeMajor": 9}]
+    trace = read(write_capture(path, MANIFEST, trace={**TRACE, "deviceProperties": devices}))
+    assert trace.metadata.devices == ({**devices[1], **MANIFEST["devices"][0]},)
+
+
 def test_the_trace_s_own_words_fill_what_the_manifest_leaves_open(path: Path) -> None:
     devices = [{"name": "V100"}]
     manifest = {**MANIFEST, "devices": [], "framework": None, "framework_version": None}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, BinaryIO, Literal, cast
 
@@ -306,9 +306,18 @@ def _metadata(
         found,
         framework=manifest.framework or found.framework,
         framework_version=manifest.framework_version or found.framework_version,
-        devices=tuple(manifest.devices) or found.devices,
+        devices=_devices(manifest.devices, found.devices),
         ranks=(manifest.rank,),
         world_size=manifest.world_size,
         capture=recorded,
         model=model,
     )
+
+
+def _devices(
+    recorded: Sequence[Mapping[str, Any]], traced: tuple[Mapping[str, Any], ...]
+) -> tuple[Mapping[str, Any], ...]:
+    """The devices of the recorder, each with what the profiler says of it, too."""
+    known = {device.get("id"): device for device in traced}
+    merged = tuple({**known.get(device.get("index"), {}), **device} for device in recorded)
+    return merged or traced
