@@ -14,6 +14,7 @@ from stepscope.annotate.links.launches import launch_of, launched_before_recordi
 from stepscope.annotate.links.program_runs import BEFORE_RECORDING, UNKNOWN, calls_of_host_work
 from stepscope.annotate.names.compiled_calls import is_compiled_call
 from stepscope.annotate.names.range_names import is_recorded_step, is_step, step_number
+from stepscope.annotate.steps.earlier_work import end_of_earlier_work
 from stepscope.annotate.steps.jit_iterations import call_starts, iterations_by_calls
 from stepscope.annotate.steps.step_coverage import (
     LITTLE,
@@ -104,7 +105,7 @@ def _with_steps(
     called = np.where(operations, called, UNKNOWN)  # what runs them may end when it is scheduled
     work = (device_work(trace) | (called >= 0)) & (step >= 0)
     last = _last_ends(trace, work, step, len(numbers))
-    before = _end_of_earlier_work(trace, called, starts)
+    before = end_of_earlier_work(trace, called, starts)
     trace = trace.with_table(_table(trace, last, before, numbers, starts, ends, evidence))
     return _warn_work_outside(trace)
 
@@ -331,16 +332,6 @@ def _last_ends(trace: Trace, work: Mask, step: Rows, steps: int) -> Times:
     return last
 
 
-def _end_of_earlier_work(trace: Trace, called: Ids32, starts: Times) -> int:
-    """When the compiled work on the host ends that was called for before the first step, or -1."""
-    if not (called != UNKNOWN).any():
-        return -1
-    begin = trace.events["start_ns"]
-    earlier = (called >= 0) & (begin[called] < starts.min(initial=np.iinfo(np.int64).max))
-    work = (called == BEFORE_RECORDING) | earlier
-    return int((begin + trace.events["duration_ns"])[work].max(initial=-1))
-
-
 def _table(
     trace: Trace, last: Times, before: int, numbers: Times, starts: Times, ends: Times, why: str
 ) -> Table:
@@ -353,9 +344,8 @@ def _table(
         "evidence": Text.constant(why, len(numbers)),
     }
     window_start, window_end = step_windows(Table(STEPS, columns))
-    if (
-        len(numbers) and before < window_end[0]
-    ):  # the first step's work waits for that of the step before it
+    if len(numbers) and before < window_end[0]:
+        # The first step's work waits for that of the step before it.
         window_start[0] = max(window_start[0], before)
     return Table(STEPS, {**columns, "window_start_ns": window_start, "window_end_ns": window_end})
 

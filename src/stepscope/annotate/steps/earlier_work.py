@@ -1,0 +1,88 @@
+"""The end of the work that was called for before the first step, where its time begins."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepscope.annotate.links.launch_sides import device_work
+from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.links.program_runs import BEFORE_RECORDING, UNKNOWN
+from stepscope.arrays import Ids32, Rows, Times
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
+
+QUEUED_NS = 1_000_000  # no free device takes as long to begin what has been launched
+
+
+def end_of_earlier_work(trace: Trace, called: Ids32, starts: Times) -> int:
+    """When the work ends that was called for before the first step, or -1 if there is none.
+
+    Args:
+        trace: a trace with launches.
+        called: the call of each event of compiled work on the host, shape (events,).
+        starts: when each step begins on the CPU, ns.
+    """
+    on_device = max(_on_device(trace, starts), unrecorded_work_end(trace))
+    return max(_on_host(trace, called, starts), on_device)
+
+
+def unrecorded_work_end(trace: Trace) -> int:
+    """When a device ends work from before the recording that the trace does not have, or -1.
+
+    A recording begins while the device still has work in its queue. Recorders leave that work out;
+    it shows as time in which the device seems idle, although work has been launched.
+    """
+    work = np.flatnonzero(device_work(trace))
+    work = work[np.argsort(trace.events["start_ns"][work], kind="stable")]
+    call = launch_of(trace)[work]
+    if not len(work) or call[0] < 0:
+        return -1
+    start = trace.events["start_ns"]
+    wait = int(start[work[0]] - _ends(trace.events, call[:1])[0])
+    if wait - _usual_delay(trace, work, call) < QUEUED_NS:
+        return -1
+    return int(start[work[0]])
+
+
+def _on_device(trace: Trace, starts: Times) -> int:
+    """When recorded work ends that was launched before the first step, or that of the step begins.
+
+    It is -1 if there is none of both.
+    """
+    events = trace.events
+    work = np.flatnonzero(device_work(trace))
+    call = launch_of(trace)[work]
+    first_ns = starts.min(initial=np.iinfo(np.int64).max)
+    called_ns = np.where(call >= 0, events["start_ns"][call], first_ns)
+    earlier, own = work[called_ns < first_ns], work[(call >= 0) & (called_ns >= first_ns)]
+    if not len(earlier) or not len(own):
+        return -1
+    return int(min(_ends(events, earlier).max(), events["start_ns"][own].min()))
+
+
+def _usual_delay(trace: Trace, work: Rows, call: Ids32) -> int:
+    """The median time from the return of a launch to its work where the device was free, ns.
+
+    The clocks of a CPU and a device may differ in some recordings.
+    """
+    events = trace.events
+    busy_until = np.maximum.accumulate(_ends(events, work))[:-1]
+    returned = _ends(events, call[1:])
+    free = (call[1:] >= 0) & (busy_until <= returned)
+    delay = (events["start_ns"][work[1:]] - returned)[free]
+    return max(int(np.median(delay)), 0) if len(delay) else 0
+
+
+def _on_host(trace: Trace, called: Ids32, starts: Times) -> int:
+    """When the compiled work on the host ends that was called for before the first step, or -1."""
+    if not (called != UNKNOWN).any():
+        return -1
+    begin = trace.events["start_ns"]
+    earlier = (called >= 0) & (begin[called] < starts.min(initial=np.iinfo(np.int64).max))
+    work = (called == BEFORE_RECORDING) | earlier
+    return int(_ends(trace.events, np.flatnonzero(work)).max(initial=-1))
+
+
+def _ends(events: Table, rows: Rows) -> Times:
+    ends: Times = events["start_ns"][rows] + events["duration_ns"][rows]
+    return ends
