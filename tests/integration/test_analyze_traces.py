@@ -22,7 +22,7 @@ FOUND = {
         "cpu_latency", "optimizer_loop", "pageable_copies", "zero_grad_memset",
     },
     "resnet_ddp_mi300x/rank0_act_checkpoint.json.gz": {
-        "exposed_communication", "layout_conversions", "kernel_fusion",
+        "exposed_communication", "layout_conversions",
     },
     "steps_ns_v100/rank0.json.gz": {"fp32_matmul"},
     "diff_a100_v100/a100_rank3of8.json.gz": {
@@ -59,7 +59,8 @@ FOUND = {
     "edge_cases/torch_compile_triton.json.gz": {"low_utilization"},
     "edge_cases/triton.json.gz": {"python_stall"},
     "cuda_graph_vllm/graph_capture.json.gz": {"idle_device"},
-    "cuda_graph_vllm/graph_execution.json.gz": {"idle_device"},
+    # Its device still does the work of the iteration before, which is not recorded.
+    "cuda_graph_vllm/graph_execution.json.gz": set(),
     "edge_cases/no_gpu.json.gz": set(),
     "edge_cases/malformed/multi-thread-with-samples.json": set(),
 }  # fmt: skip

@@ -70,7 +70,7 @@ def _corrected(recorded: Trace, staged: Trace) -> Trace:
     """A capture with stages, without the cost of its recording where that is known."""
     if not len(staged["steps"]):
         return staged
-    if why := why_unknown(recorded.metadata.capture, recorded.metadata.world_size):
+    if why := why_unknown(staged):
         return staged.with_metadata(recording_cost={"unknown": why})
     return _staged(without_recording_cost(recorded, find_runs(staged)))
 

@@ -81,7 +81,7 @@ def _host_tasks(cpu: CpuSide, window: Window) -> dict[str, Any]:
     return {
         "duration_ns": duration,
         "gap_ns": gap,
-        "earliest_ns": np.where(cpu.independent(), since, 0),
+        "earliest_ns": np.where(cpu.independent() | cpu.paced_by_earlier_work(), since, 0),
         "event": pieces.owner.astype(np.int32),
         "mark": mark,
         "step": np.array(window.steps, np.int32)[np.maximum(index, 0)],
@@ -119,14 +119,15 @@ def _device_links(trace: Trace, cpu: CpuSide, work: WindowWork, delays: Delays) 
     first = len(cpu.pieces.track)
     communicates = trace.events.text("category").mask("communication")[work.event]
     launched = np.flatnonzero(delays.call >= 0)
-    returns = cpu.returns[np.searchsorted(cpu.calls, cpu.waits.call)]
-    awaited, source, target = cpu.waits.work, delays.source, delays.target
+    seen = cpu.waits.work >= 0
+    returns = cpu.returns[np.searchsorted(cpu.calls, cpu.waits.call[seen])]
+    awaited, source, target = cpu.waits.work[seen], delays.source, delays.target
     wait_kind = np.where(communicates[awaited], COMMUNICATION, SYNC)
     pair_kind = np.where(communicates[source] | communicates[target], COMMUNICATION, SYNC)
     lag = delays.launch_lag_ns[launched]
     return [
         (delays.call[launched], first + launched, LAUNCH, lag),
-        (first + awaited, returns, wait_kind, 0),
+        (first + awaited, returns, wait_kind, cpu.waits.until_ns[seen] - work.end_ns[awaited]),
         (first + source, first + target, pair_kind, delays.wait_lag_ns),
     ]
 

@@ -96,6 +96,13 @@ class CpuSide:
         serves = np.isin(self.pieces.track, [self.main, *self.bursts.track])
         return begins_run(self.pieces.track) & ~serves
 
+    def paced_by_earlier_work(self) -> Mask:
+        """Tasks that follow a wait for work from before the recording."""
+        result = np.zeros(len(self.pieces.track), np.bool_)
+        unseen = self.waits.call[self.waits.work < 0]
+        result[self.returns[np.searchsorted(self.calls, unseen)]] = True
+        return result
+
 
 def cut_cpu(trace: Trace, window: Window, work: WindowWork) -> CpuSide:
     """The CPU's tasks in a window, cut where steps begin and where threads wait or hand over."""
@@ -103,7 +110,7 @@ def cut_cpu(trace: Trace, window: Window, work: WindowWork) -> CpuSide:
     is_missing = not len(rows) and len(work.event) > 0
     main = _busiest_stream(work) if is_missing else _main_track(trace, window.rank)
     waits = find_waits(trace, rows, work)
-    calls, until = _wait_ends(trace, waits, work)
+    calls, until = _wait_ends(trace, waits)
     bursts = find_bursts(trace, rows, main)
     joined = np.flatnonzero(bursts.end_ns >= 0)
     parts = (
@@ -151,10 +158,10 @@ def _busiest_stream(work: WindowWork) -> int:
     return int(np.bincount(work.track, work.end_ns - work.start_ns).argmax())
 
 
-def _wait_ends(trace: Trace, waits: Waits, work: WindowWork) -> tuple[Ids, Times]:
+def _wait_ends(trace: Trace, waits: Waits) -> tuple[Ids, Times]:
     """The distinct waiting calls, and the time at which each wait is over."""
     calls, index = np.unique(waits.call, return_inverse=True)
     start = trace.events["start_ns"][calls]
     until = start.copy()
-    np.maximum.at(until, index, work.end_ns[waits.work])
+    np.maximum.at(until, index, waits.until_ns)
     return calls, np.minimum(until, start + trace.events["duration_ns"][calls])

@@ -45,17 +45,17 @@ def find_delays(trace: Trace, cpu: CpuSide, work: WindowWork, begins_ns: int) ->
     source, target = find_stream_waits(trace, cpu.rows, work)
     latency, previous = launch_latency(work, source, target), previous_ends(work)
     call, called = _calls(cpu, work, latency)
-    known, lost = call >= 0, work.called_ns == UNKNOWN
+    known = call >= 0
     delay = np.where(known, np.maximum(work.start_ns - called, 0), 0)
     launched = np.where(known, called + np.minimum(latency, delay), -1)
     awaited = np.full(len(work.event), -1, np.int64)
     np.maximum.at(awaited, target, work.end_ns[source])
     by_launch = (launched > previous) & (launched > awaited)
     by_stream = (previous >= launched) & (previous >= awaited) & (previous >= 0)
-    gap = np.where(by_stream & (known | lost), work.start_ns - previous, 0)
+    gap = np.where(by_stream, work.start_ns - previous, 0)
     by_wait = (work.end_ns[source] == awaited[target]) & ~(by_launch | by_stream)[target]
     wait_lag = work.start_ns[target] - work.end_ns[source]
-    alone = ~known & (work.first | ~lost)
+    alone = ~known & work.first & (awaited < 0)
     found = Delays(
         call=call,
         launch_lag_ns=np.where(by_launch, delay, np.minimum(latency, delay)),

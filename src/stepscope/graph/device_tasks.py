@@ -16,6 +16,7 @@ from stepscope.trace.row_order import begins_run, ends_run
 from stepscope.trace.trace import Trace
 
 UNKNOWN = np.iinfo(np.int64).min
+_USUAL_NS = 10_000
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,31 @@ def find_work(trace: Trace, window: Window) -> WindowWork:
 def launch_latency(work: WindowWork, source: Ids, target: Ids) -> int:
     """The median time from a call to its work if nothing else delays the work, ns.
 
+    Nothing does if all work that was launched before has ended. Where the CPU is always ahead, the
+    trace does not show it; then it is at most what it usually is.
+
     Args:
         work: the work of a window.
         source, target: pairs of rows; the target waits for the source, on another stream.
     """
     ready = previous_ends(work)
     np.maximum.at(ready, target, work.end_ns[source])
-    free = (work.call >= 0) & (ready <= work.called_ns)
-    delay = (work.start_ns - work.called_ns)[free]
-    return max(int(np.median(delay)), 0) if len(delay) else 0
+    np.maximum(ready, _earlier_launched_ends(work), out=ready)
+    launched = work.call >= 0
+    delay = (work.start_ns - work.called_ns)[launched]
+    free = (ready <= work.called_ns)[launched]
+    if not free.any():
+        return max(int(delay.min(initial=_USUAL_NS)), 0)
+    return max(int(np.median(delay[free])), 0)
+
+
+def _earlier_launched_ends(work: WindowWork) -> Times:
+    """When all work that was launched before each work has ended, ns; -1 for the first."""
+    order = np.argsort(work.called_ns, kind="stable")
+    ends = np.maximum.accumulate(work.end_ns[order])
+    result = np.full(len(order), -1, np.int64)
+    result[order[1:]] = ends[:-1]
+    return result
 
 
 def previous_ends(work: WindowWork) -> Times:

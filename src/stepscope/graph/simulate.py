@@ -38,15 +38,18 @@ class Simulation:
         tasks, window = self.graph.tasks, self.graph.window
         if not window.waits_for_earlier_work:
             return self._last_ends(np.zeros(len(tasks), np.bool_))
-        earlier = (tasks["step"] >= 0) & (tasks["step"] < window.steps[0])
-        return self._last_ends(earlier & self.graph.on_device)
+        earlier = (tasks["step"] >= 0) & (tasks["step"] < window.steps[0]) & self.graph.on_device
+        if not earlier.any():  # it is not recorded: the first work waited for it
+            return self._first_starts()
+        return self._last_ends(earlier)
 
     @cached_property
     def step_ns(self) -> Times:
         """The length of each step: until the next begins, or its device work ends (last step).
 
-        The first begins when the work of earlier steps has ended too. With several ranks, the mean
-        over the ranks.
+        The first begins when the work of earlier steps has ended too. Steps together take no less
+        than the CPU takes for them: a device that is faster than the CPU soon has no work queued.
+        With several ranks, the mean over the ranks.
         """
         tasks = self.graph.tasks
         is_mark = tasks["mark"] > 0
@@ -57,10 +60,39 @@ class Simulation:
         rank = self.graph.threads["rank"][tasks["thread"][marked]]
         ranks, place = np.unique(rank, return_inverse=True)
         begins = self.start_ns[marked[np.argsort(place, kind="stable")]].reshape(len(ranks), -1)
+        on_cpu = self._on_cpu(begins)
         begins[:, 0] = np.maximum(begins[:, 0], self.earlier_end_ns[ranks])
-        ends = np.append(begins[:, 1:-1], last[ranks][:, None], axis=1)
+        last = np.maximum(last[ranks], begins[:, 0] + on_cpu)
+        ends = np.append(begins[:, 1:-1], last[:, None], axis=1)
         length: Times = np.mean(ends - begins[:, :-1], axis=0).astype(np.int64)
         return length
+
+    def _on_cpu(self, begins: Times) -> Times:
+        """What the CPU takes for all steps, by rank, if it takes for each what its last one works.
+
+        In earlier steps it may also wait for work of the steps before.
+        """
+        graph, tasks = self.graph, self.graph.tasks
+        serving = np.zeros(len(graph.threads), np.bool_)
+        handed = graph.links.text("kind").mask("handover")
+        serving[tasks["thread"][graph.links["target"][handed]]] = True
+        serving |= graph.threads["main"].astype(np.bool_)
+        here = (serving & (graph.threads["device"] < 0))[tasks["thread"]]
+        here &= tasks["step"] == graph.window.steps[-1]
+        rank = graph.threads["rank"][tasks["thread"][here]]
+        spent = (tasks["duration_ns"] + tasks["gap_ns"])[here]
+        pace = np.bincount(rank, spent, int(graph.ranks.max(initial=0)) + 1)[graph.ranks]
+        lengths = np.diff(begins, axis=1)
+        total = np.minimum(lengths.sum(axis=1), pace * lengths.shape[1])
+        return (total - graph.window.lead_lost_ns).astype(np.int64)
+
+    def _first_starts(self) -> Times:
+        """When the first device work begins, by rank, ns."""
+        graph, starts = self.graph, self.start_ns[self.graph.on_device]
+        first = np.full(int(graph.ranks.max(initial=0)) + 1, self.last_end_ns)
+        rank = gathered(graph.threads["rank"], graph.tasks["thread"])
+        np.minimum.at(first, rank[graph.on_device], starts)
+        return first
 
     def _last_ends(self, counted: Mask) -> Times:
         """The last end among some tasks, by rank, 0 where there is none."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepscope.annotate.steps.earlier_work import unrecorded_work_end
 from stepscope.annotate.steps.requested_steps import no_such_rank, no_such_steps
 from stepscope.annotate.steps.steps import ranks_with_steps, require_steps
 from stepscope.annotate.steps.warm_up import steady_steps
@@ -44,6 +45,12 @@ class Window:
         return np.diff([self.begin_ns, *self.starts_ns[1:-1], self.end_ns])
 
     @property
+    def lead_lost_ns(self) -> int:
+        """How much less the CPU is ahead of the device at the end than at the beginning."""
+        before, after = self.begin_ns - self.starts_ns[0], self.end_ns - self.starts_ns[-1]
+        return max(0, int(before - after))
+
+    @property
     def waits_for_earlier_work(self) -> bool:
         """Whether the first step's window begins after the step begins on the CPU."""
         return self.begin_ns > int(self.starts_ns[0])
@@ -64,7 +71,7 @@ def find_window(
 ) -> Window:
     """The window of some steps of a rank, by default its longest run of consecutive steps.
 
-    By default, a first step that warms up is left out.
+    By default, a first step that warms up, or waits for work that is not recorded, is left out.
 
     Raises:
         TraceError: if a step is missing, the steps are not consecutive, or a step has no length.
@@ -79,6 +86,8 @@ def find_window(
     run = max(runs, key=len)
     if steps is not None:
         run = [step for step in run if steps[0] <= step.number <= steps[1]]
+    elif len(run) > 1 and run[0].start_ns < unrecorded_work_end(trace):
+        run = run[1:]
     last = run[-1]
     starts = np.array([*(step.start_ns for step in run), last.end_ns], np.int64)
     numbers = tuple(step.number for step in run)

@@ -13,6 +13,7 @@ from stepscope.trace.trace import Trace
 
 Pairs = set[tuple[int, int]]
 _SOON_NS = 20_000
+_LITTLE = 0.5  # of the time that work has waited
 _WAIT_CALL = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
 
 
@@ -79,15 +80,24 @@ def _by_order(trace: Trace, rows: Ids, work: WindowWork) -> Pairs:
 
 
 def _by_time(work: WindowWork, latency: int) -> Pairs:
-    """Work that neither its launch nor its stream delayed, right after another stream's work."""
+    """Work that neither its launch nor its stream delayed, next to the end of another stream's.
+
+    Work on a full device begins when the last part of other work leaves room, shortly before that
+    ends.
+    """
     latest = np.maximum(work.called_ns + latency, previous_ends(work))
     late = np.flatnonzero((work.start_ns - latest > _SOON_NS) & (latest >= 0))
     order = np.argsort(work.end_ns, kind="stable")
-    index = np.searchsorted(work.end_ns[order], work.start_ns[late], side="right") - 1
-    source = order[np.maximum(index, 0)] if len(order) else late
-    soon = (index >= 0) & (work.start_ns[late] - work.end_ns[source] <= _SOON_NS)
-    soon &= work.track[source] != work.track[late]
-    return set(zip(source[soon].tolist(), late[soon].tolist(), strict=True))
+    after = np.searchsorted(work.end_ns[order], work.start_ns[late], side="right")
+    pairs: Pairs = set()
+    for index in (after - 1, after):
+        source = order[np.clip(index, 0, len(order) - 1)] if len(order) else late
+        away = np.abs(work.start_ns[late] - work.end_ns[source])
+        near = away <= np.maximum(_SOON_NS, _LITTLE * (work.start_ns - latest)[late])
+        near &= (work.start_ns[source] < work.start_ns[late]) & (index >= 0) & (index < len(order))
+        near &= work.track[source] != work.track[late]
+        pairs |= set(zip(source[near].tolist(), late[near].tolist(), strict=True))
+    return pairs
 
 
 def _next_launch(trace: Trace, waits: Ids, work: WindowWork) -> Ids:

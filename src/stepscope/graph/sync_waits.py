@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from stepscope.annotate.device.full_queue import full_queue_launches, usual_launch_ns
 from stepscope.arrays import Ids, Mask, Times
 from stepscope.graph.device_tasks import WindowWork
 from stepscope.trace.table import Table
@@ -21,10 +22,17 @@ _NEVER = int(np.iinfo(np.int64).max)
 
 @dataclass(frozen=True)
 class Waits:
-    """Pairs of a waiting call (events.id) and the row of `Work` that it waits for."""
+    """Pairs of a waiting call (events.id) and the row of `Work` that it waits for.
+
+    Attributes:
+        call: events.id, shape (pairs,).
+        work: rows of `Work`, -1 for work from before the recording.
+        until_ns: when the wait ends.
+    """
 
     call: Ids
     work: Ids
+    until_ns: Times
 
 
 def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> Waits:
@@ -33,25 +41,41 @@ def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> Waits:
     A call waits for work that was launched before it and ended before it returned. A device
     synchronization waits for the last work of every stream; a stream or event synchronization for
     the stream and the record that its `cuda_sync` event names, else for the work that ended last;
-    a copy call for its copy, if that ended before the call.
+    a copy call for its copy, if that ended before the call; a launch into a full queue for the work
+    whose end made room.
 
     Source: DAYDREAM section 4.2.2, "CUDA Synchronization".
     """
-    call, found = _copies(trace, work)
-    calls, works = [call], [found]
+    pairs = [_copies(trace, work)]
     names = trace.events.text("name")
     for pattern, choose in ((_ALL_STREAMS, _every_stream), (_ONE_STREAM, _one_stream)):
         waiting = rows[names.where(partial(_matches, pattern))[rows]]
-        call, found = choose(trace, waiting, work)
-        calls.append(call)
-        works.append(found)
-    return Waits(np.concatenate(calls), np.concatenate(works))
+        pairs.append(choose(trace, waiting, work))
+    waits = [Waits(call, found, work.end_ns[found]) for call, found in pairs]
+    waits.append(_full_queue(trace, work))
+    columns = ([getattr(one, name) for one in waits] for name in ("call", "work", "until_ns"))
+    return Waits(*map(np.concatenate, columns))
 
 
 def _copies(trace: Trace, work: WindowWork) -> tuple[Ids, Ids]:
     copy = trace.events.text("category").mask("memcpy")[work.event] & (work.call >= 0)
     blocking = np.flatnonzero(copy & (_ends(trace.events)[work.call] >= work.end_ns))
     return work.call[blocking], blocking
+
+
+def _full_queue(trace: Trace, work: WindowWork) -> Waits:
+    """Launches into a full queue, and the work that ended last before they returned.
+
+    The wait ends early enough for what a launch usually takes.
+    """
+    calls = np.intersect1d(full_queue_launches(trace, work.event), work.call)
+    begin, end = trace.events["start_ns"][calls], _ends(trace.events)[calls]
+    order = np.argsort(work.end_ns, kind="stable")
+    done = np.searchsorted(work.end_ns[order], end, side="right")
+    awaited = np.append(order, -1)[done - 1]
+    usual = usual_launch_ns(trace, np.unique(work.call[work.call >= 0]))
+    waits = (awaited < 0) | (work.end_ns[awaited] > begin)
+    return Waits(calls[waits], awaited[waits], (end - usual)[waits])
 
 
 def _every_stream(trace: Trace, calls: Ids, work: WindowWork) -> tuple[Ids, Ids]:

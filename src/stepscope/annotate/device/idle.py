@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stepscope.annotate.device.full_queue import full_queue_launches
 from stepscope.annotate.links.launch_sides import device_work, shows_cpu
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.compiled_calls import is_wait
@@ -206,6 +207,7 @@ def time_blocked(trace: Trace, work: Rows) -> Intervals:
     copied = work[copy]
     blocking = caller[copy][end[caller[copy]] >= end[copied]]
     waits[blocking] = True
+    waits[full_queue_launches(trace, work)] = True
     waits &= (events["stage"] >= 0) | (events["track"] == main_track(trace))
     return Intervals(events["start_ns"][waits], end[waits])
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.annotate.links.launch_sides import device_work
+from stepscope.annotate.steps.step_windows import step_lengths
 from stepscope.trace.trace import Trace
 
 WHOLE = "rest"
@@ -82,9 +83,10 @@ def error_of_median(steps: Mapping[str, Any]) -> float:
 
 
 def median_step_ns(trace: Trace) -> float:
-    """The median length of the steps, ns: on the CPU, or where threads of XLA end their work."""
+    """The median length of the steps, ns: until threads of XLA, or a device, end their work."""
     steps = trace["steps"]
-    first, last = ("window_start_ns", "window_end_ns") if in_jax(trace) else ("start_ns", "end_ns")
+    by_window = in_jax(trace) or device_work(trace).any()
+    first, last = ("window_start_ns", "window_end_ns") if by_window else ("start_ns", "end_ns")
     return float(np.median(steps[last] - steps[first]))
 
 
@@ -136,19 +138,30 @@ def page_faults(capture: Mapping[str, Any]) -> dict[str, int]:
     return {f"{kind}_page_faults": times["page_faults"] for kind, times in steps.items() if counted}
 
 
-def why_unknown(capture: Mapping[str, Any], ranks: int) -> str:
-    """Why the cost of a capture's recording is not known; empty if it is."""
-    if ranks > 1:
+def why_unknown(trace: Trace) -> str:
+    """Why the cost of a capture's recording is not known; empty if it is.
+
+    Args:
+        trace: a trace with steps.
+    """
+    capture = trace.metadata.capture
+    if trace.metadata.world_size > 1:
         return "ranks wait for each other, so the cost of one is not the cost of the job"
     if not capture.get("unrecorded_steps"):
         return "no unrecorded steps were timed in this run"
-    return _other_work(capture.get("recorded_steps") or {}, capture["unrecorded_steps"])
+    waiting_ns = float(np.median(step_lengths(trace["steps"]))) if device_work(trace).any() else 0.0
+    return _other_work(capture.get("recorded_steps") or {}, capture["unrecorded_steps"], waiting_ns)
 
 
-def _other_work(recorded: Mapping[str, Any], unrecorded: Mapping[str, Any]) -> str:
-    """How much more the steps after the recording did; empty if they did the same."""
+def _other_work(
+    recorded: Mapping[str, Any], unrecorded: Mapping[str, Any], waiting_ns: float
+) -> str:
+    """How much more the steps after the recording did; empty if they did the same.
+
+    A thread that waits for a device for `waiting_ns` may spend that much CPU time on it.
+    """
     less, more = recorded.get("process_cpu_ns") or 0, unrecorded.get("process_cpu_ns") or 0
-    if not 0 < max(OTHER_WORK * less, less + _CHANCE_NS) < more:
+    if not less or more <= max(OTHER_WORK * less, less + _CHANCE_NS, waiting_ns):
         return ""
     return (
         f"the {unrecorded['count']} steps that followed took {more / less:.1f} times as much CPU "

@@ -115,7 +115,11 @@ def _stages_at(trace: Trace, times: Times) -> Rows:
 
 
 def with_hidden_cost(
-    stretches: Stretches, costs: Mapping[str, float], blocked: Intervals, steps: int
+    stretches: Stretches,
+    costs: Mapping[str, float],
+    blocked: Intervals,
+    steps: int,
+    least_ns: float = 0.0,
 ) -> dict[str, float]:
     """Costs in which a wait for the device does not hide what the events of its part cost.
 
@@ -127,12 +131,13 @@ def with_hidden_cost(
         costs: per step and part, ns.
         blocked: when the CPU waits for a device.
         steps: how many steps there are.
+        least_ns: what an event costs at least.
     """
     events = _sums(stretches, stretches.events, costs)
     waited = _sums(stretches, blocked.within(stretches.bounds[:-1], stretches.bounds[1:]), costs)
     cost = np.array(list(costs.values()), np.float64)
     known = (waited == 0) & (events > 0)
-    rate = cost[known].sum() / max(events[known].sum(), 1e-9)
+    rate = max(cost[known].sum() / max(events[known].sum(), 1e-9), least_ns)
     hidden = np.minimum(np.maximum(events * rate - cost, 0.0), waited / steps)
     return dict(zip(costs, (cost + hidden).tolist(), strict=True))
 

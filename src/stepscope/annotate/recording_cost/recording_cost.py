@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from stepscope.annotate.device.full_queue import full_queue_launches
 from stepscope.annotate.device.idle import time_blocked
 from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.recording_cost.corrected_clocks import Clocks, corrected_clocks
@@ -26,12 +27,15 @@ from stepscope.annotate.recording_cost.recorded_gaps import (
     with_hidden_cost,
 )
 from stepscope.annotate.stages.timed_parts import with_parts_moved
+from stepscope.annotate.steps.earlier_work import unrecorded_work_end
 from stepscope.arrays import Rows
 from stepscope.trace.clock_mapping import with_times
 from stepscope.trace.concat import in_order_of_start
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import self_times
 from stepscope.trace.trace import Trace
+
+_USUAL_NS = 1_000.0  # of an event: 0.5 to 1.5 µs where it shows (docs/evidence/recording_cost.md)
 
 
 def without_recording_cost(recorded: Trace, annotated: Trace) -> Trace:
@@ -49,12 +53,14 @@ def without_recording_cost(recorded: Trace, annotated: Trace) -> Trace:
     stretches = stretches_of(annotated, list(costs))
     steps, work = len(annotated["steps"]), np.flatnonzero(device_work(annotated))
     blocked = time_blocked(annotated, work)
-    costs = with_hidden_cost(stretches, costs, blocked, steps)
+    # Where the CPU waits for room in the queue, with and without recording, no part shows the cost.
+    least_ns = _USUAL_NS if len(full_queue_launches(annotated, work)) else 0.0
+    costs = with_hidden_cost(stretches, costs, blocked, steps, least_ns)
     spreads, most_ns = unrecorded_spreads(annotated), most_of_event(annotated)
     typical = typical_events(stretches, len(costs), steps)
     memory = costs_of_memory(list(costs.values()), typical, page_faults_ns(annotated))
     removed = removed_time(stretches, costs, spreads, steps, most_ns, memory)
-    clocks = corrected_clocks(stretches.bounds, removed, _intervals(annotated, work), blocked)
+    clocks = corrected_clocks(stretches.bounds, removed, _busy(annotated, work), blocked)
     facts: dict[str, Any] = {
         "recorded_ns": round(median_step_ns(annotated)),
         "unrecorded_ns": capture["unrecorded_steps"]["median_ns"],
@@ -69,9 +75,12 @@ def without_recording_cost(recorded: Trace, annotated: Trace) -> Trace:
     )
 
 
-def _intervals(trace: Trace, rows: Rows) -> Intervals:
-    start = trace.events["start_ns"][rows]
-    return Intervals(start, start + trace.events["duration_ns"][rows])
+def _busy(trace: Trace, work: Rows) -> Intervals:
+    """When a device works, with work from before the recording."""
+    start = trace.events["start_ns"][work]
+    end = start + trace.events["duration_ns"][work]
+    earlier = [until] if (until := unrecorded_work_end(trace)) > 0 else []
+    return Intervals(np.append(start, [0] * len(earlier)), np.append(end, earlier))
 
 
 def _on_clocks(trace: Trace, clocks: Clocks) -> Trace:

@@ -1,0 +1,68 @@
+"""A training loop that runs ahead of its device, recorded from some step on, with its truth known.
+
+The queue of the device holds `ROOM` launches; a CPU that is further ahead waits in its launch.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from stepscope.annotate import annotate
+from stepscope.testing import drawn_trace
+from stepscope.trace.trace import Trace
+
+ROOM = 1024
+LATENCY_US, RETURN_US = 5.0, 2.0
+
+
+@dataclass(frozen=True)
+class QueuedLoop:
+    """`launches` kernels per step: each takes the CPU `call_us` and the device about `kernel_us`.
+
+    Kernels are from next to nothing to twice that long, the same in each step.
+    """
+
+    launches: int
+    call_us: float
+    kernel_us: float
+    warm_up: int = 5
+    recorded: int = 3
+
+    def with_device(self, factor: float) -> QueuedLoop:
+        """The same loop on a device that is `factor` times as fast."""
+        return replace(self, kernel_us=self.kernel_us / factor)
+
+    @property
+    def step_us(self) -> float:
+        """The length of a step once the queue is full, or stays empty."""
+        return self.launches * max(self.kernel_us, self.call_us)
+
+    def recording(self) -> Trace:
+        """The annotated trace of the last steps, without the work launched before them."""
+        lines: list[str] = []
+        clock, ends, step_begin = 0.0, [0.0], 0.0
+        lengths = self._lengths()
+        for number in range((self.warm_up + self.recorded) * self.launches):
+            step, place = divmod(number, self.launches)
+            begin, clock = clock, clock + self.call_us
+            if number >= ROOM and ends[number - ROOM + 1] > begin:
+                clock = max(clock, ends[number - ROOM + 1] + RETURN_US)
+            start = max(ends[-1], begin + LATENCY_US)
+            ends.append(start + lengths[place])
+            step_begin = begin if place == 0 else step_begin
+            if step < self.warm_up:
+                continue
+            launched = f"| corr={number}"
+            lines.append(f"main | {begin:.3f} {clock:.3f} | cudaLaunchKernel {launched}")
+            lines.append(f"stream 7 | {start:.3f} {ends[-1]:.3f} | sgemm {launched}")
+            if place == self.launches - 1:
+                lines.append(f"main | {step_begin:.3f} {clock:.3f} | ProfilerStep#{step}")
+        return annotate(drawn_trace("\n".join(lines)))
+
+    def _lengths(self) -> list[float]:
+        """The lengths of a step's kernels, whose mean is `kernel_us`."""
+        chance = random.Random(self.launches)
+        drawn = [chance.random() for _ in range(self.launches)]
+        scale = self.kernel_us * self.launches / sum(drawn)
+        return [scale * one for one in drawn]
