@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +194,7 @@ def _sizes_row(one: Sizes) -> list[str]:
 
 def _overheads(device: Path) -> str:
     rows = [
-        [model, tool, f"{cost['step_ms']['median']:.2f}",
+        [model, _tool(tool, cost), f"{cost['step_ms']['median']:.2f}",
          f"{cost['against_nothing']['median']:.3f}"]
         for model, one in measured(device, "overheads").items()
         for tool, cost in one["tools"].items()
@@ -205,6 +205,11 @@ def _overheads(device: Path) -> str:
         "DEEPCONTEXT: 1.12.",
         table(["model", "tool", "step, ms", "times nothing"], rows),
     )
+
+
+def _tool(name: str, cost: Mapping[str, Any]) -> str:
+    """A tool's name; contexts that were collected in Python cost more than they have to."""
+    return f"{name}, in Python" if cost.get("collector") == "python" else name
 
 
 # -- Markdown
