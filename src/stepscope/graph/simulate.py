@@ -83,8 +83,9 @@ class Simulation:
         spent = (tasks["duration_ns"] + tasks["gap_ns"])[here]
         pace = np.bincount(rank, spent, int(graph.ranks.max(initial=0)) + 1)[graph.ranks]
         lengths = np.diff(begins, axis=1)
-        total = np.minimum(lengths.sum(axis=1), pace * lengths.shape[1])
-        return (total - graph.window.lead_lost_ns).astype(np.int64)
+        most = np.minimum(lengths.sum(axis=1), pace * lengths.shape[1])
+        total: Times = most.astype(np.int64) - graph.window.lead_lost_ns
+        return total
 
     def _first_starts(self) -> Times:
         """When the first device work begins, by rank, ns."""

@@ -31,7 +31,7 @@ def full_queue_launches(trace: Trace, work: Rows) -> Rows:
         work: device work, events.id.
     """
     events = trace.events
-    caller = launch_of(trace)[work]
+    caller = launch_of(trace)[work].astype(np.int64)
     calls = np.unique(caller[caller >= 0])
     if not len(calls):
         return calls

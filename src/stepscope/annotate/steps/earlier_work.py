@@ -34,7 +34,7 @@ def unrecorded_work_end(trace: Trace) -> int:
     """
     work = np.flatnonzero(device_work(trace))
     work = work[np.argsort(trace.events["start_ns"][work], kind="stable")]
-    call = launch_of(trace)[work]
+    call = launch_of(trace)[work].astype(np.int64)
     if not len(work) or call[0] < 0:
         return -1
     start = trace.events["start_ns"]
@@ -60,7 +60,7 @@ def _on_device(trace: Trace, starts: Times) -> int:
     return int(min(_ends(events, earlier).max(), events["start_ns"][own].min()))
 
 
-def _usual_delay(trace: Trace, work: Rows, call: Ids32) -> int:
+def _usual_delay(trace: Trace, work: Rows, call: Rows) -> int:
     """The median time from the return of a launch to its work where the device was free, ns.
 
     The clocks of a CPU and a device may differ in some recordings.
