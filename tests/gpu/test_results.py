@@ -22,6 +22,7 @@ from benchmarks.gpu.places import RESULTS
 from benchmarks.gpu.predictions import batch_sizes, measured, outcomes, replay_errors
 
 import stepscope
+from stepscope.annotate.links.launch_sides import device_work
 from stepscope.contexts import build_contexts
 
 ALL_BYTES = 40 * 2**20
@@ -101,6 +102,18 @@ def test_batch_sizes_are_predicted_where_three_sizes_show_the_slope(path):
     assert statistics.mean(found["gpt2"].memory) < 0.0019
     assert statistics.median(statistics.mean(one.throughput) for one in found.values()) < 0.15
     assert statistics.median(statistics.mean(one.memory) for one in found.values()) < 0.05
+
+
+@pytest.mark.parametrize("path", each("*/jax/*.stepscope"))
+def test_work_of_jax_has_its_pass_and_its_module(path):
+    """XLA launches the program as CUDA graphs, whose kernels name no operation of it."""
+    trace = stepscope.open(path)
+    events = trace.events
+    device = device_work(trace) & (events["step"] >= 0)
+    length = events["duration_ns"]
+    passes = events.text("stage").mask("forward", "backward", "optimizer")
+    assert length[device & passes].sum() >= 0.99 * length[device].sum()
+    assert length[device & (events["module"] >= 0)].sum() >= 0.95 * length[device].sum()
 
 
 @pytest.mark.parametrize("path", each("*/captures.json"))

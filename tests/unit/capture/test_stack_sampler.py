@@ -167,7 +167,7 @@ def test_a_layout_that_does_not_fit_is_not_used(
 def test_where_there_is_no_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(stack_sampler, "LIBRARY", tmp_path / "missing.so")
     assert LoopSamples().stop() == {
-        "version": 1, "lacks": "this installation of stepscope has no compiled library",
+        "version": 1, "lacks": "the stepscope that recorded it had no compiled library",
     }  # fmt: skip
 
 

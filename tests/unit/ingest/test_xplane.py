@@ -167,6 +167,26 @@ def test_scopes_are_told_by_the_event_or_else_by_its_program() -> None:
     assert "source" not in trace.event_arguments(3)
 
 
+def test_kernels_of_a_cuda_graph_have_the_scopes_of_what_they_execute() -> None:
+    names = ["loop_add_fusion_2", "Memset 0", "sm90_gemm", "loop_add_fusion_2", "cudnn::conv"]
+    kernels = [
+        Slice(name, at, 1, hlo_op="command_buffer", hlo_module="jit_step", program_id=1,
+              correlation_id=5, cuda_graph_node_id=7 + at)
+        for at, name in enumerate(names)
+    ]  # fmt: skip
+    operations = {  # as the program lists them; they execute in their turns
+        "cublas.7": Operation("custom-call", "jit(step)/b/dot", turn=2),
+        "conv.9": Operation("custom-call", "jit(step)/d/conv", turn=4),
+        "loop_add_fusion.2": Operation("fusion", "jit(step)/a/add", turn=1),
+        "loop_add_fusion.3": Operation("fusion", "jit(step)/c/add", turn=3),
+    }
+    trace = read_space({"/device:GPU:0": {"Stream #1": kernels}}, {"jit_step": operations})
+    assert rows(trace, "name", "scope") == list(
+        zip(names, (f"jit(step)/{one}" for one in ("a/add", "b/dot", "b/dot", "c/add", "d/conv")),
+            strict=True)
+    )  # fmt: skip
+
+
 def test_every_stat_is_an_argument() -> None:
     stats = {"whole": -5, "real": 0.5, "text": "é\n", "raw": b"\x00", "none": float("inf")}
     trace = read_space({"/host:CPU": {"python": [Slice("a", 0, 1, **stats), Slice("b", 2, 1)]}})

@@ -76,6 +76,7 @@ class Operation:
         fields: further fields of its message, encoded.
         members: what it calls: the operations of a computation, the last of which is its root.
         stack: its Python frames, the outermost first, as `model.py:7 Net.__call__`.
+        turn: when it executes; by default in the order in which a program lists its operations.
     """
 
     opcode: str
@@ -87,6 +88,7 @@ class Operation:
     fields: bytes = b""
     members: Mapping[str, Operation] = field(default_factory=dict)
     stack: tuple[str, ...] = ()
+    turn: int = 0
 
 
 @dataclass
@@ -160,7 +162,11 @@ def program(operations: Mapping[str, Operation]) -> bytes:
     _add_computation(operations, computations, stacks)
     parts = [(3, one) for one in computations]
     entry = len(computations)
-    return message((1, message((1, "jit_step"), *parts, (6, entry), (17, stacks.index()))))
+    order = sorted(range(len(operations)), key=lambda at: [*operations.values()][at].turn)
+    ids = b"".join(varint(at + 1) for at in order)
+    schedule = message((1, message((1, entry), (2, message((1, ids))))))
+    fields = [(1, "jit_step"), *parts, (6, entry), (7, schedule), (17, stacks.index())]
+    return message((1, message(*fields)))
 
 
 class _Stacks:

@@ -174,7 +174,7 @@ def _library() -> ctypes.CDLL:
     try:
         return _loaded()
     except (ImportError, OSError, AttributeError):
-        raise Unavailable("this installation of stepscope has no compiled library") from None
+        raise Unavailable("the stepscope that recorded it had no compiled library") from None
 
 
 def _loaded() -> ctypes.CDLL:

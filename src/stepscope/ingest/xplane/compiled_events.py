@@ -15,12 +15,14 @@ import numpy as np
 from stepscope.arrays import Codes
 from stepscope.ingest.distinct_rows import distinct_rows
 from stepscope.ingest.xplane.hlo import Instruction, Programs
+from stepscope.ingest.xplane.hlo_graphs import instructions_of_graph
 from stepscope.ingest.xplane.hlo_inputs import Input
 from stepscope.ingest.xplane.hlo_origins import Origin
 from stepscope.ingest.xplane.xevents import Batch
 from stepscope.ingest.xplane.xjson import Further, parts_of
 from stepscope.ingest.xplane.xspace import Plane
 from stepscope.trace.interner import Interner
+from stepscope.trace.row_order import begins_run
 from stepscope.trace.schema import FRAMES, INPUTS, KERNEL_KINDS, ORIGINS
 from stepscope.trace.table import Table, Text
 
@@ -33,6 +35,7 @@ class CompiledEvents:
     def __init__(self, programs: Programs, words: Interner[str]) -> None:
         self._programs, self._words = programs, words
         self._origins: Interner[tuple[tuple[Origin, ...], tuple[Input, ...], str]] = Interner()
+        self._graphs: dict[tuple[int, int, tuple[int, ...]], Codes] = {}
         self._first = [0]  # the row of the first origin of each; at the end the number of rows
 
     def of(self, plane: Plane, batch: Batch) -> tuple[Codes, Codes, Codes, Further]:
@@ -125,12 +128,46 @@ class CompiledEvents:
         return self._words[name] if name else -1
 
     def _operations(self, plane: Plane, batch: Batch) -> Codes:
-        """The instruction of each event; on a TPU, which names the program alone, the event's."""
-        operation = batch.texts("hlo_op")
+        """The instruction of each event; on a TPU, which names the program alone, the event's.
+
+        Kernels of CUDA graphs name the graph: theirs follows from the program's order.
+        """
+        operation = self._of_graphs(plane, batch, batch.texts("hlo_op"))
         unnamed = (operation < 0) & (batch.integers("program_id") >= 0)
         if not unnamed.any():
             return operation
         return np.where(unnamed, batch.per_kind(lambda kind: self._name(plane, kind)), operation)
+
+    def _of_graphs(self, plane: Plane, batch: Batch, operation: Codes) -> Codes:
+        rows = np.flatnonzero((batch.integers("cuda_graph_node_id") >= 0) & (operation >= 0))
+        if not len(rows):
+            return operation
+        module, program = batch.texts("hlo_module"), batch.integers("program_id")
+        launch = batch.integers("correlation_id")
+        rows = rows[np.lexsort((batch.offset_ps[rows], launch[rows], program[rows]))]
+        starts = np.flatnonzero(begins_run(launch[rows]) | begins_run(program[rows]))
+        names = batch.per_kind(lambda kind: self._name(plane, kind))
+        result = operation.copy()
+        for graph in np.split(rows, starts[1:]):
+            first = graph[0]
+            key = int(program[first]), int(module[first]), tuple(names[graph].tolist())
+            if key not in self._graphs:
+                self._graphs[key] = self._instructions_of(*key, int(operation[first]))
+            found = self._graphs[key]
+            result[graph] = np.where(found < 0, result[graph], found)
+        return result
+
+    def _instructions_of(
+        self, program: int, module: int, kernels: tuple[int, ...], operation: int
+    ) -> Codes:
+        """Codes of the instructions of a graph's kernels, -1 where they are named or not known."""
+        words = list(self._words)
+        name_of = words[module] if module >= 0 else ""
+        found = [""] * len(kernels)
+        if self._programs.find(program, name_of, words[operation]) == Instruction():
+            sequence = self._programs.sequence(program, name_of)
+            found = instructions_of_graph([words[kernel] for kernel in kernels], sequence)
+        return np.array([self._words[name] if name else -1 for name in found], np.int64)
 
     def _name(self, plane: Plane, kind: int) -> int:
         found = plane.kinds.get(kind)

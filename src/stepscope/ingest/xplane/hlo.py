@@ -70,7 +70,7 @@ class Programs:
         self._source = source
         self._by_id: dict[int, Span] = {}
         self._by_name: dict[str, Span] = {}
-        self._read: dict[Span, dict[str, Instruction]] = {}
+        self._read: dict[Span, _Program] = {}
         self.buffers: dict[str, dict[str, int]] = {}
         self.shapes: dict[str, dict[str, list[str]]] = {}
         self.loops: dict[str, Loops] = {}
@@ -95,19 +95,26 @@ class Programs:
 
     def find(self, program: int, module: str, name: str) -> Instruction:
         """An instruction by its program's number, else its program's name; empty if not found."""
+        return self._program(program, module).instructions.get(name, Instruction())
+
+    def sequence(self, program: int, module: str) -> list[tuple[str, str]]:
+        """Name and opcode of each instruction that a program itself executes, in order."""
+        return self._program(program, module).sequence
+
+    def _program(self, program: int, module: str) -> _Program:
         found = _NUMBERED.match(module)
         name_of = found[1] if found else module
         span = self._by_id.get(program) or self._by_name.get(name_of)
         if span is None:
-            return Instruction()
+            return _Program({}, [], Loops(), [])
         if span not in self._read:
             found_program = _read_program(self._source, span, self.frames)
-            self._read[span] = found_program.instructions
+            self._read[span] = found_program
             self.arguments = max(self.arguments, found_program.arguments, key=_named_bytes)
             if found_program.loops != Loops():
                 self.loops[name_of] = found_program.loops
             self._add_buffers(name_of, span)
-        return self._read[span].get(name, Instruction())
+        return self._read[span]
 
     def _add_buffers(self, name: str, proto: Span) -> None:
         for module in self._source.inner(proto, 1):
@@ -126,15 +133,16 @@ def _named_bytes(arguments: list[Argument]) -> tuple[int, int]:
 
 
 class _Program(NamedTuple):
-    """Its instructions by name, which is unique within it, its arguments and its loops."""
+    """Its instructions by name, which is unique within it, its arguments, loops and sequence."""
 
     instructions: dict[str, Instruction]
     arguments: list[Argument]
     loops: Loops
+    sequence: list[tuple[str, str]]
 
 
 def _read_program(source: Source, proto: Span, frames: SourceFrames) -> _Program:
-    result = _Program({}, [], Loops())
+    result = _Program({}, [], Loops(), [])
     for module in source.inner(proto, 1):
         reader = _Computations(source, module, frames)
         for computation in source.inner(module, 3):
@@ -146,6 +154,7 @@ def _read_program(source: Source, proto: Span, frames: SourceFrames) -> _Program
             result.instructions | instructions,
             result.arguments + arguments,
             reader.flow.loops(entry),
+            reader.sequence(entry),
         )
     return result
 
@@ -160,6 +169,8 @@ class _Computations:
         self._frames, self._shapes = FrameIndex(source, module, frames), Shapes(source)
         self._work, self.inputs = ProgramWork(source), Inputs(source)
         self.flow = ProgramFlow(source)
+        self._schedule = _schedule(source, module)
+        self._executed: dict[int, dict[int, tuple[str, str]]] = {}  # of each computation, by id
         self._found: dict[int, list[tuple[str, Instruction]]] = {}  # of each computation
         self._origins: dict[int, tuple[Origin, ...]] = {}  # of each computation
         self._last_scope: dict[int, str] = {}  # of each computation, to name a fusion without one
@@ -181,6 +192,12 @@ class _Computations:
             )
         }
 
+    def sequence(self, number: int) -> list[tuple[str, str]]:
+        """Name and opcode of each instruction of a computation, as it executes them."""
+        found = self._executed.get(number, {})
+        order = self._schedule.get(number, found)
+        return [found[one] for one in order if one in found]
+
     def read(self, computation: Span) -> None:
         """Read one computation."""
         source, spans = self._source, self._source.inner(computation, 2)
@@ -198,6 +215,9 @@ class _Computations:
             source.damage.add()
             return
         self.flow.add(number, root, nodes, own_scopes)
+        self._executed[number] = {
+            node.id: (name, node.opcode) for name, node in zip(names, nodes, strict=True)
+        }
         self._last_scope[number] = next(filter(None, reversed(scopes)), "")
         works = self._work.add(number, root, nodes)
         origins = [self._fused(*each) for each in zip(nodes, own, strict=True)]
@@ -235,6 +255,18 @@ class _Computations:
         ids = found.last(35, count).tolist()
         operands, called = (_numbers(source, found, number, count) for number in (36, 38))
         return list(map(Node, ids, opcodes, shapes, operands, called, spans))
+
+
+def _schedule(source: Source, module: Span) -> dict[int, list[int]]:
+    """The instructions of each computation in the order in which they execute, as ids."""
+    result = {}
+    for schedule in source.inner(module, 7):
+        for entry in source.inner(schedule, 1):
+            for sequence in source.inner(entry, 2):
+                start, end = np.array([sequence], np.int64).T
+                fields = scan(source.octets, start, end, source.damage)
+                result[source.number(entry, 1)] = list(_numbers(source, fields, 1, 1)[0])
+    return result
 
 
 def _scope_of_largest(origins: tuple[Origin, ...], own: str) -> str:
