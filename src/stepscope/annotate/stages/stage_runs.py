@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepscope.annotate.device.idle import time_blocked
 from stepscope.annotate.links.launch_sides import device_work, on_host
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.compiled_calls import is_compiled_call, is_wait
@@ -319,6 +320,8 @@ def _table(trace: Trace, step: Ids32, starts: Times, ends: Times, stage: Codes) 
     first, last = np.full(len(starts), 2**62, np.int64), np.full(len(starts), -1, np.int64)
     np.minimum.at(first, run, begin)
     np.maximum.at(last, run, finish)
+    blocked = time_blocked(trace, np.flatnonzero(device_work(trace)))
+    working = ends - starts - blocked.within(starts, ends)
     return Table(
         STAGE_RUNS,
         {
@@ -331,7 +334,7 @@ def _table(trace: Trace, step: Ids32, starts: Times, ends: Times, stage: Codes) 
             "device_ns": busy,
             "device_start_ns": np.where(last >= 0, first, -1),
             "device_end_ns": last,
-            "bound_by": Text(_bound(ends - starts, busy, communication_ns, stage), BOUNDS),
+            "bound_by": Text(_bound(working, busy, communication_ns, stage), BOUNDS),
         },
     )
 
@@ -368,7 +371,10 @@ def _last_begun(keys: Ids, starts: Times, wanted: Ids, times: Times) -> Rows:
 
 
 def _bound(cpu: Times, device: Times, communication: Times, stage: Codes) -> Codes8:
-    """What bounds each run: data, the CPU, computing on the device, or communication."""
+    """What bounds each run: data, the CPU, computing on the device, or communication.
+
+    The time of the CPU is that in which it does not wait for the device.
+    """
     bound = np.where(device >= cpu, BOUNDS.index("device"), BOUNDS.index("cpu"))
     communicates = (device >= cpu) & (2 * communication > device)
     bound[communicates] = BOUNDS.index("communication")
