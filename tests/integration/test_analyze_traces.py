@@ -22,7 +22,7 @@ FOUND = {
         "cpu_latency", "optimizer_loop", "pageable_copies", "zero_grad_memset",
     },
     "resnet_ddp_mi300x/rank0_act_checkpoint.json.gz": {
-        "exposed_communication", "layout_conversions",
+        "exposed_communication", "layout_conversions", "kernel_fusion",
     },
     "steps_ns_v100/rank0.json.gz": {"fp32_matmul"},
     "diff_a100_v100/a100_rank3of8.json.gz": {

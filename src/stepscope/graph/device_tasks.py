@@ -16,7 +16,7 @@ from stepscope.trace.row_order import begins_run, ends_run
 from stepscope.trace.trace import Trace
 
 UNKNOWN = np.iinfo(np.int64).min
-_USUAL_NS = 10_000
+_USUAL_NS, _MOST_NS = 10_000, 1_000_000  # of a launch
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def launch_latency(work: WindowWork, source: Ids, target: Ids) -> int:
     """The median time from a call to its work if nothing else delays the work, ns.
 
     Nothing does if all work that was launched before has ended. Where the CPU is always ahead, the
-    trace does not show it; then it is at most what it usually is.
+    trace does not show it; then it is that of work whose stream was free, unless that waited, too.
 
     Args:
         work: the work of a window.
@@ -82,13 +82,14 @@ def launch_latency(work: WindowWork, source: Ids, target: Ids) -> int:
     """
     ready = previous_ends(work)
     np.maximum.at(ready, target, work.end_ns[source])
-    np.maximum(ready, _earlier_launched_ends(work), out=ready)
     launched = work.call >= 0
-    delay = (work.start_ns - work.called_ns)[launched]
-    free = (ready <= work.called_ns)[launched]
-    if not free.any():
-        return max(int(delay.min(initial=_USUAL_NS)), 0)
-    return max(int(np.median(delay[free])), 0)
+    delay = work.start_ns - work.called_ns
+    stream_free = launched & (ready <= work.called_ns)
+    free = stream_free & (_earlier_launched_ends(work) <= work.called_ns)
+    if free.any():
+        return max(int(np.median(delay[free])), 0)
+    found = int(np.median(delay[stream_free])) if stream_free.any() else 0
+    return found if 0 <= found <= _MOST_NS else _USUAL_NS
 
 
 def _earlier_launched_ends(work: WindowWork) -> Times:

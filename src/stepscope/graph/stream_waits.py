@@ -6,13 +6,15 @@ import re
 
 import numpy as np
 
-from stepscope.arrays import Ids
+from stepscope.arrays import Ids, Mask
 from stepscope.graph.device_tasks import WindowWork, launch_latency, previous_ends
 from stepscope.graph.sync_waits import of_same_rank, record_time, record_times
 from stepscope.trace.trace import Trace
 
 Pairs = set[tuple[int, int]]
 _SOON_NS = 20_000
+_LAST_PART = 0.1  # of a kernel, in which it leaves room for another
+_NEVER = 1 << 62
 _LITTLE = 0.5  # of the time that work has waited
 _WAIT_CALL = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
 
@@ -28,7 +30,11 @@ def find_stream_waits(trace: Trace, rows: Ids, work: WindowWork) -> tuple[Ids, I
     pairs = _recorded(trace, rows, work)
     if pairs is None:
         pairs = _by_order(trace, rows, work)
-        pairs |= _by_time(work, launch_latency(work, *_columns(pairs)))
+        source, target = _columns(pairs)
+        awaited = np.full(len(work.event), -_NEVER)
+        np.maximum.at(awaited, target, work.end_ns[source])
+        told = work.start_ns - awaited <= _SOON_NS
+        pairs |= _by_time(trace, work, launch_latency(work, source, target), told)
     return _columns(pairs)
 
 
@@ -79,25 +85,38 @@ def _by_order(trace: Trace, rows: Ids, work: WindowWork) -> Pairs:
     return pairs
 
 
-def _by_time(work: WindowWork, latency: int) -> Pairs:
+def _by_time(trace: Trace, work: WindowWork, latency: int, told: Mask) -> Pairs:
     """Work that neither its launch nor its stream delayed, next to the end of another stream's.
 
-    Work on a full device begins when the last part of other work leaves room, shortly before that
-    ends.
+    Where calls do not tell what it waited for, that may be farther away the more it waited. Or the
+    device was full: then it begins when the last part of a kernel that was launched before leaves
+    room.
     """
     latest = np.maximum(work.called_ns + latency, previous_ends(work))
     late = np.flatnonzero((work.start_ns - latest > _SOON_NS) & (latest >= 0))
+    if not len(late):
+        return set()
     order = np.argsort(work.end_ns, kind="stable")
     after = np.searchsorted(work.end_ns[order], work.start_ns[late], side="right")
-    pairs: Pairs = set()
-    for index in (after - 1, after):
-        source = order[np.clip(index, 0, len(order) - 1)] if len(order) else late
-        away = np.abs(work.start_ns[late] - work.end_ns[source])
-        near = away <= np.maximum(_SOON_NS, _LITTLE * (work.start_ns - latest)[late])
-        near &= (work.start_ns[source] < work.start_ns[late]) & (index >= 0) & (index < len(order))
-        near &= work.track[source] != work.track[late]
-        pairs |= set(zip(source[near].tolist(), late[near].tolist(), strict=True))
-    return pairs
+    before, full = order[np.maximum(after - 1, 0)], order[np.minimum(after, len(order) - 1)]
+    since, waited = work.start_ns[late] - work.end_ns[before], (work.start_ns - latest)[late]
+    unknown = ~told[late]
+    near = since <= np.where(unknown & _earlier(work, before, late), _LITTLE * waited, _SOON_NS)
+    ended = (after > 0) & (near | (since <= _SOON_NS)) & (work.track[before] != work.track[late])
+    length, rest = (
+        work.end_ns[full] - start for start in (work.start_ns[full], work.start_ns[late])
+    )
+    leaves = ~ended & unknown & _earlier(work, full, late) & (rest <= _LAST_PART * length)
+    leaves &= (work.start_ns[full] < work.start_ns[late]) & (work.track[full] != work.track[late])
+    leaves &= trace.events.text("category").mask("kernel")[work.event[full]]
+    pairs = zip(before[ended].tolist(), late[ended].tolist(), strict=True)
+    return {*pairs, *zip(full[leaves].tolist(), late[leaves].tolist(), strict=True)}
+
+
+def _earlier(work: WindowWork, one: Ids, other: Ids) -> Mask:
+    """Whether one work was launched before another."""
+    result: Mask = work.called_ns[one] < work.called_ns[other]
+    return result
 
 
 def _next_launch(trace: Trace, waits: Ids, work: WindowWork) -> Ids:

@@ -25,6 +25,24 @@ def test_a_device_that_begins_late_did_work_from_before_the_recording() -> None:
     """) == [(9 * MS, 13 * MS), (13 * MS, 17 * MS)]
 
 
+def test_one_late_kernel_shows_no_queue() -> None:
+    assert windows(f"""
+        main     | 0 {9 * MS} | ProfilerStep#1
+        main     | {5 * MS} {5 * MS + 10} | cudaLaunchKernel | corr=1
+        stream 7 | {8 * MS} {8 * MS + 20} | a | corr=1
+    """) == [(0, 9 * MS)]
+
+
+def test_late_work_with_pauses_was_not_queued() -> None:
+    assert windows(f"""
+        main     |  0 100 | ProfilerStep#1
+        main     | 10  20 | cudaLaunchKernel | corr=1
+        main     | 20  30 | cudaLaunchKernel | corr=2
+        stream 7 | {5 * MS} {5 * MS + 10} | a | corr=1
+        stream 7 | {9 * MS} {9 * MS + 10} | a | corr=2
+    """) == [(0, 9 * MS + 10)]
+
+
 def test_a_device_that_begins_at_once_was_idle() -> None:
     assert windows("""
         main     |   0 100 | ProfilerStep#1

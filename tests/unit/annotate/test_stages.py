@@ -603,13 +603,15 @@ def test_products_of_gradients_before_the_optimizer_are_no_forward() -> None:
 
 
 def test_a_stage_whose_cpu_waits_for_the_device_is_bound_by_the_device() -> None:
-    trace = annotate(drawn_trace("""
+    trace = annotate(
+        drawn_trace("""
         main     |  0 100 | ProfilerStep#1
         main     |  0  90 | nn.Module: Net_0
         main     |  1   2 | cudaLaunchKernel | corr=1
         main     | 10  85 | cudaStreamSynchronize
         stream 7 |  5  84 | a | corr=1
-    """))
+    """)
+    )
     runs = trace["stages"]
     found = dict(zip(runs.text("stage"), runs.text("bound_by"), strict=True))
     assert found["forward"] == "device"

@@ -53,6 +53,30 @@ def test_work_of_one_stream_runs_in_its_order() -> None:
     assert starts(graph)["second"] == 62
 
 
+FULL_DEVICE = """
+    main     |   0 700 | ProfilerStep#0
+    main     |   5   6 | cudaLaunchKernel | corr=1
+    main     |   {first} | cudaLaunchKernel | corr=2
+    main     |   {second} | cudaLaunchKernel | corr=3
+    stream 7 |  15  25 | before  | corr=1
+    stream 8 |  30 430 | large   | corr=2
+    stream 7 | 425 525 | waiting | corr=3
+"""
+
+
+def test_work_waits_for_what_was_launched_before_and_fills_the_device() -> None:
+    graph = graph_of(FULL_DEVICE.format(first="20 21", second="22 23"))
+    assert links(graph, "synchronization") == [("large", "waiting")]
+    halved = scale(graph, select(graph, name="large"), 0.5)
+    assert starts(halved)["waiting"] == 30 + 200 - 5
+
+
+def test_work_does_not_wait_for_what_was_launched_later() -> None:
+    graph = graph_of(FULL_DEVICE.format(first="22 23", second="20 21"))
+    assert links(graph, "synchronization") == []
+    assert starts(scale(graph, select(graph, name="large"), 0.5))["waiting"] == 425
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_steps_of_kernels_alone_follow_the_work_of_the_busiest_stream(seed: int) -> None:
     graph = graph_of(kernels_alone(random.Random(seed)))

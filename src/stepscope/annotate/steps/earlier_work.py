@@ -8,10 +8,13 @@ from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.links.program_runs import BEFORE_RECORDING, UNKNOWN
 from stepscope.arrays import Ids32, Rows, Times
+from stepscope.trace.intervals import Intervals
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 QUEUED_NS = 1_000_000  # no free device takes as long to begin what has been launched
+_SEVERAL = 2
+_BUSY = 0.5  # of the time in which a queue is worked off
 
 
 def end_of_earlier_work(trace: Trace, called: Ids32, starts: Times) -> int:
@@ -30,7 +33,8 @@ def unrecorded_work_end(trace: Trace) -> int:
     """When a device ends work from before the recording that the trace does not have, or -1.
 
     A recording begins while the device still has work in its queue. Recorders leave that work out;
-    it shows as time in which the device seems idle, although work has been launched.
+    it shows as time in which the device seems idle, although work has been launched. That work
+    then runs without pauses.
     """
     work = np.flatnonzero(device_work(trace))
     work = work[np.argsort(trace.events["start_ns"][work], kind="stable")]
@@ -41,7 +45,17 @@ def unrecorded_work_end(trace: Trace) -> int:
     wait = int(start[work[0]] - _ends(trace.events, call[:1])[0])
     if wait - _usual_delay(trace, work, call) < QUEUED_NS:
         return -1
-    return int(start[work[0]])
+    queued = (call >= 0) & (start[call] < start[work[0]])
+    return int(start[work[0]]) if _dense(trace.events, work[queued]) else -1
+
+
+def _dense(events: Table, work: Rows) -> bool:
+    """Whether there are several pieces of work, and a device is busy for most of their time."""
+    if len(work) < _SEVERAL:
+        return False
+    start, end = events["start_ns"][work], _ends(events, work)
+    busy = Intervals(start, np.maximum(end, start)).total()
+    return bool(busy >= _BUSY * (end.max() - start.min()))
 
 
 def _on_device(trace: Trace, starts: Times) -> int:
