@@ -75,7 +75,7 @@ def test_predictions_from_fp32_captures_have_the_right_sign(path):
 @pytest.mark.parametrize(
     ("change", "least", "middle", "mean"),
     [
-        ("amp (bf16)", 8, 0.22, 0.34),  # an LSTM and a U-Net run other kernels in 16 bits
+        ("amp (bf16)", 8, 0.22, 0.37),  # an LSTM and a U-Net run other kernels in 16 bits
         ("fused_optimizer (fused)", 8, 0.02, 0.03),
         ("cuda_graphs (CUDA graph)", 8, 0.04, 0.06),
         ("checkpoint (checkpointing)", 7, 0.02, 0.06),

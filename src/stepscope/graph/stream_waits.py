@@ -100,15 +100,14 @@ def _by_time(trace: Trace, work: WindowWork, latency: int, told: Mask) -> Pairs:
     after = np.searchsorted(work.end_ns[order], work.start_ns[late], side="right")
     before, full = order[np.maximum(after - 1, 0)], order[np.minimum(after, len(order) - 1)]
     since, waited = work.start_ns[late] - work.end_ns[before], (work.start_ns - latest)[late]
-    unknown = ~told[late]
-    near = since <= np.where(unknown & _earlier(work, before, late), _LITTLE * waited, _SOON_NS)
-    ended = (after > 0) & (near | (since <= _SOON_NS)) & (work.track[before] != work.track[late])
-    length, rest = (
-        work.end_ns[full] - start for start in (work.start_ns[full], work.start_ns[late])
-    )
-    leaves = ~ended & unknown & _earlier(work, full, late) & (rest <= _LAST_PART * length)
+    other = (after > 0) & (work.track[before] != work.track[late])
+    soon, unknown = other & (since <= _SOON_NS), ~told[late]
+    length, rest = (work.end_ns[full] - work.start_ns[one] for one in (full, late))
+    leaves = ~soon & unknown & _earlier(work, full, late) & (rest <= _LAST_PART * length)
     leaves &= (work.start_ns[full] < work.start_ns[late]) & (work.track[full] != work.track[late])
     leaves &= trace.events.text("category").mask("kernel")[work.event[full]]
+    near = other & unknown & _earlier(work, before, late) & (since <= _LITTLE * waited)
+    ended = soon | (near & ~leaves)
     pairs = zip(before[ended].tolist(), late[ended].tolist(), strict=True)
     return {*pairs, *zip(full[leaves].tolist(), late[leaves].tolist(), strict=True)}
 
