@@ -223,7 +223,7 @@ STEPS = Schema(
             "window_start_ns",
             "i64",
             "start of its window: the end of the window before, else its start on the CPU, or when "
-            "earlier compiled work on the CPU ends",
+            "earlier work ends",
             "ns",
             refers="clock",
         ),
