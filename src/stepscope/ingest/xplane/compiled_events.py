@@ -147,21 +147,20 @@ class CompiledEvents:
         rows = rows[np.lexsort((batch.offset_ps[rows], launch[rows], program[rows]))]
         starts = np.flatnonzero(begins_run(launch[rows]) | begins_run(program[rows]))
         names = batch.per_kind(lambda kind: self._name(plane, kind))
-        result = operation.copy()
+        result, words = operation.copy(), list(self._words)
         for graph in np.split(rows, starts[1:]):
             first = graph[0]
             key = int(program[first]), int(module[first]), tuple(names[graph].tolist())
             if key not in self._graphs:
-                self._graphs[key] = self._instructions_of(*key, int(operation[first]))
+                self._graphs[key] = self._instructions_of(words, *key, int(operation[first]))
             found = self._graphs[key]
             result[graph] = np.where(found < 0, result[graph], found)
         return result
 
     def _instructions_of(
-        self, program: int, module: int, kernels: tuple[int, ...], operation: int
+        self, words: list[str], program: int, module: int, kernels: tuple[int, ...], operation: int
     ) -> Codes:
         """Codes of the instructions of a graph's kernels, -1 where they are named or not known."""
-        words = list(self._words)
         name_of = words[module] if module >= 0 else ""
         found = [""] * len(kernels)
         if self._programs.find(program, name_of, words[operation]) == Instruction():

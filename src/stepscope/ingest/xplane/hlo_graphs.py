@@ -25,7 +25,8 @@ def instructions_of_graph(kernels: Sequence[str], program: Sequence[tuple[str, s
 
     A name that occurs once in both is found wherever it is. Of others the families are compared,
     names without their numbers: if a family has as many kernels as instructions, they are paired in
-    order. A kernel of a library is the next call of one after the instruction of the kernel before.
+    order. A kernel of a library is the next call of one after the instruction of the kernel before,
+    or the first that is left.
 
     Args:
         kernels: names in order of time.
@@ -73,14 +74,40 @@ def _of_libraries(
 ) -> dict[int, int]:
     """The next free call of a library after the instruction of the kernel before."""
     calls = [at for at, (_, opcode) in enumerate(launched) if opcode == "custom-call"]
+    free = _NextFree(len(calls))
     result: dict[int, int] = {}
     last = -1
     for at, family in enumerate(ours):
         last = found.get(at, last)
-        if family == _LIBRARY and at not in found and calls:
-            last = calls.pop(min(bisect_right(calls, last), len(calls) - 1))
+        if family == _LIBRARY and at not in found and free.any:
+            last = calls[free.take(bisect_right(calls, last))]
             result[at] = last
     return result
+
+
+class _NextFree:
+    """Places from 0 on, of which each is taken once."""
+
+    def __init__(self, count: int) -> None:
+        self._next = list(range(count + 1))  # a free place, or one nearer to the next free one
+        self.any = count > 0
+
+    def take(self, place: int) -> int:
+        """Take the first free place from `place` on, or else from 0 on."""
+        found = self._find(place)
+        if found == len(self._next) - 1:
+            found = self._find(0)
+        self._next[found] = found + 1
+        self.any = self._find(0) < len(self._next) - 1
+        return found
+
+    def _find(self, place: int) -> int:
+        root = place
+        while self._next[root] != root:
+            root = self._next[root]
+        while self._next[place] != root and place != root:
+            self._next[place], place = root, self._next[place]
+        return root
 
 
 def _as_kernel(name: str) -> str:
