@@ -93,23 +93,36 @@ def _by_time(trace: Trace, work: WindowWork, latency: int, told: Mask) -> Pairs:
     room.
     """
     latest = np.maximum(work.called_ns + latency, previous_ends(work))
-    late = np.flatnonzero((work.start_ns - latest > _SOON_NS) & (latest >= 0))
-    if not len(late):
-        return set()
-    order = np.argsort(work.end_ns, kind="stable")
-    after = np.searchsorted(work.end_ns[order], work.start_ns[late], side="right")
-    before, full = order[np.maximum(after - 1, 0)], order[np.minimum(after, len(order) - 1)]
-    since, waited = work.start_ns[late] - work.end_ns[before], (work.start_ns - latest)[late]
-    other = (after > 0) & (work.track[before] != work.track[late])
-    soon, unknown = other & (since <= _SOON_NS), ~told[late]
-    length, rest = (work.end_ns[full] - work.start_ns[one] for one in (full, late))
-    leaves = ~soon & unknown & _earlier(work, full, late) & (rest <= _LAST_PART * length)
-    leaves &= (work.start_ns[full] < work.start_ns[late]) & (work.track[full] != work.track[late])
-    leaves &= trace.events.text("category").mask("kernel")[work.event[full]]
-    near = other & unknown & _earlier(work, before, late) & (since <= _LITTLE * waited)
-    ended = soon | (near & ~leaves)
+    waited = work.start_ns - latest
+    late = np.flatnonzero((waited > _SOON_NS) & (latest >= 0))
+    before, after = _neighbors(work, late)
+    since, unknown = work.start_ns[late] - work.end_ns[before], ~told[late]
+    other = work.track[before] != work.track[late]
+    soon = other & (since <= _SOON_NS)
+    full = ~soon & unknown & _leaves_room(trace, work, after, late)
+    near = other & unknown & _earlier(work, before, late) & (since <= _LITTLE * waited[late])
+    ended = soon | (near & ~full)
     pairs = zip(before[ended].tolist(), late[ended].tolist(), strict=True)
-    return {*pairs, *zip(full[leaves].tolist(), late[leaves].tolist(), strict=True)}
+    return {*pairs, *zip(after[full].tolist(), late[full].tolist(), strict=True)}
+
+
+def _neighbors(work: WindowWork, late: Ids) -> tuple[Ids, Ids]:
+    """The work that ended last before each work began, and first after; itself if there is none."""
+    order = np.argsort(work.end_ns, kind="stable")
+    place = np.searchsorted(work.end_ns[order], work.start_ns[late], side="right")
+    before = np.where(place > 0, order[place - 1], late)
+    after = np.where(place < len(order), order[np.minimum(place, len(order) - 1)], late)
+    return before, after
+
+
+def _leaves_room(trace: Trace, work: WindowWork, kernel: Ids, late: Ids) -> Mask:
+    """Whether a kernel of another stream, launched and begun before, is in its last part."""
+    length, rest = (work.end_ns[kernel] - work.start_ns[one] for one in (kernel, late))
+    began = (work.start_ns[kernel] < work.start_ns[late]) & _earlier(work, kernel, late)
+    other = work.track[kernel] != work.track[late]
+    is_kernel = trace.events.text("category").mask("kernel")[work.event[kernel]]
+    result: Mask = began & other & is_kernel & (rest <= _LAST_PART * length)
+    return result
 
 
 def _earlier(work: WindowWork, one: Ids, other: Ids) -> Mask:
