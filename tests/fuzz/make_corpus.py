@@ -352,6 +352,24 @@ def _requests() -> dict[str, bytes]:
     return {name: line + b"\n" + headers for name, line in found.items()}
 
 
+def _cuda_graph() -> bytes:
+    """A profile of a program that XLA launches as a CUDA graph."""
+    from xspaces import Operation, Slice, xspace
+
+    names = ("loop_add_fusion_2", "Memset 0", "sm90_gemm", "loop_add_fusion_2", "cudnn::conv")
+    kernels = [
+        Slice(name, at, 1, hlo_op="command_buffer", hlo_module="jit_step", program_id=1,
+              correlation_id=at // 3, cuda_graph_node_id=at)
+        for at, name in enumerate(names)
+    ]  # fmt: skip
+    operations = {
+        "cublas.7": Operation("custom-call", "jit(step)/b/dot", turn=2),
+        "loop_add_fusion.2": Operation("fusion", "jit(step)/a/add", turn=1),
+        "loop_add_fusion.3": Operation("fusion", "jit(step)/c/add", turn=3),
+    }
+    return xspace({"/device:GPU:0": {"Stream #1": kernels}}, {"jit_step": operations})
+
+
 def _zstd(data: bytes) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, "zstd") as stream:
@@ -393,6 +411,7 @@ def main() -> None:
             "manifest.json": json.dumps(MANIFEST).encode(), "trace.json": kineto,
             "snapshot.pickle": pickle.dumps(SNAPSHOT, 4)}),
         "xplane/profile.xplane.pb": SAMPLE,
+        "xplane/cuda_graph.xplane.pb": _cuda_graph(),
         "program/step.hlo.pb": program({
             "x": Operation("parameter", shape="f32[4,4]"),
             "dot.1": Operation("dot", "jit(step)/jvp(MLP)/dot_general", "a.py", 3, "f32[4,4]",
