@@ -86,7 +86,7 @@ def find_window(
     run = max(runs, key=len)
     if steps is not None:
         run = [step for step in run if steps[0] <= step.number <= steps[1]]
-    elif len(run) > 1 and run[0].start_ns < unrecorded_work_end(trace):
+    elif len(run) > 1 and run[0].start_ns < unrecorded_work_end(trace, rank):
         run = run[1:]
     last = run[-1]
     starts = np.array([*(step.start_ns for step in run), last.end_ns], np.int64)

@@ -33,8 +33,8 @@ def find_stream_waits(trace: Trace, rows: Ids, work: WindowWork) -> tuple[Ids, I
         source, target = _columns(pairs)
         awaited = np.full(len(work.event), -_NEVER)
         np.maximum.at(awaited, target, work.end_ns[source])
-        told = work.start_ns - awaited <= _SOON_NS
-        pairs |= _by_time(trace, work, launch_latency(work, source, target), told)
+        explained = work.start_ns - awaited <= _SOON_NS
+        pairs |= _by_time(trace, work, launch_latency(work, source, target), explained)
     return _columns(pairs)
 
 
@@ -85,22 +85,22 @@ def _by_order(trace: Trace, rows: Ids, work: WindowWork) -> Pairs:
     return pairs
 
 
-def _by_time(trace: Trace, work: WindowWork, latency: int, told: Mask) -> Pairs:
+def _by_time(trace: Trace, work: WindowWork, latency: int, explained: Mask) -> Pairs:
     """Work that neither its launch nor its stream delayed, next to the end of another stream's.
 
-    Where calls do not tell what it waited for, that may be farther away the more it waited. Or the
-    device was full: then it begins when the last part of a kernel that was launched before leaves
+    Where no call explains the wait, the cause may be farther away the longer the wait was. Or the
+    device was full: then work begins when the last part of a kernel that was launched before leaves
     room.
     """
     latest = np.maximum(work.called_ns + latency, previous_ends(work))
     waited = work.start_ns - latest
     late = np.flatnonzero((waited > _SOON_NS) & (latest >= 0))
     before, after = _neighbors(work, late)
-    since, unknown = work.start_ns[late] - work.end_ns[before], ~told[late]
+    since, unexplained = work.start_ns[late] - work.end_ns[before], ~explained[late]
     other = work.track[before] != work.track[late]
     soon = other & (since <= _SOON_NS)
-    full = ~soon & unknown & _leaves_room(trace, work, after, late)
-    near = other & unknown & _earlier(work, before, late) & (since <= _LITTLE * waited[late])
+    full = ~soon & unexplained & _leaves_room(trace, work, after, late)
+    near = other & unexplained & _earlier(work, before, late) & (since <= _LITTLE * waited[late])
     ended = soon | (near & ~full)
     pairs = zip(before[ended].tolist(), late[ended].tolist(), strict=True)
     return {*pairs, *zip(after[full].tolist(), late[full].tolist(), strict=True)}

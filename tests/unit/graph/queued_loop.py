@@ -38,7 +38,7 @@ class QueuedLoop:
         """The length of a step once the queue is full, or stays empty."""
         return self.launches * max(self.kernel_us, self.call_us)
 
-    def recording(self) -> Trace:
+    def recording(self, rank: int = 0) -> Trace:
         """The annotated trace of the last steps, without the work launched before them."""
         lines: list[str] = []
         clock, ends, step_begin = 0.0, [0.0], 0.0
@@ -58,7 +58,7 @@ class QueuedLoop:
             lines.append(f"stream 7 | {start:.3f} {ends[-1]:.3f} | sgemm {launched}")
             if place == self.launches - 1:
                 lines.append(f"main | {step_begin:.3f} {clock:.3f} | ProfilerStep#{step}")
-        return annotate(drawn_trace("\n".join(lines)))
+        return annotate(drawn_trace("\n".join(lines), ranks=(rank,)))
 
     def _lengths(self) -> list[float]:
         """The lengths of a step's kernels, whose mean is `kernel_us`."""

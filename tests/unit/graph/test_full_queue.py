@@ -10,25 +10,25 @@ from stepscope.annotate.device.full_queue import full_queue_launches
 from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.steps.step_windows import step_lengths
 from stepscope.graph import build_graph, scale, select, simulate
+from stepscope.trace.concat import concat
 
-# Device-bound, from four times to a little over what the CPU takes; and CPU-bound.
-AHEAD = [QueuedLoop(600, 5, 20), QueuedLoop(1500, 4, 12), QueuedLoop(300, 10, 40)]
-BEHIND = [QueuedLoop(600, 10, 4), QueuedLoop(40, 14, 7)]
+DEVICE_BOUND = [QueuedLoop(600, 5, 20), QueuedLoop(1500, 4, 12), QueuedLoop(300, 10, 40)]
+CPU_BOUND = [QueuedLoop(600, 10, 4), QueuedLoop(40, 14, 7)]
 
 
-@pytest.mark.parametrize("loop", AHEAD + BEHIND)
+@pytest.mark.parametrize("loop", DEVICE_BOUND + CPU_BOUND)
 def test_steps_are_as_long_as_before_the_recording(loop: QueuedLoop) -> None:
     steps = loop.recording()["steps"]
     assert step_lengths(steps) / 1000 == pytest.approx([loop.step_us] * 3, rel=0.02)
 
 
-@pytest.mark.parametrize("loop", AHEAD)
+@pytest.mark.parametrize("loop", DEVICE_BOUND)
 def test_a_device_that_still_does_earlier_work_is_not_idle(loop: QueuedLoop) -> None:
     steps = loop.recording()["steps"]
     assert steps["device_idle_ns"].tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("loop", AHEAD)
+@pytest.mark.parametrize("loop", DEVICE_BOUND)
 def test_the_cpu_does_not_work_while_it_waits_for_room_in_the_queue(loop: QueuedLoop) -> None:
     graph = build_graph(loop.recording())
     on_cpu = select(graph, on_device=False)
@@ -36,14 +36,14 @@ def test_the_cpu_does_not_work_while_it_waits_for_room_in_the_queue(loop: Queued
     assert busy <= 1.2 * len(graph.window.steps) * loop.launches * loop.call_us
 
 
-@pytest.mark.parametrize("loop", BEHIND)
-def test_a_cpu_that_is_behind_never_waits_for_room(loop: QueuedLoop) -> None:
+@pytest.mark.parametrize("loop", CPU_BOUND)
+def test_a_cpu_bound_loop_never_waits_for_room(loop: QueuedLoop) -> None:
     trace = loop.recording()
     assert not len(full_queue_launches(trace, np.flatnonzero(device_work(trace))))
 
 
 @pytest.mark.parametrize("factor", [0.5, 1, 1.5, 3, 10])
-@pytest.mark.parametrize("loop", AHEAD + BEHIND)
+@pytest.mark.parametrize("loop", DEVICE_BOUND + CPU_BOUND)
 def test_a_faster_device_brings_what_the_loop_on_it_would_take(
     loop: QueuedLoop, factor: float
 ) -> None:
@@ -51,6 +51,12 @@ def test_a_faster_device_brings_what_the_loop_on_it_would_take(
     faster = scale(graph, select(graph, on_device=True), 1 / factor)
     found = simulate(faster).step_ns.sum() / simulate(graph).step_ns.sum()
     assert found == pytest.approx(loop.with_device(factor).step_us / loop.step_us, rel=0.1)
+
+
+def test_the_queue_of_one_rank_says_nothing_of_another() -> None:
+    ranks = [CPU_BOUND[0].recording(0), DEVICE_BOUND[0].recording(1)]
+    steps = [build_graph(concat(ranks), rank).window.steps for rank in (0, 1)]
+    assert steps == [(5, 6, 7), (6, 7)]
 
 
 def test_a_long_launch_into_an_empty_queue_is_work_of_the_cpu() -> None:

@@ -86,8 +86,8 @@ def median_step_ns(trace: Trace) -> float:
     """The median length of the steps, ns: until threads of XLA, or a device, end their work."""
     steps = trace["steps"]
     by_window = in_jax(trace) or device_work(trace).any()
-    first, last = ("window_start_ns", "window_end_ns") if by_window else ("start_ns", "end_ns")
-    return float(np.median(steps[last] - steps[first]))
+    lengths = step_lengths(steps) if by_window else steps["end_ns"] - steps["start_ns"]
+    return float(np.median(lengths))
 
 
 def in_jax(trace: Trace) -> bool:
@@ -149,7 +149,7 @@ def why_unknown(trace: Trace) -> str:
         return "ranks wait for each other, so the cost of one is not the cost of the job"
     if not capture.get("unrecorded_steps"):
         return "no unrecorded steps were timed in this run"
-    waiting_ns = float(np.median(step_lengths(trace["steps"]))) if device_work(trace).any() else 0.0
+    waiting_ns = median_step_ns(trace) if device_work(trace).any() else 0.0
     return _other_work(capture.get("recorded_steps") or {}, capture["unrecorded_steps"], waiting_ns)
 
 

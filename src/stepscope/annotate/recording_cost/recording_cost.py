@@ -35,7 +35,7 @@ from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import self_times
 from stepscope.trace.trace import Trace
 
-_USUAL_NS = 1_000.0  # of an event: 0.5 to 1.5 µs where it shows (docs/evidence/recording_cost.md)
+_USUAL_NS = 1_000.0  # of an event; 0.5 and 1.5 µs in captures of an H200 that the CPU limits
 
 
 def without_recording_cost(recorded: Trace, annotated: Trace) -> Trace:
@@ -79,8 +79,8 @@ def _busy(trace: Trace, work: Rows) -> Intervals:
     """When a device works, with work from before the recording."""
     start = trace.events["start_ns"][work]
     end = start + trace.events["duration_ns"][work]
-    earlier = [until] if (until := unrecorded_work_end(trace)) > 0 else []
-    return Intervals(np.append(start, [0] * len(earlier)), np.append(end, earlier))
+    earlier_end = unrecorded_work_end(trace, trace.metadata.ranks[0])
+    return Intervals(np.append(start, 0), np.append(end, earlier_end))
 
 
 def _on_clocks(trace: Trace, clocks: Clocks) -> Trace:

@@ -25,18 +25,19 @@ def end_of_earlier_work(trace: Trace, called: Ids32, starts: Times) -> int:
         called: the call of each event of compiled work on the host, shape (events,).
         starts: when each step begins on the CPU, ns.
     """
-    on_device = max(_on_device(trace, starts), unrecorded_work_end(trace))
+    on_device = max(_on_device(trace, starts), unrecorded_work_end(trace, trace.metadata.ranks[0]))
     return max(_on_host(trace, called, starts), on_device)
 
 
-def unrecorded_work_end(trace: Trace) -> int:
-    """When a device ends work from before the recording that the trace does not have, or -1.
+def unrecorded_work_end(trace: Trace, rank: int) -> int:
+    """When a rank's device ends work from before the recording that is not in the trace, or -1.
 
     A recording begins while the device still has work in its queue. Recorders leave that work out;
     it shows as time in which the device seems idle, although work has been launched. That work
     then runs without pauses.
     """
-    work = np.flatnonzero(device_work(trace))
+    of_rank = (trace["tracks"]["rank"] == rank)[trace.events["track"]]
+    work = np.flatnonzero(device_work(trace) & of_rank)
     work = work[np.argsort(trace.events["start_ns"][work], kind="stable")]
     call = launch_of(trace)[work].astype(np.int64)
     if not len(work) or call[0] < 0:

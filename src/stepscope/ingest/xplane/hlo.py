@@ -263,9 +263,7 @@ def _schedule(source: Source, module: Span) -> dict[int, list[int]]:
     for schedule in source.inner(module, 7):
         for entry in source.inner(schedule, 1):
             for sequence in source.inner(entry, 2):
-                start, end = np.array([sequence], np.int64).T
-                fields = scan(source.octets, start, end, source.damage)
-                result[source.number(entry, 1)] = list(_numbers(source, fields, 1, 1)[0])
+                result[source.number(entry, 1)] = source.numbers(sequence, 1)
     return result
 
 

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 _NUMBER = re.compile(r"[._]\d+$")
-_COPY = re.compile(r"^mem(cpy|set)", re.IGNORECASE)
+_COPY = re.compile(r"^memcpy", re.IGNORECASE)
 _SET = re.compile(r"^memset", re.IGNORECASE)
 _LAUNCHED = ("fusion", "custom-call", "copy", "copy-start", "sort", "fft", "scatter")
 _LIBRARY, _OTHER = "library", "other"
@@ -79,18 +79,17 @@ def _of_libraries(
     last = -1
     for at, family in enumerate(ours):
         last = found.get(at, last)
-        if family == _LIBRARY and at not in found and free.any:
+        if family == _LIBRARY and at not in found and len(result) < len(calls):
             last = calls[free.take(bisect_right(calls, last))]
             result[at] = last
     return result
 
 
 class _NextFree:
-    """Places from 0 on, of which each is taken once."""
+    """Places from 0 on, each taken at most once; they are found in linear time (union-find)."""
 
     def __init__(self, count: int) -> None:
         self._next = list(range(count + 1))  # a free place, or one nearer to the next free one
-        self.any = count > 0
 
     def take(self, place: int) -> int:
         """Take the first free place from `place` on, or else from 0 on."""
@@ -98,7 +97,6 @@ class _NextFree:
         if found == len(self._next) - 1:
             found = self._find(0)
         self._next[found] = found + 1
-        self.any = self._find(0) < len(self._next) - 1
         return found
 
     def _find(self, place: int) -> int:
