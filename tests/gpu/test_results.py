@@ -23,6 +23,7 @@ from benchmarks.gpu.predictions import batch_sizes, measured, outcomes, replay_e
 
 import stepscope
 from stepscope.annotate.links.launch_sides import device_work
+from stepscope.annotate.steps.step_windows import step_lengths
 from stepscope.contexts import build_contexts
 
 ALL_BYTES = 40 * 2**20
@@ -102,6 +103,16 @@ def test_batch_sizes_are_predicted_where_three_sizes_show_the_slope(path):
     assert statistics.mean(found["gpt2"].memory) < 0.0019
     assert statistics.median(statistics.mean(one.throughput) for one in found.values()) < 0.15
     assert statistics.median(statistics.mean(one.memory) for one in found.values()) < 0.05
+
+
+@pytest.mark.parametrize("path", each("*/captures/*.plain.stepscope"))
+def test_steps_that_the_device_limits_are_as_long_as_those_that_nothing_watched(path):
+    steps = stepscope.open(path)["steps"]
+    if steps["device_idle_ns"].sum() > 0.1 * steps["device_busy_ns"].sum():
+        assert path.name.split(".")[0] in ("dlrm", "transformer")  # the CPU limits these
+        return
+    alone = measured(path.parents[1], "stages")[path.name.split(".")[0]]["step_ms"]["median"]
+    assert step_lengths(steps) / 1e6 == pytest.approx([alone] * len(steps), rel=0.07)
 
 
 @pytest.mark.parametrize("path", each("*/jax/*.stepscope"))
