@@ -1,77 +1,173 @@
-"""Compare what two versions of stepscope compute for every trace of a folder.
+"""Compare what two versions of stepscope compute for every recording below some folders.
 
-    PYTHONPATH=OLD/src python scripts/compare_numbers.py dump TRACES before.json
-    PYTHONPATH=NEW/src python scripts/compare_numbers.py dump TRACES after.json
+    PYTHONPATH=OLD/src python scripts/compare_numbers.py dump FOLDER... before.json
+    PYTHONPATH=NEW/src python scripts/compare_numbers.py dump FOLDER... after.json
     python scripts/compare_numbers.py compare before.json after.json [OLD_KEY=NEW_KEY ...]
 
-A dump holds the answers of `report`, `analyze`, `whatif --all` and `memory` as JSON, and one
-checksum per column of every table. `WHATIF_ALL=--rank` is for versions before 0.1.0, whose option
-had that name.
+A dump holds, for each file and each folder of ranks, the JSON of `report`, `analyze`,
+`whatif --all`, `memory`, `contexts`, `ranks` and `diff` (of two files in one folder), the answers
+that the page asks for first, and one checksum per column of every table. `--only TEXT` takes the
+recordings whose path contains it.
 
 `compare` counts what is identical. It prints each group of differing values once: the key, its
 traces, and the first pair of values. Sentences are left out, since they may be rewritten. Items of
 lists are matched by their name, path or number, not by their place. OLD_KEY=NEW_KEY renames the
-last part of a key of the old version (`busy_utilisation=busy_utilization`).
+last part of a key of the old version (`busy_utilisation=busy_utilization`). Only recordings and
+commands that both dumps hold are compared.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import math
-import os
+import re
+import runpy
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-SUFFIXES = (".json", ".json.gz", ".xplane.pb", ".pickle", ".sqlite")
-WHATIF_ALL = os.environ.get("WHATIF_ALL", "--all")
-COMMANDS = (["report"], ["analyze"], ["whatif", WHATIF_ALL], ["memory"])
+SUFFIXES = (".json", ".json.gz", ".xplane.pb", ".pickle", ".sqlite", ".stepscope")
+COMMANDS = {
+    "report": ["report", "FILE", "--json", "--no-cache"],
+    "analyze": ["analyze", "FILE", "--json", "--no-cache"],
+    "whatif": ["whatif", "FILE", "--all", "--json", "--no-cache"],
+    "memory": ["memory", "FILE", "--json"],
+    "contexts": ["contexts", "FILE", "--json", "--least", "2", "--no-cache"],
+}
+PAGE = (
+    *("overview", "levels", "axis", "modules", "kernels", "collectives", "arrivals", "findings"),
+    *("contexts", "context_findings", "memory", "memory_verdict", "outline", "changes", "step"),
+)
 IDENTITIES = ("path", "changes", "name", "stage", "device", "kind", "rule", "rank", "step")
+PROCESSES = 2  # recordings that are read at the same time
+LONGEST_ROWS = 400  # of one list: longer ones add time, not protection
 Leaves = dict[str, Any]
 
 
 def main() -> int:
     """Run the part that the first argument names."""
     match sys.argv[1:]:
-        case ["dump", traces, out]:
-            Path(out).write_text(json.dumps(dump(Path(traces)), indent=1))
-            return 0
+        case ["dump", *folders, "--only", text, out]:
+            Path(out).write_text(json.dumps(dump([Path(name) for name in folders], text), indent=1))
+        case ["dump", *folders, out]:
+            Path(out).write_text(json.dumps(dump([Path(name) for name in folders]), indent=1))
+        case ["one", path]:
+            json.dump(of_recording(Path(path)), sys.stdout)
         case ["compare", before, after, *renamed]:
             sides = [json.loads(Path(name).read_text()) for name in (before, after)]
             return compare(*sides, dict(pair.split("=") for pair in renamed))
         case _:
             print(__doc__, file=sys.stderr)
             return 2
+    return 0
 
 
 # -- dump
 
 
-def dump(traces: Path) -> dict[str, Any]:
-    """The answers for every trace below `traces`, by file, then by command."""
-    files = sorted(file for file in traces.rglob("*") if file.name.endswith(SUFFIXES))
-    folders = [path for path in (traces, *traces.iterdir()) if len(list(path.glob("rank*"))) > 1]
-    return {str(path.relative_to(traces)): of_trace(path) for path in [*files, *folders]}
+def dump(folders: list[Path], text: str = "") -> dict[str, Any]:
+    """The answers for every recording below `folders`, by path, then by command."""
+    named = {f"{top.name}/{path.relative_to(top)}": path for top in folders for path in inside(top)}
+    wanted = {name: path for name, path in sorted(named.items()) if text in name}
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        return dict(zip(wanted, pool.map(in_a_process, wanted.values()), strict=True))
 
 
-def of_trace(path: Path) -> dict[str, Any]:
-    """The answers for one trace."""
-    print(path, file=sys.stderr)
-    answers = {command[0]: of_command(command, path) for command in COMMANDS}
-    return {**answers, "tables": tables(path)}
+def inside(top: Path) -> Iterator[Path]:
+    """Every recording below a folder, and every folder with a file for each rank."""
+    for path in sorted(top.rglob("*")):
+        if path.is_file() and path.name.endswith(SUFFIXES):
+            yield path
+        elif path.is_dir() and len(list(path.glob("*rank*"))) > 1:
+            yield path
 
 
-def of_command(command: list[str], path: Path) -> Any:
-    """What a command prints with `--json`, flat; for a failure its exit code."""
-    name, *options = command
-    call = [sys.executable, "-m", "stepscope", name, str(path), *options, "--json", "--no-cache"]
-    if name == "memory":  # it has no such option in every version
-        call.remove("--no-cache")
+def in_a_process(path: Path) -> dict[str, Any]:
+    """The answers for one recording; a process that dies is an answer."""
+    call = [sys.executable, __file__, "one", str(path)]
     run = subprocess.run(call, capture_output=True, text=True, check=False)
-    return dict(leaves(json.loads(run.stdout))) if run.returncode == 0 else run.returncode
+    print(path, run.returncode, file=sys.stderr, flush=True)
+    if run.returncode:
+        return {"process": {"exit code": run.returncode, "error": run.stderr[-300:]}}
+    answers: dict[str, Any] = json.loads(run.stdout)
+    return answers
+
+
+def of_recording(path: Path) -> dict[str, Any]:
+    """The answers for one recording."""
+    commands = dict(COMMANDS)
+    if path.is_dir():
+        commands["ranks"] = ["ranks", "FILE", "--json"]
+    after = next((file for file in inside(path.parent) if file > path and file.is_file()), None)
+    if after is not None and path.is_file() and after.suffix == path.suffix:
+        commands["diff"] = ["diff", "FILE", str(after), "--json", "--no-cache"]
+    answers = {name: of_command(call, path) for name, call in commands.items()}
+    return {**answers, "page": page(path), "tables": tables(path)}
+
+
+def of_command(call: list[str], path: Path) -> Any:
+    """What a command prints as JSON, flat; for a failure its exit code."""
+    out, saved = io.StringIO(), sys.argv
+    sys.argv = ["stepscope", *(str(path) if word == "FILE" else word for word in call)]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+            runpy.run_module("stepscope", run_name="__main__", alter_sys=True)
+        code: Any = 0
+    except SystemExit as error:
+        code = error.code
+    finally:
+        sys.argv = saved
+    return dict(leaves(json.loads(out.getvalue()))) if code in (0, None) else code
+
+
+def page(path: Path) -> dict[str, Any]:
+    """What the page's server answers, by request."""
+    call = [sys.executable, "-m", "stepscope", "view", str(path), "--no-browser", "--no-cache"]
+    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+        try:
+            assert run.stdout is not None
+            address = next(filter(None, map(_address, run.stdout)), None)
+            return {} if address is None else dict(leaves(answers_of(*address)))
+        finally:
+            run.terminate()
+
+
+def _address(line: str) -> tuple[str, str] | None:
+    found = re.search(r"(http://[\d.]+:\d+)/\S*token=([\w-]+)", line)
+    return (found[1], found[2]) if found else None
+
+
+def answers_of(server: str, token: str) -> dict[str, Any]:
+    """The page's answers about the first open file, once it is read."""
+    while True:
+        file = ask(server, token, "traces")["traces"][0]
+        if file["state"] != "loading":
+            break
+        time.sleep(0.05)
+    if file["state"] != "ready":
+        return {"state": file["state"]}
+    return {name: ask(server, token, f"traces/{file['id']}/{name}") for name in PAGE}
+
+
+def ask(server: str, token: str, request: str) -> Any:
+    """One answer of the server; for a refusal its status."""
+    address = urllib.request.Request(
+        f"{server}/api/{request}", headers={"Authorization": f"Bearer {token}"}
+    )
+    try:
+        with urllib.request.urlopen(address) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        return {"status": error.code}
 
 
 def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -80,6 +176,7 @@ def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
         for name, inner in value.items():
             yield from leaves(inner, f"{key}.{name}")
     elif isinstance(value, list):
+        value = value[:LONGEST_ROWS]
         for name, inner in zip(item_names(value), value, strict=True):
             yield from leaves(inner, f"{key}[{name}]")
     elif not (isinstance(value, str) and " " in value):
@@ -132,10 +229,14 @@ def checksums(trace: Any, table: str) -> dict[str, Any]:
 def compare(before: dict[str, Any], after: dict[str, Any], renamed: dict[str, str]) -> int:
     """Print what differs, in groups; 1 if anything does."""
     total, failed = Counter[str](), False
-    for command in ("report", "analyze", "whatif", "memory", "tables"):
+    commands = {command for side in (before, after) for answers in side.values() for command in answers}
+    for command in sorted(commands):
         groups: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-        for trace in sorted({*before, *after}):
-            old, new = (_flat(side.get(trace, {}).get(command)) for side in (before, after))
+        for trace in sorted({*before} & {*after}):
+            sides = [side[trace].get(command) for side in (before, after)]
+            if None in sides and command != "process":
+                continue
+            old, new = map(_flat, sides)
             for kind, key, pair in differing(rename(old, renamed), new):
                 total[kind] += 1
                 if kind != "identical":

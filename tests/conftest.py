@@ -12,6 +12,8 @@ from hypothesis import settings
 from stepscope.compiled.build import LIBRARY, build
 from stepscope.compiled.library import function
 
+pytest_plugins = ["tiers"]  # which tests run when
+
 # Examples that never differ from run to run, and no deadline: the machine may be busy.
 settings.register_profile("stepscope", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("stepscope")

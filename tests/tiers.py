@@ -1,0 +1,122 @@
+"""Which tests run when, and what each file of tests costs.
+
+Three tiers. `./scripts/test unit` runs the unit tests. `./scripts/test` adds one process test per
+behavior, the browser tasks and the pages of documentation. `./scripts/test all` adds what is
+marked `full`: whole families of generated cases, every unusual script in every mode, hostile
+files, kills, growth, the laboratory and other editors. `.ci/run` takes the second tier, and from
+the third the files below whose paths the change touches.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import defaultdict
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# Files of the third tier, with the paths whose change lets `.ci/run` run them. A test that is
+# marked `full` in a file of an earlier tier runs if the file or its package changed.
+FULL: dict[str, tuple[str, ...]] = {}
+_LISTED_CPU_S = 3.0  # a table of all files would be too long to read; these are nine tenths of it
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--tier`, and `--changed-since` for the tier `changed`."""
+    group = parser.getgroup("tiers")
+    group.addoption("--tier", choices=("main", "changed", "all"), default="main",
+                    help="main: without the tests marked full; changed: of those, what --changed-since touches")  # fmt: skip
+    group.addoption("--changed-since", metavar="REV", default="HEAD")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker, and measure CPU time."""
+    config.addinivalue_line("markers", "full: runs in ./scripts/test all, and where its paths change")
+    config.pluginmanager.register(CpuTimes(config), "cpu-times")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what the tier leaves out; a file that is named on the command line runs whole."""
+    for item in items:
+        if _matches(_path(item), tuple(FULL)):
+            item.add_marker(pytest.mark.full)
+    tier = config.getoption("--tier")
+    if tier == "all":
+        return
+    changed = _changed_paths(config.getoption("--changed-since")) if tier == "changed" else []
+    named = {Path(argument.partition("::")[0]).resolve() for argument in config.args}
+    runs: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        full = item.get_closest_marker("full") is not None
+        chosen = _is_touched(_path(item), changed) and full if tier == "changed" else not full
+        (runs if chosen or item.path.resolve() in named else left).append(item)
+    items[:] = runs
+    config.hook.pytest_deselected(items=left)
+
+
+def _path(item: pytest.Item) -> str:
+    return item.path.relative_to(ROOT).as_posix() if item.path.is_relative_to(ROOT) else ""
+
+
+def _is_touched(test: str, changed: list[str]) -> bool:
+    """Whether a change touches what a test of the third tier watches."""
+    watched = [path for pattern, paths in FULL.items() if fnmatch(test, pattern) for path in paths]
+    package = test.removeprefix("tests/unit/").rpartition("/")[0]
+    watched = [*watched, test] if watched else [test, f"src/stepscope/{package}/"]
+    return any(path.startswith(tuple(watched)) for path in changed)
+
+
+def _matches(path: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch(path, pattern) for pattern in patterns)
+
+
+def _changed_paths(base: str) -> list[str]:
+    command = ["git", "diff", "--name-only", base]
+    return subprocess.run(
+        command, cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+
+
+class CpuTimes:
+    """CPU seconds of each file of tests, children included, in all workers of pytest-xdist."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
+        """Add what a test and its fixtures took to its file."""
+        before = sum(os.times()[:4])
+        try:
+            return (yield)
+        finally:
+            self._seconds[_path(item)] += sum(os.times()[:4]) - before
+
+    def pytest_sessionfinish(self) -> None:
+        """A worker hands its times to the process that prints them."""
+        if hasattr(self._config, "workeroutput"):
+            self._config.workeroutput["cpu_s"] = dict(self._seconds)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Add the times of a worker."""
+        for path, seconds in getattr(node, "workeroutput", {}).get("cpu_s", {}).items():
+            self._seconds[path] += seconds
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print the files that take longest."""
+        dear = {path: taken for path, taken in self._seconds.items() if taken >= _LISTED_CPU_S}
+        if not dear:
+            return
+        total = sum(self._seconds.values())
+        terminalreporter.section(f"CPU seconds by file ({total:.0f} in all)")
+        for path, seconds in sorted(dear.items(), key=lambda pair: -pair[1]):
+            terminalreporter.write_line(f"{seconds:8.1f}  {path}")
