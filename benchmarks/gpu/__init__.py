@@ -2,5 +2,5 @@
 
     python -m benchmarks.gpu [--part NAME …] [--minutes N] [--out FOLDER]
 
-docs/evidence/gpu_evidence.md describes what each part measures and how to bring the results home.
+benchmarks/gpu/README.md describes what each part measures and how to bring the results home.
 """

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 _HEAD = """# Measured on GPUs
 
 This page is generated from the files beside it: `python -m benchmarks.gpu.index`. What each part
-measures, and how to run it, is in docs/evidence/gpu_evidence.md.
+measures, and how to run it, is in benchmarks/gpu/README.md.
 """
 _MIB, _GIB = 2**20, 2**30
 _SIDES = ("cpu_ms", "device_ms")

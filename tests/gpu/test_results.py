@@ -1,6 +1,6 @@
 """What was measured on real GPUs, and what stepscope makes of the captures taken there.
 
-docs/evidence/gpu_evidence.md tells how the files come to be in `benchmarks/gpu/results/`.
+benchmarks/gpu/README.md tells how the files come to be in `benchmarks/gpu/results/`.
 """
 
 from __future__ import annotations
