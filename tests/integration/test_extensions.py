@@ -1,0 +1,113 @@
+"""A package outside of the project adds a reader, a rule, a change and a command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_ENTRY_POINTS = """
+[stepscope.readers]
+toy = outside:READER
+[stepscope.rules]
+toy = outside:LONG_OPERATOR
+[stepscope.changes]
+toy = outside:NO_LOGGING
+broken = outside:MISSING
+[stepscope.commands]
+hello = outside:hello
+"""
+_CODE = '''
+import click
+import numpy as np
+
+from stepscope.analyze import Finding, Rule
+from stepscope.graph import scale, select
+from stepscope.models.whatif import Change
+from stepscope.read import Reader
+from stepscope.trace.builder import TraceBuilder
+
+def read_toy(stream, compressed, progress):
+    builder = TraceBuilder()
+    track = builder.add_track("cpu", "main", thread=1)
+    for number, line in enumerate(stream.read().decode().splitlines()[1:]):
+        builder.add_event(track, line, "cpu_op", number * 1000, 900)
+    return builder.build()
+
+READER = Reader("toy", lambda head: head.startswith(b"TOY"), read_toy)
+
+def long_operator(context):
+    yield Finding(what="an operator is long", severity="info")
+
+LONG_OPERATOR = Rule("long_operator", long_operator)
+
+def no_logging(graph, name: str = "log*"):
+    """Ranges that log take no CPU time.
+
+    Args:
+        graph: any graph.
+        name: glob for the names of these ranges.
+    """
+    return scale(graph, select(graph, name=name, on_device=False), 0, gaps=True)
+
+NO_LOGGING = Change(no_logging, group="Launches and waits", basis="the measured steps", assumptions=())
+
+@click.command()
+def hello():
+    """Say hello."""
+    click.echo("hello from outside")
+'''
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an installed package, as pip would leave it."""
+    folder = tmp_path_factory.mktemp("outside")
+    (folder / "outside.py").write_text(_CODE)
+    info = folder / "outside-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(_ENTRY_POINTS)
+    (folder / "trace.toy").write_text("TOY\naten::mm\nlog to the console\n")
+    return folder
+
+
+def stepscope(outside: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(outside), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "stepscope", *arguments]
+    environment = os.environ | {"PYTHONPATH": path}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_reader_from_outside_opens_its_files(outside: Path) -> None:
+    rows = stepscope(outside, "query", str(outside / "trace.toy"), "select name from events", "--json")
+    assert rows.returncode == 0, rows.stderr
+    assert "aten::mm" in rows.stdout
+
+
+def test_a_rule_from_outside_reports(outside: Path) -> None:
+    answer = stepscope(outside, "analyze", str(outside / "trace.toy"), "--json")
+    assert answer.returncode == 0, answer.stderr
+    assert "long_operator" in [finding["rule"] for finding in json.loads(answer.stdout)["findings"]]
+
+
+def test_a_change_from_outside_is_listed_and_applied(outside: Path) -> None:
+    assert "no_logging" in stepscope(outside, "whatif", "--list").stdout
+    answer = stepscope(outside, "whatif", str(outside / "trace.toy"), "no_logging", "--json")
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout)["speedup"] > 1
+
+
+def test_what_cannot_be_imported_costs_one_line(outside: Path) -> None:
+    listed = stepscope(outside, "whatif", "--list")
+    assert listed.returncode == 0
+    assert [line for line in listed.stderr.splitlines() if "MISSING" in line]
+
+
+def test_a_command_from_outside_is_in_the_help_and_runs(outside: Path) -> None:
+    assert "hello" in stepscope(outside, "--help").stdout
+    assert stepscope(outside, "hello").stdout == "hello from outside\n"
