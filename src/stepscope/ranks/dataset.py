@@ -1,4 +1,4 @@
-"""A dataset folder: the sketch of each rank, and if wanted its tables, in `rank=N/`."""
+"""A dataset folder: the sketch of each rank, and if wanted its tables, in `rank=N/`; and SQL on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Sketches of many files, each a function of its file alone; the sketches may be kept."""
+"""Sketches of many files, each a function of its file alone; the sketches may be kept.
+
+Files are read by an engine: processes of this machine, or a Dask cluster (`engines`). Since the
+work depends on the file alone, it does not matter where or how often it is done.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ for has ended. Without recorded communication all ranks wait for each other at t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,13 +15,15 @@ import numpy as np
 
 from stepscope.arrays import Floats, Ids
 from stepscope.ranks.calls import CallColumns
-from stepscope.ranks.clock_offsets import begin_times
 from stepscope.ranks.collectives import GroupKey, Matched
 from stepscope.ranks.job_table import JobTable
 from stepscope.ranks.replay_graph import ReplayGraph
-from stepscope.ranks.usual_work import usual
+from stepscope.ranks.sketch import Sketch
+from stepscope.ranks.slow_groups import usual
 
-_MOST_CALLS = 40_000
+_MOST_CALLS = 40_000  # are replayed, in 0.1 s
+_NOTABLE_NS = 50_000  # clocks of a machine agree within that
+_LEAST_COMMON = 3  # collectives that two clocks are compared by
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +106,7 @@ class Replay:
         extra = extra_ms.ravel()[code] * 1e6
         apart = np.maximum((self.own - mean) * np.sign(extra), 0)
         total = np.bincount(code, apart, ranks * steps)[code]
-        result: Floats = np.maximum(mean + extra * apart / np.maximum(total, 1), 0)
-        return result
+        return np.asarray(np.maximum(mean + extra * apart / np.maximum(total, 1), 0))
 
     def with_own(self, own: Floats) -> Replay:
         """With other work before each mark, ns, shape (marks,)."""
@@ -179,7 +181,7 @@ def _replay(table: JobTable, matched: Matched, own_ns: Floats, alike: Ids) -> Re
     rank, step = rank[order], step[order]
     own = _between(progress[order], rank, step)
     return Replay(
-        matched, begin_times(table.sketches, matched), rank, step, own,
+        matched, _begin_times(table.sketches, matched), rank, step, own,
         _between(even[order], rank, step) if columns.even_waited_ns.any() else own,
         ReplayGraph.of(matched, rank, place[: len(calls)], place[len(calls) : 2 * len(calls)]),
         matched.transfer_ns.astype(np.float64), weights,
@@ -190,8 +192,7 @@ def _between(progress: Floats, rank: Ids, step: Ids) -> Floats:
     """The work before each mark: since the mark before, or since the step began."""
     fresh = (np.diff(rank, prepend=-1) != 0) | (np.diff(step, prepend=-1) != 0)
     values = progress.astype(np.float64)
-    result: Floats = np.maximum(np.where(fresh, values, np.diff(values, prepend=0.0)), 0)
-    return result
+    return np.asarray(np.maximum(np.where(fresh, values, np.diff(values, prepend=0.0)), 0))
 
 
 def _replayed_steps(matched: Matched, alike: Ids) -> tuple[Ids, Floats]:
@@ -218,3 +219,54 @@ def _ends_of_steps(own_ns: Floats) -> Matched:
         zero, step, end, zero, end, end, zero - 1, zero - 1, zero, zero, zero, zero
     )
     return Matched([GroupKey("barrier", "", "")], rank, zero, zero, step, columns, zero > 0)
+
+
+def _begin_times(sketches: Sequence[Sketch], matched: Matched) -> Floats:
+    """When each rank's first step begins, ns since the first does, shape (ranks,).
+
+    Ranks leave a collective at about the same time, so the ends of shared collectives tell how far
+    two clocks differ. Ranks that share none with the others begin with the first.
+    """
+    begin = np.array([one.calls.begin_ns for one in sketches], np.int64)
+    columns = matched.columns
+    end = begin[matched.rank] + columns.start_ns + columns.duration_ns
+    ahead, known = np.zeros(len(sketches), np.int64), np.zeros(len(sketches), np.bool_)
+    waiting, members = _largest_first(matched), matched.members
+    known[members[waiting[0]][:1] if waiting else []] = True
+    while usable := [key for key in waiting if known[members[key]].any()]:
+        for key in usable:
+            if not known[members[key]].all():
+                _compare(matched, key, end, ahead, known)
+        waiting = [key for key in waiting if not known[members[key]].all()]
+    if not known.any():
+        return np.zeros(len(sketches))
+    corrected = np.where(known, begin - ahead, (begin - ahead)[known].min())
+    return (corrected - corrected[known].min()).astype(np.float64)
+
+
+def _largest_first(matched: Matched) -> list[int]:
+    """The kinds of collectives that end together, those with most ranks first."""
+    together = [
+        key for key in matched.members
+        if matched.keys[key].kind.startswith(("all", "reducescatter", "sendrecv"))
+    ]  # fmt: skip
+    return sorted(together, key=lambda key: -len(matched.members[key]))
+
+
+def _compare(matched: Matched, key: int, end: Ids, ahead: Ids, known: np.ndarray) -> None:
+    """Set the clocks of the ranks of one kind of collective by those already known."""
+    rows = np.flatnonzero((matched.key == key) & (matched.meeting >= 0))
+    ranks = np.unique(matched.rank[rows])
+    reference = rows[known[matched.rank[rows]]]
+    reference = reference[np.argsort(matched.meeting[reference], kind="stable")]
+    meetings = matched.meeting[reference]
+    first = np.flatnonzero(np.diff(meetings, prepend=-1))
+    when = end[reference[first]] - ahead[matched.rank[reference[first]]]
+    for rank in ranks[~known[ranks]].tolist():
+        mine = rows[matched.rank[rows] == rank]
+        place = np.searchsorted(meetings[first], matched.meeting[mine])
+        apart = end[mine] - when[place]
+        middle = int(np.median(apart))
+        known[rank] = True
+        if len(apart) >= _LEAST_COMMON and abs(middle) >= _NOTABLE_NS:
+            ahead[rank] = middle

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from stepscope.annotate.device.idle import data_loading_times
+from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.ranks.cycles import Recording, machine_of, recording_of
 from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Floats, Ids, Times
@@ -17,9 +19,7 @@ from stepscope.ranks.calls import (
     computing_on_device,
     waits_of,
 )
-from stepscope.ranks.kernel_times import kernel_times, operators, work_ns
-from stepscope.ranks.late_launches import late_launches
-from stepscope.ranks.module_times import module_times
+from stepscope.ranks.kernel_times import kernel_times, module_times, operators, work_ns
 from stepscope.trace.allocated_peaks import allocated_peaks
 from stepscope.trace.clock_mapping import clock_of
 from stepscope.trace.core_share import core_share
@@ -27,7 +27,7 @@ from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.trace import Trace
 
-VERSION = 12
+VERSION = 13
 UNKNOWN_RANK = -1
 _MOST_STEPS = 200
 _MOST_BYTES = 100_000
@@ -155,9 +155,45 @@ def _device_stages(
     late = late_launches(trace, computing, begins, ends, waits)
     return {
         **_by_step(trace, computing, numbers),
-        "data_loading": _loading(trace, numbers),
+        "data_loading": _stage_cpu(trace, numbers, "data_loading"),
         "host": late.within(begins, ends).astype(np.float64),
     }
+
+
+def late_launches(
+    trace: Trace, work: Ids, begins: Times, ends: Times, waits: Intervals
+) -> Intervals:
+    """From the end of computing to the call that launches what is computed next.
+
+    Communication that runs meanwhile does not count, so a rank that waits long for others is as
+    late as one that does not; the table `idle` calls that time communication.
+
+    Args:
+        trace: an annotated trace of one rank.
+        work: the events that compute on a device, at least one.
+        begins, ends: of the steps, ns, shape (steps,), at least one.
+        waits: when the rank waits for others; they and data loading are left out.
+    """
+    events = trace.events
+    work = work[np.argsort(events["start_ns"][work], kind="stable")]
+    begin, caller = events["start_ns"][work], launch_of(trace)[work]
+    reach = np.maximum.accumulate(begin + events["duration_ns"][work])
+    since = np.concatenate([[min(begins[0], begin[0])], reach])
+    until = np.append(begin, max(ends[-1], reach[-1]))
+    is_known = np.append(caller >= 0, False)
+    launched = np.where(is_known, np.append(events["start_ns"][caller], 0), until)
+    late = Intervals(since, np.clip(launched, since, np.maximum(until, since)))
+    unknown = Intervals(since[~is_known], np.maximum(until, since)[~is_known])
+    late = late.minus(unknown.intersect(_communication(trace)))
+    return late.minus(waits).minus(data_loading_times(trace))
+
+
+def _communication(trace: Trace) -> Intervals:
+    events = trace.events
+    on_device = (trace["tracks"]["device"] >= 0)[events["track"]]
+    rows = np.flatnonzero(events.text("category").mask("communication") & on_device)
+    start = events["start_ns"][rows]
+    return Intervals(start, start + events["duration_ns"][rows])
 
 
 def _by_step(trace: Trace, rows: Any, numbers: Ids) -> dict[str, Floats]:
@@ -170,10 +206,6 @@ def _by_step(trace: Trace, rows: Any, numbers: Ids) -> dict[str, Floats]:
     total = np.bincount(key, events["duration_ns"][rows][inside], len(numbers) * len(STAGES))
     table = total.astype(np.float64).reshape(len(numbers), len(STAGES))
     return {name: table[:, code] for code, name in enumerate(STAGES)}
-
-
-def _loading(trace: Trace, numbers: Ids) -> Floats:
-    return _stage_cpu(trace, numbers, "data_loading")
 
 
 def _stage_cpu(trace: Trace, numbers: Ids, stage: str) -> Floats:
