@@ -247,7 +247,7 @@ def _thread_moments(
 
 
 def outermost_calls(trace: Trace) -> Ids:
-    """Communication by start, none inside other: of devices, or without any of the CPU's threads."""
+    """Communication by start, none inside other: of devices, or if none has any of threads."""
     events = trace.events
     mine = events.text("category").mask("communication")
     on_device = mine & (trace["tracks"]["device"][events["track"]] >= 0)

@@ -164,7 +164,8 @@ class Matched:
         waited = np.bincount(place.ravel(), self.waited_ns[calls], len(pairs))
         late = np.full(ranks, np.nan)
         key, rank = np.divmod(pairs, ranks)
-        for part in np.split(np.arange(len(pairs)), np.flatnonzero(np.diff(key)) + 1):
+        cuts = np.flatnonzero(np.diff(key)) + 1
+        for part in np.split(np.arange(len(pairs)), cuts) if len(pairs) else ():
             before = np.nan_to_num(late[rank[part]])
             late[rank[part]] = before + np.median(waited[part]) - waited[part]
         return late

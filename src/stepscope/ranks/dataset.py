@@ -1,4 +1,4 @@
-"""A dataset folder: the sketch of each rank, and if wanted its tables, in `rank=N/`; and SQL on it."""
+"""A dataset folder: the sketch of each rank, and if wanted its tables, in `rank=N/`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process groups of a job: their shapes, bandwidth and skew, who arrives last, and pipelines."""
+"""The process groups of a job: shapes, bandwidth and skew, who arrives last, and pipelines."""
 
 from __future__ import annotations
 

@@ -38,6 +38,7 @@ TOGETHER = 0.5  # of what a unit works longer: each of its ranks does as much
 ALIKE = 0.2  # of the excess: groups that differ by less are slow for one reason; [jobs]
 GROWTH = 2.0  # times as large at the end: the excess grows
 GROWTH_FIT = 0.7  # of the variance that a straight line explains: it grows steadily
+BEGUN = 0.5  # of what the line says, give or take a quarter of a step's growth: it has begun
 LEAST_FIT = 4  # steps: of fewer, a line says nothing
 LEAST_PERIOD = 3  # steps, and so two gaps: fewer show no period
 PAIR = 2  # units: none shows the spread of the others
@@ -359,8 +360,9 @@ def grown(steps: SlowSteps, excess: Floats) -> SlowSteps:
     first, last = base + slope * at[0], base + slope * at[-1]
     if not (slope > 0 and explained > GROWTH_FIT and last > GROWTH * max(first, 0.0)):
         return steps
-    when = steps.when.copy()
-    when[max(int(np.ceil(-base / slope - 1e-9)), 0) : at[0]] = True
+    when, before = steps.when.copy(), base + slope * np.arange(at[0])
+    begun = (before > -slope / 4) & (excess[: at[0]] > BEGUN * before - slope / 4)
+    when[int(np.flatnonzero(~begun).max(initial=-1)) + 1 : at[0]] = True
     return SlowSteps(when, grows=True)
 
 
@@ -397,16 +399,12 @@ def pausing_in_turn(slow: Mask) -> list[int]:
         slow: whether a rank is slow in a step, shape (ranks, steps).
     """
     counts, (ranks, steps) = slow.sum(axis=1), slow.shape
-    ever = counts > 0
-    rows = [
-        row
-        for row in np.flatnonzero(ever).tolist()
-        if _at_least(
-            int(counts[row]), steps, _usual_rate(counts[ever & (np.arange(ranks) != row)], steps)
-        )
-        * ranks
-        >= CHANCE
-    ]
+    pausing = counts > 0
+    rows = []
+    for row in np.flatnonzero(pausing).tolist():
+        others = counts[pausing & (np.arange(ranks) != row)]
+        if ranks * _at_least(int(counts[row]), steps, _usual_rate(others, steps)) >= CHANCE:
+            rows.append(row)
     many = len(rows) >= max(LEAST_IN_TURN, IN_TURN * ranks) and counts[rows].max() > 1
     if not many or _at_least(int(counts[rows].sum()), slow.size, HICCUPS) >= CHANCE:
         return []
