@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from stepscope.arrays import Floats
-from stepscope.ranks.job_table import JobTable
 from stepscope.ranks.kernel_times import by_step
-from stepscope.ranks.sketch import Sketch
+from stepscope.ranks.sketch import JobTable, Sketch
 from stepscope.ranks.slow_groups import LEAST_SHARE, SlowGroup
 from stepscope.trace.core_share import QUIET
 

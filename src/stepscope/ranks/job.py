@@ -15,11 +15,11 @@ from stepscope.arrays import Ids
 from stepscope.errors import IngestError
 from stepscope.ingest.rank_folder import named_rank, trace_files
 from stepscope.ranks.collectives import Matched, match_calls
-from stepscope.ranks.job_table import JobTable, job_table
 from stepscope.ranks.map_ranks import RankResult, sketch_files
 from stepscope.ranks.process_groups import (
     GroupRow,
     Shape,
+    find_slow_links,
     group_rows,
     groups_by_shape,
     pipeline_places,
@@ -33,8 +33,7 @@ from stepscope.ranks.replay_whatifs import (
     whatifs,
     with_costs,
 )
-from stepscope.ranks.sketch import Sketch
-from stepscope.ranks.slow_links import find_slow_links
+from stepscope.ranks.sketch import JobTable, Sketch, job_table
 from stepscope.ranks.stragglers import SlowRanks, Straggler, find_stragglers
 from stepscope.summary.job_findings import JobFinding, JobFindings
 

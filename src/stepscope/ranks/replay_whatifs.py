@@ -17,9 +17,9 @@ import numpy as np
 from stepscope.annotate.ranks.peers import usual_of_peers
 from stepscope.arrays import Floats, Ids, Mask
 from stepscope.ranks.collectives import bus_bandwidth
-from stepscope.ranks.job_table import JobTable
 from stepscope.ranks.process_groups import pipeline_places
 from stepscope.ranks.replay import Replay
+from stepscope.ranks.sketch import JobTable
 from stepscope.ranks.stragglers import SlowRanks, Straggler
 
 _MOST_REPLAYS = 12  # findings whose cost is replayed; each takes as long as the report

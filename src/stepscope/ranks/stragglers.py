@@ -10,7 +10,7 @@ import numpy as np
 
 from stepscope.arrays import Floats, Ids, Mask
 from stepscope.ranks.causes import OF_STAGE, cause_of_stages, machine_or
-from stepscope.ranks.job_table import JobTable
+from stepscope.ranks.sketch import JobTable
 from stepscope.ranks.slow_groups import (
     HALF,
     LEAST_Z,

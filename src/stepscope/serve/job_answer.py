@@ -9,7 +9,7 @@ import numpy as np
 
 from stepscope.arrays import Floats
 from stepscope.ranks.job import Job, JobReport
-from stepscope.ranks.job_table import JobTable
+from stepscope.ranks.sketch import JobTable
 from stepscope.ranks.map_ranks import RankResult
 from stepscope.ranks.process_groups import GroupRow, Lateness, lateness, pipeline_places
 from stepscope.ranks.ranks_text import verdict
