@@ -190,11 +190,10 @@ def calls_of(
     waited = np.clip(progress(timeline.resumed[calls]) - first[step], arrival, own[step])
     kinds, kind, sent, received = _kinds(trace, rows, timeline.named)
     places, place = _places(trace, rows, work)
-    even = _even_arrivals(trace, timeline, work, arrival, waited, kinds)
     columns = CallColumns(
         kind, step, start - begins[0], events["duration_ns"][rows], arrival, waited, sent, received,
-        np.array(place, np.int64),
-        events["track"][rows].astype(np.int64), *even,
+        place, events["track"][rows].astype(np.int64),
+        *_even_arrivals(trace, timeline, work, arrival, waited, kinds),
     )  # fmt: skip
     return Calls(kinds, places, clock_ns + int(begins[0]), own.tolist(), columns.pack())
 
@@ -295,8 +294,7 @@ def _waits_for_another(end: Times, begin_next: Times, before: Ids, sends: Mask) 
     """
     latest = np.full(int(before.max(initial=0)) + 1, np.iinfo(np.int64).min)
     np.maximum.at(latest, before[~sends], end[~sends])
-    result: Mask = (begin_next - end > _QUEUED_NS) | (latest[before] > end - _QUEUED_NS)
-    return result
+    return np.asarray((begin_next - end > _QUEUED_NS) | (latest[before] > end - _QUEUED_NS))
 
 
 def _ready(trace: Trace, rows: Ids, work: Ids, start: Times, end: Times) -> Times:
@@ -315,8 +313,7 @@ def _ready(trace: Trace, rows: Ids, work: Ids, start: Times, end: Times) -> Time
     ends = np.maximum.accumulate(events["start_ns"][linked] + events["duration_ns"][linked])
     before = np.searchsorted(events["start_ns"][caller[linked]], launched, side="left")
     needed = np.where(before > 0, np.append(ends, 0)[before - 1], launched)
-    result: Times = np.where(follows, np.minimum(np.maximum(launched, needed), start), start)
-    return result
+    return np.where(follows, np.minimum(np.maximum(launched, needed), start), start)
 
 
 def _waiting_since(trace: Trace, work: Ids, following: Ids, has_next: Mask, end: Times) -> Times:
@@ -331,8 +328,7 @@ def _waiting_since(trace: Trace, work: Ids, following: Ids, has_next: Mask, end:
     place = np.searchsorted(events["start_ns"][sync], end, side="right") - 1
     begin = np.append(events["start_ns"][sync], 0)[place]
     until = np.append(events["start_ns"][sync] + events["duration_ns"][sync], 0)[place]
-    result: Times = np.where((place >= 0) & (until >= end), np.minimum(since, begin), since)
-    return result
+    return np.where((place >= 0) & (until >= end), np.minimum(since, begin), since)
 
 
 def _progress(waits: Intervals) -> Callable[[Times], Times]:
@@ -359,8 +355,7 @@ def _even_arrivals(
 
     def moved(times: Times, progress: Times) -> Times:
         shift = longer[np.searchsorted(end[order], times, side="right")]
-        result: Times = progress + np.rint(shift).astype(np.int64)
-        return result
+        return progress + np.rint(shift).astype(np.int64)
 
     return moved(timeline.ready[calls], arrival), moved(timeline.resumed[calls], waited)
 
@@ -452,27 +447,22 @@ def ranks_in_short(text: str) -> str:
     return f"{ranks[0]}-{ranks[-1]}" + (f"/{gap}" if gap > 1 else "")
 
 
-def _places(trace: Trace, rows: Ids, work: Ids) -> tuple[list[str], list[int]]:
+def _places(trace: Trace, rows: Ids, work: Ids) -> tuple[list[str], Ids]:
     """The computation that ended last before each call began: its stage, module and kernel."""
     events = trace.events
-    if not len(rows):
-        return [], []
     end = events["start_ns"][work] + events["duration_ns"][work]
     order = np.argsort(end, kind="stable")
-    work, end = work[order], end[order]
-    place = np.searchsorted(end, events["start_ns"][rows], side="right") - 1
-    texts = [_place(trace, int(work[row]) if row >= 0 else -1) for row in place.tolist()]
+    last = np.searchsorted(end[order], events["start_ns"][rows], side="right") - 1
     numbers: dict[str, int] = {}
-    found = []
-    for text in texts:
-        kept = text if text in numbers or len(numbers) < _MOST_PLACES else texts[0]
-        found.append(numbers.setdefault(kept, len(numbers)))
-    return list(numbers), found
+    place = np.zeros(len(rows), np.int64)
+    for call, row in enumerate(np.append(work[order], -1)[last].tolist()):
+        text = _place(trace, row) if row >= 0 else ""
+        is_kept = text in numbers or len(numbers) < _MOST_PLACES
+        place[call] = numbers.setdefault(text, len(numbers)) if is_kept else place[0]
+    return list(numbers), place
 
 
 def _place(trace: Trace, row: int) -> str:
-    if row < 0:
-        return ""
     stage, module = int(trace.events["stage"][row]), int(trace.events["module"][row])
     parts = [
         STAGES[stage] if stage >= 0 else "",

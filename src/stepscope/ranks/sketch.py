@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,12 +17,13 @@ from stepscope.annotate.device.idle import data_loading_times
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.ranks.cycles import Recording, machine_of, recording_of
 from stepscope.annotate.steps.warm_up import steady_steps
-from stepscope.arrays import Floats, Ids, Times
+from stepscope.arrays import Array, Floats, Ids, Times
 from stepscope.ranks.calls import (
     Calls,
     calls_of,
     calls_timeline,
     computing_on_device,
+    outermost_calls,
     waits_of,
 )
 from stepscope.ranks.kernel_times import kernel_times, module_times, operators, work_ns
@@ -102,42 +103,81 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
         trace: an annotated trace.
         node: name of its machine, where the trace does not say.
     """
-    steps = trace["steps"]
-    kept = np.flatnonzero(steady_steps(steps))[:_MOST_STEPS]
-    numbers = steps["step"][kept].astype(np.int64)
-    computing = computing_on_device(trace)
-    waits = waits_of(trace)
-    begins, ends = steps["window_start_ns"][kept], steps["window_end_ns"][kept]
-    timeline = calls_timeline(trace, begins, ends, computing, waits)
+    steps = _Steps.of(trace)
+    computing, waits = computing_on_device(trace), waits_of(trace)
+    timeline = calls_timeline(trace, steps.begins, steps.ends, computing, waits)
     work = (
-        _device_stages(trace, numbers, computing, begins, ends, timeline.waits)
-        if len(computing) else _cpu_stages(trace, numbers, waits)
-    )  # fmt: skip
+        _device_stages(trace, steps, computing, timeline.waits)
+        if len(computing)
+        else _cpu_stages(trace, steps, waits)
+    )
     worked = computing if len(computing) else operators(trace)
-    taken = worked, work_ns(trace, worked), _positions(trace.events["step"][worked], numbers)
-    kernels = kernel_times(trace, *taken, len(numbers))
+    taken = worked, work_ns(trace, worked), steps.places(trace.events["step"][worked])
+    kernels = kernel_times(trace, *taken, steps.count)
     sketch = Sketch(
         rank=trace.metadata.ranks[0],
         world_size=trace.metadata.world_size,
         node=node or machine_of(trace),
         device=_device(trace, computing),
-        steps=numbers.tolist(),
-        length=_ms(ends - begins),
+        steps=steps.numbers.tolist(),
+        length=_ms(steps.ends - steps.begins),
         work={stage: _ms(values) for stage, values in work.items() if values.any()},
-        waiting=_ms(_exposed(trace, numbers, waits)),
-        idle={
-            cause: _ms(values) for cause, values in _idle(trace, numbers).items() if values.any()
-        },
+        waiting=_ms(_exposed(trace, steps, waits)),
+        idle=_idle(trace, steps),
         kernels=kernels.kernels,
         kernel_spread=kernels.spread,
         kernel_steps=kernels.by_step,
-        modules=module_times(trace, *taken, len(numbers)),
+        modules=module_times(trace, *taken, steps.count),
         peak_memory=allocated_peaks(trace["memory"], trace.metadata.ranks[0]),
         core_share=core_share(trace.metadata.capture),
         recording=recording_of(trace),
-        calls=calls_of(trace, begins, ends, clock_of(trace.metadata), computing, timeline),
+        calls=calls_of(trace, steps.begins, steps.ends, clock_of(trace.metadata), computing,
+                       timeline),
     )  # fmt: skip
     return within_limit(sketch)
+
+
+class _Steps(NamedTuple):
+    """The steps that a sketch keeps: their numbers and times, each of shape (steps,)."""
+
+    numbers: Ids
+    begins: Times
+    ends: Times
+
+    @classmethod
+    def of(cls, trace: Trace) -> _Steps:
+        """At most 200 steps of a trace, without warm-up."""
+        steps = trace["steps"]
+        kept = np.flatnonzero(steady_steps(steps))[:_MOST_STEPS]
+        names = ("step", "window_start_ns", "window_end_ns")
+        return cls(*(steps[name][kept].astype(np.int64) for name in names))
+
+    @property
+    def count(self) -> int:
+        """How many."""
+        return len(self.numbers)
+
+    def places(self, step: Ids) -> Ids:
+        """The position of each step number, -1 where it is none of these."""
+        if not self.count:
+            return np.full(len(step), -1, np.int64)
+        order = np.argsort(self.numbers, kind="stable")
+        place = np.minimum(np.searchsorted(self.numbers[order], step), self.count - 1)
+        return np.where(self.numbers[order][place] == step, order[place], -1).astype(np.int64)
+
+    def sums(self, place: Ids, values: Array) -> Floats:
+        """The sum of values in each step."""
+        inside = place >= 0
+        return np.bincount(place[inside], values[inside], self.count).astype(np.float64)
+
+    def by_stage(self, step: Ids, stage: Ids, values: Array) -> dict[str, Floats]:
+        """The sum of values in each step, by stage."""
+        place = self.places(step)
+        key = np.where((place >= 0) & (stage >= 0), place * len(STAGES) + stage, -1)
+        inside = key >= 0
+        total = np.bincount(key[inside], values[inside], self.count * len(STAGES))
+        table = total.astype(np.float64).reshape(self.count, len(STAGES))
+        return {name: table[:, code] for code, name in enumerate(STAGES)}
 
 
 def within_limit(sketch: Sketch) -> Sketch:
@@ -155,15 +195,42 @@ def _device(trace: Trace, computing: Ids) -> str:
 
 
 def _device_stages(
-    trace: Trace, numbers: Ids, computing: Ids, begins: Times, ends: Times, waits: Intervals
+    trace: Trace, steps: _Steps, computing: Ids, waits: Intervals
 ) -> dict[str, Floats]:
     """Device work by stage and step, data loading, and what the CPU keeps the device waiting."""
-    late = late_launches(trace, computing, begins, ends, waits)
+    events, runs = trace.events, trace["stages"]
+    columns = (events[name][computing] for name in ("step", "stage", "duration_ns"))
+    loads = np.where(runs.text("stage").mask("data_loading"), steps.places(runs["step"]), -1)
+    late = late_launches(trace, computing, steps.begins, steps.ends, waits)
     return {
-        **_by_step(trace, computing, numbers),
-        "data_loading": _stage_cpu(trace, numbers, "data_loading"),
-        "host": late.within(begins, ends).astype(np.float64),
+        **steps.by_stage(*columns),
+        "data_loading": steps.sums(loads, runs["cpu_ns"]),
+        "host": late.within(steps.begins, steps.ends).astype(np.float64),
     }
+
+
+def _cpu_stages(trace: Trace, steps: _Steps, waits: Intervals) -> dict[str, Floats]:
+    """Without a device: the training thread's time by stage, less its communication."""
+    runs = trace["stages"]
+    lost = waits.within(runs["start_ns"], runs["end_ns"])
+    return steps.by_stage(runs["step"], runs["stage"], np.maximum(runs["cpu_ns"] - lost, 0))
+
+
+def _exposed(trace: Trace, steps: _Steps, waits: Intervals) -> Floats:
+    """Communication by step, in ns: of the device where it has any, else while nothing computes."""
+    events, rows = trace.events, outermost_calls(trace)
+    if not len(rows) or trace["tracks"]["device"][events["track"][rows[0]]] < 0:
+        kept = trace["steps"].take(np.isin(trace["steps"]["step"], steps.numbers))
+        return waits.within(kept["start_ns"], kept["end_ns"]).astype(np.float64)
+    return steps.sums(steps.places(events["step"][rows]), events["duration_ns"][rows])
+
+
+def _idle(trace: Trace, steps: _Steps) -> dict[str, list[float]]:
+    gaps = trace["idle"]
+    place, cause = steps.places(gaps["step"]), gaps.text("cause")
+    length = gaps["end_ns"] - gaps["start_ns"]
+    idle = {name: steps.sums(np.where(cause.mask(name), place, -1), length) for name in IDLE_CAUSES}
+    return {name: _ms(values) for name, values in idle.items() if values.any()}
 
 
 def late_launches(
@@ -200,74 +267,6 @@ def _communication(trace: Trace) -> Intervals:
     rows = np.flatnonzero(events.text("category").mask("communication") & on_device)
     start = events["start_ns"][rows]
     return Intervals(start, start + events["duration_ns"][rows])
-
-
-def _by_step(trace: Trace, rows: Any, numbers: Ids) -> dict[str, Floats]:
-    """Durations of events, summed by stage and step, in ns."""
-    events = trace.events
-    place = _positions(events["step"][rows], numbers)
-    stage = events["stage"][rows]
-    inside = (place >= 0) & (stage >= 0)
-    key = place[inside] * len(STAGES) + stage[inside]
-    total = np.bincount(key, events["duration_ns"][rows][inside], len(numbers) * len(STAGES))
-    table = total.astype(np.float64).reshape(len(numbers), len(STAGES))
-    return {name: table[:, code] for code, name in enumerate(STAGES)}
-
-
-def _stage_cpu(trace: Trace, numbers: Ids, stage: str) -> Floats:
-    """The training thread's time in a stage, for each step, in ns."""
-    runs = trace["stages"]
-    place = _positions(runs["step"], numbers)
-    mine = runs.text("stage").mask(stage) & (place >= 0)
-    return np.bincount(place[mine], runs["cpu_ns"][mine], len(numbers)).astype(np.float64)
-
-
-def _cpu_stages(trace: Trace, numbers: Ids, waits: Intervals) -> dict[str, Floats]:
-    """Without a device: the training thread's time by stage, less its communication."""
-    runs = trace["stages"]
-    place = _positions(runs["step"], numbers)
-    lost = waits.within(runs["start_ns"], runs["end_ns"])
-    key = place * len(STAGES) + runs["stage"]
-    inside = place >= 0
-    own = np.maximum(runs["cpu_ns"] - lost, 0)[inside]
-    total = np.bincount(key[inside], own, len(numbers) * len(STAGES))
-    table = total.astype(np.float64).reshape(len(numbers), len(STAGES))
-    return {stage: table[:, code] for code, stage in enumerate(STAGES)}
-
-
-def _exposed(trace: Trace, numbers: Ids, waits: Intervals) -> Floats:
-    """Communication by step, in ns: of the device where it has any, else while nothing computes."""
-    events = trace.events
-    mine = events.text("category").mask("communication")
-    rows = np.flatnonzero(mine & (trace["tracks"]["device"][events["track"]] >= 0))
-    if not len(rows):
-        steps = trace["steps"].take(np.isin(trace["steps"]["step"], numbers))
-        return waits.within(steps["start_ns"], steps["end_ns"]).astype(np.float64)
-    outer = rows[~np.isin(events["parent"][rows], rows)]
-    place = _positions(events["step"][outer], numbers)
-    inside = place >= 0
-    total = np.bincount(place[inside], events["duration_ns"][outer][inside], len(numbers))
-    return total.astype(np.float64)
-
-
-def _idle(trace: Trace, numbers: Ids) -> dict[str, Floats]:
-    gaps = trace["idle"]
-    place = _positions(gaps["step"], numbers)
-    length = gaps["end_ns"] - gaps["start_ns"]
-    found = {}
-    for cause in IDLE_CAUSES:
-        mine = gaps.text("cause").mask(cause) & (place >= 0)
-        found[cause] = np.bincount(place[mine], length[mine], len(numbers)).astype(np.float64)
-    return found
-
-
-def _positions(steps: Ids, numbers: Ids) -> Ids:
-    """The position of each step among `numbers`, -1 where it is none of them."""
-    if not len(numbers):
-        return np.full(len(steps), -1, np.int64)
-    order = np.argsort(numbers, kind="stable")
-    place = np.minimum(np.searchsorted(numbers[order], steps), len(numbers) - 1)
-    return np.where(numbers[order][place] == steps, order[place], -1).astype(np.int64)
 
 
 def _ms(values: Any) -> list[float]:
