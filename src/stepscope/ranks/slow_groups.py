@@ -30,7 +30,6 @@ STRETCH_OF_UNIT = (
 GAP = 2  # slow steps that a step in a stretch outweighs which is not slow; [jobs]
 CHANCE = 0.01  # significance level for the whole job
 HICCUPS = 0.004  # of the steps of a healthy rank are slow, at least: one pause in 250; [jobs]
-FEW = 0.25  # of the units: if so few are slow as often, none of them counts as usual; [jobs]
 IN_TURN = 0.2  # of the ranks, and
 LEAST_IN_TURN = 4  # ranks pause at other times: a property of the program, not of a rank; [jobs]
 SAME_TIME = 0.5  # of the steps of two ranks: with more in common, they do not pause in turn
@@ -247,11 +246,11 @@ def slow_groups(work: Excess, units: Sequence[Ids]) -> list[SlowGroup]:
         for row in np.flatnonzero(rest.slow.any(axis=1)).tolist()
         if (steps := slow_steps(rest.slow[row])) is not None
     ]
-    ranks = [
-        replace(one, steps=_of_most(one.rows, rest)) for one in _joined(single, work, units[-1])
-    ]
-    certain = [one for one in ranks if is_no_chance(rest.slow, one.rows, one.steps, len(work.ms))]
-    groups = [*_joined(whole, work), *_joined(certain, work)]
+    groups = _joined(whole, work)
+    for group in _joined(single, work, units[-1]):
+        steps = _of_most(group.rows, rest)
+        if is_no_chance(rest.slow, group.rows, steps, len(work.ms)):
+            groups.append(SlowGroup(group.rows, steps))
     if pausing:
         slow = work.slow[pausing]
         groups.append(SlowGroup(pausing, SlowSteps(slow.any(axis=0), recurs=True), slow))
@@ -287,28 +286,25 @@ def _of_most(rows: list[int], work: Excess) -> SlowSteps:
 
 
 def _joined(groups: Sequence[SlowGroup], work: Excess, unit: Ids | None = None) -> list[SlowGroup]:
-    """Groups that are slow in the same steps are one: each would hide what another costs.
+    """Groups that are slow alike in the same steps are one: each would hide what another costs.
 
     Args:
         groups: of ranks.
         work: how much longer each rank works.
-        unit: of each rank: those of the same one are joined; by default those of a like excess.
+        unit: of each rank: those of the same one need not be alike; by default none has one.
     """
     joined: list[SlowGroup] = []
     for group in groups:
         mine = np.median(work.ms[group.rows][:, group.steps.when])
         for other in joined:
             theirs = np.median(work.ms[other.rows][:, other.steps.when])
-            same = (
-                abs(mine - theirs) <= ALIKE * max(mine, theirs)
-                if unit is None
-                else unit[group.rows[0]] == unit[other.rows[0]]
-            )
-            if same and group.steps.is_like(other.steps):
+            alike = abs(mine - theirs) <= ALIKE * max(mine, theirs)
+            together = unit is not None and unit[group.rows[0]] == unit[other.rows[0]]
+            if (alike or together) and group.steps.is_like(other.steps):
                 other.rows[:] = sorted([*other.rows, *group.rows])
                 break
         else:
-            joined.append(replace(group, rows=[*group.rows]))
+            joined.append(SlowGroup([*group.rows], group.steps))
     return joined
 
 
@@ -380,9 +376,6 @@ def is_no_chance(slow: Mask, rows: list[int], steps: SlowSteps, candidates: int)
     counts = slow.sum(axis=1)
     others = np.ones(len(counts), np.bool_)
     others[rows] = False
-    alike = others & (counts >= counts[rows].max())
-    if alike.mean() <= FEW:
-        others &= ~alike
     count = int(np.median(slow[rows][:, steps.when].sum(axis=1)))
     span = len(steps.when) if steps.recurs else steps.number
     places = len(steps.when) - span + 1

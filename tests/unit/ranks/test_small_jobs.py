@@ -135,7 +135,7 @@ def test_ranks_that_are_slow_together_do_not_pause_in_turn() -> None:
     assert pausing_in_turn(together) == []
     steps = slow_steps(together[0])
     assert steps is not None
-    assert is_no_chance(together, [0], steps, RANKS)
+    assert is_no_chance(together, [0, 1, 2, 3, 4], steps, RANKS)
 
 
 def test_a_rank_that_is_slow_far_more_often_does_not_pause_in_turn() -> None:
