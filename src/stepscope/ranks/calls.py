@@ -313,7 +313,7 @@ def _ready(trace: Trace, rows: Ids, work: Ids, start: Times, end: Times) -> Time
     ends = np.maximum.accumulate(events["start_ns"][linked] + events["duration_ns"][linked])
     before = np.searchsorted(events["start_ns"][caller[linked]], launched, side="left")
     needed = np.where(before > 0, np.append(ends, 0)[before - 1], launched)
-    return np.where(follows, np.minimum(np.maximum(launched, needed), start), start)
+    return np.asarray(np.where(follows, np.minimum(np.maximum(launched, needed), start), start))
 
 
 def _waiting_since(trace: Trace, work: Ids, following: Ids, has_next: Mask, end: Times) -> Times:
@@ -328,7 +328,7 @@ def _waiting_since(trace: Trace, work: Ids, following: Ids, has_next: Mask, end:
     place = np.searchsorted(events["start_ns"][sync], end, side="right") - 1
     begin = np.append(events["start_ns"][sync], 0)[place]
     until = np.append(events["start_ns"][sync] + events["duration_ns"][sync], 0)[place]
-    return np.where((place >= 0) & (until >= end), np.minimum(since, begin), since)
+    return np.asarray(np.where((place >= 0) & (until >= end), np.minimum(since, begin), since))
 
 
 def _progress(waits: Intervals) -> Callable[[Times], Times]:
@@ -355,7 +355,7 @@ def _even_arrivals(
 
     def moved(times: Times, progress: Times) -> Times:
         shift = longer[np.searchsorted(end[order], times, side="right")]
-        return progress + np.rint(shift).astype(np.int64)
+        return np.asarray(progress + np.rint(shift), np.int64)
 
     return moved(timeline.ready[calls], arrival), moved(timeline.resumed[calls], waited)
 
@@ -374,9 +374,9 @@ def named_calls(trace: Trace, rows: Ids) -> list[tuple[str, Mapping[str, Any]]]:
     around = inherit(events["parent"], np.where(library, events["id"], -1))
     caller = launch_of(trace)[rows]
     calls = around[np.where(caller >= 0, caller, rows)]
-    named = []
+    named: list[tuple[str, Mapping[str, Any]]] = []
     for row, call in zip(rows.tolist(), calls.tolist(), strict=True):
-        arguments = trace.event_arguments(row)
+        arguments: Mapping[str, Any] = trace.event_arguments(row)
         if call >= 0 and not any(key in arguments for key in _NAMING):
             arguments = _arguments_around(trace, call) or arguments
         named.append((str(name[call if call >= 0 else row]), arguments))

@@ -12,7 +12,7 @@ import numpy as np
 from stepscope.arrays import Floats, Ids
 from stepscope.ranks.collectives import Matched, bus_bandwidth, wire_factor
 from stepscope.ranks.sketch import JobTable
-from stepscope.ranks.slow_groups import Excess, SlowSteps, is_no_chance, slow_steps
+from stepscope.ranks.slow_groups import Excess, SlowGroup, SlowSteps, is_no_chance, slow_steps
 from stepscope.ranks.stragglers import Straggler
 
 _MOST_PLACES = (
@@ -280,14 +280,15 @@ def _transfers(table: JobTable, matched: Matched) -> list[_Transfers]:
 def _finding(table: JobTable, slow: list[_SlowLink], groups: Sequence[_Transfers]) -> Straggler:
     """One finding for the slow groups of the same machines."""
     when = np.any([one.steps.when for one in slow], axis=0)
-    together = SlowSteps(when, all(one.steps.recurs for one in slow))
+    rows = sorted({row for one in slow for row in one.group.ranks})
+    together = SlowGroup(rows, SlowSteps(when, all(one.steps.recurs for one in slow)))
     taken = np.median([one.group.ms[when] for one in slow])
     usual = float(np.median([one.usual[when] for one in slow]))
     excess = float(taken - usual)
     nodes = [node for node in slow[0].group.nodes if node]
     wider = _through(slow, groups, table.step_ms)
     return Straggler(
-        ranks=tuple(sorted({table.sketches[row].rank for one in slow for row in one.group.ranks})),
+        ranks=tuple(sorted(table.sketches[row].rank for row in rows)),
         node=nodes[0] if len(nodes) == 1 else "",
         stage="communication",
         steps=together.span(table.steps),
@@ -297,8 +298,8 @@ def _finding(table: JobTable, slow: list[_SlowLink], groups: Sequence[_Transfers
         groups=tuple(sorted({one.group.group for one in slow})),
         through=wider,
         stages={"communication": excess},
-        count=together.number if together.recurs else 0,
-        period=together.period,
+        count=together.count,
+        period=together.steps.period,
     )
 
 

@@ -242,7 +242,7 @@ def _begin_times(sketches: Sequence[Sketch], matched: Matched) -> Floats:
     if not known.any():
         return np.zeros(len(sketches))
     corrected = np.where(known, begin - ahead, (begin - ahead)[known].min())
-    return (corrected - corrected[known].min()).astype(np.float64)
+    return np.asarray(corrected - corrected[known].min(), np.float64)
 
 
 def _largest_first(matched: Matched) -> list[int]:

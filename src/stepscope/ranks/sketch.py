@@ -113,7 +113,7 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
     )
     worked = computing if len(computing) else operators(trace)
     taken = worked, work_ns(trace, worked), steps.places(trace.events["step"][worked])
-    kernels = kernel_times(trace, *taken, steps.count)
+    kernels = kernel_times(trace, *taken, steps.number)
     sketch = Sketch(
         rank=trace.metadata.ranks[0],
         world_size=trace.metadata.world_size,
@@ -127,7 +127,7 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
         kernels=kernels.kernels,
         kernel_spread=kernels.spread,
         kernel_steps=kernels.by_step,
-        modules=module_times(trace, *taken, steps.count),
+        modules=module_times(trace, *taken, steps.number),
         peak_memory=allocated_peaks(trace["memory"], trace.metadata.ranks[0]),
         core_share=core_share(trace.metadata.capture),
         recording=recording_of(trace),
@@ -153,30 +153,30 @@ class _Steps(NamedTuple):
         return cls(*(steps[name][kept].astype(np.int64) for name in names))
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
         """How many."""
         return len(self.numbers)
 
     def places(self, step: Ids) -> Ids:
         """The position of each step number, -1 where it is none of these."""
-        if not self.count:
+        if not self.number:
             return np.full(len(step), -1, np.int64)
         order = np.argsort(self.numbers, kind="stable")
-        place = np.minimum(np.searchsorted(self.numbers[order], step), self.count - 1)
+        place = np.minimum(np.searchsorted(self.numbers[order], step), self.number - 1)
         return np.where(self.numbers[order][place] == step, order[place], -1).astype(np.int64)
 
     def sums(self, place: Ids, values: Array) -> Floats:
         """The sum of values in each step."""
         inside = place >= 0
-        return np.bincount(place[inside], values[inside], self.count).astype(np.float64)
+        return np.bincount(place[inside], values[inside], self.number).astype(np.float64)
 
     def by_stage(self, step: Ids, stage: Ids, values: Array) -> dict[str, Floats]:
         """The sum of values in each step, by stage."""
         place = self.places(step)
         key = np.where((place >= 0) & (stage >= 0), place * len(STAGES) + stage, -1)
         inside = key >= 0
-        total = np.bincount(key[inside], values[inside], self.count * len(STAGES))
-        table = total.astype(np.float64).reshape(self.count, len(STAGES))
+        total = np.bincount(key[inside], values[inside], self.number * len(STAGES))
+        table = total.astype(np.float64).reshape(self.number, len(STAGES))
         return {name: table[:, code] for code, name in enumerate(STAGES)}
 
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from stepscope.arrays import Floats, Ids, Mask
 
-# Every threshold that decides who is slow: unit, reason, source. [jobs]: no other value found more
-# of the planted faults of `benchmarks/ranks_accuracy.py`, or fewer wrong ones.
+# Every threshold that decides who is slow: unit, reason, source. [jobs]: chosen on the planted
+# faults of `benchmarks/ranks_accuracy.py` and `tests/unit/ranks`, of which all are found with it.
 LEAST_SHARE = 0.03  # of the step: what costs less is not worth a look; docs/howto/slow_rank.md
 LEAST_Z = 6.0  # robust deviations: one normal value in 1e9, of 2e6 in 1,024 ranks x 200 steps
 HALF = 0.35  # of the units: fewer slow ones shift the median by less than 0.75 deviations
@@ -56,11 +56,6 @@ class SlowSteps(NamedTuple):
     recurs: bool = False
     grows: bool = False
 
-    def span(self, steps: list[int]) -> tuple[int, int] | None:
-        """The first and the last of them; None for all steps."""
-        positions = np.flatnonzero(self.when).tolist()
-        return None if self.when.all() else (steps[positions[0]], steps[positions[-1]])
-
     @property
     def period(self) -> int:
         """Every how many steps it recurs; 0 where that varies."""
@@ -93,6 +88,24 @@ class SlowGroup:
     rows: list[int]
     steps: SlowSteps
     slow: Mask | None = None
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether each rank is slow in other steps than the others."""
+        return self.slow is not None
+
+    @property
+    def count(self) -> int:
+        """In how many steps a rank is slow, where not in all or all of a stretch; else 0."""
+        if self.slow is not None:
+            return int(np.median(self.slow.sum(axis=1)))
+        return self.steps.number if self.steps.recurs else 0
+
+    def span(self, steps: list[int]) -> tuple[int, int] | None:
+        """The first and the last step; None for all steps of all ranks."""
+        positions = np.flatnonzero(self.steps.when).tolist()
+        is_all = self.steps.when.all() and not self.in_turn
+        return None if is_all else (steps[positions[0]], steps[positions[-1]])
 
     @property
     def when(self) -> Mask:
@@ -249,11 +262,13 @@ def slow_groups(work: Excess, units: Sequence[Ids]) -> list[SlowGroup]:
     groups = _joined(whole, work)
     for group in _joined(single, work, units[-1]):
         steps = _of_most(group.rows, rest)
-        if is_no_chance(rest.slow, group.rows, steps, len(work.ms)):
+        if steps and is_no_chance(rest.slow, group.rows, steps, len(work.ms)):
             groups.append(SlowGroup(group.rows, steps))
     if pausing:
         slow = work.slow[pausing]
-        groups.append(SlowGroup(pausing, SlowSteps(slow.any(axis=0), recurs=True), slow))
+        groups.append(
+            SlowGroup(pausing, SlowSteps(np.asarray(slow.any(axis=0)), recurs=True), slow)
+        )
     return groups
 
 
@@ -279,10 +294,11 @@ def _whole_units(work: Excess, unit: Ids) -> list[SlowGroup]:
     return groups
 
 
-def _of_most(rows: list[int], work: Excess) -> SlowSteps:
-    """The steps in which most of some ranks are slow."""
-    steps = slow_steps(np.median(work.slow[rows], axis=0) > 0.5)
-    return grown(steps or slow_steps(work.slow[rows[0]]), np.median(work.ms[rows], axis=0))
+def _of_most(rows: list[int], work: Excess) -> SlowSteps | None:
+    """The steps in which most of some ranks are slow, or the first of them."""
+    most = np.median(work.slow[rows], axis=0) > 0.5
+    steps = slow_steps(most if most.any() else work.slow[rows[0]])
+    return grown(steps, np.median(work.ms[rows], axis=0)) if steps else None
 
 
 def _joined(groups: Sequence[SlowGroup], work: Excess, unit: Ids | None = None) -> list[SlowGroup]:

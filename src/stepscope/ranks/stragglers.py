@@ -131,13 +131,12 @@ def find_stragglers(table: JobTable, pipeline_stage: Ids | None = None) -> list[
     }
     groups = [(stage, one) for stage, work in excess.items() for one in slow_groups(work, units)]
     # All work is steadier than that of one stage: it may show a rank that no stage shows.
-    together = Excess.of(table.work.sum(axis=1), table.step_ms)
-    for group in slow_groups(
-        together.without([row for _, one in groups for row in one.rows]), units
-    ):
+    known = [row for _, one in groups for row in one.rows]
+    together = Excess.of(table.work.sum(axis=1), table.step_ms).without(known)
+    for group in slow_groups(together, units):
         typical = {stage: _typical(work.ms, group) for stage, work in excess.items()}
         groups.append((max(typical, key=typical.__getitem__), group))
-    slow = {row for _, one in groups if one.slow is None for row in one.rows}
+    slow = {row for _, one in groups if not one.in_turn for row in one.rows}
     facts = _Description(table, {stage: one.peers for stage, one in excess.items()}, slow)
     return [facts.of(*one) for one in facts.distinct(_by_group(groups))]
 
@@ -147,8 +146,8 @@ def _by_group(groups: Sequence[tuple[str, SlowGroup]]) -> list[tuple[SlowGroup, 
     merged: list[tuple[SlowGroup, list[str]]] = []
     for stage, group in groups:
         for other, stages in merged:
-            single = group.slow is None and other.slow is None
-            if single and group.rows == other.rows and group.steps.is_like(other.steps):
+            same = group.rows == other.rows and group.steps.is_like(other.steps)
+            if same and not group.in_turn and not other.in_turn:
                 stages.append(stage)
                 break
         else:
@@ -199,11 +198,7 @@ class _Description:
         self, group: SlowGroup, stages: Sequence[str], other: SlowGroup, names: Sequence[str]
     ) -> bool:
         """Whether a group is some ranks or steps of another, and slow for the same reason."""
-        if (
-            not set(group.rows) <= set(other.rows)
-            or group.slow is not None
-            or other.slow is not None
-        ):
+        if group.in_turn or other.in_turn or not set(group.rows) <= set(other.rows):
             return False
         outside = int((group.steps.when & ~other.steps.when).sum())
         computes = not set(OF_STAGE) & {*stages, *names}
@@ -215,25 +210,25 @@ class _Description:
 
     def of(self, group: SlowGroup, stages: Sequence[str]) -> SlowRanks:
         """What a group of ranks is, and does more."""
-        if group.slow is not None:
-            return self._in_turn(group, stages[0])
-        step_ms = self._table.step_ms
         part = {name: _typical(values, group) for name, values in self._excess.items()}
-        further = [
-            name for name in self._excess
-            if name not in stages and self._is_slower(self._excess[name], group)
-        ]  # fmt: skip
-        excess = sum((self._excess[name] for name in (*stages, *further)), start=np.zeros(1))
-        rest = self._own - excess
-        if self._is_slower(rest, group) or self._is_slower(-rest, group):
-            excess = self._own  # it works longer in no stage in particular, too
-        least = max(_NOTABLE * step_ms, _NOTABLE_PART * max(part[name] for name in stages))
-        named = [name for name in (*stages, *further) if name in stages or part[name] > least]
-        named.sort(key=lambda name: -part[name])
-        straggler = self._straggler(group, {name: part[name] for name in named})
-        return SlowRanks(
-            straggler, group.rows, np.where(group.when, np.maximum(excess[group.rows], 0), 0)
-        )
+        if group.in_turn:
+            named, excess = stages, self._excess[stages[0]] + self._rest
+        else:
+            further = [
+                name for name in self._excess
+                if name not in stages and self._is_slower(self._excess[name], group)
+            ]  # fmt: skip
+            excess = sum((self._excess[name] for name in (*stages, *further)), start=np.zeros(1))
+            rest = self._own - excess
+            if self._is_slower(rest, group) or self._is_slower(-rest, group):
+                excess = self._own  # it works longer in no stage in particular, too
+            excess = np.maximum(excess, 0)
+            largest = max(part[name] for name in stages)
+            least = max(_NOTABLE * self._table.step_ms, _NOTABLE_PART * largest)
+            named = [*stages, *(name for name in further if part[name] > least)]
+        ordered = sorted(named, key=lambda name: -part[name])
+        straggler = self._straggler(group, {name: part[name] for name in ordered})
+        return SlowRanks(straggler, group.rows, np.where(group.when, excess[group.rows], 0))
 
     def _is_slower(self, excess: Floats, group: SlowGroup) -> bool:
         """Whether the ranks exceed the others by more than these differ by among each other."""
@@ -245,58 +240,41 @@ class _Description:
         others[group.rows] = False
         between = float(spread(each[others], axis=0)) if others.any() else 0.0
         over_time = float(spread(mine - typical, axis=0)) / np.sqrt(len(mine))
-        return typical > LEAST_Z * max(between, over_time)
+        return bool(typical > LEAST_Z * max(between, over_time))
 
     def _straggler(self, group: SlowGroup, stages: dict[str, float]) -> Straggler:
         table, rows, steps = self._table, group.rows, group.steps
-        first, *others = stages
-        ratios = {name: self._ratio(name, group, each) for name, each in stages.items()}
-        causes = cause_of_stages(table, group, stages, ratios)
+        first = next(iter(stages))
+        usual_ms = {name: float(np.median(self._usual[name][steps.when])) for name in stages}
+        ratios = {
+            name: each / usual_ms[name] if usual_ms[name] else float("inf")
+            for name, each in stages.items()
+        }
+        causes = (
+            {first: _IN_TURN.get(first, "longer now and then, at other times on each rank")}
+            if group.in_turn
+            else cause_of_stages(table, group, stages, ratios)
+        )
         return Straggler(
             ranks=tuple(sorted(table.sketches[row].rank for row in rows)),
-            node=_machines(table, rows),
+            node="" if group.in_turn else _machines(table, rows),
             stage=first,
-            steps=steps.span(table.steps),
+            steps=group.span(table.steps),
             excess_ms=stages[first],
             excess=ratios[first],
             cause=machine_or(causes) or causes[first],
             stages=stages,
-            count=steps.number if steps.recurs else 0,
-            period=steps.period,
+            count=group.count,
+            period=0 if group.in_turn else steps.period,
             grows=steps.grows,
-            also=_also(first, others, stages, ratios, causes),
+            in_turn=group.in_turn,
+            also=_also(stages, ratios, causes),
         )
 
-    def _ratio(self, stage: str, group: SlowGroup, excess_ms: float) -> float:
-        of_others = float(np.median(self._usual[stage][group.steps.when]))
-        return excess_ms / of_others if of_others else float("inf")
 
-    def _in_turn(self, group: SlowGroup, stage: str) -> SlowRanks:
-        """Ranks that are slow now and then, each in other steps."""
-        table, rows, excess = self._table, group.rows, self._excess[stage]
-        steps = np.flatnonzero(group.steps.when).tolist()
-        excess_ms = _typical(excess, group)
-        of_others = float(np.median(self._usual[stage]))
-        straggler = Straggler(
-            ranks=tuple(sorted(table.sketches[row].rank for row in rows)),
-            node="",
-            stage=stage,
-            steps=(table.steps[steps[0]], table.steps[steps[-1]]),
-            excess_ms=excess_ms,
-            excess=excess_ms / of_others if of_others else float("inf"),
-            cause=_IN_TURN.get(stage, "longer now and then, at other times on each rank"),
-            stages={stage: excess_ms},
-            count=int(np.median(group.when.sum(axis=1))),
-            in_turn=True,
-        )
-        return SlowRanks(straggler, rows, np.where(group.when, excess[rows] + self._rest[rows], 0))
-
-
-def _also(
-    first: str, others: Sequence[str], stages: dict[str, float], ratios: dict[str, float],
-    causes: dict[str, str],
-) -> str:  # fmt: skip
-    """The other stages, those of other causes with these."""
+def _also(stages: dict[str, float], ratios: dict[str, float], causes: dict[str, str]) -> str:
+    """The other stages than the first, those of other causes with these."""
+    first, *others = stages
     known = set(causes.values()) if machine_or(causes) else {causes[first]}
     parts: dict[str, list[str]] = {}
     for name in others[:_ALSO]:

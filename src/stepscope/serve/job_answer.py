@@ -9,11 +9,11 @@ import numpy as np
 
 from stepscope.arrays import Floats
 from stepscope.ranks.job import Job, JobReport
-from stepscope.ranks.sketch import JobTable
 from stepscope.ranks.map_ranks import RankResult
 from stepscope.ranks.process_groups import GroupRow, Lateness, lateness, pipeline_places
 from stepscope.ranks.ranks_text import verdict
 from stepscope.ranks.replay_whatifs import Slowdown
+from stepscope.ranks.sketch import JobTable
 from stepscope.ranks.stragglers import Straggler
 from stepscope.serve.bundle import data_element, page_in_one
 
