@@ -23,10 +23,7 @@ LEAST_SHARE = 0.03  # of the step: what costs less is not worth a look; docs/how
 LEAST_Z = 6.0  # robust deviations: one normal value in 1e9, of 2e6 in 1,024 ranks x 200 steps
 HALF = 0.35  # of the units: fewer slow ones shift the median by less than 0.75 deviations
 PERSISTENT = 0.8  # of the steps: then all; of two sets of steps in common: the same; [jobs]
-STRETCH = 0.7  # of the slow steps: a stretch of steps holds as many; [jobs]
-STRETCH_OF_UNIT = (
-    0.9  # the same for several ranks, of which even a single step is no chance; [jobs]
-)
+STRETCH = 0.9  # of the slow steps: a stretch of steps holds as many, else they recur; [jobs]
 GAP = 2  # slow steps that a step in a stretch outweighs which is not slow; [jobs]
 CHANCE = 0.01  # significance level for the whole job
 HICCUPS = 0.004  # of the steps of a healthy rank are slow, at least: one pause in 250; [jobs]
@@ -283,7 +280,7 @@ def _whole_units(work: Excess, unit: Ids) -> list[SlowGroup]:
         return []
     groups = []
     for rows, excess, slow in zip(members, *work.of_units(members), strict=True):
-        steps = slow_steps(slow, STRETCH_OF_UNIT)
+        steps = slow_steps(slow)
         if steps is None:
             continue
         together = np.median(work.ms[rows][:, slow], axis=1)
@@ -324,12 +321,11 @@ def _joined(groups: Sequence[SlowGroup], work: Excess, unit: Ids | None = None) 
     return joined
 
 
-def slow_steps(slow: Mask, stretch: float = STRETCH) -> SlowSteps | None:
+def slow_steps(slow: Mask) -> SlowSteps | None:
     """All steps, the stretch that holds most slow steps, or single ones; None if none is slow.
 
     Args:
         slow: whether something is slow, shape (steps,).
-        stretch: the share of the slow steps that a stretch holds at least.
 
     Example:
         >>> slow_steps(np.array([0, 0, 1, 1, 1, 1, 0, 0], bool)).when.nonzero()[0].tolist()
@@ -340,7 +336,7 @@ def slow_steps(slow: Mask, stretch: float = STRETCH) -> SlowSteps | None:
     if not slow.any():
         return None
     start, end = _densest(slow)
-    if slow[start:end].sum() < stretch * slow.sum():
+    if slow[start:end].sum() < STRETCH * slow.sum():
         return SlowSteps(slow.copy(), recurs=True)
     when = np.zeros(len(slow), np.bool_)
     when[start:end] = True
