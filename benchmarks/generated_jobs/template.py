@@ -17,7 +17,7 @@ from stepscope.annotate.links.launches import launch_of
 from stepscope.arrays import Floats, Ids, Times
 from stepscope.load import open_file
 from stepscope.ranks.calls import calls_timeline, computing_on_device, waits_of
-from stepscope.ranks.late_launches import late_launches
+from stepscope.ranks.sketch import late_launches
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace

@@ -70,8 +70,8 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster: str, job: Path) 
     from distributed import Client
 
     from stepscope.ranks import sketch_files
-    from stepscope.ranks.engines import on_dask
     from stepscope.ranks.files import files_at
+    from stepscope.ranks.map_ranks import on_dask
 
     with Client(cluster) as client:
         victims = [one["pid"] for one in client.run(lambda: {"pid": os.getpid()}).values()][:1]
@@ -87,8 +87,8 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster: str, job: Path) 
 
 def test_a_file_that_no_worker_has_is_a_row(cluster: str, job: Path) -> None:
     from stepscope.ranks import sketch_files
-    from stepscope.ranks.engines import on_dask
     from stepscope.ranks.files import RankFile
+    from stepscope.ranks.map_ranks import on_dask
 
     missing = job / "rank77.json"
     (result,) = sketch_files([RankFile(str(missing), 1, 0)], engine=on_dask(cluster))
@@ -104,7 +104,7 @@ def test_no_scheduler_is_one_line(job: Path) -> None:
 def test_another_version_is_one_line(
     cluster: str, job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepscope.ranks.engines.__version__", "9.9")
+    monkeypatch.setattr("stepscope.ranks.map_ranks.__version__", "9.9")
     result = ranks(job, "--scheduler", cluster)
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "has stepscope 0.1.0, this is 9.9; install the same version on both" in result.stderr
@@ -112,7 +112,7 @@ def test_another_version_is_one_line(
 
 def test_a_worker_that_cannot_import_stepscope_is_one_line() -> None:
     from stepscope.errors import EngineError
-    from stepscope.ranks.engines import _check_workers
+    from stepscope.ranks.map_ranks import _check_workers
 
     class Client:
         def run(self, version: object, on_error: str) -> dict[str, Exception]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stepscope.compiled import build
 from stepscope.compiled import library as compiled
-from stepscope.ranks.longest_path import compiled_longest_path, longest_path_in_python
+from stepscope.ranks.replay import compiled_longest_path, longest_path_in_python
 
 
 def test_a_function_of_the_library_is_found(library: Path) -> None:

@@ -19,7 +19,7 @@ from stepscope.annotate.steps.steps import ranks_with_steps
 from stepscope.arrays import Rows
 from stepscope.contexts import ContextTree
 from stepscope.ranks import JobReport, job_report, sketch_of
-from stepscope.ranks.job_table import short_ranks
+from stepscope.ranks.sketch import short_ranks
 from stepscope.summary.numbers import rounded
 from stepscope.trace.one_rank import one_rank
 from stepscope.trace.trace import Trace

@@ -10,7 +10,7 @@ import click
 from stepscope.cli.json_output import echo_json
 
 if TYPE_CHECKING:
-    from stepscope.ranks.folder import ManyRanks
+    from stepscope.ranks.job import ManyRanks
     from stepscope.ranks.replay import Replay
 
 _BASIS = "the sketches"
@@ -55,7 +55,7 @@ def print_job(many: ManyRanks, changes: Sequence[str], as_json: bool) -> None:
 def _changed(many: ManyRanks, replay: Replay, text: str) -> Replay:
     """A replay of the job after a change to all its ranks."""
     from stepscope.errors import ChangeError
-    from stepscope.ranks.sketch_whatifs import job_with
+    from stepscope.ranks.replay_whatifs import job_with
     from stepscope.whatif import CHANGES, parse_request
 
     request = parse_request(text, CHANGES)

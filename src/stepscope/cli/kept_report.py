@@ -58,8 +58,8 @@ def _compared(trace: Trace, ranks: Sequence[int]) -> JobFindings | None:
     if len(ranks) < 2:
         return None
     from stepscope.ranks import job_report, sketch_of
-    from stepscope.ranks.job_findings import findings_of
-    from stepscope.ranks.job_table import short_ranks
+    from stepscope.ranks.job import findings_of
+    from stepscope.ranks.sketch import short_ranks
     from stepscope.trace.one_rank import one_rank
 
     sketches = [sketch_of(one_rank(trace, rank)) for rank in ranks]

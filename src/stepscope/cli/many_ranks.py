@@ -13,7 +13,7 @@ from stepscope.cli.options import TraceFile
 from stepscope.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from stepscope.ranks.folder import ManyRanks
+    from stepscope.ranks.job import ManyRanks
     from stepscope.ranks.map_ranks import RankResult
 
 
@@ -21,7 +21,7 @@ def many_ranks(path: Path, cache: bool) -> ManyRanks | None:
     """The ranks of a folder of many, sketched; None for any other path."""
     if not path.is_dir():
         return None
-    from stepscope.ranks.folder import files_of_many, sketched
+    from stepscope.ranks.job import files_of_many, sketched
 
     files = files_of_many(path)
     if not files:
@@ -65,7 +65,7 @@ def file_of_rank(file: TraceFile, files: Sequence[Path], rank: int | None) -> Pa
     Raises:
         IngestError: if there is none.
     """
-    from stepscope.ranks.folder import file_named, sketched
+    from stepscope.ranks.job import file_named, sketched
 
     named = file_named(files, rank)
     if named is not None:

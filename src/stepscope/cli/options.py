@@ -89,7 +89,7 @@ class TraceFile:
     def _one_of_many(self) -> Trace | None:
         """One rank of a folder of many; None for another folder."""
         from stepscope.cli.many_ranks import file_of_rank
-        from stepscope.ranks.folder import files_of_many
+        from stepscope.ranks.job import files_of_many
         from stepscope.trace.one_rank import one_rank
 
         files = files_of_many(Path(self.path))

@@ -87,8 +87,8 @@ def _sketched(
 ) -> list[RankResult]:
     """What became of each file; at least one can be read."""
     from stepscope.ranks import sketch_files
-    from stepscope.ranks.engines import on_dask, on_this_machine
     from stepscope.ranks.files import files_at, is_url
+    from stepscope.ranks.map_ranks import on_dask, on_this_machine
 
     engine = on_dask(scheduler) if scheduler else on_this_machine
     paths = [one if is_url(one) or not scheduler else str(Path(one).absolute()) for one in sources]

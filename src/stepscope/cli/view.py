@@ -11,7 +11,7 @@ from stepscope.cli.options import keeps_recorded_times
 from stepscope.cli.path_options import NamedPath
 
 if TYPE_CHECKING:
-    from stepscope.ranks.folder import ManyRanks
+    from stepscope.ranks.job import ManyRanks
 
 
 @click.command()
@@ -59,7 +59,7 @@ def _many(files: tuple[Path, ...], cache: bool) -> ManyRanks | None:
         UsageError: if there are others next to such a folder.
     """
     from stepscope.cli.many_ranks import many_ranks
-    from stepscope.ranks.folder import files_of_many
+    from stepscope.ranks.job import files_of_many
     from stepscope.serve import bundle
 
     for path in files:

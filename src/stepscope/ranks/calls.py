@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,8 +18,10 @@ import numpy as np
 from stepscope.annotate.device.collectives import collective_key
 from stepscope.annotate.device.host_idle import exposed_communication
 from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.names.communication_names import is_communication_call
 from stepscope.arrays import Ids, Mask, Times
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import COMPUTING, STAGES
 from stepscope.trace.trace import Trace
 
@@ -32,6 +34,7 @@ _ROUNDING_NS = 100  # of starts and durations: work that begins so much before a
 _QUEUED_NS = 10_000  # a call that begins so soon after another of its stream had queued
 _WAKING_NS = 100_000  # the thread that waited may go on before the call's end is noted
 _PEER = {"send": "Dst Rank", "recv": "Src Rank"}
+_NAMING = ("Collective name", "Process Group Name")
 
 
 class CallKind(msgspec.Struct, frozen=True, array_like=True):
@@ -133,6 +136,7 @@ class CallTimeline(NamedTuple):
         rows: events, by start.
         step: index of the step of each.
         kept: the calls that a sketch keeps: of every step, or of every second, fourth, … step.
+        named: name and arguments of each kept call.
         waits: when the rank waits for any of them.
         resumed: when the rank goes on with what needs the call.
         ready: when the rank could have begun the call, had its stream been free.
@@ -141,6 +145,7 @@ class CallTimeline(NamedTuple):
     rows: Ids
     step: Ids
     kept: Ids
+    named: Sequence[tuple[str, Mapping[str, Any]]]
     waits: Intervals
     resumed: Times
     ready: Times
@@ -183,13 +188,12 @@ def calls_of(
     own = np.maximum(last - first, 0)
     arrival = np.clip(progress(timeline.ready[calls]) - first[step], 0, own[step])
     waited = np.clip(progress(timeline.resumed[calls]) - first[step], arrival, own[step])
-    kinds, kind, sent, received = _kinds(trace, rows)
+    kinds, kind, sent, received = _kinds(trace, rows, timeline.named)
     places, place = _places(trace, rows, work)
-    even = _even_arrivals(trace, timeline, work, arrival, waited, kinds)
     columns = CallColumns(
-        np.array(kind, np.int64), step, start - begins[0], events["duration_ns"][rows], arrival,
-        waited, np.array(sent, np.int64), np.array(received, np.int64), np.array(place, np.int64),
-        events["track"][rows].astype(np.int64), *even,
+        kind, step, start - begins[0], events["duration_ns"][rows], arrival, waited, sent, received,
+        place, events["track"][rows].astype(np.int64),
+        *_even_arrivals(trace, timeline, work, arrival, waited, kinds),
     )  # fmt: skip
     return Calls(kinds, places, clock_ns + int(begins[0]), own.tolist(), columns.pack())
 
@@ -214,43 +218,46 @@ def calls_timeline(
         waits: as `waits_of` gives it.
     """
     events = trace.events
-    on_device = trace["tracks"]["device"][events["track"]] >= 0
-    rows = _communication(trace, on_device)
+    rows = outermost_calls(trace)
     start = events["start_ns"][rows]
     step = np.searchsorted(begins, start, side="right") - 1
     inside = (step >= 0) & (start < np.append(ends, 0)[np.maximum(step, 0)])
     rows, step = rows[inside], step[inside].astype(np.int64)
     kept = _thinned(step, len(begins))
-    if not len(rows) or not on_device[rows[0]]:
-        return _thread_timeline(trace, rows, step, kept, ends, waits)
-    return _device_timeline(trace, rows, step, kept, work, ends)
+    named = named_calls(trace, rows[kept])
+    ways = np.full(len(rows), "", "<U8")
+    ways[kept] = [call_kind(*one).kind for one in named]
+    if not len(rows) or trace["tracks"]["device"][events["track"][rows[0]]] < 0:
+        moments = _thread_moments(trace, rows, ends[step], waits)
+    else:
+        moments = _device_moments(trace, rows, ways, work, ends[step])
+    return CallTimeline(rows, step, kept, named, *moments)
 
 
-def _thread_timeline(
-    trace: Trace, rows: Ids, step: Ids, kept: Ids, step_ends: Times, idle: Intervals
-) -> CallTimeline:
+def _thread_moments(
+    trace: Trace, rows: Ids, step_ends: Times, idle: Intervals
+) -> tuple[Intervals, Times, Times]:
     """Without a device: a call is waited for if nothing computes when it ends."""
     begin = trace.events["start_ns"][rows]
     end = begin + trace.events["duration_ns"][rows]
     place = np.searchsorted(idle.ends, end - _WAKING_NS, side="left")
     since = np.append(idle.starts, np.iinfo(np.int64).max)[place]
-    resumed = np.maximum(np.where(since < end, end, step_ends[step]), end)
-    return CallTimeline(rows, step, kept, idle, resumed, begin)
+    return idle, np.maximum(np.where(since < end, end, step_ends), end), begin
 
 
-def _communication(trace: Trace, on_device: Mask) -> Ids:
-    """Outermost communication by start: of the device, or without any of the CPU's threads."""
+def outermost_calls(trace: Trace) -> Ids:
+    """Communication by start, none inside other: of devices, or if none has any of threads."""
     events = trace.events
     mine = events.text("category").mask("communication")
-    rows = np.flatnonzero(mine & on_device if (mine & on_device).any() else mine)
-    outer = rows[~np.isin(events["parent"][rows], rows)]
-    ordered: Ids = outer[np.argsort(events["start_ns"][outer], kind="stable")].astype(np.int64)
-    return ordered
+    on_device = mine & (trace["tracks"]["device"][events["track"]] >= 0)
+    mine = on_device if on_device.any() else mine
+    rows = np.flatnonzero(mine & ~np.append(mine, False)[events["parent"]])
+    return rows[np.argsort(events["start_ns"][rows], kind="stable")].astype(np.int64)
 
 
-def _device_timeline(
-    trace: Trace, rows: Ids, step: Ids, kept: Ids, work: Ids, step_ends: Times
-) -> CallTimeline:
+def _device_moments(
+    trace: Trace, rows: Ids, ways: np.ndarray, work: Ids, step_ends: Times
+) -> tuple[Intervals, Times, Times]:
     """When each call is waited for: at the end of the step, unless something needs it before."""
     events = trace.events
     start = events["start_ns"][rows]
@@ -262,23 +269,17 @@ def _device_timeline(
     busy_until = np.where(before > 0, np.append(reach, 0)[before - 1], start)
     following = np.minimum(before, max(len(work) - 1, 0))
     has_next = before < len(work)
-    begin_next = np.where(has_next, np.append(begin, 0)[following], step_ends[step])
+    begin_next = np.where(has_next, np.append(begin, 0)[following], step_ends)
     exposed = busy_until < end
     alone = np.maximum(busy_until, start)
     since = np.maximum(_waiting_since(trace, work, following, has_next, end), alone)
     needed = exposed & (since < end)
     waits = Intervals(since[needed], end[needed])
-    ways = np.full(len(rows), "", "<U4")
-    ways[kept] = _ways(trace, rows[kept])
-    resumed = np.where(
-        needed, end, np.where(exposed | (ways == "recv"), begin_next, step_ends[step])
-    )
+    resumed = np.where(needed, end, np.where(exposed | (ways == "recv"), begin_next, step_ends))
     sends = ways == "send"
     sent = sends & _waits_for_another(end, begin_next, before, sends)
-    resumed = np.where(sent, step_ends[step], resumed)
-    return CallTimeline(
-        rows, step, kept, waits, np.maximum(resumed, end), _ready(trace, rows, work, start, end)
-    )
+    resumed = np.where(sent, step_ends, resumed)
+    return waits, np.maximum(resumed, end), _ready(trace, rows, work, start, end)
 
 
 def _waits_for_another(end: Times, begin_next: Times, before: Ids, sends: Mask) -> Mask:
@@ -293,8 +294,7 @@ def _waits_for_another(end: Times, begin_next: Times, before: Ids, sends: Mask) 
     """
     latest = np.full(int(before.max(initial=0)) + 1, np.iinfo(np.int64).min)
     np.maximum.at(latest, before[~sends], end[~sends])
-    result: Mask = (begin_next - end > _QUEUED_NS) | (latest[before] > end - _QUEUED_NS)
-    return result
+    return np.asarray((begin_next - end > _QUEUED_NS) | (latest[before] > end - _QUEUED_NS))
 
 
 def _ready(trace: Trace, rows: Ids, work: Ids, start: Times, end: Times) -> Times:
@@ -313,8 +313,7 @@ def _ready(trace: Trace, rows: Ids, work: Ids, start: Times, end: Times) -> Time
     ends = np.maximum.accumulate(events["start_ns"][linked] + events["duration_ns"][linked])
     before = np.searchsorted(events["start_ns"][caller[linked]], launched, side="left")
     needed = np.where(before > 0, np.append(ends, 0)[before - 1], launched)
-    result: Times = np.where(follows, np.minimum(np.maximum(launched, needed), start), start)
-    return result
+    return np.asarray(np.where(follows, np.minimum(np.maximum(launched, needed), start), start))
 
 
 def _waiting_since(trace: Trace, work: Ids, following: Ids, has_next: Mask, end: Times) -> Times:
@@ -329,8 +328,7 @@ def _waiting_since(trace: Trace, work: Ids, following: Ids, has_next: Mask, end:
     place = np.searchsorted(events["start_ns"][sync], end, side="right") - 1
     begin = np.append(events["start_ns"][sync], 0)[place]
     until = np.append(events["start_ns"][sync] + events["duration_ns"][sync], 0)[place]
-    result: Times = np.where((place >= 0) & (until >= end), np.minimum(since, begin), since)
-    return result
+    return np.asarray(np.where((place >= 0) & (until >= end), np.minimum(since, begin), since))
 
 
 def _progress(waits: Intervals) -> Callable[[Times], Times]:
@@ -357,41 +355,69 @@ def _even_arrivals(
 
     def moved(times: Times, progress: Times) -> Times:
         shift = longer[np.searchsorted(end[order], times, side="right")]
-        result: Times = progress + np.rint(shift).astype(np.int64)
-        return result
+        return np.asarray(progress + np.rint(shift), np.int64)
 
     return moved(timeline.ready[calls], arrival), moved(timeline.resumed[calls], waited)
 
 
-def _ways(trace: Trace, rows: Ids) -> list[str]:
-    """`send`, `recv`, or something else of each call."""
-    kinds = [str(trace.event_arguments(row).get("Collective name", "")) for row in rows.tolist()]
-    return [kind.lower() for kind in kinds]
+def named_calls(trace: Trace, rows: Ids) -> list[tuple[str, Mapping[str, Any]]]:
+    """The name and the arguments of each call: its own, or those of the call that launched it.
+
+    Args:
+        trace: an annotated trace.
+        rows: events that communicate.
+    """
+    events = trace.events
+    name = events.text("name")
+    library = name.where(is_communication_call)
+    library &= events.text("category").mask("cpu_op", "annotation", "communication")
+    around = inherit(events["parent"], np.where(library, events["id"], -1))
+    caller = launch_of(trace)[rows]
+    calls = around[np.where(caller >= 0, caller, rows)]
+    named: list[tuple[str, Mapping[str, Any]]] = []
+    for row, call in zip(rows.tolist(), calls.tolist(), strict=True):
+        arguments: Mapping[str, Any] = trace.event_arguments(row)
+        if call >= 0 and not any(key in arguments for key in _NAMING):
+            arguments = _arguments_around(trace, call) or arguments
+        named.append((str(name[call if call >= 0 else row]), arguments))
+    return named
 
 
-def _kinds(trace: Trace, rows: Ids) -> tuple[list[CallKind], list[int], list[int], list[int]]:
-    names, numbers = trace.events.text("name"), trace.events["bytes"]
-    kinds: dict[CallKind, int] = {}
-    kind, sent, received = [], [], []
-    for row in rows.tolist():
-        arguments = trace.event_arguments(row)
-        key = _kind(str(names[row]), arguments)
-        if key not in kinds and len(kinds) >= _MOST_KINDS:
-            key = CallKind(key.kind)
-        kind.append(kinds.setdefault(key, len(kinds)))
-        most = int(numbers[row])
-        sent.append(_share(arguments, "In", most))
-        received.append(_share(arguments, "Out", most))
-    return list(kinds), kind, sent, received
+def _arguments_around(trace: Trace, call: int) -> Mapping[str, Any]:
+    """The arguments of the innermost event from `call` outward that names its process group."""
+    parent = trace.events["parent"]
+    while call >= 0:
+        arguments = trace.event_arguments(call)
+        if any(key in arguments for key in _NAMING):
+            return arguments
+        call = int(parent[call])
+    return {}
 
 
-def _kind(name: str, arguments: Mapping[str, Any]) -> CallKind:
+def call_kind(name: str, arguments: Mapping[str, Any]) -> CallKind:
+    """The kind of a call by its name and arguments."""
     kind, group, ranks, size = collective_key(name, arguments)
     peer = arguments.get(_PEER.get(kind, ""))
     return CallKind(
         kind[:_LETTERS], group[:_LETTERS], ranks_in_short(ranks)[:_LETTERS],
         int(size) if size.isdecimal() else -1, peer if isinstance(peer, int) else -1,
     )  # fmt: skip
+
+
+def _kinds(
+    trace: Trace, rows: Ids, named: Sequence[tuple[str, Mapping[str, Any]]]
+) -> tuple[list[CallKind], Ids, Ids, Ids]:
+    """The distinct kinds, and for each call its kind and the bytes sent and received."""
+    kinds: dict[CallKind, int] = {}
+    columns = np.zeros((3, len(rows)), np.int64)
+    sizes = trace.events["bytes"][rows].tolist()
+    for place, ((name, arguments), size) in enumerate(zip(named, sizes, strict=True)):
+        key = call_kind(name, arguments)
+        if key not in kinds and len(kinds) >= _MOST_KINDS:
+            key = CallKind(key.kind)
+        shares = (_share(arguments, way, size) for way in ("In", "Out"))
+        columns[:, place] = kinds.setdefault(key, len(kinds)), *shares
+    return list(kinds), columns[0], columns[1], columns[2]
 
 
 def _share(arguments: Mapping[str, Any], way: str, most: int) -> int:
@@ -421,27 +447,22 @@ def ranks_in_short(text: str) -> str:
     return f"{ranks[0]}-{ranks[-1]}" + (f"/{gap}" if gap > 1 else "")
 
 
-def _places(trace: Trace, rows: Ids, work: Ids) -> tuple[list[str], list[int]]:
+def _places(trace: Trace, rows: Ids, work: Ids) -> tuple[list[str], Ids]:
     """The computation that ended last before each call began: its stage, module and kernel."""
     events = trace.events
-    if not len(rows):
-        return [], []
     end = events["start_ns"][work] + events["duration_ns"][work]
     order = np.argsort(end, kind="stable")
-    work, end = work[order], end[order]
-    place = np.searchsorted(end, events["start_ns"][rows], side="right") - 1
-    texts = [_place(trace, int(work[row]) if row >= 0 else -1) for row in place.tolist()]
+    last = np.searchsorted(end[order], events["start_ns"][rows], side="right") - 1
     numbers: dict[str, int] = {}
-    found = []
-    for text in texts:
-        kept = text if text in numbers or len(numbers) < _MOST_PLACES else texts[0]
-        found.append(numbers.setdefault(kept, len(numbers)))
-    return list(numbers), found
+    place = np.zeros(len(rows), np.int64)
+    for call, row in enumerate(np.append(work[order], -1)[last].tolist()):
+        text = _place(trace, row) if row >= 0 else ""
+        is_kept = text in numbers or len(numbers) < _MOST_PLACES
+        place[call] = numbers.setdefault(text, len(numbers)) if is_kept else place[0]
+    return list(numbers), place
 
 
 def _place(trace: Trace, row: int) -> str:
-    if row < 0:
-        return ""
     stage, module = int(trace.events["stage"][row]), int(trace.events["module"][row])
     parts = [
         STAGES[stage] if stage >= 0 else "",

@@ -1,4 +1,9 @@
-"""The communication of a job: calls of all ranks, matched by process group and sequence."""
+"""The collectives of several ranks, of a trace or of sketches: who meets when, and who waits.
+
+The n-th call of a kind on a process group in a step is the same collective on every rank. All
+ranks leave it at about the same time: the one with the shortest call arrived last, the others
+waited for it, and no common clock is needed.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.arrays import Floats, Ids, Mask, Times
-from stepscope.ranks.calls import CallColumns, CallKind
+from stepscope.arrays import Floats, Ids, Mask, Rows, Times
+from stepscope.ranks.calls import CallColumns, CallKind, call_kind, named_calls, outermost_calls
 from stepscope.ranks.sketch import Sketch
+from stepscope.trace.trace import Trace
+
+_NO_PAIR = (-1, -1)
+_PAIRS = ("send", "recv")
 
 
 class GroupKey(NamedTuple):
@@ -21,26 +30,28 @@ class GroupKey(NamedTuple):
         kind: such as `allreduce`, or `sendrecv`.
         group, ranks: the process group's name and ranks, as far as recorded.
         pair: sender and receiver, else (-1, -1).
+        size: number of its ranks, -1 if unknown or a pair.
     """
 
     kind: str
     group: str
     ranks: str
-    pair: tuple[int, int] = (-1, -1)
+    pair: tuple[int, int] = _NO_PAIR
+    size: int = -1
 
     @property
     def name(self) -> str:
         """The process group, or the two ranks of a `send`."""
-        return f"{self.pair[0]}->{self.pair[1]}" if self.pair != (-1, -1) else self.group
+        return f"{self.pair[0]}->{self.pair[1]}" if self.pair != _NO_PAIR else self.group
 
 
 @dataclass(frozen=True)
 class Matched:
-    """The calls of all ranks, and which of them are the same communication.
+    """The calls of all ranks, and which of them are the same communication: a meeting.
 
     Attributes:
         keys: the distinct kinds.
-        rank: position of the rank among the sketches, shape (calls,).
+        rank: position of the rank among the sketches, its number in a trace, shape (calls,).
         key: index into `keys`, shape (calls,).
         nth: how many of its kind its rank made before in this step, shape (calls,).
         meeting: number of the communication, shape (calls,); -1 where members are missing.
@@ -56,6 +67,16 @@ class Matched:
     columns: CallColumns
     sends: Mask
 
+    @classmethod
+    def of(
+        cls, keys: list[GroupKey], rank: Ids, key: Ids, columns: CallColumns, sends: Mask
+    ) -> Matched:
+        """Match the calls of all ranks."""
+        nth = _nth(rank, key * 2 + sends, columns)
+        is_alone = np.array([one.kind in _PAIRS for one in keys], np.bool_)  # of unknown peers
+        meeting = _meetings(key, nth, columns.step, ~is_alone[key])
+        return cls(keys, rank, key, nth, meeting, columns, sends)
+
     @property
     def count(self) -> int:
         """How many meetings."""
@@ -63,14 +84,14 @@ class Matched:
 
     @cached_property
     def members(self) -> dict[int, list[int]]:
-        """The ranks that meet for each key, by position."""
+        """The ranks that meet for each key."""
         met = self.meeting >= 0
         ranks = int(self.rank.max(initial=0)) + 1
         pairs = np.unique(self.key[met] * ranks + self.rank[met])
-        found: dict[int, list[int]] = {}
+        members: dict[int, list[int]] = {}
         for key, rank in zip(*(part.tolist() for part in np.divmod(pairs, ranks)), strict=True):
-            found.setdefault(key, []).append(rank)
-        return found
+            members.setdefault(key, []).append(rank)
+        return members
 
     @cached_property
     def sizes(self) -> Ids:
@@ -80,9 +101,7 @@ class Matched:
     @cached_property
     def bytes(self) -> Ids:
         """The bytes of each meeting, -1 if unknown, shape (meetings,)."""
-        columns, call = self.columns, self.first
-        result: Ids = np.maximum(columns.sent[call], columns.received[call])
-        return result
+        return np.maximum(self.columns.sent, self.columns.received)[self.first]
 
     def calls_of(self, key: int) -> Ids:
         """The calls of one kind."""
@@ -108,51 +127,74 @@ class Matched:
     @cached_property
     def transfer_ns(self) -> Times:
         """How long each meeting took once its last rank had arrived, shape (meetings,)."""
-        return self._least(self.columns.duration_ns)
+        return self.columns.duration_ns[self.first]
 
     @cached_property
     def skew_ns(self) -> Times:
-        """From the first to the last arrival of each meeting, shape (meetings,).
-
-        All ranks leave at about the same time, so no clock is needed: who stays longest came first.
-        """
-        return -self._least(-self.columns.duration_ns) - self.transfer_ns
+        """From the first to the last arrival of each meeting, shape (meetings,)."""
+        longest = np.zeros(self.count, np.int64)
+        met = self.meeting >= 0
+        np.maximum.at(longest, self.meeting[met], self.columns.duration_ns[met])
+        return longest - self.transfer_ns
 
     @cached_property
     def first(self) -> Ids:
         """A call of each meeting: the one of the last rank to arrive, shape (meetings,)."""
         order = np.lexsort((self.columns.duration_ns, self.meeting))
         order = order[self.meeting[order] >= 0]
-        starts = np.flatnonzero(np.diff(self.meeting[order], prepend=-1))
-        found: Ids = order[starts]
-        return found
+        return order[np.flatnonzero(np.diff(self.meeting[order], prepend=-1))]
 
-    def _least(self, values: Times) -> Times:
-        result = np.full(self.count, np.iinfo(np.int64).max)
-        met = self.meeting >= 0
-        np.minimum.at(result, self.meeting[met], values[met])
-        return result
+    @cached_property
+    def waited_ns(self) -> Times:
+        """How long each call waits for the last rank, shape (calls,); 0 where nobody meets."""
+        transfer = np.append(self.transfer_ns, 0)[self.meeting]
+        return np.where(self.meeting >= 0, self.columns.duration_ns - transfer, 0)
+
+    def late_ns(self, calls: Rows, ranks: int) -> Floats:
+        """How much later each rank arrives than the median rank of its groups, shape (ranks,).
+
+        Args:
+            calls: those that count; each of a meeting.
+            ranks: how many there are.
+
+        Returns:
+            Less than zero for ranks that wait longer, nan for those that take no part.
+        """
+        pairs, place = np.unique(self.key[calls] * ranks + self.rank[calls], return_inverse=True)
+        waited = np.bincount(place.ravel(), self.waited_ns[calls], len(pairs))
+        late = np.full(ranks, np.nan)
+        key, rank = np.divmod(pairs, ranks)
+        cuts = np.flatnonzero(np.diff(key)) + 1
+        for part in np.split(np.arange(len(pairs)), cuts) if len(pairs) else ():
+            before = np.nan_to_num(late[rank[part]])
+            late[rank[part]] = before + np.median(waited[part]) - waited[part]
+        return late
+
+    def last(self, calls: Rows) -> tuple[int, float] | None:
+        """The rank that most often arrives last at the meetings of some calls, and its share."""
+        meetings = np.unique(self.meeting[calls][self.meeting[calls] >= 0])
+        if not len(meetings):
+            return None
+        ranks, counts = np.unique(self.rank[self.first[meetings]], return_counts=True)
+        return int(ranks[counts.argmax()]), float(counts.max() / counts.sum())
 
 
 def match_calls(sketches: Sequence[Sketch], places: Sequence[Sequence[int]]) -> Matched:
-    """Match the calls of all ranks: the n-th of a kind on a process group in a step is the same.
+    """Match the calls of sketches.
 
     Args:
         sketches: of the ranks.
         places: for each sketch the positions of the steps that all ranks have.
     """
     keys: dict[GroupKey, int] = {}
-    parts = [_of_rank(row, one, list(place), keys)
+    parts = [_of_sketch(row, one, list(place), keys)
              for row, (one, place) in enumerate(zip(sketches, places, strict=True))]  # fmt: skip
     rank, key, sends = (np.concatenate([part[0][row] for part in parts]) for row in range(3))
-    columns = CallColumns(*(np.concatenate(column) for column in zip(*(part[1] for part in parts),
-                                                                       strict=True)))  # fmt: skip
-    nth = _nth(rank, key * 2 + sends, columns)
-    meeting = _meetings(rank, key, nth, columns.step, len(columns.step))
-    return Matched(list(keys), rank, key, nth, meeting, columns, sends.astype(np.bool_))
+    columns = [np.concatenate(column) for column in zip(*(part[1] for part in parts), strict=True)]
+    return Matched.of(list(keys), rank, key, CallColumns(*columns), sends.astype(np.bool_))
 
 
-def _of_rank(
+def _of_sketch(
     row: int, sketch: Sketch, place: list[int], keys: dict[GroupKey, int]
 ) -> tuple[tuple[Ids, Ids, Ids], CallColumns]:
     """The calls of one rank in the steps of all: rank, key, whether it sends, and the columns."""
@@ -169,40 +211,64 @@ def _of_rank(
 
 
 def _key(kind: CallKind, rank: int) -> GroupKey:
-    if kind.kind not in ("send", "recv") or kind.peer < 0:
-        return GroupKey(kind.kind, kind.group, kind.ranks)
+    if kind.kind not in _PAIRS or kind.peer < 0:
+        return GroupKey(kind.kind, kind.group, kind.ranks, size=kind.size)
     pair = (rank, kind.peer) if kind.kind == "send" else (kind.peer, rank)
     return GroupKey("sendrecv", kind.group, "", pair)
+
+
+def match_trace(trace: Trace, steps: Ids) -> tuple[Rows, Matched]:
+    """Match the calls of all ranks of a trace in some steps; sends and receives are left single.
+
+    Args:
+        trace: an annotated trace.
+        steps: their numbers, shape (steps,).
+
+    Returns:
+        The event of each call, and the calls.
+    """
+    events = trace.events
+    rows = outermost_calls(trace)
+    rows = np.sort(rows[np.isin(events["step"][rows], steps)])
+    keys: dict[GroupKey, int] = {}
+    key = np.array([
+        keys.setdefault(GroupKey(kind.kind, kind.group, kind.ranks, size=kind.size), len(keys))
+        for kind in (call_kind(*one) for one in named_calls(trace, rows))
+    ], np.int64)  # fmt: skip
+    none, size = np.zeros(len(rows), np.int64), events["bytes"][rows].astype(np.int64)
+    columns = CallColumns(
+        kind=key, step=events["step"][rows].astype(np.int64), start_ns=events["start_ns"][rows],
+        duration_ns=events["duration_ns"][rows], arrival_ns=none, waited_ns=none, sent=size,
+        received=size, place=none - 1, stream=events["track"][rows].astype(np.int64),
+        even_arrival_ns=none, even_waited_ns=none,
+    )  # fmt: skip
+    rank = trace["tracks"]["rank"][events["track"][rows]].astype(np.int64)
+    return rows, Matched.of(list(keys), rank, key, columns, none > 0)
 
 
 def _nth(rank: Ids, key: Ids, columns: CallColumns) -> Ids:
     """How many calls with the same key each rank made before in the step."""
     order = np.lexsort((columns.start_ns, columns.step, key, rank))
-    fresh = np.ones(len(order), np.bool_)
-    for values in (rank, key, columns.step):
-        if len(order):
-            fresh[1:] &= values[order][1:] == values[order][:-1]
-    fresh[:1] = False
+    labels = np.stack([rank, key, columns.step])[:, order]
     place = np.arange(len(order))
-    starts = np.maximum.accumulate(np.where(fresh, 0, place))
+    is_first = (np.diff(labels, axis=1, prepend=-1) != 0).any(axis=0)
     nth = np.empty(len(order), np.int64)
-    nth[order] = place - starts
+    nth[order] = place - np.maximum.accumulate(np.where(is_first, place, 0))
     return nth
 
 
-def _meetings(rank: Ids, key: Ids, nth: Ids, step: Ids, count: int) -> Ids:
+def _meetings(key: Ids, nth: Ids, step: Ids, can_meet: Mask) -> Ids:
     """The number of the meeting of each call; -1 where fewer ranks came than usually do."""
-    if not count:
+    if not len(key):
         return np.zeros(0, np.int64)
-    most = int(nth.max()) + 1
-    code = (key * (int(step.max()) + 1) + step) * most + nth
+    code = (key * (int(step.max()) + 1) + step) * (int(nth.max()) + 1) + nth
     _, meeting = np.unique(code, return_inverse=True)
-    size = np.bincount(meeting)
+    size = np.bincount(meeting)[meeting]
     usual = np.zeros(int(key.max()) + 1, np.int64)
-    np.maximum.at(usual, key, size[meeting])
-    whole = (size[meeting] == usual[key]) & (usual[key] > 1)
+    np.maximum.at(usual, key, size)
+    whole = (size == usual[key]) & (size > 1) & can_meet
     _, numbered = np.unique(meeting[whole], return_inverse=True)
-    result = np.full(count, -1, np.int64)
+    result = np.full(len(key), -1, np.int64)
     result[whole] = numbered
     return result
 
@@ -226,11 +292,9 @@ def wire_factor(kind: str, members: int) -> float:
 
 def bus_bandwidth(matched: Matched, meetings: Ids) -> Floats:
     """Bus bandwidth of meetings, GB/s, nan where bytes are unknown."""
-    row = matched.first[meetings]
+    key, members = matched.key[matched.first[meetings]], matched.sizes[meetings]
     size, most = matched.bytes[meetings], int(matched.sizes.max(initial=0)) + 1
-    distinct, which = np.unique(
-        matched.key[row] * most + matched.sizes[meetings], return_inverse=True
-    )
+    distinct, which = np.unique(key * most + members, return_inverse=True)
     factor = np.array([
         wire_factor(matched.keys[code // most].kind, code % most) for code in distinct.tolist()
     ])  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +16,8 @@ from stepscope.ranks.map_ranks import numbered
 from stepscope.ranks.sketch import Sketch
 from stepscope.trace.query import answer_of, named_tables
 
+Sketched = tuple[str, Sketch]
+"""A file and its sketch."""
 _LISTING = "show"
 _MEMORY = "2GB"  # DuckDB's; what needs more goes to a temporary folder
 
@@ -79,7 +81,7 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _sketches(dataset: Path) -> list[tuple[str, Sketch]]:
+def _sketches(dataset: Path) -> list[Sketched]:
     """The file and the sketch of each rank, numbered as in the report."""
     kept = sorted(read_sketches(dataset).values(), key=lambda one: one.file)
     return [
@@ -89,18 +91,16 @@ def _sketches(dataset: Path) -> list[tuple[str, Sketch]]:
     ]
 
 
-def _ranks(ranks: Sequence[tuple[str, Sketch]]) -> pa.Table:
-    return pa.table({
-        "rank": pa.array([one.rank for _, one in ranks], pa.int32()),
-        "node": [one.node for _, one in ranks],
-        "device": [one.device for _, one in ranks],
-        "file": [file for file, _ in ranks],
-        "begin_ns": pa.array([one.calls.begin_ns for _, one in ranks], pa.int64()),
-        "peak_memory_bytes": pa.array([one.peak_bytes for _, one in ranks], pa.int64()),
-    })  # fmt: skip
+def _ranks(ranks: Sequence[Sketched]) -> pa.Table:
+    return _table(
+        {"rank": pa.int32(), "node": pa.string(), "device": pa.string(), "file": pa.string(),
+         "begin_ns": pa.int64(), "peak_memory_bytes": pa.int64()},
+        [(one.rank, one.node, one.device, file, one.calls.begin_ns, one.peak_bytes)
+         for file, one in ranks],
+    )  # fmt: skip
 
 
-def _work(ranks: Sequence[tuple[str, Sketch]]) -> pa.Table:
+def _work(ranks: Sequence[Sketched]) -> pa.Table:
     """Own work by rank, step and stage; `waiting` and the length of the step, too."""
     rows = [
         (one.rank, step, stage, values[place])
@@ -108,14 +108,11 @@ def _work(ranks: Sequence[tuple[str, Sketch]]) -> pa.Table:
         for stage, values in {**one.work, "waiting": one.waiting, "step": one.length}.items()
         for place, step in enumerate(one.steps)
     ]
-    rank, step, stage, ms = zip(*rows, strict=True) if rows else ((), (), (), ())
-    return pa.table({
-        "rank": pa.array(rank, pa.int32()), "step": pa.array(step, pa.int64()),
-        "stage": pa.array(stage, pa.string()), "ms": pa.array(ms, pa.float64()),
-    })  # fmt: skip
+    columns = {"rank": pa.int32(), "step": pa.int64(), "stage": pa.string(), "ms": pa.float64()}
+    return _table(columns, rows)
 
 
-def _kernels(ranks: Sequence[tuple[str, Sketch]]) -> pa.Table:
+def _kernels(ranks: Sequence[Sketched]) -> pa.Table:
     """The longest kernels of each rank: calls per step, and quantiles of their durations."""
     rows = [
         (one.rank, name, count, low, median, high)
@@ -124,44 +121,45 @@ def _kernels(ranks: Sequence[tuple[str, Sketch]]) -> pa.Table:
             one.kernels.items(), one.kernel_spread, strict=True
         )
     ]  # fmt: skip
-    return _table(rows, ("rank", "name", "per_step", "p10_ms", "p50_ms", "p90_ms"))
+    return _table({**_NAMED, "per_step": pa.float64(), **_QUANTILES}, rows)
 
 
-def _modules(ranks: Sequence[tuple[str, Sketch]]) -> pa.Table:
+def _modules(ranks: Sequence[Sketched]) -> pa.Table:
     """The longest modules of each rank: the time of a step that 10, 50 and 90 % are below."""
     rows = [(one.rank, path, *times) for _, one in ranks for path, times in one.modules.items()]
-    return _table(rows, ("rank", "path", "p10_ms", "p50_ms", "p90_ms"))
+    return _table({"rank": pa.int32(), "path": pa.string(), **_QUANTILES}, rows)
 
 
-def _table(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pa.Table:
-    """Rows of a rank, a text and numbers."""
-    types = [pa.int32(), pa.string(), *[pa.float64()] * (len(names) - 2)]
-    columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    return pa.table(
-        [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)], names
-    )
-
-
-def _calls(ranks: Sequence[tuple[str, Sketch]]) -> pa.Table:
+def _calls(ranks: Sequence[Sketched]) -> pa.Table:
     """Every call that the sketches keep."""
     return pa.concat_tables([_calls_of(one) for _, one in ranks])
 
 
 def _calls_of(sketch: Sketch) -> pa.Table:
-    columns, kinds = sketch.calls.columns(), sketch.calls.kinds
+    columns = sketch.calls.columns()
+    kinds = [sketch.calls.kinds[row] for row in columns.kind.tolist()]
     steps = np.array(sketch.steps or [0])
     return pa.table({
-        "rank": pa.array(np.full(len(columns.kind), sketch.rank), pa.int32()),
+        "rank": pa.array(np.full(len(kinds), sketch.rank), pa.int32()),
         "step": pa.array(steps[columns.step], pa.int64()),
-        "kind": pa.array([kinds[row].kind for row in columns.kind.tolist()], pa.string()),
-        "process_group": pa.array([kinds[row].group for row in columns.kind.tolist()], pa.string()),
-        "ranks": pa.array([kinds[row].ranks for row in columns.kind.tolist()], pa.string()),
+        "kind": pa.array([one.kind for one in kinds], pa.string()),
+        "process_group": pa.array([one.group for one in kinds], pa.string()),
+        "ranks": pa.array([one.ranks for one in kinds], pa.string()),
         **{name: pa.array(getattr(columns, name), pa.int64())
            for name in ("start_ns", "duration_ns", "sent", "received")},
     })  # fmt: skip
 
 
-_FROM_SKETCHES: dict[str, Callable[[Sequence[tuple[str, Sketch]]], pa.Table]] = {
+def _table(columns: Mapping[str, pa.DataType], rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    """A table of rows."""
+    values = zip(*rows, strict=True) if rows else [()] * len(columns)
+    arrays = [pa.array(one, kind) for one, kind in zip(values, columns.values(), strict=True)]
+    return pa.table(arrays, list(columns))
+
+
+_NAMED = {"rank": pa.int32(), "name": pa.string()}
+_QUANTILES = {name: pa.float64() for name in ("p10_ms", "p50_ms", "p90_ms")}
+_FROM_SKETCHES: dict[str, Callable[[Sequence[Sketched]], pa.Table]] = {
     "ranks": _ranks, "rank_work": _work, "rank_calls": _calls,
     "rank_kernels": _kernels, "rank_modules": _modules,
 }  # fmt: skip

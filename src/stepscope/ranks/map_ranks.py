@@ -1,18 +1,26 @@
-"""Sketches of many files, each a function of its file alone; the sketches may be kept."""
+"""Sketches of many files, each a function of its file alone; the sketches may be kept.
+
+Files are read by an engine, a function of files and of the work for one file: processes of this
+machine, or a Dask cluster. The work depends on the file alone, so it does not matter where or how
+often it is done.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any
 
 import msgspec
 
 from stepscope.annotate.ranks.cycles import last_cycles
-from stepscope.errors import IngestError
+from stepscope.errors import EngineError, IngestError, one_line
+from stepscope.parallel import attempt, on_each
 from stepscope.ranks.dataset import (
     Kept,
     files_with_tables,
@@ -21,10 +29,11 @@ from stepscope.ranks.dataset import (
     move_tables,
     read_sketches,
 )
-from stepscope.ranks.engines import Engine, on_this_machine
 from stepscope.ranks.files import RankFile
-from stepscope.ranks.job_table import short_ranks
-from stepscope.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch, sketch_of
+from stepscope.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch, short_ranks, sketch_of
+from stepscope.version import __version__
+
+_CONNECT_S = 10
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,20 @@ class RankResult:
     sketch: Sketch | None
     error: str = ""
     renumbered: bool = False
+
+
+Outcome = Sketch | IngestError
+Work = Callable[[RankFile], Sketch]
+Finished = Callable[[RankFile, Outcome], None]
+Engine = Callable[[Sequence[RankFile], Work, Finished], dict[RankFile, Outcome]]
+"""Does the work on each file; calls `finished` as each is done."""
+
+
+def on_this_machine(
+    files: Sequence[RankFile], work: Work, finished: Finished
+) -> dict[RankFile, Outcome]:
+    """Processes of this machine, at most one per core."""
+    return on_each({file: file.size for file in files}, work, None, finished)
 
 
 def sketch_files(
@@ -194,3 +217,92 @@ def _above_nodes(files: Sequence[RankFile]) -> str:
     """The folder whose subfolders are machines; empty if all files are in one folder."""
     folders = {one.folder if one.is_remote else str(Path(one.folder).absolute()) for one in files}
     return os.path.commonpath(folders) if len(folders) > 1 else ""
+
+
+def on_dask(address: str) -> Engine:
+    """The workers of a Dask cluster, which retries what lost workers were doing.
+
+    Args:
+        address: of the scheduler, such as `tcp://host:8786`.
+
+    Raises:
+        EngineError: if Dask is not installed, the scheduler cannot be reached, it has no worker,
+            or its workers have no stepscope or another version.
+    """
+    return partial(_on_cluster, address)
+
+
+def _on_cluster(
+    address: str, files: Sequence[RankFile], work: Work, finished: Finished
+) -> dict[RankFile, Outcome]:
+    from distributed import as_completed
+
+    with _client(address) as client:
+        _check_workers(client, address)
+        futures = {
+            client.submit(
+                attempt, work, file, pure=False, key=f"sketch-{row}-{PurePath(file.name).name}"
+            ): file
+            for row, file in enumerate(files)
+        }
+        for future in as_completed(futures):
+            finished(futures[future], _result(future, futures[future]))
+        return {file: _result(future, file) for future, file in futures.items()}
+
+
+def _result(future: Any, file: RankFile) -> Outcome:
+    error = future.exception()
+    if error is None:
+        outcome: Outcome = future.result()
+        return outcome
+    return IngestError(
+        f"{file.name}: the cluster gave up: {type(error).__name__}: {one_line(error)}"
+    )
+
+
+@contextmanager
+def _client(address: str) -> Iterator[Any]:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise EngineError(
+            "--scheduler needs Dask on this machine; install it with: pip install 'stepscope[dask]'"
+        ) from error
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # its errors become ours
+    try:
+        client = Client(address, timeout=_CONNECT_S)
+    except Exception as error:  # Dask raises OSError, ValueError, TimeoutError and others
+        raise EngineError(
+            f"cannot reach a Dask scheduler at {address}: {one_line(error)}; "
+            "expected an address such as tcp://host:8786"
+        ) from error
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _check_workers(client: Any, address: str) -> None:
+    """Every worker must be able to do what this program would do itself."""
+
+    def version() -> str:  # sent by value, as a worker may have no stepscope to import it from
+        from stepscope.version import __version__ as installed
+
+        return installed
+
+    found = client.run(version, on_error="return")
+    if not found:
+        raise EngineError(
+            f"the scheduler at {address} has no worker; start one with: dask worker {address}"
+        )
+    for worker, answer in sorted(found.items()):
+        if isinstance(answer, Exception):
+            raise EngineError(
+                f"worker {worker} cannot import stepscope: {one_line(answer)}; "
+                f"install stepscope {__version__} there"
+            )
+        if answer != __version__:
+            raise EngineError(
+                f"worker {worker} has stepscope {answer}, this is {__version__}; "
+                "install the same version on both"
+            )

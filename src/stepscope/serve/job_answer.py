@@ -8,14 +8,12 @@ import msgspec
 import numpy as np
 
 from stepscope.arrays import Floats
-from stepscope.ranks.group_table import GroupRow
 from stepscope.ranks.job import Job, JobReport
-from stepscope.ranks.job_table import JobTable
-from stepscope.ranks.lateness import Lateness, lateness
 from stepscope.ranks.map_ranks import RankResult
-from stepscope.ranks.pipelines import pipeline_places
+from stepscope.ranks.process_groups import GroupRow, Lateness, lateness, pipeline_places
 from stepscope.ranks.ranks_text import verdict
-from stepscope.ranks.slowdown import Slowdown
+from stepscope.ranks.replay_whatifs import Slowdown
+from stepscope.ranks.sketch import JobTable
 from stepscope.ranks.stragglers import Straggler
 from stepscope.serve.bundle import data_element, page_in_one
 
@@ -149,8 +147,8 @@ def job_answer(
     files = {one.sketch.rank: one.file for one in results if one.sketch}
     ranks = [
         JobRank(
-            row["rank"], row["node"], row["device"], files[row["rank"]], None, row["waiting_ms"],
-            row["peak_memory_bytes"],
+            row.rank, row.node, row.device, files[row.rank], None, row.waiting_ms,
+            row.peak_memory_bytes,
         )
         for row in report.rows
     ]  # fmt: skip
@@ -160,7 +158,7 @@ def job_answer(
         work=_rounded(np.median(table.work, axis=2).T), by_step=_by_step(table),
         axes=_axes(job), median_rank=_median_rank(table.work),
         findings=[_finding(one) for one in report.stragglers], groups=list(report.groups),
-        lateness=_lateness(lateness(job)[:_MOST_KINDS]),
+        lateness=_lateness(lateness(table, job.matched, job.groups)[:_MOST_KINDS]),
         slowdown=report.slowdown, replayed_ms=report.replayed_ms, whatifs=report.whatifs,
         errors=[JobError(one.file, one.error) for one in results if one.sketch is None],
     )  # fmt: skip

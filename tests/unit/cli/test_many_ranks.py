@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from stepscope.cli.commands import stepscope
-from stepscope.ranks.folder import MOST_JOINED
+from stepscope.ranks.job import MOST_JOINED
 
 SLOW = 5
 Write = Callable[[int], Path]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stepscope.annotate import annotate
-from stepscope.ranks import arrival_matrix as module
-from stepscope.ranks.arrival_matrix import arrival_matrix
+from stepscope.ranks import collective_table as module
+from stepscope.ranks.collective_table import arrival_matrix
 from stepscope.testing import drawn_trace
 from stepscope.trace.concat import concat
 from stepscope.trace.trace import Trace

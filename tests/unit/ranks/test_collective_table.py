@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from stepscope.annotate import annotate
 from stepscope.ranks.collective_table import collective_table, has_collectives
-from stepscope.ranks.meetings import meetings_of
+from stepscope.ranks.collectives import match_trace
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -60,7 +61,7 @@ def test_bandwidth_is_defined_as_by_nccl_tests(trace: Trace) -> None:
 
 def test_one_rank_alone_does_not_say_who_waits(trace: Trace) -> None:
     found = collective_table(trace, 0)
-    assert (found.rows[0].wait_ms, found.rows[0].last_rank, found.late_ms) == (None, None, {})
+    assert (found.rows[0].wait_ms, found.rows[0].last_rank, found.arrivals) == (None, None, [])
 
 
 def test_without_communication_there_is_no_row() -> None:
@@ -69,32 +70,29 @@ def test_without_communication_there_is_no_row() -> None:
     assert collective_table(quiet, 0).rows == []
 
 
-def job(*calls: tuple[int, int]) -> Trace:
-    """One all-reduce of several ranks on CPUs, each with its start and end, µs."""
+def job(*calls: tuple[int, int], name: str = "allreduce") -> Trace:
+    """One collective of several ranks on CPUs, each with its start and end, µs."""
     lines = []
+    group = GROUP.replace("allreduce", name)
     for rank, (start, end) in enumerate(calls):
         lines += [f"rank{rank} | 0 1000 | ProfilerStep#0", f"rank{rank} | 10 90 | aten::mm",
-                  f"rank{rank} | {start} {end} | gloo:all_reduce | {GROUP}"]  # fmt: skip
-    return annotate(drawn_trace("\n".join(lines), world_size=len(calls)))
+                  f"rank{rank} | {start} {end} | gloo:all_reduce | {group}"]  # fmt: skip
+    trace = annotate(drawn_trace("\n".join(lines), world_size=len(calls)))
+    tracks = trace["tracks"].with_columns(rank=trace["tracks"]["id"].astype("int32"))
+    return trace.with_table(tracks)
 
 
 def test_whoever_stays_shortest_came_last() -> None:
     """Each track stands for a rank."""
-    trace = job((100, 900), (500, 900), (700, 900))
-    names = trace.events.text("name")
-    calls = names.mask("gloo:all_reduce").nonzero()[0]
-    tracks = trace["tracks"].with_columns(rank=trace["tracks"]["id"].astype("int32"))
-    met = meetings_of(trace.with_table(tracks), calls, calls * 0, ["allreduce"])
-    assert met.members(calls * 0) == 3
-    assert met.transfer_ns.tolist() == [200_000] * 3
-    assert met.last(calls * 0) == (2, 1.0)
+    _, matched = match_trace(job((100, 900), (500, 900), (700, 900)), np.array([0]))
+    calls = np.arange(3)
+    assert matched.sizes.tolist() == [3]
+    assert matched.transfer_ns.tolist() == [200_000]
+    assert matched.last(calls) == (2, 1.0)
     # They wait 0.6, 0.2 and 0 ms; the median rank 0.2.
-    assert met.late_ms(calls * 0, 1) == pytest.approx({0: -0.4, 1: 0.0, 2: 0.2})
+    assert matched.late_ns(calls, 3).tolist() == pytest.approx([-4e5, 0.0, 2e5])
 
 
-def test_sends_and_receives_are_not_matched() -> None:
-    trace = job((100, 900), (500, 900))
-    calls = trace.events.text("name").mask("gloo:all_reduce").nonzero()[0]
-    tracks = trace["tracks"].with_columns(rank=trace["tracks"]["id"].astype("int32"))
-    met = meetings_of(trace.with_table(tracks), calls, calls * 0, ["send"])
-    assert not met.others.any()
+def test_sends_and_receives_of_unknown_peers_are_not_matched() -> None:
+    _, matched = match_trace(job((100, 900), (500, 900), name="send"), np.array([0]))
+    assert (matched.count, matched.last(np.arange(2))) == (0, None)

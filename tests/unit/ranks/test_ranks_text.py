@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
-from stepscope.ranks.group_table import GroupRow
-from stepscope.ranks.job import JobReport
+from stepscope.ranks.job import JobReport, RankRow
+from stepscope.ranks.process_groups import GroupRow
 from stepscope.ranks.ranks_text import print_job
-from stepscope.ranks.slowdown import Share, Slowdown
+from stepscope.ranks.replay_whatifs import Share, Slowdown
 from stepscope.ranks.stragglers import Straggler
 
 STAGES = ("data_loading", "transfer", "forward", "loss", "backward", "optimizer", "other", "host")
@@ -26,9 +26,8 @@ SLOW = Straggler(
 REPORT = JobReport(
     ranks=1024, steps=48, step_ms=250.0, work_ms=200.0, slowest_ms=225.0,
     rows=tuple(
-        {"rank": rank, "node": f"node-{rank // 8}", "device": "V100", "waiting_ms": 23.4,
-         "peak_memory_bytes": None,
-         "work_ms": {name: 12.3 + row for row, name in enumerate(STAGES)}}
+        RankRow(rank, f"node-{rank // 8}", "V100",
+                {name: 12.3 + row for row, name in enumerate(STAGES)}, 23.4, None)
         for rank in range(1020, 1024)
     ),
     stragglers=(SLOW,), groups=(GROUP,),

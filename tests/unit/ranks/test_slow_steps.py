@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.ranks.slow_steps import SlowSteps, beyond_chance, grown, slow_steps, steps_in_words
+from stepscope.ranks.slow_groups import (
+    SlowSteps,
+    grown,
+    is_no_chance,
+    pausing_in_turn,
+    slow_steps,
+)
+from stepscope.ranks.stragglers import steps_in_words
 
 
 def mask(text: str) -> np.ndarray:
@@ -25,9 +32,18 @@ def drawn(steps: SlowSteps | None) -> str:
         ("..####....", "..####....", False),
         ("..###.####.....", "..########.....", False),
         ("#....#....#....", "#....#....#....", True),
-        ("..#....#..", "", False),
+        ("..#....#..", "..#....#..", True),
+        ("..........", "", False),
     ],
-    ids=["all", "nearly all", "a stretch", "a stretch with a gap", "again and again", "chance"],
+    ids=[
+        "all",
+        "nearly all",
+        "a stretch",
+        "a stretch with a gap",
+        "again and again",
+        "twice",
+        "never",
+    ],
 )
 def test_which_steps_are_slow(slow: str, when: str, recurs: bool) -> None:
     found = slow_steps(mask(slow))
@@ -42,9 +58,14 @@ def test_the_period_is_that_of_equal_gaps() -> None:
 def test_a_rank_that_is_slow_as_often_as_others_is_no_exception() -> None:
     dice = np.random.default_rng(1)
     slow = dice.random((64, 48)) < 0.05
-    assert not beyond_chance(slow).any()
+    assert not any(stands_out(slow, row) for row in range(64))
     slow[7, ::3] = True
-    assert np.flatnonzero(beyond_chance(slow)).tolist() == [7]
+    assert [row for row in range(64) if stands_out(slow, row)] == [7]
+
+
+def stands_out(slow: np.ndarray, row: int) -> bool:
+    steps = slow_steps(slow[row])
+    return steps is not None and is_no_chance(slow, [row], steps, len(slow))
 
 
 def test_a_growing_excess_is_named_from_where_it_begins() -> None:
@@ -63,13 +84,11 @@ def test_steps_in_words() -> None:
 
 
 def test_pauses_in_turn_are_of_many_ranks_more_than_once() -> None:
-    from stepscope.ranks.slow_groups import in_turn
-
     dice = np.random.default_rng(0)
     pauses = dice.random((60, 48)) < 0.15
     of_a_third = pauses & (np.arange(60) % 3 == 0)[:, None]
     of_two = pauses & (np.arange(60) < 2)[:, None]
-    assert in_turn(pauses)
-    assert in_turn(of_a_third)
-    assert not in_turn(of_two)
-    assert not in_turn(np.eye(16, 4, dtype=bool) | np.eye(16, 4, -8, dtype=bool))  # once each
+    assert len(pausing_in_turn(pauses)) == 60
+    assert len(pausing_in_turn(of_a_third)) == 20
+    assert not pausing_in_turn(of_two)
+    assert not pausing_in_turn(np.eye(16, 4, dtype=bool) | np.eye(16, 4, -8, dtype=bool))  # once

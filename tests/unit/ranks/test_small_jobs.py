@@ -12,9 +12,7 @@ import pytest
 from stepscope.ranks import JobReport, Sketch, job_report
 from stepscope.ranks.causes import other_processes
 from stepscope.ranks.map_ranks import sketch_files
-from stepscope.ranks.slow_groups import pauses_in_turn
-from stepscope.ranks.slow_steps import beyond_chance
-from stepscope.ranks.usual_work import faster_half
+from stepscope.ranks.slow_groups import is_no_chance, pausing_in_turn, peers_of, slow_steps
 
 RANKS, STEPS = 16, 8
 USUAL = {"data_loading": 1.0, "forward": 20.0, "host": 6.0}
@@ -134,21 +132,23 @@ def test_rare_pauses_are_no_finding(seed: int) -> None:
 
 def test_ranks_that_are_slow_together_do_not_pause_in_turn() -> None:
     together = drawn(*["..###..."] * 5)
-    assert pauses_in_turn(together) == []
-    assert np.flatnonzero(beyond_chance(together)).tolist() == [0, 1, 2, 3, 4]
+    assert pausing_in_turn(together) == []
+    steps = slow_steps(together[0])
+    assert steps is not None
+    assert is_no_chance(together, [0, 1, 2, 3, 4], steps, RANKS)
 
 
 def test_a_rank_that_is_slow_far_more_often_does_not_pause_in_turn() -> None:
     slow = np.random.default_rng(0).random((60, 48)) < 0.06
     slow[7, 20:41] = True
-    assert 7 not in pauses_in_turn(slow)
-    assert len(pauses_in_turn(slow)) > 40
+    assert 7 not in pausing_in_turn(slow)
+    assert len(pausing_in_turn(slow)) > 40
 
 
 def test_ranks_are_compared_with_the_faster_half_of_each_step() -> None:
     values = np.full((8, 4), 10.0) + np.arange(8)[:, None] / 100
     values[4:, 2] += 5
-    compared = faster_half(values, 20)
+    compared = peers_of(values, 20)
     assert compared[:, [0, 1, 3]].all()
     assert compared[:, 2].tolist() == [True] * 4 + [False] * 4
 
