@@ -9,17 +9,17 @@ import numpy as np
 
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Ids, Mask, Times
-from stepscope.graph.device_tasks import WindowWork
+from stepscope.graph.device_tasks import Waits, WindowWork, find_waits
 from stepscope.graph.step_window import Window
-from stepscope.graph.sync_waits import Waits, find_waits
-from stepscope.graph.thread_handover import Bursts, find_bursts
 from stepscope.graph.thread_tasks import (
     HANDOVER,
     MARK,
     RETURN,
+    Bursts,
     Cuts,
     TaskPieces,
     cut_threads,
+    find_bursts,
     host_events,
 )
 from stepscope.trace.row_order import begins_run

@@ -10,9 +10,8 @@ import numpy as np
 from stepscope.arrays import Floats, Ids, IntArray, Mask, Rows
 from stepscope.compiled.build import LIBRARY
 from stepscope.compiled.library import function
-from stepscope.graph.fast_simulation import library_arguments
 from stepscope.graph.graph import Graph
-from stepscope.graph.simulate import Simulation
+from stepscope.graph.simulate import Simulation, library_arguments
 from stepscope.trace.gather import gathered
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.row_order import stable_order

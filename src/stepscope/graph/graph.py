@@ -13,10 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from stepscope.arrays import Ids, Ids32, IntArray, Mask, Times
 from stepscope.errors import GraphError
-from stepscope.graph.edges import Edges, Topology, topology, with_delays
+from stepscope.graph.graph_schema import Edges, Topology, topology, with_delays
 from stepscope.graph.step_window import Window
 from stepscope.trace.gather import gathered
-from stepscope.trace.row_order import grouped
+from stepscope.trace.nesting import inherit
+from stepscope.trace.row_order import ends_run, grouped
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
@@ -158,3 +159,41 @@ class Graph:
                                  f"at task {task} ({self.tasks.text('name')[task]})")  # fmt: skip
         _ = self.start_ns  # finds cycles
         return self
+
+
+def inherited(graph: Graph, own: IntArray) -> NDArray[np.int64]:
+    """For each task, the value of the innermost event around it, or around its launch.
+
+    Args:
+        graph: any graph.
+        own: a value per event, -1 for none, shape (events,).
+
+    Returns:
+        int64, shape (tasks,), -1 where no event around has a value.
+    """
+    trace = graph.trace
+    inner = inherit(trace.events["parent"], own).astype(np.int64)
+    launches = trace["launches"]
+    inner[launches["device_event"]] = inner[launches["cpu_event"]]
+    result: NDArray[np.int64] = np.append(inner, -1)[graph.tasks["event"]]
+    return result
+
+
+def without_unexplained_delays(graph: Graph) -> Graph:
+    """The graph without device delays that were measured but not explained.
+
+    A replay keeps unexplained delays as constants: a late start after a launch, a gap between
+    kernels. Here they are limited to the median launch latency and the median gap. The error of
+    simulating this graph shows how well the known dependencies explain the measured step.
+    """
+    launch = graph.links.text("kind").mask("launch")
+    lag = graph.links["lag_ns"].copy()
+    if launch.any():
+        lag[launch] = np.minimum(lag[launch], int(np.median(lag[launch])))
+    gap = graph.tasks["gap_ns"].copy()
+    thread = graph.tasks["thread"]
+    between = graph.on_device & ~ends_run(thread)
+    if between.any():
+        gap[between] = np.minimum(gap[between], int(np.median(gap[between])))
+    links = graph.links.with_columns(lag_ns=lag)
+    return replace(graph.with_tasks(gap_ns=gap), links=links)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from stepscope.errors import GraphError
 from stepscope.graph import Graph, simulate, simulate_plainly
 from stepscope.graph.critical_path import compiled_path, path_in_python
-from stepscope.graph.fast_simulation import compiled_start_times, start_times_in_python
 from stepscope.graph.graph_schema import EDGE_KINDS, LINKS, TASKS, THREADS
+from stepscope.graph.simulate import compiled_start_times, start_times_in_python
 from stepscope.graph.step_window import Window
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace

@@ -8,7 +8,7 @@ import numpy as np
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, remove, select
-from stepscope.graph.select import matching
+from stepscope.graph.primitives import matching
 from stepscope.whatif.change import Change
 
 
