@@ -8,7 +8,7 @@ from stepscope.batch_size.device_memory import Capacity
 from stepscope.devices.price_table import PriceTable, RentedInstance
 from stepscope.errors import BatchError
 from stepscope.roofline import known_gpus, rates_of
-from stepscope.whatif.parts.other_device import Rates
+from stepscope.whatif.parts.kernel_times import Rates
 
 _GIB = 1 << 30
 

@@ -15,8 +15,7 @@ from stepscope.arrays import Floats
 from stepscope.devices.device_work import LaunchedKernels, find_device_work, replaced_tasks
 from stepscope.graph import Graph, add_links, add_thread, append
 from stepscope.trace.schema import FORWARD_STAGES
-from stepscope.whatif.parts.kernel_times import peak_rate
-from stepscope.whatif.parts.other_device import FIXED_NS, Rates
+from stepscope.whatif.parts.kernel_times import FIXED_NS, Rates, peak_rate
 
 EFFICIENCY = 0.5  # of the peak rates, for products and for memory
 COUNTING_ERROR = 1.7  # devices took at most so many times as long or as short

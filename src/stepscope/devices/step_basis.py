@@ -12,7 +12,7 @@ from stepscope.devices.offload import COUNTING_ERROR, FAST, SLOW, TYPICAL, offlo
 from stepscope.graph import Graph, simulate
 from stepscope.whatif.changes.batch_size import batch_size
 from stepscope.whatif.changes.faster_gpu import faster_gpu
-from stepscope.whatif.parts.other_device import SCALING_ERROR
+from stepscope.whatif.parts.kernel_times import SCALING_ERROR
 
 
 class Basis(Protocol):

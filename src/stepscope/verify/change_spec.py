@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stepscope.calibration import find_calibration
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.whatif import CHANGES, Change, Request, parse_request
 from stepscope.whatif.change import Application
-from stepscope.whatif.parts.cpu_calibration import on_cpu
+from stepscope.whatif.cpu.calibrated import loopback, on_cpu
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class ChangeSpec:
             return ()
         if self.processes < 2 or not on_cpu(graph):
             return (Request(self.change, self.values),)
-        values = {**_loopback(graph), **self.values}
+        values = {**loopback(graph), **self.values}
         shared = Request(CHANGES["shared_cores"], {"processes": self.processes})
         return Request(self.change, values), shared
 
@@ -93,20 +92,3 @@ def _spec(text: str) -> ChangeSpec:
 
 def _application(change: Change) -> Application:
     return change.application or Application("")
-
-
-def _loopback(graph: Graph) -> dict[str, float]:
-    """The network inside this machine, as calibrated.
-
-    Source: the time of a ring of two in `stepscope.whatif.parts.network`: bytes over the
-    bandwidth, and two latencies.
-    """
-    calibration = find_calibration(graph.trace.metadata)
-    if calibration is None or not calibration.reducing:
-        return {}
-    rows = [(row[0], row[1]) for row in calibration.reducing]
-    (_, short_ns), (size, long_ns) = min(rows), max(rows)
-    return {
-        "bandwidth_gbps": round(size * 8 / max(long_ns - short_ns, 1.0), 3),
-        "latency_us": round(short_ns / 2e3, 1),
-    }

@@ -21,7 +21,7 @@ from stepscope.verify.comparison import MeasuredRuns, TrialComparison
 from stepscope.verify.trials import Script, Show, TrialRun, execute, script_scratch
 from stepscope.verify.unrecorded import unrecorded
 from stepscope.whatif import Prediction, predict
-from stepscope.whatif.parts.cpu_calibration import on_cpu
+from stepscope.whatif.cpu.calibrated import on_cpu
 
 Say = Callable[[str], None]
 Json = dict[str, Any]

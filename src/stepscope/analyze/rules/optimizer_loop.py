@@ -10,7 +10,7 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
-from stepscope.whatif.parts.optimizer_steps import FUSIBLE, optimizer_class
+from stepscope.whatif.parts.layers import FUSIBLE, optimizer_class
 
 CAUSE = "optimizer"
 EXPLAINS = ("host", "launch")

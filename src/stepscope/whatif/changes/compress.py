@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 
 from stepscope.arrays import Floats, Ids, Mask
-from stepscope.calibration import find_calibration
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, insert, numbers_after, redirect, scale
 from stepscope.whatif.change import Application, Change
-from stepscope.whatif.parts.buckets import after_filling
-from stepscope.whatif.parts.cpu_calibration import copy_rate, on_cpu
-from stepscope.whatif.parts.graph_collectives import all_reduces
+from stepscope.whatif.cpu.calibrated import OnCpu, casts_ns, copy_rate, on_cpu
+from stepscope.whatif.parts.gradients import after_filling
 from stepscope.whatif.parts.kernel_times import in_half, memory_rate, rates_of_graph
+from stepscope.whatif.parts.network import all_reduces
 
-_FLOAT = 4  # bytes
 _FP32 = "float"
 _MOVED = 1.5  # of the gradient's bytes: it is read, and half of it written; and the other way
 
@@ -80,13 +78,8 @@ def _casts(graph: Graph, tasks: Ids, time: Floats, *, in_front: bool) -> tuple[G
 
 def _casts_ns(graph: Graph, size: Floats) -> tuple[Floats, Floats]:
     """Time of casts to 16 bits and back: calibrated on a CPU, else by the memory bandwidth."""
-    calibration = find_calibration(graph.trace.metadata) if on_cpu(graph) else None
-    if calibration is not None and calibration.casts:
-        down, up = (
-            np.array([calibration.cast_ns(bytes_ / _FLOAT, down=to) for bytes_ in size.tolist()])
-            for to in (True, False)
-        )
-        return down, up
+    if calibrated := casts_ns(graph, size):
+        return calibrated
     rate = copy_rate(graph, float(size.max())) if on_cpu(graph) else None
     moved = 2 * rate if rate else memory_rate(graph)
     rates = rates_of_graph(graph)
@@ -104,7 +97,7 @@ CHANGE = Change(
     compress,
     group="Distributed training",
     basis="half the measured transfer, plus casts at memory bandwidth",
-    is_calibrated=True,
+    on_cpu=OnCpu(),
     assumptions=(
         "all-reduces are bandwidth-bound, and adding in 16 bits is no slower",
         "casts overlap computation and move bytes as fast as this step's elementwise work; on a "

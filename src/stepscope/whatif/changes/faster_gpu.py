@@ -10,8 +10,7 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale
 from stepscope.roofline import known_gpus, rates_of
 from stepscope.whatif.change import Change
-from stepscope.whatif.parts.kernel_times import device_of
-from stepscope.whatif.parts.other_device import SCALING_ERROR, Rates, scaled_kernels_ns
+from stepscope.whatif.parts.kernel_times import SCALING_ERROR, Rates, device_of, scaled_kernels_ns
 
 _PREFERRED = "H100"
 _FASTER = 0.99

@@ -9,11 +9,10 @@ from typing import Any
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.whatif.change import OURS, Application, Change
-from stepscope.whatif.memory_effects.sharded_memory import fully_sharded
-from stepscope.whatif.parts.cpu_calibration import on_cpu
+from stepscope.whatif.cpu.calibrated import OnCpu, on_cpu
+from stepscope.whatif.cpu.updates import SHARDING_ASSUMPTIONS_ON_CPU
 from stepscope.whatif.parts.network import Network
-from stepscope.whatif.parts.sharding import SHARDING_ASSUMPTIONS, with_sharded_units
-from stepscope.whatif.parts.sharding_on_cpu import SHARDING_ASSUMPTIONS_ON_CPU
+from stepscope.whatif.parts.sharding import SHARDING_ASSUMPTIONS, fully_sharded, with_sharded_units
 
 
 def fsdp(
@@ -56,11 +55,10 @@ CHANGE = Change(
     fsdp,
     group="Distributed training",
     basis="a cost model of the network that you describe",
-    is_calibrated=True,
     assumptions=SHARDING_ASSUMPTIONS,
     error=0.17,
     error_source=OURS,
-    assumptions_on_cpu=lambda graph: SHARDING_ASSUMPTIONS_ON_CPU,
+    on_cpu=OnCpu(assumptions=lambda graph: SHARDING_ASSUMPTIONS_ON_CPU),
     ranked=False,
     one_rank=True,
     application=Application(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale
+from stepscope.memory.owners import KINDS
+from stepscope.memory.recorded_memory import RecordedMemory
 from stepscope.trace.nesting import inherit
+from stepscope.trace.schema import STAGES
 from stepscope.whatif.change import Change
-from stepscope.whatif.memory_effects.optimizer_state import without_state
 from stepscope.whatif.parts.layers import weight_update
 
 _PASSES = 3 / 7  # reads weight and gradient, writes weight; Adam also reads and writes its moments
@@ -33,6 +36,24 @@ def stateless_optimizer(graph: Graph) -> Graph:
     if not (update & last).any():
         return scale(graph, update, _PASSES)
     return scale(graph, update & ~last, 0, gaps=True)
+
+
+_STATE, _TEMPORARY = KINDS.index("optimizer state"), KINDS.index("temporaries")
+
+
+def without_state(memory: RecordedMemory) -> RecordedMemory:
+    """The memory with an optimizer such as SGD without momentum.
+
+    Raises:
+        ChangeError: if the optimizer keeps no state.
+    """
+    life = memory.lifetimes
+    state = life.kind == _STATE
+    if not (state & (life.bytes > 0)).any():
+        raise ChangeError("stateless_optimizer: the optimizer keeps no state, or none was recorded")
+    stage = np.append(memory.recording.stage, -1)[life.recorded]
+    own = (life.kind == _TEMPORARY) & (stage == STAGES.index("optimizer"))
+    return memory.with_lifetimes(life.changed(bytes=np.where(state | own, 0, life.bytes)))
 
 
 CHANGE = Change(

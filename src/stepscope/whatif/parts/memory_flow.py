@@ -1,12 +1,12 @@
-"""Autocast: which values become 16 bits wide, and which copies the casts add.
+"""Which operator reads and makes which allocation, and what autocast makes of the allocations.
 
 Precision flows from operator to operator along the recorded tensors. An operator that autocast
 lowers gets a 16-bit copy of each FP32 input. Of a parameter there is one copy until the region
-ends; of other values each operator has its own, and backward keeps it instead of the original.
-"""
+ends; of other values each operator has its own, and backward keeps it instead of the original."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,8 +18,50 @@ from stepscope.memory.owners import KINDS
 from stepscope.memory.recorded_allocations import AllocationRecord
 from stepscope.memory.recorded_memory import RecordedMemory
 from stepscope.trace.schema import STAGES
-from stepscope.whatif.memory_effects.data_flow import FlowOperation, operations
-from stepscope.whatif.parts.autocast import kept, lowered
+from stepscope.whatif.cpu.autocast import kept, lowered
+
+
+@dataclass(frozen=True)
+class FlowOperation:
+    """One outermost operator.
+
+    Attributes:
+        root: events.id.
+        reads: numbers of the recorded allocations that it uses and that were there before.
+        makes: numbers of the recorded allocations that it makes.
+    """
+
+    root: int
+    reads: Ids
+    makes: Ids
+
+
+def operations(recording: AllocationRecord) -> Iterator[FlowOperation]:
+    """Every outermost operator, in order of time."""
+    uses = recording.uses
+    root = np.append(recording.attribution.root, -1)[uses.event].astype(np.int64)
+    before = recording.lifetimes.start[uses.allocation] < recording.starts[root]
+    read = np.flatnonzero((root >= 0) & before)
+    made = np.flatnonzero(recording.root >= 0)
+    roots = np.unique(np.concatenate([root[read], recording.root[made]]))
+    roots = roots[np.argsort(recording.starts[roots], kind="stable")]
+    reads = _grouped(roots, root[read], uses.allocation[read])
+    makes = _grouped(roots, recording.root[made], made)
+    for number, one in enumerate(roots.tolist()):
+        yield FlowOperation(one, reads[number], makes[number])
+
+
+def _grouped(keys: Ids, key: Ids, values: Ids) -> list[Ids]:
+    """The distinct values of each key, in the order of `keys`."""
+    pairs = np.unique(np.stack([key, values]), axis=1)
+    rank = np.argsort(keys, kind="stable")
+    low = np.searchsorted(pairs[0], keys[rank], side="left")
+    high = np.searchsorted(pairs[0], keys[rank], side="right")
+    result: list[Ids] = [values[:0]] * len(keys)
+    for place, first, last in zip(rank.tolist(), low.tolist(), high.tolist(), strict=True):
+        result[place] = pairs[1][first:last]
+    return result
+
 
 _GRADIENTS = KINDS.index("gradients")
 _PARAMETERS = [KINDS.index(name) for name in ("weights", "buffers")]
