@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from stepscope.arrays import Floats, Ids, IntArray, Mask, Rows
@@ -21,8 +21,7 @@ _NO_STAGE = "none"
 _NO_MODULE = "(no module)"
 
 
-@dataclass(frozen=True)
-class BusySides:
+class BusySides(msgspec.Struct, frozen=True):
     """Mean time per step in ms: only the CPU busy, only devices, both, neither."""
 
     cpu_only_ms: float

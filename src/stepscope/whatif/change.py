@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.memory.recorded_memory import RecordedMemory
@@ -65,8 +67,7 @@ _EXPECTED = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     """A parameter that the user can set.
 
     Attributes:
