@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.analyze.compilation_names import COMPILING
 from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.steps.steps import main_track
 from stepscope.annotate.steps.warm_up import steady_steps
@@ -160,3 +159,9 @@ def _cut(trace: Trace, delays: Intervals) -> Trace:
     for table in trace.tables.values():
         trace = trace.with_table(with_times(table, moved)) if len(table) else trace
     return trace
+
+
+COMPILING = (
+    r"dynamo_timed|compile_inner|^_compile|CompilationMetrics|compile_fx|entire_frame_compile"
+    r"|^backend_compile(_and_load)?$"  # of JAX
+)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from stepscope.analyze.event_search import EventSearch
 from stepscope.analyze.finding import Gain

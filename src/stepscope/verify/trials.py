@@ -256,9 +256,8 @@ def _complete(run: TrialRun, facts: dict[str, Any]) -> dict[str, Any]:
     got = facts["recorded"] if run.capture else len(facts["steps_ns"])
     if got < run.steps:
         raise CaptureError(
-            f"{run.script.target} made {facts.get('steps_seen', got)} steps; it needs "
-            f"{run.warmup} to warm up and {run.steps} more: let it run "
-            "longer, or lower --warmup and --steps"
+            f"{run.script.target} made {facts.get('steps_seen', got)} steps; it needs {run.warmup} "
+            f"to warm up and {run.steps} more: let it run longer, or lower --warmup and --steps"
         )
     for name, evidence in facts["applied"].items():
         if not evidence["count"]:

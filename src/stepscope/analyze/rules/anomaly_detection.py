@@ -31,15 +31,15 @@ def anomaly_detection(context: RuleContext) -> Iterator[Finding]:
 
     Silent unless 30 % of the nodes of backward call `aten::isnan` themselves.
     """
-    nodes = context.find(_NODE)
+    nodes = context.search.find(_NODE)
     checks = _inside(context, nodes, _CHECK)
     checked = len(distinct(context.events["parent"][checks]))
     if checked < max(LEAST_SHARE * len(nodes), LEAST_NODES * context.step_count):
         return
     rows = _inside(context, nodes, _OF_CHECK)
     yield context.finding(
-        f"Anomaly detection is on: each step checks {rounded(context.calls(checks), 4)} gradients "
-        f"for NaN, {rounded(context.ms(rows))} ms.",
+        f"Anomaly detection is on: each step checks {rounded(context.measures.calls(checks), 4)} "
+        f"gradients for NaN, {rounded(context.measures.ms(rows))} ms.",
         context.advice(ADVICE, **LIBRARIES),
         rows,
         _gain(context, rows, len(nodes)),
@@ -48,19 +48,19 @@ def anomaly_detection(context: RuleContext) -> Iterator[Finding]:
 
 def _inside(context: RuleContext, nodes: Rows, pattern: str) -> Rows:
     """Operators that nodes of backward call themselves."""
-    rows = context.find(pattern, category="cpu_op")
+    rows = context.search.find(pattern, category="cpu_op")
     called: Rows = rows[np.isin(context.events["parent"][rows], nodes)]
     return called
 
 
 def _gain(context: RuleContext, checks: Rows, nodes: int) -> Gain:
     """The checks, and on a CPU a stack for each node, as long as views take, which do nothing."""
-    if context.has_device:
-        return context.scaled(checks, 0.0, "without the checks; stacks cost CPU time besides")
-    views = context.find(_VIEWS, category="cpu_op", stage="forward")
+    if context.measures.has_device:
+        return context.gains.scaled(checks, 0.0, "without the checks; stacks cost CPU time besides")
+    views = context.search.find(_VIEWS, category="cpu_op", stage="forward")
     each = np.median(context.events["self_ns"][views]) if len(views) else 0.0
     stacks = max(float(each) - VIEW_NS, 0.0) * nodes / 1e6 / context.step_count
-    return context.bound(
-        min(context.ms(checks) + stacks, context.steady_ms),
+    return context.gains.bound(
+        min(context.measures.ms(checks) + stacks, context.measures.steady_ms),
         "at most the checks, and a stack for each operation as long as a view takes",
     )

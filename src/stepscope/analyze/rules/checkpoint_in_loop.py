@@ -34,16 +34,16 @@ def checkpoint_in_loop(context: RuleContext) -> Iterator[Finding]:
 
     Silent below 5 % of the recorded time, and if no function or range has such a name.
     """
-    ranges = context.find(_NAMES, category=("python", "annotation"), on_device=False)
-    rows = context.outermost(ranges)
-    spent = context.longer_side_ms(rows)
-    if not len(rows) or spent < LEAST * context.steady_ms:
+    ranges = context.search.find(_NAMES, category=("python", "annotation"), on_device=False)
+    rows = context.search.outermost(ranges)
+    spent = context.measures.longer_side_ms(rows)
+    if not len(rows) or spent < LEAST * context.measures.steady_ms:
         return
     yield context.finding(
         f"Saving a checkpoint takes {rounded(spent)} ms per step, while training "
         f"waits{context.main_place(rows)}.",
         context.advice(ADVICE, jax=JAX, **LIBRARIES),
         rows,
-        context.without(rows, spent, "at most this time"),
+        context.gains.without(rows, spent, "at most this time"),
         recurs=False,
     )

@@ -31,18 +31,18 @@ def fp32_matmul(context: RuleContext) -> Iterator[Finding]:
     tensor cores (before Volta), and on devices for which `stepscope whatif amp` has no speedups
     (AMD).
     """
-    major = context.device_facts().get("computeMajor") or 0
-    rows = context.find(_FP32, kind=PRODUCT_KINDS, category="kernel", on_device=True)
-    rows = np.setdiff1d(rows, context.find(_OTHER, kind=PRODUCT_KINDS, on_device=True))
-    if major < 7 or context.ms(rows) < LEAST * context.steady_ms:
+    major = context.measures.device_facts().get("computeMajor") or 0
+    rows = context.search.find(_FP32, kind=PRODUCT_KINDS, category="kernel", on_device=True)
+    rows = np.setdiff1d(rows, context.search.find(_OTHER, kind=PRODUCT_KINDS, on_device=True))
+    if major < 7 or context.measures.ms(rows) < LEAST * context.measures.steady_ms:
         return
-    gain = context.whatif("amp")
+    gain = context.gains.whatif("amp")
     if gain is None:
         return
     yield context.finding(
-        f"{rounded(context.calls(rows), 4)} kernels per step ({rounded(context.ms(rows))} ms) "
-        "compute "
-        "matrix products or convolutions in FP32 on a device with tensor cores.",
+        f"{rounded(context.measures.calls(rows), 4)} kernels per step "
+        f"({rounded(context.measures.ms(rows))} ms) compute matrix products or convolutions in "
+        "FP32 on a device with tensor cores.",
         context.advice(_advice(major), jax=_jax(major), **LIBRARIES),
         rows,
         gain,

@@ -29,8 +29,8 @@ def missing_donation(context: RuleContext) -> Iterator[Finding]:
     programs = context.trace.metadata.properties.get("programs") if context.is_jax else None
     if not isinstance(programs, dict) or context.context_trace:
         return
-    calls = context.outermost(context.find(CALL.pattern, on_device=False))
-    names = {row: CALL.sub(r"\1", context.name(row)) for row in calls.tolist()}
+    calls = context.search.outermost(context.search.find(CALL.pattern, on_device=False))
+    names = {row: CALL.sub(r"\1", context.search.name(row)) for row in calls.tolist()}
     for name in dict.fromkeys(names.values()):
         known = programs.get(f"jit_{name}", {})
         size, whole = known.get("could_donate_bytes", 0), known.get("argument_bytes", 0)
@@ -41,12 +41,11 @@ def missing_donation(context: RuleContext) -> Iterator[Finding]:
         rows = calls[[names[row] == name for row in calls.tolist()]]
         yield context.finding(
             f"{name} returns {rounded(size / 1e6, 4)} MB of its arguments' shapes in new memory; "
-            "the old "
-            f"values stay allocated meanwhile.",
+            "the old values stay allocated meanwhile.",
             f"If the program does not use the old values again ({OLD[context.trains]}), pass "
             "donate_argnums or donate_argnames to jax.jit.",
             rows,
-            context.bound(0.0, f"up to {rounded(size / 1e6, 4)} MB of memory, no time"),
+            context.gains.bound(0.0, f"up to {rounded(size / 1e6, 4)} MB of memory, no time"),
         )
 
 

@@ -32,13 +32,13 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
 
     Silent below 5 % of the step, on a CPU (`cpu_latency` covers it), and while data loads.
     """
-    if not context.has_device or context.context_trace:
+    if not context.measures.has_device or context.context_trace:
         return
     idle_time = context.measures.idle("host").union(context.measures.idle("synchronization"))
-    gaps = idle_time.intersect(context.stalls())
+    gaps = idle_time.intersect(context.measures.stalls())
     stalled = stalled_ranges(context, gaps)
     idle = context.measures.recurring_ms(gaps)
-    if idle < LEAST * context.steady_ms or not len(stalled.rows):
+    if idle < LEAST * context.measures.steady_ms or not len(stalled.rows):
         return
     name = name_of_stall(context, stalled)
     if name == LOOP and not stalled.spent.any():
@@ -52,5 +52,5 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
         f"mostly in {name}.",
         advice if has_names(context, name) else f"{advice} {NAMES}",
         stalled.rows,
-        context.bound(idle, "at most this idle time"),
+        context.gains.bound(idle, "at most this idle time"),
     )

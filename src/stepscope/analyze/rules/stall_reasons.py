@@ -68,7 +68,7 @@ def stall_reasons(context: RuleContext) -> Iterator[Finding]:
             "samples.",
             next(text for part, text in ADVICE if part in reason.lower()),
             np.append(_hottest(tree, kernel, reason), kernel),
-            context.bound(bound, "at most the stalled share of its time"),
+            context.gains.bound(bound, "at most the stalled share of its time"),
         )
 
 

@@ -24,8 +24,8 @@ def too_many_workers(context: RuleContext) -> Iterator[Finding]:
     workers = max((one.get("workers") or 0 for one in capture.get("loaders") or []), default=0)
     if not cores or workers <= cores:
         return
-    gain = context.whatif("dataloader")
-    rows = context.outermost(context.find(stage="data_loading", on_device=False))
+    gain = context.gains.whatif("dataloader")
+    rows = context.search.outermost(context.search.find(stage="data_loading", on_device=False))
     if gain is None or not len(rows):
         return
     yield context.finding(

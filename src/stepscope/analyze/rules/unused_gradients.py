@@ -39,12 +39,12 @@ def unused_gradients(context: RuleContext) -> Iterator[Finding]:
     of `stepscope run` do), and where gradients of others are not zeroed before these are updated.
     """
     owners: Owners = context.trace.metadata.capture.get("updated_modules") or {}
-    nodes = context.outermost(context.find(category="cpu_op", stage="backward"))
+    nodes = context.search.outermost(context.search.find(category="cpu_op", stage="backward"))
     if not owners or not len(nodes):
         return
     unused = _Passes(context, nodes, owners).unused()
-    spent = context.longer_side_ms(unused.rows) if len(unused.rows) else 0.0
-    if spent < LEAST * context.steady_ms:
+    spent = context.measures.longer_side_ms(unused.rows) if len(unused.rows) else 0.0
+    if spent < LEAST * context.measures.steady_ms:
         return
     is_free = unused.modules <= set(owners.get(_NO_OPTIMIZER, ()))
     changed = {path for name in unused.updates for path in owners.get(name, ())}
@@ -55,7 +55,7 @@ def unused_gradients(context: RuleContext) -> Iterator[Finding]:
         "step.",
         context.advice(FREEZE if is_free else ADVICE),
         unused.rows,
-        context.bound(spent, "what backward computes of these modules"),
+        context.gains.bound(spent, "what backward computes of these modules"),
     )
 
 
