@@ -21,7 +21,7 @@ import numpy as np
 
 from stepscope.annotate import annotate
 from stepscope.arrays import Mask
-from stepscope.devices.offload import EFFICIENCY, offload
+from stepscope.devices.device_work import EFFICIENCY, offload
 from stepscope.graph import Graph, build_graph, select
 from stepscope.ingest import read
 from stepscope.roofline import rates_of

@@ -8,7 +8,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.other_devices import counted, scaled
 
-from stepscope.devices.offload import COUNTING_ERROR
+from stepscope.devices.device_work import COUNTING_ERROR
 from stepscope.whatif.parts.kernel_times import SCALING_ERROR
 
 

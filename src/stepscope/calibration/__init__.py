@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from stepscope.calibration.calibrate import calibrate
 from stepscope.calibration.calibration import (
     Calibration,
     Machine,
+    calibrate,
     find_calibration,
     kept_calibrations,
 )

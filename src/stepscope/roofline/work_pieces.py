@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepscope.annotate.links.launches import launch_of
 from stepscope.arrays import Codes8, Floats, IntArray, Mask, Times
 from stepscope.roofline.operator_work import Operators
-from stepscope.trace.schema import KERNEL_KINDS, PRODUCT_KINDS
+from stepscope.roofline.rates import PRECISIONS, precisions
+from stepscope.trace.schema import KERNEL_KINDS, OPERATIONS, PRODUCT_KINDS
+from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 PRODUCTS = tuple(KERNEL_KINDS.index(kind) for kind in PRODUCT_KINDS)
@@ -77,3 +80,30 @@ def share_of_operator(operator: IntArray, time: Floats, prefer: Mask | None = No
         time = np.where(some[operator + 1] & ~prefer, 0, time)
     total = np.bincount(operator + 1, time, count)
     return np.asarray(time / np.maximum(total[operator + 1], 1e-9), np.float64)
+
+
+def with_operations(trace: Trace) -> Trace:
+    """The trace with the table `operations` filled, for all ranks and steps."""
+    events = trace.events
+    rows = np.flatnonzero(events["kind"] >= 0)
+    on_device = (trace["tracks"]["device"] >= 0)[events["track"][rows]]
+    time = np.where(on_device, events["duration_ns"][rows], events["self_ns"][rows])
+    pieces = work_of_pieces(trace, rows, time)
+    precision = precisions(events.text("name").take(rows), pieces.width)
+    codes = np.where(pieces.products & precision.mask(*PRECISIONS), precision.codes, -1)
+    return trace.with_table(
+        Table(
+            OPERATIONS,
+            {
+                "event": rows,
+                "flops": _whole(np.where(pieces.products, pieces.flops, np.nan)),
+                "bytes": _whole(pieces.bytes),
+                "precision": Text(codes, PRECISIONS),
+            },
+        )
+    )
+
+
+def _whole(values: Floats) -> NDArray[np.int64]:
+    """Rounded, -1 if unknown."""
+    return np.where(np.isnan(values), -1, np.rint(values)).astype(np.int64)

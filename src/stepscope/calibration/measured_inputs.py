@@ -1,17 +1,18 @@
-"""Calls of single operators with inputs like those in the trace, in 32 or 16 bits.
+"""Inputs of what is measured: calls of operators as in the trace, and memory that is in no cache.
 
-Imports torch; only for the measuring process.
-"""
+Imports torch; only for the measuring process."""
 
 from __future__ import annotations
 
 import ast
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 from typing import Any
 
 import torch
+from torch import Tensor
 
 Call = Callable[[], object]
 _DTYPES = {
@@ -84,3 +85,26 @@ def _tensor(dims: list[int], strides: list[int], dtype: torch.dtype, least: int)
     if dtype == torch.float32 and len(dims) >= least:
         storage = storage.bfloat16()
     return storage.as_strided(dims, strides)
+
+
+_BYTES = 1 << 28  # several times what caches keep for one process
+_FLOAT = 4
+_PARTS = 64  # more than a measurement has calls
+
+
+def cold_arrays(count: int) -> list[Tensor]:
+    """Float arrays of equal length that together are larger than caches."""
+    return [torch.rand(_BYTES // _FLOAT // count) for _ in range(count)]
+
+
+def parts_in_turn(arrays: Sequence[Tensor], elements: int) -> Iterator[tuple[Tensor, ...]]:
+    """Parts of the arrays at the same place, without end; one comes again only after all others.
+
+    Args:
+        arrays: as `cold_arrays` makes them.
+        elements: of a part.
+    """
+    length = len(arrays[0])
+    apart = max(1, length // elements // _PARTS) * elements
+    starts = range(0, length - elements + 1, apart)
+    return cycle([tuple(one[start : start + elements] for one in arrays) for start in starts])
