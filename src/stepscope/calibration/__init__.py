@@ -5,11 +5,12 @@ from __future__ import annotations
 from stepscope.calibration.calibration import (
     Calibration,
     Machine,
+    ScriptOperators,
     calibrate,
     find_calibration,
+    find_operators,
     kept_calibrations,
 )
-from stepscope.calibration.script_operators import ScriptOperators, find_operators
 
 __all__ = [
     "Calibration",

@@ -15,9 +15,8 @@ from stepscope.arrays import Floats, Ids, Ids32, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, add_thread, append
 from stepscope.roofline import precisions
-from stepscope.roofline.operator_shapes import call_of
-from stepscope.roofline.operator_work import Operators
-from stepscope.roofline.work_pieces import PRODUCTS
+from stepscope.roofline.formulas import call_of
+from stepscope.roofline.operator_work import PRODUCTS, Operators
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import FORWARD_STAGES, KERNEL_KINDS
 from stepscope.trace.table import Text

@@ -1,4 +1,9 @@
-"""New device work: kernels, and the calls that launch them."""
+"""New device work: kernels with the calls that launch them, and work that was not listed.
+
+A launch of a CUDA graph starts many kernels, of which a file may list few or none; the stream then
+seems idle without a reason. The time between two listed operations is taken to be the graph's work
+if one of them belongs to the graph, or if the graph was launched between their launches.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from stepscope.graph.added_launches import with_unlisted_work
 from stepscope.graph.cpu_side import CpuSide, cut_cpu
 from stepscope.graph.device_delays import Delays, find_delays
 from stepscope.graph.device_tasks import WindowWork, find_work
-from stepscope.graph.graph import Graph
+from stepscope.graph.graph import Graph, Window, find_window
 from stepscope.graph.graph_schema import (
     COMMUNICATION,
     EDGE_KINDS,
@@ -23,7 +23,6 @@ from stepscope.graph.graph_schema import (
     TASKS,
     THREADS,
 )
-from stepscope.graph.step_window import Window, find_window
 from stepscope.trace.gather import gathered
 from stepscope.trace.row_order import begins_run, inverse, stable_order
 from stepscope.trace.schema import CATEGORIES

@@ -1,4 +1,4 @@
-"""Device work in a window: kernels, copies and collectives, each with its launch."""
+"""Device work in a window, each with its launch, and the CPU calls that wait for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stepscope.annotate.device.full_queue import full_queue_launches, usual_laun
 from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.links.launches import launch_of
 from stepscope.arrays import Ids, Mask, Times
-from stepscope.graph.step_window import Window
+from stepscope.graph.graph import Window
 from stepscope.trace.nesting import outermost
 from stepscope.trace.row_order import begins_run, ends_run
 from stepscope.trace.table import Table

@@ -18,9 +18,8 @@ from stepscope.annotate.steps.steps import ranks_with_steps
 from stepscope.arrays import Ids, Mask, Times
 from stepscope.errors import TraceError
 from stepscope.graph.build_graph import build_graph
-from stepscope.graph.graph import Graph
+from stepscope.graph.graph import Graph, Window
 from stepscope.graph.primitives import add_links, add_thread, append, insert, numbers_after
-from stepscope.graph.step_window import Window
 from stepscope.trace.stack_tables import stacked
 from stepscope.trace.trace import Trace
 

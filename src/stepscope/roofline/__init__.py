@@ -1,6 +1,7 @@
 """The work of a step: operations, bytes, and peak rates of devices."""
 
 from stepscope.roofline.formulas import Work, work_of
+from stepscope.roofline.operator_work import WorkPieces, with_operations, work_of_pieces
 from stepscope.roofline.rates import (
     data_sheets_date,
     device_memory_gib,
@@ -9,7 +10,6 @@ from stepscope.roofline.rates import (
     rates_of,
     with_device,
 )
-from stepscope.roofline.work_pieces import WorkPieces, with_operations, work_of_pieces
 
 __all__ = [
     "Work",

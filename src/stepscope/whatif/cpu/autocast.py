@@ -18,7 +18,7 @@ import numpy as np
 
 from stepscope.arrays import Floats, Ids, Mask
 from stepscope.calibration import Calibration, find_operators
-from stepscope.calibration.script_operators import Operator, ScriptOperators
+from stepscope.calibration.calibration import Operator, ScriptOperators
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.trace.nesting import inherit

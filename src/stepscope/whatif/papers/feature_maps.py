@@ -21,7 +21,7 @@ from stepscope.graph import (
 )
 from stepscope.memory.recorded_allocations import AllocationRecord
 from stepscope.memory.recorded_memory import RecordedMemory
-from stepscope.roofline.operator_shapes import call_of
+from stepscope.roofline.formulas import call_of
 from stepscope.trace.row_order import ends_run
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Text

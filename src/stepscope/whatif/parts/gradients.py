@@ -20,7 +20,7 @@ from stepscope.graph import (
     select,
     simulate,
 )
-from stepscope.roofline.operator_shapes import call_of
+from stepscope.roofline.formulas import call_of
 from stepscope.whatif.cpu.calibrated import copy_rate
 from stepscope.whatif.parts.layers import (
     add_channel,

@@ -16,9 +16,8 @@ from stepscope.arrays import Floats, Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, select
 from stepscope.roofline import precisions, rates_of
-from stepscope.roofline.operator_work import Operators
+from stepscope.roofline.operator_work import PRODUCTS, Operators, share_of_operator
 from stepscope.roofline.rates import PRECISIONS, is_half, is_tf32
-from stepscope.roofline.work_pieces import PRODUCTS, share_of_operator
 from stepscope.trace.schema import PRODUCT_KINDS
 from stepscope.trace.table import Text
 
