@@ -19,8 +19,8 @@ from stepscope.summary.machine_load import certain_share
 from stepscope.trace.core_share import core_share, load_warning
 from stepscope.whatif.prediction import MOST_TASKS
 
-LEAST_SHARE = 0.01
-MOST_GROUPS = 5
+LEAST_GAIN = 0.01  # of the step: smaller gains are dropped
+MOST_GROUPS = 5  # that a reader is shown, and that are simulated together
 _NO_ADVICE = "The trace is of {framework}; stepscope has advice for PyTorch and JAX only."
 _SAME_EVIDENCE = 0.5  # of the events of the smaller finding
 
@@ -179,7 +179,7 @@ def _apply(rule: Rule, context: RuleContext) -> list[Finding]:
     except Exception as error:
         raise RuleError(f"rule {rule.name} failed on {context.trace.metadata.source}: "
                         f"{type(error).__name__}: {error}") from error  # fmt: skip
-    return [one for one in found if one.share >= LEAST_SHARE or rule.notice]
+    return [one for one in found if one.share >= LEAST_GAIN or rule.notice]
 
 
 def _completed(context: RuleContext, rule: Rule, finding: Finding) -> Finding:

@@ -17,7 +17,7 @@ from stepscope.trace.nesting import inherit, self_times
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
-MIN_STEPS = 3
+MIN_STEPS = 3  # with fewer nothing shows what a segment usually takes
 LEAST_NS = 50_000  # a preempted thread waits for longer
 UNUSUAL = 2.0  # of what the segment usually takes
 _SCALES_NS = 20_000  # shorter operators do not grow with their tensors

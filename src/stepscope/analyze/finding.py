@@ -152,7 +152,7 @@ def _end(text: str, node: ast.expr) -> int:
 
 LEVELS = ("info", "warning", "critical")
 WARNING, CRITICAL = 0.05, 0.20  # least gain, as a share of the step
-_JSON_EVENTS = 1000
+_JSON_EVENTS = 1000  # of a place; the table `evidence` has all
 _NARROW = 0.001  # a narrower range is one number
 
 

@@ -21,8 +21,8 @@ from stepscope.summary.numbers import ms, percent, plural, rounded
 from stepscope.trace.frame_name import FrameName
 
 _STYLE = {"critical": "bold red", "warning": "bold yellow", "info": "bold cyan"}
-_PLACES = 4
-_NAME_WIDTH = 48
+_PLACES = 4  # of a finding that are printed without --all
+_NAME_WIDTH = 48  # characters of a kernel, so that a place fits a line
 
 
 def print_findings(

@@ -21,7 +21,7 @@ from stepscope.whatif import CHANGES, parse_request
 from stepscope.whatif.prediction import Baseline
 
 UNUSUAL = 1.5  # a step that is longer than this many medians is not typical
-MIN_STEPS = 3
+MIN_STEPS = 3  # with fewer nothing shows which step is typical
 _MOST_TRIED = 4  # names of events in what is tried
 _ALIKE = 0.1  # gains that differ by less, as a share, are of the same fix
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from stepscope.analyze.delays import COMPILING
 from stepscope.analyze.event_search import EventSearch
+from stepscope.analyze.finding import WARNING
 from stepscope.annotate.device.host_idle import exposed_communication
 from stepscope.annotate.device.host_idle import python_time as intervals_of_python
 from stepscope.annotate.device.idle import cause_names, windows
@@ -25,9 +26,10 @@ from stepscope.trace.sets import distinct
 from stepscope.trace.table import Text
 
 _MIN_STEPS = 3  # with fewer nothing shows which step is typical
-LONG_CALL_NS = 1_000_000
-LONGEST_GAP_NS = 50_000_000
-LONGEST_LAUNCH_NS = 100_000
+LEAST_SHARE = WARNING  # of the step: most rules are silent about what takes less
+LONG_CALL_NS = 1_000_000  # such runtime calls allocate or load kernels: launches take some 10 us
+LONGEST_GAP_NS = 50_000_000  # in longer gaps the CPU launches nothing, rather than slowly
+LONGEST_LAUNCH_NS = 100_000  # work that starts later after its launch waits for another stream
 UNEVEN_COST = 0.2  # so much less than on average it costs to record an event of a part of a step
 
 
@@ -79,6 +81,10 @@ class Measures:
         """Operators that a busy machine delayed in one step (events.id)."""
         found: Rows = one_off(self._search)
         return found
+
+    def is_small(self, ms: float) -> bool:
+        """Whether a time per step is less than most rules report."""
+        return ms < LEAST_SHARE * self.steady_ms
 
     def longer_side_ms(self, ranges: Rows) -> float:
         """Time of ranges, ms per step: on the CPU, or of the device work in them if longer."""

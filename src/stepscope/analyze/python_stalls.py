@@ -18,7 +18,7 @@ _UPDATES = (
     r"^Optimizer\.step#(Adadelta|Adafactor|Adagrad|Adam|Adamax|AdamW|ASGD|Muon|NAdam|RAdam|RMSprop"
     r"|Rprop|SGD|SparseAdam)\.step$"
 )
-LONG_NS = 1_000_000
+LONG_NS = 1_000_000  # longer than Python between two operators, which takes microseconds
 MAIN_SHARE = 0.1  # of the time of the name with most; others only surround it
 LOOP = "the training loop"
 _NONE = -1

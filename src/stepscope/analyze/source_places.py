@@ -166,7 +166,7 @@ _PREFIX = re.compile(
     r"|#+ )"
 )
 _ACTIVITY = re.compile(r"^stepscope\.(?:(evaluation|checkpointing)|block): (\S+) \((.*):(\d+)\)$")
-_MOST_EVENTS = 100_000
+_MOST_EVENTS = 100_000  # of a place
 
 
 class PlaceFinder:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from stepscope.annotate.steps.steps import ranks_with_steps
@@ -20,8 +21,7 @@ SIGNIFICANT = ("slower", "faster", "new", "gone")
 _MS = 1e-6
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(msgspec.Struct, frozen=True):
     """One side of a row: median, minimum and maximum over the steps, ms; calls per step."""
 
     median_ms: float
@@ -30,14 +30,16 @@ class Side:
     count: float | None
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One part of the step before and after.
 
-    `verdict`: `slower` or `faster`; `unclear` if the change is within step-to-step noise, or may
-    come from other processes on the machine;
-    `one_step` if a side has only one step, which says nothing about noise; `same`; `new` or `gone`
-    if only one side has the part.
+    Attributes:
+        key: its name; of a stage also `CPU` or `device`.
+        change_ms: after minus before, of the medians.
+        ratio: after over before; None without a time before.
+        verdict: `slower` or `faster`; `unclear` if the change is within step-to-step noise, or may
+            come from other processes on the machine; `one_step` if a side has only one step, which
+            says nothing about noise; `same`; `new` or `gone` if only one side has the part.
     """
 
     key: Key
@@ -97,10 +99,11 @@ class RunComparison:
             "before": _run_json(self.before),
             "after": _run_json(self.after),
             "differing": {name: list(pair) for name, pair in self.differing.items()},
-            "step": asdict(self.step),
-            "device_work": self.device_work and asdict(self.device_work),
+            "step": msgspec.to_builtins(self.step),
+            "device_work": msgspec.to_builtins(self.device_work),
             **{
-                name.replace(" ", "_"): list(map(asdict, rows)) for name, rows in self.parts.items()
+                name.replace(" ", "_"): msgspec.to_builtins(rows)
+                for name, rows in self.parts.items()
             },
         }
 

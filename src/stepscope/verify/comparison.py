@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.arrays import Mask, Times
+from stepscope.diff.significance import student
 from stepscope.graph import Graph
 from stepscope.whatif import Prediction
 
@@ -72,10 +73,6 @@ def middle_mean(values: Sequence[float]) -> float:
     return statistics.fmean(sorted(values)[drop : len(values) - drop])
 
 
-# Two-sided 95 % quantiles of Student's t for 1 to 10 degrees of freedom.
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-
-
 def confidence_interval(values: Sequence[float]) -> tuple[float, float]:
     """The 95 % confidence interval of a mean, by Student's t; infinite for a single value.
 
@@ -85,10 +82,8 @@ def confidence_interval(values: Sequence[float]) -> tuple[float, float]:
     """
     if len(values) < 2:
         return -math.inf, math.inf
-    degrees = len(values) - 1
-    quantile = _T[degrees - 1] if degrees <= len(_T) else 1.96 + 2.5 / degrees
     middle = statistics.fmean(values)
-    half = quantile * statistics.stdev(values) / math.sqrt(len(values))
+    half = student(len(values) - 1, 0.95) * statistics.stdev(values) / math.sqrt(len(values))
     return middle - half, middle + half
 
 

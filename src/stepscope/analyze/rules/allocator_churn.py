@@ -17,7 +17,7 @@ _CALLS = (
     r"|^cuMem(Create|Release|Map|Unmap|Alloc|Free)\w*$"
 )
 _BIG_BYTES = 32 << 20  # glibc returns larger blocks to the system at once (M_MMAP_THRESHOLD_MAX)
-LEAST_BIG = 4
+LEAST_BIG = 4  # per step
 ADVICE = (
     "Leave memory free (a smaller batch) and do not call torch.cuda.empty_cache() in the loop. "
     "If sizes vary, set PYTORCH_ALLOC_CONF=expandable_segments:True."

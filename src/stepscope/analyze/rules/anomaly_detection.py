@@ -18,7 +18,7 @@ _OF_CHECK = r"^aten::(isnan|_is_any_true|any|all|item|is_nonzero)$"
 _VIEWS = r"^aten::(view|transpose|t|permute|expand|unsqueeze|squeeze|_unsafe_view|reshape)$"
 VIEW_NS = 10_000  # a view takes less
 LEAST_SHARE = 0.3  # of the nodes; those that accumulate gradients have nothing to check
-LEAST_NODES = 3
+LEAST_NODES = 3  # per step
 ADVICE = (
     "Leave out torch.autograd.set_detect_anomaly(True) and torch.autograd.detect_anomaly() unless "
     "you search for a NaN: they also record the Python stack of each operation in forward."

@@ -9,7 +9,6 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.summary.numbers import rounded
 
 EXPLAINS = ("host", "synchronization")
-LEAST = 0.05
 _NAMES = (
     r"(?i)torch/serialization\.py\(\d+\): _?save$|^torch\.save|safetensors.*: save_file"
     r"|(?<![a-z])_?save_(checkpoint|pretrained|model|state)|^stepscope\.checkpointing: "
@@ -37,7 +36,7 @@ def checkpoint_in_loop(context: RuleContext) -> Iterator[Finding]:
     ranges = context.search.find(_NAMES, category=("python", "annotation"), on_device=False)
     rows = context.search.outermost(ranges)
     spent = context.measures.longer_side_ms(rows)
-    if not len(rows) or spent < LEAST * context.measures.steady_ms:
+    if not len(rows) or context.measures.is_small(spent):
         return
     yield context.finding(
         f"Saving a checkpoint takes {rounded(spent)} ms per step, while training "

@@ -49,13 +49,13 @@ IDLES = {
     "host": "because the CPU has launched nothing",
     "launch": "although work is launched",
 }
-LEAST_STATED = 0.005
-LEAST_LEFT_OUT = 0.02
-LEAST = 0.15
-RATIO = 2
-MOSTLY = 0.5
-LEAST_PYTHON = 0.60
-LEAST_LONG = 0.10
+LEAST_STATED = 0.005  # of the step: a smaller cause would be shown as 0 %
+LEAST_LEFT_OUT = 0.02  # of the step, by which shown causes may exceed what counts
+LEAST = 0.15  # of the step
+RATIO = 2  # CPU time over device time, from which launching decides
+MOSTLY = 0.5  # of an operator: the device idles for most of it
+LEAST_PYTHON = 0.60  # of the step, on a CPU
+LEAST_LONG = 0.10  # of the step, in stalls of 1 ms or more at the same places
 PYTHON = (
     "Replace loops over elements by operators on whole tensors, log and save less often or in "
     "another thread, and prepare data in the data loader's workers."

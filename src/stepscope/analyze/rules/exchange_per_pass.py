@@ -13,7 +13,6 @@ from stepscope.summary.numbers import rounded
 
 CAUSE = "communication"
 EXPLAINS = ("communication",)
-LEAST = 0.05
 LIBRARIES = {"accelerate": "Run each batch under `with accelerator.accumulate(model):`."}
 _ALL_REDUCE = r"(?i)all_?reduce"
 _ACCUMULATES = r"AccumulateGrad"  # DDP reduces in hooks of these nodes, a SyncBatchNorm in its own
@@ -35,7 +34,7 @@ def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
     if not len(early) or count.min() != count.max():
         return
     spent = context.measures.spans(early).total() / 1e6 / context.step_count
-    if spent < LEAST * context.measures.steady_ms:
+    if context.measures.is_small(spent):
         return
     yield context.finding(
         f"Gradients are exchanged after each of {rounded(len(passes) / last.sum())} backward "

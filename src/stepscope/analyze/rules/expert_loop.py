@@ -17,8 +17,8 @@ from stepscope.trace.schema import MODEL_STAGES
 
 CAUSE = "experts"
 EXPLAINS = ("host", "launch")
-MANY = 8
-UNEVEN = 2.0
+MANY = 8  # products per step
+UNEVEN = 2.0  # the busiest expert over the mean
 CHEAP = 0.1  # of the calls: those of few rows, which are overhead
 _PRODUCT = r"^aten::(mm|addmm|linear|bmm)$"
 _GATHER = r"^aten::(index|index_select|index_add_?|index_put_?|scatter_add_?|gather)$"

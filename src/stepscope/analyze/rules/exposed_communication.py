@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
@@ -14,8 +15,7 @@ from stepscope.summary.numbers import rounded
 CAUSE = "communication"
 EXPLAINS = ("communication",)
 NOTICE = True  # also where ranks wait for each other, which no faster collective changes
-LEAST = 0.05
-LEAST_MS = 0.001
+LEAST_MS = 0.001  # less would be shown as 0
 LEAST_GAIN = 0.01  # of the step
 ADVICE = (
     "Overlap collectives with backward (DistributedDataParallel, bucket_cap_mb, FSDP "
@@ -67,7 +67,7 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
         if context.measures.has_device
         else context.measures.wait_ms()
     )
-    if exposed < LEAST * context.measures.steady_ms:
+    if context.measures.is_small(exposed):
         return
     device = context.measures.busiest_device
     share = (
@@ -78,7 +78,7 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
     whole = context.measures.spans(rows).total() / 1e6 / context.step_count
     hidden = device.overlapped_ms if device else whole - exposed
     gain = _gain(context, exposed)
-    waits = context.job is not None and gain.ms < LEAST * exposed
+    waits = context.job is not None and gain.ms < LEAST_SHARE * exposed
     if not waits and gain.ms < LEAST_GAIN * context.measures.step_ms:
         return  # the CPU, or other work, would take as long
     yield context.finding(

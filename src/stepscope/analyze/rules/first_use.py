@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
+from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.summary.numbers import plural, rounded
 
 NOTICE = True
-LEAST = 0.05
 
 
 def first_use(context: RuleContext) -> Iterator[Finding]:
@@ -19,7 +19,7 @@ def first_use(context: RuleContext) -> Iterator[Finding]:
     """
     rows = context.measures.first_use
     spent = context.measures.spans(rows).total() / 1e6
-    if not len(rows) or spent < LEAST * context.measures.steady_ms * context.step_count:
+    if not len(rows) or spent < LEAST_SHARE * context.measures.steady_ms * context.step_count:
         return
     finding = context.finding(
         f"The first use of kernels and functions takes {rounded(spent)} ms of the recorded steps "

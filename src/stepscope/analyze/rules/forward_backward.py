@@ -27,10 +27,9 @@ _VIEW = (
 )
 _OTHER = "A factor of two is usual. Look for an equivalent operator with a cheaper gradient."
 _SPECIAL = (*_VIEWS, "aten::embedding")  # no ratio: the forward pass does next to nothing
-RATIO = 8.0
+RATIO = 8.0  # a power or a mean reaches 5
 LEAST_FORWARD_NS = 5_000  # less is no real work
-USUAL = 2.0
-LEAST = 0.05
+USUAL = 2.0  # a product has two gradients
 
 
 def forward_backward(context: RuleContext) -> Iterator[Finding]:
@@ -60,7 +59,7 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
         nodes = sorted(set(context.events.text("name").take(backward[of]).compact().values))
         ratio = float(np.median(behind[of] / np.maximum(ahead[of], 1.0)))
         spent = float(behind[of].sum()) / 1e6 / context.step_count
-        if spent < LEAST * context.measures.steady_ms or ratio <= RATIO or not _meant(nodes, name):
+        if context.measures.is_small(spent) or ratio <= RATIO or not _meant(nodes, name):
             continue
         chosen = backward[of]
         if name not in _SPECIAL and float(ahead[of].mean()) < LEAST_FORWARD_NS:

@@ -13,7 +13,6 @@ from stepscope.arrays import Mask, Rows
 from stepscope.summary.numbers import rounded
 from stepscope.trace.schema import MODEL_STAGES, PRODUCT_KINDS
 
-LEAST = 0.05
 _MODULES = r"^(stepscope\.module:|nn\.Module: )"
 ADVICE = (
     "If these calls evaluate, put them under torch.inference_mode(), and evaluate less often; else "
@@ -42,7 +41,7 @@ def forward_without_backward(context: RuleContext) -> Iterator[Finding]:
     if not len(calls):
         return
     spent = context.measures.longer_side_ms(calls)
-    if spent < LEAST * context.measures.steady_ms:
+    if context.measures.is_small(spent):
         return
     found = context.finding(
         f"What is trained is also called without a backward pass, {context.times(calls)} per step "

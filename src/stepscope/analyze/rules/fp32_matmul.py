@@ -13,8 +13,7 @@ from stepscope.trace.schema import PRODUCT_KINDS
 
 _FP32 = r"sgemm|scudnn|_f32f32_f32f32|<float, (float|\d)|, float, float,|simt_s|_SB_|_S_MT"
 _OTHER = r"tf32|TF32|half|bf16|f16|bfloat|hmma|s1688|s16816|h884|s884|fp16|__half|double"
-_TF32_SINCE = 8
-LEAST = 0.05
+_TF32_SINCE = 8  # compute capability: Ampere
 LIBRARIES = {
     "transformers": "Set bf16=True (or tf32=True) in TrainingArguments.",
     "lightning": "Create the Trainer with precision='bf16-mixed'.",
@@ -34,7 +33,7 @@ def fp32_matmul(context: RuleContext) -> Iterator[Finding]:
     major = context.measures.device_facts().get("computeMajor") or 0
     rows = context.search.find(_FP32, kind=PRODUCT_KINDS, category="kernel", on_device=True)
     rows = np.setdiff1d(rows, context.search.find(_OTHER, kind=PRODUCT_KINDS, on_device=True))
-    if major < 7 or context.measures.ms(rows) < LEAST * context.measures.steady_ms:
+    if major < 7 or context.measures.is_small(context.measures.ms(rows)):
         return
     gain = context.gains.whatif("amp")
     if gain is None:

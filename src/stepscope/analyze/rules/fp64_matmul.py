@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepscope.analyze.finding import Finding
+from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
 from stepscope.trace.schema import PRODUCT_KINDS
 
-LEAST = 0.05
 _KERNELS = r"(?i)dgemm|d884|_f64|f64f64|<double|double>"
 
 
@@ -23,7 +23,7 @@ def fp64_matmul(context: RuleContext) -> Iterator[Finding]:
     show it.
     """
     rows = _on_device(context) if context.measures.has_device else _on_cpu(context)
-    if context.measures.share(rows, own=not context.measures.has_device) < LEAST:
+    if context.measures.share(rows, own=not context.measures.has_device) < LEAST_SHARE:
         return
     spent = context.events["duration_ns" if context.measures.has_device else "self_ns"][rows].sum()
     yield context.finding(

@@ -10,7 +10,7 @@ from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
 
 EXPLAINS = ("host", "synchronization")
-LEAST = 0.2
+LEAST = 0.2  # of the recorded time
 _NAMES = (
     r"(?i)(?<![a-z])(evaluate|evaluation(_loop|_step|_epoch)?|run_eval\w*"
     r"|validate|validation(_loop|_step|_epoch)?|eval_(step|epoch|loop))(?![a-z])"

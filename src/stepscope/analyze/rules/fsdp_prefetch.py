@@ -15,9 +15,8 @@ from stepscope.trace.intervals import Intervals
 
 CAUSE = "communication"
 EXPLAINS = ("communication",)
-LEAST = 0.05
-MOSTLY = 0.5
-FEWEST = 3
+MOSTLY = 0.5  # of the time of all-gathers
+FEWEST = 3  # all-gathers per step
 _FSDP = r"FSDP|FullyShardedDataParallel|fully_shard"
 _FIRST_VERSION = r"FullyShardedDataParallel[._]"
 _GATHER = r"(?i)all_?gather"
@@ -67,7 +66,7 @@ def fsdp_prefetch(context: RuleContext) -> Iterator[Finding]:
         saved = float(hidable.sum()) / 1e6 / context.step_count
         if context.measures.calls(rows) < FEWEST or exposed.sum() < MOSTLY * whole:
             continue
-        if saved < LEAST * context.measures.steady_ms:
+        if context.measures.is_small(saved):
             continue
         yield context.finding(
             f"FSDP gathers each layer only when the {one.name} pass needs it: "

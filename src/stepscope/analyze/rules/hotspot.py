@@ -74,8 +74,8 @@ REMEDIES = (
         "faster equivalent exists.",
     ),
 )
-LEAST = 0.15
-MOST_FINDINGS = 3
+LEAST = 0.15  # of the step, for one name
+MOST_FINDINGS = 3  # names
 _CLONE = re.compile(r"\s*\[clone [^\]]*\]|\.kd$")  # what compilers append
 _EXPECTED_NAMES = re.compile(
     r"(?i)_rnn|rnn_|rnncell|lstm|gru_|_gru"

@@ -15,7 +15,6 @@ from stepscope.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
 
 FALLBACK = True
-LEAST = 0.05
 REASONS = {
     "data": ("while a batch loads", "Load batches in worker processes, ahead of the step."),
     "synchronization": ("because the CPU was blocked on it", "Read results a step later."),
@@ -36,7 +35,7 @@ def idle_device(context: RuleContext) -> Iterator[Finding]:
     gaps = context.measures.idle(cause)
     idle = context.measures.recurring_ms(gaps)
     rows, inside = _around(context, gaps)
-    if idle < LEAST * context.measures.steady_ms or not len(rows):
+    if context.measures.is_small(idle) or not len(rows):
         return
     worst = int(rows[int(inside.argmax())])
     when, advice = REASONS[cause]

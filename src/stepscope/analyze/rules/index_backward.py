@@ -13,7 +13,7 @@ from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
 from stepscope.trace.nesting import inherit
 
-LEAST = 0.02
+LEAST = 0.02  # of the step
 
 
 def index_backward(context: RuleContext) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain, Patch
+from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.python_stalls import sampled_line
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Floats, Rows
@@ -17,11 +18,10 @@ from stepscope.trace.milliseconds import milliseconds
 
 CAUSE = "input"
 EXPLAINS = ("data",)
-LEAST = 0.05
-LEAST_PART = 0.3
-MOST_OF_IT = 0.5
-MOST_PARTS = 3
-MOST_WORKERS = 8
+LEAST_PART = 0.3  # of loading
+MOST_OF_IT = 0.5  # of loading
+MOST_PARTS = 3  # that the sentence names
+MOST_WORKERS = 8  # that the patch asks for
 MUCH_LONGER = 2  # than recorded steps wait
 LATER = "at most the share that the steps after the recording wait"
 # To receive a batch of two tensors from a worker took the training loop 0.5 to 0.8 ms of CPU time
@@ -124,7 +124,7 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     )
     later = later_loading(context.trace.metadata.capture)
     hidden = later if later and _is_hidden(context, waits, later) else None
-    if not len(rows) or (waits < LEAST * context.measures.steady_ms and not hidden):
+    if not len(rows) or (context.measures.is_small(waits) and not hidden):
         return
     parts = _parts(context, rows)
     batches = context.search.find("_SingleProcessDataLoaderIter")
@@ -152,7 +152,7 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
 def _is_hidden(context: RuleContext, waits_ms: float, later: LaterLoading) -> bool:
     """Whether the recorded steps had batches that were ready, and the steps after them wait."""
     much_longer = later.ms > MUCH_LONGER * waits_ms
-    return much_longer and later.share >= LEAST and not context.measures.has_device
+    return much_longer and later.share >= LEAST_SHARE and not context.measures.has_device
 
 
 def _gain(context: RuleContext, rows: Rows, hidden: LaterLoading | None) -> Gain:
@@ -228,7 +228,7 @@ def _parts(context: RuleContext, rows: Rows) -> dict[LoadingPart, float]:
     own = duration - _nested_ns(context, matched)
     spent = np.bincount(number, np.maximum(own, 0), len(PARTS)) / whole
     return {one: min(float(share), 1.0) for one, share in zip(PARTS, spent, strict=True)
-            if share >= LEAST}  # fmt: skip
+            if share >= LEAST_SHARE}  # fmt: skip
 
 
 def _nested_ns(context: RuleContext, rows: Rows) -> Floats:

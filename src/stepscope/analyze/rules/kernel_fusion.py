@@ -17,9 +17,9 @@ from stepscope.trace.schema import FORWARD_STAGES
 
 CAUSE = "elementwise"
 SMALL_NS = 10_000  # about what a launch costs: shorter kernels cannot keep the device busy
-MANY = 20
-LONG_CHAIN = 3
-LEAST_LARGE = 0.10
+MANY = 20  # per step: fewer small kernels take 0.2 ms at most
+LONG_CHAIN = 3  # kernels
+LEAST_LARGE = 0.10  # of the step
 LIBRARIES = {
     "transformers": "Set torch_compile=True in TrainingArguments.",
     "timm": "Run with --torchcompile.",

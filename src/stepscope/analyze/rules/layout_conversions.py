@@ -18,7 +18,7 @@ _KERNELS = (
 )
 _CONVOLUTION = r"^aten::_?(\w+_)?conv(olution)?\w*$"
 _STAGES = (*MODEL_STAGES, "backward")
-LEAST_A_STEP = 4
+LEAST_A_STEP = 4  # conversions
 ADVICE = (
     "Keep one layout throughout: model.to(memory_format=torch.channels_last), the same for the "
     "input, and layers that preserve it."

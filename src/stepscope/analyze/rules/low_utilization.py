@@ -14,11 +14,10 @@ from stepscope.summary.numbers import rounded
 from stepscope.trace.schema import PRODUCT_KINDS
 
 CAUSE = "products"
-LEAST = 0.05
 LOW = 0.25  # of the roofline
 REACHABLE = 0.6  # of the roofline, by well-shaped products of the vendors' libraries
 LEAST_NS = 10_000  # shorter kernels are bound by their launch
-MOST_FINDINGS = 2
+MOST_FINDINGS = 2  # kernels, the longest
 
 
 def low_utilization(context: RuleContext) -> Iterator[Finding]:
@@ -38,7 +37,7 @@ def low_utilization(context: RuleContext) -> Iterator[Finding]:
     spent = np.bincount(names, time)
     for code in np.argsort(-spent)[:MOST_FINDINGS].tolist():
         of = names == code
-        if not of.any() or context.measures.ms(rows[of]) < LEAST * context.measures.steady_ms:
+        if not of.any() or context.measures.is_small(context.measures.ms(rows[of])):
             continue
         used = float(bound[of].sum() / time[of].sum())
         reason, advice = _reason(context, rows[of])

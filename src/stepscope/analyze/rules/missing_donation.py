@@ -14,7 +14,7 @@ from stepscope.summary.numbers import rounded
 from stepscope.trace.table import Table
 
 NOTICE = True
-LEAST_BYTES = 1 << 20
+LEAST_BYTES = 1 << 20  # of the arguments
 LEAST_SHARE = 0.1  # of the arguments
 OLD = {True: "parameters, optimizer state", False: "a cache of keys and values"}
 

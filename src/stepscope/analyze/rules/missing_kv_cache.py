@@ -16,10 +16,9 @@ from stepscope.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
 
 EXPLAINS = ("host", "launch")
-MANY = 8
+MANY = 8  # calls in a row that grow by one token are no chance
 MANY_IF_JOINED = 3  # where tokens are joined to the input between the calls
-LEAST = 0.05
-MOSTLY = 0.5
+MOSTLY = 0.5  # of the time in products
 _PRODUCT = r"^aten::(linear|addmm|mm|matmul)$"
 _INPUTS = "Input Dims"
 ADVICE = (
@@ -62,7 +61,7 @@ def missing_kv_cache(context: RuleContext) -> Iterator[Finding]:
     rows = np.unique([row for calls in series for call in calls for row in call.rows])
     spans = _calls_of_model(context, series)
     spent, repeated = _time_of_calls(context, spans), _repeated(series)
-    if spent * repeated < LEAST * context.measures.steady_ms:
+    if context.measures.is_small(spent * repeated):
         return
     if not _are_most_products(context, rows, products, spans):
         return

@@ -14,8 +14,8 @@ from stepscope.summary.numbers import rounded
 
 _PRODUCT = r"^aten::(mm|addmm|bmm|baddbmm)$"
 _HALF = ("c10::Half", "c10::BFloat16", "at::Half", "at::BFloat16")
-_HALF_BYTES = 2
-LEAST_SIZE = 16
+_HALF_BYTES = 2  # per element
+LEAST_SIZE = 16  # below, padding does not pay
 REACHED = 0.5  # of the roofline: what products of suitable sizes easily reach
 _UNALIGNED = re.compile(r"align[12](?!\d)")
 

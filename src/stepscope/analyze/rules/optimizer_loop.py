@@ -14,7 +14,7 @@ from stepscope.whatif.parts.layers import FUSIBLE, optimizer_class
 
 CAUSE = "optimizer"
 EXPLAINS = ("host", "launch")
-MANY = 30
+MANY = 30  # operators per step, or kernels: a fused update has a few
 _FUSED = r"_fused_|[Ff]used_?(Adam|SGD|LAMB|Adagrad|adam|sgd)|FusedOptimizer"
 _FOREACH = r"^aten::_foreach_"
 _STEP = r"^Optimizer\.step#"

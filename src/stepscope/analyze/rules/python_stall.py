@@ -12,7 +12,6 @@ from stepscope.summary.numbers import rounded
 
 CAUSE = "python"
 EXPLAINS = ("host", "synchronization")
-LEAST = 0.05
 NAMES = "Record with `stepscope run --stack` to see the functions."
 LOADER = "to the data loader's workers, "
 ADVICE = (
@@ -38,7 +37,7 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
     gaps = idle_time.intersect(context.measures.stalls())
     stalled = stalled_ranges(context, gaps)
     idle = context.measures.recurring_ms(gaps)
-    if idle < LEAST * context.measures.steady_ms or not len(stalled.rows):
+    if context.measures.is_small(idle) or not len(stalled.rows):
         return
     name = name_of_stall(context, stalled)
     if name == LOOP and not stalled.spent.any():

@@ -17,8 +17,8 @@ from stepscope.contexts import ContextTree
 from stepscope.summary.numbers import rounded
 
 EXPLAINS = ("host",)
-LEAST_TIMES = 2
-MOST_NAMES = 2
+LEAST_TIMES = 2  # torch.compile compiles again once to learn which sizes vary
+MOST_NAMES = 2  # functions that the sentence names
 _AGAIN = re.compile(
     r"^compilation of (?P<name>.+?)(?P<backward>, backward)?, again(?:: (?P<why>.+))?$"
 )

@@ -13,8 +13,7 @@ from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
 
 EXPLAINS = ("host", "launch")
-MANY = 16
-LEAST = 0.05
+MANY = 16  # calls per step
 _CELL = r"^aten::(lstm_cell|gru_cell|rnn_tanh_cell|rnn_relu_cell)$"
 _LAYERS = {"lstm": "nn.LSTM", "gru": "nn.GRU", "rnn": "nn.RNN"}
 ADVICE = (
@@ -35,7 +34,7 @@ def recurrent_loop(context: RuleContext) -> Iterator[Finding]:
     spent = context.measures.longer_side_ms(calls)
     if not context.measures.has_device:
         spent = context.eager.ms(context.eager.around(calls))  # with Python between them
-    if spent < LEAST * context.measures.steady_ms:
+    if context.measures.is_small(spent):
         return
     found = context.finding(
         f"A recurrent cell runs once per element of a sequence, {context.times(cells)} per step"

@@ -8,13 +8,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Floats, Mask, Rows
 from stepscope.summary.numbers import rounded
 from stepscope.trace.schema import PRODUCT_KINDS
 
 CAUSE = "products"
-LEAST = 0.05
 LOW_GFLOPS = 12  # of a thread; FP32 exceeds it with AVX2, see docs/evidence/analyzer.md
 LEAST_FLOPS = 1e6  # smaller products are bound by their call
 LEAST_INTENSITY = 16  # FLOPs per byte; products with fewer may wait for memory
@@ -61,9 +61,9 @@ def slow_fallback(context: RuleContext) -> Iterator[Finding]:
     for kind in () if context.measures.has_device else _slow_types(context):
         rows = np.union1d(_slow_products(context, kind), named[_are_in(context, named, kind)])
         named = np.setdiff1d(named, rows)
-        if context.measures.share(rows, own=True) >= LEAST:
+        if context.measures.share(rows, own=True) >= LEAST_SHARE:
             yield _in_slow_type(context, kind, rows)
-    if context.measures.share(named, own=not context.measures.has_device) >= LEAST:
+    if context.measures.share(named, own=not context.measures.has_device) >= LEAST_SHARE:
         yield _by_name(context, named)
 
 

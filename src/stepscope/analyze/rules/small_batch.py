@@ -18,10 +18,10 @@ from stepscope.trace.schema import MODEL_STAGES, STAGES
 CAUSE = "launches"
 EXPLAINS = ("host", "launch")
 _PRODUCTS = r"^aten::(mm|addmm|linear|convolution|_convolution|conv\dd)$"
-SMALL = 8
-LEAST_IDLE = 0.30
-LEAST_OVERHEAD = 0.70
-WORK_NS = 20_000
+SMALL = 8  # rows
+LEAST_IDLE = 0.30  # of the step, on a device
+LEAST_OVERHEAD = 0.70  # of the step, on a CPU
+WORK_NS = 20_000  # as `DISPATCH_NS`: a shorter operator is mostly dispatch
 _BUT_LOADING = tuple(stage for stage in STAGES if stage != "data_loading")
 
 

@@ -13,8 +13,8 @@ from stepscope.summary.numbers import rounded
 from stepscope.trace.schema import FORWARD_STAGES
 
 CAUSE = "communication"
-MANY = 16
-SMALL_BYTES = 1 << 20
+MANY = 16  # collectives per step
+SMALL_BYTES = 1 << 20  # the first bucket of DistributedDataParallel, its smallest
 BUCKET_BYTES = 25 << 20  # the default of DistributedDataParallel
 LIBRARIES = {
     "transformers": "Set ddp_bucket_cap_mb in TrainingArguments (25 is PyTorch's default).",

@@ -17,9 +17,9 @@ from stepscope.trace.intervals import Intervals
 
 CAUSE = "launches"
 EXPLAINS = ("host", "launch")
-MANY = 20
-SMALL_NS = 200_000
-MOST_NAMES = 3
+MANY = 20  # calls per step
+SMALL_NS = 200_000  # of half of the calls of a function
+MOST_NAMES = 3  # that the sentence names
 NOTE = (
     "at most the time of these calls, with the Python between; a step that is all under one "
     "jax.jit saves the time between its other calls too"

@@ -11,9 +11,9 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.contexts import ContextTree
 from stepscope.kernel_names import short_kernel
 
-HOT = 0.10
-LEAST = 0.30
-TOP = 3
+HOT = 0.10  # of the device time
+LEAST = 0.30  # of the samples of a kernel
+TOP = 3  # reasons that the sentence names
 # A warp that issues, or that is ready while another one issues, waits for nothing.
 BUSY = ("selected", "not_selected")
 # The advice of the vendors' documents, by a part of the reason's name; "" is any other.

@@ -15,7 +15,6 @@ from stepscope.trace.schema import COMPUTING
 
 CAUSE = "communication"
 EXPLAINS = ("communication",)
-LEAST = 0.05
 ADVICE = {
     "data_loading": "Find what makes its batches late: an uneven shard, a slow disk, fewer workers",
     "host": "Find what else its CPU does: other processes, logging or saving on that rank",
@@ -34,7 +33,7 @@ def straggling_rank(context: RuleContext) -> Iterator[Finding]:
     for _, same in groupby(sorted(found, key=lambda one: one.ranks), lambda one: one.ranks):
         parts = sorted(same, key=lambda one: -one.cost_ms)
         cost = sum(one.cost_ms for one in parts)
-        if cost >= LEAST * context.measures.steady_ms:
+        if not context.measures.is_small(cost):
             yield context.finding(
                 f"{parts[0].who}: {'; '.join(one.what for one in parts)}.",
                 f"{ADVICE.get(parts[0].stage, ADVICE[''])} "

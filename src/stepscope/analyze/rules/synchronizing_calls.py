@@ -16,8 +16,8 @@ from stepscope.trace.schema import PRODUCT_KINDS, STAGES
 
 CAUSE = "synchronization"
 EXPLAINS = ("synchronization",)
-MANY = 32
-CLOSE_NS = 500_000
+MANY = 32  # calls per step, on a CPU
+CLOSE_NS = 500_000  # between two calls of one loop
 REPEATS = 16  # a loop: so often per step the same operators run between two calls
 
 

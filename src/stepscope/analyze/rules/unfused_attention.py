@@ -13,7 +13,6 @@ from stepscope.arrays import Mask, Rows
 from stepscope.summary.numbers import rounded
 
 CAUSE = "attention"
-LEAST = 0.05
 NEAR = 8  # operators between a product and the softmax: scale, mask, cast, dropout
 _SOFTMAX = r"^aten::_?(safe_)?softmax$"
 _PRODUCT = re.compile(r"^aten::(bmm|baddbmm|matmul|einsum)$")
@@ -56,7 +55,7 @@ def unfused_attention(context: RuleContext) -> Iterator[Finding]:
     if not len(rows):
         return
     spent = float(context.measures.caused_ns(rows).sum()) / 1e6 / context.step_count
-    if spent < LEAST * context.measures.steady_ms:
+    if context.measures.is_small(spent):
         return
     yield context.finding(
         f"Attention writes its matrix of scores to memory: softmax and the elementwise work around "

@@ -13,9 +13,8 @@ from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
 from stepscope.trace.schema import STAGES
 
-LEAST = 0.05
 _NO_OPTIMIZER = ""  # as the recorder names those that no optimizer holds
-_NAMED = 3
+_NAMED = 3  # modules that the sentence names
 _BETWEEN_PASSES = [STAGES.index(stage) for stage in ("forward", "loss", "zero_grad", "optimizer")]
 ADVICE = (
     "Detach what these modules return before it is used (`fake.detach()`), or call them under "
@@ -44,7 +43,7 @@ def unused_gradients(context: RuleContext) -> Iterator[Finding]:
         return
     unused = _Passes(context, nodes, owners).unused()
     spent = context.measures.longer_side_ms(unused.rows) if len(unused.rows) else 0.0
-    if spent < LEAST * context.measures.steady_ms:
+    if context.measures.is_small(spent):
         return
     is_free = unused.modules <= set(owners.get(_NO_OPTIMIZER, ()))
     changed = {path for name in unused.updates for path in owners.get(name, ())}

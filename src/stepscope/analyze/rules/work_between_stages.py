@@ -12,9 +12,9 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Mask, Rows
 from stepscope.summary.numbers import rounded
 
-LEAST = 0.1
+LEAST = 0.1  # of the step
 MOST = 0.8  # more of a step is the work itself, in stages that are not recognized
-_NAMED = 3
+_NAMED = 3  # operators that the sentence names
 # Copies and waits have rules of their own.
 _NO_WORK = (
     r"^(aten::(to|_to_copy|copy_|item|_local_scalar_dense)$|record_param_comms|c10d|gloo:|nccl:)"
