@@ -1,7 +1,5 @@
 """Apply rules to the steps of one rank, and order what they find."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Delays by a busy machine: a thread that lost its core in one step, and not in the others."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Search the events of the analyzed steps of one rank, and its eager calls of operators."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence

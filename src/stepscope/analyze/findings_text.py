@@ -1,7 +1,5 @@
 """Findings for a terminal."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 

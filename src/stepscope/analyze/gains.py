@@ -1,7 +1,5 @@
 """Estimate what a fix saves: by simulation, else by a stated upper bound."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Callable, Sequence

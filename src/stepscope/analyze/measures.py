@@ -1,7 +1,5 @@
 """Measure events: time per step, shares of the step, idle time, and one-off costs."""
 
-from __future__ import annotations
-
 import re
 from functools import cached_property
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Python stalls that recur in every step: logging, saving, an environment."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

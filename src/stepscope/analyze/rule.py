@@ -1,7 +1,5 @@
 """A rule: a function that searches the steps of a trace, measures, and yields findings."""
 
-from __future__ import annotations
-
 import inspect
 import pkgutil
 import runpy

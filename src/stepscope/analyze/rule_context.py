@@ -1,7 +1,5 @@
 """What a rule works with: the steps of one rank, to search, to measure, and to report on."""
 
-from __future__ import annotations
-
 import re
 from functools import cached_property
 

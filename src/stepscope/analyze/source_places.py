@@ -4,8 +4,6 @@ A compiled program's operations have the lines at which they were traced; an ope
 library, such as a layer of Flax, has the user's line that called the library. A function of JAX
 that runs outside `jax.jit` is a program of one operation, with the line at which it first ran."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import Counter

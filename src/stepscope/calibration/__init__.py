@@ -1,7 +1,5 @@
 """Benchmarks of single operators on this machine, for what-ifs of CPU traces."""
 
-from __future__ import annotations
-
 from stepscope.calibration.calibration import (
     Calibration,
     Machine,

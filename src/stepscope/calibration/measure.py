@@ -3,8 +3,6 @@
 It runs micro-benchmarks: single operators, fused optimizer steps, batches. Imports torch.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

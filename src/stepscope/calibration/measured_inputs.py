@@ -2,8 +2,6 @@
 
 Imports torch; only for the measuring process."""
 
-from __future__ import annotations
-
 import ast
 import json
 import math

@@ -5,8 +5,6 @@ the computing thread. Imports torch; only for the measuring process. That proces
 computed anything yet, since the two processes are forked from it.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import statistics

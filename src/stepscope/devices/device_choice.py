@@ -1,7 +1,5 @@
 """The devices and cloud instances that a user asks for, and their prices."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The work that the operators of a CPU step would give to a device."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from math import inf

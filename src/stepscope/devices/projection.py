@@ -1,7 +1,5 @@
 """A profiled entry file on other devices: the basis of its steps, and the predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

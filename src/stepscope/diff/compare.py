@@ -1,7 +1,5 @@
 """Compare two runs part by part: medians over steps, the largest changes first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

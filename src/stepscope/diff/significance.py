@@ -11,8 +11,6 @@ H. B. Mann and D. R. Whitney, On a test of whether one of two random variables i
 larger than the other, Annals of Mathematical Statistics 18 (1947).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.arrays import Floats

@@ -1,7 +1,5 @@
 """The dependency graph of training steps, its simulation, and primitives that edit it."""
 
-from __future__ import annotations
-
 from stepscope.graph.added_launches import insert_device_work, typical_launch
 from stepscope.graph.build_graph import build_graph
 from stepscope.graph.critical_path import breakdown, critical_ms, critical_path

@@ -5,8 +5,6 @@ seems idle without a reason. The time between two listed operations is taken to 
 if one of them belongs to the graph, or if the graph was launched between their launches.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """From a trace to the dependency graph of consecutive steps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The critical path of a simulated step, and its breakdown by busy side."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

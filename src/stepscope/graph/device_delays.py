@@ -5,8 +5,6 @@ typical delays. A change that shortens the cause then moves the work until the n
 limits it.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

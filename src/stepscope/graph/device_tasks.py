@@ -1,7 +1,5 @@
 """Device work in a window, each with its launch, and the CPU calls that wait for it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

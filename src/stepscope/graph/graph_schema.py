@@ -2,8 +2,6 @@
 
 Which tasks depend on which is sorted once; graphs that only differ in times share it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ Sends and receives are dependencies between two ranks likewise, so that pipeline
 change correctly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """The primitives of what-ifs: select tasks, scale, remove and insert them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """The simulation of a graph: compiled, and in plain Python as its specification."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which calls of operators have equal arguments, as far as some keys of these go."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple

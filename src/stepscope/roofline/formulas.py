@@ -3,8 +3,6 @@
 Formulas give the minimum work: each input is read once, each output is written once, and a multiply
 and add counts as two operations."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Run a script in a fresh process, or in several that train together, and collect the results."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Predict a change from a recording of the unchanged script, apply it, and measure both."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

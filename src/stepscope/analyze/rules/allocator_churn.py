@@ -1,7 +1,5 @@
 """`allocator_churn`: each step allocates memory from the system and frees it again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`anomaly_detection`: every gradient is checked for NaN."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

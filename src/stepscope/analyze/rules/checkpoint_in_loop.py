@@ -1,7 +1,5 @@
 """`checkpoint_in_loop`: the training loop waits while a checkpoint is saved."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding

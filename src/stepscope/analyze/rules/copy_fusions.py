@@ -1,7 +1,5 @@
 """`copy_fusions`: operations of XLA that only transpose, copy or convert, and dominate the step."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

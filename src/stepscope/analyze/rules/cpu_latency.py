@@ -1,7 +1,5 @@
 """`cpu_latency`: the CPU launches work more slowly than the device runs it (4.3, 5)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

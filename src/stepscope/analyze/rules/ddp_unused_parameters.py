@@ -1,7 +1,5 @@
 """`ddp_unused_parameters`: DDP searches the graph for unused parameters in every step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding

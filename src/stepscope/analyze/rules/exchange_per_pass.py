@@ -1,7 +1,5 @@
 """`exchange_per_pass`: accumulated gradients are exchanged after each backward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

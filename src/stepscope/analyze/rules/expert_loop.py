@@ -1,7 +1,5 @@
 """`expert_loop`: a mixture of experts computes one expert after the other."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`exposed_communication`: collectives that overlap no computation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from msgspec.structs import replace

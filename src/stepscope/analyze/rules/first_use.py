@@ -1,7 +1,5 @@
 """`first_use`: costs of the first use of kernels and functions, which later steps do not pay."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding

@@ -1,7 +1,5 @@
 """`forward_backward`: operators with a slow backward pass (4.3, 3)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

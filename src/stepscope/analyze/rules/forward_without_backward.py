@@ -1,7 +1,5 @@
 """`forward_without_backward`: calls of the model keep what backward would need, and none comes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

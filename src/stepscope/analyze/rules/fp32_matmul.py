@@ -1,7 +1,5 @@
 """`fp32_matmul`: matrix products in FP32 on a device with tensor cores."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

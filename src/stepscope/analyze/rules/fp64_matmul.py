@@ -1,7 +1,5 @@
 """`fp64_matmul`: matrix products in FP64."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

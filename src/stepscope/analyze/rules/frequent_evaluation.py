@@ -1,7 +1,5 @@
 """`frequent_evaluation`: evaluation takes a large share of the training time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding

@@ -1,7 +1,5 @@
 """`fsdp_prefetch`: sharded layers are gathered only when they are needed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """`host_callbacks`: compiled functions of JAX that call back into Python."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding

@@ -1,7 +1,5 @@
 """`hotspot`: one kernel or operator takes a large share of the step (DEEPCONTEXT 4.3, 1)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """`idle_device`: the device idles, and no other rule explains why."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

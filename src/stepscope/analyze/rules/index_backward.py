@@ -1,7 +1,5 @@
 """`index_backward`: the gradient of indexing is summed in a fixed order (DEEPCONTEXT 6.1)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

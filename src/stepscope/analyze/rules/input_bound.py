@@ -1,7 +1,5 @@
 """`input_bound`: the step waits for its next batch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import NamedTuple

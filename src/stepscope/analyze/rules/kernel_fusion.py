@@ -1,7 +1,5 @@
 """`kernel_fusion`: chains of small elementwise kernels (DEEPCONTEXT 4.3, 2; 6.3)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """`layout_conversions`: conversions between NCHW and NHWC around convolutions (6.2)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`low_utilization`: products that run far below what the device can do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`missing_donation`: arguments of a jitted step whose memory its results could take over."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`missing_kv_cache`: each new token computes the whole sequence again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from operator import itemgetter

@@ -1,7 +1,5 @@
 """`odd_shapes`: matrix products whose sizes do not suit tensor cores."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """`optimizer_loop`: the optimizer updates weights one by one, or with many kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`pageable_copies`: copies to the device from pageable host memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`python_stall`: Python keeps the training loop busy, and the device idles."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """`recompilation`: torch.compile or jax.jit compiles during training steps."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

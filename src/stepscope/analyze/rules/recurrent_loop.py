@@ -1,7 +1,5 @@
 """`recurrent_loop`: a recurrent cell is called for each element of a sequence."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

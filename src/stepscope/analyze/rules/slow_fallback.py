@@ -1,7 +1,5 @@
 """`slow_fallback`: products for whose type or shape the library has no fast kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

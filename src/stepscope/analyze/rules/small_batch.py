@@ -1,7 +1,5 @@
 """`small_batch`: batches too small to keep the machine busy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import prod
 

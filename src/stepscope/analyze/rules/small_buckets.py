@@ -1,7 +1,5 @@
 """`small_buckets`: gradients are exchanged in many small collectives."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

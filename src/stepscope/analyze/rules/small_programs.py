@@ -1,7 +1,5 @@
 """`small_programs`: operations of JAX that run one by one, outside of a compiled function."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

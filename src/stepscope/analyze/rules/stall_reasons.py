@@ -1,7 +1,5 @@
 """`stall_reasons`: why the instructions of hot kernels stall (DEEPCONTEXT 4.3, 4; 6.7)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

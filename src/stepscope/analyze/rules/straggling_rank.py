@@ -1,7 +1,5 @@
 """`straggling_rank`: one rank works longer than the others, which wait for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import groupby
 

@@ -1,7 +1,5 @@
 """`synchronizing_calls`: calls that block the CPU until the device is done."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

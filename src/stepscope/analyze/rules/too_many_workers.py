@@ -1,7 +1,5 @@
 """`too_many_workers`: more data-loader workers than cores (DEEPCONTEXT 6.4)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding

@@ -1,7 +1,5 @@
 """`unfused_attention`: attention written out as products and a softmax."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

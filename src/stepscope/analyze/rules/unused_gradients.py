@@ -1,7 +1,5 @@
 """`unused_gradients`: backward goes on into modules that the update does not change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """`work_between_stages`: operators outside of forward, backward and optimizer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`zero_grad_memset`: gradients are filled with zeros instead of released."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
