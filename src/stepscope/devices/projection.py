@@ -223,7 +223,6 @@ class Projection:
         return sorted({batch} | {size for size in others if profile.trusts(size)})
 
     def _samples(self, batch: int) -> float:
-        """Samples in a step."""
         return self.result.profile.samples_per_batch * batch
 
     def _prediction(self, target: Target, batch: int) -> DevicePrediction:

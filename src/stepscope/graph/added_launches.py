@@ -30,7 +30,6 @@ def insert_device_work(
     a kernel wait for the new kernel after it.
 
     Args:
-        graph: any graph.
         calls: CPU tasks after which the launches are inserted, shape (n,).
         works: device tasks after which the kernels are inserted, shape (n,).
         names: names of the kernels.

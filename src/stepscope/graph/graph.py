@@ -278,7 +278,6 @@ def inherited(graph: Graph, own: IntArray) -> NDArray[np.int64]:
     """For each task, the value of the innermost event around it, or around its launch.
 
     Args:
-        graph: any graph.
         own: a value per event, -1 for none, shape (events,).
 
     Returns:

@@ -45,7 +45,6 @@ def select(
     """Tasks that meet every given condition; marks of steps are never selected.
 
     Args:
-        graph: any graph.
         stage, kind, category: one of the trace's closed lists.
         module: a glob on the path of the module; submodules match too.
         name: a glob on the task's name.
@@ -138,7 +137,6 @@ def scale(graph: Graph, tasks: Mask, factor: ArrayLike, gaps: bool = False) -> G
     """The graph in which some tasks take `factor` times as long.
 
     Args:
-        graph: any graph.
         tasks: tasks to scale, bool, shape (tasks,).
         factor: at least 0; a single one, or one per selected task.
         gaps: whether the gaps after them are scaled too.
@@ -170,7 +168,6 @@ def remove(graph: Graph, tasks: Mask, calls: bool = True) -> Graph:
     dropped.
 
     Args:
-        graph: any graph.
         tasks: tasks to remove, bool, shape (tasks,); marks of steps always stay.
         calls: whether to remove calls all of whose device work is removed.
 
@@ -234,7 +231,6 @@ def insert(
     """The graph with a new task after (or in front of) each anchor, on the same thread.
 
     Args:
-        graph: any graph.
         anchors: tasks.id, shape (n,); several new tasks at one anchor keep their order.
         names: names of the new tasks.
         in_front: insert in front of the anchors. The first new task then takes over the anchor's
@@ -283,7 +279,6 @@ def append(
     """The graph with tasks at the end of threads, which may be empty; and the tasks' ids.
 
     Args:
-        graph: any graph.
         thread: threads.id, a single one or one per task.
         names: names of the new tasks, in the order in which their threads run them.
         columns: further columns, as for `insert`.
@@ -331,7 +326,6 @@ def add_thread(
     """The graph with an additional thread, and the thread's id.
 
     Args:
-        graph: any graph.
         name: name of the thread.
         kind: `cpu`, `device` or `communication`.
         device: index of its device, -1 for the CPU.

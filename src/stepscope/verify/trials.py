@@ -234,7 +234,6 @@ def _meeting() -> dict[str, str]:
 
 
 def _free_port() -> str:
-    """A free port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return str(listener.getsockname()[1])

@@ -71,7 +71,6 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
 
 
 def _communicate(context: RuleContext, rows: Rows) -> Mask:
-    """Whether each of the events calls a collective."""
     calls = context.events.text("kind").mask("communication")
     inside: Mask = totals_inside(context.events["parent"], calls.astype(np.int64))[rows] > 0
     return inside
@@ -97,7 +96,6 @@ def _gain(
 
 
 def _updates(context: RuleContext) -> Rows:
-    """The operators of the optimizer."""
     return context.search.outermost(context.search.find(stage="optimizer", category="cpu_op"))
 
 

@@ -46,7 +46,6 @@ def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
 
 
 def _compiled(context: RuleContext) -> Rows:
-    """The operations of compiled programs that evaluate."""
     on_device = context.search.find(stage="evaluation", on_device=True)
     if len(on_device):
         return on_device

@@ -96,7 +96,6 @@ def _softmax_between_products(context: RuleContext) -> Rows:
 
 
 def _with_backward(context: RuleContext, rows: Rows) -> Rows:
-    """The operators and their backward."""
     origin = context.events["forward_event"]
     back = context.search.find(stage="backward", on_device=False)
     back = back[np.isin(origin[back], np.flatnonzero(context.search.within(rows)))]

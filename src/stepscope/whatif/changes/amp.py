@@ -37,13 +37,8 @@ def amp(graph: Graph, estimate: str = "typical") -> Graph:
     is memory-bound by its shape gains what memory-bound kernels gain.
 
     Args:
-        graph: any graph.
         estimate: which speedups: `low`, `typical` or `high`; ignored on a CPU, whose speedups are
             calibrated.
-
-    Raises:
-        ChangeError: if the device or its speedups are unknown, nothing runs in 32 bits, or the CPU
-            is not calibrated.
 
     Source: DAYDREAM section 5.1, algorithm 3.
     """

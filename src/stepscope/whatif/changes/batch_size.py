@@ -25,11 +25,7 @@ def batch_size(graph: Graph, factor: float) -> Graph:
     measures it instead.
 
     Args:
-        graph: of training steps.
         factor: how many times as many samples.
-
-    Raises:
-        ChangeError: if the factor is not above 0.
     """
     if factor <= 0:
         raise ChangeError(f"batch_size: expected factor above 0, found {factor}")
@@ -49,9 +45,6 @@ def with_batch(memory: RecordedMemory, factor: float) -> RecordedMemory:
     Args:
         memory: of the recorded steps.
         factor: how many times as many samples.
-
-    Raises:
-        ChangeError: if no allocation depends on the input data.
     """
     grows = batched(memory)
     if not grows.any():

@@ -51,14 +51,9 @@ def checkpoint(graph: Graph, module: str, call_us: float = 80.0, saved_us: float
     for each tensor that is saved for backward.
 
     Args:
-        graph: of training steps.
         module: glob for module paths, such as `layers.*`; of nested matches the outermost counts.
         call_us: CPU time of `torch.utils.checkpoint` for a call, us.
         saved_us: the same for each tensor that an operator of the call saves for backward, us.
-
-    Raises:
-        ChangeError: if no module matches, its forward or backward work is unknown, or it is
-            checkpointed already.
 
     Source: Chen et al., "Training deep nets with sublinear memory cost", 2016;
     `torch.utils.checkpoint`.
@@ -164,9 +159,6 @@ def checkpointed(memory: RecordedMemory, module: str, **_: float) -> RecordedMem
         memory: of the recorded steps.
         module: glob for module paths; of nested matches the outermost counts.
         _: what else the change takes; memory does not depend on it.
-
-    Raises:
-        ChangeError: if no recorded call matches.
 
     Source: `torch.utils.checkpoint`, with `use_reentrant=False`.
     """

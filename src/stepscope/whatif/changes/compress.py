@@ -28,10 +28,6 @@ def compress(graph: Graph) -> Graph:
     Args:
         graph: of steps with all-reduces in FP32, measured or added by `ddp`.
 
-    Raises:
-        ChangeError: if there are no all-reduces, or their sizes or the memory bandwidth are
-            unknown.
-
     Source: PyTorch, torch/distributed/algorithms/ddp_comm_hooks/default_hooks.py.
     """
     reduces = all_reduces(graph)

@@ -23,12 +23,8 @@ def dataloader(graph: Graph, workers: int = 0, computing: float = 1.0) -> Graph:
     divided by the cores, if the trace records how many there are.
 
     Args:
-        graph: any graph.
         workers: number of worker processes; 0 for batches that are always ready and cost nothing.
         computing: the share of loading that computes; the rest waits, such as for a disk.
-
-    Raises:
-        ChangeError: if the training loop spends no time on loading, or workers load already.
     """
     if workers < 0 or not 0 <= computing <= 1:
         raise ChangeError("dataloader: expected workers of at least 0 and computing from 0 to 1, "

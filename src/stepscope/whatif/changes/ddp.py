@@ -29,14 +29,9 @@ def ddp(
     these copies.
 
     Args:
-        graph: of training steps of one worker.
         network: the workers and the links between them.
         algorithm: of the all-reduces, `ring` or `tree`.
         bucket_cap_mb: size at which a bucket is full, MiB; the first is full with 1.
-
-    Raises:
-        ChangeError: if the sizes of gradients or their backward work are unknown, or the steps
-            communicate already.
 
     Source: DAYDREAM section 5.1, algorithm 6; Li et al., "PyTorch Distributed", VLDB 2020, section
     4.2 (buckets, in the order in which gradients get ready after the first step).

@@ -25,13 +25,9 @@ def faster_gpu(graph: Graph, to: str = "", estimate: str = "typical") -> Graph:
     depending on the kind of kernel. Peak rates and their sources: `roofline/data/gpus.json`.
 
     Args:
-        graph: any graph.
         to: a device of `data/gpus.json`; by default H100, or the next one that is faster.
         estimate: `typical`; `low` or `high` if kernels take 1.6 times as long or as short, which is
             the largest error that was measured.
-
-    Raises:
-        ChangeError: if the rates of either device are unknown.
     """
     if estimate not in _LONGER:
         raise ChangeError(f"faster_gpu: expected estimate=low, typical or high, found {estimate!r}")

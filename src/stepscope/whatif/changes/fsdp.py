@@ -28,15 +28,10 @@ def fsdp(
     stay gathered from forward to backward.
 
     Args:
-        graph: of training steps of one worker.
         unit: glob for the paths of the modules that are units, such as `layers.*`; all other
             modules are one unit. By default units have `unit_mb`, in the order of use.
         network: the workers and the links between them.
         unit_mb: without `unit`, the size at which a unit is full, MiB.
-
-    Raises:
-        ChangeError: if the gradients, the uses of their parameters or the weight update are
-            unknown, no module matches, or the steps communicate already.
 
     Source: Zhao et al., "PyTorch FSDP", VLDB 2023, sections 3.3 and 4; rate limit of two units;
     PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_state.py, _lazy_init (the rest is kept).

@@ -19,9 +19,6 @@ def fused_optimizer(graph: Graph) -> Graph:
     The launches of the replaced kernels go. On a CPU the time is calibrated. Optimizers that
     torch.optim cannot fuse stay as they are.
 
-    Raises:
-        ChangeError: if the update is fused already or cannot be, or the CPU is not calibrated.
-
     Source: DAYDREAM section 5.1, algorithm 4; PyTorch, `torch.optim`, argument `fused`.
     """
     _refuse_unknown(graph)

@@ -23,9 +23,6 @@ def no_sync(graph: Graph, name: str = "*", operator: str = "*", awaits: str = "*
         name: glob for the names of the calls.
         operator: glob for the operators around the calls.
         awaits: glob for the device work that the calls wait for.
-
-    Raises:
-        ChangeError: if no such call waits.
     """
     waits = np.zeros(len(graph), np.bool_)
     tied = graph.links.text("kind").mask("synchronization", "communication")

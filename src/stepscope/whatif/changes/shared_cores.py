@@ -26,9 +26,6 @@ def shared_cores(graph: Graph, processes: int = 2, cores: int = 0) -> Graph:
         graph: of steps that a CPU computes, with or without collectives.
         processes: number of processes.
         cores: of the machine; 0 for the number recorded in the trace.
-
-    Raises:
-        ChangeError: if a device computes the steps, or the number of cores is unknown.
     """
     if not on_cpu(graph):
         raise ChangeError("shared_cores: a device computes these steps, not the CPU")

@@ -21,12 +21,6 @@ def stateless_optimizer(graph: Graph) -> Graph:
 
     Each weight update keeps only its last operator (`addcdiv`), which reads and writes what plain
     SGD does. Where one kernel does all, it moves three of seven values.
-
-    Args:
-        graph: of training steps.
-
-    Raises:
-        ChangeError: if there is no weight update.
     """
     update = weight_update(graph, "stateless_optimizer")
     events = graph.trace.events
@@ -42,11 +36,7 @@ _STATE, _TEMPORARY = KINDS.index("optimizer state"), KINDS.index("temporaries")
 
 
 def without_state(memory: RecordedMemory) -> RecordedMemory:
-    """The memory with an optimizer such as SGD without momentum.
-
-    Raises:
-        ChangeError: if the optimizer keeps no state.
-    """
+    """The memory with an optimizer such as SGD without momentum."""
     life = memory.lifetimes
     state = life.kind == _STATE
     if not (state & (life.bytes > 0)).any():

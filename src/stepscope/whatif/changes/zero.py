@@ -45,15 +45,11 @@ def zero(
     one, one worker after the other: that sends half as much again.
 
     Args:
-        graph: of training steps of one worker.
         stage: 1 and 2 shard optimizer state and gradients (they take the same time); 3 shards the
             parameters, too.
         network: the workers and the links between them.
         bucket_cap_mb: size at which a bucket is full, MiB.
         by: the implementation, `deepspeed` or `torch`.
-
-    Raises:
-        ChangeError: if the gradients or the weight update are unknown, or the steps communicate.
 
     Source: Rajbhandari et al., "ZeRO", SC 2020, sections 5 and 7.
     """

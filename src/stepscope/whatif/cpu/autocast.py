@@ -34,10 +34,6 @@ def amp_on_cpu(graph: Graph) -> Graph:
     """Scale operators by their calibrated ratio of 16-bit to 32-bit time, and add casts.
 
     This may well be slower: a CPU without 16-bit instructions loses.
-
-    Raises:
-        ChangeError: if there is no calibration, it lacks these operators, or nothing would run in
-            16 bits.
     """
     calibration = needed_calibration(graph, "amp")
     autocast = _autocast(graph, calibration)

@@ -46,11 +46,7 @@ def on_cpu(graph: Graph) -> bool:
 
 
 def needed_calibration(graph: Graph, change: str) -> Calibration:
-    """The calibration for a graph's trace.
-
-    Raises:
-        ChangeError: if there is none; the message shows how to make one.
-    """
+    """The calibration for a graph's trace."""
     metadata = graph.trace.metadata
     if metadata.framework not in ("", "pytorch"):
         raise ChangeError(

@@ -33,11 +33,7 @@ _MOMENTUM = ("aten::mul_", "aten::_foreach_mul_")
 
 
 def fused_on_cpu(graph: Graph) -> Graph:
-    """Let each `Optimizer.step` take the calibrated time of a fused one for as many weights.
-
-    Raises:
-        ChangeError: if there is no calibration, or the shapes of the weights are unknown.
-    """
+    """Let each `Optimizer.step` take the calibrated time of a fused one for as many weights."""
     calibration = needed_calibration(graph, "fused_optimizer")
     step = np.where(graph.tasks["mark"] > 0, -1, fusible_steps(graph))
     length, gap = graph.tasks["duration_ns"].copy(), graph.tasks["gap_ns"].copy()
@@ -146,13 +142,9 @@ def shard_on_cpu(graph: Graph, change: str, network: Network, units: Sequence[Un
     buffer, and from there to gloo's), after it 1 / N.
 
     Args:
-        graph: of training steps of one worker.
         change: the name of the change, for its errors.
         network: of gloo.
         units: of all steps.
-
-    Raises:
-        ChangeError: if there is no weight update.
 
     Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py;
     torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, allgather and _reduce_scatter_base.

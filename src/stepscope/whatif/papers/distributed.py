@@ -51,15 +51,10 @@ def p3(
     from all workers at once, and sends it to all at once.
 
     Args:
-        graph: of training steps of one worker.
         workers: number of workers.
         bandwidth_gbps: of each worker's link in each direction, Gbit/s.
         latency_us: of a message, us.
         slice_kb: size of a slice, kB; the paper's is 50,000 parameters.
-
-    Raises:
-        ChangeError: if the gradients or the uses of their parameters are unknown, or the steps
-            communicate already.
 
     Source: DAYDREAM sections 5.1 and A.5, algorithm 7; Jayarajan et al., "Priority-based parameter
     propagation", MLSys 2019.
@@ -164,9 +159,6 @@ def blueconnect(
         latency_us: of a message, us.
         one_switch: whether each worker has one link, to the switch of all, for every level.
 
-    Raises:
-        ChangeError: if there are no all-reduces, their sizes are unknown, or the levels do not fit.
-
     Source: DAYDREAM sections 5.2 and A.6, algorithm 8; Cho et al., "BlueConnect", MLSys 2019.
     """
     sizes, speeds = _integers("factors", factors), _numbers("gbps", gbps)
@@ -248,10 +240,6 @@ def dgc(graph: Graph, ratio: float = 0.001, workers: int = 2) -> Graph:
         graph: of steps with all-reduces, measured or added by `ddp`.
         ratio: the share of the gradients that is sent; each with its index, so twice the bytes.
         workers: number of workers.
-
-    Raises:
-        ChangeError: if there are no all-reduces, or their sizes or the memory bandwidth are
-            unknown.
 
     Source: DAYDREAM sections 5.2 and A.10, algorithm 12; Lin et al., "Deep gradient compression",
     ICLR 2018.

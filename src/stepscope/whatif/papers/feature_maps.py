@@ -38,12 +38,7 @@ def vdnn(graph: Graph, gb_per_s: float = 15.75) -> Graph:
     its own backward waits for it.
 
     Args:
-        graph: of training steps on a device.
         gb_per_s: rate of copies; by default 16 lanes of PCIe 3.0 (8 GT/s, 128 of 130 bits).
-
-    Raises:
-        ChangeError: if there is no device work, or no convolution with a known backward and input
-            shape.
 
     Source: DAYDREAM sections 5.2 and A.8, algorithm 10; Rhu et al., "vDNN", MICRO 2016, section
     III, policy "conv".
@@ -98,11 +93,7 @@ def _append_copies(graph: Graph, layers: Layers, time_ns: Floats, size: Ids) -> 
 
 
 def convolutions(graph: Graph, change: str) -> tuple[Layers, Ids]:
-    """Convolutions on a device with a backward, and the bytes of their inputs.
-
-    Raises:
-        ChangeError: if there are none, or shapes were not recorded.
-    """
+    """Convolutions on a device with a backward, and the bytes of their inputs."""
     if not graph.on_device.any():
         raise ChangeError(f"{change}: these steps have no device work")
     layers = find_layers(graph)
@@ -129,12 +120,8 @@ def gist(graph: Graph, lossy: bool = False, sparsity: float = 0.5) -> Graph:
     convolutions are kept in 16 bits (DPR).
 
     Args:
-        graph: of training steps on a device.
         lossy: whether maps without a lossless encoding are kept in 16 bits.
         sparsity: the share of zeros in a ReLU's output.
-
-    Raises:
-        ChangeError: if there are no such operators, or shapes or memory bandwidth are unknown.
 
     Source: DAYDREAM sections 5.2 and A.9, algorithm 11; Jain et al., "Gist", ISCA 2018, section 4.
     """
@@ -206,9 +193,6 @@ _BITS, _INDEX = 1 / 32, 1.25  # one bit for 32; a byte of index for each value t
 def offloaded(memory: RecordedMemory) -> RecordedMemory:
     """The memory if inputs of convolutions are in host memory between forward and backward.
 
-    Raises:
-        ChangeError: if no convolution's input is kept for backward.
-
     Source: Rhu et al., "vDNN", MICRO 2016.
     """
     maps = _kept_maps(memory.recording)
@@ -218,9 +202,6 @@ def offloaded(memory: RecordedMemory) -> RecordedMemory:
 
 def encoded(memory: RecordedMemory, lossy: bool = False, sparsity: float = 0.5) -> RecordedMemory:
     """The memory if feature maps are encoded between forward and backward.
-
-    Raises:
-        ChangeError: if there is no such map.
 
     Source: Jain et al., "Gist", ISCA 2018, section 4.
     """

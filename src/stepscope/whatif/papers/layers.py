@@ -23,16 +23,12 @@ def metaflow(
     The weight update takes less by the share of the parameters of deleted and resized layers.
 
     Args:
-        graph: any graph whose tasks belong to modules.
         merge: globs of layers that read the same input, such as `*.query|*.key|*.value`: inside a
             module the first of them does the work of all and reads the input once: memory-bound
             products take as long as the longest, others as long as all.
         delete: globs of layers to delete.
         resize: globs of layers whose kernels take `factor` of their time.
         factor: see `resize`.
-
-    Raises:
-        ChangeError: if no layer matches, or no parameter is given.
 
     Source: DAYDREAM sections 5.2 and A.7, algorithm 9; Jia et al., "Optimizing DNN computation with
     relaxed graph substitutions", MLSys 2019.
@@ -121,9 +117,6 @@ _NORM = ("aten::*batch_norm*", "*BatchNorm*Backward*")
 
 def reconstruct_batchnorm(graph: Graph) -> Graph:
     """Batch normalization takes half its time; activations join the convolutions around them.
-
-    Raises:
-        ChangeError: if there is no batch normalization.
 
     Source: DAYDREAM section 5.1, algorithm 5, after Jung et al., "Restructuring batch
     normalization to accelerate CNN training", 2018.

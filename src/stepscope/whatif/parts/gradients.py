@@ -68,11 +68,7 @@ def find_gradients(graph: Graph, change: str) -> Gradients:
     modules' own parameters and the end of their backward.
 
     Args:
-        graph: any graph.
         change: the name of the change, for its errors.
-
-    Raises:
-        ChangeError: if the trace has neither.
     """
     found = _accumulated(graph)
     if not len(found.step):
@@ -203,7 +199,6 @@ def _every_module(graph: Graph, ends: Ids, sizes: Ids) -> tuple[Ids, Ids]:
 
 
 def _own_bytes(graph: Graph, change: str) -> Ids:
-    """Bytes of each module's own parameters."""
     modules = graph.trace["modules"]
     size = np.maximum(modules["parameter_bytes"], 0)
     inner = modules["parent"] >= 0
@@ -295,7 +290,6 @@ def after_filling(
     """Add work on a CPU between the last task that each all-reduce waits for and the all-reduce.
 
     Args:
-        graph: any graph.
         tasks: the all-reduces, tasks.id, shape (n,); one that waits for nothing gets no work.
         names: of the new tasks.
         time: of the new tasks, ns, shape (n,).

@@ -151,11 +151,7 @@ SCALING_ERROR = 1.6  # kernels took at most so many times as long or as short as
 
 
 def scaled_kernels_ns(graph: Graph, old: Rates, new: Rates) -> Floats:
-    """Duration of each kernel on another device, ns; nan for other tasks.
-
-    Raises:
-        ChangeError: if a rate of either device is unknown.
-    """
+    """Duration of each kernel on another device, ns; nan for other tasks."""
     time = graph.tasks["duration_ns"].astype(np.float64)
     fixed = np.minimum(time, FIXED_NS)
     return np.asarray(fixed + (time - fixed) / _ratios(graph, old, new), np.float64)

@@ -63,11 +63,7 @@ def begins_next(graph: Graph) -> dict[int, int]:
 
 
 def weight_update(graph: Graph, change: str) -> Mask:
-    """Working tasks of the weight update.
-
-    Raises:
-        ChangeError: if there are none.
-    """
+    """Working tasks of the weight update."""
     update = working(graph) & graph.tasks.text("stage").mask("optimizer")
     if not update.any():
         raise ChangeError(f"{change}: these steps have no weight update")

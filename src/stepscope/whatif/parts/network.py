@@ -59,12 +59,7 @@ class Network:
         return min(used)
 
     def checked(self, change: str) -> Network:
-        """The network itself, if it is valid.
-
-        Raises:
-            ChangeError: if it has fewer than two workers, nodes that are not full, a bandwidth that
-                is not above 0, a negative latency, or an unknown algorithm.
-        """
+        """The network itself, if it is valid."""
         if self.workers < 2 or self.per_node < 1 or self.workers % self.per_node:
             raise ChangeError(f"{change}: expected at least 2 workers, a multiple of per_node; "
                               f"found {self.workers} and {self.per_node}")  # fmt: skip
@@ -169,7 +164,6 @@ def decompose(graph: Graph, tasks: Ids, phases: Sequence[CollectivePhase]) -> Gr
     for the last phase.
 
     Args:
-        graph: any graph.
         tasks: the collectives, tasks.id, shape (n,).
         phases: one after the other, with times of shape (n,).
     """
@@ -223,7 +217,6 @@ def add_blocking(
     The thread copies the data to send, waits, and copies the received data.
 
     Args:
-        graph: any graph.
         channel: threads.id of the channel that runs the collectives.
         tasks: tasks.id, shape (n,).
         names: of the collectives.

@@ -64,15 +64,11 @@ def units_of(
     """The units of a step in the order in which forward uses them.
 
     Args:
-        graph: of training steps.
         change: the name of the change, for its errors.
         gradients: of the graph.
         step: the step.
         glob: for the paths of the modules that are units; empty for units by size.
         most: the size at which a unit is full, bytes.
-
-    Raises:
-        ChangeError: if the uses of the parameters are unknown, or no module matches.
     """
     simulation = simulate(graph)
     start, end = simulation.start_ns, simulation.end_ns
@@ -126,15 +122,10 @@ def with_sharded_units(
     """Shard parameters, gradients and optimizer state in units.
 
     Args:
-        graph: of training steps of one worker.
         change: the name of the change, for its errors.
         network: checked.
         unit: glob for the paths of the modules that are units; empty for units by size.
         unit_mb: without `unit`, the size at which a unit is full, MiB.
-
-    Raises:
-        ChangeError: if the steps communicate, or gradients, where parameters are used, or the
-            weight update are unknown.
     """
     refuse_communication(graph, change)
     gradients = find_gradients(graph, change)
@@ -159,11 +150,7 @@ def with_sharded_units(
 
 
 def shard_update(graph: Graph, change: str, workers: int) -> Graph:
-    """Divide the time of the weight update by the number of workers.
-
-    Raises:
-        ChangeError: if there is no weight update.
-    """
+    """Divide the time of the weight update by the number of workers."""
     return scale(graph, weight_update(graph, change), 1 / workers)
 
 
@@ -215,13 +202,9 @@ def with_zero_redundancy(graph: Graph, network: Network, gradients: Gradients, c
     done.
 
     Args:
-        graph: of training steps of one worker.
         network: checked.
         gradients: of the graph.
         cap: size at which a bucket is full, bytes.
-
-    Raises:
-        ChangeError: if there is no weight update.
 
     Source: PyTorch, torch/distributed/optim/zero_redundancy_optimizer.py, _partition_parameters and
     _sync_params.
