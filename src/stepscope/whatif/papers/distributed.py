@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -14,16 +13,12 @@ from stepscope.graph import (
     add_links,
     add_thread,
     append,
-    insert,
-    numbers_after,
-    redirect,
-    scale,
 )
 from stepscope.trace.row_order import inverse
 from stepscope.whatif.change import OURS, Change
 from stepscope.whatif.cpu.calibrated import OnCpu, copy_rate, on_cpu, sparse_gradients_ns
-from stepscope.whatif.parts.gradients import Gradients, after_filling, find_gradients
-from stepscope.whatif.parts.kernel_times import memory_rate, rates_of_graph
+from stepscope.whatif.parts.gradients import Gradients, converted, find_gradients
+from stepscope.whatif.parts.kernel_times import bytes_per_ns
 from stepscope.whatif.parts.layers import add_channel, begins_next
 from stepscope.whatif.parts.network import (
     CollectivePhase,
@@ -31,6 +26,7 @@ from stepscope.whatif.parts.network import (
     all_reduces,
     decompose,
     refuse_communication,
+    refuse_unsized,
 )
 
 _LEAST_KB = 0.1
@@ -165,11 +161,8 @@ def blueconnect(
     if len(sizes) != len(speeds):
         raise ChangeError("blueconnect: expected one bandwidth for each factor, found "
                           f"{factors} and {gbps}")  # fmt: skip
+    refuse_unsized(graph, "blueconnect", all_reduces(graph))
     tasks = np.flatnonzero(all_reduces(graph))
-    if not len(tasks):
-        raise ChangeError("blueconnect: these steps have no all-reduces; put ddp first")
-    if (graph.tasks["bytes"][tasks] < 0).any():
-        raise ChangeError("blueconnect: the trace does not record the sizes of its all-reduces")
     graph, channels = _channels(graph, tasks, 1 if one_switch else len(sizes))
     scatter, gather = [], []
     for level, (workers, speed) in enumerate(zip(sizes, speeds, strict=True)):
@@ -225,7 +218,6 @@ def _numbers(name: str, text: str) -> list[float]:
 # sent (1), and what was sent removed from u and v (4).
 _COMPRESS_PASSES = 12
 _DECOMPRESS_PASSES = 1  # a gradient of zeros gets a few values
-_KERNEL: dict[str, Any] = {"category": "kernel", "kind": "elementwise"}
 
 
 def dgc(graph: Graph, ratio: float = 0.001, workers: int = 2) -> Graph:
@@ -249,52 +241,22 @@ def dgc(graph: Graph, ratio: float = 0.001, workers: int = 2) -> Graph:
     if workers < 2:
         raise ChangeError(f"dgc: expected at least 2 workers, found {workers}")
     reduces = all_reduces(graph)
-    if not reduces.any():
-        raise ChangeError("dgc: these steps have no all-reduces; put ddp first")
+    refuse_unsized(graph, "dgc", reduces)
     size = graph.tasks["bytes"][reduces].astype(np.float64)
-    if (size < 0).any():
-        raise ChangeError("dgc: the trace does not record the sizes of its all-reduces")
-    packed, unpacked = _compression_ns(graph, size, workers)
-    tasks = np.flatnonzero(reduces)
+    times = _compression_ns(graph, size, workers)
     # A ring's all-reduce takes 2 (N - 1) / N of the bytes, all to all N - 1 times what one sends.
-    graph = scale(graph, reduces, workers * ratio)
-    sent = graph.tasks["bytes"].copy()
-    sent[tasks] = np.rint(workers * ratio * size)
-    graph, tasks = _with_compression(graph.with_tasks(bytes=sent), tasks, packed)
-    graph, last = insert(
-        graph, tasks, ["decompress"] * len(tasks), duration_ns=np.rint(unpacked), **_KERNEL
-    )
-    return redirect(graph, numbers_after(len(graph), last)[tasks], last)
-
-
-def _with_compression(graph: Graph, tasks: Ids, time: Floats) -> tuple[Graph, Ids]:
-    """Compress before each all-reduce; the graph, and the all-reduces in it."""
-    names = ["compress"] * len(tasks)
-    if on_cpu(graph):
-        return after_filling(graph, tasks, names, time)
-    graph, new = insert(graph, tasks, names, in_front=True, duration_ns=np.rint(time), **_KERNEL)
-    return graph, numbers_after(len(graph), new)[tasks]
+    factor, names = workers * ratio, ("compress", "decompress")
+    return converted(graph, np.flatnonzero(reduces), factor, names, *times)
 
 
 def _compression_ns(graph: Graph, size: Floats, workers: int) -> tuple[Floats, Floats]:
     """Time to compress gradients of some bytes, and to add up what was received."""
     calibrated = sparse_gradients_ns(graph, size)
     if calibrated is None:
-        pass_ns = size / _rate(graph)
+        pass_ns = size / bytes_per_ns(graph, "dgc")
         return _COMPRESS_PASSES * pass_ns, _DECOMPRESS_PASSES * pass_ns
     packed, added, emptied = calibrated
     return packed, emptied + workers * added
-
-
-def _rate(graph: Graph) -> float:
-    """Bytes per ns: of this step's elementwise work, else of the device's data sheet."""
-    rates = rates_of_graph(graph)
-    rate = memory_rate(graph) or (rates["bandwidth"] if rates else None)
-    if not rate:
-        raise ChangeError(
-            "dgc: the memory bandwidth is unknown; record shapes, or name the device with --device"
-        )
-    return float(rate)
 
 
 P3 = Change(

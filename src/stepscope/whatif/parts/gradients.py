@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,11 +18,12 @@ from stepscope.graph import (
     inherited,
     insert,
     numbers_after,
+    redirect,
     select,
     simulate,
 )
 from stepscope.roofline.formulas import call_of
-from stepscope.whatif.cpu.calibrated import copy_rate
+from stepscope.whatif.cpu.calibrated import copy_rate, on_cpu
 from stepscope.whatif.parts.layers import (
     add_channel,
     first_of,
@@ -282,6 +284,47 @@ def with_all_reduces(
     )  # fmt: skip
     graph = add_links(graph, gradients.ready, new[bucket], "communication")
     return add_links(graph, new, [consumers[number] for number in step.tolist()], "communication")
+
+
+def converted(
+    graph: Graph,
+    tasks: Ids,
+    factor: float,
+    names: tuple[str, str],
+    before_ns: Floats,
+    after_ns: Floats,
+) -> Graph:
+    """All-reduces that send part of their bytes, with a conversion before and after each.
+
+    On a device both are kernels that run concurrently with the computation. On a CPU the thread
+    that filled a bucket converts it; the conversions back run on a thread of their own.
+
+    Args:
+        tasks: the all-reduces, tasks.id, shape (n,).
+        factor: the part of the bytes, and of the time.
+        names: of the conversions before, and of those after.
+        before_ns, after_ns: how long they take, shape (n,).
+    """
+    kernel: dict[str, Any] = {"category": "kernel", "kind": "elementwise"}
+    count = len(tasks)
+    length, sent = graph.tasks["duration_ns"].copy(), graph.tasks["bytes"].copy()
+    length[tasks] = np.rint(length[tasks] * factor)
+    sent[tasks] = np.rint(sent[tasks] * factor)
+    graph = graph.with_tasks(duration_ns=length, bytes=sent)
+    if on_cpu(graph):
+        graph, tasks = after_filling(graph, tasks, [names[0]] * count, before_ns)
+    else:
+        graph, new = insert(
+            graph,
+            tasks,
+            [names[0]] * count,
+            in_front=True,
+            duration_ns=np.rint(before_ns),
+            **kernel,
+        )
+        tasks = numbers_after(len(graph), new)[tasks]
+    graph, last = insert(graph, tasks, [names[1]] * count, duration_ns=np.rint(after_ns), **kernel)
+    return redirect(graph, numbers_after(len(graph), last)[tasks], last)
 
 
 def after_filling(

@@ -130,6 +130,18 @@ def memory_rate(graph: Graph) -> float | None:
     return float(rate[order][np.searchsorted(passed, passed[-1] / 2)])
 
 
+def bytes_per_ns(graph: Graph, change: str) -> float:
+    """How fast this step's elementwise work moves bytes, else the bandwidth by the data sheet."""
+    rates = rates_of_graph(graph)
+    rate = memory_rate(graph) or (rates["bandwidth"] if rates else None)
+    if not rate:
+        raise ChangeError(
+            f"{change}: the memory bandwidth is unknown; record shapes, or name the device with "
+            "--device"
+        )
+    return float(rate)
+
+
 def rates_of_graph(graph: Graph) -> dict[str, Any] | None:
     """Peak rates of the device that the graph was measured on, None if they are unknown."""
     return rates_of(str(device_of(graph).get("name", "")))

@@ -142,6 +142,14 @@ def all_reduces(graph: Graph) -> Mask:
     return (named | called) & select(graph, category="communication")
 
 
+def refuse_unsized(graph: Graph, change: str, reduces: Mask) -> None:
+    """Raise ChangeError if there are no all-reduces, or their sizes are unknown."""
+    if not reduces.any():
+        raise ChangeError(f"{change}: these steps have no all-reduces; put ddp first")
+    if (graph.tasks["bytes"][reduces] < 0).any():
+        raise ChangeError(f"{change}: the trace does not record the sizes of its all-reduces")
+
+
 def refuse_communication(graph: Graph, change: str) -> None:
     """Raise ChangeError if the steps communicate already."""
     if select(graph, category="communication").any():
