@@ -21,7 +21,6 @@ from stepscope.contexts import ContextTree, build_contexts
 from stepscope.errors import TraceError
 from stepscope.roofline.equal_calls import Counted, numbered_calls
 from stepscope.trace.arguments import parse
-from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit, totals_inside
 from stepscope.trace.row_order import inverse
 from stepscope.trace.sets import distinct
@@ -348,11 +347,6 @@ class EagerCalls:
     def ms(self, calls: Mask | Ids) -> float:
         """What these calls cost, ms per step."""
         return float(self.cost_ns[calls].sum()) / 1e6 / self._search.step_count
-
-    def spans(self, calls: Mask | Ids) -> Intervals:
-        """When these calls run, each until the next one."""
-        start = self._events["start_ns"][self.rows[calls]]
-        return Intervals(start, start + self.cost_ns[calls])
 
     @cached_property
     def _positions(self) -> Ids:

@@ -124,16 +124,14 @@ class Gains:
             return bound
         return self.reproduced(bound, *(f"scale:select={part},factor=0" for part in parts))
 
-    def bound(self, ms: float, why: str, doubt_ms: float = 0.0) -> Gain:
+    def bound(self, ms: float, why: str) -> Gain:
         """An upper bound, for fixes that no change simulates.
 
         Args:
             ms: per step.
             why: what is assumed.
-            doubt_ms: how much greater it may be.
         """
-        most, greatest = (min(one, self._measures.steady_ms) for one in (ms, ms + doubt_ms))
-        return Gain(float(most), why, range_ms=(0.0, float(greatest)) if doubt_ms else None)
+        return Gain(float(min(ms, self._measures.steady_ms)), why)
 
     def combined(self, gains: Sequence[Gain]) -> Gain | None:
         """Simulate several fixes together; None if fewer than two can be simulated."""

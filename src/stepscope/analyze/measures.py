@@ -28,7 +28,6 @@ LEAST_SHARE = WARNING  # of the step: most rules are silent about what takes les
 LONG_CALL_NS = 1_000_000  # such runtime calls allocate or load kernels: launches take some 10 us
 LONGEST_GAP_NS = 50_000_000  # in longer gaps the CPU launches nothing, rather than slowly
 LONGEST_LAUNCH_NS = 100_000  # work that starts later after its launch waits for another stream
-UNEVEN_COST = 0.2  # so much less than on average it costs to record an event of a part of a step
 
 
 class _Roofline(NamedTuple):
@@ -96,21 +95,6 @@ class Measures:
         calls = self._search.caller[work]
         calls = np.setdiff1d(np.unique(calls[calls >= 0]), self.first_use)
         return self.ms(np.union1d(outer, np.union1d(work, calls)))
-
-    def recording_doubt_ms(self, spans: Intervals) -> float:
-        """How far the time of `spans` on the CPU may be off by what recording cost, ms per step.
-
-        What recording costs, new pages of memory among it, is known per part of a step, and taken
-        from its events or its time alike. From these it may have taken too much.
-        """
-        cost = self._search.trace.metadata.recording_cost
-        if "removed_ns" not in cost or self._search.context_trace:
-            return 0.0
-        loop = np.flatnonzero(self._events["track"] == self._search.loop_track)
-        start = self._events["start_ns"][loop]
-        covered = float((spans.within(start, start + 1) > 0).sum()) / self._search.step_count
-        each_ns = float(cost["removed_ns"]) / max(float(cost["events"]), 1.0)
-        return UNEVEN_COST * covered * each_ns / 1e6
 
     def steadiness(self, rows: Rows) -> float:
         """How much of the time of `rows` recurs, 0 to 1.

@@ -102,10 +102,7 @@ def _gain(context: RuleContext, rows: Rows, chain: Ids) -> Gain:
     longest = np.zeros(int(chain.max()) + 1)
     np.maximum.at(longest, chain, cost)
     ms = (cost.sum() - longest.sum()) / 1e6 / context.step_count
-    why = "if each chain took as long as its longest operator"
-    return context.gains.bound(
-        ms, why, context.measures.recording_doubt_ms(context.eager.spans(calls))
-    )
+    return context.gains.bound(ms, "if each chain took as long as its longest operator")
 
 
 def _kernel_chains(context: RuleContext) -> tuple[Rows, Ids]:

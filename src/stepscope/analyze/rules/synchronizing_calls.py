@@ -123,10 +123,8 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
         return context.gains.gain(rows, *(f"no_sync:operator={name}" for name in names))
     if context.context_trace:
         return context.gains.bound(context.measures.ms(rows), "at most the time of these calls")
-    loops = _loops(context, rows)
-    ms = loops.total() / 1e6 / context.step_count
-    why = "at most the time of the loops around them"
-    return context.gains.bound(ms, why, context.measures.recording_doubt_ms(loops))
+    ms = _loops(context, rows).total() / 1e6 / context.step_count
+    return context.gains.bound(ms, "at most the time of the loops around them")
 
 
 def _loops(context: RuleContext, rows: Rows) -> Intervals:
