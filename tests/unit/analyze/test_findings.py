@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-from msgspec.structs import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from drawn_findings import V100, findings
+from msgspec.structs import replace
 from rich.console import Console
 
 from stepscope.analyze import (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from msgspec.structs import replace
 from typing import Any
 
 import pytest
 from drawn_findings import found
+from msgspec.structs import replace
 
 from stepscope.analyze import Finding, Rule, RuleContext, apply_rules
 from stepscope.annotate import annotate
