@@ -177,7 +177,8 @@ def changes(view: TraceView, query: Query) -> Changes:
     """
     pane = _pane(view, query)
     return view.cached(
-        ("changes", *_scope(query)), lambda: Changes(convert(pane.changes, list[Change], from_attributes=True))
+        ("changes", *_scope(query)),
+        lambda: Changes(convert(pane.changes, list[Change], from_attributes=True)),
     )
 
 

@@ -154,7 +154,7 @@ class Baseline:
         return [request.chosen(self.graph) for request in requests]
 
     def predict(self, requests: Sequence[Request]) -> tuple[Prediction, Simulation]:
-        """The effect of the changes, applied in this order, on the steps, but not on memory.
+        """The effect of the changes, applied in this order, on the steps and their memory.
 
         Raises:
             ChangeError: if one does not apply, with the reason.
@@ -177,6 +177,7 @@ class Baseline:
             critical_path={"before": self.critical_ms, "after": critical_ms(after)},
             device_busy_ms=busy_ms,
             device_idle_ms=idle_ms,
+            memory=self.predict_memory(requests),
         )
         return prediction, after
 
@@ -200,15 +201,6 @@ class Baseline:
         within = _range(requests, steps, error)
         return TimePrediction(_step_ms(self.simulation), steps[0], within), after
 
-    def predict_all(self, requests: Sequence[Request]) -> tuple[Prediction, Simulation]:
-        """The effect of the changes on the steps and on their memory.
-
-        Raises:
-            ChangeError: if one does not apply, with the reason.
-        """
-        prediction, after = self.predict(requests)
-        return msgspec.structs.replace(prediction, memory=self.predict_memory(requests)), after
-
 
 def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
     """The effect of the changes on the graph's steps.
@@ -223,7 +215,7 @@ def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
     Example:
         >>> predict(graph, [parse_request("bandwidth:factor=2", CHANGES)])  # doctest: +SKIP
     """
-    return Baseline(graph).predict_all(requests)[0]
+    return Baseline(graph).predict(requests)[0]
 
 
 def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) -> tuple[str, ...]:

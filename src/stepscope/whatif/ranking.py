@@ -69,7 +69,7 @@ def rank_changes(graph: Graph) -> Ranking:
 
 def _tried(baseline: Baseline, change: Change) -> Prediction | StepscopeError:
     try:
-        return baseline.predict_all([Request(change)])[0]
+        return baseline.predict([Request(change)])[0]
     except StepscopeError as error:
         return error
 
@@ -214,7 +214,7 @@ def _checkpoints(memory: RecordedMemory) -> list[list[Request]]:
 def _priced(baseline: Baseline, requests: list[Request], memory: MemoryPrediction) -> Fit:
     names = tuple(map(str, requests))
     try:
-        prediction: Prediction = baseline.predict(requests)[0]
+        prediction = baseline.predict_time(requests)[0]
     except StepscopeError as error:
         return Fit(names, memory, None, None, str(error))
     samples = float(np.prod([one.values["factor"] for one in requests

@@ -122,7 +122,7 @@ class Pane:
             ChangeError: if there is no such change or one does not apply, with the reason.
         """
         requests = [parse_request(text, CHANGES) for text in changes]
-        prediction, after = self._baseline.predict_all(requests)
+        prediction, after = self._baseline.predict(requests)
         if most not in self._drawn:
             self._drawn[most] = rectangles(self._baseline.simulation, most)
         threads = after.graph.threads
