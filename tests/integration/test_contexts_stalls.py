@@ -151,7 +151,7 @@ def test_samples_of_cycles_in_which_nothing_was_issued_are_counted_again(
     trained: Collected,
 ) -> None:
     assert samples(trained.contexts, "latency_stalls") == 2 * 3 * 5
-    assert not [context for context in trained.contexts if "not_issued" in context.search.name]
+    assert not [context for context in trained.contexts if "not_issued" in context.name]
 
 
 def test_no_sample_is_lost_or_counted_twice(trained: Collected) -> None:
