@@ -18,7 +18,7 @@ from pathlib import Path
 import stepscope
 from stepscope.memory.recorded_memory import recorded_memory
 from stepscope.whatif import CHANGES, parse_request
-from stepscope.whatif.memory_prediction import predict_memory
+from stepscope.whatif.prediction import predict_memory
 
 SCRIPT = Path(__file__).parent / "memory_scripts" / "train.py"
 BATCH = 8

@@ -21,12 +21,18 @@ import numpy as np
 
 from stepscope.annotate import annotate
 from stepscope.arrays import Mask
-from stepscope.devices.offload import EFFICIENCY, offload
+from stepscope.devices.device_work import EFFICIENCY, offload
 from stepscope.graph import Graph, build_graph, select
 from stepscope.ingest import read
 from stepscope.roofline import rates_of
-from stepscope.whatif.parts.kernel_times import device_of, times_ns, work_of_tasks
-from stepscope.whatif.parts.other_device import FIXED_NS, Rates, scaled_kernels_ns
+from stepscope.whatif.parts.kernel_times import (
+    FIXED_NS,
+    Rates,
+    device_of,
+    scaled_kernels_ns,
+    times_ns,
+    work_of_tasks,
+)
 
 PAIRS = (
     ("BERT-small, inference", "pair_h100_mi300x/bert_small_h100.json.gz",

@@ -8,8 +8,8 @@ from time import perf_counter
 import numpy as np
 
 from stepscope.graph import Graph, simulate
+from stepscope.graph.graph import Window
 from stepscope.graph.graph_schema import LINKS, TASKS, THREADS
-from stepscope.graph.step_window import Window
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 

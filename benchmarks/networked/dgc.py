@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, distributed
 from torch.futures import Future
 
-from stepscope.calibration.sparse_gradients import take_largest
+from stepscope.calibration.measure import take_largest
 
 
 class Dgc:

@@ -16,10 +16,9 @@ import stepscope
 from stepscope.calibration import calibrate
 from stepscope.graph import Graph, build_graph
 from stepscope.trace.cache_folder import FOLDER_VARIABLE
-from stepscope.verify.comparison import MeasuredRuns, middle_mean
+from stepscope.verify.comparison import MeasuredRuns, middle_mean, unrecorded
 from stepscope.verify.trials import Script, execute
 from stepscope.verify.trials import TrialRun as Trial
-from stepscope.verify.unrecorded import unrecorded
 from stepscope.whatif import CHANGES, Prediction, parse_request, predict
 from stepscope.whatif.change import Request
 from stepscope.whatif.prediction import Baseline

@@ -24,7 +24,7 @@ def contexts(traces: Path) -> Iterator[tuple[str, RuleContext]]:
             context = RuleContext(stepscope.open(path, cache=False))
         except StepscopeError:  # not a trace, or one without steps
             continue
-        if context.has_device:
+        if context.measures.has_device:
             yield str(path.relative_to(traces)), context
 
 
@@ -39,7 +39,7 @@ def test_a_wait_has_one_number_in_the_verdict_and_in_findings(traces: Path) -> N
         verdict = context.measures.summary.verdict
         for finding in apply_rules(context, list(_RULES.values())):
             causes = _RULES[finding.rule].explains or (verdict.bound_by,)
-            known = {cause: context.idle_share(cause) for cause in causes}
+            known = {cause: context.measures.idle_share(cause) for cause in causes}
             if finding.rule in _WHOLE_WAITS:
                 right = percents(finding) <= {f"{share:.0%}" for share in known.values()}
             else:
@@ -57,9 +57,9 @@ def test_a_wait_has_one_number_in_the_verdict_and_in_findings(traces: Path) -> N
 def test_waiting_for_other_ranks_is_no_gain_of_faster_collectives(traces: Path) -> None:
     context = RuleContext(stepscope.open(traces / "dlrm_8rank_v100", cache=False))
     (finding,) = apply_rules(context, [_RULES["exposed_communication"]])
-    free = context.whatif("scale:select=category=communication,factor=0")
+    free = context.gains.whatif("scale:select=category=communication,factor=0")
     assert free is not None
-    assert finding.gain.ms <= free.ms < 0.01 * context.step_ms
+    assert finding.gain.ms <= free.ms < 0.01 * context.measures.step_ms
     assert finding.severity == "info"
     assert "waiting for other ranks" in finding.what
     assert "stepscope ranks" in finding.advice

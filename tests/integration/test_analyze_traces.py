@@ -89,7 +89,7 @@ def test_the_data_loader_is_named_where_it_holds_the_step_up(traces: Path) -> No
     worst = apply_rules(context, RULES)[0]
     assert (worst.rule, worst.severity) == ("input_bound", "critical")
     assert worst.gain.changes == ("dataloader",)
-    assert worst.gain.ms == pytest.approx(context.idle_ms("data"), rel=0.05)
+    assert worst.gain.ms == pytest.approx(context.measures.idle_ms("data"), rel=0.05)
     assert {place.name for place in worst.evidence} == {
         "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     }

@@ -9,7 +9,7 @@ import pytest
 
 import stepscope
 from stepscope.roofline import work_of
-from stepscope.roofline.operator_shapes import OperatorCall, Tensor
+from stepscope.roofline.formulas import OperatorCall, Tensor
 from stepscope.summary.report_facts import summarize
 
 torch = pytest.importorskip("torch")

@@ -20,7 +20,7 @@ from benchmarks.networked.mesh import Mesh, Message, Waiting
 from benchmarks.networked.p3 import P3
 from benchmarks.networked.rings import all_gather, reduce_scatter
 
-from stepscope.calibration.sparse_gradients import largest
+from stepscope.calibration.measure import largest
 
 Work = Callable[[int], Any]
 RATE = 0.5

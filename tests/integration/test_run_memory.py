@@ -15,7 +15,7 @@ from stepscope.memory import MemoryFacts, memory_facts
 from stepscope.memory.memory_findings import find_problems
 from stepscope.memory.recorded_memory import recorded_memory
 from stepscope.whatif import CHANGES, parse_request
-from stepscope.whatif.memory_prediction import predict_memory
+from stepscope.whatif.prediction import predict_memory
 
 pytest.importorskip("torch")
 

@@ -14,8 +14,8 @@ from machine_calibration import calibrated
 
 from stepscope.errors import CaptureError, ChangeError
 from stepscope.verify import Script
-from stepscope.verify.change_spec import parse_specs
 from stepscope.verify.trials import TrialRun, execute
+from stepscope.verify.verify import parse_specs
 
 # Says at each step what a change would show in. What it imports is frozen: else garbage is looked
 # for in all of it, which takes 1.5 s a process.
@@ -243,7 +243,7 @@ def test_bad_use_ends_with_code_2_and_one_line(script: Script, tmp_path: Path) -
 
 def test_what_sharding_costs_is_measured_by_tensors_and_bytes() -> None:
     small = (
-        "import json; from stepscope.calibration import sharding_cost as s; "
+        "import json; from stepscope.calibration import two_processes as s; "
         "s._UNITS = ((1, 8), (3, 16)); print(json.dumps(s.sharding()))"
     )
     done = subprocess.run([sys.executable, "-c", small], capture_output=True, text=True, check=True)

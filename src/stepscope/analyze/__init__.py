@@ -1,10 +1,7 @@
 """Rules that report what slows a training step, and the findings that they yield."""
 
-from __future__ import annotations
-
 from stepscope.analyze.analysis import apply_rules
-from stepscope.analyze.finding import LEVELS, Finding, Gain, Place
-from stepscope.analyze.findings_table import with_findings
+from stepscope.analyze.finding import LEVELS, Finding, Gain, Place, with_findings
 from stepscope.analyze.rule import Rule, discover_rules, load_rules
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.contexts import with_contexts

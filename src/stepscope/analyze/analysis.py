@@ -1,10 +1,10 @@
 """Apply rules to the steps of one rank, and order what they find."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from stepscope.analyze.finding import LEVELS, Finding, Gain
 from stepscope.analyze.rule import Rule
@@ -14,18 +14,16 @@ from stepscope.errors import RuleError, StepscopeError
 from stepscope.parallel import in_threads
 from stepscope.summary.facts import StepTimes
 from stepscope.summary.machine_load import certain_share
-from stepscope.summary.plain_data import plain_data
 from stepscope.trace.core_share import core_share, load_warning
 from stepscope.whatif.prediction import MOST_TASKS
 
-LEAST_SHARE = 0.01
-MOST_GROUPS = 5
+LEAST_GAIN = 0.01  # of the step: smaller gains are dropped
+MOST_GROUPS = 5  # that a reader is shown, and that are simulated together
 _NO_ADVICE = "The trace is of {framework}; stepscope has advice for PyTorch and JAX only."
 _SAME_EVIDENCE = 0.5  # of the events of the smaller finding
 
 
-@dataclass(frozen=True)
-class Heading:
+class Heading(msgspec.Struct, frozen=True):
     """What is shown above the findings.
 
     Attributes:
@@ -50,8 +48,7 @@ class Heading:
     steps: StepTimes | None = None
 
 
-@dataclass(frozen=True)
-class Analysis:
+class Analysis(msgspec.Struct, frozen=True):
     """What the rules find on the steps of one rank: plain data, which can be kept.
 
     Attributes:
@@ -67,14 +64,13 @@ class Analysis:
     def to_json(self) -> dict[str, Any]:
         """The steps, the findings and the notes as dicts and lists for `json`."""
         return {
-            "steps": self.heading.steps and plain_data(self.heading.steps),
+            "steps": msgspec.to_builtins(self.heading.steps),
             "findings": [one.to_json() for one in self.findings],
             "notes": list(self.heading.notes),
         }
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """A finding and those that share its cause, which give back less.
 
     Attributes:
@@ -175,19 +171,18 @@ def _related(main: Finding, other: Finding) -> bool:
 
 def _apply(rule: Rule, context: RuleContext) -> list[Finding]:
     try:
-        found = [
-            _of_framework(
-                context,
-                _under_load(context, replace(one, rule=rule.name, cause=rule.cause or rule.name)),
-            )
-            for one in rule.function(context)
-        ]
+        found = [_completed(context, rule, finding) for finding in rule.function(context)]
     except StepscopeError:
         raise
     except Exception as error:
         raise RuleError(f"rule {rule.name} failed on {context.trace.metadata.source}: "
                         f"{type(error).__name__}: {error}") from error  # fmt: skip
-    return [one for one in found if one.share >= LEAST_SHARE or rule.notice]
+    return [one for one in found if one.share >= LEAST_GAIN or rule.notice]
+
+
+def _completed(context: RuleContext, rule: Rule, finding: Finding) -> Finding:
+    named = replace(finding, rule=rule.name, cause=rule.cause or rule.name)
+    return _of_framework(context, _under_load(context, named))
 
 
 def _of_framework(context: RuleContext, finding: Finding) -> Finding:

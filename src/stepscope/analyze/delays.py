@@ -1,13 +1,10 @@
 """Delays by a busy machine: a thread that lost its core in one step, and not in the others."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.analyze.compilation_names import COMPILING
 from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.steps.steps import main_track
 from stepscope.annotate.steps.warm_up import steady_steps
@@ -18,7 +15,7 @@ from stepscope.trace.nesting import inherit, self_times
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
-MIN_STEPS = 3
+MIN_STEPS = 3  # with fewer nothing shows what a segment usually takes
 LEAST_NS = 50_000  # a preempted thread waits for longer
 UNUSUAL = 2.0  # of what the segment usually takes
 _SCALES_NS = 20_000  # shorter operators do not grow with their tensors
@@ -160,3 +157,9 @@ def _cut(trace: Trace, delays: Intervals) -> Trace:
     for table in trace.tables.values():
         trace = trace.with_table(with_times(table, moved)) if len(table) else trace
     return trace
+
+
+COMPILING = (
+    r"dynamo_timed|compile_inner|^_compile|CompilationMetrics|compile_fx|entire_frame_compile"
+    r"|^backend_compile(_and_load)?$"  # of JAX
+)

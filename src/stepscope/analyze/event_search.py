@@ -1,6 +1,4 @@
-"""Search the events of the analyzed steps of one rank."""
-
-from __future__ import annotations
+"""Search the events of the analyzed steps of one rank, and its eager calls of operators."""
 
 import json
 import re
@@ -18,13 +16,14 @@ from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.steps.requested_steps import no_such_rank
 from stepscope.annotate.steps.steps import main_track, require_steps
 from stepscope.annotate.steps.warm_up import steady_steps
-from stepscope.arrays import Ids32, Mask, Rows
+from stepscope.arrays import Ids, Ids32, Mask, Rows, Times
 from stepscope.contexts import ContextTree, build_contexts
 from stepscope.errors import TraceError
 from stepscope.roofline.equal_calls import Counted, numbered_calls
 from stepscope.trace.arguments import parse
 from stepscope.trace.nesting import inherit, totals_inside
 from stepscope.trace.row_order import inverse
+from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace
 
 Made = TypeVar("Made")
@@ -289,3 +288,70 @@ def _shapes(dims: Any) -> list[list[int]]:
 
 def _is_shape(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(size, int) for size in value)
+
+
+DISPATCH_NS = 20_000  # of Python and C++ between two operators; in a longer time something else ran
+
+
+class EagerCalls:
+    """The outermost operators of the steps, in order of start, and what each costs.
+
+    Args:
+        search: the steps.
+
+    Attributes:
+        rows: events.id of the calls, int64, shape (n,).
+    """
+
+    def __init__(self, search: EventSearch) -> None:
+        self._search, self._events = search, search.events
+        self.rows: Rows = search.outermost(search.find(category="cpu_op"))
+
+    @cached_property
+    def cost_ns(self) -> Times:
+        """Time until the next call of the same thread, so with dispatch and Python, shape (n,).
+
+        At most `DISPATCH_NS` longer than the call itself.
+        """
+        start, duration = (self._events[name][self.rows] for name in ("start_ns", "duration_ns"))
+        track = self._events["track"][self.rows]
+        order = np.lexsort((start, track))
+        gap = np.zeros(len(order), np.int64)
+        gap[order[:-1]] = start[order][1:] - (start + duration)[order][:-1]
+        same = np.zeros(len(order), np.bool_)
+        same[order[:-1]] = np.diff(track[order]) == 0
+        result: Times = duration + np.where(same, np.clip(gap, 0, DISPATCH_NS), 0)
+        return result
+
+    @cached_property
+    def forward(self) -> Ids:
+        """For each call of the backward pass that of the forward pass, as a position; else -1."""
+        forward_event = self._events["forward_event"]
+        linked = np.flatnonzero(forward_event >= 0)
+        call, origin = self._positions[linked], self._positions[forward_event[linked]]
+        found = np.full(len(self.rows), -1, np.int64)
+        known = (call >= 0) & (origin >= 0) & (call != origin)
+        found[call[known]] = origin[known]
+        return found
+
+    def around(self, rows: Rows) -> Ids:
+        """The positions of the calls in which these events run, ascending."""
+        found = self._positions[rows]
+        return distinct(found[found >= 0])
+
+    def with_backward(self, calls: Mask) -> Mask:
+        """These calls, and those of their backward pass."""
+        both: Mask = calls | np.append(calls, False)[self.forward]
+        return both
+
+    def ms(self, calls: Mask | Ids) -> float:
+        """What these calls cost, ms per step."""
+        return float(self.cost_ns[calls].sum()) / 1e6 / self._search.step_count
+
+    @cached_property
+    def _positions(self) -> Ids:
+        """The position of the call around each event, or -1."""
+        position = np.full(len(self._events) + 1, -1, np.int64)
+        position[self.rows] = np.arange(len(self.rows))
+        result: Ids = position[self._search.enclosing(self.rows)]
+        return result

@@ -1,11 +1,9 @@
 """Findings for a terminal."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
+from msgspec.structs import replace
 from rich.console import Console, RenderableType
 from rich.console import Group as RichGroup
 from rich.padding import Padding
@@ -13,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stepscope.analyze.analysis import MOST_GROUPS, Analysis, Group, Heading, group_findings
-from stepscope.analyze.call_patch import Patch
-from stepscope.analyze.finding import Finding, Gain, Place
+from stepscope.analyze.finding import Finding, Gain, Patch, Place
 from stepscope.analyze.source_places import plain_name
 from stepscope.kernel_names import short_kernel
 from stepscope.summary.facts import StepTimes
@@ -22,8 +19,8 @@ from stepscope.summary.numbers import ms, percent, plural, rounded
 from stepscope.trace.frame_name import FrameName
 
 _STYLE = {"critical": "bold red", "warning": "bold yellow", "info": "bold cyan"}
-_PLACES = 4
-_NAME_WIDTH = 48
+_PLACES = 4  # of a finding that are printed without --all
+_NAME_WIDTH = 48  # characters of a kernel, so that a place fits a line
 
 
 def print_findings(

@@ -1,14 +1,12 @@
 """Estimate what a fix saves: by simulation, else by a stated upper bound."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from stepscope.analyze.event_search import EventSearch
 from stepscope.analyze.finding import Gain
@@ -21,7 +19,7 @@ from stepscope.whatif import CHANGES, parse_request
 from stepscope.whatif.prediction import Baseline
 
 UNUSUAL = 1.5  # a step that is longer than this many medians is not typical
-MIN_STEPS = 3
+MIN_STEPS = 3  # with fewer nothing shows which step is typical
 _MOST_TRIED = 4  # names of events in what is tried
 _ALIKE = 0.1  # gains that differ by less, as a share, are of the same fix
 
@@ -126,16 +124,14 @@ class Gains:
             return bound
         return self.reproduced(bound, *(f"scale:select={part},factor=0" for part in parts))
 
-    def bound(self, ms: float, why: str, doubt_ms: float = 0.0) -> Gain:
+    def bound(self, ms: float, why: str) -> Gain:
         """An upper bound, for fixes that no change simulates.
 
         Args:
             ms: per step.
             why: what is assumed.
-            doubt_ms: how much greater it may be.
         """
-        most, greatest = (min(one, self._measures.steady_ms) for one in (ms, ms + doubt_ms))
-        return Gain(float(most), why, range_ms=(0.0, float(greatest)) if doubt_ms else None)
+        return Gain(float(min(ms, self._measures.steady_ms)), why)
 
     def combined(self, gains: Sequence[Gain]) -> Gain | None:
         """Simulate several fixes together; None if fewer than two can be simulated."""

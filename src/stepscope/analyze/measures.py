@@ -1,32 +1,33 @@
-"""Measure events: time per step, shares of the step, idle time."""
+"""Measure events: time per step, shares of the step, idle time, and one-off costs."""
 
-from __future__ import annotations
-
+import re
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from stepscope.analyze.delays import COMPILING
 from stepscope.analyze.event_search import EventSearch
-from stepscope.analyze.one_off_costs import first_use, one_off
+from stepscope.analyze.finding import WARNING
 from stepscope.annotate.device.host_idle import exposed_communication
 from stepscope.annotate.device.host_idle import python_time as intervals_of_python
 from stepscope.annotate.device.idle import cause_names, windows
-from stepscope.arrays import Floats, Rows
+from stepscope.annotate.steps.one_off_delays import one_off_delays
+from stepscope.arrays import Floats, Mask, Rows
 from stepscope.summary.efficiency import WorkBounds
 from stepscope.summary.facts import Summary
 from stepscope.summary.report_facts import summarize
 from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.schema import IDLE_CAUSES
+from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Text
 
 _MIN_STEPS = 3  # with fewer nothing shows which step is typical
-LONG_CALL_NS = 1_000_000
-LONGEST_GAP_NS = 50_000_000
-LONGEST_LAUNCH_NS = 100_000
-UNEVEN_COST = 0.2  # so much less than on average it costs to record an event of a part of a step
+LEAST_SHARE = WARNING  # of the step: most rules are silent about what takes less
+LONG_CALL_NS = 1_000_000  # such runtime calls allocate or load kernels: launches take some 10 us
+LONGEST_GAP_NS = 50_000_000  # in longer gaps the CPU launches nothing, rather than slowly
+LONGEST_LAUNCH_NS = 100_000  # work that starts later after its launch waits for another stream
 
 
 class _Roofline(NamedTuple):
@@ -78,6 +79,10 @@ class Measures:
         found: Rows = one_off(self._search)
         return found
 
+    def is_small(self, ms: float) -> bool:
+        """Whether a time per step is less than most rules report."""
+        return ms < LEAST_SHARE * self.steady_ms
+
     def longer_side_ms(self, ranges: Rows) -> float:
         """Time of ranges, ms per step: on the CPU, or of the device work in them if longer."""
         work = self._search.find(inside=ranges, on_device=True)
@@ -90,21 +95,6 @@ class Measures:
         calls = self._search.caller[work]
         calls = np.setdiff1d(np.unique(calls[calls >= 0]), self.first_use)
         return self.ms(np.union1d(outer, np.union1d(work, calls)))
-
-    def recording_doubt_ms(self, spans: Intervals) -> float:
-        """How far the time of `spans` on the CPU may be off by what recording cost, ms per step.
-
-        What recording costs, new pages of memory among it, is known per part of a step, and taken
-        from its events or its time alike. From these it may have taken too much.
-        """
-        cost = self._search.trace.metadata.recording_cost
-        if "removed_ns" not in cost or self._search.context_trace:
-            return 0.0
-        loop = np.flatnonzero(self._events["track"] == self._search.loop_track)
-        start = self._events["start_ns"][loop]
-        covered = float((spans.within(start, start + 1) > 0).sum()) / self._search.step_count
-        each_ns = float(cost["removed_ns"]) / max(float(cost["events"]), 1.0)
-        return UNEVEN_COST * covered * each_ns / 1e6
 
     def steadiness(self, rows: Rows) -> float:
         """How much of the time of `rows` recurs, 0 to 1.
@@ -367,3 +357,77 @@ def _without_most(spent: Floats) -> float:
     """The mean with the greatest value lowered to the next; of ten or more, one in ten."""
     most = np.sort(spent)[-1 - max(len(spent) // 10, 1)]
     return float(np.minimum(spent, most).mean())
+
+
+_LOADING = (
+    r"^(cu|cuda|hip)(Module(Load|GetFunction|EnumerateFunctions)|Library(Load|GetKernel|GetModule)"
+    r"|Link(Create|Add|Complete)|FuncGetAttributes|FuncSetAttribute|KernelGetFunction)"
+)
+_LAUNCH = re.compile(r"^(cu|cuda|hip)(Ext)?(Module)?Launch\w*Kernel")
+_SLOW_LAUNCH_NS = 1_000_000  # launching a loaded kernel takes some 10 us
+_RARE = 0.1  # of what the step with the most of it takes
+
+
+def first_use(search: EventSearch) -> Rows:
+    """Events that later steps do not pay again.
+
+    Loading of modules, launches of 1 ms or more of a kernel that has not run before, and, with
+    three steps or more, compilation in a single step.
+
+    Returns:
+        events.id, int64, shape (n,).
+    """
+    if search.context_trace:
+        return np.zeros(0, np.int64)
+    loads = search.find(_LOADING, category="runtime")
+    compiles = search.outermost(search.find(COMPILING, category=("annotation", "cpu_op")))
+    steps = np.unique(search.events["step"][compiles])
+    if len(search.steps) < _MIN_STEPS or len(steps) > 1:
+        compiles = compiles[:0]
+    return np.unique(np.concatenate([loads, _slow_launches(search), compiles]))
+
+
+def one_off(search: EventSearch) -> Rows:
+    """Operators that took 1 ms or more in one step, and next to nothing in the others.
+
+    A process that lost its core looks like that. Loading of data does not count, nor does an
+    operator that waits for the device. An operator counts if it is fast at its place in the other
+    steps, or if all operators of its name are.
+
+    Returns:
+        events.id, int64, shape (n,); none for fewer than three steps.
+    """
+    steps = np.unique(search.steps["step"])
+    if search.context_trace or len(steps) < _MIN_STEPS:
+        return np.zeros(0, np.int64)
+    stages = tuple(stage for stage in STAGES if stage != "data_loading")
+    rows = search.find(category="cpu_op", stage=stages)
+    rows = rows[(search.events["self_ns"][rows] >= _SLOW_LAUNCH_NS)]
+    delayed = np.intersect1d(one_off_delays(search.trace, search.rank), rows)
+    every = search.find(category="cpu_op", stage=stages)
+    place = np.searchsorted(steps, search.events["step"][every])
+    codes, name = np.unique(search.events["name"][every], return_inverse=True)
+    spent = np.bincount(name * len(steps) + place, search.events["self_ns"][every],
+                        len(codes) * len(steps)).reshape(len(codes), len(steps))  # fmt: skip
+    ordered = np.sort(spent, axis=1)
+    once = codes[ordered[:, -2] <= _RARE * ordered[:, -1]]
+    return np.union1d(delayed, rows[np.isin(search.events["name"][rows], once)])
+
+
+def _slow_launches(search: EventSearch) -> Rows:
+    """Launches that load their kernel: slow, and the first of their kernel."""
+    events = search.events
+    work = search.launched[np.isin(search.caller[search.launched], search.find(category="runtime"))]
+    calls = search.caller[work].astype(np.int64)
+    work = work[(events["duration_ns"][calls] >= _SLOW_LAUNCH_NS) & _launches(search, calls)]
+    if not len(work):
+        return np.zeros(0, np.int64)
+    codes = events["name"].astype(np.int64)
+    every = search.launched[np.argsort(events["start_ns"][search.caller[search.launched]])]
+    _, first = np.unique(codes[every], return_index=True)
+    return search.caller[np.intersect1d(work, every[first])].astype(np.int64)
+
+
+def _launches(search: EventSearch, calls: Rows) -> Mask:
+    named: Mask = search.events.text("name").where(lambda name: bool(_LAUNCH.search(name)))[calls]
+    return named

@@ -1,7 +1,5 @@
 """Python stalls that recur in every step: logging, saving, an environment."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +16,7 @@ _UPDATES = (
     r"^Optimizer\.step#(Adadelta|Adafactor|Adagrad|Adam|Adamax|AdamW|ASGD|Muon|NAdam|RAdam|RMSprop"
     r"|Rprop|SGD|SparseAdam)\.step$"
 )
-LONG_NS = 1_000_000
+LONG_NS = 1_000_000  # longer than Python between two operators, which takes microseconds
 MAIN_SHARE = 0.1  # of the time of the name with most; others only surround it
 LOOP = "the training loop"
 _NONE = -1
@@ -63,10 +61,10 @@ def python_of_the_loop(context: RuleContext) -> Intervals:
     Between two operators an optimizer of PyTorch mostly frees memory. What a closure runs in the
     optimizer's range is the loop's all the same. Checkpoints have a rule of their own.
     """
-    ranges = context.spans(context.find(_UPDATES, on_device=False))
+    ranges = context.measures.spans(context.search.find(_UPDATES, on_device=False))
     update = ranges.intersect(context.measures.stage_spans("optimizer"))
     saves = context.measures.stage_spans("checkpointing")
-    return context.python_time().minus(update.union(saves))
+    return context.measures.python_time().minus(update.union(saves))
 
 
 def find_python_stalls(context: RuleContext, gaps: Intervals) -> PythonStalls | None:
@@ -126,7 +124,7 @@ def _by_step(context: RuleContext, gaps: Intervals) -> tuple[Times, Times, Rows]
 def _neighbors(context: RuleContext, start: Times, end: Times, step: Rows) -> tuple[Rows, Rows]:
     """Events of the training loop's thread before and after each gap, in the same step."""
     events, steps = context.events, context.steps
-    rows = context.find(category=("cpu_op", "annotation", "runtime", "communication"))
+    rows = context.search.find(category=("cpu_op", "annotation", "runtime", "communication"))
     rows = rows[(events["track"][rows] == context.search.loop_track) & ~_is_step(context, rows)]
     begin, length = events["start_ns"][rows], events["duration_ns"][rows]
     finish = begin + length
@@ -176,7 +174,7 @@ def _named_by_ranges(context: RuleContext, stalled: StalledRanges) -> str:
 
 def has_names(context: RuleContext, name: str) -> bool:
     """Whether a stall has a name, or the recording has frames that would have given it one."""
-    return name != LOOP or len(context.find(category="python", on_device=False)) > 0
+    return name != LOOP or len(context.search.find(category="python", on_device=False)) > 0
 
 
 def sampled_line(context: RuleContext, spent_ms: float, stage: str = "other") -> str:
@@ -202,8 +200,10 @@ def sampled_line(context: RuleContext, spent_ms: float, stage: str = "other") ->
 def stalled_ranges(context: RuleContext, gaps: Intervals) -> StalledRanges:
     """Ranges and frames of the training loop's thread, and the time of the gaps in each."""
     events = context.events
-    rows = context.find(category=("annotation", "python", "cpu_op"), on_device=False)
-    rows = rows[(events["track"][rows] == context.search.loop_track) & context.is_range(rows)]
+    rows = context.search.find(category=("annotation", "python", "cpu_op"), on_device=False)
+    rows = rows[
+        (events["track"][rows] == context.search.loop_track) & context.search.is_range(rows)
+    ]
     start = events["start_ns"][rows]
     inside = gaps.within(start, start + events["duration_ns"][rows])
     around = inherit(events["parent"], np.where(np.isin(events["id"], rows), events["id"], -1))

@@ -1,7 +1,5 @@
 """A rule: a function that searches the steps of a trace, measures, and yields findings."""
 
-from __future__ import annotations
-
 import inspect
 import pkgutil
 import runpy
@@ -15,6 +13,7 @@ from stepscope.analyze import rules
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.errors import RuleError, one_line
+from stepscope.plugins import plugins
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,9 @@ class Rule:
     Example:
         >>> def many_copies(context):
         ...     '''Tensors that are made contiguous repeatedly.'''
-        ...     rows = context.find(r"^aten::contiguous$", stage="forward")
-        ...     if context.calls(rows) > 100:
-        ...         gain = context.whatif("scale:select=name=aten::contiguous,factor=0")
+        ...     rows = context.search.find(r"^aten::contiguous$", stage="forward")
+        ...     if context.measures.calls(rows) > 100:
+        ...         gain = context.gains.whatif("scale:select=name=aten::contiguous,factor=0")
         ...         yield context.finding("Many copies.", "Keep one layout.", rows, gain)
         >>> RULES = [Rule(many_copies)]
 
@@ -67,13 +66,15 @@ class Rule:
 
 
 def discover_rules() -> list[Rule]:
-    """The rules of `stepscope.analyze.rules`: of each module the function of the module's name.
+    """The rules of `stepscope.analyze.rules`, by name; then those of other packages.
 
-    The module's constants `CAUSE`, `EXPLAINS`, `FALLBACK` and `NOTICE` set what the rule's
-    attributes of these names are.
+    A module declares the function of its own name; its constants `CAUSE`, `EXPLAINS`, `FALLBACK`
+    and `NOTICE` set what the rule's attributes of these names are. Other packages add rules by an
+    entry point of the group `stepscope.rules`; none replaces a built-in one.
     """
     names = sorted(module.name for module in pkgutil.iter_modules(rules.__path__))
-    return [_declared_in(import_module(f"{rules.__name__}.{name}"), name) for name in names]
+    built_in = [_declared_in(import_module(f"{rules.__name__}.{name}"), name) for name in names]
+    return built_in + [rule for rule in plugins("rules", Rule) if rule.name not in names]
 
 
 def _declared_in(module: ModuleType, name: str) -> Rule:

@@ -1,17 +1,13 @@
 """What a rule works with: the steps of one rank, to search, to measure, and to report on."""
 
-from __future__ import annotations
-
 import re
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from msgspec.structs import replace
 
-from stepscope.analyze.call_patch import Patch, patch_of
-from stepscope.analyze.eager_calls import EagerCalls
-from stepscope.analyze.event_search import EventSearch
-from stepscope.analyze.finding import Finding, Gain, Place
+from stepscope.analyze.event_search import EagerCalls, EventSearch
+from stepscope.analyze.finding import Finding, Gain, Patch, Place, patch_of
 from stepscope.analyze.gains import Gains, glob
 from stepscope.analyze.measures import Measures
 from stepscope.analyze.source_places import PlaceFinder
@@ -45,8 +41,8 @@ _LIBRARIES = tuple(
 class RuleContext:
     """The steps of one rank: search events, measure them, estimate gains, make findings.
 
-    It is composed of `EventSearch`, `Measures`, `Gains` and `Places`, and offers their methods
-    under the same names.
+    `search` finds events, `measures` measures them, and `gains` estimates what a fix saves; the
+    context itself words advice and makes findings.
 
     Args:
         trace: an annotated trace; of several ranks for rules that compare them. If it holds a
@@ -55,63 +51,22 @@ class RuleContext:
         rank: the rank to analyze; by default the one whose devices work longest.
         job: all ranks of the job compared, if the trace holds only one of them.
 
+    Attributes:
+        trace, events, steps, rank, step_count, contexts, context_trace: see `EventSearch`.
+
     Raises:
         TraceError: if there is no such rank, or no step.
     """
 
     def __init__(self, trace: Trace, rank: int | None = None, job: JobReport | None = None) -> None:
         self._job = job
-        self._bind_search(EventSearch(trace, rank))
-        self._bind_measures(Measures(self.search))
-        self._bind_gains(Gains(self.search, self.measures))
-        self._places = PlaceFinder(self.trace)
-
-    def _bind_search(self, search: EventSearch) -> None:
-        self.search = search
+        self.search = search = EventSearch(trace, rank)
+        self.measures = Measures(search)
+        self.gains = Gains(search, self.measures)
         self.trace, self.events, self.steps = search.trace, search.events, search.steps
         self.rank, self.step_count = search.rank, search.step_count
         self.contexts, self.context_trace = search.contexts, search.context_trace
-        self.find, self.name = search.find, search.name
-        self.within, self.enclosing = search.within, search.enclosing
-        self.outermost, self.is_range = search.outermost, search.is_range
-        self.holding = search.holding
-        self.innermost_operators, self.operator_of = search.innermost_operators, search.operator_of
-        self.arguments, self.argument = search.arguments, search.argument
-        self.shapes, self.each_shapes = search.shapes, search.each_shapes
-        self.each_argument = search.each_argument
-
-    def _bind_measures(self, measures: Measures) -> None:
-        self.measures = measures
-        self.ms, self.calls, self.each_ns = measures.ms, measures.calls, measures.each_ns
-        self.share, self.caused_ns = measures.share, measures.caused_ns
-        self.wait_ms, self.spans = measures.wait_ms, measures.spans
-        self.python_time, self.launch_gaps = measures.python_time, measures.launch_gaps
-        self.idle_ms, self.idle_during_ms = measures.idle_ms, measures.idle_during_ms
-        self.idle_share = measures.idle_share
-        self.cost_ms, self.steadiness = measures.cost_ms, measures.steadiness
-        self.longer_side_ms = measures.longer_side_ms
-        self.recording_doubt_ms = measures.recording_doubt_ms
-        self.device_facts, self.stalls = measures.device_facts, measures.stalls
-
-    def _bind_gains(self, gains: Gains) -> None:
-        self.gains = gains
-        self.whatif, self.gain, self.bound = gains.whatif, gains.gain, gains.bound
-        self.scaled, self.reproduced, self.without = gains.scaled, gains.reproduced, gains.without
-
-    @property
-    def step_ms(self) -> float:
-        """Mean step length, ms."""
-        return self.measures.step_ms
-
-    @property
-    def steady_ms(self) -> float:
-        """Mean step length without first-use costs and one-off delays, ms; shares are of it."""
-        return self.measures.steady_ms
-
-    @property
-    def has_device(self) -> bool:
-        """Whether the steps run work on a device."""
-        return self.measures.has_device
+        self._places = PlaceFinder(self.trace)
 
     @cached_property
     def eager(self) -> EagerCalls:
@@ -228,20 +183,31 @@ class RuleContext:
             )
         else:
             places = self._places.of(np.asarray(rows), self.step_count)
-            gain = gain.scaled(self.steadiness(rows)) if recurs else gain
+            gain = gain.scaled(self.measures.steadiness(rows)) if recurs else gain
         limit = "warning" if self._is_single(rows) else "critical"
         if gain.edit is None and not self.has_training_steps:
             limit = "info"
+        return self._made(what, advice, places, gain, limit, patch)
+
+    def _made(
+        self,
+        what: str,
+        advice: str,
+        places: tuple[Place, ...],
+        gain: Gain,
+        limit: str = "critical",
+        patch: Patch | None = None,
+    ) -> Finding:
+        """A finding of these steps; `apply_rules` enters the rule."""
         return Finding(
-            "",
-            what,
-            advice,
-            places,
-            gain,
-            self.step_ms,
-            self.rank,
+            what=what,
+            advice=advice,
+            evidence=places,
+            gain=gain,
+            step_ms=self.measures.step_ms,
+            steady_ms=self.measures.steady_ms,
+            rank=self.rank,
             limit=limit,
-            steady_ms=self.steady_ms,
             patch=patch,
         )
 
@@ -263,9 +229,7 @@ class RuleContext:
         if self.contexts is None or not len(nodes):
             raise ValueError("expected nodes of a calling-context tree as evidence, found none")
         places = tuple(self._place_in_tree(self.contexts, int(node)) for node in nodes)
-        return Finding(
-            "", what, advice, places, gain, self.step_ms, self.rank, steady_ms=self.steady_ms
-        )
+        return self._made(what, advice, places, gain)
 
     def _place_in_tree(self, tree: ContextTree, node: int) -> Place:
         path = list(tree.nodes.take(tree.path(node)).rows())
@@ -286,7 +250,7 @@ class RuleContext:
 
     def times(self, rows: Rows) -> str:
         """How often per step, in words: `once`, `4 times`."""
-        calls = self.calls(rows)
+        calls = self.measures.calls(rows)
         return "once" if calls == 1 else f"{rounded(calls, 4)} times"
 
     def place(self, row: int) -> str:

@@ -5,8 +5,6 @@ other inside their parent, backward work on a second track, device work on a thi
 nothing about when an event ran: such a trace has no idle time and no order.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

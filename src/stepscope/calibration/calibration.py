@@ -1,25 +1,111 @@
-"""A calibration: times of single operators on one machine, and its file."""
+"""A calibration: times of single operators on one machine, its file, and what it lacks for a trace.
+
+The operators of a script count if they are outermost; those that they call are part of them. What
+is missing is measured in a child process, since this one loads no torch."""
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import os
 import platform
 import re
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from stepscope.arrays import Ids, Mask
 from stepscope.calibration.timed import QUIET
 from stepscope.errors import ChangeError
 from stepscope.trace.cache_folder import cache_folder
-from stepscope.trace.trace import Metadata
+from stepscope.trace.nesting import inherit
+from stepscope.trace.trace import Metadata, Trace
 from stepscope.unfinished_files import unfinished
+
+_ATEN = "aten::"
+_KEYS = ("Input Dims", "Input Strides", "Input type", "Concrete Inputs")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One call of an operator.
+
+    Attributes:
+        name: without `aten::`.
+        dims: for each input: sizes of a tensor, a list of sizes for a list of tensors, else empty.
+        strides: likewise.
+        types: `float`, `long int`, `Scalar`, `TensorList`, …, empty for None.
+        values: values of inputs that are not tensors, as recorded.
+    """
+
+    name: str
+    dims: tuple[Any, ...]
+    strides: tuple[Any, ...]
+    types: tuple[str, ...]
+    values: tuple[str, ...]
+
+    @cached_property
+    def signature(self) -> str:
+        """The call as text; calls with the same signature do the same work."""
+        return json.dumps([self.name, self.dims, self.strides, self.types, self.values],
+                          separators=(",", ":"))  # fmt: skip
+
+    @cached_property
+    def floats(self) -> tuple[tuple[int, ...], ...]:
+        """Sizes of its FP32 inputs, in order."""
+        return tuple(
+            tuple(size) for size, kind in zip(self.dims, self.types, strict=True) if kind == "float"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ScriptOperators:
+    """The outermost operators of a trace.
+
+    Attributes:
+        rows: events.id of each, in order of time.
+        calls: the call of each; None if the trace has no shapes.
+        around: for each event of the trace, the index of the operator that contains it, or -1.
+    """
+
+    rows: Ids
+    calls: tuple[Operator | None, ...]
+    around: Ids
+
+
+def find_operators(trace: Trace, rows: Mask) -> ScriptOperators:
+    """The outermost operators among the events `rows`, a mask of shape (events,)."""
+    events = trace.events
+    inside = events.text("name").where(lambda name: name.startswith(_ATEN))
+    number = np.arange(len(events), dtype=np.int32)
+    outer = np.append(inherit(events["parent"], np.where(inside, number, -1)), -1)
+    outermost = inside & (outer[events["parent"]] < 0)
+    chosen = np.flatnonzero(outermost & rows)
+    chosen = chosen[np.argsort(events["start_ns"][chosen], kind="stable")]
+    index = np.full(len(events), -1, np.int32)
+    index[chosen] = np.arange(len(chosen))
+    around = inherit(events["parent"], index).astype(np.int64)
+    return ScriptOperators(chosen, tuple(_operator(trace, row) for row in chosen.tolist()), around)
+
+
+def _operator(trace: Trace, row: int) -> Operator | None:
+    arguments = trace.event_arguments(row)
+    if not all(key in arguments for key in _KEYS):
+        return None
+    name = str(trace.events.text("name")[row]).removeprefix(_ATEN)
+    dims, strides, types, values = (arguments[key] for key in _KEYS)
+    if not len(dims) == len(strides) == len(types) == len(values):
+        return None
+    return Operator(name, tuple(dims), tuple(strides), tuple(types), tuple(map(str, values)))
+
 
 VERSION = 7
 _FILE = re.compile(r"(calibration-[0-9a-f]{16}\.json|\.calibration-[0-9a-f]{16}\.json\.\d+)")
@@ -203,3 +289,97 @@ def cpu_model() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+_STAGES = ("forward", "loss", "backward")
+_MIN_SHARE = 0.0005  # of the time of forward and backward
+
+
+def calibrate(trace: Trace, *, afresh: bool = False) -> Calibration:
+    """The machine's calibration, with everything that predictions for this trace need.
+
+    A calibration that other processes disturbed is measured again; the less disturbed one counts.
+
+    Args:
+        trace: a CPU trace with shapes, recorded on this machine.
+        afresh: whether to measure known operators again.
+
+    Raises:
+        ChangeError: if torch cannot be loaded, or its version differs from the trace's.
+    """
+    kept = None if afresh else find_calibration(trace.metadata)
+    known = None if kept is None or kept.is_disturbed else kept
+    wanted = _worth_measuring(trace)
+    missing = [call for call in wanted if known is None or call.signature not in known.operators]
+    if known is not None and not missing:
+        return known
+    calibration = _measured(Machine.of(trace.metadata), known, missing)
+    if known is None and kept is not None:
+        calibration = _less_disturbed(kept, calibration)
+    keep_calibration(calibration)
+    return calibration
+
+
+def _less_disturbed(before: Calibration, now: Calibration) -> Calibration:
+    """The calibration that got more of a core, with all operators that were asked for now."""
+    if now.core_share >= before.core_share:
+        return now
+    more = {one: times for one, times in now.operators.items() if one not in before.operators}
+    share = now.core_share if more else before.core_share
+    return replace(before, operators={**before.operators, **more}, core_share=share)
+
+
+def _worth_measuring(trace: Trace) -> list[Operator]:
+    """FP32 operators of forward and backward with a relevant share of the time."""
+    events = trace.events
+    found = find_operators(trace, events.text("stage").mask(*_STAGES))
+    length = events["duration_ns"][found.rows]
+    times: dict[str, float] = {}
+    calls: dict[str, Operator] = {}
+    for call, time in zip(found.calls, length.tolist(), strict=True):
+        if call is not None and call.floats:
+            times[call.signature] = times.get(call.signature, 0) + time
+            calls[call.signature] = call
+    least = _MIN_SHARE * float(np.sum(length))
+    return [calls[signature] for signature, time in times.items() if time >= least]
+
+
+def _measured(
+    machine: Machine, known: Calibration | None, operators: Sequence[Operator]
+) -> Calibration:
+    request = {
+        "threads": machine.threads,
+        "operators": [call.signature for call in operators],
+        "machine": known is None,
+    }
+    facts = _in_child(request)
+    if facts["torch"] != machine.torch:
+        raise ChangeError(
+            f"the trace was recorded with torch {machine.torch}, but {sys.executable} has torch "
+            f"{facts['torch']}; calibrate with the Python of the training script"
+        )
+    date = datetime.date.today().isoformat()
+    base = known or Calibration(
+        machine, date, casts=facts["casts"], copies=facts["copies"],
+        optimizers=facts["optimizers"], loading=facts["loading"], reducing=facts["reducing"],
+        sharding=facts["sharding"], sparse_gradients=facts["sparse_gradients"],
+    )  # fmt: skip
+    return replace(
+        base,
+        operators={**base.operators, **facts["operators"]},
+        core_share=min(base.core_share, facts["core_share"]),
+    )
+
+
+def _in_child(request: dict[str, object]) -> dict[str, Any]:
+    command = [sys.executable, "-m", "stepscope.calibration.measure"]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(request["threads"])}
+    done = subprocess.run(
+        command, input=json.dumps(request), capture_output=True, text=True, env=environment,
+        check=False,
+    )  # fmt: skip
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ChangeError(f"could not calibrate with {sys.executable}: {last}")
+    facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return facts

@@ -3,8 +3,6 @@
 Runs in the measuring process.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from stepscope.analyze.analysis import Analysis
 from stepscope.cli.kept_answer import AnswerKind, answer_of, calibrations
@@ -13,8 +15,7 @@ if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
 
 
-@dataclass(frozen=True)
-class FileAnalysis:
+class FileAnalysis(msgspec.Struct, frozen=True):
     """The analysis of one rank, and the ranks that have no recorded step."""
 
     analysis: Analysis

@@ -20,7 +20,7 @@ class _Verify(MeasuringCommand):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what each change does to the script."""
-        from stepscope.verify.change_spec import verifiable_changes
+        from stepscope.verify.verify import verifiable_changes
 
         rows = [(name, _plain(change.application.summary))
                 for name, change in verifiable_changes().items() if change.application]  # fmt: skip
@@ -63,7 +63,7 @@ def verify(
     so nothing in the project changes. The script's output goes to stderr.
     """
     from stepscope.verify import Script, TrialPlan, verify_change
-    from stepscope.verify.change_spec import parse_specs
+    from stepscope.verify.verify import parse_specs
 
     def show(label: str, line: str) -> None:
         if not quiet:

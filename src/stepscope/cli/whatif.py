@@ -165,7 +165,7 @@ def _print_reasons(ranking: Ranking) -> None:
 def _print_fits(graph: Graph, capacity: str, as_json: bool) -> None:
     from stepscope.batch_size.device_memory import find_capacity
     from stepscope.summary.numbers import size
-    from stepscope.whatif.fitting import find_fits
+    from stepscope.whatif.ranking import find_fits
 
     limit = find_capacity(capacity)
     usable = limit.bytes if limit.is_size else limit.usable_bytes

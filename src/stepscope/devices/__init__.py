@@ -1,7 +1,6 @@
 """A measured step on other devices: time, fit, energy and cost."""
 
-from stepscope.devices.device_choice import Target, parse_targets
-from stepscope.devices.price_table import PriceTable, read_prices
+from stepscope.devices.device_choice import PriceTable, Target, parse_targets, read_prices
 from stepscope.devices.projection import Wanted, project
 
 __all__ = ["PriceTable", "Target", "Wanted", "parse_targets", "project", "read_prices"]

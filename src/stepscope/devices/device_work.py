@@ -1,10 +1,9 @@
 """The work that the operators of a CPU step would give to a device."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,14 +11,14 @@ from stepscope.annotate.links.program_runs import calls_of_host_work
 from stepscope.annotate.names.compiled_calls import is_wait
 from stepscope.arrays import Floats, Ids, Ids32, Mask
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph
+from stepscope.graph import Graph, add_links, add_thread, append
 from stepscope.roofline import precisions
-from stepscope.roofline.operator_shapes import call_of
-from stepscope.roofline.operator_work import Operators
-from stepscope.roofline.work_pieces import PRODUCTS
+from stepscope.roofline.formulas import call_of
+from stepscope.roofline.operator_work import PRODUCTS, Operators
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import FORWARD_STAGES, KERNEL_KINDS
 from stepscope.trace.table import Text
+from stepscope.whatif.parts.kernel_times import FIXED_NS, Rates, peak_rate
 
 TRAINING = (*FORWARD_STAGES, "backward", "optimizer", "zero_grad")
 BATCHED = ("optimizer", "zero_grad")
@@ -201,3 +200,93 @@ def _with_parents(parent: Ids32, own: Ids) -> Mask:
         found[above] = True
         above = np.unique(parent[above])
     return found
+
+
+EFFICIENCY = 0.5  # of the peak rates, for products and for memory
+COUNTING_ERROR = 1.7  # devices took at most so many times as long or as short
+_PER_SAMPLE = (*FORWARD_STAGES, "backward")
+_TF32_SINCE = 8  # compute capability
+
+
+class OffloadEstimate(NamedTuple):
+    """How fast to assume the device and the CPU that launches its work.
+
+    Attributes:
+        longer: factor on the duration of kernels.
+        launch_ns: CPU time per kernel.
+    """
+
+    longer: float
+    launch_ns: int
+
+
+TYPICAL = OffloadEstimate(1.0, 10_000)
+FAST = OffloadEstimate(1 / COUNTING_ERROR, 5_000)
+SLOW = OffloadEstimate(COUNTING_ERROR, 40_000)
+
+
+def offload(
+    graph: Graph, rates: Rates, samples: float = 1.0, estimate: OffloadEstimate = TYPICAL
+) -> Graph:
+    """The same steps with the work of the training stages on a device.
+
+    Stages on the CPU, such as loading data, take as long as they did.
+
+    Args:
+        graph: of steps that ran on a CPU.
+        rates: the device's data sheet, as from `rates_of`.
+        samples: how many times as many samples a step has.
+        estimate: how fast to assume the device.
+
+    Raises:
+        ChangeError: if the operations of half of the step or more are unknown.
+    """
+    work = find_device_work(graph)
+    stage = graph.tasks.text("stage").take(work.task)
+    growth = np.where(stage.mask(*_PER_SAMPLE), samples, 1.0)
+    time = kernels_ns(work, rates, growth) * estimate.longer / work.known
+    columns = {name: graph.tasks[name][work.task].astype(np.int64) for name in ("step", "module")}
+    kinds = graph.trace.events.text("kind").take(work.event)
+    names = [str(name) for name in graph.trace.events.text("name").take(work.event)]
+    host = _with_launches(graph, work, samples, estimate.launch_ns)
+    host, stream = add_thread(host, str(rates["name"]), "device", 0)
+    moved, kernels = append(
+        host, stream, names, duration_ns=np.rint(time).astype(np.int64), category="kernel",
+        kind=kinds, stage=stage, **columns,
+    )  # fmt: skip
+    # The stream is the last thread, so the ids of all other tasks are unchanged.
+    return add_links(moved, work.launch, kernels, "launch", estimate.launch_ns)
+
+
+def kernels_ns(work: LaunchedKernels, rates: Rates, growth: Floats) -> Floats:
+    """Duration of each kernel, ns.
+
+    Args:
+        work: of the kernels.
+        rates: the device's data sheet.
+        growth: factor on the operations and bytes of each kernel.
+    """
+    computing = work.flops / (_peaks(work, rates) * 1e3)
+    moving = work.bytes / float(rates["bandwidth"])
+    return np.asarray(FIXED_NS + growth * np.maximum(computing, moving) / EFFICIENCY, np.float64)
+
+
+def _peaks(work: LaunchedKernels, rates: Rates) -> Floats:
+    """TFLOPS for each kernel; convolutions use TF32 where PyTorch's default does."""
+    peak = np.full(len(work.flops), float(rates["fp32"]))
+    for name in ("half", "tf32"):
+        peak[work.product & work.precision.mask(name)] = peak_rate(rates, name)
+    if int(rates.get("major") or 0) >= _TF32_SINCE:
+        convolution = work.is_convolution & work.precision.mask("fp32")
+        peak[convolution] = peak_rate(rates, "tf32")
+    return peak
+
+
+def _with_launches(graph: Graph, work: LaunchedKernels, samples: float, launch_ns: int) -> Graph:
+    """The CPU's tasks: launches in the training stages, the others as they were."""
+    training = replaced_tasks(graph)
+    loading = np.where(graph.tasks.text("stage").mask("data_loading"), samples, 1.0)
+    duration = np.where(training, 0, np.rint(graph.tasks["duration_ns"] * loading))
+    duration[work.launch] = np.maximum(duration[work.launch], launch_ns)
+    gap = np.where(training, 0, graph.tasks["gap_ns"])
+    return graph.with_tasks(duration_ns=duration.astype(np.int64), gap_ns=gap)

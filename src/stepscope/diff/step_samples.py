@@ -1,9 +1,9 @@
-"""One side of a comparison: its steps and how each spends its time."""
+"""One side of a comparison: its steps, and how each spends its time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,13 +13,48 @@ from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.steps.requested_steps import no_such_rank
 from stepscope.annotate.steps.step_windows import step_lengths
 from stepscope.annotate.steps.steps import ranks_with_steps, require_steps
-from stepscope.arrays import Floats, Ids, Times
-from stepscope.diff.sample import Key, Sample, sample
+from stepscope.arrays import Floats, Ids, IntArray, Times
 from stepscope.errors import TraceError
 from stepscope.trace.core_share import core_share, load_warning
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Values of the parts of one kind: stages, modules, operators, kernels.
+
+    Attributes:
+        times: time in each step by key, ns, float64, shape (steps,).
+        counts: occurrences in each step by key, float64, shape (steps,); empty if meaningless.
+    """
+
+    times: Mapping[Key, Floats]
+    counts: Mapping[Key, Floats] = field(default_factory=dict)
+
+
+def sample(keys: Sequence[Key], key: Ids, step: Ids, time: IntArray, steps: int) -> Sample:
+    """Add up the time of events by key and step.
+
+    Args:
+        keys: names of the keys.
+        key: number of each event's key, int64, shape (events,).
+        step: number of each event's step, 0 to steps - 1, int64, shape (events,).
+        time: ns, shape (events,).
+        steps: how many steps there are.
+    """
+    shape = (len(keys), steps)
+    bins, size = key * steps + step, len(keys) * steps
+    times = np.bincount(bins, time, size).reshape(shape)
+    counts = np.bincount(bins, minlength=size).astype(np.float64).reshape(shape)
+    return Sample(
+        {name: times[number] for number, name in enumerate(keys)},
+        {name: counts[number] for number, name in enumerate(keys)},
+    )
+
 
 _NONE = "(none)"
 

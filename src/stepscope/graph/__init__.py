@@ -1,26 +1,25 @@
 """The dependency graph of training steps, its simulation, and primitives that edit it."""
 
-from __future__ import annotations
-
 from stepscope.graph.added_launches import insert_device_work, typical_launch
 from stepscope.graph.build_graph import build_graph
 from stepscope.graph.critical_path import breakdown, critical_ms, critical_path
-from stepscope.graph.graph import Graph, Schedule
-from stepscope.graph.inherited_columns import inherited
-from stepscope.graph.insert import (
+from stepscope.graph.graph import Graph, Schedule, inherited, without_unexplained_delays
+from stepscope.graph.joint_ranks import build_ranks
+from stepscope.graph.primitives import (
     add_links,
     add_thread,
     append,
     insert,
     numbers_after,
+    parse_selection,
     redirect,
+    remove,
+    removed_by,
+    scale,
+    select,
+    without,
 )
-from stepscope.graph.joint_ranks import build_ranks
-from stepscope.graph.remove import remove, removed_by, without
-from stepscope.graph.scale import scale
-from stepscope.graph.select import parse_selection, select
 from stepscope.graph.simulate import Simulation, simulate, simulate_plainly
-from stepscope.graph.unexplained_delays import without_unexplained_delays
 
 __all__ = [
     "Graph",

@@ -1,24 +1,29 @@
 """From a trace to the dependency graph of consecutive steps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.arrays import Ids, Mask, Times
+from stepscope.arrays import Array, Codes8, Ids, Mask, Times
+from stepscope.graph.added_launches import with_unlisted_work
 from stepscope.graph.cpu_side import CpuSide, cut_cpu
-from stepscope.graph.cuda_graph_work import with_unlisted_work
 from stepscope.graph.device_delays import Delays, find_delays
 from stepscope.graph.device_tasks import WindowWork, find_work
-from stepscope.graph.edges import COMMUNICATION, HANDOVER, LAUNCH, SYNC
-from stepscope.graph.graph import Graph
-from stepscope.graph.graph_schema import EDGE_KINDS, LINKS, THREADS
-from stepscope.graph.step_window import Window, find_window
-from stepscope.graph.task_facts import task_table
+from stepscope.graph.graph import Graph, Window, find_window
+from stepscope.graph.graph_schema import (
+    COMMUNICATION,
+    EDGE_KINDS,
+    HANDOVER,
+    LAUNCH,
+    LINKS,
+    SYNC,
+    TASKS,
+    THREADS,
+)
 from stepscope.trace.gather import gathered
 from stepscope.trace.row_order import begins_run, inverse, stable_order
+from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -155,3 +160,51 @@ def _threads(trace: Trace, tracks: Ids, main: int) -> Table:
         "rank": table["rank"][tracks],
     }
     return Table(THREADS, columns)
+
+
+_OTHER = CATEGORIES.index("other")
+
+
+def task_table(events: Table, thread: Ids, columns: dict[str, Any]) -> Table:
+    """Tasks with the facts of their events; marks are named by their step.
+
+    Args:
+        events: the trace's events.
+        thread: thread of each task, sorted.
+        columns: `event`, `mark`, `step` and the times.
+    """
+    event = columns["event"]
+    facts: dict[str, Any] = {
+        name: _of_event(events, name, event) for name in ("kind", "module", "bytes", "stage")
+    }
+    facts["stage"] = _fill_back(facts["stage"], thread)
+    category = _of_event(events, "category", event)
+    facts["category"] = np.where(category >= 0, category, _OTHER)
+    for name in ("kind", "stage", "category"):
+        facts[name] = Text(facts[name].astype(np.int8), TASKS.column(name).values)
+    facts["name"] = _names(events.text("name"), event, columns["mark"], columns["step"])
+    return Table(TASKS, {"thread": thread, **columns, **facts})
+
+
+def _of_event(events: Table, name: str, event: Ids) -> Array:
+    values = events[name]
+    return gathered(np.append(values, values.dtype.type(-1)), event)
+
+
+def _fill_back(stage: Array, thread: Ids) -> Array:
+    """Give tasks without an event the stage of the thread's next task that has one."""
+    known, missing = np.flatnonzero(stage >= 0), np.flatnonzero(stage < 0)
+    following = np.append(known, -1)[np.searchsorted(known, missing)]
+    same = (following >= 0) & (thread[following] == thread[missing])
+    filled = stage.copy()
+    filled[missing[same]] = stage[following[same]]
+    return filled
+
+
+def _names(names: Text, event: Ids, mark: Codes8, step: Ids) -> Text:
+    """Names of events, `step 5` for marks, empty for handovers between threads."""
+    numbers = np.unique(step[mark > 0])
+    values = [*names.values, "", *(f"step {number}" for number in numbers)]
+    own = len(names.values) + 1 + np.searchsorted(numbers, step)
+    codes = gathered(np.append(names.codes, np.int32(len(names.values))), event)
+    return Text(np.where(mark > 0, own, codes).astype(np.int32), values)

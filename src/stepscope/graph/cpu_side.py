@@ -1,29 +1,263 @@
-"""The CPU side of a graph: tasks of threads, waits and handovers."""
+"""The CPU side of a graph: threads cut into tasks, their waits, and their handovers.
+
+A task is an interval in which the same event is innermost. An interval without an event is the gap
+of the previous task, so the tasks of a thread and their gaps tile its time. Python frames belong to
+the gaps: they show where time is spent, not what is done. Threads are also cut where a step begins,
+and where a thread begins or ends a wait.
+
+`loss.backward()` hands the work to autograd's threads and sleeps until they are done. A trace does
+not record this wait, but the training loop's thread begins no event meanwhile. (It may run parts of
+backward itself, for parameters on the CPU; each such part ends its wait.) Threads that communicate
+(Gloo's) take a collective and work beside the training loop, until it waits for the result: it then
+is between two events, or in an operator that only waits."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from stepscope.annotate.links.launch_sides import on_host
+from stepscope.annotate.names.communication_names import is_communication_wait
+from stepscope.annotate.names.range_names import is_step
 from stepscope.annotate.steps.steps import main_track
-from stepscope.arrays import Ids, Mask, Times
-from stepscope.graph.device_tasks import WindowWork
-from stepscope.graph.step_window import Window
-from stepscope.graph.sync_waits import Waits, find_waits
-from stepscope.graph.thread_handover import Bursts, find_bursts
-from stepscope.graph.thread_tasks import (
-    HANDOVER,
-    MARK,
-    RETURN,
-    Cuts,
-    TaskPieces,
-    cut_threads,
-    host_events,
-)
-from stepscope.trace.row_order import begins_run
+from stepscope.arrays import Codes8, Ids, Mask, Times
+from stepscope.graph.device_tasks import Waits, WindowWork, find_waits
+from stepscope.graph.graph import Window
+from stepscope.trace.gather import gathered
+from stepscope.trace.nesting import inherit
+from stepscope.trace.row_order import begins_run, ends_run
+from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
+
+# Order of boundaries at the same time: ends, begins of steps, handovers between threads, starts,
+# and ends of waits of a call that begins at this time.
+_END, MARK, HANDOVER, _START, RETURN = range(5)
+_CUT = -2
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Times at which a thread is cut: `track`, `time_ns` and the kind of cut (`order`)."""
+
+    track: Ids
+    time_ns: Times
+    order: Codes8
+
+    @classmethod
+    def of(cls, *parts: tuple[Ids, Times, int]) -> Cuts:
+        """Cuts of several kinds, concatenated."""
+        tracks, times = ([part[n] for part in parts] for n in (0, 1))
+        orders = [np.full(len(part[0]), part[2], np.int8) for part in parts]
+        return cls(*(np.concatenate(column) for column in (tracks, times, orders)))
+
+
+@dataclass(frozen=True)
+class TaskPieces:
+    """Tasks of CPU threads, sorted by thread and time.
+
+    Attributes:
+        track: the thread of each task.
+        owner: the innermost event, -1 for none.
+        start_ns: measured start.
+        duration_ns: measured length.
+        gap_ns: time until the next task of the thread.
+        of_event: for each event of the trace, its first task, or -1; the next task if the event
+            has no self time.
+        of_cut: for each cut, the task that it starts.
+    """
+
+    track: Ids
+    owner: Ids
+    start_ns: Times
+    duration_ns: Times
+    gap_ns: Times
+    of_event: Ids
+    of_cut: Ids
+
+
+def host_events(trace: Trace, window: Window) -> Ids:
+    """Events on the rank's CPU threads in the window that become tasks."""
+    events = trace.events
+    ranks = trace["tracks"]["rank"][events["track"]]
+    start, end = events["start_ns"], events["start_ns"] + events["duration_ns"]
+    wanted = events.text("category").mask("cpu_op", "runtime", "annotation", "communication")
+    wanted[trace["launches"]["cpu_event"]] = True
+    wanted &= ~events.text("name").where(is_step)
+    inside = (start < window.starts_ns[-1]) & (end >= window.starts_ns[0])
+    return np.flatnonzero(wanted & on_host(trace) & (ranks == window.rank) & inside)
+
+
+def cut_threads(trace: Trace, rows: Ids, cuts: Cuts, window: Window) -> TaskPieces:
+    """The tasks of the events `rows` on CPU threads, divided at `cuts`."""
+    track, time, owner, origin = _boundaries(trace, rows, cuts, window)
+    owner = _fill_cuts(owner, track)
+    following = np.append(time[1:], window.starts_ns[-1])
+    last = ends_run(track)
+    length = np.where(last, 0, following - time)
+    keep = ((length > 0) & (owner >= 0)) | _must_stay(trace, origin, rows)
+    where: Ids = np.cumsum(keep) - keep
+    of_event, of_cut = np.full(len(trace.events), -1), np.full(len(cuts.track), -1)
+    begins = origin < len(rows)
+    of_event[rows[origin[begins]]] = where[begins]
+    cut = origin >= 2 * len(rows)
+    of_cut[origin[cut] - 2 * len(rows)] = where[cut]
+    track, time, length, owner = track[keep], time[keep], length[keep], owner[keep]
+    length[owner < 0] = 0
+    return TaskPieces(track, owner, time, length, _gaps(track, time, length), of_event, of_cut)
+
+
+def _boundaries(trace: Trace, rows: Ids, cuts: Cuts, window: Window) -> tuple[Ids, Times, Ids, Ids]:
+    """All starts, ends and cuts in order: track, time, innermost event afterwards, origin."""
+    events = trace.events
+    begin, finish = window.starts_ns[0], window.starts_ns[-1]
+    start = np.clip(events["start_ns"][rows], begin, finish)
+    end = np.clip(events["start_ns"][rows] + events["duration_ns"][rows], begin, finish)
+    # Of what ends at the same time, the later row is the inner one, and ends first.
+    outer, end, begun = around(trace, rows)[::-1], end[::-1], start[::-1]
+    tracks, cut = events["track"][rows], np.full(len(cuts.track), _CUT)
+    track = np.concatenate([tracks, tracks[::-1], cuts.track.astype(np.int32)])
+    time = np.concatenate([start, end, cuts.time_ns])
+    owner = np.concatenate([rows, outer, cut]).astype(np.int32)
+    # An event without length ends at the time of its start, but after it.
+    ends = np.where(begun == end, np.int8(RETURN + 1), np.int8(_END))
+    order = np.concatenate([np.full(len(rows), _START, np.int8), ends, cuts.order])
+    sorting = np.lexsort((order, time, track))
+    return gathered(track, sorting), gathered(time, sorting), gathered(owner, sorting), sorting
+
+
+def around(trace: Trace, rows: Ids) -> Ids:
+    """The innermost of `rows` around each of them, or -1."""
+    parent = trace.events["parent"]
+    own = np.full(len(parent), -1, np.int32)
+    own[rows] = rows
+    inner = np.append(inherit(parent, own), -1)
+    return inner[parent[rows]].astype(np.int64)
+
+
+def _fill_cuts(owner: Ids, track: Ids) -> Ids:
+    """A cut does not change the innermost event."""
+    known = np.where(owner == _CUT, -1, np.arange(len(owner)))
+    known = np.maximum.accumulate(known) if len(known) else known
+    same = (known >= 0) & (track[known] == track)
+    return np.where(same, owner[known], -1)
+
+
+def _must_stay(trace: Trace, origin: Ids, rows: Ids) -> Mask:
+    """Cuts and starts of runtime calls: other tasks depend on them, even with zero length."""
+    called = trace.events.text("category").mask("runtime")
+    called[trace["launches"]["cpu_event"]] = True
+    stays = np.concatenate([called[rows], np.zeros(len(rows), np.bool_)])
+    cut = origin >= len(stays)
+    result: Mask = cut | stays[np.where(cut, 0, origin)] if len(stays) else cut
+    return result
+
+
+def _gaps(track: Ids, time: Times, length: Times) -> Times:
+    """Time from each task's end to the start of the next task of its thread."""
+    gap = np.append(time[1:], 0) - time - length
+    gap[ends_run(track)] = 0
+    result: Times = np.maximum(gap, 0)
+    return result
+
+
+_RACE_NS = 50_000
+
+
+@dataclass(frozen=True)
+class Bursts:
+    """Intervals of work that another thread does for the main thread.
+
+    Attributes:
+        track: the thread that works.
+        start_ns: when the work begins.
+        wait_ns: when the main thread begins to wait for its end.
+        end_ns: when the main thread continues; -1 if it did not wait.
+    """
+
+    track: Ids
+    start_ns: Times
+    wait_ns: Times
+    end_ns: Times
+
+
+def find_bursts(trace: Trace, rows: Ids, main: int) -> Bursts:
+    """The work that autograd's and communication's threads do for the thread `main`.
+
+    Args:
+        rows: the CPU events of the window.
+        main: tracks.id of the training loop's thread.
+    """
+    tracks = trace.events["track"][rows]
+    of_main = rows[tracks == main]
+    others = (rows[tracks == track] for track in np.unique(tracks).tolist() if track != main)
+    found = [bursts for of_thread in others for bursts in _of_thread(trace, of_thread, of_main)]
+    columns = ("track", "start_ns", "wait_ns", "end_ns")
+    empty = np.zeros(0, np.int64)
+    return Bursts(*(np.concatenate([empty, *(getattr(one, name) for one in found)])
+                    for name in columns))  # fmt: skip
+
+
+def _of_thread(trace: Trace, rows: Ids, of_main: Ids) -> Iterator[Bursts]:
+    """What a thread does for the main thread; nothing if it serves something else."""
+    events = trace.events
+    communicates = events.text("category").mask("communication")[rows]
+    if communicates.any():
+        yield _collectives(trace, rows[communicates], of_main)
+    elif (events["stage"][rows] == STAGES.index("backward")).any():
+        yield _parts_of_backward(trace, rows, np.sort(events["start_ns"][of_main]))
+
+
+def _parts_of_backward(trace: Trace, rows: Ids, main_starts: Times) -> Bursts:
+    """The thread's top-level events, grouped by the last main-thread event before them.
+
+    The main thread waited for those that ended before it continued.
+    """
+    events = trace.events
+    top = rows[around(trace, rows) < 0]
+    start, end = events["start_ns"][top], events["start_ns"][top] + events["duration_ns"][top]
+    group = np.searchsorted(main_starts, start, side="right")
+    begins = np.flatnonzero(begins_run(group))
+    following = np.append(main_starts, np.iinfo(np.int64).max)[group]
+    awaited = np.where(end <= following + _RACE_NS, np.minimum(end, following), -1)
+    joined = np.maximum.reduceat(awaited, begins)
+    return Bursts(
+        events["track"][top[begins]].astype(np.int64), start[begins], start[begins], joined
+    )
+
+
+def _collectives(trace: Trace, rows: Ids, of_main: Ids) -> Bursts:
+    """One burst per collective; the main thread waits for it if it computes nothing at its end."""
+    events = trace.events
+    start, end = events["start_ns"][rows], events["start_ns"][rows] + events["duration_ns"][rows]
+    since, innermost = _state_at(trace, of_main, end)
+    computes = events.text("category").mask("cpu_op", "runtime")
+    computes &= ~events.text("name").where(is_communication_wait)
+    idle = ~np.append(computes, False)[innermost]
+    track = events["track"][rows].astype(np.int64)
+    return Bursts(track, start, np.maximum(start, since), np.where(idle, end, -1))
+
+
+def _state_at(trace: Trace, rows: Ids, times: Times) -> tuple[Times, Ids]:
+    """Since when a thread has been in the event that is innermost at each time; -1 for none.
+
+    Args:
+        rows: the thread's events, nested.
+        times: shape (n,).
+    """
+    events = trace.events
+    start = events["start_ns"][rows]
+    time = np.concatenate([start, start + events["duration_ns"][rows]])
+    owner = np.concatenate([rows, around(trace, rows)])
+    # Of what begins and ends at the same time, the later row is the inner one: it begins last.
+    place = np.arange(len(rows))
+    order = np.lexsort((np.concatenate([place, -place]), time))
+    last = np.searchsorted(time[order], times, side="left") - 1
+    known = last >= 0
+    found = order[np.maximum(last, 0)] if len(order) else np.zeros(len(times), np.int64)
+    return np.where(known, time[found], times), np.where(known, owner[found], -1)
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,15 @@
 """The critical path of a simulated step, and its breakdown by busy side."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from stepscope.arrays import Floats, Ids, IntArray, Mask, Rows
 from stepscope.compiled.build import LIBRARY
 from stepscope.compiled.library import function
-from stepscope.graph.fast_simulation import library_arguments
 from stepscope.graph.graph import Graph
-from stepscope.graph.simulate import Simulation
+from stepscope.graph.simulate import Simulation, library_arguments
 from stepscope.trace.gather import gathered
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.row_order import stable_order
@@ -22,8 +19,7 @@ _NO_STAGE = "none"
 _NO_MODULE = "(no module)"
 
 
-@dataclass(frozen=True)
-class BusySides:
+class BusySides(msgspec.Struct, frozen=True):
     """Mean time per step in ms: only the CPU busy, only devices, both, neither."""
 
     cpu_only_ms: float

@@ -5,16 +5,22 @@ typical delays. A change that shortens the cause then moves the work until the n
 limits it.
 """
 
-from __future__ import annotations
-
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.arrays import Ids, Times
+from stepscope.arrays import Ids, Mask, Times
 from stepscope.graph.cpu_side import CpuSide
-from stepscope.graph.device_tasks import UNKNOWN, WindowWork, launch_latency, previous_ends
-from stepscope.graph.stream_waits import find_stream_waits
+from stepscope.graph.device_tasks import (
+    UNKNOWN,
+    WindowWork,
+    launch_latency,
+    of_same_rank,
+    previous_ends,
+    record_time,
+    record_times,
+)
 from stepscope.trace.trace import Trace
 
 
@@ -105,3 +111,151 @@ def _calls(cpu: CpuSide, work: WindowWork, latency: int) -> tuple[Ids, Times]:
     lost = (work.called_ns == UNKNOWN) & (previous_ends(work) < assumed_ns) & (index >= 0)
     task[lost] = callers[index[lost]]
     return task, np.where(task >= 0, pieces.start_ns[task], work.called_ns)
+
+
+Pairs = set[tuple[int, int]]
+_SOON_NS = 20_000
+_LAST_PART = 0.1  # of a kernel, in which it leaves room for another
+_NEVER = 1 << 62
+_LITTLE = 0.5  # of the time that work has waited
+_WAIT_CALL = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
+
+
+def find_stream_waits(trace: Trace, rows: Ids, work: WindowWork) -> tuple[Ids, Ids]:
+    """Pairs of rows of `Work`: the awaited work, and the work that waits.
+
+    `cuda_sync` events name the stream and the record. Without them, a wait call links the thread's
+    next launch to the last work launched before it on every other stream of the device, unless that
+    work ended only after the launched work had begun. In addition, work that began late, right
+    after work on another stream ended, is taken to have waited for it.
+    """
+    pairs = _recorded(trace, rows, work)
+    if pairs is None:
+        pairs = _by_order(trace, rows, work)
+        source, target = _columns(pairs)
+        awaited = np.full(len(work.event), -_NEVER)
+        np.maximum.at(awaited, target, work.end_ns[source])
+        explained = work.start_ns - awaited <= _SOON_NS
+        pairs |= _by_time(trace, work, launch_latency(work, source, target), explained)
+    return _columns(pairs)
+
+
+def _columns(pairs: Pairs) -> tuple[Ids, Ids]:
+    rows = sorted(pairs)
+    source, target = (np.array([pair[n] for pair in rows], np.int64) for n in (0, 1))
+    return source, target
+
+
+def _recorded(trace: Trace, rows: Ids, work: WindowWork) -> Pairs | None:
+    events = trace.events
+    own = of_same_rank(trace, rows)
+    sync = np.flatnonzero(own & events.text("name").mask("Stream Wait Event"))
+    if not len(sync):
+        return None
+    rows = rows[events["correlation"][rows] >= 0]
+    called = {int(events["correlation"][row]): int(events["start_ns"][row]) for row in rows}
+    records = record_times(trace, own)
+    streams = _by_number(trace, work)
+    pairs: Pairs = set()
+    for row in sync.tolist():
+        arguments = trace.event_arguments(row)
+        called_ns = called.get(int(events["correlation"][row]))
+        waiting = streams.get(arguments.get("stream"))
+        awaited = streams.get(arguments.get("wait_on_stream"))
+        if called_ns is None or waiting is None or awaited is None:
+            continue
+        before = min(called_ns, record_time(records, arguments))
+        source = _launched_before(work, awaited, before)
+        target = _launched_before(work, waiting, called_ns) + 1
+        if awaited.start <= source and target < waiting.stop:
+            pairs.add((source, target))
+    return pairs
+
+
+def _by_order(trace: Trace, rows: Ids, work: WindowWork) -> Pairs:
+    events = trace.events
+    is_wait = events.text("name").where(lambda name: bool(_WAIT_CALL.match(name)))
+    waits = rows[is_wait[rows]]
+    following = _next_launch(trace, waits, work)
+    pairs: Pairs = set()
+    for wait, target in zip(waits.tolist(), following.tolist(), strict=True):
+        for stream in work.streams if target >= 0 else ():
+            source = _launched_before(work, stream, int(events["start_ns"][wait]))
+            same = work.track[stream.start] == work.track[target]
+            if not same and source >= stream.start and work.end_ns[source] <= work.start_ns[target]:
+                pairs.add((source, target))
+    return pairs
+
+
+def _by_time(trace: Trace, work: WindowWork, latency: int, explained: Mask) -> Pairs:
+    """Work that neither its launch nor its stream delayed, next to the end of another stream's.
+
+    Where no call explains the wait, the cause may be farther away the longer the wait was. Or the
+    device was full: then work begins when the last part of a kernel that was launched before leaves
+    room.
+    """
+    latest = np.maximum(work.called_ns + latency, previous_ends(work))
+    waited = work.start_ns - latest
+    late = np.flatnonzero((waited > _SOON_NS) & (latest >= 0))
+    before, after = _neighbors(work, late)
+    since, unexplained = work.start_ns[late] - work.end_ns[before], ~explained[late]
+    other = work.track[before] != work.track[late]
+    soon = other & (since <= _SOON_NS)
+    full = ~soon & unexplained & _leaves_room(trace, work, after, late)
+    near = other & unexplained & _earlier(work, before, late) & (since <= _LITTLE * waited[late])
+    ended = soon | (near & ~full)
+    pairs = zip(before[ended].tolist(), late[ended].tolist(), strict=True)
+    return {*pairs, *zip(after[full].tolist(), late[full].tolist(), strict=True)}
+
+
+def _neighbors(work: WindowWork, late: Ids) -> tuple[Ids, Ids]:
+    """The work that ended last before each work began, and first after; itself if there is none."""
+    order = np.argsort(work.end_ns, kind="stable")
+    place = np.searchsorted(work.end_ns[order], work.start_ns[late], side="right")
+    before = np.where(place > 0, order[place - 1], late)
+    after = np.where(place < len(order), order[np.minimum(place, len(order) - 1)], late)
+    return before, after
+
+
+def _leaves_room(trace: Trace, work: WindowWork, kernel: Ids, late: Ids) -> Mask:
+    """Whether a kernel of another stream, launched and begun before, is in its last part."""
+    length, rest = (work.end_ns[kernel] - work.start_ns[one] for one in (kernel, late))
+    began = (work.start_ns[kernel] < work.start_ns[late]) & _earlier(work, kernel, late)
+    other = work.track[kernel] != work.track[late]
+    is_kernel = trace.events.text("category").mask("kernel")[work.event[kernel]]
+    result: Mask = began & other & is_kernel & (rest <= _LAST_PART * length)
+    return result
+
+
+def _earlier(work: WindowWork, one: Ids, other: Ids) -> Mask:
+    """Whether one work was launched before another."""
+    result: Mask = work.called_ns[one] < work.called_ns[other]
+    return result
+
+
+def _next_launch(trace: Trace, waits: Ids, work: WindowWork) -> Ids:
+    """The next work that the same thread launches after each call, or -1."""
+    events = trace.events
+    launched = np.flatnonzero(work.call >= 0)
+    thread = events["track"][work.call[launched]]
+    result = np.full(len(waits), -1, np.int64)
+    for track in np.unique(events["track"][waits]).tolist():
+        of_thread = launched[thread == track]
+        of_thread = of_thread[np.argsort(work.called_ns[of_thread], kind="stable")]
+        calls = np.flatnonzero(events["track"][waits] == track)
+        index = np.searchsorted(work.called_ns[of_thread], events["start_ns"][waits[calls]])
+        found = index < len(of_thread)
+        result[calls[found]] = of_thread[index[found]]
+    return result
+
+
+def _by_number(trace: Trace, work: WindowWork) -> dict[object, slice]:
+    """The rows of each stream by its number; the first of equal numbers."""
+    numbers = trace["tracks"]["stream"]
+    return {int(numbers[work.track[rows.start]]): rows for rows in reversed(work.streams)}
+
+
+def _launched_before(work: WindowWork, stream: slice, time_ns: int) -> int:
+    """The last work of a stream launched before a time; for none, the row before its first."""
+    launched = np.maximum.accumulate(work.called_ns[stream])
+    return int(stream.start) + int(np.searchsorted(launched, time_ns)) - 1

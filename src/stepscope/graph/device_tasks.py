@@ -1,18 +1,21 @@
-"""Device work in a window: kernels, copies and collectives, each with its launch."""
+"""Device work in a window, each with its launch, and the CPU calls that wait for it."""
 
-from __future__ import annotations
-
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
+from stepscope.annotate.device.full_queue import full_queue_launches, usual_launch_ns
 from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.links.launches import launch_of
 from stepscope.arrays import Ids, Mask, Times
-from stepscope.graph.step_window import Window
+from stepscope.graph.graph import Window
 from stepscope.trace.nesting import outermost
 from stepscope.trace.row_order import begins_run, ends_run
+from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 UNKNOWN = np.iinfo(np.int64).min
@@ -104,3 +107,171 @@ def _earlier_launched_ends(work: WindowWork) -> Times:
 def previous_ends(work: WindowWork) -> Times:
     """When the previous work on the same stream ended, ns; -1 for the first."""
     return np.where(work.first, -1, np.append(-1, work.end_ns[:-1])[: len(work.event)])
+
+
+_ALL_STREAMS = re.compile(r"^(cuda|hip)DeviceSynchronize|^cuCtxSynchronize|^(cuda|hip)Free$")
+_ONE_STREAM = re.compile(r"^(cuda|hip)(Stream|Event)Synchronize|^cu(Stream|Event)Synchronize")
+_NEVER = int(np.iinfo(np.int64).max)
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Pairs of a waiting call (events.id) and the row of `Work` that it waits for.
+
+    Attributes:
+        call: events.id, shape (pairs,).
+        work: rows of `Work`, -1 for work from before the recording.
+        until_ns: when the wait ends.
+    """
+
+    call: Ids
+    work: Ids
+    until_ns: Times
+
+
+def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> Waits:
+    """Pairs of a waiting call among the CPU events `rows` and the work that it waits for.
+
+    A call waits for work that was launched before it and ended before it returned. A device
+    synchronization waits for the last work of every stream; a stream or event synchronization for
+    the stream and the record that its `cuda_sync` event names, else for the work that ended last;
+    a copy call for its copy, if that ended before the call; a launch into a full queue for the work
+    whose end made room.
+
+    Source: DAYDREAM section 4.2.2, "CUDA Synchronization".
+    """
+    pairs = [_copies(trace, work)]
+    names = trace.events.text("name")
+    for pattern, choose in ((_ALL_STREAMS, _every_stream), (_ONE_STREAM, _one_stream)):
+        waiting = rows[names.where(partial(_matches, pattern))[rows]]
+        pairs.append(choose(trace, waiting, work))
+    waits = [Waits(call, found, work.end_ns[found]) for call, found in pairs]
+    waits.append(_full_queue(trace, work))
+    columns = ([getattr(one, name) for one in waits] for name in ("call", "work", "until_ns"))
+    return Waits(*map(np.concatenate, columns))
+
+
+def _copies(trace: Trace, work: WindowWork) -> tuple[Ids, Ids]:
+    copy = trace.events.text("category").mask("memcpy")[work.event] & (work.call >= 0)
+    blocking = np.flatnonzero(copy & (_ends(trace.events)[work.call] >= work.end_ns))
+    return work.call[blocking], blocking
+
+
+def _full_queue(trace: Trace, work: WindowWork) -> Waits:
+    """Launches into a full queue, and the work that ended last before they returned.
+
+    The wait ends early enough for what a launch usually takes.
+    """
+    calls = np.intersect1d(full_queue_launches(trace, work.event), work.call)
+    begin, end = trace.events["start_ns"][calls], _ends(trace.events)[calls]
+    order = np.argsort(work.end_ns, kind="stable")
+    done = np.searchsorted(work.end_ns[order], end, side="right")
+    awaited = np.append(order, -1)[done - 1]
+    usual = usual_launch_ns(trace, np.unique(work.call[work.call >= 0]))
+    waits = (awaited < 0) | (work.end_ns[awaited] > begin)
+    return Waits(calls[waits], awaited[waits], (end - usual)[waits])
+
+
+def _every_stream(trace: Trace, calls: Ids, work: WindowWork) -> tuple[Ids, Ids]:
+    last = _last_per_stream(trace, calls, work)
+    here, stream = np.nonzero(last >= 0)
+    return calls[here], last[here, stream]
+
+
+def _one_stream(trace: Trace, calls: Ids, work: WindowWork) -> tuple[Ids, Ids]:
+    last = _last_per_stream(trace, calls, work)
+    targets = _sync_targets(trace, calls)
+    for row, call in enumerate(calls.tolist()):
+        if call in targets:
+            last[row] = _of_stream(trace, work, last[row], *targets[call])
+    if not last.size:
+        return calls[:0], calls[:0]
+    end = np.where(last >= 0, work.end_ns[last], -1)
+    latest = last[np.arange(len(calls)), end.argmax(axis=1)]
+    return calls[latest >= 0], latest[latest >= 0]
+
+
+def _last_per_stream(trace: Trace, calls: Ids, work: WindowWork) -> Ids:
+    """For each call and stream, the last work launched before it and ended before its return."""
+    begin, end = trace.events["start_ns"][calls], _ends(trace.events)[calls]
+    columns = []
+    for rows in work.streams:
+        launched = np.maximum.accumulate(work.called_ns[rows])
+        count = np.minimum(
+            np.searchsorted(launched, begin, side="left"),
+            np.searchsorted(work.end_ns[rows], end, side="right"),
+        )
+        columns.append(np.where(count > 0, rows.start + count - 1, -1))
+    return np.stack(columns, axis=1) if columns else np.zeros((len(calls), 0), np.int64)
+
+
+def _sync_targets(trace: Trace, calls: Ids) -> dict[int, tuple[int, int]]:
+    """For calls with a `cuda_sync` event: the stream, and the time of the awaited record."""
+    events = trace.events
+    own = of_same_rank(trace, calls)
+    known = calls[events["correlation"][calls] >= 0]
+    by_correlation = {int(events["correlation"][call]): int(call) for call in known}
+    records = record_times(trace, own)
+    result: dict[int, tuple[int, int]] = {}
+    for row in np.flatnonzero(own & events.text("category").mask("sync")).tolist():
+        call = by_correlation.get(int(events["correlation"][row]))
+        if call is None:
+            continue
+        arguments = trace.event_arguments(row)
+        stream = arguments.get("wait_on_stream", arguments.get("stream"))
+        if isinstance(stream, int) and stream >= 0:
+            result[call] = (stream, record_time(records, arguments))
+    return result
+
+
+def of_same_rank(trace: Trace, rows: Ids) -> Mask:
+    """Events of the same rank as `rows`; correlation ids are unique only within a rank."""
+    rank = trace["tracks"]["rank"][trace.events["track"]]
+    own: Mask = rank == rank[rows[:1]] if len(rows) else np.zeros(len(rank), np.bool_)
+    return own
+
+
+def record_times(trace: Trace, own: Mask) -> dict[int, int]:
+    """When CUDA events were recorded, ns, by correlation id; the first of equal ids.
+
+    Args:
+        trace: the trace.
+        own: mask of the events of a rank.
+    """
+    events = trace.events
+    record = own & events.text("name").where(lambda name: name.endswith("EventRecord"))
+    rows = np.flatnonzero(record & (events["correlation"] >= 0))[::-1]
+    return dict(
+        zip(events["correlation"][rows].tolist(), events["start_ns"][rows].tolist(), strict=True)
+    )
+
+
+def record_time(records: Mapping[int, int], arguments: Mapping[str, object]) -> int:
+    """When the awaited CUDA event was recorded; `_NEVER` if the arguments do not name it.
+
+    Args:
+        records: the result of `record_times`.
+        arguments: those of the waiting `cuda_sync` event.
+    """
+    record = arguments.get("wait_on_cuda_event_record_corr_id")
+    return records.get(record, _NEVER) if isinstance(record, int) else _NEVER
+
+
+def _of_stream(trace: Trace, work: WindowWork, last: Ids, stream: int, recorded_ns: int) -> Ids:
+    """Of `last`, only the work on a stream that was launched before the record."""
+    result = np.full(len(last), -1, np.int64)
+    for column, rows in enumerate(work.streams):
+        if trace["tracks"]["stream"][work.track[rows.start]] == stream:
+            before = np.searchsorted(np.maximum.accumulate(work.called_ns[rows]), recorded_ns)
+            result[column] = min(last[column], rows.start + int(before) - 1)
+            result[column] = result[column] if result[column] >= rows.start else -1
+    return result
+
+
+def _matches(pattern: re.Pattern[str], name: str) -> bool:
+    return pattern.match(name) is not None
+
+
+def _ends(events: Table) -> Times:
+    end: Times = events["start_ns"] + events["duration_ns"]
+    return end

@@ -4,8 +4,6 @@ Sends and receives are dependencies between two ranks likewise, so that pipeline
 change correctly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -18,9 +16,8 @@ from stepscope.annotate.steps.steps import ranks_with_steps
 from stepscope.arrays import Ids, Mask, Times
 from stepscope.errors import TraceError
 from stepscope.graph.build_graph import build_graph
-from stepscope.graph.graph import Graph
-from stepscope.graph.insert import add_links, add_thread, append, insert, numbers_after
-from stepscope.graph.step_window import Window
+from stepscope.graph.graph import Graph, Window
+from stepscope.graph.primitives import add_links, add_thread, append, insert, numbers_after
 from stepscope.trace.stack_tables import stacked
 from stepscope.trace.trace import Trace
 

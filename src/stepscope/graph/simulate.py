@@ -1,16 +1,17 @@
 """The simulation of a graph: compiled, and in plain Python as its specification."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
-from stepscope.arrays import Mask, Times
+from stepscope.arrays import Array, Mask, Times
+from stepscope.compiled.build import LIBRARY
+from stepscope.compiled.library import function
 from stepscope.errors import GraphError
-from stepscope.graph.fast_simulation import fast_start_times
 from stepscope.graph.graph import Graph
+from stepscope.graph.graph_schema import LAUNCH
 from stepscope.trace.gather import gathered
 
 
@@ -123,10 +124,9 @@ def simulate(graph: Graph) -> Simulation:
 
 
 def start_times(graph: Graph) -> Times:
-    """The start of each task, int64, shape (tasks,), ns."""
-    return (
-        simulate_plainly(graph).start_ns if graph.schedule else _finished(fast_start_times(graph))
-    )
+    """The start of each task, int64, shape (tasks,), ns; in Python where nothing is compiled."""
+    compiled = None if graph.schedule else compiled_start_times(graph)
+    return simulate_plainly(graph).start_ns if compiled is None else _finished(compiled)
 
 
 def earliest_first(frontier: list[int], could_start: Times, graph: Graph) -> int:
@@ -167,3 +167,46 @@ def _finished(start: Times) -> Times:
         blocked = int((start < 0).sum())
         raise GraphError(f"the dependency graph has a cycle ({blocked} tasks blocked)")
     return start
+
+
+def compiled_start_times(graph: Graph, library: Path = LIBRARY) -> Times | None:
+    """The same by `native/simulate.cpp`, -1 for blocked tasks; None where that is missing."""
+    simulate = function("stepscope_simulate", library)
+    if simulate is None:
+        return None
+    start = np.empty(len(graph), np.int64)
+    return start if simulate(*library_arguments(graph), start) else None
+
+
+def library_arguments(graph: Graph) -> list[Array | int]:
+    """A graph as the functions of `native/simulate.cpp` take it."""
+    sizes = len(graph), len(graph.threads), len(graph.links)
+    return [*sizes, *_of_tasks(graph), *_of_links(graph), LAUNCH]
+
+
+def _of_tasks(graph: Graph) -> list[Array]:
+    """The columns of tasks and threads that the library reads."""
+    tasks = graph.tasks
+    columns = (
+        (tasks["thread"], np.int32),
+        (tasks["duration_ns"], np.int64),
+        (tasks["gap_ns"], np.int64),
+        (tasks["earliest_ns"], np.int64),
+        (tasks["priority"], np.int32),
+        (graph.threads["ordered"], np.int8),
+    )
+    return [np.ascontiguousarray(column, kind) for column, kind in columns]
+
+
+def _of_links(graph: Graph) -> list[Array]:
+    """The columns of links that the library reads, and their rows by source."""
+    links = graph.links
+    rows, first = graph.links_by_source
+    columns = (
+        (first, np.int64),
+        (rows, np.int32),
+        (links["target"], np.int32),
+        (links["kind"], np.int8),
+        (links["lag_ns"], np.int64),
+    )
+    return [np.ascontiguousarray(column, kind) for column, kind in columns]

@@ -1,16 +1,15 @@
 """The work of a step: operations, bytes, and peak rates of devices."""
 
 from stepscope.roofline.formulas import Work, work_of
-from stepscope.roofline.precision import precisions
+from stepscope.roofline.operator_work import WorkPieces, with_operations, work_of_pieces
 from stepscope.roofline.rates import (
     data_sheets_date,
     device_memory_gib,
     known_gpus,
+    precisions,
     rates_of,
     with_device,
 )
-from stepscope.roofline.work_pieces import WorkPieces, work_of_pieces
-from stepscope.roofline.work_rates_table import with_operations
 
 __all__ = [
     "Work",

@@ -1,7 +1,5 @@
 """Which calls of operators have equal arguments, as far as some keys of these go."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -71,37 +69,15 @@ def numbered_calls(
     numbers[without] = [number_of(name, b"{}") for name in names[without].tolist()]
     for block, part in parts:
         own, called = sources[part], names[part]
-        first = first_equal_calls(block.text(), *block.spans(own), called, counted)
+        first = compiled_equal_calls(block.text(), *block.spans(own), called, counted)
+        if first is None:  # then each call is asked for, which is slower
+            first = np.arange(len(own))
         rows = distinct(first)
         of_first = np.empty(len(first), np.int64)
         calls = zip(called[rows].tolist(), block.find_all(own[rows]), strict=True)
         of_first[rows] = [number_of(name, text) for name, text in calls]
         numbers[part] = of_first[first]
     return numbers
-
-
-def first_equal_calls(
-    text: bytes,
-    starts: Ids,
-    ends: Ids,
-    names: IntArray,
-    counted: Counted = WORK,
-) -> Ids:
-    """The first call whose name and arguments are equal to those of each call.
-
-    Args:
-        text: the JSON texts of their arguments.
-        starts, ends: of the text of each call in `text`, equal for none, int64, shape (n,).
-        names: a number of the name of each call, shape (n,).
-        counted: the arguments that count, by default those that determine the work of a call.
-
-    Returns:
-        int64, shape (n,), the number of a call.
-    """
-    found = compiled_equal_calls(text, starts, ends, names, counted)
-    if found is None:
-        return equal_calls_in_python(text, starts, ends, names, counted)
-    return found
 
 
 def compiled_equal_calls(
@@ -112,7 +88,18 @@ def compiled_equal_calls(
     counted: Counted = WORK,
     library: Path = LIBRARY,
 ) -> Ids | None:
-    """The same by `native/equal_calls.cpp`; None where that is missing, or JSON is not plain."""
+    """The first call whose name and arguments are equal to those of each call.
+
+    Args:
+        text: the JSON texts of their arguments.
+        starts, ends: of the text of each call in `text`, equal for none, int64, shape (n,).
+        names: a number of the name of each call, shape (n,).
+        counted: the arguments that count, by default those that determine the work of a call.
+        library: of `native/equal_calls.cpp`.
+
+    Returns:
+        int64, shape (n,), the number of a call; None without the library, or if JSON is not plain.
+    """
     is_plain = all(map(_is_plain, counted.keys))
     group = function("stepscope_equal_calls", library) if is_plain else None
     first = np.empty(len(starts), np.int64)
@@ -126,20 +113,3 @@ def compiled_equal_calls(
 def _is_plain(key: str) -> bool:
     """Whether JSON spells a key as it is."""
     return key.isprintable() and not {'"', "\\"} & {*key}
-
-
-def equal_calls_in_python(
-    text: bytes,
-    starts: Ids,
-    ends: Ids,
-    names: IntArray,
-    counted: Counted = WORK,
-) -> Ids:
-    """The same as `native/equal_calls.cpp`."""
-    known: dict[Key, int] = {}
-    first = []
-    calls = zip(starts.tolist(), ends.tolist(), names.tolist(), strict=True)
-    for row, (start, end, name) in enumerate(calls):
-        key = key_of(name, text[start:end] or b"{}", counted)
-        first.append(row if key is None else known.setdefault(key, row))
-    return np.array(first, np.int64)

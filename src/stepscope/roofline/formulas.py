@@ -1,17 +1,123 @@
-"""Operations that an operator computes and bytes that it moves, from its arguments.
+"""Operations that an operator computes and bytes that it moves, from its recorded arguments.
 
 Formulas give the minimum work: each input is read once, each output is written once, and a multiply
-and add counts as two operations.
-"""
+and add counts as two operations."""
 
-from __future__ import annotations
-
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import nan, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from stepscope.roofline.operator_shapes import OperatorCall, Tensor
+from stepscope.trace.trace import Trace
+
+_BYTES = {
+    "double": 8, "long": 8, "long int": 8, "int64_t": 8, "complex<float>": 8, "complex<double>": 16,
+    "float": 4, "int": 4, "half": 2, "bfloat16": 2, "short": 2, "short int": 2,
+    "bool": 1, "char": 1, "signed char": 1, "unsigned char": 1,
+    "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor: its shape, and bytes per element (0 if its type is unknown)."""
+
+    shape: tuple[int, ...]
+    width: int
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes."""
+        return self.elements * self.width
+
+
+@dataclass(frozen=True)
+class OperatorCall:
+    """The recorded arguments of one operator.
+
+    Attributes:
+        inputs: tensors of each argument: one, several for a list, none for other types.
+        values: value of each argument as text, empty if not recorded.
+        recorded_flops: operations, if the recorder gives them.
+        recorded_bytes: bytes moved, if the recorder gives them.
+    """
+
+    inputs: tuple[tuple[Tensor, ...], ...]
+    values: tuple[str, ...]
+    recorded_flops: float | None = None
+    recorded_bytes: float | None = None
+
+    def tensor(self, place: int) -> Tensor | None:
+        """The tensor argument at a position, None if there is none."""
+        found = self.inputs[place] if place < len(self.inputs) else ()
+        return found[0] if len(found) == 1 else None
+
+    def numbers(self, place: int) -> list[int] | None:
+        """The integer-list argument at a position, None if it is not one."""
+        try:
+            value = json.loads(self.values[place].lower())
+        except (IndexError, ValueError):
+            return None
+        return [int(number) for number in value] if isinstance(value, list) else None
+
+    def is_true(self, place: int) -> bool:
+        """Whether the argument at a position is known to be true."""
+        return self.values[place : place + 1] == ("True",)
+
+    @property
+    def width(self) -> int:
+        """Bytes per element of a product's operands, 0 if unknown.
+
+        The second argument of every product is an operand; the first may be a bias.
+        """
+        second = self.tensor(1)
+        return second.width if second else 0
+
+
+def call_of(trace: Trace, event: int) -> OperatorCall:
+    """The arguments of an operator call; without inputs if shapes were not recorded."""
+    return read_call(trace.event_arguments(event))
+
+
+def read_call(arguments: Mapping[str, Any]) -> OperatorCall:
+    """A call from an event's arguments.
+
+    Source: Kineto's trace format, `Input Dims`, `Input type` and `Concrete Inputs`; inductor,
+    `runtime/triton_heuristics.py`, `kernel_flop` and `kernel_num_gb`.
+    """
+    dims, types = arguments.get("Input Dims"), arguments.get("Input type")
+    values = arguments.get("Concrete Inputs")
+    flops, size_gb = (_positive(arguments.get(key)) for key in ("kernel_flop", "kernel_num_gb"))
+    recorded = flops, None if size_gb is None else size_gb * 1e9
+    if not isinstance(dims, list) or not isinstance(types, list):
+        return OperatorCall((), (), *recorded)
+    inputs = tuple(_tensors(shape, str(kind)) for shape, kind in zip(dims, types, strict=False))
+    texts = tuple(map(str, values)) if isinstance(values, list) else ()
+    return OperatorCall(inputs, texts, *recorded)
+
+
+def _positive(value: Any) -> float | None:
+    """A number above 0; inductor writes 0 for unknown values."""
+    return float(value) if isinstance(value, int | float) and value > 0 else None
+
+
+def _tensors(dims: Any, kind: str) -> tuple[Tensor, ...]:
+    if not isinstance(dims, list):
+        return ()
+    if dims and all(isinstance(shape, list) for shape in dims):
+        return tuple(tensor for shape in dims for tensor in _tensors(shape, kind))
+    width = _BYTES.get(kind.removeprefix("c10::").lower(), 0)
+    is_tensor = width > 0 or (kind == "TensorList" and bool(dims))
+    if not is_tensor or not all(isinstance(size, int) for size in dims):
+        return ()
+    return (Tensor(tuple(dims), width or 4),)
 
 
 class Work(NamedTuple):
@@ -117,11 +223,6 @@ def _one_gradient(call: OperatorCall) -> Work | None:
     return Work(2 * gradient.elements * prod(weight.shape[1:]), 2 * gradient.bytes + weight.bytes)
 
 
-def _known_from_gradient(call: OperatorCall) -> Work | None:
-    """A library's convolution: in PyTorch of 2021, only its gradient has the shapes."""
-    return None
-
-
 def _attention(causal: int, heads_last: bool = False) -> Formula:
     """Two products (query with key, weights with value); half of that if causal.
 
@@ -201,14 +302,6 @@ def _reduction(call: OperatorCall) -> Work | None:
     return Work(elements, sum(sizes)) if elements else None
 
 
-def _generated(call: OperatorCall) -> Work | None:
-    """A kernel of inductor gets its outputs as arguments too: each tensor is moved once.
-
-    A tensor updated in place is moved twice, which is not recorded.
-    """
-    return _reduction(call)
-
-
 # The first pattern that matches the full name of an operator counts.
 _PRODUCTS: tuple[tuple[str, Formula], ...] = (
     (r"aten::(mm|bmm|matmul|_scaled_mm|_int_mm|_grouped_mm|_scaled_grouped_mm)(\.out)?",
@@ -220,7 +313,8 @@ _PRODUCTS: tuple[tuple[str, Formula], ...] = (
     (r"aten::convolution_backward", _convolution_backward),
     (r"aten::cudnn_convolution_backward(_input)?", _one_gradient),
     (r"aten::_?convolution|aten::conv[123]d|aten::convolution_overrideable", _convolution),
-    (r"aten::(cudnn|miopen|mkldnn)_convolution", _known_from_gradient),
+    # In PyTorch of 2021 only the gradient of a library's convolution has the shapes.
+    (r"aten::(cudnn|miopen|mkldnn)_convolution", lambda call: None),
     (r"aten::(mkldnn_rnn_layer|_cudnn_rnn|miopen_rnn)", _recurrent(1)),
     (r"aten::(mkldnn_rnn_layer|_cudnn_rnn|miopen_rnn)_backward", _recurrent(2)),
     (r"aten::_scaled_dot_product_flash_attention(_for_cpu)?", _attention(4)),
@@ -248,7 +342,9 @@ _OTHERS: tuple[tuple[str, Formula], ...] = (
      r"|native_dropout_backward|native_batch_norm|native_layer_norm\w*|native_group_norm\w*"
      r"|native_batch_norm_backward|cudnn_batch_norm\w*|miopen_batch_norm\w*|bernoulli"
      r"|max_pool2d_with_indices\w*|avg_pool2d\w*|_foreach_\w+|_fused_\w+)_?(\.\w+)?", _pass),
-    (r"triton_(poi|red|per)_\w+", _generated),
+    # Kernels of inductor get their outputs as arguments too: each tensor is moved once. That one
+    # updated in place is moved twice is not recorded.
+    (r"triton_(poi|red|per)_\w+", _reduction),
     (r"triton_\w+", lambda call: None),  # may record its work itself
 )  # fmt: skip
 _FORMULAS = tuple((re.compile(pattern), formula) for pattern, formula in (*_PRODUCTS, *_OTHERS))

@@ -119,8 +119,8 @@ def findings(view: TraceView, query: Query) -> Findings:
     context, found = _found(view, query)
     return Findings(
         rank=context.rank,
-        step_ms=context.step_ms,
-        steady_ms=context.steady_ms,
+        step_ms=context.measures.step_ms,
+        steady_ms=context.measures.steady_ms,
         leaves_out_a_step=context.search.excludes_warm_up,
         rules=len(analyze.RULES),
         findings=[_finding(view, number, finding) for number, finding in enumerate(found)],

@@ -17,7 +17,7 @@ from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.timeline.operation_labels import short_name
 from stepscope.trace.schema import DEVICE_WORK, STAGES
 from stepscope.trace.trace import Trace
-from stepscope.whatif.simulated_timeline import merge_short
+from stepscope.whatif.whatif_pane import merge_short
 
 _MOST = 4000
 

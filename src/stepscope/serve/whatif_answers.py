@@ -177,7 +177,8 @@ def changes(view: TraceView, query: Query) -> Changes:
     """
     pane = _pane(view, query)
     return view.cached(
-        ("changes", *_scope(query)), lambda: Changes(convert(pane.changes, list[Change]))
+        ("changes", *_scope(query)),
+        lambda: Changes(convert(pane.changes, list[Change], from_attributes=True)),
     )
 
 
@@ -195,7 +196,7 @@ def whatif(view: TraceView, query: Query) -> WhatIf | Refused:
     most = min(query.number("most") or _DEFAULT_RECTANGLES, _MAX_RECTANGLES)
     pane = _pane(view, query)
     try:
-        return convert(pane.answer(asked, most), WhatIf)
+        return convert(pane.answer(asked, most), WhatIf, from_attributes=True)
     except (ChangeError, GraphError) as refusal:
         return Refused(None, None, str(refusal))
 

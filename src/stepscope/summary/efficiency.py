@@ -9,8 +9,8 @@ import numpy as np
 from stepscope.annotate.modules.modules import subtree_totals
 from stepscope.arrays import Codes8, Floats, Mask
 from stepscope.roofline import WorkPieces, precisions, rates_of, work_of_pieces
-from stepscope.roofline.instruction_work import SHAPES, XLA
-from stepscope.roofline.precision import PRECISIONS
+from stepscope.roofline.operator_work import SHAPES, XLA
+from stepscope.roofline.rates import PRECISIONS
 from stepscope.summary.facts import Device, Efficiency
 from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.trace.schema import STAGES

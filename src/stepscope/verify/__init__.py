@@ -1,7 +1,5 @@
 """Predicted against measured: a script with a change and without it, in processes of their own."""
 
-from __future__ import annotations
-
 from stepscope.verify.comparison import MeasuredRuns, TrialComparison
 from stepscope.verify.trials import Script
 from stepscope.verify.verify import TrialPlan, verify_change

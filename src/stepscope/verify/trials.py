@@ -1,7 +1,5 @@
 """Run a script in a fresh process, or in several that train together, and collect the results."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -236,7 +234,6 @@ def _meeting() -> dict[str, str]:
 
 
 def _free_port() -> str:
-    """A free port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return str(listener.getsockname()[1])
@@ -256,9 +253,8 @@ def _complete(run: TrialRun, facts: dict[str, Any]) -> dict[str, Any]:
     got = facts["recorded"] if run.capture else len(facts["steps_ns"])
     if got < run.steps:
         raise CaptureError(
-            f"{run.script.target} made {facts.get('steps_seen', got)} steps; it needs "
-            f"{run.warmup} to warm up and {run.steps} more: let it run "
-            "longer, or lower --warmup and --steps"
+            f"{run.script.target} made {facts.get('steps_seen', got)} steps; it needs {run.warmup} "
+            f"to warm up and {run.steps} more: let it run longer, or lower --warmup and --steps"
         )
     for name, evidence in facts["applied"].items():
         if not evidence["count"]:

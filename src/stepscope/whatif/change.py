@@ -13,10 +13,12 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.memory.recorded_memory import RecordedMemory
-from stepscope.whatif.parts.cpu_calibration import disturbed_calibration
+from stepscope.whatif.cpu.calibrated import OnCpu, on_cpu
 
 GROUPS = (
     "Compute",
@@ -65,8 +67,7 @@ _EXPECTED = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     """A parameter that the user can set.
 
     Attributes:
@@ -117,8 +118,8 @@ class Change:
         low, high: parameters under which it gains least and most, for the range.
         error: the largest relative error of such predictions that was measured, 0 if none was.
         error_source: where that error was published; `OURS` for docs/evidence/accuracy.md.
-        basis_on_cpu, assumptions_on_cpu: the same, given the graph, if the CPU does the work.
-        is_calibrated: whether it takes times from the machine's calibration then.
+        on_cpu: how it is predicted where the CPU does the work, if the machine's calibration
+            matters then.
         ranked: whether `--all` tries it: not if it needs parameters or cannot gain.
         one_rank: whether it applies to the step of a single rank only.
         application: how `verify` makes it to a script, if it can.
@@ -138,9 +139,7 @@ class Change:
     high: Mapping[str, Any] = field(default_factory=dict)
     error: float = 0.0
     error_source: str = ""
-    basis_on_cpu: str = ""
-    assumptions_on_cpu: Callable[[Graph], tuple[str, ...]] | None = None
-    is_calibrated: bool = False
+    on_cpu: OnCpu | None = None
     ranked: bool = True
     one_rank: bool = False
     application: Application | None = None
@@ -181,16 +180,14 @@ class Change:
 
     def assumed(self, graph: Graph) -> tuple[str, ...]:
         """What has to hold for its prediction on this graph."""
-        if self.assumptions_on_cpu is None or graph.on_device.any():
-            return self.assumptions
-        return self.assumptions_on_cpu(graph)
+        special = self.on_cpu.assumptions if self.on_cpu and on_cpu(graph) else None
+        return special(graph) if special else self.assumptions
 
     def based_on(self, graph: Graph) -> str:
         """Where its numbers come from on this graph."""
-        if graph.on_device.any():
-            return self.basis
-        busy = disturbed_calibration(graph) if self.is_calibrated else None
-        return (self.basis_on_cpu or self.basis) + (f" (calibration {busy.load})" if busy else "")
+        if self.on_cpu and on_cpu(graph):
+            return self.on_cpu.based_on(graph, self.basis)
+        return self.basis
 
     def apply(self, graph: Graph, **values: Any) -> Graph:
         """The changed graph.

@@ -10,7 +10,7 @@ from stepscope.whatif.change import OURS, Parameter
 _HEAD = """\
 # What-if changes
 
-This page is generated: change a file in `src/stepscope/whatif/changes` and run \
+This page is generated: change a file in `src/stepscope/whatif` and run \
 `python -m stepscope.whatif.changes_docs > docs/reference/changes.md`.
 
 `stepscope whatif FILE CHANGE[:KEY=VALUE,…]` predicts these changes \
@@ -32,7 +32,8 @@ def _group(name: str, changes: list[Change]) -> str:
 def _section(change: Change) -> str:
     lines = [f"### {change.name}\n", f"{change.description}\n"]
     if change.basis:
-        on_cpu = f" On a CPU: {change.basis_on_cpu}." if change.basis_on_cpu else ""
+        basis_on_cpu = change.on_cpu.basis if change.on_cpu else ""
+        on_cpu = f" On a CPU: {basis_on_cpu}." if basis_on_cpu else ""
         lines.append(f"- **Based on** {change.basis}.{on_cpu}")
     if change.error:
         lines.append(_error(change))

@@ -1,16 +1,18 @@
-"""A prediction: the measured, replayed and predicted step, its range, and its assumptions."""
+"""A prediction: the measured, replayed and predicted step, its range, and its peak memory."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from stepscope.annotate.steps.step_windows import mean_device_ms
-from stepscope.errors import ChangeError
+from stepscope.errors import ChangeError, TraceError
 from stepscope.graph import (
     Graph,
     Simulation,
@@ -20,11 +22,11 @@ from stepscope.graph import (
     without_unexplained_delays,
 )
 from stepscope.graph.critical_path import BusySides
-from stepscope.memory.recorded_memory import RecordedMemory
+from stepscope.memory.recorded_memory import RecordedMemory, recorded_memory
 from stepscope.parallel import in_threads
 from stepscope.trace.core_share import load_warning
+from stepscope.trace.trace import Trace
 from stepscope.whatif.change import Request
-from stepscope.whatif.memory_prediction import MemoryPrediction, predict_memory, recorded
 
 MOST_TASKS = 1 << 22  # of graphs that are simulated at once: of each, 100 bytes a task
 _LEAST_UNEXPLAINED = 0.001
@@ -36,8 +38,7 @@ _TOGETHER = (
 )
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(msgspec.Struct, frozen=True):
     """The effect of some changes on the step; times are means per step, ms.
 
     Attributes:
@@ -81,11 +82,11 @@ class Prediction:
 
     def to_json(self) -> dict[str, Any]:
         """The same as dicts and lists for `json`."""
-        return asdict(self)
+        facts: dict[str, Any] = msgspec.to_builtins(self)
+        return facts
 
 
-@dataclass(frozen=True)
-class TimePrediction:
+class TimePrediction(msgspec.Struct, frozen=True):
     """The step's time with changes: see `Prediction`."""
 
     replayed_step_ms: float
@@ -153,7 +154,7 @@ class Baseline:
         return [request.chosen(self.graph) for request in requests]
 
     def predict(self, requests: Sequence[Request]) -> tuple[Prediction, Simulation]:
-        """The effect of the changes, applied in this order, on the steps, but not on memory.
+        """The effect of the changes, applied in this order, on the steps and their memory.
 
         Raises:
             ChangeError: if one does not apply, with the reason.
@@ -176,6 +177,7 @@ class Baseline:
             critical_path={"before": self.critical_ms, "after": critical_ms(after)},
             device_busy_ms=busy_ms,
             device_idle_ms=idle_ms,
+            memory=self.predict_memory(requests),
         )
         return prediction, after
 
@@ -199,15 +201,6 @@ class Baseline:
         within = _range(requests, steps, error)
         return TimePrediction(_step_ms(self.simulation), steps[0], within), after
 
-    def predict_all(self, requests: Sequence[Request]) -> tuple[Prediction, Simulation]:
-        """The effect of the changes on the steps and on their memory.
-
-        Raises:
-            ChangeError: if one does not apply, with the reason.
-        """
-        prediction, after = self.predict(requests)
-        return replace(prediction, memory=self.predict_memory(requests)), after
-
 
 def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
     """The effect of the changes on the graph's steps.
@@ -222,7 +215,7 @@ def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
     Example:
         >>> predict(graph, [parse_request("bandwidth:factor=2", CHANGES)])  # doctest: +SKIP
     """
-    return Baseline(graph).predict_all(requests)[0]
+    return Baseline(graph).predict(requests)[0]
 
 
 def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) -> tuple[str, ...]:
@@ -266,3 +259,61 @@ def _range(
 
 def _step_ms(simulation: Simulation) -> float:
     return float(simulation.step_ns.mean()) / 1e6
+
+
+class MemoryPrediction(msgspec.Struct, frozen=True):
+    """The effect of some changes on the peak of allocated bytes.
+
+    Attributes:
+        device: whose memory.
+        measured_bytes: the recorded peak.
+        predicted_bytes: the peak of the changed lifetimes.
+        error: how far such predictions were from measurements, relative; None where none was made.
+        unknown: changes whose effect on memory is not known; it counts as none.
+    """
+
+    device: str
+    measured_bytes: int
+    predicted_bytes: int
+    error: float | None
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def most_bytes(self) -> int:
+        """The prediction and its error."""
+        return round(self.predicted_bytes * (1 + (self.error or 0.0)))
+
+
+def recorded(trace: Trace) -> RecordedMemory | None:
+    """The memory of the recorded steps; None if allocations of one rank were not recorded."""
+    try:
+        return recorded_memory(trace)
+    except TraceError:
+        return None
+
+
+def predict_memory(memory: RecordedMemory, requests: Sequence[Request]) -> MemoryPrediction:
+    """The peak with the changes, applied in this order.
+
+    Args:
+        memory: of the recorded steps.
+        requests: the changes.
+
+    Raises:
+        ChangeError: if the effect of one on these steps cannot be predicted, with the reason.
+    """
+    changed = memory
+    for request in requests:
+        change = request.change.memory
+        if change is not None:
+            known = inspect.signature(change).parameters
+            values = {name: value for name, value in request.values.items() if name in known}
+            changed = change(changed, **values)
+    errors = [one.change.memory_error for one in requests if one.change.memory]
+    return MemoryPrediction(
+        device=memory.recording.device,
+        measured_bytes=memory.lifetimes.peak()[0],
+        predicted_bytes=changed.lifetimes.peak()[0],
+        error=None if None in errors else max((one or 0.0 for one in errors), default=0.0),
+        unknown=tuple(str(one) for one in requests if one.change.memory is None),
+    )

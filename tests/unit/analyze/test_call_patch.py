@@ -11,7 +11,7 @@ from drawn_findings import found
 from rich.console import Console
 
 from stepscope.analyze.analysis import Analysis, Heading
-from stepscope.analyze.call_patch import patch_of, with_arguments
+from stepscope.analyze.finding import patch_of, with_arguments
 from stepscope.analyze.findings_text import print_findings
 from stepscope.trace.trace import Metadata
 

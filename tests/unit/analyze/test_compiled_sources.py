@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.analyze.compiled_sources import CompiledLine, CompiledSources
+from stepscope.analyze.source_places import CompiledLine, CompiledSources
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import FRAMES, ORIGINS
 from stepscope.trace.table import Table, Text

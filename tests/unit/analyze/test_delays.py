@@ -65,13 +65,13 @@ def test_the_same_rules_report_on_a_busy_machine(seed: int, options: dict[str, f
     busy = small_operators(seed, lost_ms=4.0, **options)  # type: ignore[arg-type]
     assert length_ms(busy) > length_ms(quiet) + 5
     assert rules_that_report(busy) == rules_that_report(quiet)
-    steady = RuleContext(busy).steady_ms
-    assert steady == pytest.approx(RuleContext(quiet).steady_ms, rel=0.15)
+    steady = RuleContext(busy).measures.steady_ms
+    assert steady == pytest.approx(RuleContext(quiet).measures.steady_ms, rel=0.15)
 
 
 def test_the_length_of_a_step_stays_as_recorded() -> None:
     busy = small_operators(0, lost_ms=4.0)
-    assert RuleContext(busy).step_ms == pytest.approx(length_ms(busy), rel=1e-6)
+    assert RuleContext(busy).measures.step_ms == pytest.approx(length_ms(busy), rel=1e-6)
 
 
 def test_steps_that_grow_with_their_batch_are_not_delayed() -> None:

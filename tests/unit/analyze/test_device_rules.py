@@ -276,11 +276,11 @@ def test_a_hotspot_names_the_what_if_that_saves_as_much() -> None:
 
 def test_a_gain_names_no_what_if_that_saves_another_time() -> None:
     context = RuleContext(annotate(drawn_trace(SOFTMAX, devices=V100)))
-    half = context.scaled(context.find("SoftMax", on_device=True), 0.5)
+    half = context.gains.scaled(context.search.find("SoftMax", on_device=True), 0.5)
     assert half.ms == pytest.approx(0.150)
     of_all_kernels = "scale:select=category=kernel,factor=0.5"
-    assert context.reproduced(half, of_all_kernels).changes == ()
-    assert context.reproduced(half, "scale:select=name=cunn*,factor=0.5").changes != ()
+    assert context.gains.reproduced(half, of_all_kernels).changes == ()
+    assert context.gains.reproduced(half, "scale:select=name=cunn*,factor=0.5").changes != ()
 
 
 def test_slow_launches_of_a_runtime_without_graphs_can_be_tried_too() -> None:

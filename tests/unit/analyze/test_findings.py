@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from drawn_findings import V100, findings
+from msgspec.structs import replace
 from rich.console import Console
 
 from stepscope.analyze import (
@@ -41,7 +41,14 @@ PLACE = Place("aten::mm", "forward", "", "", None, "", 1.0, 1.0, (2,))
 
 
 def finding(ms: float) -> Finding:
-    return Finding("rule", "What.", "Do.", (PLACE,), Gain(ms, "at most"), 100.0)
+    return Finding(
+        rule="rule",
+        what="What.",
+        advice="Do.",
+        evidence=(PLACE,),
+        gain=Gain(ms, "at most"),
+        step_ms=100.0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,8 +63,8 @@ def test_the_worst_comes_first_and_less_than_a_hundredth_is_dropped() -> None:
     gains = [2.0, 0.9, 30.0]
 
     def three(context: RuleContext) -> list[Finding]:
-        rows = context.find("aten::mm")
-        return [context.finding("What.", "Do.", rows, context.bound(ms / 1e3, "at most"))
+        rows = context.search.find("aten::mm")
+        return [context.finding("What.", "Do.", rows, context.gains.bound(ms / 1e3, "at most"))
                 for ms in gains]  # fmt: skip
 
     context = RuleContext(annotate(drawn_trace(LOADING)))
@@ -69,14 +76,18 @@ def test_the_worst_comes_first_and_less_than_a_hundredth_is_dropped() -> None:
 def test_no_finding_without_evidence() -> None:
     context = RuleContext(annotate(drawn_trace(LOADING)))
     with pytest.raises(ValueError, match="expected at least one event as evidence"):
-        context.finding("What.", "Do.", context.find("no such event"), context.bound(1, "at most"))
+        context.finding(
+            "What.", "Do.", context.search.find("no such event"), context.gains.bound(1, "at most")
+        )
 
 
 def test_a_finding_in_words() -> None:
     place = replace(PLACE, name="autograd::engine::evaluate_function: MmBackward0")
     for high, shown in ((30.001, "30.00 ms, 30% of the step: why"), (40, "(30.00 to 40.00 ms)")):
         gain = Gain(30, "why", range_ms=(30, high))
-        one = Finding("rule", "What.", "Do.", (place,), gain, 100.0)
+        one = Finding(
+            rule="rule", what="What.", advice="Do.", evidence=(place,), gain=gain, step_ms=100.0
+        )
         out = io.StringIO()
         print_findings(Console(file=out, width=120), Analysis(Heading("trace", 1), (one,)))
         assert shown in out.getvalue()
@@ -126,7 +137,7 @@ def test_the_first_step_is_left_out_where_it_warms_up() -> None:
         main | 5101 5199 | aten::mm
     """)
     )
-    assert RuleContext(trace).step_ms == pytest.approx(0.1)
+    assert RuleContext(trace).measures.step_ms == pytest.approx(0.1)
     assert apply_rules(RuleContext(trace), RULES) == []
 
 
@@ -175,9 +186,10 @@ from stepscope.analyze import Rule
 
 def many_products(context):
     """Many matrix products."""
-    rows = context.find(r"^aten::mm$")
+    rows = context.search.find(r"^aten::mm$")
     if len(rows):
-        yield context.finding("Many.", "Fewer.", rows, context.bound(context.ms(rows), "at most"))
+        gain = context.gains.bound(context.measures.ms(rows), "at most")
+        yield context.finding("Many.", "Fewer.", rows, gain)
 
 RULES = [Rule(many_products)]
 '''

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from drawn_findings import found
+from msgspec.structs import replace
 
 from stepscope.analyze import Finding, Rule, RuleContext, apply_rules
 from stepscope.annotate import annotate
@@ -69,8 +69,8 @@ def test_a_busy_machine_only_lowers_what_a_fix_saves_at_least(
 ) -> None:
     def rule(context: RuleContext) -> Iterator[Finding]:
         """The operators, with a gain of that range."""
-        gain = replace(context.bound(0.8, "all of it"), range_ms=range_ms)
-        yield context.finding("Slow.", "Be fast.", context.find("aten::mm"), gain)
+        gain = replace(context.gains.bound(0.8, "all of it"), range_ms=range_ms)
+        yield context.finding("Slow.", "Be fast.", context.search.find("aten::mm"), gain)
 
     context = RuleContext(annotate(drawn_trace(PYTHON, capture=capture(core_share))))
     (finding,) = apply_rules(context, [Rule(rule)])
@@ -89,8 +89,8 @@ def test_a_prediction_says_that_the_machine_was_busy(core_share: float, says: bo
 def test_device_work_takes_no_longer_on_a_busy_machine(on_device: bool, certain: float) -> None:
     def rule(context: RuleContext) -> Iterator[Finding]:
         """Whatever runs there."""
-        rows = context.find(r"cudaLaunchKernel|sgemm", on_device=on_device)
-        yield context.finding("Slow.", "Be fast.", rows, context.bound(0.3, "all of it"))
+        rows = context.search.find(r"cudaLaunchKernel|sgemm", on_device=on_device)
+        yield context.finding("Slow.", "Be fast.", rows, context.gains.bound(0.3, "all of it"))
 
     context = RuleContext(annotate(drawn_trace(DEVICE, capture=capture(0.4))))
     (finding,) = apply_rules(context, [Rule(rule)])

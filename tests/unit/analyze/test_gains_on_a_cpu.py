@@ -97,16 +97,14 @@ def test_what_one_step_has_more_of_counts_as_in_the_step_with_the_next_most(
              for step, us in enumerate(times_us) if us]  # fmt: skip
     trace = annotate(drawn_trace(UNEVEN + "\n".join(calls)))
     context = RuleContext(trace)
-    trace_rows = context.find("aten::sort")
-    assert context.steadiness(trace_rows) == pytest.approx(steady, abs=0.01)
+    trace_rows = context.search.find("aten::sort")
+    assert context.measures.steadiness(trace_rows) == pytest.approx(steady, abs=0.01)
 
 
-def test_a_bound_counts_what_is_unsure_about_the_cost_of_recording_and_ends_with_the_step() -> None:
+def test_a_bound_ends_with_the_step() -> None:
     context = RuleContext(annotate(drawn_trace(written_out(3))))
-    sure, unsure = context.bound(0.5, "why"), context.bound(0.5, "why", 0.2)
-    assert sure.stated_ms == (0.0, 0.5)
-    assert unsure.stated_ms == pytest.approx((0.0, 0.7))
-    assert context.bound(0.5, "why", 99.0).stated_ms == pytest.approx((0.0, context.steady_ms))
+    assert context.gains.bound(0.5, "why").stated_ms == (0.0, 0.5)
+    assert context.gains.bound(99.0, "why").ms == pytest.approx(context.measures.steady_ms)
 
 
 def test_a_larger_batch_saves_half_of_the_overhead_at_least() -> None:

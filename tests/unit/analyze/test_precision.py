@@ -182,7 +182,7 @@ def test_findings_of_one_cause_are_one_group_and_fixes_are_simulated_together() 
     together = combined_gain(context, groups)
     assert together is not None
     assert together.ms >= max(group.main.gain.ms for group in groups) - 1e-6
-    assert together.ms <= context.step_ms
+    assert together.ms <= context.measures.step_ms
 
 
 @pytest.mark.parametrize(

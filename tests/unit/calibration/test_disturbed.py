@@ -100,7 +100,7 @@ class Child:
 @pytest.fixture
 def child(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Child:
     found = Child(request.param)
-    module = import_module("stepscope.calibration.calibrate")  # not the function of that name
+    module = import_module("stepscope.calibration.calibration")  # not the function of that name
     monkeypatch.setattr(module, "_in_child", found)
     return found
 

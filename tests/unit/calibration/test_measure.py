@@ -11,11 +11,9 @@ import pytest
 import torch
 
 from stepscope.calibration import Calibration, Machine
-from stepscope.calibration.calibration import keep_calibration
-from stepscope.calibration.cold_memory import parts_in_turn
+from stepscope.calibration.calibration import Operator, find_operators, keep_calibration
 from stepscope.calibration.measure import fused_steps, measure
-from stepscope.calibration.operator_calls import prepare
-from stepscope.calibration.script_operators import Operator, find_operators
+from stepscope.calibration.measured_inputs import parts_in_turn, prepare
 from stepscope.errors import ChangeError
 from stepscope.testing import drawn_trace
 

@@ -86,8 +86,9 @@ def test_rules_of_the_users_own_run_when_they_are_named(trace: str, tmp_path: Pa
     rules.write_text(
         "from stepscope.analyze import Rule\n"
         "def products(context):\n"
-        "    rows = context.find('^aten::mm$')\n"
-        "    yield context.finding('Products.', 'Fewer.', rows, context.bound(0.9, 'at most'))\n"
+        "    rows = context.search.find('^aten::mm$')\n"
+        "    gain = context.gains.bound(0.9, 'at most')\n"
+        "    yield context.finding('Products.', 'Fewer.', rows, gain)\n"
         "RULES = [Rule(products)]\n"
     )
     assert "Products." in run(trace, "--rules", str(rules)).output

@@ -10,8 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepscope.annotate import annotate
-from stepscope.devices.device_work import find_device_work
-from stepscope.devices.offload import FAST, SLOW, TYPICAL, OffloadEstimate, offload
+from stepscope.devices.device_work import (
+    FAST,
+    SLOW,
+    TYPICAL,
+    OffloadEstimate,
+    find_device_work,
+    offload,
+)
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, build_graph, simulate
 from stepscope.roofline import known_gpus, rates_of

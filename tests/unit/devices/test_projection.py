@@ -12,8 +12,7 @@ from stepscope.annotate import annotate
 from stepscope.batch_size.entry_profile import Profile, make_profile
 from stepscope.batch_size.measurement import BatchPoint
 from stepscope.devices import Target, Wanted, parse_targets, read_prices
-from stepscope.devices.projection import Projection
-from stepscope.devices.step_basis import MeasuredKernels
+from stepscope.devices.projection import MeasuredKernels, Projection
 from stepscope.graph import Graph, build_graph
 from stepscope.testing import drawn_trace
 

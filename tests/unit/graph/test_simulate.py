@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from stepscope.errors import GraphError
 from stepscope.graph import Graph, simulate, simulate_plainly
 from stepscope.graph.critical_path import compiled_path, path_in_python
-from stepscope.graph.fast_simulation import compiled_start_times, start_times_in_python
+from stepscope.graph.graph import Window
 from stepscope.graph.graph_schema import EDGE_KINDS, LINKS, TASKS, THREADS
-from stepscope.graph.step_window import Window
+from stepscope.graph.simulate import compiled_start_times
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -76,7 +76,6 @@ def test_the_fast_simulations_equal_the_plain_one(library: Path, graph: Graph) -
     compiled = compiled_start_times(graph, library)
     assert compiled is not None
     assert compiled.tolist() == expected
-    assert start_times_in_python(graph).tolist() == expected
 
 
 @given(random_graphs())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.graph.sync_waits import record_time, record_times
+from stepscope.graph.device_tasks import record_time, record_times
 from stepscope.testing import drawn_trace
 
 NEVER = 2**63 - 1

@@ -17,7 +17,7 @@ from stepscope.memory.memory_findings import find_problems
 from stepscope.memory.memory_text import verdict
 from stepscope.memory.recorded_memory import recorded_memory
 from stepscope.trace.concat import concat
-from stepscope.whatif.memory_prediction import recorded
+from stepscope.whatif.prediction import recorded
 
 PLAIN = """
     cpu |   7 195 | 1000

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from stepscope.roofline import work_of
-from stepscope.roofline.formulas import multiplies
-from stepscope.roofline.operator_shapes import OperatorCall, Tensor, read_call
+from stepscope.roofline.formulas import OperatorCall, Tensor, multiplies, read_call
 
 
 def call(*shapes: list[int] | None, values: tuple[str, ...] = (), width: int = 4) -> OperatorCall:

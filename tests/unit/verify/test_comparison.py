@@ -11,9 +11,8 @@ from stepscope.annotate import annotate
 from stepscope.graph import Graph, build_graph, select, simulate
 from stepscope.testing import drawn_trace
 from stepscope.verify import MeasuredRuns, TrialComparison
-from stepscope.verify.change_spec import parse_specs, requests_of
-from stepscope.verify.comparison import middle_mean
-from stepscope.verify.unrecorded import unrecorded
+from stepscope.verify.comparison import middle_mean, unrecorded
+from stepscope.verify.verify import parse_specs, requests_of
 from stepscope.whatif import Prediction
 
 

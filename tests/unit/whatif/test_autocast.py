@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from stepscope.calibration.script_operators import Operator
-from stepscope.whatif.parts.autocast import forward_effects, kept, lowered
+from stepscope.calibration.calibration import Operator
+from stepscope.whatif.cpu.autocast import forward_effects, kept, lowered
 
 IMAGE, ROWS = (2, 4, 8, 8), (2, 3, 16)
 

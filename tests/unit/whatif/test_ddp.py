@@ -15,8 +15,7 @@ from stepscope.graph import Graph, select
 from stepscope.trace.schema import MODULES
 from stepscope.trace.table import Table
 from stepscope.whatif import CHANGES
-from stepscope.whatif.parts.buckets import buckets_of
-from stepscope.whatif.parts.gradients import Gradients, find_gradients
+from stepscope.whatif.parts.gradients import Gradients, buckets_of, find_gradients
 from stepscope.whatif.parts.network import Network
 
 MIB = 1 << 20

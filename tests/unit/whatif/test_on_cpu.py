@@ -13,7 +13,7 @@ from stepscope.calibration.calibration import keep_calibration
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.whatif import CHANGES, parse_request, predict
-from stepscope.whatif.parts.fused_on_cpu import step_ns
+from stepscope.whatif.cpu.updates import step_ns
 
 ON_CPU: dict[str, Any] = {
     "framework_version": "2.13.0",

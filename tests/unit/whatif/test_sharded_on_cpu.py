@@ -14,9 +14,8 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph, select
 from stepscope.trace.schema import MODULES
 from stepscope.trace.table import Table
-from stepscope.whatif.parts.blocking_collectives import blocks_its_caller
-from stepscope.whatif.parts.network import Network
-from stepscope.whatif.parts.zero_redundancy import largest_share
+from stepscope.whatif.parts.network import Network, blocks_its_caller
+from stepscope.whatif.parts.sharding import largest_share
 
 MS = 1048.576  # 1 MiB at a byte a nanosecond, us
 FAST = "workers=2,bandwidth_gbps=8,latency_us=0"

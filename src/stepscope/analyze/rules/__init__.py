@@ -1,4 +1,5 @@
-"""The rules: each module declares one rule, a function of the module's name.
+"""The built-in rules: each module declares one rule, a function of the module's name.
 
-`stepscope.analyze.RULES` lists what it finds here; there is no other registry.
+Thresholds without another reason next to them are chosen: with them the corpus of planted defects
+(`tests/corpus`, docs/evidence/analyzer.md) is found without a false alarm.
 """

@@ -1,7 +1,5 @@
 """`allocator_churn`: each step allocates memory from the system and frees it again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,7 +15,7 @@ _CALLS = (
     r"|^cuMem(Create|Release|Map|Unmap|Alloc|Free)\w*$"
 )
 _BIG_BYTES = 32 << 20  # glibc returns larger blocks to the system at once (M_MMAP_THRESHOLD_MAX)
-LEAST_BIG = 4
+LEAST_BIG = 4  # per step
 ADVICE = (
     "Leave memory free (a smaller batch) and do not call torch.cuda.empty_cache() in the loop. "
     "If sizes vary, set PYTORCH_ALLOC_CONF=expandable_segments:True."
@@ -41,25 +39,25 @@ def allocator_churn(context: RuleContext) -> Iterator[Finding]:
     allocate. On a CPU also if allocations were not recorded (`--memory`), or fewer than 4 per step
     are 32 MiB or larger.
     """
-    if context.has_device:
+    if context.measures.has_device:
         yield from _by_driver(context)
     else:
         yield from _by_system(context)
 
 
 def _by_driver(context: RuleContext) -> Iterator[Finding]:
-    rows = context.find(_CALLS, category="runtime")
+    rows = context.search.find(_CALLS, category="runtime")
     doing = len(np.unique(context.events["step"][rows]))
     if context.step_count < 2 or doing * 2 < context.step_count or not len(rows):
         return
-    names = sorted({context.name(row) for row in rows.tolist()})
+    names = sorted({context.search.name(row) for row in rows.tolist()})
     why, advice = _reason(context, rows)
     yield context.finding(
         f"Each step allocates or frees driver memory {context.times(rows)}, "
-        f"{rounded(context.ms(rows))} ms{context.main_place(rows)}: {why}.",
+        f"{rounded(context.measures.ms(rows))} ms{context.main_place(rows)}: {why}.",
         context.by_framework(advice, jax=JAX),
         rows,
-        context.gain(rows, *(f"scale:select=name={name},factor=0" for name in names)),
+        context.gains.gain(rows, *(f"scale:select=name={name},factor=0" for name in names)),
     )
 
 
@@ -72,7 +70,7 @@ def _reason(context: RuleContext, rows: Rows) -> tuple[str, str]:
     frees = rows[context.events.text("name").take(rows).where(lambda name: "Free" in name)]
     if not len(frees):
         return "the caching allocator cannot keep enough memory", ADVICE
-    if (context.operator_of(frees) >= 0).mean() > 0.5:
+    if (context.search.operator_of(frees) >= 0).mean() > 0.5:
         return "the allocator ran out of memory, freed its cache and retried", RETRIES
     return "the cache of the allocator is emptied in the loop", EMPTIED
 
@@ -89,11 +87,12 @@ def _by_system(context: RuleContext) -> Iterator[Finding]:
     volume = float(memory["bytes"][big][mine].sum()) / context.step_count
     yield context.finding(
         f"Each step allocates {rounded(mine.sum() / context.step_count, 4)} blocks of 32 MiB or "
-        "more from "
-        f"the system, {volume / 1e9:.3g} GB in total, and frees them: the kernel maps and clears "
-        "every page each time.",
+        f"more from the system, {volume / 1e9:.3g} GB in total, and frees them: the kernel maps "
+        "and clears every page each time.",
         "Work in place (add_, mul_, out=), reuse buffers, or preload an allocator that caches "
         "memory (jemalloc, tcmalloc).",
         rows,
-        context.bound(context.ms(rows), "at most the time of the operators that allocate"),
+        context.gains.bound(
+            context.measures.ms(rows), "at most the time of the operators that allocate"
+        ),
     )

@@ -1,7 +1,5 @@
 """`anomaly_detection`: every gradient is checked for NaN."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,7 +16,7 @@ _OF_CHECK = r"^aten::(isnan|_is_any_true|any|all|item|is_nonzero)$"
 _VIEWS = r"^aten::(view|transpose|t|permute|expand|unsqueeze|squeeze|_unsafe_view|reshape)$"
 VIEW_NS = 10_000  # a view takes less
 LEAST_SHARE = 0.3  # of the nodes; those that accumulate gradients have nothing to check
-LEAST_NODES = 3
+LEAST_NODES = 3  # per step
 ADVICE = (
     "Leave out torch.autograd.set_detect_anomaly(True) and torch.autograd.detect_anomaly() unless "
     "you search for a NaN: they also record the Python stack of each operation in forward."
@@ -31,15 +29,15 @@ def anomaly_detection(context: RuleContext) -> Iterator[Finding]:
 
     Silent unless 30 % of the nodes of backward call `aten::isnan` themselves.
     """
-    nodes = context.find(_NODE)
+    nodes = context.search.find(_NODE)
     checks = _inside(context, nodes, _CHECK)
     checked = len(distinct(context.events["parent"][checks]))
     if checked < max(LEAST_SHARE * len(nodes), LEAST_NODES * context.step_count):
         return
     rows = _inside(context, nodes, _OF_CHECK)
     yield context.finding(
-        f"Anomaly detection is on: each step checks {rounded(context.calls(checks), 4)} gradients "
-        f"for NaN, {rounded(context.ms(rows))} ms.",
+        f"Anomaly detection is on: each step checks {rounded(context.measures.calls(checks), 4)} "
+        f"gradients for NaN, {rounded(context.measures.ms(rows))} ms.",
         context.advice(ADVICE, **LIBRARIES),
         rows,
         _gain(context, rows, len(nodes)),
@@ -48,19 +46,19 @@ def anomaly_detection(context: RuleContext) -> Iterator[Finding]:
 
 def _inside(context: RuleContext, nodes: Rows, pattern: str) -> Rows:
     """Operators that nodes of backward call themselves."""
-    rows = context.find(pattern, category="cpu_op")
+    rows = context.search.find(pattern, category="cpu_op")
     called: Rows = rows[np.isin(context.events["parent"][rows], nodes)]
     return called
 
 
 def _gain(context: RuleContext, checks: Rows, nodes: int) -> Gain:
     """The checks, and on a CPU a stack for each node, as long as views take, which do nothing."""
-    if context.has_device:
-        return context.scaled(checks, 0.0, "without the checks; stacks cost CPU time besides")
-    views = context.find(_VIEWS, category="cpu_op", stage="forward")
+    if context.measures.has_device:
+        return context.gains.scaled(checks, 0.0, "without the checks; stacks cost CPU time besides")
+    views = context.search.find(_VIEWS, category="cpu_op", stage="forward")
     each = np.median(context.events["self_ns"][views]) if len(views) else 0.0
     stacks = max(float(each) - VIEW_NS, 0.0) * nodes / 1e6 / context.step_count
-    return context.bound(
-        min(context.ms(checks) + stacks, context.steady_ms),
+    return context.gains.bound(
+        min(context.measures.ms(checks) + stacks, context.measures.steady_ms),
         "at most the checks, and a stack for each operation as long as a view takes",
     )

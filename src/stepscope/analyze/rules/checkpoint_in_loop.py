@@ -1,7 +1,5 @@
 """`checkpoint_in_loop`: the training loop waits while a checkpoint is saved."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
@@ -9,7 +7,6 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.summary.numbers import rounded
 
 EXPLAINS = ("host", "synchronization")
-LEAST = 0.05
 _NAMES = (
     r"(?i)torch/serialization\.py\(\d+\): _?save$|^torch\.save|safetensors.*: save_file"
     r"|(?<![a-z])_?save_(checkpoint|pretrained|model|state)|^stepscope\.checkpointing: "
@@ -34,16 +31,16 @@ def checkpoint_in_loop(context: RuleContext) -> Iterator[Finding]:
 
     Silent below 5 % of the recorded time, and if no function or range has such a name.
     """
-    ranges = context.find(_NAMES, category=("python", "annotation"), on_device=False)
-    rows = context.outermost(ranges)
-    spent = context.longer_side_ms(rows)
-    if not len(rows) or spent < LEAST * context.steady_ms:
+    ranges = context.search.find(_NAMES, category=("python", "annotation"), on_device=False)
+    rows = context.search.outermost(ranges)
+    spent = context.measures.longer_side_ms(rows)
+    if not len(rows) or context.measures.is_small(spent):
         return
     yield context.finding(
         f"Saving a checkpoint takes {rounded(spent)} ms per step, while training "
         f"waits{context.main_place(rows)}.",
         context.advice(ADVICE, jax=JAX, **LIBRARIES),
         rows,
-        context.without(rows, spent, "at most this time"),
+        context.gains.without(rows, spent, "at most this time"),
         recurs=False,
     )

@@ -1,7 +1,5 @@
 """`copy_fusions`: operations of XLA that only transpose, copy or convert, and dominate the step."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -49,16 +47,20 @@ def copy_fusions(context: RuleContext) -> Iterator[Finding]:
     """
     if not context.is_jax or context.context_trace:
         return
-    rows = _only_moving(context, context.find("|".join(_MOVING)))
-    ms = context.spans(rows).total() / 1e6 / context.step_count
-    if not len(rows) or ms < LEAST_SHARE * context.steady_ms or context.share(rows) < LEAST_SHARE:
+    rows = _only_moving(context, context.search.find("|".join(_MOVING)))
+    ms = context.measures.spans(rows).total() / 1e6 / context.step_count
+    if (
+        not len(rows)
+        or ms < LEAST_SHARE * context.measures.steady_ms
+        or context.measures.share(rows) < LEAST_SHARE
+    ):
         return
     yield context.finding(
         f"Each step transposes, copies or converts arrays {context.times(rows)} without computing "
         f"anything, {rounded(ms)} ms{context.main_place(rows)}.",
         _advice(context, rows),
         rows,
-        context.without(rows, ms, "at most the time of these operations"),
+        context.gains.without(rows, ms, "at most the time of these operations"),
     )
 
 
@@ -76,13 +78,13 @@ def _advice(context: RuleContext, rows: Rows) -> str:
 
 
 def _only_moving(context: RuleContext, rows: Rows) -> Rows:
-    moves = [only_moves(context.name(row)) for row in rows.tolist()]
+    moves = [only_moves(context.search.name(row)) for row in rows.tolist()]
     rows = rows[np.array(moves, np.bool_)]
     flops, width = (
-        context.each_argument(rows, f"{name}_from_shapes", lambda value: float(value or 0))
+        context.search.each_argument(rows, f"{name}_from_shapes", lambda value: float(value or 0))
         for name in ("flops", "bytes")
     )
-    converts = np.array(["convert" in context.name(row) for row in rows.tolist()], np.bool_)
+    converts = np.array(["convert" in context.search.name(row) for row in rows.tolist()], np.bool_)
     most = np.where(converts, CONVERTED * np.array(width), 0)
     return rows[~(np.array(flops) > most)]  # nan, if unknown, is no more
 

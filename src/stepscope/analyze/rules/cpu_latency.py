@@ -1,11 +1,9 @@
 """`cpu_latency`: the CPU launches work more slowly than the device runs it (4.3, 5)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.python_stalls import (
@@ -49,13 +47,13 @@ IDLES = {
     "host": "because the CPU has launched nothing",
     "launch": "although work is launched",
 }
-LEAST_STATED = 0.005
-LEAST_LEFT_OUT = 0.02
-LEAST = 0.15
-RATIO = 2
-MOSTLY = 0.5
-LEAST_PYTHON = 0.60
-LEAST_LONG = 0.10
+LEAST_STATED = 0.005  # of the step: a smaller cause would be shown as 0 %
+LEAST_LEFT_OUT = 0.02  # of the step, by which shown causes may exceed what counts
+LEAST = 0.15  # of the step
+RATIO = 2  # CPU time over device time, from which launching decides
+MOSTLY = 0.5  # of an operator: the device idles for most of it
+LEAST_PYTHON = 0.60  # of the step, on a CPU
+LEAST_LONG = 0.10  # of the step, in stalls of 1 ms or more at the same places
 PYTHON = (
     "Replace loops over elements by operators on whole tensors, log and save less often or in "
     "another thread, and prepare data in the data loader's workers."
@@ -92,7 +90,7 @@ def cpu_latency(context: RuleContext) -> Iterator[Finding]:
 
     Source: DEEPCONTEXT section 4.3, "CPU Latency Analysis".
     """
-    if not context.has_device:
+    if not context.measures.has_device:
         yield from _python(context)
     elif context.context_trace:
         yield from _frames(context)
@@ -102,29 +100,32 @@ def cpu_latency(context: RuleContext) -> Iterator[Finding]:
 
 def _frames(context: RuleContext) -> Iterator[Finding]:
     """In a tree: operators whose CPU time is twice the time of the work that they launch."""
-    calls = context.outermost(context.find(category="cpu_op"))
-    cpu, device = context.ms(calls), context.ms(context.find(on_device=True))
-    slower = context.events["duration_ns"][calls] > RATIO * context.caused_ns(calls)
+    calls = context.search.outermost(context.search.find(category="cpu_op"))
+    cpu, device = (
+        context.measures.ms(calls),
+        context.measures.ms(context.search.find(on_device=True)),
+    )
+    slower = context.events["duration_ns"][calls] > RATIO * context.measures.caused_ns(calls)
     if cpu <= RATIO * device or not slower.any():
         return
     worst = calls[slower][context.events["duration_ns"][calls[slower]].argmax()]
     yield context.finding(
         f"Launching takes {rounded(cpu)} ms of CPU time per step for {rounded(device)} ms of "
         "device work, "
-        f"mostly in {plain_name(context.name(worst))}{context.place(int(worst))}.",
+        f"mostly in {plain_name(context.search.name(worst))}{context.place(int(worst))}.",
         _advice(context, graphs=True),
         calls[slower],
-        context.bound(cpu - device, "at most the CPU time in excess of the device time"),
+        context.gains.bound(cpu - device, "at most the CPU time in excess of the device time"),
     )
 
 
 def _launching(context: RuleContext) -> Iterator[Finding]:
-    gaps = context.launch_gaps().minus(context.stalls())
+    gaps = context.measures.launch_gaps().minus(context.measures.stalls())
     idle = context.measures.recurring_ms(gaps)
     rows, gap_ns = _during(context, gaps)
-    if idle < LEAST * context.steady_ms or not len(rows):
+    if idle < LEAST * context.measures.steady_ms or not len(rows):
         return
-    graphs = len(context.find(_GRAPHS, category="runtime")) > 0
+    graphs = len(context.search.find(_GRAPHS, category="runtime")) > 0
     spent = np.bincount(context.events["stage"][rows] + 1, gap_ns)
     worst = ("no stage", *STAGES)[int(spent.argmax())].replace("_", " ")
     yield context.finding(
@@ -143,22 +144,22 @@ def _advice(context: RuleContext, graphs: bool) -> str:
 
 def _waits(context: RuleContext, idle_ms: float) -> str:
     """How long the device idles by cause, as the verdict states it, and how much of it counts."""
-    shares = {why: context.idle_share(cause) for cause, why in IDLES.items()}
+    shares = {why: context.measures.idle_share(cause) for cause, why in IDLES.items()}
     waits = [
         f"for {share:.0%} of the step {why}"
         for why, share in shares.items()
         if share >= LEAST_STATED
     ]
-    counted = idle_ms / context.steady_ms
+    counted = idle_ms / context.measures.steady_ms
     rest = sum(shares.values()) > counted + LEAST_LEFT_OUT
     short = f"; {counted:.0%} of the step is in short gaps" if rest else ""
     return f"the device is idle {' and '.join(waits)}{short}"
 
 
 def _gain(context: RuleContext, idle_ms: float, has_graphs: bool) -> Gain:
-    replayed = context.whatif("cuda_graphs")
+    replayed = context.gains.whatif("cuda_graphs")
     if replayed is None:
-        return context.bound(idle_ms, "at most this idle time")
+        return context.gains.bound(idle_ms, "at most this idle time")
     if has_graphs:
         return replayed.at_most(idle_ms)
     as_fast = replace(replayed, note="if it were launched as fast as by a graph", range_ms=None)
@@ -167,7 +168,7 @@ def _gain(context: RuleContext, idle_ms: float, has_graphs: bool) -> Gain:
 
 def _during(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:
     """The outermost operators in which the device idles, and its idle time in each, ns."""
-    rows = context.outermost(context.find(category="cpu_op"))
+    rows = context.search.outermost(context.search.find(category="cpu_op"))
     start, duration = context.events["start_ns"][rows], context.events["duration_ns"][rows]
     inside = gaps.within(start, start + duration)
     mostly = inside > MOSTLY * duration
@@ -201,15 +202,17 @@ def _python(context: RuleContext) -> Iterator[Finding]:
         if has_names(context, name)
         else f"{advice} {context.by_framework(NAMES, jax=NAMES_OF_JAX)}",
         stalled.rows,
-        context.bound(part * context.steady_ms, "at most the time between operators"),
+        context.gains.bound(
+            part * context.measures.steady_ms, "at most the time between operators"
+        ),
         recurs=False,  # the share is a median over the steps
     )
 
 
 def _blocked(context: RuleContext, part: float) -> float:
     """About the share of the step in which the training loop waits for something, if for most."""
-    loads = context.measures.stage_spans("data_loading").minus(context.python_time())
-    elsewhere = context.measures.wait_ms() / context.steady_ms + share(context, loads)
+    loads = context.measures.stage_spans("data_loading").minus(context.measures.python_time())
+    elsewhere = context.measures.wait_ms() / context.measures.steady_ms + share(context, loads)
     return blocked_share(part, active_share(context.trace.metadata.capture), elsewhere)
 
 
@@ -218,6 +221,6 @@ def _between(context: RuleContext, found: PythonStalls | None) -> str:
     if found is None:
         return ""
     begin = context.trace.metadata.capture.get("step_ends_after") or "the start of the step"
-    before = plain_name(context.name(found.before)) if found.before >= 0 else begin
-    after = plain_name(context.name(found.after)) if found.after >= 0 else "its end"
+    before = plain_name(context.search.name(found.before)) if found.before >= 0 else begin
+    after = plain_name(context.search.name(found.after)) if found.after >= 0 else "its end"
     return f": {rounded(found.longest_ms)} ms without interruption between {before} and {after}"

@@ -1,7 +1,5 @@
 """`ddp_unused_parameters`: DDP searches the graph for unused parameters in every step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
@@ -22,18 +20,18 @@ def ddp_unused_parameters(context: RuleContext) -> Iterator[Finding]:
 
     Silent below 1 % of the step.
     """
-    rows = context.outermost(context.find(_SEARCH, on_device=False))
+    rows = context.search.outermost(context.search.find(_SEARCH, on_device=False))
     if not len(rows):
         return
     yield context.finding(
         f"DistributedDataParallel searches for unused parameters in every step, "
-        f"{rounded(context.ms(rows))} ms.",
+        f"{rounded(context.measures.ms(rows))} ms.",
         context.advice(
             "If every parameter gets a gradient, create DistributedDataParallel with "
             "find_unused_parameters=False; if the same ones never do, add static_graph=True.",
             **LIBRARIES,
         ),
         rows,
-        context.scaled(rows, 0.0, "if there were no search"),
+        context.gains.scaled(rows, 0.0, "if there were no search"),
         patch=context.patch("ddp", find_unused_parameters=None),
     )

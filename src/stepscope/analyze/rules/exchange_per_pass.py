@@ -1,7 +1,5 @@
 """`exchange_per_pass`: accumulated gradients are exchanged after each backward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,7 +11,6 @@ from stepscope.summary.numbers import rounded
 
 CAUSE = "communication"
 EXPLAINS = ("communication",)
-LEAST = 0.05
 LIBRARIES = {"accelerate": "Run each batch under `with accelerator.accumulate(model):`."}
 _ALL_REDUCE = r"(?i)all_?reduce"
 _ACCUMULATES = r"AccumulateGrad"  # DDP reduces in hooks of these nodes, a SyncBatchNorm in its own
@@ -34,8 +31,8 @@ def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
     early = _transfers(context, calls[~last[of_pass]], passes, last)
     if not len(early) or count.min() != count.max():
         return
-    spent = context.spans(early).total() / 1e6 / context.step_count
-    if spent < LEAST * context.steady_ms:
+    spent = context.measures.spans(early).total() / 1e6 / context.step_count
+    if context.measures.is_small(spent):
         return
     yield context.finding(
         f"Gradients are exchanged after each of {rounded(len(passes) / last.sum())} backward "
@@ -52,8 +49,10 @@ def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
 
 def _all_reduces(context: RuleContext) -> Rows:
     """The calls of DDP that exchange gradients."""
-    nodes = context.find(_ACCUMULATES, on_device=False)
-    return context.outermost(context.find(_ALL_REDUCE, category="cpu_op", inside=nodes))
+    nodes = context.search.find(_ACCUMULATES, on_device=False)
+    return context.search.outermost(
+        context.search.find(_ALL_REDUCE, category="cpu_op", inside=nodes)
+    )
 
 
 def _backward_passes(context: RuleContext) -> tuple[Times, Mask]:
@@ -74,9 +73,9 @@ def _backward_passes(context: RuleContext) -> tuple[Times, Mask]:
 
 def _transfers(context: RuleContext, calls: Rows, passes: Times, last: Mask) -> Rows:
     """What the calls start: work of the device, or of the process group's threads."""
-    if context.has_device:
-        return context.find(category="communication", on_device=True, inside=calls)
-    rows = context.find(_ALL_REDUCE, category="communication", stage="backward")
+    if context.measures.has_device:
+        return context.search.find(category="communication", on_device=True, inside=calls)
+    rows = context.search.find(_ALL_REDUCE, category="communication", stage="backward")
     return rows[~last[_pass_of(context, rows, passes)]]
 
 
@@ -88,6 +87,6 @@ def _pass_of(context: RuleContext, rows: Rows, passes: Times) -> Rows:
 
 def _gain(context: RuleContext, early: Rows, spent_ms: float) -> Gain:
     """On a CPU these exchanges also take cores and caches from the backward pass."""
-    if context.has_device:
-        return context.scaled(early, 0.0, "if only the last pass exchanged gradients")
-    return context.bound(spent_ms, "at most the time of these exchanges")
+    if context.measures.has_device:
+        return context.gains.scaled(early, 0.0, "if only the last pass exchanged gradients")
+    return context.gains.bound(spent_ms, "at most the time of these exchanges")

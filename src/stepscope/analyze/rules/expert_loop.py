@@ -1,13 +1,11 @@
 """`expert_loop`: a mixture of experts computes one expert after the other."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
@@ -17,8 +15,8 @@ from stepscope.trace.schema import MODEL_STAGES
 
 CAUSE = "experts"
 EXPLAINS = ("host", "launch")
-MANY = 8
-UNEVEN = 2.0
+MANY = 8  # products per step
+UNEVEN = 2.0  # the busiest expert over the mean
 CHEAP = 0.1  # of the calls: those of few rows, which are overhead
 _PRODUCT = r"^aten::(mm|addmm|linear|bmm)$"
 _GATHER = r"^aten::(index|index_select|index_add_?|index_put_?|scatter_add_?|gather)$"
@@ -50,19 +48,18 @@ def expert_loop(context: RuleContext) -> Iterator[Finding]:
 
     Silent for fewer than 8 of them per step, and if a grouped product runs.
     """
-    if len(context.find(_GROUPED)):
+    if len(context.search.find(_GROUPED)):
         return
     rows, tokens = _products(context)
-    if context.calls(rows) < MANY:
+    if context.measures.calls(rows) < MANY:
         return
     known = tokens[tokens > 0]
     uneven = float(known.max() / known.mean()) if len(known) else 1.0
     advice = context.advice(ADVICE, jax=JAX, **LIBRARIES)
     balance = BALANCE if context.trains else BALANCE_INFERENCE
     yield context.finding(
-        f"Experts run one after the other: {rounded(context.calls(rows), 4)} matrix products per "
-        "step"
-        f"{_rows_in_words(known, uneven)}{context.main_place(rows)}.",
+        f"Experts run one after the other: {rounded(context.measures.calls(rows), 4)} matrix "
+        f"products per step{_rows_in_words(known, uneven)}{context.main_place(rows)}.",
         f"{advice} {balance}" if uneven >= UNEVEN else advice,
         rows,
         _gain(context, rows),
@@ -79,14 +76,16 @@ def _rows_in_words(tokens: Floats, uneven: float) -> str:
 def _products(context: RuleContext) -> tuple[Rows, Floats]:
     """The products of experts in the forward pass, and the rows of each (0 if unknown)."""
     if context.is_jax:
-        rows = context.find(kind="gemm")
+        rows = context.search.find(kind="gemm")
         scope = context.events.text("scope").take(rows)
         rows = rows[scope.where(lambda text: bool(_EXPERT.search(text)))]
         return rows, np.zeros(len(rows))
-    rows = context.outermost(context.find(_PRODUCT, category="cpu_op", stage=MODEL_STAGES))
+    rows = context.search.outermost(
+        context.search.find(_PRODUCT, category="cpu_op", stage=MODEL_STAGES)
+    )
     if not len(rows):
         return rows, np.zeros(0)
-    shapes = context.each_shapes(rows, _rows_and_weight)
+    shapes = context.search.each_shapes(rows, _rows_and_weight)
     tokens = np.array([float(one) for one, _ in shapes])
     modules = context.trace["modules"]
     module = context.events["module"][rows]
@@ -102,7 +101,9 @@ def _routed(
     context: RuleContext, rows: Rows, shapes: list[tuple[int, tuple[int, ...]]]
 ) -> list[int]:
     """Products of weights of one shape with many numbers of rows, with indexing between them."""
-    gathers = context.calls(context.find(_GATHER, category="cpu_op", stage=MODEL_STAGES))
+    gathers = context.measures.calls(
+        context.search.find(_GATHER, category="cpu_op", stage=MODEL_STAGES)
+    )
     groups = defaultdict[tuple[int, tuple[int, ...]], list[int]](list)
     for place, (step, (tokens, weight)) in enumerate(
         zip(context.events["step"][rows].tolist(), shapes, strict=True)
@@ -126,13 +127,15 @@ def _rows_and_weight(shapes: list[list[int]]) -> tuple[int, tuple[int, ...]]:
 def _gain(context: RuleContext, rows: Rows) -> Gain:
     """One call for all experts of a step, which runs as long as before or as its longest part."""
     calls = np.union1d(rows, context.search.backward_of(rows))
-    if not context.has_device:
-        each = float(np.quantile(context.each_ns(calls), CHEAP)) / 1e6
-        return context.bound(each * context.calls(calls), "if only their calls were saved")
-    work = context.find(inside=calls, on_device=True)
-    device, cpu = context.ms(work), context.ms(calls)
-    once = cpu / max(context.calls(rows), 1.0)
+    if not context.measures.has_device:
+        each = float(np.quantile(context.measures.each_ns(calls), CHEAP)) / 1e6
+        return context.gains.bound(
+            each * context.measures.calls(calls), "if only their calls were saved"
+        )
+    work = context.search.find(inside=calls, on_device=True)
+    device, cpu = context.measures.ms(work), context.measures.ms(calls)
+    once = cpu / max(context.measures.calls(rows), 1.0)
     longest = float(context.events["duration_ns"][work].max(initial=0)) / 1e6
     low, high = (max(device, cpu) - max(once, time) for time in (device, longest))
-    bound = context.bound(high, "at most: if the products of all experts ran side by side")
+    bound = context.gains.bound(high, "at most: if the products of all experts ran side by side")
     return replace(bound, range_ms=(max(min(low, bound.ms), 0.0), bound.ms))

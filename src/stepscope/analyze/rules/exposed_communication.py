@@ -1,11 +1,11 @@
 """`exposed_communication`: collectives that overlap no computation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
@@ -13,8 +13,7 @@ from stepscope.summary.numbers import rounded
 CAUSE = "communication"
 EXPLAINS = ("communication",)
 NOTICE = True  # also where ranks wait for each other, which no faster collective changes
-LEAST = 0.05
-LEAST_MS = 0.001
+LEAST_MS = 0.001  # less would be shown as 0
 LEAST_GAIN = 0.01  # of the step
 ADVICE = (
     "Overlap collectives with backward (DistributedDataParallel, bucket_cap_mb, FSDP "
@@ -58,19 +57,27 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
     ranks wait for each other. On a CPU, only time in which the training loop waits in a collective
     counts.
     """
-    rows = context.find(category="communication", on_device=context.has_device)
+    rows = context.search.find(category="communication", on_device=context.measures.has_device)
     if not len(rows):
         return
-    exposed = context.idle_ms("communication") if context.has_device else context.wait_ms()
-    if exposed < LEAST * context.steady_ms:
+    exposed = (
+        context.measures.idle_ms("communication")
+        if context.measures.has_device
+        else context.measures.wait_ms()
+    )
+    if context.measures.is_small(exposed):
         return
     device = context.measures.busiest_device
-    share = context.idle_share("communication") if device else exposed / context.steady_ms
-    whole = context.spans(rows).total() / 1e6 / context.step_count
+    share = (
+        context.measures.idle_share("communication")
+        if device
+        else exposed / context.measures.steady_ms
+    )
+    whole = context.measures.spans(rows).total() / 1e6 / context.step_count
     hidden = device.overlapped_ms if device else whole - exposed
     gain = _gain(context, exposed)
-    waits = context.job is not None and gain.ms < LEAST * exposed
-    if not waits and gain.ms < LEAST_GAIN * context.step_ms:
+    waits = context.job is not None and gain.ms < LEAST_SHARE * exposed
+    if not waits and gain.ms < LEAST_GAIN * context.measures.step_ms:
         return  # the CPU, or other work, would take as long
     yield context.finding(
         f"Communication is exposed for {rounded(exposed)} ms of the step "
@@ -84,11 +91,11 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
 def _advice(context: RuleContext, rows: Rows) -> str:
     """What helps those that take most of the time: DDP's options change gradients only."""
     jax = JAX if context.trains else INFERENCE_IN_JAX
-    half = context.ms(rows) / 2
-    if context.ms(context.find(_EXCHANGE, inside=rows)) > half:
+    half = context.measures.ms(rows) / 2
+    if context.measures.ms(context.search.find(_EXCHANGE, inside=rows)) > half:
         return context.by_framework(EXCHANGES, jax=jax)
     metrics = rows[context.events.text("stage").mask("loss", "other")[rows]]
-    training = METRICS if context.ms(metrics) > half else ADVICE
+    training = METRICS if context.measures.ms(metrics) > half else ADVICE
     return context.by_framework(training, jax=jax, inference=INFERENCE)
 
 
@@ -102,8 +109,8 @@ def _gain(context: RuleContext, exposed: float) -> Gain:
     The wait for a rank that is late is the gain of `straggling_rank`.
     """
     free = None
-    if context.job or context.has_device:
-        free = context.whatif("scale:select=category=communication,factor=0")
+    if context.job or context.measures.has_device:
+        free = context.gains.whatif("scale:select=category=communication,factor=0")
     if free is None:
-        return context.bound(exposed, "at most the exposed time")
+        return context.gains.bound(exposed, "at most the exposed time")
     return replace(free, note="at most: with collectives that take no time")

@@ -1,15 +1,13 @@
 """`first_use`: costs of the first use of kernels and functions, which later steps do not pay."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
+from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.summary.numbers import plural, rounded
 
 NOTICE = True
-LEAST = 0.05
 
 
 def first_use(context: RuleContext) -> Iterator[Finding]:
@@ -18,8 +16,8 @@ def first_use(context: RuleContext) -> Iterator[Finding]:
     Silent below 5 % of the recorded time. It never has a gain.
     """
     rows = context.measures.first_use
-    spent = context.spans(rows).total() / 1e6
-    if not len(rows) or spent < LEAST * context.steady_ms * context.step_count:
+    spent = context.measures.spans(rows).total() / 1e6
+    if not len(rows) or spent < LEAST_SHARE * context.measures.steady_ms * context.step_count:
         return
     finding = context.finding(
         f"The first use of kernels and functions takes {rounded(spent)} ms of the recorded steps "
@@ -27,6 +25,6 @@ def first_use(context: RuleContext) -> Iterator[Finding]:
         "Nothing needs to change: later steps do not pay this cost. To exclude it, "
         "record after more warm-up steps.",
         rows,
-        context.bound(0.0, "later steps do not pay it"),
+        context.gains.bound(0.0, "later steps do not pay it"),
     )
     yield finding

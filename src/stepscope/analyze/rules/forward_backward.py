@@ -1,15 +1,13 @@
 """`forward_backward`: operators with a slow backward pass (4.3, 3)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
 import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
-from stepscope.analyze.pytorch_modules import are_of_pytorch
 from stepscope.analyze.rule_context import RuleContext, glob
+from stepscope.analyze.source_places import are_of_pytorch
 from stepscope.arrays import Mask, Rows
 from stepscope.summary.numbers import rounded
 from stepscope.trace.nesting import inherit, totals_inside
@@ -27,10 +25,9 @@ _VIEW = (
 )
 _OTHER = "A factor of two is usual. Look for an equivalent operator with a cheaper gradient."
 _SPECIAL = (*_VIEWS, "aten::embedding")  # no ratio: the forward pass does next to nothing
-RATIO = 8.0
+RATIO = 8.0  # a power or a mean reaches 5
 LEAST_FORWARD_NS = 5_000  # less is no real work
-USUAL = 2.0
-LEAST = 0.05
+USUAL = 2.0  # a product has two gradients
 
 
 def forward_backward(context: RuleContext) -> Iterator[Finding]:
@@ -48,11 +45,11 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
     """
     backward, forward = _pairs(context)
     product = context.events.text("kind").mask("gemm")[forward]
-    users = ~product & ~are_of_pytorch(context, forward) & ~_communicate(context, backward)
+    users = ~product & ~are_of_pytorch(context.trace, forward) & ~_communicate(context, backward)
     backward, forward = backward[users], forward[users]
     if not len(backward):
         return
-    behind, ahead = context.caused_ns(backward), context.caused_ns(forward)
+    behind, ahead = context.measures.caused_ns(backward), context.measures.caused_ns(forward)
     names = context.events["name"][forward]
     for code in np.unique(names).tolist():
         of = np.flatnonzero(names == code)
@@ -60,7 +57,7 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
         nodes = sorted(set(context.events.text("name").take(backward[of]).compact().values))
         ratio = float(np.median(behind[of] / np.maximum(ahead[of], 1.0)))
         spent = float(behind[of].sum()) / 1e6 / context.step_count
-        if spent < LEAST * context.steady_ms or ratio <= RATIO or not _meant(nodes, name):
+        if context.measures.is_small(spent) or ratio <= RATIO or not _meant(nodes, name):
             continue
         chosen = backward[of]
         if name not in _SPECIAL and float(ahead[of].mean()) < LEAST_FORWARD_NS:
@@ -74,7 +71,6 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
 
 
 def _communicate(context: RuleContext, rows: Rows) -> Mask:
-    """Whether each of the events calls a collective."""
     calls = context.events.text("kind").mask("communication")
     inside: Mask = totals_inside(context.events["parent"], calls.astype(np.int64))[rows] > 0
     return inside
@@ -89,9 +85,9 @@ def _gain(
         rows = np.concatenate([backward, updates])
         factors = np.repeat([USUAL / ratio, left], [len(backward), len(updates)])
         note = "at most: if the gradient and the update only touched the rows in use"
-        return context.scaled(rows, factors, note)
+        return context.gains.scaled(rows, factors, note)
     usual = 0.0 if operator in _VIEWS else USUAL / ratio
-    return context.gain(
+    return context.gains.gain(
         backward,
         *(f"scale:select=operator={glob(node)},factor={usual:.3f}" for node in nodes),
         note=f"if it took {USUAL:g} times the forward pass" if usual else "if it took no time",
@@ -100,8 +96,7 @@ def _gain(
 
 
 def _updates(context: RuleContext) -> Rows:
-    """The operators of the optimizer."""
-    return context.outermost(context.find(stage="optimizer", category="cpu_op"))
+    return context.search.outermost(context.search.find(stage="optimizer", category="cpu_op"))
 
 
 def _share_of_tables(context: RuleContext) -> float:
@@ -139,7 +134,7 @@ def _meant(nodes: list[str], operator: str) -> bool:
 def _pairs(context: RuleContext) -> tuple[Rows, Rows]:
     """The outermost backward operators, and the forward operator of each."""
     events = context.events
-    rows = context.find(stage="backward", on_device=False)
+    rows = context.search.find(stage="backward", on_device=False)
     origin = inherit(events["parent"], events["forward_event"])
     parent = events["parent"][rows]
     outer = (parent < 0) | (origin[np.maximum(parent, 0)] < 0)

@@ -1,11 +1,9 @@
 """`forward_without_backward`: calls of the model keep what backward would need, and none comes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Place
 from stepscope.analyze.rule_context import RuleContext
@@ -13,7 +11,6 @@ from stepscope.arrays import Mask, Rows
 from stepscope.summary.numbers import rounded
 from stepscope.trace.schema import MODEL_STAGES, PRODUCT_KINDS
 
-LEAST = 0.05
 _MODULES = r"^(stepscope\.module:|nn\.Module: )"
 ADVICE = (
     "If these calls evaluate, put them under torch.inference_mode(), and evaluate less often; else "
@@ -41,15 +38,15 @@ def forward_without_backward(context: RuleContext) -> Iterator[Finding]:
     calls = _calls(context, unused, products[reached])
     if not len(calls):
         return
-    spent = context.longer_side_ms(calls)
-    if spent < LEAST * context.steady_ms:
+    spent = context.measures.longer_side_ms(calls)
+    if context.measures.is_small(spent):
         return
     found = context.finding(
         f"What is trained is also called without a backward pass, {context.times(calls)} per step "
         f"and with gradients enabled, {rounded(spent)} ms.",
         context.advice(ADVICE, **LIBRARIES),
         calls,
-        context.bound(spent, "at most the time of these calls, if not each step needs them"),
+        context.gains.bound(spent, "at most the time of these calls, if not each step needs them"),
     )
     yield replace(found, limit="warning", evidence=_without_lines(context, calls, found.evidence))
 
@@ -65,7 +62,7 @@ def _without_lines(
 
 def _with_gradients(context: RuleContext) -> Rows:
     """Products of the model that record a node for backward."""
-    rows = context.find(kind=PRODUCT_KINDS, category="cpu_op", stage=MODEL_STAGES)
+    rows = context.search.find(kind=PRODUCT_KINDS, category="cpu_op", stage=MODEL_STAGES)
     kept: Rows = rows[
         (context.events["sequence"][rows] >= 0) & (context.events["recompute"][rows] != 1)
     ]
@@ -82,6 +79,6 @@ def _are_reached(context: RuleContext, rows: Rows) -> Mask:
 
 def _calls(context: RuleContext, unused: Rows, reached: Rows) -> Rows:
     """The outermost module calls around some products that hold none that backward reaches."""
-    ranges = context.find(_MODULES, on_device=False)
-    holds = context.holding(unused) & ~context.holding(reached)
-    return context.outermost(ranges[holds[ranges]])
+    ranges = context.search.find(_MODULES, on_device=False)
+    holds = context.search.holding(unused) & ~context.search.holding(reached)
+    return context.search.outermost(ranges[holds[ranges]])

@@ -1,7 +1,5 @@
 """`fp32_matmul`: matrix products in FP32 on a device with tensor cores."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,8 +11,7 @@ from stepscope.trace.schema import PRODUCT_KINDS
 
 _FP32 = r"sgemm|scudnn|_f32f32_f32f32|<float, (float|\d)|, float, float,|simt_s|_SB_|_S_MT"
 _OTHER = r"tf32|TF32|half|bf16|f16|bfloat|hmma|s1688|s16816|h884|s884|fp16|__half|double"
-_TF32_SINCE = 8
-LEAST = 0.05
+_TF32_SINCE = 8  # compute capability: Ampere
 LIBRARIES = {
     "transformers": "Set bf16=True (or tf32=True) in TrainingArguments.",
     "lightning": "Create the Trainer with precision='bf16-mixed'.",
@@ -31,18 +28,18 @@ def fp32_matmul(context: RuleContext) -> Iterator[Finding]:
     tensor cores (before Volta), and on devices for which `stepscope whatif amp` has no speedups
     (AMD).
     """
-    major = context.device_facts().get("computeMajor") or 0
-    rows = context.find(_FP32, kind=PRODUCT_KINDS, category="kernel", on_device=True)
-    rows = np.setdiff1d(rows, context.find(_OTHER, kind=PRODUCT_KINDS, on_device=True))
-    if major < 7 or context.ms(rows) < LEAST * context.steady_ms:
+    major = context.measures.device_facts().get("computeMajor") or 0
+    rows = context.search.find(_FP32, kind=PRODUCT_KINDS, category="kernel", on_device=True)
+    rows = np.setdiff1d(rows, context.search.find(_OTHER, kind=PRODUCT_KINDS, on_device=True))
+    if major < 7 or context.measures.is_small(context.measures.ms(rows)):
         return
-    gain = context.whatif("amp")
+    gain = context.gains.whatif("amp")
     if gain is None:
         return
     yield context.finding(
-        f"{rounded(context.calls(rows), 4)} kernels per step ({rounded(context.ms(rows))} ms) "
-        "compute "
-        "matrix products or convolutions in FP32 on a device with tensor cores.",
+        f"{rounded(context.measures.calls(rows), 4)} kernels per step "
+        f"({rounded(context.measures.ms(rows))} ms) compute matrix products or convolutions in "
+        "FP32 on a device with tensor cores.",
         context.advice(_advice(major), jax=_jax(major), **LIBRARIES),
         rows,
         gain,

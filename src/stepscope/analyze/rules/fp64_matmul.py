@@ -1,18 +1,16 @@
 """`fp64_matmul`: matrix products in FP64."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
 
 from stepscope.analyze.finding import Finding
+from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
 from stepscope.trace.schema import PRODUCT_KINDS
 
-LEAST = 0.05
 _KERNELS = r"(?i)dgemm|d884|_f64|f64f64|<double|double>"
 
 
@@ -22,10 +20,10 @@ def fp64_matmul(context: RuleContext) -> Iterator[Finding]:
     Silent below 5 % of the step, and where neither the types of inputs nor the names of kernels
     show it.
     """
-    rows = _on_device(context) if context.has_device else _on_cpu(context)
-    if context.share(rows, own=not context.has_device) < LEAST:
+    rows = _on_device(context) if context.measures.has_device else _on_cpu(context)
+    if context.measures.share(rows, own=not context.measures.has_device) < LEAST_SHARE:
         return
-    spent = context.events["duration_ns" if context.has_device else "self_ns"][rows].sum()
+    spent = context.events["duration_ns" if context.measures.has_device else "self_ns"][rows].sum()
     yield context.finding(
         f"Matrix products and convolutions compute in FP64, "
         f"{rounded(spent / 1e6 / context.step_count)} ms per step{context.main_place(rows)}.",
@@ -36,29 +34,29 @@ def fp64_matmul(context: RuleContext) -> Iterator[Finding]:
             "parameters and inputs with .astype(jnp.float32).",
         ),
         rows,
-        context.scaled(rows, 0.5, "if FP32 took half as long"),
+        context.gains.scaled(rows, 0.5, "if FP32 took half as long"),
     )
 
 
 def _on_device(context: RuleContext) -> Rows:
-    kernels = context.find(kind=PRODUCT_KINDS, category="kernel", on_device=True)
-    callers = context.operator_of(kernels)
+    kernels = context.search.find(kind=PRODUCT_KINDS, category="kernel", on_device=True)
+    callers = context.search.operator_of(kernels)
     doubles = np.zeros(len(context.events) + 1, np.bool_)
     doubles[_of_doubles(context, np.unique(callers[callers >= 0]))] = True
-    named = context.find(_KERNELS, kind=PRODUCT_KINDS, on_device=True)
+    named = context.search.find(_KERNELS, kind=PRODUCT_KINDS, on_device=True)
     return np.union1d(kernels[doubles[callers]], named)
 
 
 def _on_cpu(context: RuleContext) -> Rows:
     """Products of doubles, without the operators that only call them."""
-    rows = _of_doubles(context, context.find(kind=PRODUCT_KINDS, category="cpu_op"))
+    rows = _of_doubles(context, context.search.find(kind=PRODUCT_KINDS, category="cpu_op"))
     working: Rows = rows[context.measures.product_flops(rows) != 0]
     return working
 
 
 def _of_doubles(context: RuleContext, rows: Rows) -> Rows:
     """Those operators whose first two inputs are FP64."""
-    return rows[np.array(context.each_argument(rows, "Input type", _are_doubles), np.bool_)]
+    return rows[np.array(context.search.each_argument(rows, "Input type", _are_doubles), np.bool_)]
 
 
 def _are_doubles(types: list[str] | None) -> bool:

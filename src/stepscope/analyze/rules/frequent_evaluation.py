@@ -1,7 +1,5 @@
 """`frequent_evaluation`: evaluation takes a large share of the training time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
@@ -10,7 +8,7 @@ from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
 
 EXPLAINS = ("host", "synchronization")
-LEAST = 0.2
+LEAST = 0.2  # of the recorded time
 _NAMES = (
     r"(?i)(?<![a-z])(evaluate|evaluation(_loop|_step|_epoch)?|run_eval\w*"
     r"|validate|validation(_loop|_step|_epoch)?|eval_(step|epoch|loop))(?![a-z])"
@@ -30,27 +28,27 @@ def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
     Silent if no function or range has such a name; programs of JAX that run what is trained,
     without differentiating it, need no name.
     """
-    ranges = context.find(_NAMES, category=("python", "annotation"), on_device=False)
-    rows = context.outermost(ranges)
+    ranges = context.search.find(_NAMES, category=("python", "annotation"), on_device=False)
+    rows = context.search.outermost(ranges)
     if not len(rows) and context.is_jax:
         rows = _compiled(context)
-    spent = context.longer_side_ms(rows)
-    if not len(rows) or spent < LEAST * context.steady_ms:
+    spent = context.measures.longer_side_ms(rows)
+    if not len(rows) or spent < LEAST * context.measures.steady_ms:
         return
     yield context.finding(
-        f"Evaluation takes {spent / context.steady_ms:.0%} of the recorded time, {rounded(spent)} "
-        "ms "
-        f"per step{context.main_place(rows)}.",
+        f"Evaluation takes {spent / context.measures.steady_ms:.0%} of the recorded time, "
+        f"{rounded(spent)} ms per step{context.main_place(rows)}.",
         context.advice(ADVICE, jax=JAX, **LIBRARIES),
         rows,
-        context.without(rows, spent, "at most this time"),
+        context.gains.without(rows, spent, "at most this time"),
         recurs=False,
     )
 
 
 def _compiled(context: RuleContext) -> Rows:
-    """The operations of compiled programs that evaluate."""
-    on_device = context.find(stage="evaluation", on_device=True)
+    on_device = context.search.find(stage="evaluation", on_device=True)
     if len(on_device):
         return on_device
-    return context.outermost(context.find(stage="evaluation", category="cpu_op", on_device=False))
+    return context.search.outermost(
+        context.search.find(stage="evaluation", category="cpu_op", on_device=False)
+    )

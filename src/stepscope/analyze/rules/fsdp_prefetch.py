@@ -1,7 +1,5 @@
 """`fsdp_prefetch`: sharded layers are gathered only when they are needed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,9 +13,8 @@ from stepscope.trace.intervals import Intervals
 
 CAUSE = "communication"
 EXPLAINS = ("communication",)
-LEAST = 0.05
-MOSTLY = 0.5
-FEWEST = 3
+MOSTLY = 0.5  # of the time of all-gathers
+FEWEST = 3  # all-gathers per step
 _FSDP = r"FSDP|FullyShardedDataParallel|fully_shard"
 _FIRST_VERSION = r"FullyShardedDataParallel[._]"
 _GATHER = r"(?i)all_?gather"
@@ -52,30 +49,36 @@ def fsdp_prefetch(context: RuleContext) -> Iterator[Finding]:
     Silent if nothing in the trace names FSDP, for fewer than 3 all-gathers per step, if half of
     their time is hidden, and if a layer's computation could hide less than 5 % of the step.
     """
-    if not context.has_device or context.context_trace or not len(context.find(_FSDP)):
+    if (
+        not context.measures.has_device
+        or context.context_trace
+        or not len(context.search.find(_FSDP))
+    ):
         return
     for one in _PASSES:
-        rows = context.find(_GATHER, category="communication", on_device=True, stage=one.stages)
+        rows = context.search.find(
+            _GATHER, category="communication", on_device=True, stage=one.stages
+        )
         exposed, hidable = _exposed_ns(context, rows)
         whole = float(context.events["duration_ns"][rows].sum())
         saved = float(hidable.sum()) / 1e6 / context.step_count
-        if context.calls(rows) < FEWEST or exposed.sum() < MOSTLY * whole:
+        if context.measures.calls(rows) < FEWEST or exposed.sum() < MOSTLY * whole:
             continue
-        if saved < LEAST * context.steady_ms:
+        if context.measures.is_small(saved):
             continue
         yield context.finding(
             f"FSDP gathers each layer only when the {one.name} pass needs it: "
-            f"{rounded(context.calls(rows), 4)} all-gathers per step, "
+            f"{rounded(context.measures.calls(rows), 4)} all-gathers per step, "
             f"{rounded(exposed.sum() / 1e6 / context.step_count)} ms in which the device computes "
             "nothing.",
             context.advice(_advice(context, one), **LIBRARIES),
             rows,
-            context.bound(saved, "if each ran while the layer before it computes"),
+            context.gains.bound(saved, "if each ran while the layer before it computes"),
         )
 
 
 def _advice(context: RuleContext, one: _Pass) -> str:
-    if len(context.find(_FIRST_VERSION)):
+    if len(context.search.find(_FIRST_VERSION)):
         return f"Gather the next layer early: FullyShardedDataParallel({one.first})."
     return f"Gather the next layer early: {one.second} for each layer of fully_shard."
 
@@ -94,4 +97,4 @@ def _exposed_ns(context: RuleContext, rows: Rows) -> tuple[Floats, Floats]:
 
 def _computing(context: RuleContext) -> Intervals:
     """When the device computes."""
-    return context.spans(context.find(category="kernel", on_device=True))
+    return context.measures.spans(context.search.find(category="kernel", on_device=True))

@@ -1,7 +1,5 @@
 """`host_callbacks`: compiled functions of JAX that call back into Python."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
@@ -21,14 +19,14 @@ def host_callbacks(context: RuleContext) -> Iterator[Finding]:
     """
     if not context.is_jax or context.context_trace:
         return
-    rows = context.outermost(context.find(_CALLBACK))
+    rows = context.search.outermost(context.search.find(_CALLBACK))
     if not len(rows):
         return
     yield context.finding(
-        f"The compiled step calls back into Python {context.times(rows)}, {context.ms(rows):.3g} "
-        "ms; the device's data are copied to the host for it.",
+        f"The compiled step calls back into Python {context.times(rows)}, "
+        f"{context.measures.ms(rows):.3g} ms; the device's data are copied to the host for it.",
         "Return the value from the step and read it every N steps; remove jax.debug.print and "
         "jax.debug.callback from timed code; write what pure_callback computes in jax.numpy.",
         rows,
-        context.without(rows, context.ms(rows), "at most the time of the callbacks"),
+        context.gains.without(rows, context.measures.ms(rows), "at most the time of the callbacks"),
     )

@@ -1,13 +1,11 @@
 """`hotspot`: one kernel or operator takes a large share of the step (DEEPCONTEXT 4.3, 1)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.gains import glob
@@ -74,8 +72,8 @@ REMEDIES = (
         "faster equivalent exists.",
     ),
 )
-LEAST = 0.15
-MOST_FINDINGS = 3
+LEAST = 0.15  # of the step, for one name
+MOST_FINDINGS = 3  # names
 _CLONE = re.compile(r"\s*\[clone [^\]]*\]|\.kd$")  # what compilers append
 _EXPECTED_NAMES = re.compile(
     r"(?i)_rnn|rnn_|rnncell|lstm|gru_|_gru"
@@ -92,18 +90,18 @@ def hotspot(context: RuleContext) -> Iterator[Finding]:
 
     Source: DEEPCONTEXT section 4.3, "Hotspot Identification"; section 6.5 on what is expected.
     """
-    rows = context.find(category=("kernel", "memcpy", "memset"), on_device=True) \
-        if context.has_device else context.find(category="cpu_op")  # fmt: skip
-    time = context.events["duration_ns" if context.has_device else "self_ns"][rows]
+    rows = context.search.find(category=("kernel", "memcpy", "memset"), on_device=True) \
+        if context.measures.has_device else context.search.find(category="cpu_op")  # fmt: skip
+    time = context.events["duration_ns" if context.measures.has_device else "self_ns"][rows]
     kinds = context.events.text("kind").mask(*EXPECTED)[rows]
     kinds |= context.events.text("name").where(lambda name: bool(_EXPECTED_NAMES.search(name)))[
         rows
     ]
     spent = np.bincount(context.events["name"][rows[~kinds]], time[~kinds])
-    whole = context.steady_ms * 1e6 * context.step_count
+    whole = context.measures.steady_ms * 1e6 * context.step_count
     for code in np.argsort(-spent)[:MOST_FINDINGS].tolist():
         chosen = rows[(context.events["name"][rows] == code) & ~kinds]
-        if context.share(chosen, own=not context.has_device) < LEAST:
+        if context.measures.share(chosen, own=not context.measures.has_device) < LEAST:
             continue
         name = context.events.text("name").values[code]
         yield context.finding(
@@ -119,16 +117,16 @@ def _gain(context: RuleContext, rows: Rows, name: str) -> Gain:
     """The gain if they took half as long; at most all of the calls that they are part of."""
     half = _with_factor(context, rows, name, 0.5, "if it took half as long")
     gone = _with_factor(context, rows, name, 0.0, "").ms
-    if not context.has_device:
-        gone = min(context.eager.ms(context.eager.around(rows)), context.steady_ms)
+    if not context.measures.has_device:
+        gone = min(context.eager.ms(context.eager.around(rows)), context.measures.steady_ms)
     return replace(half, range_ms=(0.0, max(gone, half.ms)))
 
 
 def _with_factor(context: RuleContext, rows: Rows, name: str, factor: float, note: str) -> Gain:
-    key = "name" if context.has_device else "operator"
+    key = "name" if context.measures.has_device else "operator"
     change = f"scale:select={key}={glob(name)},factor={factor:g}"
-    gain = context.reproduced(context.scaled(rows, factor, note), change)
-    return gain.at_most((1 - factor) * context.cost_ms(rows))
+    gain = context.gains.reproduced(context.gains.scaled(rows, factor, note), change)
+    return gain.at_most((1 - factor) * context.measures.cost_ms(rows))
 
 
 def _advice(context: RuleContext, name: str, rows: Rows) -> str:
@@ -146,4 +144,4 @@ def _are_inside(context: RuleContext, rows: Rows, pattern: str) -> bool:
     """Whether most of `rows` are part of an event whose name matches; true without a pattern."""
     if not pattern:
         return True
-    return bool(context.within(context.find(pattern))[rows].mean() > 0.5)
+    return bool(context.search.within(context.search.find(pattern))[rows].mean() > 0.5)

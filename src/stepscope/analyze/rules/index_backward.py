@@ -1,19 +1,17 @@
 """`index_backward`: the gradient of indexing is summed in a fixed order (DEEPCONTEXT 6.1)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
-from stepscope.analyze.pytorch_modules import are_of_pytorch
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.analyze.source_places import are_of_pytorch
 from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
 from stepscope.trace.nesting import inherit
 
-LEAST = 0.02
+LEAST = 0.02  # of the step
 
 
 def index_backward(context: RuleContext) -> Iterator[Finding]:
@@ -24,15 +22,15 @@ def index_backward(context: RuleContext) -> Iterator[Finding]:
 
     Source: DEEPCONTEXT section 6.1: 39.6 % of DLRM's GPU time; 73.2 s to 44.0 s with index_select.
     """
-    rows = _of_the_user(context, context.find(r"^IndexBackward0$", category="cpu_op"))
+    rows = _of_the_user(context, context.search.find(r"^IndexBackward0$", category="cpu_op"))
     if not len(rows):
         return
-    work = context.find(inside=rows, on_device=True) if context.has_device else rows
-    if context.share(work) < LEAST:
+    work = context.search.find(inside=rows, on_device=True) if context.measures.has_device else rows
+    if context.measures.share(work) < LEAST:
         return
     yield context.finding(
-        f"The backward pass of indexing (tensor[indices]) takes {rounded(context.ms(work))} ms per "
-        "step.",
+        "The backward pass of indexing (tensor[indices]) takes "
+        f"{rounded(context.measures.ms(work))} ms per step.",
         "To index one dimension use torch.index_select or, for rows, F.embedding: their backward "
         "need not add in a fixed order.",
         work,
@@ -44,14 +42,14 @@ def _of_the_user(context: RuleContext, rows: Rows) -> Rows:
     """The outermost of these nodes, but for those of indexing in PyTorch's own modules."""
     forward = inherit(context.events["parent"], context.events["forward_event"])[rows]
     known = forward >= 0
-    of_pytorch = are_of_pytorch(context, np.maximum(forward, 0)) & known
-    return context.outermost(rows[~of_pytorch])
+    of_pytorch = are_of_pytorch(context.trace, np.maximum(forward, 0)) & known
+    return context.search.outermost(rows[~of_pytorch])
 
 
 def _gain(context: RuleContext, rows: Rows) -> Gain:
     """At most the time of the backward pass; on a CPU also of the indexing itself."""
-    if context.has_device or context.context_trace:
-        return context.gain(
+    if context.measures.has_device or context.context_trace:
+        return context.gains.gain(
             rows,
             "scale:select=operator=IndexBackward0,factor=0",
             note="at most: with a backward that takes no time",
@@ -59,6 +57,6 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
     backward = context.eager.around(rows)
     forward = context.eager.forward[backward]
     both = np.concatenate([backward, forward[forward >= 0]])
-    return context.bound(
+    return context.gains.bound(
         context.eager.ms(both), "at most the time of the indexing and its gradient"
     )

@@ -1,15 +1,13 @@
 """`input_bound`: the step waits for its next batch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.analyze.call_patch import Patch
-from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.finding import Finding, Gain, Patch
+from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.python_stalls import sampled_line
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Floats, Rows
@@ -18,11 +16,10 @@ from stepscope.trace.milliseconds import milliseconds
 
 CAUSE = "input"
 EXPLAINS = ("data",)
-LEAST = 0.05
-LEAST_PART = 0.3
-MOST_OF_IT = 0.5
-MOST_PARTS = 3
-MOST_WORKERS = 8
+LEAST_PART = 0.3  # of loading
+MOST_OF_IT = 0.5  # of loading
+MOST_PARTS = 3  # that the sentence names
+MOST_WORKERS = 8  # that the patch asks for
 MUCH_LONGER = 2  # than recorded steps wait
 LATER = "at most the share that the steps after the recording wait"
 # To receive a batch of two tensors from a worker took the training loop 0.5 to 0.8 ms of CPU time
@@ -114,19 +111,29 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     DataLoader, no range and no frame with such a name. What a compiled program does to its data
     does not count. The steps after a recording count where they wait for twice as long.
     """
-    rows = context.find(stage="data_loading", on_device=False)
-    rows = context.outermost(rows[context.events["scope"][rows] < 0])  # nothing waits for those
-    waits = context.idle_ms("data") if context.has_device else context.ms(rows)
+    rows = context.search.find(stage="data_loading", on_device=False)
+    rows = context.search.outermost(
+        rows[context.events["scope"][rows] < 0]
+    )  # nothing waits for those
+    waits = (
+        context.measures.idle_ms("data")
+        if context.measures.has_device
+        else context.measures.ms(rows)
+    )
     later = later_loading(context.trace.metadata.capture)
     hidden = later if later and _is_hidden(context, waits, later) else None
-    if not len(rows) or (waits < LEAST * context.steady_ms and not hidden):
+    if not len(rows) or (context.measures.is_small(waits) and not hidden):
         return
     parts = _parts(context, rows)
-    batches = context.find("_SingleProcessDataLoaderIter")
+    batches = context.search.find("_SingleProcessDataLoaderIter")
     alone = len(batches) > 0
     quick = alone and _batch_ms(context, batches) < RECEIVING_MS
-    share = context.idle_share("data") if context.has_device else waits / context.steady_ms
-    who = "The device idles" if context.has_device else f"The {context.loop} waits"
+    share = (
+        context.measures.idle_share("data")
+        if context.measures.has_device
+        else waits / context.measures.steady_ms
+    )
+    who = "The device idles" if context.measures.has_device else f"The {context.loop} waits"
     how = " in the main process (num_workers=0)." if alone else "."
     yield context.finding(
         f"{who} for {share:.0%} of the step while a batch loads{how}{_hidden_in_words(hidden)}"
@@ -134,7 +141,8 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
         QUICK if quick else _advice(context, alone, parts),
         rows,
         _gain(context, rows, hidden),
-        recurs=not later or later.ms < context.ms(rows),  # workers deliver batches in bursts
+        recurs=not later
+        or later.ms < context.measures.ms(rows),  # workers deliver batches in bursts
         patch=_patch(context) if alone and not quick else None,
     )
 
@@ -142,13 +150,13 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
 def _is_hidden(context: RuleContext, waits_ms: float, later: LaterLoading) -> bool:
     """Whether the recorded steps had batches that were ready, and the steps after them wait."""
     much_longer = later.ms > MUCH_LONGER * waits_ms
-    return much_longer and later.share >= LEAST and not context.has_device
+    return much_longer and later.share >= LEAST_SHARE and not context.measures.has_device
 
 
 def _gain(context: RuleContext, rows: Rows, hidden: LaterLoading | None) -> Gain:
     if hidden:
-        return context.bound(hidden.share * context.steady_ms, LATER)
-    return context.gain(rows, "dataloader")
+        return context.gains.bound(hidden.share * context.measures.steady_ms, LATER)
+    return context.gains.gain(rows, "dataloader")
 
 
 def _hidden_in_words(hidden: LaterLoading | None) -> str:
@@ -163,7 +171,7 @@ def _hidden_in_words(hidden: LaterLoading | None) -> str:
 
 def _batch_ms(context: RuleContext, batches: Rows) -> float:
     """Mean time to load one batch in the main process, ms."""
-    return context.ms(batches) * context.step_count / len(batches)
+    return context.measures.ms(batches) * context.step_count / len(batches)
 
 
 def _patch(context: RuleContext) -> Patch | None:
@@ -195,7 +203,7 @@ def _in_words(parts: dict[LoadingPart, float]) -> str:
 
 def _line(context: RuleContext, rows: Rows) -> str:
     """Where the main process spends most of loading, in a sentence of its own; empty if unknown."""
-    line = sampled_line(context, context.ms(rows), "data_loading")
+    line = sampled_line(context, context.measures.ms(rows), "data_loading")
     return f" Most of it is in {line}." if line else ""
 
 
@@ -204,7 +212,7 @@ def _parts(context: RuleContext, rows: Rows) -> dict[LoadingPart, float]:
 
     Where a part calls another, as collating calls tokenizing, the time is the inner part's.
     """
-    inside = np.flatnonzero(context.within(rows))
+    inside = np.flatnonzero(context.search.within(rows))
     names = context.events.text("name").take(inside)
     part = np.full(len(names.values) + 1, -1, np.int64)
     for code, name in enumerate(names.values):
@@ -218,13 +226,13 @@ def _parts(context: RuleContext, rows: Rows) -> dict[LoadingPart, float]:
     own = duration - _nested_ns(context, matched)
     spent = np.bincount(number, np.maximum(own, 0), len(PARTS)) / whole
     return {one: min(float(share), 1.0) for one, share in zip(PARTS, spent, strict=True)
-            if share >= LEAST}  # fmt: skip
+            if share >= LEAST_SHARE}  # fmt: skip
 
 
 def _nested_ns(context: RuleContext, rows: Rows) -> Floats:
     """The time of the next of `rows` inside each, ns."""
     parent = context.events["parent"][rows]
-    around = np.append(context.enclosing(rows), -1)[np.where(parent >= 0, parent, -1)]
+    around = np.append(context.search.enclosing(rows), -1)[np.where(parent >= 0, parent, -1)]
     known = around >= 0
     duration = context.events["duration_ns"][rows]
     total = np.bincount(around[known], duration[known], len(context.events))

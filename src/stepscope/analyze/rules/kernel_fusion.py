@@ -1,7 +1,5 @@
 """`kernel_fusion`: chains of small elementwise kernels (DEEPCONTEXT 4.3, 2; 6.3)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
@@ -17,9 +15,9 @@ from stepscope.trace.schema import FORWARD_STAGES
 
 CAUSE = "elementwise"
 SMALL_NS = 10_000  # about what a launch costs: shorter kernels cannot keep the device busy
-MANY = 20
-LONG_CHAIN = 3
-LEAST_LARGE = 0.10
+MANY = 20  # per step: fewer small kernels take 0.2 ms at most
+LONG_CHAIN = 3  # kernels
+LEAST_LARGE = 0.10  # of the step
 LIBRARIES = {
     "transformers": "Set torch_compile=True in TrainingArguments.",
     "timm": "Run with --torchcompile.",
@@ -52,22 +50,24 @@ def kernel_fusion(context: RuleContext) -> Iterator[Finding]:
 
     Source: DEEPCONTEXT section 4.3, "Kernel Fusion Analysis"; section 6.3, 30.5 s to 23.9 s.
     """
-    rows, chain = _kernel_chains(context) if context.has_device else _operator_chains(context)
+    rows, chain = (
+        _kernel_chains(context) if context.measures.has_device else _operator_chains(context)
+    )
     if context.is_jax:
         rows, chain = _across_programs(context, rows, chain)
     # On a CPU a few operators that waited for a core would set the mean.
     if not len(rows):
         return
-    typical = np.mean if context.has_device else np.median
-    typical_ns = float(typical(context.each_ns(rows)))
-    what = "kernels" if context.has_device else "operators"
+    typical = np.mean if context.measures.has_device else np.median
+    typical_ns = float(typical(context.measures.each_ns(rows)))
+    what = "kernels" if context.measures.has_device else "operators"
     if typical_ns >= SMALL_NS:
         yield from _large(context, rows, chain, what)
         return
-    if context.calls(rows) < MANY:
+    if context.measures.calls(rows) < MANY:
         return
     yield context.finding(
-        f"{rounded(context.calls(rows), 4)} small elementwise {what} per step, "
+        f"{rounded(context.measures.calls(rows), 4)} small elementwise {what} per step, "
         f"{typical_ns / 1e3:.2g} µs "
         f"each, run in {rounded(len(np.unique(chain)) / context.step_count, 4)} chains.",
         context.advice(ADVICE, jax=JAX, **LIBRARIES),
@@ -80,13 +80,13 @@ def _large(context: RuleContext, rows: Rows, chain: Ids, what: str) -> Iterator[
     """Long chains of kernels that are not small: each reads and writes whole tensors."""
     long = np.bincount(chain)[chain] >= LONG_CHAIN
     rows, chain = rows[long], chain[long]
-    spent = context.ms(rows)
-    if not len(rows) or spent < LEAST_LARGE * context.steady_ms:
+    spent = context.measures.ms(rows)
+    if not len(rows) or spent < LEAST_LARGE * context.measures.steady_ms:
         return
     yield context.finding(
         f"Chains of elementwise {what} take {rounded(spent)} ms per step "
-        f"({spent / context.steady_ms:.0%}){context.main_place(rows)}: each of "
-        f"{rounded(context.calls(rows), 4)} {what} reads and writes its whole tensor.",
+        f"({spent / context.measures.steady_ms:.0%}){context.main_place(rows)}: each of "
+        f"{rounded(context.measures.calls(rows), 4)} {what} reads and writes its whole tensor.",
         context.advice(ADVICE, jax=JAX, **LIBRARIES),
         rows,
         _gain(context, rows, chain),
@@ -95,21 +95,20 @@ def _large(context: RuleContext, rows: Rows, chain: Ids, what: str) -> Iterator[
 
 def _gain(context: RuleContext, rows: Rows, chain: Ids) -> Gain:
     """At most the time of the kernels and of their launches; on a CPU all but the longest call."""
-    if context.has_device:
-        return context.gain(rows, "kernel_fusion")
+    if context.measures.has_device:
+        return context.gains.gain(rows, "kernel_fusion")
     calls = context.eager.around(rows)
     cost = context.eager.cost_ns[calls]
     longest = np.zeros(int(chain.max()) + 1)
     np.maximum.at(longest, chain, cost)
     ms = (cost.sum() - longest.sum()) / 1e6 / context.step_count
-    why = "if each chain took as long as its longest operator"
-    return context.bound(ms, why, context.recording_doubt_ms(context.eager.spans(calls)))
+    return context.gains.bound(ms, "if each chain took as long as its longest operator")
 
 
 def _kernel_chains(context: RuleContext) -> tuple[Rows, Ids]:
     """Kernels with neighbors of their kind, and the number of each one's chain."""
     rows = _kernels(context)
-    work = context.find(category="kernel", on_device=True)
+    work = context.search.find(category="kernel", on_device=True)
     chain = _chains(context, work, np.isin(work, rows))
     return work[chain >= 0], chain[chain >= 0]
 
@@ -144,10 +143,10 @@ def _across_programs(context: RuleContext, rows: Rows, chain: Ids) -> tuple[Rows
 
 def _kernels(context: RuleContext) -> Rows:
     """Elementwise kernels, except libraries' own and those by which convolutions change layouts."""
-    rows = context.find(category="kernel", kind="elementwise", stage=_STAGES, on_device=True)
+    rows = context.search.find(category="kernel", kind="elementwise", stage=_STAGES, on_device=True)
     name = context.events.text("name")
     rows = rows[~name.where(is_of_library)[rows]]
-    operator = context.operator_of(rows)
+    operator = context.search.operator_of(rows)
     inside = name.where(lambda name: bool(_CONVOLUTION.search(name)))
     return rows[(operator < 0) | ~inside[operator]]
 

@@ -1,7 +1,5 @@
 """`layout_conversions`: conversions between NCHW and NHWC around convolutions (6.2)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,7 +16,7 @@ _KERNELS = (
 )
 _CONVOLUTION = r"^aten::_?(\w+_)?conv(olution)?\w*$"
 _STAGES = (*MODEL_STAGES, "backward")
-LEAST_A_STEP = 4
+LEAST_A_STEP = 4  # conversions
 ADVICE = (
     "Keep one layout throughout: model.to(memory_format=torch.channels_last), the same for the "
     "input, and layers that preserve it."
@@ -37,23 +35,23 @@ def layout_conversions(context: RuleContext) -> Iterator[Finding]:
 
     Source: DEEPCONTEXT section 6.2: U-Net, 15 % of GPU time; 54 s to 42 s without.
     """
-    rows = _kernels(context) if context.has_device else _copies(context)
-    if context.calls(rows) < LEAST_A_STEP:
+    rows = _kernels(context) if context.measures.has_device else _copies(context)
+    if context.measures.calls(rows) < LEAST_A_STEP:
         return
-    names = sorted({context.name(row) for row in rows.tolist()})
+    names = sorted({context.search.name(row) for row in rows.tolist()})
     yield context.finding(
         f"Each step converts the layout of tensors around convolutions {context.times(rows)}, "
-        f"{rounded(context.ms(rows))} ms.",
+        f"{rounded(context.measures.ms(rows))} ms.",
         context.by_framework(ADVICE, jax=JAX),
         rows,
-        context.gain(rows, *(f"scale:select=name={glob(name)},factor=0" for name in names))
-        if context.has_device
-        else context.bound(context.ms(rows), "at most the time of these copies"),
+        context.gains.gain(rows, *(f"scale:select=name={glob(name)},factor=0" for name in names))
+        if context.measures.has_device
+        else context.gains.bound(context.measures.ms(rows), "at most the time of these copies"),
     )
 
 
 def _kernels(context: RuleContext) -> Rows:
-    return context.find(_KERNELS, on_device=True)
+    return context.search.find(_KERNELS, on_device=True)
 
 
 def _copies(context: RuleContext) -> Rows:
@@ -64,16 +62,16 @@ def _copies(context: RuleContext) -> Rows:
     sizes = _sizes(context)
     if not sizes:
         return np.zeros(0, np.int64)
-    copies = context.find(r"^aten::copy_$", category="cpu_op", stage=_STAGES)
+    copies = context.search.find(r"^aten::copy_$", category="cpu_op", stage=_STAGES)
     chosen = [_reorders(one.get("Input Dims"), one.get("Input Strides"), sizes)
-              for one in context.arguments(copies)]  # fmt: skip
+              for one in context.search.arguments(copies)]  # fmt: skip
     return copies[np.array(chosen, np.bool_)]
 
 
 def _sizes(context: RuleContext) -> set[tuple[int, ...]]:
     """Sizes of all four-dimensional tensors that convolutions take, gradients included."""
-    convolutions = context.find(_CONVOLUTION, category="cpu_op")
-    taken = [one.get("Input Dims") for one in context.arguments(convolutions)]
+    convolutions = context.search.find(_CONVOLUTION, category="cpu_op")
+    taken = [one.get("Input Dims") for one in context.search.arguments(convolutions)]
     shapes = (shape for shapes in taken if isinstance(shapes, list) for shape in shapes)
     return {tuple(shape) for shape in shapes if isinstance(shape, list) and len(shape) == 4}
 

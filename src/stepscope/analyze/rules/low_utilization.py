@@ -1,7 +1,5 @@
 """`low_utilization`: products that run far below what the device can do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,11 +12,10 @@ from stepscope.summary.numbers import rounded
 from stepscope.trace.schema import PRODUCT_KINDS
 
 CAUSE = "products"
-LEAST = 0.05
 LOW = 0.25  # of the roofline
 REACHABLE = 0.6  # of the roofline, by well-shaped products of the vendors' libraries
 LEAST_NS = 10_000  # shorter kernels are bound by their launch
-MOST_FINDINGS = 2
+MOST_FINDINGS = 2  # kernels, the longest
 
 
 def low_utilization(context: RuleContext) -> Iterator[Finding]:
@@ -27,9 +24,9 @@ def low_utilization(context: RuleContext) -> Iterator[Finding]:
     Silent if the peak rates of the device or the shapes are unknown, below 5 % of the step, and
     for kernels shorter than 10 µs. `--device NAME` names the device if the file does not.
     """
-    if not context.has_device or context.context_trace:
+    if not context.measures.has_device or context.context_trace:
         return
-    rows = context.find(kind=PRODUCT_KINDS, category="kernel", on_device=True)
+    rows = context.search.find(kind=PRODUCT_KINDS, category="kernel", on_device=True)
     time = context.events["duration_ns"][rows].astype(np.float64)
     bound = context.measures.roofline_ns(rows)
     low = (bound > 0) & (bound < LOW * time) & (time >= LEAST_NS)
@@ -38,27 +35,28 @@ def low_utilization(context: RuleContext) -> Iterator[Finding]:
     spent = np.bincount(names, time)
     for code in np.argsort(-spent)[:MOST_FINDINGS].tolist():
         of = names == code
-        if not of.any() or context.ms(rows[of]) < LEAST * context.steady_ms:
+        if not of.any() or context.measures.is_small(context.measures.ms(rows[of])):
             continue
         used = float(bound[of].sum() / time[of].sum())
         reason, advice = _reason(context, rows[of])
         factor = np.clip(bound[of] / REACHABLE / time[of], 0.0, 1.0)
         yield context.finding(
-            f"{short_kernel(context.name(int(rows[of][0])), 50)} reaches {used:.0%} of what the "
-            f"device can do, {rounded(context.ms(rows[of]))} ms per "
-            f"step{context.main_place(rows[of])}: "
-            f"{reason}.",
+            f"{short_kernel(context.search.name(int(rows[of][0])), 50)} reaches {used:.0%} of what "
+            f"the device can do, {rounded(context.measures.ms(rows[of]))} ms per "
+            f"step{context.main_place(rows[of])}: {reason}.",
             advice,
             rows[of],
-            context.scaled(rows[of], factor, f"if it reached {REACHABLE:.0%} of the roofline"),
+            context.gains.scaled(
+                rows[of], factor, f"if it reached {REACHABLE:.0%} of the roofline"
+            ),
         )
 
 
 def _reason(context: RuleContext, rows: Rows) -> tuple[str, str]:
     """Why it is slow, and what to do."""
-    facts = context.device_facts()
+    facts = context.measures.device_facts()
     multiprocessors = int(facts.get("numSms") or 0)
-    blocks = [int(np.prod(one.get("grid") or [0])) for one in context.arguments(rows[:64])]
+    blocks = [int(np.prod(one.get("grid") or [0])) for one in context.search.arguments(rows[:64])]
     most = max(blocks, default=0)
     if 0 < most < multiprocessors:
         return (

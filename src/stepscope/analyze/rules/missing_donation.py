@@ -1,7 +1,5 @@
 """`missing_donation`: arguments of a jitted step whose memory its results could take over."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,7 +12,7 @@ from stepscope.summary.numbers import rounded
 from stepscope.trace.table import Table
 
 NOTICE = True
-LEAST_BYTES = 1 << 20
+LEAST_BYTES = 1 << 20  # of the arguments
 LEAST_SHARE = 0.1  # of the arguments
 OLD = {True: "parameters, optimizer state", False: "a cache of keys and values"}
 
@@ -29,8 +27,8 @@ def missing_donation(context: RuleContext) -> Iterator[Finding]:
     programs = context.trace.metadata.properties.get("programs") if context.is_jax else None
     if not isinstance(programs, dict) or context.context_trace:
         return
-    calls = context.outermost(context.find(CALL.pattern, on_device=False))
-    names = {row: CALL.sub(r"\1", context.name(row)) for row in calls.tolist()}
+    calls = context.search.outermost(context.search.find(CALL.pattern, on_device=False))
+    names = {row: CALL.sub(r"\1", context.search.name(row)) for row in calls.tolist()}
     for name in dict.fromkeys(names.values()):
         known = programs.get(f"jit_{name}", {})
         size, whole = known.get("could_donate_bytes", 0), known.get("argument_bytes", 0)
@@ -41,12 +39,11 @@ def missing_donation(context: RuleContext) -> Iterator[Finding]:
         rows = calls[[names[row] == name for row in calls.tolist()]]
         yield context.finding(
             f"{name} returns {rounded(size / 1e6, 4)} MB of its arguments' shapes in new memory; "
-            "the old "
-            f"values stay allocated meanwhile.",
+            "the old values stay allocated meanwhile.",
             f"If the program does not use the old values again ({OLD[context.trains]}), pass "
             "donate_argnums or donate_argnames to jax.jit.",
             rows,
-            context.bound(0.0, f"up to {rounded(size / 1e6, 4)} MB of memory, no time"),
+            context.gains.bound(0.0, f"up to {rounded(size / 1e6, 4)} MB of memory, no time"),
         )
 
 

@@ -1,7 +1,5 @@
 """`missing_kv_cache`: each new token computes the whole sequence again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -16,10 +14,9 @@ from stepscope.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
 
 EXPLAINS = ("host", "launch")
-MANY = 8
+MANY = 8  # calls in a row that grow by one token are no chance
 MANY_IF_JOINED = 3  # where tokens are joined to the input between the calls
-LEAST = 0.05
-MOSTLY = 0.5
+MOSTLY = 0.5  # of the time in products
 _PRODUCT = r"^aten::(linear|addmm|mm|matmul)$"
 _INPUTS = "Input Dims"
 ADVICE = (
@@ -62,7 +59,7 @@ def missing_kv_cache(context: RuleContext) -> Iterator[Finding]:
     rows = np.unique([row for calls in series for call in calls for row in call.rows])
     spans = _calls_of_model(context, series)
     spent, repeated = _time_of_calls(context, spans), _repeated(series)
-    if spent * repeated < LEAST * context.steady_ms:
+    if context.measures.is_small(spent * repeated):
         return
     if not _are_most_products(context, rows, products, spans):
         return
@@ -73,13 +70,13 @@ def missing_kv_cache(context: RuleContext) -> Iterator[Finding]:
         f"{context.main_place(rows)}.",
         ADVICE,
         rows,
-        context.bound(spent * repeated, "at most the time of all tokens but the new ones"),
+        context.gains.bound(spent * repeated, "at most the time of all tokens but the new ones"),
     )
 
 
 def _products(context: RuleContext) -> Rows:
     """The outermost products of the CPU that no backward pass reaches."""
-    rows = context.outermost(context.find(_PRODUCT, category="cpu_op"))
+    rows = context.search.outermost(context.search.find(_PRODUCT, category="cpu_op"))
     events = context.events
     backward = events.text("stage").mask("backward", "optimizer")
     numbers = events["sequence"][backward & (events["sequence"] >= 0)]
@@ -88,7 +85,7 @@ def _products(context: RuleContext) -> Rows:
 
 def _series(context: RuleContext, products: Rows) -> list[list[_Call]]:
     """Calls in a row with growing inputs, for each weight."""
-    shapes = context.each_shapes(products, _sizes)
+    shapes = context.search.each_shapes(products, _sizes)
     module, name = context.events["module"][products], context.events["name"][products]
     of_weight: dict[tuple[Any, ...], list[tuple[int, Shape]]] = {}
     for row, known, *key in zip(products.tolist(), shapes, module, name, strict=True):
@@ -143,9 +140,9 @@ def _is_decoding(context: RuleContext, calls: Sequence[_Call]) -> bool:
     """Whether there are enough calls to be no chance, or fewer with a token joined between."""
     if len(calls) >= MANY or len(calls) < MANY_IF_JOINED:
         return len(calls) >= MANY
-    joins = context.find(r"^aten::cat$", category="cpu_op")
+    joins = context.search.find(r"^aten::cat$", category="cpu_op")
     start = context.events["start_ns"]
-    inputs = context.argument(joins, _INPUTS)
+    inputs = context.search.argument(joins, _INPUTS)
     for call, after in pairwise(calls):
         between = (start[joins] > start[call.rows[-1]]) & (start[joins] < start[after.rows[0]])
         if not any(_joins_token(inputs[place], call) for place in np.flatnonzero(between)):
@@ -190,7 +187,11 @@ def _time_of_calls(context: RuleContext, spans: Intervals) -> float:
     rows = context.eager.rows
     start = context.events["start_ns"][rows]
     inside = spans.within(start, start + 1) > 0
-    return context.longer_side_ms(rows[inside]) if context.has_device else context.eager.ms(inside)
+    return (
+        context.measures.longer_side_ms(rows[inside])
+        if context.measures.has_device
+        else context.eager.ms(inside)
+    )
 
 
 def _are_most_products(context: RuleContext, rows: Rows, products: Rows, spans: Intervals) -> bool:

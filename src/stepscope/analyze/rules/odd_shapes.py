@@ -1,7 +1,5 @@
 """`odd_shapes`: matrix products whose sizes do not suit tensor cores."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
@@ -14,8 +12,8 @@ from stepscope.summary.numbers import rounded
 
 _PRODUCT = r"^aten::(mm|addmm|bmm|baddbmm)$"
 _HALF = ("c10::Half", "c10::BFloat16", "at::Half", "at::BFloat16")
-_HALF_BYTES = 2
-LEAST_SIZE = 16
+_HALF_BYTES = 2  # per element
+LEAST_SIZE = 16  # below, padding does not pay
 REACHED = 0.5  # of the roofline: what products of suitable sizes easily reach
 _UNALIGNED = re.compile(r"align[12](?!\d)")
 
@@ -29,33 +27,33 @@ def odd_shapes(context: RuleContext) -> Iterator[Finding]:
     Source: NVIDIA, Matrix Multiplication Background User's Guide, section 4.1 "Tensor Core
     Requirements": sizes in multiples of 16 bytes.
     """
-    if not context.has_device:
+    if not context.measures.has_device:
         return
     odd = _odd_kernels(context) if context.is_jax else _odd_operators(context)
     chosen = np.array(list(odd), np.int64)
     if not len(chosen):
         return
-    work = context.find(inside=chosen, on_device=True, category="kernel")
+    work = context.search.find(inside=chosen, on_device=True, category="kernel")
     sizes = sorted({size for found in odd.values() for size in found})
     if not len(work):
         return
     listed = ", ".join(map(str, sizes[:4])) + (", …" if len(sizes) > 4 else "")
     factor = _factor(context, work)
     yield context.finding(
-        f"{rounded(context.calls(chosen), 4)} 16-bit matrix products per step have dimensions "
-        "that are not "
-        f"multiples of 8 ({listed}), {rounded(context.ms(work))} ms.",
+        f"{rounded(context.measures.calls(chosen), 4)} 16-bit matrix products per step have "
+        f"dimensions that are not multiples of 8 ({listed}), {rounded(context.measures.ms(work))} "
+        "ms.",
         "Pad these dimensions (vocabulary, hidden size, batch) to a multiple of 8, better of 64.",
         work,
-        context.scaled(work, factor, "if they ran at the rate that suitable sizes reach"),
+        context.gains.scaled(work, factor, "if they ran at the rate that suitable sizes reach"),
     )
 
 
 def _odd_operators(context: RuleContext) -> dict[int, list[int]]:
     """The odd sizes of each operator of PyTorch that has some."""
-    rows = context.find(_PRODUCT, category="cpu_op")
-    halves = rows[np.array(context.each_argument(rows, "Input type", _has_half), np.bool_)]
-    sizes = context.each_shapes(halves, _odd)
+    rows = context.search.find(_PRODUCT, category="cpu_op")
+    halves = rows[np.array(context.search.each_argument(rows, "Input type", _has_half), np.bool_)]
+    sizes = context.search.each_shapes(halves, _odd)
     return {row: odd for row, odd in zip(halves.tolist(), sizes, strict=True) if odd}
 
 
@@ -65,8 +63,8 @@ def _has_half(kinds: list[str] | None) -> bool:
 
 def _odd_kernels(context: RuleContext) -> dict[int, list[int]]:
     """The odd sizes of each kernel of XLA that has some."""
-    rows, odd = context.find(on_device=True, category="kernel", kind="gemm"), {}
-    for row, arguments in zip(rows.tolist(), context.arguments(rows), strict=True):
+    rows, odd = context.search.find(on_device=True, category="kernel", kind="gemm"), {}
+    for row, arguments in zip(rows.tolist(), context.search.arguments(rows), strict=True):
         sizes = [int(size) for size in str(arguments.get("product_sizes", "")).split("x") if size]
         if arguments.get("operand_bytes") == _HALF_BYTES and (
             found := _odd([sizes[:2], sizes[1:]])

@@ -1,7 +1,5 @@
 """`optimizer_loop`: the optimizer updates weights one by one, or with many kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,11 +8,11 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
-from stepscope.whatif.parts.optimizer_steps import FUSIBLE, optimizer_class
+from stepscope.whatif.parts.layers import FUSIBLE, optimizer_class
 
 CAUSE = "optimizer"
 EXPLAINS = ("host", "launch")
-MANY = 30
+MANY = 30  # operators per step, or kernels: a fused update has a few
 _FUSED = r"_fused_|[Ff]used_?(Adam|SGD|LAMB|Adagrad|adam|sgd)|FusedOptimizer"
 _FOREACH = r"^aten::_foreach_"
 _STEP = r"^Optimizer\.step#"
@@ -43,9 +41,9 @@ def optimizer_loop(context: RuleContext) -> Iterator[Finding]:
     keeps of it, count: one vector of all weights changes nothing for norms, clipping and sums over
     the gradients of single examples.
     """
-    updates = context.find(_UPDATE)
+    updates = context.search.find(_UPDATE)
     if not len(updates):
-        if not len(context.find(_STEP)):
+        if not len(context.search.find(_STEP)):
             yield from _slow_update(context, (), None)
         return
     for names, own in _by_form(context, updates):
@@ -56,7 +54,7 @@ def _by_form(context: RuleContext, updates: Rows) -> list[tuple[tuple[str, ...],
     """Classes with their updates: each by itself, and those that torch.optim fuses as one."""
     of_class: dict[str, list[int]] = {}
     for row in updates.tolist():
-        of_class.setdefault(optimizer_class(context.name(row)), []).append(row)
+        of_class.setdefault(optimizer_class(context.search.name(row)), []).append(row)
     time = context.events["duration_ns"]
     ordered = sorted(of_class, key=lambda name: -int(time[of_class[name]].sum()))
     fusible = tuple(name for name in ordered if name in FUSIBLE)
@@ -68,20 +66,22 @@ def _slow_update(
     context: RuleContext, names: tuple[str, ...], updates: Rows | None
 ) -> Iterator[Finding]:
     """A finding on some classes and their updates; both unknown if the trace marks none."""
-    if len(context.find(_FUSED, stage="optimizer", inside=updates)):
+    if len(context.search.find(_FUSED, stage="optimizer", inside=updates)):
         return
-    calls = context.find(stage="optimizer", category="cpu_op", inside=updates)
-    rows = context.innermost_operators(calls)
-    kernels = context.find(stage="optimizer", category="kernel", on_device=True, inside=updates)
-    all_work, unit = (kernels, "kernels") if context.has_device else (rows, "operators")
+    calls = context.search.find(stage="optimizer", category="cpu_op", inside=updates)
+    rows = context.search.innermost_operators(calls)
+    kernels = context.search.find(
+        stage="optimizer", category="kernel", on_device=True, inside=updates
+    )
+    all_work, unit = (kernels, "kernels") if context.measures.has_device else (rows, "operators")
     work = _of_weights(context, all_work)
-    if context.calls(work) < MANY:
+    if context.measures.calls(work) < MANY:
         return
-    looped = not len(context.find(_FOREACH, stage="optimizer", inside=updates))
+    looped = not len(context.search.find(_FOREACH, stage="optimizer", inside=updates))
     advice = context.advice(_advice(context, names, looped), jax=JAX, **_libraries(names))
     if not advice:
         return
-    number = f"{rounded(context.calls(work), 4)} {unit}"
+    number = f"{rounded(context.measures.calls(work), 4)} {unit}"
     yield context.finding(
         f"{_subject(names)} the weights {_form(context, looped)}: {number} per step.",
         advice,
@@ -124,7 +124,7 @@ def _advice(context: RuleContext, names: tuple[str, ...], looped: bool) -> str:
         return f"Create the optimizer{'s' * (len(names) > 1)} with fused=True: {made}."
     name = (*names, "")[0]
     if name in FOREACH:
-        if looped and context.has_device:
+        if looped and context.measures.has_device:
             return f"Create the optimizer with foreach=True: torch.optim.{name}(..., foreach=True)."
         return ""  # on a CPU foreach is a loop too
     if not name:
@@ -144,7 +144,9 @@ def _options(context: RuleContext, names: tuple[str, ...]) -> dict[str, str | No
     """The arguments that `_advice` means, for a class that takes them."""
     if names and names[0] in FUSIBLE:
         return {"foreach": None, "fused": "True"}
-    return {"foreach": "True"} if names and names[0] in FOREACH and context.has_device else {}
+    return (
+        {"foreach": "True"} if names and names[0] in FOREACH and context.measures.has_device else {}
+    )
 
 
 def _gain(
@@ -152,22 +154,22 @@ def _gain(
 ) -> Gain:
     """What a fused update saves; `partly` is whether the stage does more than `work`."""
     if partly:
-        ms = context.spans(work).total() / 1e6 / context.step_count
-        return context.without(work, ms, "at most the time of the update")
+        ms = context.measures.spans(work).total() / 1e6 / context.step_count
+        return context.gains.without(work, ms, "at most the time of the update")
     evidence = work if updates is None else updates
-    if (not names or names[0] in FUSIBLE) and context.whatif("fused_optimizer"):
-        return context.gain(evidence, "fused_optimizer")
-    others = updates is not None and len(updates) < len(context.find(_UPDATE))
-    if updates is not None and (others or not context.has_device):
-        ms = context.ms(work) if context.has_device else _own_ms(context, updates)
-        return context.bound(ms, "at most the time of the update")
+    if (not names or names[0] in FUSIBLE) and context.gains.whatif("fused_optimizer"):
+        return context.gains.gain(evidence, "fused_optimizer")
+    others = updates is not None and len(updates) < len(context.search.find(_UPDATE))
+    if updates is not None and (others or not context.measures.has_device):
+        ms = context.measures.ms(work) if context.measures.has_device else _own_ms(context, updates)
+        return context.gains.bound(ms, "at most the time of the update")
     note = "at most: with an update that takes no time"
-    return context.gain(evidence, "scale:select=stage=optimizer,factor=0", note=note)
+    return context.gains.gain(evidence, "scale:select=stage=optimizer,factor=0", note=note)
 
 
 def _own_ms(context: RuleContext, updates: Rows) -> float:
     """Time of the updates, ms per step, without what a closure runs in them."""
     if context.context_trace:
-        return context.ms(updates)
-    own = context.spans(updates).intersect(context.measures.stage_spans("optimizer"))
+        return context.measures.ms(updates)
+    own = context.measures.spans(updates).intersect(context.measures.stage_spans("optimizer"))
     return own.total() / 1e6 / context.step_count

@@ -1,7 +1,5 @@
 """`pageable_copies`: copies to the device from pageable host memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -27,7 +25,7 @@ def pageable_copies(context: RuleContext) -> Iterator[Finding]:
     Silent if copies come from pinned memory, or take less than 1 % of the step. If the trace
     does not record the kind of memory (AMD), a call that lasts until its copy ends counts.
     """
-    rows = context.find(_TO_DEVICE, on_device=True)
+    rows = context.search.find(_TO_DEVICE, on_device=True)
     pageable = context.events.text("name").where(lambda name: "(Pageable" in name)[rows]
     rows = rows[pageable | _blocking(context, rows)]
     if not len(rows):
@@ -35,9 +33,8 @@ def pageable_copies(context: RuleContext) -> Iterator[Finding]:
     volume = np.maximum(context.events["bytes"][rows], 0).sum() / context.step_count
     size = f" ({volume / 1e6:.3g} MB)" if volume else ""
     yield context.finding(
-        f"{rounded(context.calls(rows), 4)} copies per step from pageable host memory block the "
-        f"CPU{size}"
-        f"{context.main_place(rows)}.",
+        f"{rounded(context.measures.calls(rows), 4)} copies per step from pageable host memory "
+        f"block the CPU{size}{context.main_place(rows)}.",
         context.advice(
             "Pin the memory and copy asynchronously: DataLoader(pin_memory=True) and "
             "batch.to(device, non_blocking=True).",
@@ -64,13 +61,13 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
 
     The CPU fills the staging buffer; the simulation takes that time for the latency of the copy.
     """
-    names = sorted({context.name(row) for row in rows.tolist()})
-    free = context.gain(
+    names = sorted({context.search.name(row) for row in rows.tolist()})
+    free = context.gains.gain(
         rows,
         *(f"scale:select=name={glob(name)},factor=0" for name in names),
         note="at most: with copies that overlap computation",
     )
     calls = context.search.caller[rows]
-    idle = context.idle_during_ms(context.spans(np.unique(calls[calls >= 0])))
-    waited = context.bound(idle, "at most the idle time of the device during these calls")
+    idle = context.measures.idle_during_ms(context.measures.spans(np.unique(calls[calls >= 0])))
+    waited = context.gains.bound(idle, "at most the idle time of the device during these calls")
     return max(free, waited, key=lambda gain: gain.ms)

@@ -1,7 +1,5 @@
 """`python_stall`: Python keeps the training loop busy, and the device idles."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
@@ -12,7 +10,6 @@ from stepscope.summary.numbers import rounded
 
 CAUSE = "python"
 EXPLAINS = ("host", "synchronization")
-LEAST = 0.05
 NAMES = "Record with `stepscope run --stack` to see the functions."
 LOADER = "to the data loader's workers, "
 ADVICE = (
@@ -32,13 +29,13 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
 
     Silent below 5 % of the step, on a CPU (`cpu_latency` covers it), and while data loads.
     """
-    if not context.has_device or context.context_trace:
+    if not context.measures.has_device or context.context_trace:
         return
     idle_time = context.measures.idle("host").union(context.measures.idle("synchronization"))
-    gaps = idle_time.intersect(context.stalls())
+    gaps = idle_time.intersect(context.measures.stalls())
     stalled = stalled_ranges(context, gaps)
     idle = context.measures.recurring_ms(gaps)
-    if idle < LEAST * context.steady_ms or not len(stalled.rows):
+    if context.measures.is_small(idle) or not len(stalled.rows):
         return
     name = name_of_stall(context, stalled)
     if name == LOOP and not stalled.spent.any():
@@ -52,5 +49,5 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
         f"mostly in {name}.",
         advice if has_names(context, name) else f"{advice} {NAMES}",
         stalled.rows,
-        context.bound(idle, "at most this idle time"),
+        context.gains.bound(idle, "at most this idle time"),
     )

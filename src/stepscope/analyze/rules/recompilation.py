@@ -1,14 +1,12 @@
 """`recompilation`: torch.compile or jax.jit compiles during training steps."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 
-from stepscope.analyze.compilation_names import COMPILING
+from stepscope.analyze.delays import COMPILING
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.annotate.names.compiled_calls import CALL
@@ -17,8 +15,8 @@ from stepscope.contexts import ContextTree
 from stepscope.summary.numbers import rounded
 
 EXPLAINS = ("host",)
-LEAST_TIMES = 2
-MOST_NAMES = 2
+LEAST_TIMES = 2  # torch.compile compiles again once to learn which sizes vary
+MOST_NAMES = 2  # functions that the sentence names
 _AGAIN = re.compile(
     r"^compilation of (?P<name>.+?)(?P<backward>, backward)?, again(?:: (?P<why>.+))?$"
 )
@@ -52,27 +50,31 @@ def recompilation(context: RuleContext) -> Iterator[Finding]:
     if context.context_trace and context.contexts is not None:
         yield from _in_tree(context, context.contexts)
         return
-    rows = context.outermost(context.find(COMPILING, category=("annotation", "cpu_op")))
+    rows = context.search.outermost(
+        context.search.find(COMPILING, category=("annotation", "cpu_op"))
+    )
     rows = np.setdiff1d(rows, context.measures.first_use)
     if not len(rows):
         return
     who = context.by_framework("torch.compile", jax="jax.jit")
     mostly = _functions(context, rows) if context.is_jax else ""
     yield context.finding(
-        f"{who} compiles {context.times(rows)} per step, {rounded(context.ms(rows), 4)} "
+        f"{who} compiles {context.times(rows)} per step, {rounded(context.measures.ms(rows), 4)} "
         f"ms{mostly}.",
         context.by_framework(_ADVICE, jax=_OF_JAX),
         rows,
-        context.without(rows, context.ms(rows), _WHY),
+        context.gains.without(rows, context.measures.ms(rows), _WHY),
     )
 
 
 def _functions(context: RuleContext, rows: Rows) -> str:
     """The functions of JAX whose calls compile, the longest first, in words."""
-    calls = context.find(CALL.pattern)
+    calls = context.search.find(CALL.pattern)
     spent: Counter[str] = Counter()
-    for row, call in zip(rows.tolist(), context.enclosing(calls)[rows].tolist(), strict=True):
-        if call >= 0 and (found := CALL.match(context.name(call))):
+    for row, call in zip(
+        rows.tolist(), context.search.enclosing(calls)[rows].tolist(), strict=True
+    ):
+        if call >= 0 and (found := CALL.match(context.search.name(call))):
             spent[found[1]] += int(context.events["duration_ns"][row])
     names = [name for name, _ in spent.most_common(MOST_NAMES)]
     return f", mostly {' and '.join(names)}" if names else ""
@@ -103,7 +105,7 @@ def _repeated(
         f"mostly {_function_and_reason(tree.label(nodes[0]))}.",
         advice,
         nodes,
-        context.bound(ms / context.step_count, _WHY),
+        context.gains.bound(ms / context.step_count, _WHY),
     )
 
 

@@ -1,11 +1,9 @@
 """`recurrent_loop`: a recurrent cell is called for each element of a sequence."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
@@ -13,8 +11,7 @@ from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
 
 EXPLAINS = ("host", "launch")
-MANY = 16
-LEAST = 0.05
+MANY = 16  # calls per step
 _CELL = r"^aten::(lstm_cell|gru_cell|rnn_tanh_cell|rnn_relu_cell)$"
 _LAYERS = {"lstm": "nn.LSTM", "gru": "nn.GRU", "rnn": "nn.RNN"}
 ADVICE = (
@@ -28,21 +25,21 @@ def recurrent_loop(context: RuleContext) -> Iterator[Finding]:
 
     Silent for fewer than 16 calls per step, and below 5 % of the step.
     """
-    cells = context.outermost(context.find(_CELL, category="cpu_op"))
-    if context.context_trace or context.calls(cells) < MANY:
+    cells = context.search.outermost(context.search.find(_CELL, category="cpu_op"))
+    if context.context_trace or context.measures.calls(cells) < MANY:
         return
     calls = np.union1d(cells, context.search.backward_of(cells))
-    spent = context.longer_side_ms(calls)
-    if not context.has_device:
+    spent = context.measures.longer_side_ms(calls)
+    if not context.measures.has_device:
         spent = context.eager.ms(context.eager.around(calls))  # with Python between them
-    if spent < LEAST * context.steady_ms:
+    if context.measures.is_small(spent):
         return
     found = context.finding(
         f"A recurrent cell runs once per element of a sequence, {context.times(cells)} per step"
         f"{context.main_place(cells)}: {rounded(spent)} ms with its backward pass.",
         ADVICE.format(_layer(context, cells)),
         calls,
-        context.bound(spent, "at most the time of these calls and of their backward pass"),
+        context.gains.bound(spent, "at most the time of these calls and of their backward pass"),
     )
     yield replace(found, limit="warning")
 
@@ -50,4 +47,4 @@ def recurrent_loop(context: RuleContext) -> Iterator[Finding]:
 def _layer(context: RuleContext, cells: Rows) -> str:
     """The layer that takes a whole sequence, for the cell that runs longest."""
     longest = int(cells[np.argmax(context.events["duration_ns"][cells])])
-    return _LAYERS[context.name(longest).removeprefix("aten::").partition("_")[0]]
+    return _LAYERS[context.search.name(longest).removeprefix("aten::").partition("_")[0]]

@@ -1,20 +1,18 @@
 """`slow_fallback`: products for whose type or shape the library has no fast kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Floats, Mask, Rows
 from stepscope.summary.numbers import rounded
 from stepscope.trace.schema import PRODUCT_KINDS
 
 CAUSE = "products"
-LEAST = 0.05
 LOW_GFLOPS = 12  # of a thread; FP32 exceeds it with AVX2, see docs/evidence/analyzer.md
 LEAST_FLOPS = 1e6  # smaller products are bound by their call
 LEAST_INTENSITY = 16  # FLOPs per byte; products with fewer may wait for memory
@@ -55,13 +53,15 @@ def slow_fallback(context: RuleContext) -> Iterator[Finding]:
     """
     if context.context_trace:
         return
-    named = context.find(_FALLBACK, kind="convolution", on_device=context.has_device)
-    for kind in () if context.has_device else _slow_types(context):
+    named = context.search.find(
+        _FALLBACK, kind="convolution", on_device=context.measures.has_device
+    )
+    for kind in () if context.measures.has_device else _slow_types(context):
         rows = np.union1d(_slow_products(context, kind), named[_are_in(context, named, kind)])
         named = np.setdiff1d(named, rows)
-        if context.share(rows, own=True) >= LEAST:
+        if context.measures.share(rows, own=True) >= LEAST_SHARE:
             yield _in_slow_type(context, kind, rows)
-    if context.share(named, own=not context.has_device) >= LEAST:
+    if context.measures.share(named, own=not context.measures.has_device) >= LEAST_SHARE:
         yield _by_name(context, named)
 
 
@@ -80,7 +80,7 @@ def _threads(context: RuleContext) -> int:
 
 def _slow_products(context: RuleContext, kind: str) -> Rows:
     """Products on a CPU in this type, of operators that are slow on the whole."""
-    rows = context.find(kind=PRODUCT_KINDS, category="cpu_op")
+    rows = context.search.find(kind=PRODUCT_KINDS, category="cpu_op")
     rows = rows[_are_in(context, rows, kind)]
     flops, moved = context.measures.product_flops(rows), context.measures.product_bytes(rows)
     rows = rows[(flops >= LEAST_FLOPS) & (flops >= LEAST_INTENSITY * moved)]
@@ -90,7 +90,7 @@ def _slow_products(context: RuleContext, kind: str) -> Rows:
 
 def _are_in(context: RuleContext, rows: Rows, kind: str) -> Mask:
     """Whether the operands of each operator are of this type."""
-    types = context.each_argument(rows, "Input type", _type_of)
+    types = context.search.each_argument(rows, "Input type", _type_of)
     return np.array([one == kind for one in types], np.bool_)
 
 
@@ -127,7 +127,7 @@ def _in_slow_type(context: RuleContext, kind: str, rows: Rows) -> Finding:
 def _gain_in_fp32(context: RuleContext, rows: Rows, time: Floats, flops: Floats) -> Gain:
     rates = [rate * _threads(context) for rate in FP32_GFLOPS]
     low, assumed, high = (
-        context.scaled(
+        context.gains.scaled(
             rows,
             np.clip(flops / rate / np.maximum(time, 1), 0.0, 1.0),
             f"at {rate} GFLOP/s in FP32",
@@ -138,11 +138,11 @@ def _gain_in_fp32(context: RuleContext, rows: Rows, time: Floats, flops: Floats)
 
 
 def _by_name(context: RuleContext, rows: Rows) -> Finding:
-    name = context.name(int(rows[np.argmax(context.events["duration_ns"][rows])]))
+    name = context.search.name(int(rows[np.argmax(context.events["duration_ns"][rows])]))
     return context.finding(
-        f"{name} is a slow fallback of the library, {rounded(context.ms(rows))} ms per "
+        f"{name} is a slow fallback of the library, {rounded(context.measures.ms(rows))} ms per "
         f"step{context.main_place(rows)}.",
-        _OTHER if context.has_device else _OTHER_ON_CPU,
+        _OTHER if context.measures.has_device else _OTHER_ON_CPU,
         rows,
-        context.scaled(rows, 0.5, "if a fast one took half as long"),
+        context.gains.scaled(rows, 0.5, "if a fast one took half as long"),
     )

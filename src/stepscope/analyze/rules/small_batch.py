@@ -1,12 +1,10 @@
 """`small_batch`: batches too small to keep the machine busy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from dataclasses import replace
 from math import prod
 
 import numpy as np
+from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.python_stalls import find_python_stalls
@@ -18,10 +16,10 @@ from stepscope.trace.schema import MODEL_STAGES, STAGES
 CAUSE = "launches"
 EXPLAINS = ("host", "launch")
 _PRODUCTS = r"^aten::(mm|addmm|linear|convolution|_convolution|conv\dd)$"
-SMALL = 8
-LEAST_IDLE = 0.30
-LEAST_OVERHEAD = 0.70
-WORK_NS = 20_000
+SMALL = 8  # rows
+LEAST_IDLE = 0.30  # of the step, on a device
+LEAST_OVERHEAD = 0.70  # of the step, on a CPU
+WORK_NS = 20_000  # as `DISPATCH_NS`: a shorter operator is mostly dispatch
 _BUT_LOADING = tuple(stage for stage in STAGES if stage != "data_loading")
 
 
@@ -34,16 +32,20 @@ def small_batch(context: RuleContext) -> Iterator[Finding]:
     Silent if shapes were not recorded. On a device if it idles for less than 30 % of the step
     because of launches; on a CPU if operators of 20 µs or more and data loading take 30 %.
     """
-    rows = context.find(_PRODUCTS, category="cpu_op", stage=MODEL_STAGES)
-    sizes = context.each_shapes(rows, _rows_of)
+    rows = context.search.find(_PRODUCTS, category="cpu_op", stage=MODEL_STAGES)
+    sizes = context.search.each_shapes(rows, _rows_of)
     if not sizes or not 0 < max(sizes) <= SMALL:
         return
     overhead = _overhead_ms(context)
-    if overhead < (LEAST_IDLE if context.has_device else LEAST_OVERHEAD) * context.steady_ms:
+    if (
+        overhead
+        < (LEAST_IDLE if context.measures.has_device else LEAST_OVERHEAD)
+        * context.measures.steady_ms
+    ):
         return
     yield context.finding(
-        f"Batches have {max(sizes)} rows, and {overhead / context.steady_ms:.0%} of the step is "
-        "overhead that does not grow with the batch.",
+        f"Batches have {max(sizes)} rows, and {overhead / context.measures.steady_ms:.0%} of the "
+        "step is overhead that does not grow with the batch.",
         _advice(context),
         rows,
         _gain(context, overhead),
@@ -53,8 +55,8 @@ def small_batch(context: RuleContext) -> Iterator[Finding]:
 
 def _gain(context: RuleContext, overhead_ms: float) -> Gain:
     """Per sample: half of the overhead in batches of twice the size, more of the step in larger."""
-    bound = context.bound(overhead_ms, "per sample: the overhead is shared by more samples")
-    return replace(bound, range_ms=(bound.ms / 2, context.steady_ms))
+    bound = context.gains.bound(overhead_ms, "per sample: the overhead is shared by more samples")
+    return replace(bound, range_ms=(bound.ms / 2, context.measures.steady_ms))
 
 
 def _advice(context: RuleContext) -> str:
@@ -77,23 +79,23 @@ def _rows_of(shapes: list[list[int]]) -> int:
 
 def _overhead_ms(context: RuleContext) -> float:
     """Time per step that would not grow with the batch, ms."""
-    if context.has_device:
-        return context.measures.recurring_ms(context.launch_gaps().minus(_stalls(context)))
-    calls = context.find(category="cpu_op", stage=_BUT_LOADING)
+    if context.measures.has_device:
+        return context.measures.recurring_ms(context.measures.launch_gaps().minus(_stalls(context)))
+    calls = context.search.find(category="cpu_op", stage=_BUT_LOADING)
     own = context.events["self_ns"][calls]
     working = (
         own[(own >= WORK_NS) & _computes(context, calls, own)].sum() / 1e6 / context.step_count
     )
-    loading = context.outermost(context.find(stage="data_loading"))
+    loading = context.search.outermost(context.search.find(stage="data_loading"))
     stalled = _stalls(context).total() / 1e6 / context.step_count
-    return float(context.steady_ms - context.ms(loading) - working - stalled)
+    return float(context.measures.steady_ms - context.measures.ms(loading) - working - stalled)
 
 
 def _stalls(context: RuleContext) -> Intervals:
     """Python that keeps every step at the same place, such as a sleep."""
     if context.context_trace:
         return Intervals([], [])
-    found = find_python_stalls(context, context.python_time())
+    found = find_python_stalls(context, context.measures.python_time())
     return found.spans if found else Intervals([], [])
 
 
@@ -105,4 +107,4 @@ def _computes(context: RuleContext, calls: Rows, own: Ids) -> Mask:
     names = context.events["name"][calls]
     medians = {name: np.median(own[names == name]) for name in np.unique(names).tolist()}
     working = [name for name, median in medians.items() if median >= WORK_NS]
-    return np.isin(calls, context.innermost_operators(calls)) | np.isin(names, working)
+    return np.isin(calls, context.search.innermost_operators(calls)) | np.isin(names, working)

@@ -1,7 +1,5 @@
 """`small_buckets`: gradients are exchanged in many small collectives."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,8 +11,8 @@ from stepscope.summary.numbers import rounded
 from stepscope.trace.schema import FORWARD_STAGES
 
 CAUSE = "communication"
-MANY = 16
-SMALL_BYTES = 1 << 20
+MANY = 16  # collectives per step
+SMALL_BYTES = 1 << 20  # the first bucket of DistributedDataParallel, its smallest
 BUCKET_BYTES = 25 << 20  # the default of DistributedDataParallel
 LIBRARIES = {
     "transformers": "Set ddp_bucket_cap_mb in TrainingArguments (25 is PyTorch's default).",
@@ -32,43 +30,43 @@ def small_buckets(context: RuleContext) -> Iterator[Finding]:
     """
     if not context.trains:
         return
-    rows = context.find(r"(?i)all_?reduce", category="communication",
-                        on_device=context.has_device)  # fmt: skip
+    rows = context.search.find(r"(?i)all_?reduce", category="communication",
+                        on_device=context.measures.has_device)  # fmt: skip
     rows = rows[~context.events.text("stage").mask(*FORWARD_STAGES)[rows]]
     sent = _bytes(context, rows)
     if not sent.any():
         sent = _of_gradients(context, rows)
     rows, sent = rows[sent > 0], sent[sent > 0]
-    if context.calls(rows) < MANY or float(np.median(sent)) >= SMALL_BYTES:
+    if context.measures.calls(rows) < MANY or float(np.median(sent)) >= SMALL_BYTES:
         return
     needed = max(float(sent.sum()) / context.step_count / BUCKET_BYTES, 1.0)
     yield context.finding(
-        f"Each step runs {rounded(context.calls(rows), 4)} all-reduces of "
+        f"Each step runs {rounded(context.measures.calls(rows), 4)} all-reduces of "
         f"{np.median(sent) / 1e3:.3g} kB, "
-        f"{rounded(context.ms(rows))} ms: latency dominates.",
+        f"{rounded(context.measures.ms(rows))} ms: latency dominates.",
         context.advice(
             "Exchange gradients in larger buckets: DistributedDataParallel(bucket_cap_mb=25) "
             "instead of a loop of all_reduce calls or a smaller bucket_cap_mb.",
             **LIBRARIES,
         ),
         rows,
-        _gain(context, rows, min(needed / context.calls(rows), 1.0)),
+        _gain(context, rows, min(needed / context.measures.calls(rows), 1.0)),
         patch=context.patch("ddp", bucket_cap_mb=None),
     )  # fmt: skip
 
 
 def _gain(context: RuleContext, rows: Rows, left: float) -> Gain:
     """On a CPU all-reduces also take cores and caches from the backward pass."""
-    if context.has_device:
-        return context.scaled(rows, left, "if latency were paid once per 25 MiB")
-    spent = context.spans(rows).total() / 1e6 / context.step_count
-    return context.bound((1 - left) * spent, "at most the time of the others")
+    if context.measures.has_device:
+        return context.gains.scaled(rows, left, "if latency were paid once per 25 MiB")
+    spent = context.measures.spans(rows).total() / 1e6 / context.step_count
+    return context.gains.bound((1 - left) * spent, "at most the time of the others")
 
 
 def _bytes(context: RuleContext, rows: Rows) -> Floats:
     """What each collective sends, bytes; 0 if unknown."""
     found = []
-    for one in context.arguments(rows):
+    for one in context.search.arguments(rows):
         size = next((w for name, w in _ITEM_BYTES.items() if name in str(one.get("dtype"))), 4)
         found.append(float(one.get("In msg nelems") or 0) * size)
     return np.array(found)
@@ -79,8 +77,8 @@ def _of_gradients(context: RuleContext, rows: Rows) -> Floats:
 
     gloo records no sizes. DDP calls its all-reduces where a gradient is accumulated.
     """
-    nodes = context.find(r"AccumulateGrad", on_device=False)
-    calls = context.find(r"^c10d::allreduce_$", inside=nodes)
+    nodes = context.search.find(r"AccumulateGrad", on_device=False)
+    calls = context.search.find(r"^c10d::allreduce_$", inside=nodes)
     gradients = context.measures.summary.parameter_bytes or 0
     known = 0 < len(calls) == len(rows)
-    return np.full(len(rows), gradients / context.calls(calls) if known else 0.0)
+    return np.full(len(rows), gradients / context.measures.calls(calls) if known else 0.0)

@@ -1,7 +1,5 @@
 """`small_programs`: operations of JAX that run one by one, outside of a compiled function."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 
@@ -17,9 +15,9 @@ from stepscope.trace.intervals import Intervals
 
 CAUSE = "launches"
 EXPLAINS = ("host", "launch")
-MANY = 20
-SMALL_NS = 200_000
-MOST_NAMES = 3
+MANY = 20  # calls per step
+SMALL_NS = 200_000  # of half of the calls of a function
+MOST_NAMES = 3  # that the sentence names
 NOTE = (
     "at most the time of these calls, with the Python between; a step that is all under one "
     "jax.jit saves the time between its other calls too"
@@ -35,16 +33,15 @@ def small_programs(context: RuleContext) -> Iterator[Finding]:
     """
     if not context.is_jax or context.context_trace:
         return
-    every = context.outermost(context.find(CALL.pattern, on_device=False))
+    every = context.search.outermost(context.search.find(CALL.pattern, on_device=False))
     calls = every[_repeated_and_small(context, every)]
-    if context.calls(calls) < MANY:
+    if context.measures.calls(calls) < MANY:
         return
-    names = Counter(context.name(row) for row in calls.tolist()).most_common(MOST_NAMES)
+    names = Counter(context.search.name(row) for row in calls.tolist()).most_common(MOST_NAMES)
     listed = ", ".join(CALL.sub(r"\1", name) for name, _ in names)
     yield context.finding(
-        f"Each step starts {rounded(context.calls(calls), 4)} small programs one by one, mostly "
-        f"{listed}, "
-        f"{rounded(context.ms(calls))} ms.",
+        f"Each step starts {rounded(context.measures.calls(calls), 4)} small programs one by one, "
+        f"mostly {listed}, {rounded(context.measures.ms(calls))} ms.",
         "Move these operations into the jitted step, or into one function under jax.jit; a Python "
         "loop of equal calls becomes jax.lax.scan or jax.lax.fori_loop, one over a batch jax.vmap.",
         calls,
@@ -63,11 +60,13 @@ def _repeated_and_small(context: RuleContext, calls: Rows) -> Rows:
 
 def _gain(context: RuleContext, calls: Rows, every: Rows) -> Gain:
     between = _python_between(context, calls, every)
-    if context.has_device:
-        spans = context.spans(calls).union(between)
-        return context.bound(context.idle_during_ms(spans), "at most the device's idle time")
-    ms = context.ms(calls) + between.total() / 1e6 / context.step_count
-    return context.without(calls, ms, NOTE)
+    if context.measures.has_device:
+        spans = context.measures.spans(calls).union(between)
+        return context.gains.bound(
+            context.measures.idle_during_ms(spans), "at most the device's idle time"
+        )
+    ms = context.measures.ms(calls) + between.total() / 1e6 / context.step_count
+    return context.gains.without(calls, ms, NOTE)
 
 
 def _python_between(context: RuleContext, calls: Rows, every: Rows) -> Intervals:
@@ -83,4 +82,4 @@ def _python_between(context: RuleContext, calls: Rows, every: Rows) -> Intervals
     near &= np.isin(every[:-1], calls)
     waits = events.text("name").where(is_wait) & np.isin(events["track"], track)
     between = Intervals(end[:-1][near], start[1:][near])
-    return between.minus(context.spans(np.flatnonzero(waits)))
+    return between.minus(context.measures.spans(np.flatnonzero(waits)))

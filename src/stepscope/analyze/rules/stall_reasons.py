@@ -1,7 +1,5 @@
 """`stall_reasons`: why the instructions of hot kernels stall (DEEPCONTEXT 4.3, 4; 6.7)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,9 +9,9 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.contexts import ContextTree
 from stepscope.kernel_names import short_kernel
 
-HOT = 0.10
-LEAST = 0.30
-TOP = 3
+HOT = 0.10  # of the device time
+LEAST = 0.30  # of the samples of a kernel
+TOP = 3  # reasons that the sentence names
 # A warp that issues, or that is ready while another one issues, waits for nothing.
 BUSY = ("selected", "not_selected")
 # The advice of the vendors' documents, by a part of the reason's name; "" is any other.
@@ -68,7 +66,7 @@ def stall_reasons(context: RuleContext) -> Iterator[Finding]:
             "samples.",
             next(text for part, text in ADVICE if part in reason.lower()),
             np.append(_hottest(tree, kernel, reason), kernel),
-            context.bound(bound, "at most the stalled share of its time"),
+            context.gains.bound(bound, "at most the stalled share of its time"),
         )
 
 

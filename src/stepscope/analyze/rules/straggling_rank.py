@@ -1,7 +1,5 @@
 """`straggling_rank`: one rank works longer than the others, which wait for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -15,7 +13,6 @@ from stepscope.trace.schema import COMPUTING
 
 CAUSE = "communication"
 EXPLAINS = ("communication",)
-LEAST = 0.05
 ADVICE = {
     "data_loading": "Find what makes its batches late: an uneven shard, a slow disk, fewer workers",
     "host": "Find what else its CPU does: other processes, logging or saving on that rank",
@@ -34,13 +31,13 @@ def straggling_rank(context: RuleContext) -> Iterator[Finding]:
     for _, same in groupby(sorted(found, key=lambda one: one.ranks), lambda one: one.ranks):
         parts = sorted(same, key=lambda one: -one.cost_ms)
         cost = sum(one.cost_ms for one in parts)
-        if cost >= LEAST * context.steady_ms:
+        if not context.measures.is_small(cost):
             yield context.finding(
                 f"{parts[0].who}: {'; '.join(one.what for one in parts)}.",
                 f"{ADVICE.get(parts[0].stage, ADVICE[''])} "
                 f"(stepscope analyze --rank {parts[0].ranks[0]}).",
                 _evidence(context, parts[0]),
-                context.bound(cost, "simulated, if it worked no longer than the median rank"),
+                context.gains.bound(cost, "simulated, if it worked no longer than the median rank"),
             )
 
 
@@ -53,10 +50,10 @@ def _evidence(context: RuleContext, straggler: Straggler) -> Rows:
     others = set(context.trace.metadata.ranks) - set(straggler.ranks)
     other = rank == min(others, default=context.rank)
     category = events.text("category")
-    works = category.mask(*COMPUTING) if context.has_device else category.mask("cpu_op")
+    works = category.mask(*COMPUTING) if context.measures.has_device else category.mask("cpu_op")
     works |= events.text("stage").mask("data_loading")
     rows = np.flatnonzero(inside & mine & works & events.text("stage").mask(straggler.stage))
     waits = np.flatnonzero(inside & other & category.mask("communication"))
     if len(rows):
-        return context.outermost(rows)
+        return context.search.outermost(rows)
     return waits if len(waits) else np.flatnonzero(inside & other)

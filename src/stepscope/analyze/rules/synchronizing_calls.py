@@ -1,7 +1,5 @@
 """`synchronizing_calls`: calls that block the CPU until the device is done."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -16,8 +14,8 @@ from stepscope.trace.schema import PRODUCT_KINDS, STAGES
 
 CAUSE = "synchronization"
 EXPLAINS = ("synchronization",)
-MANY = 32
-CLOSE_NS = 500_000
+MANY = 32  # calls per step, on a CPU
+CLOSE_NS = 500_000  # between two calls of one loop
 REPEATS = 16  # a loop: so often per step the same operators run between two calls
 
 
@@ -78,31 +76,40 @@ def synchronizing_calls(context: RuleContext) -> Iterator[Finding]:
     reported = np.zeros(0, np.int64)
     for call in CALLS:
         rows = _calls(context, call)
-        if not len(rows) or (not context.has_device and context.calls(rows) < MANY):
+        if not len(rows) or (
+            not context.measures.has_device and context.measures.calls(rows) < MANY
+        ):
             continue
         reported = np.concatenate([reported, rows])
         where = context.main_place(rows)
         what = f"Each step calls {call.spelled} {context.times(rows)}{where}"
-        what += ", and each call blocks the CPU until the device is done." if context.has_device \
-            else f", {rounded(context.ms(rows))} ms; on a GPU each blocks the CPU."  # fmt: skip
+        if context.measures.has_device:
+            what += ", and each call blocks the CPU until the device is done."
+        else:
+            what += f", {rounded(context.measures.ms(rows))} ms; on a GPU each blocks the CPU."
         advice = context.advice(call.advice, **LIBRARIES)
-        if not context.has_device and _mostly_before_updates(context, rows):
+        if not context.measures.has_device and _mostly_before_updates(context, rows):
             advice = f"{CLIPPING} {advice}"
         yield context.finding(what, advice, rows, _gain(context, rows))
-    if context.has_device:
+    if context.measures.has_device:
         yield from _copies(context, reported)
-    if context.has_device and not context.is_jax:  # where the runtime itself waits so
+    if context.measures.has_device and not context.is_jax:  # where the runtime itself waits so
         yield from _explicit(context)
 
 
 def _calls(context: RuleContext, call: BlockingCall) -> Rows:
     """The calls that block the CPU; on a CPU those that are not an optimizer's own."""
-    if context.has_device:
-        return _waiting(context, context.outermost(context.find(call.operators, category="cpu_op")))
-    updates = context.find(_UPDATE)
+    if context.measures.has_device:
+        return _waiting(
+            context,
+            context.search.outermost(context.search.find(call.operators, category="cpu_op")),
+        )
+    updates = context.search.find(_UPDATE)
     stages = () if len(updates) else _OUTSIDE_OPTIMIZER
-    rows = context.outermost(context.find(call.operators, category="cpu_op", stage=stages))
-    return rows[~context.within(updates)[rows]] if len(updates) else rows
+    rows = context.search.outermost(
+        context.search.find(call.operators, category="cpu_op", stage=stages)
+    )
+    return rows[~context.search.within(updates)[rows]] if len(updates) else rows
 
 
 def _mostly_before_updates(context: RuleContext, rows: Rows) -> bool:
@@ -111,15 +118,13 @@ def _mostly_before_updates(context: RuleContext, rows: Rows) -> bool:
 
 
 def _gain(context: RuleContext, rows: Rows) -> Gain:
-    if context.has_device:
-        names = sorted({context.name(row) for row in rows.tolist()})
-        return context.gain(rows, *(f"no_sync:operator={name}" for name in names))
+    if context.measures.has_device:
+        names = sorted({context.search.name(row) for row in rows.tolist()})
+        return context.gains.gain(rows, *(f"no_sync:operator={name}" for name in names))
     if context.context_trace:
-        return context.bound(context.ms(rows), "at most the time of these calls")
-    loops = _loops(context, rows)
-    ms = loops.total() / 1e6 / context.step_count
-    why = "at most the time of the loops around them"
-    return context.bound(ms, why, context.recording_doubt_ms(loops))
+        return context.gains.bound(context.measures.ms(rows), "at most the time of these calls")
+    ms = _loops(context, rows).total() / 1e6 / context.step_count
+    return context.gains.bound(ms, "at most the time of the loops around them")
 
 
 def _loops(context: RuleContext, rows: Rows) -> Intervals:
@@ -140,7 +145,9 @@ def _loops(context: RuleContext, rows: Rows) -> Intervals:
 
 def _multiplies(context: RuleContext, start: Times, iterates: Mask) -> Mask:
     """Whether the loop that each iteration is part of has matrix products or convolutions."""
-    products = context.events["start_ns"][context.find(kind=PRODUCT_KINDS, category="cpu_op")]
+    products = context.events["start_ns"][
+        context.search.find(kind=PRODUCT_KINDS, category="cpu_op")
+    ]
     inside = np.diff(np.searchsorted(np.sort(products), start))
     loop = np.cumsum(~iterates)
     found: Mask = np.bincount(loop, np.where(iterates, inside, 0), len(start) + 1)[loop] > 0
@@ -152,7 +159,7 @@ def _recurs(context: RuleContext, rows: Rows) -> Mask:
 
     Operators are compared by their names and numbers, in any order.
     """
-    operators = context.outermost(context.find(category="cpu_op"))
+    operators = context.search.outermost(context.search.find(category="cpu_op"))
     same_thread = context.events["track"][operators] == context.events["track"][rows[0]]
     operators = operators[same_thread]
     codes = context.events.text("name").codes[operators]
@@ -166,30 +173,29 @@ def _recurs(context: RuleContext, rows: Rows) -> Mask:
 
 def _waiting(context: RuleContext, rows: Rows) -> Rows:
     """The operators in which the CPU waits for the device, or copies to the host."""
-    waits = context.find(f"{_EXPLICIT}|{_TO_HOST}", inside=rows)
-    around = context.enclosing(rows)[waits]
+    waits = context.search.find(f"{_EXPLICIT}|{_TO_HOST}", inside=rows)
+    around = context.search.enclosing(rows)[waits]
     return np.unique(around[around >= 0])
 
 
 def _copies(context: RuleContext, reported: Rows) -> Iterator[Finding]:
     """Blocking copies to the host: .cpu(), .to("cpu"), print."""
-    copies = context.find(_TO_HOST, on_device=True)
+    copies = context.search.find(_TO_HOST, on_device=True)
     calls = context.search.caller[copies]
     end = context.events["start_ns"] + context.events["duration_ns"]
-    operator = context.operator_of(copies)
-    waits = context.find(_EXPLICIT, category="runtime")
-    synchronized = np.isin(operator, context.operator_of(waits)) & (operator >= 0)
+    operator = context.search.operator_of(copies)
+    waits = context.search.find(_EXPLICIT, category="runtime")
+    synchronized = np.isin(operator, context.search.operator_of(waits)) & (operator >= 0)
     blocking = (calls >= 0) & ((end[calls] >= end[copies]) | synchronized)
-    rows = copies[blocking & ~context.within(reported)[copies]]
+    rows = copies[blocking & ~context.search.within(reported)[copies]]
     if len(rows):
-        names = sorted({glob(context.name(row)) for row in rows.tolist()})
+        names = sorted({glob(context.search.name(row)) for row in rows.tolist()})
         yield context.finding(
-            f"Each step copies from the device {context.times(rows)} and blocks the CPU "
-            f"meanwhile ({context.by_framework(COPIES, jax=COPIES_OF_JAX)})"
-            f"{context.main_place(rows)}.",
+            f"Each step copies from the device {context.times(rows)} and blocks the CPU meanwhile "
+            f"({context.by_framework(COPIES, jax=COPIES_OF_JAX)}){context.main_place(rows)}.",
             context.by_framework(ADVICE, jax=JAX),
             rows,
-            context.gain(rows, *(f"no_sync:awaits={name}" for name in names)),
+            context.gains.gain(rows, *(f"no_sync:awaits={name}" for name in names)),
         )
 
 
@@ -198,17 +204,17 @@ def _explicit(context: RuleContext) -> Iterator[Finding]:
 
     A profiler synchronizes too, when it starts and stops; these do not count.
     """
-    calls = context.find(_EXPLICIT, category="runtime")
+    calls = context.search.find(_EXPLICIT, category="runtime")
     starts = context.events["start_ns"]
-    launches = starts[context.search.caller[context.find(on_device=True)]]
+    launches = starts[context.search.caller[context.search.find(on_device=True)]]
     between = (starts[calls] > launches.min(initial=0)) & (starts[calls] < launches.max(initial=0))
-    rows = calls[(context.operator_of(calls) < 0) & between]
-    if context.calls(rows) >= 1:
-        names = sorted({context.name(row) for row in rows.tolist()})
+    rows = calls[(context.search.operator_of(calls) < 0) & between]
+    if context.measures.calls(rows) >= 1:
+        names = sorted({context.search.name(row) for row in rows.tolist()})
         yield context.finding(
             f"The step calls an explicit synchronization {context.times(rows)} "
             f"({', '.join(names)}){context.main_place(rows)}.",
             f"Remove torch.cuda.synchronize() from the {context.loop}; use CUDA events for timing.",
             rows,
-            context.gain(rows, *(f"no_sync:name={name}" for name in names)),
+            context.gains.gain(rows, *(f"no_sync:name={name}" for name in names)),
         )

@@ -1,7 +1,5 @@
 """`too_many_workers`: more data-loader workers than cores (DEEPCONTEXT 6.4)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
@@ -24,8 +22,8 @@ def too_many_workers(context: RuleContext) -> Iterator[Finding]:
     workers = max((one.get("workers") or 0 for one in capture.get("loaders") or []), default=0)
     if not cores or workers <= cores:
         return
-    gain = context.whatif("dataloader")
-    rows = context.outermost(context.find(stage="data_loading", on_device=False))
+    gain = context.gains.whatif("dataloader")
+    rows = context.search.outermost(context.search.find(stage="data_loading", on_device=False))
     if gain is None or not len(rows):
         return
     yield context.finding(

@@ -1,7 +1,5 @@
 """`unfused_attention`: attention written out as products and a softmax."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
@@ -13,7 +11,6 @@ from stepscope.arrays import Mask, Rows
 from stepscope.summary.numbers import rounded
 
 CAUSE = "attention"
-LEAST = 0.05
 NEAR = 8  # operators between a product and the softmax: scale, mask, cast, dropout
 _SOFTMAX = r"^aten::_?(safe_)?softmax$"
 _PRODUCT = re.compile(r"^aten::(bmm|baddbmm|matmul|einsum)$")
@@ -49,41 +46,43 @@ def unfused_attention(context: RuleContext) -> Iterator[Finding]:
     if context.context_trace:
         return
     rows = _softmax_between_products(context)
-    falls_back = context.find(_MATH)
+    falls_back = context.search.find(_MATH)
     if len(falls_back):
-        rows = context.outermost(np.union1d(rows, falls_back))
+        rows = context.search.outermost(np.union1d(rows, falls_back))
     rows = _with_backward(context, rows)
     if not len(rows):
         return
-    spent = float(context.caused_ns(rows).sum()) / 1e6 / context.step_count
-    if spent < LEAST * context.steady_ms:
+    spent = float(context.measures.caused_ns(rows).sum()) / 1e6 / context.step_count
+    if context.measures.is_small(spent):
         return
     yield context.finding(
         f"Attention writes its matrix of scores to memory: softmax and the elementwise work around "
         f"it take {rounded(spent)} ms per step{context.main_place(_work(context, rows))}.",
         _why(context, falls_back) if len(falls_back) else context.advice(ADVICE, **LIBRARIES),
         _work(context, rows),
-        context.scaled(rows, 0.0, "at most: a fused kernel that computes the softmax in passing"),
+        context.gains.scaled(
+            rows, 0.0, "at most: a fused kernel that computes the softmax in passing"
+        ),
     )
 
 
 def _why(context: RuleContext, falls_back: Rows) -> str:
-    if context.has_device:
+    if context.measures.has_device:
         return FALLS_BACK
-    drops = len(context.find(r"^aten::(native_)?dropout$", inside=falls_back)) > 0
+    drops = len(context.search.find(r"^aten::(native_)?dropout$", inside=falls_back)) > 0
     return NO_DROPOUT_ON_A_CPU if drops else NEEDED_ON_A_CPU
 
 
 def _work(context: RuleContext, rows: Rows) -> Rows:
     """The device work of operators; the operators themselves if there is none."""
-    work = context.find(inside=rows, on_device=True)
+    work = context.search.find(inside=rows, on_device=True)
     return work if len(work) else rows
 
 
 def _softmax_between_products(context: RuleContext) -> Rows:
     """Softmax and the elementwise operators between two batched products."""
-    operators = context.innermost_operators(context.find(category="cpu_op"))
-    softmax = np.isin(operators, context.find(_SOFTMAX, category="cpu_op"))
+    operators = context.search.innermost_operators(context.search.find(category="cpu_op"))
+    softmax = np.isin(operators, context.search.find(_SOFTMAX, category="cpu_op"))
     product = _names(context, operators, _PRODUCT)
     chosen = np.zeros(len(operators), np.bool_)
     products = np.flatnonzero(product)
@@ -97,11 +96,10 @@ def _softmax_between_products(context: RuleContext) -> Rows:
 
 
 def _with_backward(context: RuleContext, rows: Rows) -> Rows:
-    """The operators and their backward."""
     origin = context.events["forward_event"]
-    back = context.find(stage="backward", on_device=False)
-    back = back[np.isin(origin[back], np.flatnonzero(context.within(rows)))]
-    outer = context.outermost(np.union1d(rows, back))
+    back = context.search.find(stage="backward", on_device=False)
+    back = back[np.isin(origin[back], np.flatnonzero(context.search.within(rows)))]
+    outer = context.search.outermost(np.union1d(rows, back))
     return outer
 
 

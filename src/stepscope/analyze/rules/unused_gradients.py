@@ -1,7 +1,5 @@
 """`unused_gradients`: backward goes on into modules that the update does not change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,9 +11,8 @@ from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
 from stepscope.trace.schema import STAGES
 
-LEAST = 0.05
 _NO_OPTIMIZER = ""  # as the recorder names those that no optimizer holds
-_NAMED = 3
+_NAMED = 3  # modules that the sentence names
 _BETWEEN_PASSES = [STAGES.index(stage) for stage in ("forward", "loss", "zero_grad", "optimizer")]
 ADVICE = (
     "Detach what these modules return before it is used (`fake.detach()`), or call them under "
@@ -39,12 +36,12 @@ def unused_gradients(context: RuleContext) -> Iterator[Finding]:
     of `stepscope run` do), and where gradients of others are not zeroed before these are updated.
     """
     owners: Owners = context.trace.metadata.capture.get("updated_modules") or {}
-    nodes = context.outermost(context.find(category="cpu_op", stage="backward"))
+    nodes = context.search.outermost(context.search.find(category="cpu_op", stage="backward"))
     if not owners or not len(nodes):
         return
     unused = _Passes(context, nodes, owners).unused()
-    spent = context.longer_side_ms(unused.rows) if len(unused.rows) else 0.0
-    if spent < LEAST * context.steady_ms:
+    spent = context.measures.longer_side_ms(unused.rows) if len(unused.rows) else 0.0
+    if context.measures.is_small(spent):
         return
     is_free = unused.modules <= set(owners.get(_NO_OPTIMIZER, ()))
     changed = {path for name in unused.updates for path in owners.get(name, ())}
@@ -55,7 +52,7 @@ def unused_gradients(context: RuleContext) -> Iterator[Finding]:
         "step.",
         context.advice(FREEZE if is_free else ADVICE),
         unused.rows,
-        context.bound(spent, "what backward computes of these modules"),
+        context.gains.bound(spent, "what backward computes of these modules"),
     )
 
 

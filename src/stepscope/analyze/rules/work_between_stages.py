@@ -1,7 +1,5 @@
 """`work_between_stages`: operators outside of forward, backward and optimizer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,9 +10,9 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Mask, Rows
 from stepscope.summary.numbers import rounded
 
-LEAST = 0.1
+LEAST = 0.1  # of the step
 MOST = 0.8  # more of a step is the work itself, in stages that are not recognized
-_NAMED = 3
+_NAMED = 3  # operators that the sentence names
 # Copies and waits have rules of their own.
 _NO_WORK = (
     r"^(aten::(to|_to_copy|copy_|item|_local_scalar_dense)$|record_param_comms|c10d|gloo:|nccl:)"
@@ -34,11 +32,13 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
     recognized (it may be among them), and about copies, .item(), communication and calls of what
     is trained, as in a rollout.
     """
-    if context.has_device or context.context_trace or not _is_updated(context):
+    if context.measures.has_device or context.context_trace or not _is_updated(context):
         return
-    rows = np.setdiff1d(context.outermost(_in_no_stage(context)), context.find(_NO_WORK))
+    rows = np.setdiff1d(
+        context.search.outermost(_in_no_stage(context)), context.search.find(_NO_WORK)
+    )
     rows = rows[~_are_of_the_model(context, rows)]
-    share, spent = context.share(rows), context.ms(rows)
+    share, spent = context.measures.share(rows), context.measures.ms(rows)
     if not LEAST <= share <= MOST:
         return
     line = sampled_line(context, spent) or context.main_place(rows).partition(" in ")[2]
@@ -48,7 +48,7 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
         f"step ({share:.0%}){f', most in {line}' if line else ''}: {_longest(context, rows)}.",
         context.advice(f"{ADVICE} (torch._foreach_…).", jax=f"{ADVICE} under jax.jit."),
         rows,
-        context.bound(gone, "at most their time, with the Python between"),
+        context.gains.bound(gone, "at most their time, with the Python between"),
     )
 
 
@@ -58,8 +58,8 @@ def _is_updated(context: RuleContext) -> bool:
 
 def _in_no_stage(context: RuleContext) -> Rows:
     """Operators outside of the stages, but no loop of a compiled program around some in stages."""
-    rows, every = (context.find(category="cpu_op", stage=stage) for stage in ("other", ()))
-    around = context.holding(np.setdiff1d(every, rows))
+    rows, every = (context.search.find(category="cpu_op", stage=stage) for stage in ("other", ()))
+    around = context.search.holding(np.setdiff1d(every, rows))
     return rows[~around[rows]]
 
 
@@ -77,4 +77,4 @@ def _longest(context: RuleContext, rows: Rows) -> str:
     spent = np.bincount(names, context.events["duration_ns"][rows])
     order = np.argsort(-spent)[:_NAMED]
     chosen = [rows[names == code] for code in order[spent[order] > 0].tolist()]
-    return ", ".join(f"{context.name(int(one[0]))} {context.times(one)}" for one in chosen)
+    return ", ".join(f"{context.search.name(int(one[0]))} {context.times(one)}" for one in chosen)

@@ -1,7 +1,5 @@
 """`zero_grad_memset`: gradients are filled with zeros instead of released."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -22,10 +20,14 @@ def zero_grad_memset(context: RuleContext) -> Iterator[Finding]:
     marks the zeroing of gradients, and on a CPU if a layer has parameters of 512 KiB or more: its
     gradients would be allocated from the system in each step.
     """
-    rows = context.outermost(context.find(_ZEROING, stage="zero_grad", category="cpu_op"))
-    if not len(rows) or (not context.has_device and _largest_layer(context) >= LARGE_BYTES):
+    rows = context.search.outermost(
+        context.search.find(_ZEROING, stage="zero_grad", category="cpu_op")
+    )
+    if not len(rows) or (
+        not context.measures.has_device and _largest_layer(context) >= LARGE_BYTES
+    ):
         return
-    calls = context.calls(rows)
+    calls = context.measures.calls(rows)
     yield context.finding(
         f"{rounded(calls, 4)} operators per step fill gradients with zeros."
         if calls > 1
@@ -46,7 +48,7 @@ def _largest_layer(context: RuleContext) -> int:
 
 def _gain(context: RuleContext, rows: Rows) -> Gain:
     """Without the zeroing, and without adding to the zeros."""
-    accumulating = context.find("AccumulateGrad$", stage="backward", on_device=False)
-    added = context.find(r"^aten::add_$", stage="backward", inside=accumulating)
-    both = np.union1d(rows, context.outermost(added))
-    return context.scaled(both, 0.0, "if gradients were neither zeroed nor added to")
+    accumulating = context.search.find("AccumulateGrad$", stage="backward", on_device=False)
+    added = context.search.find(r"^aten::add_$", stage="backward", inside=accumulating)
+    both = np.union1d(rows, context.search.outermost(added))
+    return context.gains.scaled(both, 0.0, "if gradients were neither zeroed nor added to")

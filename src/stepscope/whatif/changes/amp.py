@@ -13,9 +13,8 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale
 from stepscope.trace.schema import FORWARD_STAGES
 from stepscope.whatif.change import Application, Change
-from stepscope.whatif.memory_effects.autocasting import autocasted
-from stepscope.whatif.parts.amp_on_cpu import amp_on_cpu, autocast_assumptions
-from stepscope.whatif.parts.cpu_calibration import on_cpu
+from stepscope.whatif.cpu.autocast import amp_on_cpu, autocast_assumptions
+from stepscope.whatif.cpu.calibrated import OnCpu, on_cpu
 from stepscope.whatif.parts.kernel_times import (
     bound_by_memory,
     compute_bound,
@@ -23,6 +22,7 @@ from stepscope.whatif.parts.kernel_times import (
     in_half,
     in_tf32,
 )
+from stepscope.whatif.parts.memory_flow import autocasted
 
 _STAGES = (*FORWARD_STAGES, "backward")
 _MEMORY = ("normalization", "elementwise", "reduction", "embedding", "other")
@@ -37,13 +37,8 @@ def amp(graph: Graph, estimate: str = "typical") -> Graph:
     is memory-bound by its shape gains what memory-bound kernels gain.
 
     Args:
-        graph: any graph.
         estimate: which speedups: `low`, `typical` or `high`; ignored on a CPU, whose speedups are
             calibrated.
-
-    Raises:
-        ChangeError: if the device or its speedups are unknown, nothing runs in 32 bits, or the CPU
-            is not calibrated.
 
     Source: DAYDREAM section 5.1, algorithm 3.
     """
@@ -100,9 +95,7 @@ CHANGE = Change(
     high={"estimate": "high"},
     error=0.13,
     error_source="DAYDREAM 6.2",
-    basis_on_cpu="operators timed on this machine",
-    is_calibrated=True,
-    assumptions_on_cpu=autocast_assumptions,
+    on_cpu=OnCpu("operators timed on this machine", autocast_assumptions),
     application=Application(
         "`torch.autocast` to bfloat16 around each outermost module call: the model's, and losses "
         "that are modules"

@@ -13,11 +13,7 @@ def bandwidth(graph: Graph, factor: float = 2.0) -> Graph:
     In a folder of ranks only the transfer shrinks, not the wait for the last rank.
 
     Args:
-        graph: any graph.
         factor: 2 for twice the bandwidth.
-
-    Raises:
-        ChangeError: if the step does not communicate, or the factor is not above 0.
 
     Source: DAYDREAM figure 2 (c).
     """

@@ -10,11 +10,7 @@ _ONLY_MEASURED = "the effect of a compiler is not predicted, only measured"
 
 
 def compile(graph: Graph) -> Graph:
-    """torch.compile on each model: `stepscope verify` measures it.
-
-    Raises:
-        ChangeError: always.
-    """
+    """torch.compile on each model: `stepscope verify` measures it."""
     raise ChangeError(f"compile: {_ONLY_MEASURED}; run `stepscope verify compile SCRIPT`")
 
 

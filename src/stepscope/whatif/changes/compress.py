@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from stepscope.arrays import Floats, Ids, Mask
-from stepscope.calibration import find_calibration
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, insert, numbers_after, redirect, scale
+from stepscope.graph import Graph
 from stepscope.whatif.change import Application, Change
-from stepscope.whatif.parts.buckets import after_filling
-from stepscope.whatif.parts.cpu_calibration import copy_rate, on_cpu
-from stepscope.whatif.parts.graph_collectives import all_reduces
-from stepscope.whatif.parts.kernel_times import in_half, memory_rate, rates_of_graph
+from stepscope.whatif.cpu.calibrated import OnCpu, casts_ns, copy_rate, on_cpu
+from stepscope.whatif.parts.gradients import converted
+from stepscope.whatif.parts.kernel_times import bytes_per_ns, in_half
+from stepscope.whatif.parts.network import all_reduces, refuse_unsized
 
-_FLOAT = 4  # bytes
 _FP32 = "float"
 _MOVED = 1.5  # of the gradient's bytes: it is read, and half of it written; and the other way
 
@@ -30,35 +26,16 @@ def compress(graph: Graph) -> Graph:
     Args:
         graph: of steps with all-reduces in FP32, measured or added by `ddp`.
 
-    Raises:
-        ChangeError: if there are no all-reduces, or their sizes or the memory bandwidth are
-            unknown.
-
     Source: PyTorch, torch/distributed/algorithms/ddp_comm_hooks/default_hooks.py.
     """
     reduces = all_reduces(graph)
-    if not reduces.any():
-        raise ChangeError("compress: these steps have no all-reduces; put ddp first")
-    reduces &= ~_narrow(graph, np.flatnonzero(reduces))
-    if not reduces.any():
+    wide = reduces & ~_narrow(graph, np.flatnonzero(reduces))
+    if reduces.any() and not wide.any():
         raise ChangeError("compress: no all-reduce of these steps sends FP32")
-    size = graph.tasks["bytes"][reduces].astype(np.float64)
-    if (size < 0).any():
-        raise ChangeError("compress: the trace does not record the sizes of its all-reduces")
-    down, up = _casts_ns(graph, size)
-    tasks = np.flatnonzero(reduces)
-    graph = scale(graph, reduces, 0.5)
-    sent = graph.tasks["bytes"].copy()
-    sent[tasks] = size / 2
-    graph = graph.with_tasks(bytes=sent)
-    if on_cpu(graph):
-        names = ["cast of gradients"] * len(tasks)
-        graph, tasks = after_filling(graph, tasks, names, down)
-    else:
-        graph, first = _casts(graph, tasks, down, in_front=True)
-        tasks = numbers_after(len(graph), first)[tasks]
-    graph, last = _casts(graph, tasks, up, in_front=False)
-    return redirect(graph, numbers_after(len(graph), last)[tasks], last)
+    refuse_unsized(graph, "compress", wide)
+    casts = _casts_ns(graph, graph.tasks["bytes"][wide].astype(np.float64))
+    names = ("cast of gradients", "cast of gradients")
+    return converted(graph, np.flatnonzero(wide), 0.5, names, *casts)
 
 
 def _narrow(graph: Graph, tasks: Ids) -> Mask:
@@ -70,32 +47,12 @@ def _narrow(graph: Graph, tasks: Ids) -> Mask:
     return result
 
 
-def _casts(graph: Graph, tasks: Ids, time: Floats, *, in_front: bool) -> tuple[Graph, Ids]:
-    kernel: dict[str, Any] = {"category": "kernel", "kind": "elementwise"}
-    return insert(
-        graph, tasks, ["cast of gradients"] * len(tasks), in_front, duration_ns=np.rint(time),
-        **kernel,
-    )  # fmt: skip
-
-
 def _casts_ns(graph: Graph, size: Floats) -> tuple[Floats, Floats]:
     """Time of casts to 16 bits and back: calibrated on a CPU, else by the memory bandwidth."""
-    calibration = find_calibration(graph.trace.metadata) if on_cpu(graph) else None
-    if calibration is not None and calibration.casts:
-        down, up = (
-            np.array([calibration.cast_ns(bytes_ / _FLOAT, down=to) for bytes_ in size.tolist()])
-            for to in (True, False)
-        )
-        return down, up
+    if calibrated := casts_ns(graph, size):
+        return calibrated
     rate = copy_rate(graph, float(size.max())) if on_cpu(graph) else None
-    moved = 2 * rate if rate else memory_rate(graph)
-    rates = rates_of_graph(graph)
-    moved = moved or (float(rates["bandwidth"]) if rates else None)
-    if not moved:
-        raise ChangeError(
-            "compress: the memory bandwidth is unknown; record shapes, or name the device "
-            "with --device"
-        )
+    moved = 2 * rate if rate else bytes_per_ns(graph, "compress")
     time = _MOVED * size / moved
     return time, time
 
@@ -104,7 +61,7 @@ CHANGE = Change(
     compress,
     group="Distributed training",
     basis="half the measured transfer, plus casts at memory bandwidth",
-    is_calibrated=True,
+    on_cpu=OnCpu(),
     assumptions=(
         "all-reduces are bandwidth-bound, and adding in 16 bits is no slower",
         "casts overlap computation and move bytes as fast as this step's elementwise work; on a "

@@ -16,9 +16,6 @@ def cuda_graphs(graph: Graph) -> Graph:
     """A CUDA graph launches the device work: the CPU's part of the step takes no time.
 
     That holds for forward, loss, backward and optimizer; latencies and order stay.
-
-    Raises:
-        ChangeError: if there is no device work, or the steps launch CUDA graphs already.
     """
     if not graph.on_device.any():
         raise ChangeError("cuda_graphs: these steps have no device work")

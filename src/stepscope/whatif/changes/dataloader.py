@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 
 from stepscope.arrays import Mask
-from stepscope.calibration import find_calibration
-from stepscope.calibration.calibration import between
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale, select, simulate
 from stepscope.whatif.change import Application, Change
-from stepscope.whatif.parts.cpu_calibration import on_cpu
+from stepscope.whatif.cpu.calibrated import OnCpu, handover_ns, on_cpu
 
 _WORKERS = "_MultiProcessingDataLoaderIter"
 
@@ -25,12 +23,8 @@ def dataloader(graph: Graph, workers: int = 0, computing: float = 1.0) -> Graph:
     divided by the cores, if the trace records how many there are.
 
     Args:
-        graph: any graph.
         workers: number of worker processes; 0 for batches that are always ready and cost nothing.
         computing: the share of loading that computes; the rest waits, such as for a disk.
-
-    Raises:
-        ChangeError: if the training loop spends no time on loading, or workers load already.
     """
     if workers < 0 or not 0 <= computing <= 1:
         raise ChangeError("dataloader: expected workers of at least 0 and computing from 0 to 1, "
@@ -70,7 +64,7 @@ def _within(graph: Graph, loading: Mask) -> Mask:
 def _wait_ns(graph: Graph, loading: Mask, batch_ns: float, workers: int, computing: float) -> float:
     """Time that the training loop still spends on a batch: fetching it and waiting for it."""
     rest_ns = float(simulate(_scaled(graph, loading, 0)).step_ns.mean())
-    fetch_ns, send_ns = _handover_ns(graph)
+    fetch_ns, send_ns = handover_ns(graph, _batch_bytes(graph))
     batch_ns += send_ns
     capture = graph.trace.metadata.capture
     cores = int(capture.get("cpu_count") or 0)
@@ -78,15 +72,6 @@ def _wait_ns(graph: Graph, loading: Mask, batch_ns: float, workers: int, computi
     work_ns = batch_ns * computing + rest_ns * threads + fetch_ns
     shared_ns = work_ns / cores if cores else 0.0
     return max(rest_ns + fetch_ns, batch_ns / workers, shared_ns) - rest_ns
-
-
-def _handover_ns(graph: Graph) -> tuple[float, float]:
-    """CPU time that handing over a batch costs the loop and the worker; 0 if not calibrated."""
-    calibration = find_calibration(graph.trace.metadata)
-    if calibration is None or not calibration.loading:
-        return 0.0, 0.0
-    size = _batch_bytes(graph)
-    return between(calibration.loading, size, 1), between(calibration.loading, size, 2)
 
 
 def _batch_bytes(graph: Graph) -> float:
@@ -108,7 +93,7 @@ CHANGE = Change(
     dataloader,
     group="Data loading",
     basis="an upper bound: loading costs nothing; with workers=N, N processes share the loading",
-    is_calibrated=True,
+    on_cpu=OnCpu(),
     assumptions=(
         "batches are ready in time, and loading slows nothing else down; with a number of workers, "
         "they share the cores with the training loop",

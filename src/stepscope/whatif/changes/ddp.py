@@ -6,10 +6,15 @@ from dataclasses import replace
 
 from stepscope.graph import Graph
 from stepscope.whatif.change import OURS, Application, Change
-from stepscope.whatif.parts.buckets import MIB, buckets_of, with_all_reduces, with_bucket_copies
-from stepscope.whatif.parts.gradients import find_gradients
-from stepscope.whatif.parts.graph_collectives import refuse_communication
-from stepscope.whatif.parts.network import Network
+from stepscope.whatif.cpu.calibrated import OnCpu
+from stepscope.whatif.parts.gradients import (
+    MIB,
+    buckets_of,
+    find_gradients,
+    with_all_reduces,
+    with_bucket_copies,
+)
+from stepscope.whatif.parts.network import Network, refuse_communication
 
 
 def ddp(
@@ -24,14 +29,9 @@ def ddp(
     these copies.
 
     Args:
-        graph: of training steps of one worker.
         network: the workers and the links between them.
         algorithm: of the all-reduces, `ring` or `tree`.
         bucket_cap_mb: size at which a bucket is full, MiB; the first is full with 1.
-
-    Raises:
-        ChangeError: if the sizes of gradients or their backward work are unknown, or the steps
-            communicate already.
 
     Source: DAYDREAM section 5.1, algorithm 6; Li et al., "PyTorch Distributed", VLDB 2020, section
     4.2 (buckets, in the order in which gradients get ready after the first step).
@@ -48,7 +48,7 @@ CHANGE = Change(
     ddp,
     group="Distributed training",
     basis="a cost model of the network that you describe",
-    is_calibrated=True,
+    on_cpu=OnCpu(),
     assumptions=(
         "buckets as torch.distributed forms them after the first step, idle links, and workers "
         "that are ready at the same time",

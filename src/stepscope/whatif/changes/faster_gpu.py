@@ -10,8 +10,7 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale
 from stepscope.roofline import known_gpus, rates_of
 from stepscope.whatif.change import Change
-from stepscope.whatif.parts.kernel_times import device_of
-from stepscope.whatif.parts.other_device import SCALING_ERROR, Rates, scaled_kernels_ns
+from stepscope.whatif.parts.kernel_times import SCALING_ERROR, Rates, device_of, scaled_kernels_ns
 
 _PREFERRED = "H100"
 _FASTER = 0.99
@@ -26,13 +25,9 @@ def faster_gpu(graph: Graph, to: str = "", estimate: str = "typical") -> Graph:
     depending on the kind of kernel. Peak rates and their sources: `roofline/data/gpus.json`.
 
     Args:
-        graph: any graph.
         to: a device of `data/gpus.json`; by default H100, or the next one that is faster.
         estimate: `typical`; `low` or `high` if kernels take 1.6 times as long or as short, which is
             the largest error that was measured.
-
-    Raises:
-        ChangeError: if the rates of either device are unknown.
     """
     if estimate not in _LONGER:
         raise ChangeError(f"faster_gpu: expected estimate=low, typical or high, found {estimate!r}")

@@ -9,11 +9,10 @@ from typing import Any
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.whatif.change import OURS, Application, Change
-from stepscope.whatif.memory_effects.sharded_memory import fully_sharded
-from stepscope.whatif.parts.cpu_calibration import on_cpu
+from stepscope.whatif.cpu.calibrated import OnCpu, on_cpu
+from stepscope.whatif.cpu.updates import SHARDING_ASSUMPTIONS_ON_CPU
 from stepscope.whatif.parts.network import Network
-from stepscope.whatif.parts.sharding import SHARDING_ASSUMPTIONS, with_sharded_units
-from stepscope.whatif.parts.sharding_on_cpu import SHARDING_ASSUMPTIONS_ON_CPU
+from stepscope.whatif.parts.sharding import SHARDING_ASSUMPTIONS, fully_sharded, with_sharded_units
 
 
 def fsdp(
@@ -29,15 +28,10 @@ def fsdp(
     stay gathered from forward to backward.
 
     Args:
-        graph: of training steps of one worker.
         unit: glob for the paths of the modules that are units, such as `layers.*`; all other
             modules are one unit. By default units have `unit_mb`, in the order of use.
         network: the workers and the links between them.
         unit_mb: without `unit`, the size at which a unit is full, MiB.
-
-    Raises:
-        ChangeError: if the gradients, the uses of their parameters or the weight update are
-            unknown, no module matches, or the steps communicate already.
 
     Source: Zhao et al., "PyTorch FSDP", VLDB 2023, sections 3.3 and 4; rate limit of two units;
     PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_state.py, _lazy_init (the rest is kept).
@@ -56,11 +50,10 @@ CHANGE = Change(
     fsdp,
     group="Distributed training",
     basis="a cost model of the network that you describe",
-    is_calibrated=True,
     assumptions=SHARDING_ASSUMPTIONS,
     error=0.17,
     error_source=OURS,
-    assumptions_on_cpu=lambda graph: SHARDING_ASSUMPTIONS_ON_CPU,
+    on_cpu=OnCpu(assumptions=lambda graph: SHARDING_ASSUMPTIONS_ON_CPU),
     ranked=False,
     one_rank=True,
     application=Application(

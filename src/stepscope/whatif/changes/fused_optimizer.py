@@ -8,9 +8,9 @@ from stepscope.arrays import Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, remove, select
 from stepscope.whatif.change import Application, Change
-from stepscope.whatif.parts.cpu_calibration import on_cpu
-from stepscope.whatif.parts.fused_on_cpu import fused_assumptions, fused_on_cpu
-from stepscope.whatif.parts.optimizer_steps import FUSIBLE, fusible_steps, optimizer_class
+from stepscope.whatif.cpu.calibrated import OnCpu, on_cpu
+from stepscope.whatif.cpu.updates import fused_assumptions, fused_on_cpu
+from stepscope.whatif.parts.layers import FUSIBLE, fusible_steps, optimizer_class
 
 
 def fused_optimizer(graph: Graph) -> Graph:
@@ -18,9 +18,6 @@ def fused_optimizer(graph: Graph) -> Graph:
 
     The launches of the replaced kernels go. On a CPU the time is calibrated. Optimizers that
     torch.optim cannot fuse stay as they are.
-
-    Raises:
-        ChangeError: if the update is fused already or cannot be, or the CPU is not calibrated.
 
     Source: DAYDREAM section 5.1, algorithm 4; PyTorch, `torch.optim`, argument `fused`.
     """
@@ -93,9 +90,7 @@ CHANGE = Change(
     assumptions=("the fused kernel takes as long as the kernels it replaces, with one launch",),
     error=0.13,
     error_source="DAYDREAM 6.3",
-    basis_on_cpu="fused steps timed on this machine",
-    is_calibrated=True,
-    assumptions_on_cpu=fused_assumptions,
+    on_cpu=OnCpu("fused steps timed on this machine", fused_assumptions),
     one_rank=True,
     application=Application("Adam, AdamW, SGD and Adagrad get `fused=True` and `foreach=None`"),
 )

@@ -22,13 +22,9 @@ def kernel_fusion(graph: Graph, estimate: str = "typical") -> Graph:
     A fused kernel takes as long as the longest kernel of its chain; the other launches go.
 
     Args:
-        graph: any graph.
         estimate: a fused kernel takes as long as its whole chain (`low`: only launches are saved),
             its longest kernel (`typical`: intermediate values stay in registers) or the mean of
             its kernels (`high`).
-
-    Raises:
-        ChangeError: if there is no device work, or no two elementwise kernels are consecutive.
 
     Source: DAYDREAM table 1 ("Fusing Kernels/Layers").
     """

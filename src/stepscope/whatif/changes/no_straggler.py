@@ -20,9 +20,6 @@ def no_straggler(graph: Graph) -> Graph:
     all ranks are compared. Work is kernels and copies; if there are none, what the training loop
     does, Python included, while it does not wait. The CPU work of slower ranks shrinks in the same
     proportion.
-
-    Raises:
-        ChangeError: if there is one rank only, or no rank works longer than its peers.
     """
     rank = graph.threads["rank"][graph.tasks["thread"]]
     ranks, place = np.unique(rank, return_inverse=True)

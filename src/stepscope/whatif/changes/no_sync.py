@@ -8,7 +8,7 @@ import numpy as np
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, remove, select
-from stepscope.graph.select import matching
+from stepscope.graph.primitives import matching
 from stepscope.whatif.change import Change
 
 
@@ -23,9 +23,6 @@ def no_sync(graph: Graph, name: str = "*", operator: str = "*", awaits: str = "*
         name: glob for the names of the calls.
         operator: glob for the operators around the calls.
         awaits: glob for the device work that the calls wait for.
-
-    Raises:
-        ChangeError: if no such call waits.
     """
     waits = np.zeros(len(graph), np.bool_)
     tied = graph.links.text("kind").mask("synchronization", "communication")

@@ -16,12 +16,8 @@ def scale(graph: Graph, select: str, factor: float) -> Graph:
     module, name and operator take globs.
 
     Args:
-        graph: any graph.
         select: conditions such as `stage=backward+kind=gemm`.
         factor: 0.5 for twice as fast.
-
-    Raises:
-        ChangeError: if no task matches.
     """
     chosen = select_tasks(graph, **parse_selection(select))  # type: ignore[arg-type]
     if not chosen.any():

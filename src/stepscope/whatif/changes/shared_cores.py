@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from stepscope.arrays import Floats, Ids, Times
-from stepscope.calibration import find_calibration
-from stepscope.calibration.calibration import between
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, Simulation, insert, numbers_after, simulate
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.row_order import ends_run
 from stepscope.whatif.change import Change
-from stepscope.whatif.parts.blocking_collectives import blocks_its_caller
-from stepscope.whatif.parts.cpu_calibration import on_cpu
+from stepscope.whatif.cpu.calibrated import OnCpu, collectives_cpu_ns, on_cpu
+from stepscope.whatif.parts.network import blocks_its_caller
 
 
 def shared_cores(graph: Graph, processes: int = 2, cores: int = 0) -> Graph:
@@ -28,9 +26,6 @@ def shared_cores(graph: Graph, processes: int = 2, cores: int = 0) -> Graph:
         graph: of steps that a CPU computes, with or without collectives.
         processes: number of processes.
         cores: of the machine; 0 for the number recorded in the trace.
-
-    Raises:
-        ChangeError: if a device computes the steps, or the number of cores is unknown.
     """
     if not on_cpu(graph):
         raise ChangeError("shared_cores: a device computes these steps, not the CPU")
@@ -64,18 +59,19 @@ def _with_copying(graph: Graph, slower: float) -> Graph:
 
     A thread that waits for the collective needs no core meanwhile.
     """
-    calibration = find_calibration(graph.trace.metadata)
     collective = graph.tasks.text("category").mask("communication") & (graph.tasks["bytes"] > 0)
     collective &= ~blocks_its_caller(graph)
     # One that follows another, as a pull its push, is the other direction of the same transfer.
     into = collective[graph.links["target"]] & ~collective[graph.links["source"]]
-    if calibration is None or not calibration.reducing or not into.any():
+    if not into.any():
         return graph
     target, source = graph.links["target"][into], graph.links["source"][into]
     order = np.lexsort((source, target))
     last = order[ends_run(target[order])]
-    sizes = graph.tasks["bytes"][target[last]]
-    cost = slower * np.array([between(calibration.reducing, size, 2) for size in sizes.tolist()])
+    alone = collectives_cpu_ns(graph, graph.tasks["bytes"][target[last]])
+    if alone is None:
+        return graph
+    cost = slower * alone
     graph, new = insert(
         graph, source[last], ["sharing the core with a collective"] * len(last),
         duration_ns=np.rint(cost), category="other",
@@ -115,7 +111,7 @@ CHANGE = Change(
     shared_cores,
     group="Distributed training",
     basis="threads per core",
-    is_calibrated=True,
+    on_cpu=OnCpu(),
     assumptions=(
         "work is divided evenly among the cores and would use as many cores as it has threads; "
         "collectives take the CPU time that they took alone, and share a core evenly with what "

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale
+from stepscope.memory.owners import KINDS
+from stepscope.memory.recorded_memory import RecordedMemory
 from stepscope.trace.nesting import inherit
+from stepscope.trace.schema import STAGES
 from stepscope.whatif.change import Change
-from stepscope.whatif.memory_effects.optimizer_state import without_state
 from stepscope.whatif.parts.layers import weight_update
 
 _PASSES = 3 / 7  # reads weight and gradient, writes weight; Adam also reads and writes its moments
@@ -18,12 +21,6 @@ def stateless_optimizer(graph: Graph) -> Graph:
 
     Each weight update keeps only its last operator (`addcdiv`), which reads and writes what plain
     SGD does. Where one kernel does all, it moves three of seven values.
-
-    Args:
-        graph: of training steps.
-
-    Raises:
-        ChangeError: if there is no weight update.
     """
     update = weight_update(graph, "stateless_optimizer")
     events = graph.trace.events
@@ -33,6 +30,20 @@ def stateless_optimizer(graph: Graph) -> Graph:
     if not (update & last).any():
         return scale(graph, update, _PASSES)
     return scale(graph, update & ~last, 0, gaps=True)
+
+
+_STATE, _TEMPORARY = KINDS.index("optimizer state"), KINDS.index("temporaries")
+
+
+def without_state(memory: RecordedMemory) -> RecordedMemory:
+    """The memory with an optimizer such as SGD without momentum."""
+    life = memory.lifetimes
+    state = life.kind == _STATE
+    if not (state & (life.bytes > 0)).any():
+        raise ChangeError("stateless_optimizer: the optimizer keeps no state, or none was recorded")
+    stage = np.append(memory.recording.stage, -1)[life.recorded]
+    own = (life.kind == _TEMPORARY) & (stage == STAGES.index("optimizer"))
+    return memory.with_lifetimes(life.changed(bytes=np.where(state | own, 0, life.bytes)))
 
 
 CHANGE = Change(

@@ -11,15 +11,24 @@ import numpy as np
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, append
 from stepscope.whatif.change import Application, Change
-from stepscope.whatif.memory_effects.sharded_memory import zero_sharded
-from stepscope.whatif.parts.buckets import MIB, buckets_of
-from stepscope.whatif.parts.cpu_calibration import on_cpu
-from stepscope.whatif.parts.gradients import Gradients, after_backward, find_gradients
-from stepscope.whatif.parts.graph_collectives import refuse_communication
+from stepscope.whatif.cpu.calibrated import OnCpu, on_cpu
+from stepscope.whatif.parts.gradients import (
+    MIB,
+    Gradients,
+    after_backward,
+    buckets_of,
+    find_gradients,
+)
 from stepscope.whatif.parts.layers import add_channel, begins_next, last_updates
-from stepscope.whatif.parts.network import Network
-from stepscope.whatif.parts.sharding import SHARDING_ASSUMPTIONS, shard_update, with_sharded_units
-from stepscope.whatif.parts.zero_redundancy import ZERO_ASSUMPTIONS_ON_CPU, with_zero_redundancy
+from stepscope.whatif.parts.network import Network, refuse_communication
+from stepscope.whatif.parts.sharding import (
+    SHARDING_ASSUMPTIONS,
+    ZERO_ASSUMPTIONS_ON_CPU,
+    shard_update,
+    with_sharded_units,
+    with_zero_redundancy,
+    zero_sharded,
+)
 
 
 def zero(
@@ -36,15 +45,11 @@ def zero(
     one, one worker after the other: that sends half as much again.
 
     Args:
-        graph: of training steps of one worker.
         stage: 1 and 2 shard optimizer state and gradients (they take the same time); 3 shards the
             parameters, too.
         network: the workers and the links between them.
         bucket_cap_mb: size at which a bucket is full, MiB.
         by: the implementation, `deepspeed` or `torch`.
-
-    Raises:
-        ChangeError: if the gradients or the weight update are unknown, or the steps communicate.
 
     Source: Rajbhandari et al., "ZeRO", SC 2020, sections 5 and 7.
     """
@@ -106,11 +111,10 @@ CHANGE = Change(
     zero,
     group="Distributed training",
     basis="a cost model of the network that you describe",
-    is_calibrated=True,
     assumptions=SHARDING_ASSUMPTIONS,
     error=0.10,
     error_source="DAYDREAM 6.5",
-    assumptions_on_cpu=lambda graph: ZERO_ASSUMPTIONS_ON_CPU,
+    on_cpu=OnCpu(assumptions=lambda graph: ZERO_ASSUMPTIONS_ON_CPU),
     ranked=False,
     one_rank=True,
     application=Application(

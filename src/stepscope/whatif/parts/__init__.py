@@ -1,1 +1,1 @@
-"""What several changes share: networks, gradients, layers, kernel times."""
+"""What several changes need of a graph; each raises ChangeError with the reason to refuse one."""

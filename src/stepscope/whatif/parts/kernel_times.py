@@ -13,11 +13,11 @@ import numpy as np
 
 from stepscope.annotate.links.launches import launch_of
 from stepscope.arrays import Floats, Ids, Mask
+from stepscope.errors import ChangeError
 from stepscope.graph import Graph, select
 from stepscope.roofline import precisions, rates_of
-from stepscope.roofline.operator_work import Operators
-from stepscope.roofline.precision import PRECISIONS, is_half, is_tf32
-from stepscope.roofline.work_pieces import PRODUCTS, share_of_operator
+from stepscope.roofline.operator_work import PRODUCTS, Operators, share_of_operator
+from stepscope.roofline.rates import PRECISIONS, is_half, is_tf32
 from stepscope.trace.schema import PRODUCT_KINDS
 from stepscope.trace.table import Text
 
@@ -130,6 +130,18 @@ def memory_rate(graph: Graph) -> float | None:
     return float(rate[order][np.searchsorted(passed, passed[-1] / 2)])
 
 
+def bytes_per_ns(graph: Graph, change: str) -> float:
+    """How fast this step's elementwise work moves bytes, else the bandwidth by the data sheet."""
+    rates = rates_of_graph(graph)
+    rate = memory_rate(graph) or (rates["bandwidth"] if rates else None)
+    if not rate:
+        raise ChangeError(
+            f"{change}: the memory bandwidth is unknown; record shapes, or name the device with "
+            "--device"
+        )
+    return float(rate)
+
+
 def rates_of_graph(graph: Graph) -> dict[str, Any] | None:
     """Peak rates of the device that the graph was measured on, None if they are unknown."""
     return rates_of(str(device_of(graph).get("name", "")))
@@ -143,3 +155,52 @@ def _operators(graph: Graph) -> Ids:
     operator = np.full(len(graph), -1, np.int64)
     operator[works] = Operators.of(graph.trace).of_work(event[works], caller)
     return operator
+
+
+Rates = Mapping[str, Any]
+FIXED_NS = 5000  # of a kernel, on any device: docs/evidence/accuracy/other_devices.md
+SCALING_ERROR = 1.6  # kernels took at most so many times as long or as short as predicted
+
+
+def scaled_kernels_ns(graph: Graph, old: Rates, new: Rates) -> Floats:
+    """Duration of each kernel on another device, ns; nan for other tasks."""
+    time = graph.tasks["duration_ns"].astype(np.float64)
+    fixed = np.minimum(time, FIXED_NS)
+    return np.asarray(fixed + (time - fixed) / _ratios(graph, old, new), np.float64)
+
+
+def _ratios(graph: Graph, old: Rates, new: Rates) -> Floats:
+    """The speedup of each kernel on another device; nan for other tasks."""
+    ratio = _by_kind(graph, old, new)
+    kernels = ~np.isnan(ratio)
+    if not kernels.any():
+        raise ChangeError("faster_gpu: these steps have no kernels")
+    return np.where(kernels, _by_work(graph, old, new, ratio), ratio)
+
+
+def _by_kind(graph: Graph, old: Rates, new: Rates) -> Floats:
+    """Speedup of each kernel by its kind and precision; nan for other tasks."""
+    compute, precision = compute_bound(graph), precision_of_tasks(graph)
+    half, tf32 = precision.mask("half"), precision.mask("tf32")
+    ratio = np.full(len(graph), np.nan)
+    ratio[memory_bound(graph)] = new["bandwidth"] / old["bandwidth"]
+    parts = ((compute & half, "half"), (compute & tf32, "tf32"), (compute & ~half & ~tf32, "fp32"))
+    for tasks, rate in parts:
+        if tasks.any():
+            ratio[tasks] = _ratio(old, new, rate)
+    return ratio
+
+
+def _by_work(graph: Graph, old: Rates, new: Rates, otherwise: Floats) -> Floats:
+    """Speedup by the rooflines of both devices where a kernel's work is known, else `otherwise`."""
+    flops, size = graph.once(work_of_tasks)
+    before, after = (np.maximum(*times_ns(graph, flops, size, rates)) for rates in (old, new))
+    known = (before > 0) & (after > 0)
+    return np.where(known, before / np.where(known, after, 1), otherwise)
+
+
+def _ratio(old: Rates, new: Rates, precision: str) -> float:
+    before, after = peak_rate(old, precision), peak_rate(new, precision)
+    if not before or not after:
+        raise ChangeError(f"faster_gpu: {old['name']} or {new['name']} has no {precision} rate")
+    return after / before

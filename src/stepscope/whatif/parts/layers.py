@@ -1,7 +1,8 @@
-"""The tasks of each forward operator, in forward and in backward."""
+"""The tasks of each forward operator, in forward and in backward, and those of optimizers."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from stepscope.arrays import Ids, Mask
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, add_thread, inherited, simulate
+from stepscope.graph import Graph, add_thread, inherited, select, simulate
 
 
 def operators(graph: Graph) -> Ids:
@@ -62,11 +63,7 @@ def begins_next(graph: Graph) -> dict[int, int]:
 
 
 def weight_update(graph: Graph, change: str) -> Mask:
-    """Working tasks of the weight update.
-
-    Raises:
-        ChangeError: if there are none.
-    """
+    """Working tasks of the weight update."""
     update = working(graph) & graph.tasks.text("stage").mask("optimizer")
     if not update.any():
         raise ChangeError(f"{change}: these steps have no weight update")
@@ -183,3 +180,24 @@ def first_of(keys: Ids, rows: Ids, wanted: Ids) -> Ids:
         return np.full(len(wanted), -1, np.int64)
     same = (found[safe] == wanted) & (wanted >= 0)
     return np.where(same, rows[place[safe]], -1)
+
+
+FUSIBLE = ("Adam", "AdamW", "SGD", "Adagrad")  # these take `fused=True` in torch.optim
+_STEP = re.compile(r"^Optimizer\.step#(\w+)\.step$")
+
+
+def optimizer_class(name: str) -> str:
+    """The class whose step an event is, by the event's name; empty for another event."""
+    found = _STEP.match(name)
+    return found[1] if found else ""
+
+
+def fusible_steps(graph: Graph) -> Ids:
+    """The `Optimizer.step` event of a fusible class that each task updates weights in; else -1.
+
+    What a closure runs in such a step is no update, as the training step of Lightning.
+    """
+    events = graph.trace.events
+    named = events.text("name").where(lambda name: optimizer_class(name) in FUSIBLE)
+    around = inherited(graph, np.where(named, events["id"], -1))
+    return np.where(select(graph, stage="optimizer"), around, -1)

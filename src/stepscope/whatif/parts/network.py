@@ -1,15 +1,21 @@
-"""A cost model of collectives on a network of nodes: rings, trees, and gloo's."""
+"""Collectives: a cost model of the network, and the collectives of a graph.
+
+The cost model has rings, trees, and gloo's algorithms. Collectives are found, refused, replaced by
+phases, and added, also such as block the CPU thread that calls them."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stepscope.arrays import Floats
+from stepscope.arrays import Floats, Ids, Mask
 from stepscope.errors import ChangeError
+from stepscope.graph import Graph, add_links, append, insert, numbers_after, redirect, select
 
 ALGORITHMS = ("ring", "tree")
 
@@ -53,12 +59,7 @@ class Network:
         return min(used)
 
     def checked(self, change: str) -> Network:
-        """The network itself, if it is valid.
-
-        Raises:
-            ChangeError: if it has fewer than two workers, nodes that are not full, a bandwidth that
-                is not above 0, a negative latency, or an unknown algorithm.
-        """
+        """The network itself, if it is valid."""
         if self.workers < 2 or self.per_node < 1 or self.workers % self.per_node:
             raise ChangeError(f"{change}: expected at least 2 workers, a multiple of per_node; "
                               f"found {self.workers} and {self.per_node}")  # fmt: skip
@@ -129,3 +130,140 @@ class Network:
 
     def _transfer_ns(self, size: Floats) -> Floats:
         return size * 8 / self.slowest_gbps
+
+
+_ALL_REDUCE = re.compile(r"all_?-?reduce", re.IGNORECASE)
+
+
+def all_reduces(graph: Graph) -> Mask:
+    """All-reduces, by their own name or the name of their call, bool, shape (tasks,)."""
+    named = graph.tasks.text("name").where(lambda name: bool(_ALL_REDUCE.search(name)))
+    called = select(graph, operator="*all_reduce*") | select(graph, operator="*allreduce*")
+    return (named | called) & select(graph, category="communication")
+
+
+def refuse_unsized(graph: Graph, change: str, reduces: Mask) -> None:
+    """Raise ChangeError if there are no all-reduces, or their sizes are unknown."""
+    if not reduces.any():
+        raise ChangeError(f"{change}: these steps have no all-reduces; put ddp first")
+    if (graph.tasks["bytes"][reduces] < 0).any():
+        raise ChangeError(f"{change}: the trace does not record the sizes of its all-reduces")
+
+
+def refuse_communication(graph: Graph, change: str) -> None:
+    """Raise ChangeError if the steps communicate already."""
+    if select(graph, category="communication").any():
+        raise ChangeError(f"{change}: these steps communicate already")
+
+
+@dataclass(frozen=True)
+class CollectivePhase:
+    """One phase of some collectives: its name, the thread that runs it, and each one's time, ns."""
+
+    name: str
+    thread: int
+    duration_ns: Floats
+
+
+def decompose(graph: Graph, tasks: Ids, phases: Sequence[CollectivePhase]) -> Graph:
+    """Replace some collectives by phases on threads of their own.
+
+    The task itself stays as the moment at which the phases may begin; tasks that waited for it wait
+    for the last phase.
+
+    Args:
+        tasks: the collectives, tasks.id, shape (n,).
+        phases: one after the other, with times of shape (n,).
+    """
+    length = graph.tasks["duration_ns"].copy()
+    length[tasks] = 0
+    graph = graph.with_tasks(duration_ns=length)
+    threads = np.repeat([phase.thread for phase in phases], len(tasks))
+    names = [phase.name for phase in phases for _ in tasks]
+    count = len(phases)
+    facts = {name: np.tile(graph.tasks[name][tasks], count) for name in ("step", "stage", "module")}
+    times = np.concatenate([np.rint(phase.duration_ns) for phase in phases])
+    graph, new = append(
+        graph, threads, names, duration_ns=times, category="communication", kind="communication",
+        step=facts["step"], module=facts["module"], stage=_stages(graph, tasks, count),
+    )  # fmt: skip
+    chain = np.concatenate([tasks[None], new.reshape(count, len(tasks))])
+    following = _next_in_order(graph, tasks)
+    graph = redirect(graph, tasks, chain[-1])
+    graph = add_links(graph, chain[:-1].ravel(), chain[1:].ravel(), "communication")
+    return add_links(graph, chain[-1][following >= 0], following[following >= 0], "communication")
+
+
+def _next_in_order(graph: Graph, tasks: Ids) -> Ids:
+    """The computation after each on the same thread, or -1: on a compute stream it has to wait."""
+    thread = graph.tasks["thread"]
+    collective = select(graph, category="communication")
+    after = np.minimum(tasks + 1, len(graph) - 1)
+    waits = (thread[after] == thread[tasks]) & ~collective[after] & (after > tasks)
+    waits &= graph.threads["ordered"][thread[tasks]] > 0
+    return np.where(waits, after, -1)
+
+
+def _stages(graph: Graph, tasks: Ids, count: int) -> object:
+    stages = graph.tasks.text("stage")
+    return type(stages)(np.tile(stages.codes[tasks], count), stages.values)
+
+
+def add_blocking(
+    graph: Graph,
+    channel: int,
+    tasks: ArrayLike,
+    names: Sequence[str],
+    duration_ns: ArrayLike,
+    *,
+    size: ArrayLike,
+    copied_ns: tuple[ArrayLike, ArrayLike] = (0, 0),
+    in_front: bool = False,
+) -> tuple[Graph, Ids]:
+    """Add a collective after each of some CPU tasks, or before it.
+
+    The thread copies the data to send, waits, and copies the received data.
+
+    Args:
+        channel: threads.id of the channel that runs the collectives.
+        tasks: tasks.id, shape (n,).
+        names: of the collectives.
+        duration_ns: of each collective, shape (n,).
+        size: bytes of each, shape (n,).
+        copied_ns: time of the copies before, and of those after.
+        in_front: before the tasks.
+
+    Returns:
+        The graph, and the numbers of the earlier tasks in it.
+    """
+    count = len(names)
+    copies = np.stack([np.broadcast_to(time, count) for time in copied_ns], axis=1)
+    labels = [f"copy {way} {name}" for name in names for way in ("for", "from")]
+    graph, copied = insert(
+        graph, np.repeat(np.asarray(tasks, np.int64), 2), labels, in_front=in_front,
+        duration_ns=np.rint(copies.ravel()), category="cpu_op", kind="elementwise",
+    )  # fmt: skip
+    old = numbers_after(len(graph), copied)
+    stage = graph.tasks.text("stage").take(copied[::2])
+    graph, new = append(
+        graph, np.full(count, channel), names, duration_ns=np.rint(duration_ns), bytes=size,
+        step=graph.tasks["step"][copied[::2]], stage=stage,
+        category="communication", kind="communication",
+    )  # fmt: skip
+    moved = numbers_after(len(graph), new)
+    copied = moved[copied]
+    graph = add_links(graph, copied[::2], new, "communication")
+    return add_links(graph, new, copied[1::2], "communication"), moved[old]
+
+
+def blocks_its_caller(graph: Graph) -> Mask:
+    """Collectives whose calling thread does nothing else meanwhile, bool, shape (tasks,)."""
+    source, target = graph.links["source"].astype(np.int64), graph.links["target"]
+    collective = graph.tasks.text("category").mask("communication")
+    begun, done = collective[target], collective[source]
+    # Only the wait lies between the task before and the task after it on its thread.
+    waits = target[begun] * len(graph) + source[begun] + 1
+    ends = source[done] * len(graph) + target[done]
+    result = np.zeros(len(graph), np.bool_)
+    result[source[done][np.isin(ends, waits)]] = True
+    return result
