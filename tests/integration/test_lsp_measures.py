@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from stepscope.devices import Wanted
-from stepscope.lsp.analyzer_findings import find_findings
-from stepscope.lsp.editor_settings import Settings
+from stepscope.lsp.background import find_findings, predict_devices
 from stepscope.lsp.language_server import MeasureError
-from stepscope.lsp.measured_costs import Measured, MeasureRequest, Problem
+from stepscope.lsp.measured_costs import Measured, MeasureRequest, Problem, Settings
 from stepscope.lsp.measuring import Measuring
-from stepscope.lsp.other_devices import predict_devices
 
 MODEL = """\
 import torch

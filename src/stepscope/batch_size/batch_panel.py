@@ -11,8 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from stepscope.batch_size.batch_answer import batch_answer
-from stepscope.batch_size.entry_result import Result
+from stepscope.batch_size.entry_result import Result, batch_answer
 from stepscope.typed_data import convert
 
 

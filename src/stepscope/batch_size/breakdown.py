@@ -18,9 +18,8 @@ import numpy as np
 from stepscope.annotate import annotate
 from stepscope.annotate.attribution import attribute
 from stepscope.batch_size.line_costs import line_costs
-from stepscope.batch_size.memory_owners import find_memory_owners
 from stepscope.batch_size.module_tree import module_tree
-from stepscope.batch_size.peak_memory import find_footprint
+from stepscope.batch_size.peak_memory import find_footprint, find_memory_owners
 from stepscope.batch_size.step_costs import find_costs
 from stepscope.ingest import read
 from stepscope.trace.trace import Trace

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from stepscope.batch_size.edit import edit_site
 from stepscope.batch_size.find_site import find_site
-from stepscope.batch_size.site import Site, SiteChoice
-from stepscope.batch_size.source_text import EditableText, declared_encoding, read_source
+from stepscope.batch_size.site import Site, SiteChoice, edit_site
+from stepscope.batch_size.source_files import EditableText, declared_encoding, read_source
 from stepscope.capture.batch_size.request import Effort, Request
 from stepscope.errors import BatchError
 from stepscope.scratch import Scratch

@@ -7,7 +7,7 @@ from typing import Any
 
 from stepscope.annotate.attribution import Attribution
 from stepscope.annotate.line_ranges import Line
-from stepscope.batch_size.memory_owners import OwnedBytes
+from stepscope.batch_size.peak_memory import OwnedBytes
 from stepscope.batch_size.step_costs import Cost
 from stepscope.trace.trace import Trace
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepscope.annotate.attribution import Attribution
-from stepscope.batch_size.memory_owners import OwnedBytes
+from stepscope.batch_size.peak_memory import OwnedBytes
 from stepscope.batch_size.step_costs import Cost
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace

@@ -12,8 +12,7 @@ from stepscope.batch_size.entry_profile import make_profile
 from stepscope.batch_size.entry_result import Result
 from stepscope.batch_size.measure_entry import EntryMeasuring
 from stepscope.batch_size.site import SiteChoice
-from stepscope.batch_size.sweep import NothingFits, Progress, sweep
-from stepscope.batch_size.sweep_plan import Plan
+from stepscope.batch_size.sweep import NothingFits, Plan, Progress, sweep
 from stepscope.batch_size.worker_process import Worker
 from stepscope.scratch import plan_scratch
 

@@ -2,20 +2,73 @@
 
 `DataLoader(data, batch_size=args.batch_size)` leads to the option `--batch-size`; a name leads to
 its assignment, a parameter to what callers pass or to its default, an attribute or a key to
-whatever defines one of that name. What leads nowhere gives nothing; what may come from several
-places gives them all.
+whatever defines one of that name. An expression that leads nowhere gives nothing; one with several
+possible origins gives them all.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stepscope.batch_size.ast_nodes import keyword, last_name, positional, text_of
-from stepscope.batch_size.batch_size_names import is_batch_size
-from stepscope.batch_size.number_tokens import written_number
-from stepscope.batch_size.source_facts import Definition, Scope, SourceCall, SourceFacts
+from stepscope.batch_size.source_facts import (
+    Definition,
+    Scope,
+    SourceCall,
+    SourceFacts,
+    keyword,
+    last_name,
+    positional,
+    text_of,
+    written_number,
+)
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+# Words that may be next to "batch" without making it something else (num_batches, batch_norm).
+_BESIDE = {
+    "size", "sizes", "sz", "bs", "train", "training", "trainer", "per", "device", "gpu", "rank",
+    "worker", "replica", "core", "micro", "mini", "global", "local", "total", "effective", "base",
+    "default", "initial", "init", "max", "n", "num", "samples", "images", "ims", "imgs", "the",
+    "step", "b",
+}  # fmt: skip
+_EVALUATE = {
+    "eval", "evaluate", "evaluation", "val", "valid", "validation", "validate", "dev", "test",
+    "testing", "infer", "inference", "pred", "predict", "prediction", "gen", "generation",
+    "sample", "sampling", "benchmark", "calibration",
+}  # fmt: skip
+_SHORT = {"bs", "bsz", "batchsize", "minibatch", "microbatch", "batchsz"}
+
+
+def words(name: str) -> list[str]:
+    """`per_device_trainBatch` as per, device, train, batch."""
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def is_batch_size(name: str) -> bool:
+    """Whether this is a name for a number of samples in a batch.
+
+    Example:
+        >>> is_batch_size("--train-batch-size"), is_batch_size("num_batches")
+        (True, False)
+    """
+    found = words(name)
+    core = [word for word in found if word not in _EVALUATE]
+    if not core or not any(word == "batch" or word in _SHORT for word in core):
+        return False
+    known = all(word in _BESIDE or word == "batch" or word in _SHORT for word in core)
+    return known and name.isascii()
+
+
+def is_evaluation(name: str) -> bool:
+    """Whether a name refers to evaluation data: `val_loader`, `test_set`."""
+    return any(word in _EVALUATE for word in words(name)) and not is_training(name)
+
+
+def is_training(name: str) -> bool:
+    """Whether a name refers to training data."""
+    return any(word in ("train", "training", "trainer") for word in words(name))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.cli.json_output import echo_json
 from stepscope.cli.many_ranks import focused
 from stepscope.cli.options import (
     TraceFile,
@@ -15,7 +14,7 @@ from stepscope.cli.options import (
     say_ranks_without_steps,
     takes_file,
 )
-from stepscope.cli.terminal import terminal
+from stepscope.cli.output import echo_json, terminal
 
 if TYPE_CHECKING:
     from stepscope.analyze.analysis import Analysis

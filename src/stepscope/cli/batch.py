@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.cli.json_output import echo_json
 from stepscope.cli.options import FiniteRange
-from stepscope.cli.output_files import write_text
+from stepscope.cli.output import echo_json, write_text
 from stepscope.cli.path_options import OutputFile, ScriptPath
 from stepscope.cli.script_options import MeasuringCommand
 
@@ -160,7 +159,7 @@ def _profiled(
     from dataclasses import replace
 
     from stepscope.batch_size import QUICK, Plan, Session
-    from stepscope.cli.progress import step_progress
+    from stepscope.cli.output import step_progress
 
     plan = QUICK if how["quick"] else Plan(rounds=how["rounds"])
     plan = replace(plan, timeout_s=how["timeout"])
@@ -195,8 +194,7 @@ def _print_text(
 ) -> None:
     from rich.console import Console
 
-    from stepscope.cli.batch_text import print_batch
-    from stepscope.cli.devices_text import print_devices
+    from stepscope.cli.batch_text import print_batch, print_devices
 
     print_batch(Console(), result, at, fits)
     if devices:

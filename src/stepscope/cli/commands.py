@@ -7,6 +7,7 @@ import errno
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
@@ -14,9 +15,27 @@ from typing import Any, NamedTuple
 
 import click
 
-from stepscope.cli.deferred import call
 from stepscope.errors import StepscopeError
 from stepscope.version import __version__
+
+
+class Deferred(BaseException):
+    """Leaves the command line; `action` is called afterwards."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        super().__init__()
+        self.action = action
+
+
+def call(command: Callable[..., Any], *args: Any, **options: Any) -> None:
+    """Call a command, and then what it deferred."""
+    try:
+        command(*args, **options)
+        return
+    except Deferred as deferred:
+        action = deferred.action
+    action()
+
 
 _INTERRUPTED, _BROKEN_PIPE = 130, 141  # 128 and the number of the signal, as a shell says it
 

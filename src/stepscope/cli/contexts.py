@@ -11,7 +11,7 @@ import click
 
 from stepscope.arrays import Mask
 from stepscope.cli.options import FiniteRange, takes_trace
-from stepscope.cli.output_files import write_text
+from stepscope.cli.output import write_text
 from stepscope.cli.path_options import OutputFile
 from stepscope.errors import TraceError
 

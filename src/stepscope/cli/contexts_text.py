@@ -14,8 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stepscope.arrays import Ids
-from stepscope.cli.output_files import write_text
-from stepscope.cli.terminal import terminal
+from stepscope.cli.output import terminal, write_text
 from stepscope.contexts import ContextTree, Measure, hot_path, hotspots, measure
 from stepscope.contexts.node_labels import short_label
 from stepscope.summary.numbers import bar, count, ms, percent, plural, size

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.cli.json_output import echo_json
 from stepscope.cli.options import (
     MEMORY_FORMATS,
     FiniteRange,
@@ -15,8 +14,8 @@ from stepscope.cli.options import (
     ranks_without_steps,
     say_ranks_without_steps,
 )
+from stepscope.cli.output import echo_json, terminal
 from stepscope.cli.path_options import NamedPath
-from stepscope.cli.terminal import terminal
 
 if TYPE_CHECKING:
     from stepscope.diff import RunComparison

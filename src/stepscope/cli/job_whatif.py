@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.cli.json_output import echo_json
+from stepscope.cli.output import echo_json
 
 if TYPE_CHECKING:
     from stepscope.ranks.folder import ManyRanks

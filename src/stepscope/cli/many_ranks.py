@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stepscope.cli.options import TraceFile
-from stepscope.cli.progress import progress_bar
+from stepscope.cli.output import progress_bar
 
 if TYPE_CHECKING:
     from stepscope.ranks.folder import ManyRanks

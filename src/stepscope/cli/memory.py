@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.cli.json_output import echo_json
 from stepscope.cli.options import takes_trace
-from stepscope.cli.terminal import terminal
+from stepscope.cli.output import echo_json, terminal
 
 if TYPE_CHECKING:
     from stepscope.trace.trace import Trace

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from stepscope.cli.output import progress_bar
 from stepscope.cli.path_options import NamedPath
-from stepscope.cli.progress import progress_bar
 from stepscope.errors import TraceError
 
 if TYPE_CHECKING:

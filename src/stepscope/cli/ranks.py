@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.cli.json_output import echo_json
+from stepscope.cli.output import echo_json, progress_bar, terminal
 from stepscope.cli.path_options import NamedPath, OutputFile
-from stepscope.cli.progress import progress_bar
-from stepscope.cli.terminal import terminal
 from stepscope.errors import IngestError
 
 if TYPE_CHECKING:
@@ -112,7 +110,7 @@ def _sketched(
 def _write_page(
     page: str, name: str, job: Job, report: JobReport, results: Sequence[RankResult]
 ) -> None:
-    from stepscope.cli.output_files import write_text
+    from stepscope.cli.output import write_text
     from stepscope.serve.job_answer import job_answer, job_page
 
     write_text(Path(page), job_page(job_answer(name, job, report, results)))

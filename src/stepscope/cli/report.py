@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.cli.json_output import echo_json
 from stepscope.cli.many_ranks import focused
 from stepscope.cli.memory import show_memory
 from stepscope.cli.options import OnlyMemory, TraceFile, say_ranks_without_steps, takes_file
-from stepscope.cli.output_files import write_text
+from stepscope.cli.output import echo_json, terminal, write_text
 from stepscope.cli.path_options import NamedPath, OutputFile
-from stepscope.cli.terminal import terminal
 
 if TYPE_CHECKING:
     from stepscope.cli.kept_report import KeptReport

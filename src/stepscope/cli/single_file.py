@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepscope.cli.output_files import write_text
-from stepscope.cli.progress import progress_bar
+from stepscope.cli.output import progress_bar, write_text
 
 if TYPE_CHECKING:
     from stepscope.serve.trace_view import TraceView

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.cli.json_output import echo_json
+from stepscope.cli.output import echo_json
 from stepscope.cli.path_options import ScriptPath
 from stepscope.cli.script_options import MeasuringCommand
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from stepscope.cli.job_whatif import answers, print_job
-from stepscope.cli.json_output import echo_json
 from stepscope.cli.many_ranks import many_ranks, slowest_alone
 from stepscope.cli.options import (
     TraceFile,
@@ -17,6 +16,7 @@ from stepscope.cli.options import (
     say_ranks_without_steps,
     takes_file,
 )
+from stepscope.cli.output import echo_json
 
 if TYPE_CHECKING:
     from stepscope.graph import Graph

@@ -14,15 +14,18 @@ from pygls.exceptions import JsonRpcException, JsonRpcMethodNotFound
 from pygls.lsp.server import LanguageServer
 
 from stepscope.batch_size.site import SiteChoice
-from stepscope.lsp.analyzer_findings import find_findings
-from stepscope.lsp.background_jobs import Jobs
-from stepscope.lsp.code_actions import DocumentEdit, edit_document, locate_site
-from stepscope.lsp.current_costs import Mark, marks_of
-from stepscope.lsp.current_site import CurrentSite, CurrentSites, find_current_site
-from stepscope.lsp.diagnostics import past_indentation
-from stepscope.lsp.documents import Documents, OpenDocuments, path_of
-from stepscope.lsp.editor_settings import Settings
-from stepscope.lsp.measured_costs import Measured, MeasureRequest, Problem
+from stepscope.lsp.background import Jobs, Progress, find_findings
+from stepscope.lsp.code_actions import (
+    CurrentSite,
+    CurrentSites,
+    DocumentEdit,
+    edit_document,
+    find_current_site,
+    locate_site,
+)
+from stepscope.lsp.documents import Documents, OpenDocuments, past_indentation, path_of
+from stepscope.lsp.line_marks import Mark, marks_of
+from stepscope.lsp.measured_costs import Measured, MeasureRequest, Problem, Settings
 from stepscope.lsp.protocol import AnsweringProtocol, shared_converter
 from stepscope.lsp.text_document import (
     BYTE_ORDER_MARK,
@@ -30,7 +33,6 @@ from stepscope.lsp.text_document import (
     DocumentStore,
     split_lines,
 )
-from stepscope.lsp.work_progress import Progress
 from stepscope.version import __version__
 
 _TYPING_PAUSE_S = 0.1

@@ -1,14 +1,68 @@
-"""Measured costs by file and line."""
+"""Measured costs by file and line, and the editor settings that they were measured with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from stepscope.batch_size.entry_result import Result
 from stepscope.batch_size.site import Site, SiteChoice
-from stepscope.lsp.editor_settings import Settings
+from stepscope.lsp.text_document import split_lines
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of the language server; an editor sends them under `stepscope`.
+
+    Attributes:
+        measure_on_save: measure a file again when it is saved.
+        arguments: of the training script.
+        time_limit_s: after which measuring is given up.
+        hints: inlay, lens or off.
+        run_scripts: whether a script may be run: ask (before the first run), always or never.
+        in_place: run scripts in the project itself instead of a scratch view of it.
+    """
+
+    measure_on_save: bool = True
+    arguments: tuple[str, ...] = ()
+    time_limit_s: float = 120.0
+    hints: str = "inlay"
+    run_scripts: str = "ask"
+    in_place: bool = False
+
+
+_NAMES = {
+    "measureOnSave": "measure_on_save",
+    "arguments": "arguments",
+    "timeLimit": "time_limit_s",
+    "hints": "hints",
+    "runScripts": "run_scripts",
+    "inPlace": "in_place",
+}
+_CHOICES = {"hints": ("inlay", "lens", "off"), "run_scripts": ("ask", "always", "never")}
+
+
+def settings_of(values: Any) -> Settings:
+    """Settings as an editor sends them; missing or invalid values keep their default."""
+    if isinstance(values, Mapping) and isinstance(values.get("stepscope"), Mapping):
+        values = values["stepscope"]
+    if not isinstance(values, Mapping):
+        return Settings()
+    sent: dict[str, Any] = {field: values.get(name) for name, field in _NAMES.items()}
+    if isinstance(sent["arguments"], list | tuple):
+        sent["arguments"] = tuple(map(str, sent["arguments"]))
+    return Settings(**{field: value for field, value in sent.items() if _makes_sense(field, value)})
+
+
+def _makes_sense(field: str, value: Any) -> bool:
+    if field == "time_limit_s":
+        return type(value) in (int, float) and math.isfinite(value) and value > 0
+    if field in _CHOICES:
+        return value in _CHOICES[field]
+    return isinstance(value, tuple if field == "arguments" else bool)
 
 
 class Part(NamedTuple):
@@ -123,3 +177,49 @@ class Measured:
     capture: str | None = None
     settings: Sequence[str] = ()
     result: Result | None = None
+
+
+Json = Mapping[str, Any]
+
+
+def costs_by_file(
+    lines: Iterable[Json], step_ms: float, texts: Mapping[str, str]
+) -> dict[str, FileCosts]:
+    """Costs by file.
+
+    Args:
+        lines: rows of the breakdown of `stepscope batch --json`.
+        step_ms: the step's length.
+        texts: what was measured, by path; other files are read as they are.
+
+    Returns:
+        Costs by path, with the text that their lines belong to. Files that cannot be read are left
+        out: they cannot be shown.
+    """
+    found: dict[str, dict[int, LineCost]] = {}
+    for row in lines:
+        costs = found.setdefault(str(Path(row["file"]).resolve()), {})
+        costs[row["line"]] = _cost(row, step_ms)
+    read = {path: _text(path, texts) for path in found}
+    return {path: FileCosts(text, found[path]) for path, text in read.items() if text is not None}
+
+
+def _cost(row: Json, step_ms: float) -> LineCost:
+    return LineCost(
+        row["line"],
+        row["ms"] / step_ms if step_ms else 0.0,
+        row["forward_ms"],
+        row["backward_ms"],
+        row["weights_bytes"],
+        row["activations_bytes"],
+        tuple(Part(one["path"], one["ms"]) for one in row["modules"]),
+        tuple(Part(one["name"], one["ms"]) for one in row["operators"]),
+    )
+
+
+def _text(path: str, texts: Mapping[str, str]) -> Sequence[str] | None:
+    try:
+        text = texts[path] if path in texts else Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return split_lines(text)

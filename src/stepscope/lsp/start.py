@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
+import logging
 import os
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
+
+from pygls.exceptions import JsonRpcException
 
 from stepscope.errors import ServeError
 from stepscope.lsp.features import language_server
 from stepscope.lsp.language_server import StepscopeServer
 from stepscope.lsp.measuring import Measuring
 from stepscope.lsp.server_heap import share_heap
-from stepscope.lsp.server_log import log_own_faults
 from stepscope.lsp.tcp import new_token, say_on_stderr, serve_tcp
 from stepscope.repeated_errors import limit_log
 
@@ -66,3 +69,35 @@ def start_on_port(host: str, port: int, say: Callable[[str], None]) -> None:
         raise ServeError(
             f"cannot listen on {host}:{port}: {error.strerror or error}; choose another with --port"
         ) from error
+
+
+def log_own_faults() -> None:
+    """From now on pygls logs only what went wrong in this server."""
+    handler = logging.StreamHandler()
+    handler.addFilter(is_own_fault)
+    logger = logging.getLogger("pygls")
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+
+
+def is_own_fault(record: logging.LogRecord) -> bool:
+    """Whether a record of pygls is about an exception that no message or connection explains.
+
+    Example:
+        >>> is_own_fault(logging.LogRecord("pygls", logging.WARNING, "", 1, "unknown", (), None))
+        False
+    """
+    error = _error_in(record)
+    if record.levelno < logging.ERROR or error is None:
+        return False
+    if isinstance(error, JsonRpcException):
+        # A handler that failed comes as a traceback; what it failed with may be the editor's fault.
+        return bool(error.data) and not error.message.startswith(JsonRpcException.__module__)
+    return not isinstance(error, (ConnectionError, json.JSONDecodeError, RecursionError))
+
+
+def _error_in(record: logging.LogRecord) -> BaseException | None:
+    if record.exc_info and record.exc_info[1]:
+        return record.exc_info[1]
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    return next((one for one in arguments if isinstance(one, Exception)), None)

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from stepscope.annotate import annotate
 from stepscope.cli.commands import COMMANDS, stepscope
-from stepscope.cli.json_output import finite
+from stepscope.cli.output import finite
 from stepscope.errors import StepscopeError
 from stepscope.testing import drawn_trace
 from stepscope.trace.concat import concat

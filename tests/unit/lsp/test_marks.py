@@ -5,13 +5,17 @@ from __future__ import annotations
 import pytest
 from lsprotocol import types as lsp
 
-from stepscope.lsp.current_costs import Mark, marks_of
-from stepscope.lsp.diagnostics import findings_by_file
-from stepscope.lsp.documents import Documents
-from stepscope.lsp.editor_settings import Settings, settings_of
-from stepscope.lsp.hover import hover_text
-from stepscope.lsp.measured_costs import FileCosts, LineCost, Measured, Part, Problem
-from stepscope.lsp.short_numbers import milliseconds, percent, size
+from stepscope.lsp.documents import Documents, findings_by_file
+from stepscope.lsp.line_marks import Mark, hover_text, marks_of, milliseconds, percent, size
+from stepscope.lsp.measured_costs import (
+    FileCosts,
+    LineCost,
+    Measured,
+    Part,
+    Problem,
+    Settings,
+    settings_of,
+)
 
 CONV = LineCost(
     2, 0.5, 2.0, 4.0, 1_000_000, 500_000,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from jax import tree_util
 
-from stepscope.capture.batch_size.step_counts import StepCounts
+from stepscope.capture.batch_size.measured_steps import StepCounts
 from stepscope.capture.jax.jit_calls import JitCall
 from stepscope.capture.jax.micro_batches import arrays_in
 
