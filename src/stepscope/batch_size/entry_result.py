@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.batch_size.breakdown import StepBreakdown
-from stepscope.batch_size.device_memory import Capacity, usable_bytes
+from stepscope.roofline.device_memory import Capacity, usable_bytes
 from stepscope.batch_size.entry import Entry
 from stepscope.batch_size.entry_profile import Profile, suggestions
 from stepscope.batch_size.measure_entry import MemoryEstimate

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.cli.options import FiniteRange
+from stepscope.cli.options import FiniteRange, OutputFile, ScriptPath
 from stepscope.cli.output import echo_json, write_text
-from stepscope.cli.path_options import OutputFile, ScriptPath
 from stepscope.cli.script_options import MeasuringCommand
 
 if TYPE_CHECKING:
     from stepscope.batch_size import Result
-    from stepscope.batch_size.device_memory import Capacity
     from stepscope.batch_size.entry import Entry
     from stepscope.devices import Wanted
     from stepscope.devices.device_answer import DevicesAnswer
+    from stepscope.roofline.device_memory import Capacity
 
     Elsewhere = Callable[[Result], DevicesAnswer | None]
 
@@ -102,9 +101,9 @@ def batch(
     project, so nothing in the project changes.
     """
     from stepscope.batch_size import open_entry
-    from stepscope.batch_size.device_memory import find_capacity
     from stepscope.batch_size.entry import module_file
     from stepscope.devices import Wanted
+    from stepscope.roofline.device_memory import find_capacity
 
     capacities = [find_capacity(target) for target in targets]
     elsewhere = _elsewhere(devices, prices, Wanted(at, samples, ranks, bandwidth))

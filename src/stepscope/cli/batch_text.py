@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from stepscope.batch_size.device_memory import usable_bytes
 from stepscope.batch_size.fit import check_failed
 from stepscope.devices.device_answer import DeviceRow, DevicesAnswer, RangedValue
+from stepscope.roofline.device_memory import usable_bytes
 from stepscope.summary.numbers import bar, ms, percent, size
 from stepscope.summary.text_tables import WIDE, plain_table
 

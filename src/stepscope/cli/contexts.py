@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from stepscope.arrays import Mask
-from stepscope.cli.options import FiniteRange, takes_trace
+from stepscope.cli.options import FiniteRange, OutputFile
 from stepscope.cli.output import write_text
-from stepscope.cli.path_options import OutputFile
+from stepscope.cli.source import takes_trace
 from stepscope.errors import TraceError
 
 if TYPE_CHECKING:

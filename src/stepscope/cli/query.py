@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.cli.options import (
-    TraceFile,
-    ranks_without_steps,
-    say_ranks_without_steps,
-    takes_file,
-)
 from stepscope.cli.output import finite
+from stepscope.cli.source import Source, takes_file
 from stepscope.errors import QueryError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_BATCH_ROWS = 8192
+_NULL = "null"
+_WIDEST_CELL = 80  # kernel names run to thousands of letters; the other formats have all of them
 
 
 @click.command()
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table",
               show_default=True, help="How to write the rows.")  # fmt: skip
 @click.option("--json", "form", flag_value="json", help="Short for --format json.")
-def query(file: TraceFile, sql: str, form: str) -> None:
+def query(file: Source, sql: str, form: str) -> None:
     """Run SQL on the tables of the trace FILE, or of all ranks in the folder of `ranks -o`.
 
     The query `show tables` lists the tables, and `describe events` the columns of one.
@@ -43,21 +42,14 @@ def query(file: TraceFile, sql: str, form: str) -> None:
     sys.stdout.writelines(f"{line}\n" for line in FORMATS[form](_result(file, sql)))
 
 
-def _result(file: TraceFile, sql: str) -> pa.Table:
+def _result(file: Source, sql: str) -> pa.Table:
     from stepscope.ranks.dataset import is_dataset
 
     if is_dataset(Path(file.path)):
         from stepscope.ranks.dataset_query import query_dataset
 
         return query_dataset(Path(file.path), sql)
-    trace = file.open()
-    say_ranks_without_steps(trace.metadata.source, ranks_without_steps(trace))
-    return trace.query(sql)
-
-
-_BATCH_ROWS = 8192
-_NULL = "null"
-_WIDEST_CELL = 80  # kernel names run to thousands of letters; the other formats have all of them
+    return file.load(memory=True).query(sql)
 
 
 def as_table(result: pa.Table) -> Iterator[str]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.cli.output import echo_json, progress_bar, terminal
-from stepscope.cli.path_options import NamedPath, OutputFile
+from stepscope.cli.options import NamedPath, OutputFile
+from stepscope.cli.output import echo_json, terminal, write_text
+from stepscope.cli.source import with_rank_progress
 from stepscope.errors import IngestError
 
 if TYPE_CHECKING:
@@ -91,14 +92,9 @@ def _sketched(
     engine = on_dask(scheduler) if scheduler else on_this_machine
     paths = [one if is_url(one) or not scheduler else str(Path(one).absolute()) for one in sources]
     files = files_at(*paths)
-    done: list[str] = []
-    with progress_bar(f"reading {len(files)} ranks") as progress:
-
-        def finished(file: str) -> None:
-            done.append(file)
-            progress(len(done), len(files))
-
-        results = sketch_files(files, dataset, engine, finished, tables)
+    results: list[RankResult] = with_rank_progress(
+        len(files), lambda finished: sketch_files(files, dataset, engine, finished, tables)
+    )
     for one in results:
         if one.sketch and one.renumbered:
             click.echo(f"! {one.file} has no rank of its own; shown as {one.sketch.rank}", err=True)
@@ -110,7 +106,6 @@ def _sketched(
 def _write_page(
     page: str, name: str, job: Job, report: JobReport, results: Sequence[RankResult]
 ) -> None:
-    from stepscope.cli.output import write_text
     from stepscope.serve.job_answer import job_answer, job_page
 
     write_text(Path(page), job_page(job_answer(name, job, report, results)))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stepscope.cli.options import ScriptPath
 from stepscope.cli.output import echo_json
-from stepscope.cli.path_options import ScriptPath
 from stepscope.cli.script_options import MeasuringCommand
 
 if TYPE_CHECKING:

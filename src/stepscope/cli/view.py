@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.cli.options import keeps_recorded_times
-from stepscope.cli.path_options import NamedPath
+from stepscope.cli.options import NamedPath, keeps_recorded_times
 
 if TYPE_CHECKING:
     from stepscope.ranks.folder import ManyRanks
@@ -58,7 +57,7 @@ def _many(files: tuple[Path, ...], cache: bool) -> ManyRanks | None:
     Raises:
         UsageError: if there are others next to such a folder.
     """
-    from stepscope.cli.many_ranks import many_ranks
+    from stepscope.cli.source import many_ranks
     from stepscope.ranks.folder import files_of_many
     from stepscope.serve import bundle
 

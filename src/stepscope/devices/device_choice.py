@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepscope.batch_size.device_memory import Capacity
+from stepscope.roofline.device_memory import Capacity
 from stepscope.devices.price_table import PriceTable, RentedInstance
 from stepscope.errors import BatchError
 from stepscope.roofline import known_gpus, rates_of

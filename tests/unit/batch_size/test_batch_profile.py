@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.batch_size.device_memory import find_capacity
+from stepscope.roofline.device_memory import find_capacity
 from stepscope.batch_size.entry import given_option, with_option
 from stepscope.batch_size.entry_profile import Profile, make_profile, suggestions
 from stepscope.batch_size.measurement import BatchPoint
