@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from stepscope.batch_size.fit import (
     MEMORY_TOLERANCE,
@@ -19,11 +19,32 @@ from stepscope.batch_size.fit import (
     time_warnings,
 )
 from stepscope.batch_size.measurement import BatchPoint
+from stepscope.capture.batch_size.request import DeviceFacts
 
-Json = dict[str, Any]
 _KNEE = 0.9
 _LARGEST = 10**7
 REACH = 2  # times beyond what was measured; predictions further out are not acted on
+
+
+class BatchPrediction(TypedDict, total=False):
+    """Throughput and memory at a batch size; times and bytes are missing without a model of them.
+
+    Attributes:
+        extrapolated: whether it is outside the batch sizes that were measured.
+        throughput: samples a second; None if no time was measured.
+        bytes: peak memory.
+        memory: the peak by kind, where there is a breakdown.
+    """
+
+    batch: int
+    extrapolated: bool
+    ms: float
+    ms_range: list[float]
+    throughput: float | None
+    throughput_range: list[float | None]
+    bytes: int
+    bytes_range: list[int]
+    memory: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -43,7 +64,7 @@ class Profile:
     time: Model | None
     memory: Model | None
     too_large: int | None = None
-    device: Json = field(default_factory=dict)
+    device: DeviceFacts = field(default_factory=DeviceFacts)
     warnings: tuple[str, ...] = ()
 
     @property
@@ -74,14 +95,9 @@ class Profile:
         """Relative error of the run time predicted for the point held back."""
         return self.time.own_error if self.time else None
 
-    def predict(self, batch: int) -> Json:
-        """Throughput and memory at a batch size, with their ranges.
-
-        Returns:
-            `{"batch", "extrapolated", "ms", "ms_range", "throughput", "throughput_range", "bytes",
-            "bytes_range"}`; extrapolated outside the batch sizes that were measured.
-        """
-        result: Json = {"batch": batch, "extrapolated": self.extrapolates(batch)}
+    def predict(self, batch: int) -> BatchPrediction:
+        """Throughput and memory at a batch size, with their ranges."""
+        result: BatchPrediction = {"batch": batch, "extrapolated": self.extrapolates(batch)}
         if self.time:
             low, high = self.time.range(batch)
             ms = self.time.at(batch)
@@ -144,7 +160,7 @@ class Profile:
             return most
         return batch
 
-    def to_json(self, at: Sequence[int] = ()) -> Json:
+    def to_json(self, at: Sequence[int] = ()) -> dict[str, Any]:
         """As `stepscope batch --json` has it; None where three points could not be had."""
         return {
             "points": [point.to_json() for point in self.points],
@@ -164,7 +180,7 @@ class Profile:
 def make_profile(
     points: Sequence[BatchPoint],
     too_large: int | None = None,
-    device: Json | None = None,
+    device: DeviceFacts | None = None,
     warnings: Sequence[str] = (),
 ) -> Profile:
     """Fit the models to what was measured.
@@ -216,10 +232,10 @@ def _rate(samples: float, ms: float) -> float | None:
     return 1e3 * samples / ms if ms > 0 else None
 
 
-def _coefficients(model: Model | None, slope: str, intercept: str) -> Json | None:
+def _coefficients(model: Model | None, slope: str, intercept: str) -> dict[str, Any] | None:
     if model is None:
         return None
-    result: Json = {slope: model.slope, intercept: model.intercept}
+    result: dict[str, Any] = {slope: model.slope, intercept: model.intercept}
     if not model.linear:
         result["pieces"] = [
             {"from_batch": one.start, slope: one.slope, intercept: one.intercept}
@@ -244,7 +260,7 @@ def _first(holds: Callable[[int], bool]) -> int | None:
 
 def suggestions(
     profile: Profile, batch: int, capacity: float | None = None
-) -> list[dict[str, Any]]:
+) -> list[BatchPrediction]:
     """Batch sizes to offer instead of the current one.
 
     First the one that comes near the limit of throughput, then twice and half the current one, then

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.batch_size.breakdown import StepBreakdown
-from stepscope.roofline.device_memory import Capacity, usable_bytes
 from stepscope.batch_size.entry import Entry
-from stepscope.batch_size.entry_profile import Profile, suggestions
+from stepscope.batch_size.entry_profile import BatchPrediction, Profile, suggestions
 from stepscope.batch_size.measure_entry import MemoryEstimate
 from stepscope.batch_size.site import Edit, edit_site
-
-Json = dict[str, Any]
+from stepscope.roofline.device_memory import Capacity, usable_bytes
 
 
 @dataclass(frozen=True)
@@ -43,10 +41,10 @@ class Result:
     captured_batch: int | None = None
     program_memory: Mapping[str, int] = field(default_factory=dict)
 
-    def to_json(self, at: Sequence[int] = ()) -> Json:
+    def to_json(self, at: Sequence[int] = ()) -> dict[str, Any]:
         """As `stepscope batch --json` has it."""
         entry = self.entry
-        result: Json = {
+        result: dict[str, Any] = {
             "entry": entry.path,
             "arguments": list(entry.arguments),
             "kind": entry.kind,
@@ -62,7 +60,7 @@ class Result:
             result["estimate"] = self.estimate.to_json()
         return result
 
-    def fits(self, capacity: Capacity) -> Json:
+    def fits(self, capacity: Capacity) -> dict[str, Any]:
         """The largest batch size whose peak is within a capacity.
 
         Room is left for the device's context and fragmentation. What a run on a CPU holds without
@@ -75,7 +73,7 @@ class Result:
         """
         host = self.host_bytes
         batch = self.profile.batch_for_bytes(capacity.usable_bytes + host)
-        found = self.profile.predict(batch) if batch else {}
+        found: BatchPrediction = self.profile.predict(batch) if batch else {}
         sizes = [found.get("bytes"), *found.get("bytes_range", (None, None))]
         on_device = [max(size - host, 0) if size is not None else None for size in sizes]
         return {
@@ -113,7 +111,7 @@ def curve(
     batch: int,
     breakdown: StepBreakdown | None = None,
     capacity: float | None = None,
-) -> list[dict[str, Any]]:
+) -> list[BatchPrediction]:
     """Predictions from one sample to as many as memory allows.
 
     Args:
@@ -144,7 +142,7 @@ def _most(profile: Profile, largest: int, capacity: float | None) -> int:
     return max(min(limits), 1)
 
 
-def _row(profile: Profile, breakdown: StepBreakdown | None, batch: int) -> dict[str, Any]:
+def _row(profile: Profile, breakdown: StepBreakdown | None, batch: int) -> BatchPrediction:
     row = profile.predict(batch)
     if breakdown is not None and breakdown.memory and "bytes" in row:
         row["memory"] = breakdown.memory_at(batch, row["bytes"])

@@ -16,9 +16,8 @@ from stepscope.batch_size.fit import Model, fit_peaks
 from stepscope.batch_size.measurement import MeasuredBatch
 from stepscope.batch_size.sweep import POINTS, Plan, Progress, Sweep
 from stepscope.batch_size.worker_process import Cancelled, Reply, Worker
+from stepscope.capture.batch_size.request import DeviceFacts, RunError, RunFacts
 from stepscope.errors import BatchError
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -38,11 +37,11 @@ class MemoryEstimate:
     batch: int
     bytes: Mapping[int, int]
     memory: Mapping[str, int]
-    modules: Sequence[Json]
+    modules: Sequence[dict[str, Any]]
     model: Model | None = None
     error: float | None = None
 
-    def to_json(self) -> Json:
+    def to_json(self) -> dict[str, Any]:
         """As `stepscope batch --json` has it."""
         model = self.model
         return {
@@ -87,11 +86,11 @@ def estimate(
     return MemoryEstimate(batches[0], sizes, first["memory"], first["modules"], model, error)
 
 
-def _estimate_at(worker: Worker, entry: Entry, batch: int, timeout_s: float) -> Json:
+def _estimate_at(worker: Worker, entry: Entry, batch: int, timeout_s: float) -> RunFacts:
     facts = worker.run(entry.request(batch, estimate=True, timeout_s=timeout_s)).facts
     if facts["outcome"] == "estimated":
         return facts
-    error = facts.get("error", {})
+    error: RunError = facts.get("error", {})
     reason = error.get("message") or facts.get("why") or facts["outcome"].replace("_", " ")
     raise BatchError(
         f"{entry.path} does not run on tensors without values: {reason}",
@@ -115,7 +114,7 @@ class EntryMeasuring:
 
     def __init__(self, entry: Entry, plan: Plan, worker: Worker) -> None:
         self.entry, self.plan, self.worker = entry, plan, worker
-        self.device: Json = {}
+        self.device: DeviceFacts = {}
         self.notes: list[str] = []
         self.ran_out_at: tuple[str, int | None] = (entry.path, None)
         self._known: dict[int, int] = {}
@@ -210,7 +209,7 @@ class EntryMeasuring:
         return available is not None and batch > largest and likely > _MOST_OF_MEMORY * available
 
 
-def _checked(reply: Reply, entry: Entry) -> Json:
+def _checked(reply: Reply, entry: Entry) -> RunFacts:
     facts = reply.facts
     outcome = facts["outcome"]
     if outcome == "measured":
@@ -233,13 +232,13 @@ def _checked(reply: Reply, entry: Entry) -> Json:
     raise BatchError(message, *_place(facts["error"], entry))
 
 
-def _failure(error: Json, entry: Entry) -> str:
+def _failure(error: RunError, entry: Entry) -> str:
     file, line = _place(error, entry)
     where = f"{file}:{line}" if line else file
     return f"{entry.path} fails: {error['type']} at {where}: {error['message']}"
 
 
-def _place(error: Json, entry: Entry) -> tuple[str, int | None]:
+def _place(error: RunError, entry: Entry) -> tuple[str, int | None]:
     return error.get("file") or entry.path, error.get("line")
 
 
@@ -262,7 +261,7 @@ def _of_steps(found: Sweep, plan: Plan) -> list[str]:
     return notes
 
 
-def _of_outside_writes(facts: list[Json]) -> list[str]:
+def _of_outside_writes(facts: list[RunFacts]) -> list[str]:
     """Warnings about changes that the script made outside the scratch view."""
     paths = list(dict.fromkeys(path for one in facts for path in one.get("outside_writes", ())))
     if not paths:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stepscope.capture.batch_size.request import Request
+from stepscope.capture.batch_size.request import Request, RunFacts
 from stepscope.errors import BatchError
 from stepscope.scratch import Scratch
 
@@ -51,7 +51,7 @@ class Cancelled(BatchError):
 class Reply:
     """The process's answer: the facts, and the last output of the script."""
 
-    facts: dict[str, Any]
+    facts: RunFacts
     output: str
 
 
@@ -208,12 +208,10 @@ class Worker:
                 self._failure = str(answer["failed"])
         return None
 
-    def _facts(
-        self, result: Path, status: int | None, output: str, request: Request
-    ) -> dict[str, Any]:
+    def _facts(self, result: Path, status: int | None, output: str, request: Request) -> RunFacts:
         """The result, or what its absence means."""
         if result.exists():
-            facts: dict[str, Any] = json.loads(result.read_text("utf-8"))
+            facts: RunFacts = json.loads(result.read_text("utf-8"))
             return facts
         if status == -signal.SIGKILL:
             return {
@@ -284,7 +282,7 @@ def _kill_group(leader: int) -> bool:
     return True
 
 
-def _failed(hung: bool, words: str, output: str, request: Request) -> dict[str, Any]:
+def _failed(hung: bool, words: str, output: str, request: Request) -> RunFacts:
     """What is reported of a run without a result."""
     file, line = _last_place(output, request)
     return {

@@ -78,7 +78,9 @@ class _Text:
             "",
         )
         result = plain_table("Throughput and memory", *heads)
-        rows = {point.batch: point.to_json() | {"measured": True} for point in self.profile.points}
+        rows: dict[int, Mapping[str, Any]] = {
+            point.batch: point.to_json() | {"measured": True} for point in self.profile.points
+        }
         for batch in (*self.at, self.suggested or 0):
             if batch and batch not in rows and self.profile.time:
                 rows[batch] = self.profile.predict(batch)
@@ -196,17 +198,17 @@ class _Text:
         result = plain_table(
             "Lines, per step", "", "forward>", "backward>", ">", "activations>", "~"
         )
-        rows = sorted(breakdown.lines, key=lambda row: -row["self_ms"])[:_LINES]
+        rows = sorted(breakdown.lines, key=lambda row: -row.self_ms)[:_LINES]
         for row in rows:
-            share = row["self_ms"] / (breakdown.step_ms or 1.0)
+            share = row.self_ms / (breakdown.step_ms or 1.0)
             if share < 0.005:
                 continue
-            own = row["self_ms"] / (row["ms"] or 1.0)
-            names = ", ".join(one["name"].removeprefix("aten::") for one in row["operators"][:2])
+            own = row.self_ms / (row.ms or 1.0)
+            names = ", ".join(one.name.removeprefix("aten::") for one in row.operators[:2])
             result.add_row(
-                f"{Path(row['file']).name}:{row['line']}",
-                ms(row["forward_ms"] * own), ms(row["backward_ms"] * own), percent(share),
-                size(row["self_activations_bytes"]),
+                f"{Path(row.file).name}:{row.line}",
+                ms(row.forward_ms * own), ms(row.backward_ms * own), percent(share),
+                size(row.self_activations_bytes),
                 Text(names, "dim", no_wrap=True, overflow="ellipsis"),
             )  # fmt: skip
         return result

@@ -102,7 +102,10 @@ def _report_of(
 
     answer: Any = tuple[list[Summary], JobFindings | None]
     kind = AnswerKind("report", answer, ("ranks", "roofline", "summary"), at)
-    return answer_of(kind, file, (rank, step), lambda trace: _summarize(trace, rank, step))
+    found: tuple[list[Summary], JobFindings | None] = answer_of(
+        kind, file, (rank, step), lambda trace: _summarize(trace, rank, step)
+    )
+    return found
 
 
 def _summarize(

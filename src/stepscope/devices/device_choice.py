@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepscope.roofline.device_memory import Capacity
 from stepscope.devices.price_table import PriceTable, RentedInstance
 from stepscope.errors import BatchError
 from stepscope.roofline import known_gpus, rates_of
+from stepscope.roofline.device_memory import Capacity
 from stepscope.whatif.parts.other_device import Rates
 
 _GIB = 1 << 30

@@ -262,7 +262,7 @@ class StepscopeServer(LanguageServer):
         """Send the client the lines to mark."""
         if self.is_open(uri):
             marks = [
-                {"line": mark.line, "share": mark.cost.share, "stale": mark.stale}
+                {"line": mark.line, "share": mark.share, "stale": mark.stale}
                 for mark in self.marks(uri)
                 if mark.shown
             ]

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from lsprotocol import types as lsp
 
-from stepscope.lsp.measured_costs import FileCosts, LineCost, Part
+from stepscope.batch_size.breakdown import LineCost
+from stepscope.lsp.measured_costs import FileCosts
 
 
 def milliseconds(ms: float) -> str:
@@ -104,6 +105,9 @@ def _changed(old: range, new: range) -> dict[int, MappedLine]:
 
 
 _LEAST_SHARE = 0.001  # of the step; what takes less is no mark, but stays in the hover
+_MOST_ROWS = 8  # of a table in a hover, so that it fits above or below its line
+_Row = tuple[str, str, str]
+_Part = tuple[str, float]  # a module or an operator, and its ms
 
 
 @dataclass(frozen=True)
@@ -114,49 +118,49 @@ class Mark:
         line: number from 0.
         stale: whether the line reads differently than it was measured.
         cost: what was measured.
+        share: of the step's time, 0 to 1.
     """
 
     line: int
     stale: bool
     cost: LineCost
+    share: float
+
+    @property
+    def bytes(self) -> int:
+        """Weights that the line creates, and activations that it keeps for backward."""
+        return self.cost.weights_bytes + self.cost.activations_bytes
 
     @property
     def shown(self) -> bool:
         """Whether the cost is large enough for a mark next to the line."""
-        return self.cost.share >= _LEAST_SHARE or bool(self.cost.bytes)
+        return self.share >= _LEAST_SHARE or bool(self.bytes)
 
     @property
     def text(self) -> str:
         """`12.3 ms · 34 % · 45.2 MB`, in brackets where stale; memory alone for what only holds."""
-        timed = self.cost.share >= _LEAST_SHARE
-        parts = [milliseconds(self.cost.run_ms), percent(self.cost.share)] if timed else []
-        if self.cost.bytes:
-            parts.append(size(self.cost.bytes))
+        timed = self.share >= _LEAST_SHARE
+        parts = [milliseconds(self.cost.ms), percent(self.share)] if timed else []
+        if self.bytes:
+            parts.append(size(self.bytes))
         text = " · ".join(parts)
         return f"({text})" if self.stale else text
 
 
 def marks_of(costs: FileCosts, current: Sequence[str]) -> list[Mark]:
-    """The marks of a file.
+    """The marks of a file by line; those of deleted lines are left out.
 
     Args:
         costs: as measured.
         current: the lines as they are now, without their ends.
-
-    Returns:
-        Marks by line; those of deleted lines are left out.
     """
     now = map_lines(costs.text, current)
-    found = (
-        Mark(now[line - 1].line, now[line - 1].stale, cost)
+    marks = (
+        Mark(*now[line - 1], cost, cost.ms / costs.step_ms if costs.step_ms else 0.0)
         for line, cost in costs.lines.items()
         if line - 1 in now
     )
-    return sorted(found, key=lambda mark: mark.line)
-
-
-_MOST_ROWS = 8
-_Row = tuple[str, str, str]
+    return sorted(marks, key=lambda mark: mark.line)
 
 
 def hover_text(mark: Mark) -> str:
@@ -168,26 +172,28 @@ def hover_text(mark: Mark) -> str:
     Returns:
         Markdown. Names of modules are code, so nothing in them is formatted.
     """
-    return "\n".join([*_head(mark), "", *_table(mark.cost)])
+    return "\n".join([_head(mark), "", *_tables(mark.cost)])
 
 
-def _head(mark: Mark) -> Iterator[str]:
+def _head(mark: Mark) -> str:
     cost = mark.cost
     both = (milliseconds(cost.forward_ms), milliseconds(cost.backward_ms))
-    held = {"weights": cost.weight_bytes, "activations": cost.activation_bytes}
+    held = {"weights": cost.weights_bytes, "activations": cost.activations_bytes}
     parts = {
-        f"**{milliseconds(cost.run_ms)}** per step, {percent(cost.share)} of it": cost.run_ms,
+        f"**{milliseconds(cost.ms)}** per step, {percent(mark.share)} of it": cost.ms,
         "*Stale: this line has changed since it was measured.*": mark.stale,
-        "forward {}, backward {}".format(*both): cost.run_ms,
-        ", ".join(f"{name} {size(count)}" for name, count in held.items() if count): cost.bytes,
+        "forward {}, backward {}".format(*both): cost.ms,
+        ", ".join(f"{name} {size(count)}" for name, count in held.items() if count): mark.bytes,
     }
-    yield "\n\n".join(text for text, shown in parts.items() if shown)
+    return "\n\n".join(text for text, shown in parts.items() if shown)
 
 
-def _table(cost: LineCost) -> Iterator[str]:
-    for title, parts in (("module", cost.modules), ("operator", cost.operators)):
+def _tables(cost: LineCost) -> Iterator[str]:
+    modules = [(part.path, part.ms) for part in cost.modules]
+    operators = [(part.name, part.ms) for part in cost.operators]
+    for title, parts in (("module", modules), ("operator", operators)):
         if parts:
-            rows = [_row(part, cost) for part in _shown(parts)]
+            rows = [_row(*part, cost.ms) for part in _shown(parts)]
             yield from _aligned([(title, "per step", ""), *rows])
             yield ""
 
@@ -211,17 +217,16 @@ def _width(cell: str) -> int:
     return len(cell.replace("`", ""))
 
 
-def _shown(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+def _shown(parts: list[_Part]) -> list[_Part]:
     rest = parts[_MOST_ROWS:]
     if len(rest) < 2:
         return parts
-    return (*parts[:_MOST_ROWS], Part(f"{len(rest)} more", sum(part.ms for part in rest)))
+    return [*parts[:_MOST_ROWS], (f"{len(rest)} more", sum(ms for _, ms in rest))]
 
 
-def _row(part: Part, cost: LineCost) -> _Row:
-    name = (part.name or "the model itself").replace("`", "'").replace("|", "\\|")
-    share = part.ms / cost.run_ms if cost.run_ms else 0.0
-    return f"`{name}`", milliseconds(part.ms), percent(share)
+def _row(name: str, ms: float, whole_ms: float) -> _Row:
+    name = (name or "the model itself").replace("`", "'").replace("|", "\\|")
+    return f"`{name}`", milliseconds(ms), percent(ms / whole_ms if whole_ms else 0.0)
 
 
 def inlay_hints(

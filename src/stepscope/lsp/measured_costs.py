@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from stepscope.batch_size.breakdown import LineCost, StepBreakdown
 from stepscope.batch_size.entry_result import Result
 from stepscope.batch_size.site import Site, SiteChoice
 from stepscope.lsp.text_document import split_lines
@@ -65,48 +66,6 @@ def _makes_sense(field: str, value: Any) -> bool:
     return isinstance(value, tuple if field == "arguments" else bool)
 
 
-class Part(NamedTuple):
-    """A part of a line's cost: a module by its path, or an operator."""
-
-    name: str
-    ms: float
-
-
-@dataclass(frozen=True)
-class LineCost:
-    """The cost of a line per step, including everything that it calls.
-
-    Attributes:
-        line: number from 1.
-        share: share of the step's time, 0 to 1.
-        forward_ms: time in forward.
-        backward_ms: time in backward.
-        weight_bytes: size of the parameters that it creates.
-        activation_bytes: size of the activations that it keeps for backward.
-        modules: its time by module, the longest first.
-        operators: the same by operator.
-    """
-
-    line: int
-    share: float
-    forward_ms: float
-    backward_ms: float = 0.0
-    weight_bytes: int = 0
-    activation_bytes: int = 0
-    modules: tuple[Part, ...] = ()
-    operators: tuple[Part, ...] = ()
-
-    @property
-    def run_ms(self) -> float:
-        """Forward and backward together."""
-        return self.forward_ms + self.backward_ms
-
-    @property
-    def bytes(self) -> int:
-        """Weights and activations together."""
-        return self.weight_bytes + self.activation_bytes
-
-
 @dataclass(frozen=True)
 class FileCosts:
     """The costs of one file.
@@ -114,10 +73,12 @@ class FileCosts:
     Attributes:
         text: its lines as they were measured, without their ends.
         lines: cost by line number, from 1.
+        step_ms: the step's length.
     """
 
     text: Sequence[str]
     lines: Mapping[int, LineCost] = field(default_factory=dict)
+    step_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -179,45 +140,28 @@ class Measured:
     result: Result | None = None
 
 
-Json = Mapping[str, Any]
-
-
-def costs_by_file(
-    lines: Iterable[Json], step_ms: float, texts: Mapping[str, str]
-) -> dict[str, FileCosts]:
+def costs_by_file(breakdown: StepBreakdown, texts: Mapping[str, str]) -> dict[str, FileCosts]:
     """Costs by file.
 
     Args:
-        lines: rows of the breakdown of `stepscope batch --json`.
-        step_ms: the step's length.
+        breakdown: of a step.
         texts: what was measured, by path; other files are read as they are.
 
     Returns:
         Costs by path, with the text that their lines belong to. Files that cannot be read are left
         out: they cannot be shown.
     """
-    found: dict[str, dict[int, LineCost]] = {}
-    for row in lines:
-        costs = found.setdefault(str(Path(row["file"]).resolve()), {})
-        costs[row["line"]] = _cost(row, step_ms)
-    read = {path: _text(path, texts) for path in found}
-    return {path: FileCosts(text, found[path]) for path, text in read.items() if text is not None}
+    costs: dict[str, dict[int, LineCost]] = {}
+    for cost in breakdown.lines:
+        costs.setdefault(str(Path(cost.file).resolve()), {})[cost.line] = cost
+    read = {path: _lines_of(path, texts) for path in costs}
+    return {
+        path: FileCosts(lines, costs[path], breakdown.step_ms)
+        for path, lines in read.items() if lines is not None
+    }  # fmt: skip
 
 
-def _cost(row: Json, step_ms: float) -> LineCost:
-    return LineCost(
-        row["line"],
-        row["ms"] / step_ms if step_ms else 0.0,
-        row["forward_ms"],
-        row["backward_ms"],
-        row["weights_bytes"],
-        row["activations_bytes"],
-        tuple(Part(one["path"], one["ms"]) for one in row["modules"]),
-        tuple(Part(one["name"], one["ms"]) for one in row["operators"]),
-    )
-
-
-def _text(path: str, texts: Mapping[str, str]) -> Sequence[str] | None:
+def _lines_of(path: str, texts: Mapping[str, str]) -> Sequence[str] | None:
     try:
         text = texts[path] if path in texts else Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError):

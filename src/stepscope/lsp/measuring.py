@@ -133,8 +133,7 @@ def _settings_before(request: MeasureRequest) -> tuple[str, ...]:
 def _measured(entry: str, result: Result) -> Measured:
     texts = {path: source.text for path, source in result.entry.sources.items()}
     answer = batch_answer(result)
-    breakdown = answer.get("breakdown")
-    costs = costs_by_file(breakdown["lines"], breakdown["step_ms"], texts) if breakdown else {}
+    costs = costs_by_file(result.breakdown, texts) if result.breakdown else {}
     capture = str(result.capture) if result.capture else None
     text = result.entry.sources[result.entry.path].text
     settings = _settings_of(text, entry, result.entry.arguments)
