@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -93,7 +92,6 @@ def is_skipped(entry: os.DirEntry[str]) -> bool:
     return entry.name in SKIPPED or os.path.exists(os.path.join(entry.path, "pyvenv.cfg"))
 
 
-_FICLONE = 0x40049409
 LARGE = 64_000_000  # bytes of a file that is linked instead of copied where that is safe
 _MOST_BYTES = 2_000_000_000
 _MOST_FILES = 20_000
@@ -173,7 +171,7 @@ def _copy_entry(
             if link_large and entry.stat().st_size > LARGE:
                 os.symlink(entry.path, target)
             else:
-                _copy_file(entry.path, target)
+                shutil.copy2(entry.path, target)
     except PermissionError:  # what the user cannot read the script cannot either
         return
 
@@ -185,26 +183,6 @@ def _link_target(link: str) -> str:
         return target
     resolved = os.path.normpath(os.path.join(os.path.dirname(link), target))
     return target if os.path.exists(resolved) or not os.path.lexists(link) else resolved
-
-
-def _copy_file(source: str, target: str) -> None:
-    """Shares the blocks where the file system can, and copies them where it cannot."""
-    if not _cloned(source, target):
-        shutil.copyfile(source, target)
-    shutil.copystat(source, target)
-
-
-def _cloned(source: str, target: str) -> bool:
-    if sys.platform != "linux":
-        return False
-    import fcntl
-
-    with open(source, "rb") as old, open(target, "wb") as new:
-        try:
-            fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())
-        except OSError:
-            return False
-    return True
 
 
 def relink(folder: str, moved: Sequence[tuple[str, str]]) -> None:
