@@ -97,11 +97,6 @@ class Footprint:
 def find_footprint(trace: Trace, storages: Storages, attribution: Attribution) -> Footprint | None:
     """The highest peak of the recorded steps, on the device that holds most.
 
-    Args:
-        trace: with every allocation of the steps.
-        storages: before and after the steps.
-        attribution: of the trace's events.
-
     Returns:
         The footprint; None where nothing was allocated.
     """

@@ -46,9 +46,6 @@ class EditableText:
 def read_source(path: str | Path) -> EditableText:
     """Read a Python, YAML, JSON or TOML file.
 
-    Args:
-        path: the file.
-
     Returns:
         Its text; `source.encode(source.text)` gives the file's bytes.
 

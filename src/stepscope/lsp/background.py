@@ -115,11 +115,7 @@ class Progress:
 
 
 async def find_findings(capture: str) -> Sequence[Mapping[str, Any]]:
-    """The findings of `stepscope analyze`; none if it fails, as nothing depends on them.
-
-    Args:
-        capture: the recorded steps.
-    """
+    """The findings of `stepscope analyze`; none if it fails, as nothing depends on them."""
     command = (sys.executable, "-m", "stepscope", "analyze", capture, "--no-cache", "--json")
     process = await asyncio.create_subprocess_exec(
         *command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL

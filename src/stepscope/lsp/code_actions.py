@@ -69,12 +69,6 @@ def locate_site(
 ) -> Site:
     """The batch size of a training script, in the texts that the client has.
 
-    Args:
-        entry: path of the script.
-        documents: the open documents.
-        arguments: the script's command line.
-        choice: which of several batch sizes.
-
     Raises:
         AmbiguousBatchSize: there are several candidates.
         BatchError: there is none, or a file cannot be read.
@@ -149,12 +143,7 @@ def batch_actions(
 
 
 def choice_actions(candidates: Sequence[Site], uri: str) -> list[lsp.CodeAction]:
-    """For each candidate, the action that makes it the batch size of an entry file.
-
-    Args:
-        candidates: the numbers that may be meant.
-        uri: of the entry file.
-    """
+    """For each candidate, the action that makes it the batch size of an entry file."""
     return [
         lsp.CodeAction(
             title=f"Use {site.name} = {site.value} as the batch size",
@@ -224,13 +213,7 @@ class CurrentSites:
     def find(
         self, entry: str, version: Hashable, search: Callable[[], CurrentSite]
     ) -> asyncio.Task[CurrentSite]:
-        """The site of an entry file at a version of its texts; begins a search if it is new.
-
-        Args:
-            entry: path of the script.
-            version: whatever differs when the answer may.
-            search: called in a thread.
-        """
+        """The site of an entry file at a version of its texts; begins a search if it is new."""
         known = self._found.get(entry)
         if known is not None and known[0] == version:
             return known[1]

@@ -71,11 +71,7 @@ class MeasureError(Exception):
 
 
 class StepscopeServer(LanguageServer):
-    """Answers an editor, and measures in the background.
-
-    Args:
-        measure: measures an entry file.
-    """
+    """Answers an editor, and measures in the background."""
 
     protocol: AnsweringProtocol
 

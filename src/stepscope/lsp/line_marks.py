@@ -166,9 +166,6 @@ def marks_of(costs: FileCosts, current: Sequence[str]) -> list[Mark]:
 def hover_text(mark: Mark) -> str:
     """A heading, forward and backward, memory, and where the time goes.
 
-    Args:
-        mark: of the line.
-
     Returns:
         Markdown. Names of modules are code, so nothing in them is formatted.
     """

@@ -18,11 +18,7 @@ SKIPPED = ("__pycache__", "node_modules", ".mypy_cache", ".ruff_cache", ".pytest
 
 
 def project_of(script: str) -> str:
-    """The nearest folder above a script that looks like a project, else the script's own folder.
-
-    Args:
-        script: path of the script.
-    """
+    """The nearest folder above a script that looks like a project, else the script's own folder."""
     folder = Path(script).resolve().parent
     home = Path.home().resolve()
     for candidate in (folder, *folder.parents):

@@ -45,12 +45,7 @@ class ArraySet:
 
 
 class BatchSamples:
-    """Counts the samples in the batches that the calls of a step take, each batch once.
-
-    Args:
-        counts: gets the samples of each step.
-        batch: the batch size.
-    """
+    """Counts the samples in the batches that the calls of a step take, each batch once."""
 
     def __init__(self, counts: StepCounts, batch: int) -> None:
         self._counts, self._batch = counts, batch

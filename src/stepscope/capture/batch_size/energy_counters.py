@@ -15,12 +15,7 @@ Counter = Callable[[], float]  # joules since an unknown time
 
 
 class PowerMeter:
-    """Mean power from its making to a reading.
-
-    Args:
-        source: `NVML` or `RAPL`.
-        counters: of all devices in use.
-    """
+    """Mean power from its making to a reading."""
 
     def __init__(self, source: str, counters: Iterable[Counter]) -> None:
         self._source = source

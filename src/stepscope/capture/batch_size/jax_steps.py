@@ -228,11 +228,7 @@ class JaxFramework:
 
 
 def assigned_bytes(stats: Any) -> int:
-    """What a program takes of its device: arguments, results, temporaries; donated ones once.
-
-    Args:
-        stats: as `Compiled.memory_analysis()` returns it.
-    """
+    """What a program takes of its device: arguments, results, temporaries; donated ones once."""
     return int(
         stats.argument_size_in_bytes
         + stats.output_size_in_bytes
