@@ -16,6 +16,9 @@ from stepscope.batch_size.measure_entry import MemoryEstimate
 from stepscope.batch_size.site import Edit, edit_site
 from stepscope.roofline.device_memory import Capacity, usable_bytes
 
+_CHOICES = 256
+BEYOND = 4  # times the largest batch size measured; further than that no line may be trusted
+
 
 @dataclass(frozen=True)
 class Result:
@@ -100,10 +103,6 @@ class Result:
         """The change of source that sets a batch size; see `edit_site`."""
         site = self.entry.site
         return edit_site(self.entry.sources[site.path].text, site, batch)
-
-
-_CHOICES = 256
-BEYOND = 4  # times the largest batch size measured; further than that no line may be trusted
 
 
 def curve(

@@ -23,6 +23,10 @@ _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.22
             2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086)  # fmt: skip
 _NORMAL = 1.96
 _TINY = 1e-9
+_LEAST_LINE, _LEAST_POINTS = 3, 5
+TIME_TOLERANCE, MEMORY_TOLERANCE = 0.04, 0.002
+FAILED_CHECK = 0.25  # relative error on the held-back point beyond which nothing is suggested
+_NOISE = 2  # standard errors within which a line is not wrong
 
 
 @dataclass(frozen=True)
@@ -126,9 +130,6 @@ def student(freedom: int) -> float:
     if freedom < 1:
         return _STUDENT[0]
     return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _NORMAL
-
-
-_LEAST_LINE, _LEAST_POINTS = 3, 5
 
 
 def fit_line(batches: Sequence[float] | Floats, values: Sequence[float] | Floats) -> Piece:
@@ -267,11 +268,6 @@ def _model(
 def _squares(pieces: tuple[Piece, ...], x: Floats, y: Floats) -> float:
     model = Model(pieces, (), (), 0.0, 0)
     return float(sum((model.at(one) - value) ** 2 for one, value in zip(x, y, strict=True)))
-
-
-TIME_TOLERANCE, MEMORY_TOLERANCE = 0.04, 0.002
-FAILED_CHECK = 0.25  # relative error on the held-back point beyond which nothing is suggested
-_NOISE = 2  # standard errors within which a line is not wrong
 
 
 def time_tolerance(points: Sequence[BatchPoint]) -> float:

@@ -19,6 +19,15 @@ from stepscope.batch_size.worker_process import Cancelled, Reply, Worker
 from stepscope.capture.batch_size.request import DeviceFacts, RunError, RunFacts
 from stepscope.errors import BatchError
 
+_MOST_OF_MEMORY = 0.9
+_INEXACT = {
+    "pytorch": "this build of torch does not count what was allocated before recording began: "
+    "memory is a lower bound",
+    "jax": "XLA's buffer assignment of a program compiled ahead of time is unknown: memory is "
+    "that of its arrays, a lower bound",
+}
+_ONE_BATCH = 0.01  # how far the samples of a step may be from the batch size
+
 
 @dataclass(frozen=True)
 class MemoryEstimate:
@@ -97,16 +106,6 @@ def _estimate_at(worker: Worker, entry: Entry, batch: int, timeout_s: float) -> 
         error.get("file"),
         error.get("line"),
     )
-
-
-_MOST_OF_MEMORY = 0.9
-_INEXACT = {
-    "pytorch": "this build of torch does not count what was allocated before recording began: "
-    "memory is a lower bound",
-    "jax": "XLA's buffer assignment of a program compiled ahead of time is unknown: memory is "
-    "that of its arrays, a lower bound",
-}
-_ONE_BATCH = 0.01  # how far the samples of a step may be from the batch size
 
 
 class EntryMeasuring:

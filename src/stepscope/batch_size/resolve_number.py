@@ -39,6 +39,12 @@ _EVALUATE = {
     "sample", "sampling", "benchmark", "calibration",
 }  # fmt: skip
 _SHORT = {"bs", "bsz", "batchsize", "minibatch", "microbatch", "batchsz"}
+_WRAPPERS = ("int", "max", "min", "abs", "round")
+_GETTERS = ("get", "pop", "getattr", "getenv")
+_PARAMETERS = ("parameter", "provider")
+_NAMES = ("constant", "parameter", "provider", "field")
+# `Config(batch_size=32)` sets what `config.batch_size` reads.
+_KEYS = ("option", "attribute", "field", "entry", "argument")
 
 
 def words(name: str) -> list[str]:
@@ -197,14 +203,6 @@ class Resolver:
             origins = self._key(key) if key else []
             fallback = self._follow(values[-1], at) if len(values) > 1 else iter(())
             yield from origins or fallback
-
-
-_WRAPPERS = ("int", "max", "min", "abs", "round")
-_GETTERS = ("get", "pop", "getattr", "getenv")
-_PARAMETERS = ("parameter", "provider")
-_NAMES = ("constant", "parameter", "provider", "field")
-# `Config(batch_size=32)` sets what `config.batch_size` reads.
-_KEYS = ("option", "attribute", "field", "entry", "argument")
 
 
 def _through(one: Definition, origin: NumberOrigin) -> NumberOrigin:

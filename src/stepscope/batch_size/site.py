@@ -24,6 +24,19 @@ from stepscope.batch_size.source_facts import (
 )
 from stepscope.errors import BatchError, one_line
 
+_WORDS = {
+    "provider": "the default of the input provider,",
+    "option": "the command line option",
+    "loader": "the loader's argument",
+    "parameter": "the default of the parameter",
+    "field": "the field",
+    "constant": "the variable",
+    "attribute": "the attribute",
+    "entry": "the dictionary entry",
+    "argument": "the argument",
+    "setting": "the setting",
+}
+
 
 @dataclass(frozen=True)
 class Site:
@@ -109,20 +122,6 @@ def _alike(sites: Iterable[Site], path: str, name: str) -> list[Site]:
     named = (site for site in sites if site.name == name)
     same = (site for site in named if os.path.realpath(site.path) == os.path.realpath(path))
     return sorted(same, key=lambda site: site.start)
-
-
-_WORDS = {
-    "provider": "the default of the input provider,",
-    "option": "the command line option",
-    "loader": "the loader's argument",
-    "parameter": "the default of the parameter",
-    "field": "the field",
-    "constant": "the variable",
-    "attribute": "the attribute",
-    "entry": "the dictionary entry",
-    "argument": "the argument",
-    "setting": "the setting",
-}
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ _LOADER_ENDS = ("DataLoader", "BatchSampler", "BucketIterator", "DataModule")
 _OPTION_CALLS = ("add_argument", "option", "add_option")
 _LINE_END = re.compile(r"\r\n|\n|\r")  # as Python reads them
 _FLAG_CALLS = ("DEFINE_integer", "DEFINE_int")
+_LARGEST = 10**9
+_MOST_DIGITS = 20
 
 
 @dataclass(frozen=True)
@@ -317,10 +319,6 @@ def keyword(call: ast.Call, name: str) -> ast.expr | None:
 def positional(call: ast.Call) -> list[ast.expr]:
     """The values of the positional arguments."""
     return [value for value in call.args if not isinstance(value, ast.Starred)]
-
-
-_LARGEST = 10**9
-_MOST_DIGITS = 20
 
 
 def written_number(node: ast.expr | None) -> int | None:

@@ -20,6 +20,18 @@ from stepscope.errors import BatchError
 
 ReadText = Callable[[str], str]
 """Returns the text of a file by its path; raises `BatchError`."""
+SUFFIXES = (".yaml", ".yml", ".json", ".toml")
+_ENTRY = re.compile(
+    r"""(?P<quote>["']?)(?P<key>[A-Za-z_][\w.-]*)(?P=quote)\s*[:=]\s*"""
+    r"""(?P<value>(?P<mark>["']?)\d[\d_]*(?P=mark))(?=\s*(?:[,}\]#]|$))"""
+)
+_HEAD = re.compile(
+    r"""^(?P<indent>\s*)(?:-\s+)*["']?(?P<key>[A-Za-z_][\w.-]*)["']?\s*:\s*(?:[{\[&].*)?(?:#.*)?$"""
+)
+_TABLE = re.compile(r"^\s*\[+(?P<key>[^\]]+)\]+")
+_BLOCK = re.compile(r"(?:^|[\s:-])[|>][+-]?\d?[+-]?$")
+_TRIPLE = re.compile(r"""\"{3}|'{3}""")
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
 
 
 @dataclass(frozen=True)
@@ -83,20 +95,6 @@ def declared_encoding(path: str, content: bytes) -> str:
         return "utf-8"
     declared, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
     return "utf-8" if declared == "utf-8-sig" else declared
-
-
-SUFFIXES = (".yaml", ".yml", ".json", ".toml")
-_ENTRY = re.compile(
-    r"""(?P<quote>["']?)(?P<key>[A-Za-z_][\w.-]*)(?P=quote)\s*[:=]\s*"""
-    r"""(?P<value>(?P<mark>["']?)\d[\d_]*(?P=mark))(?=\s*(?:[,}\]#]|$))"""
-)
-_HEAD = re.compile(
-    r"""^(?P<indent>\s*)(?:-\s+)*["']?(?P<key>[A-Za-z_][\w.-]*)["']?\s*:\s*(?:[{\[&].*)?(?:#.*)?$"""
-)
-_TABLE = re.compile(r"^\s*\[+(?P<key>[^\]]+)\]+")
-_BLOCK = re.compile(r"(?:^|[\s:-])[|>][+-]?\d?[+-]?$")
-_TRIPLE = re.compile(r"""\"{3}|'{3}""")
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
 
 
 def settings_files(

@@ -23,6 +23,9 @@ from stepscope.errors import BatchError
 
 POINTS = 3
 WANTED = POINTS + 2
+_APART = 1.15  # closer ones differ by less than noise
+Progress = Callable[[str, int, int], None]
+_STABLE = 0.02
 
 
 def next_batch(
@@ -108,9 +111,6 @@ QUICK = Plan(
 )
 
 
-_APART = 1.15  # closer ones differ by less than noise
-
-
 def refine(points: Sequence[BatchPoint]) -> int | None:
     """The batch size that shows most about where run time is not linear.
 
@@ -178,10 +178,6 @@ def _disagreement(points: Sequence[BatchPoint], at: int) -> float:
 def _led(left: BatchPoint, right: BatchPoint, batch: float) -> float:
     slope = (right.ms - left.ms) / (right.batch - left.batch)
     return right.ms + slope * (batch - right.batch)
-
-
-Progress = Callable[[str, int, int], None]
-_STABLE = 0.02
 
 
 class NothingFits(BatchError):

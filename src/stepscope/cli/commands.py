@@ -18,6 +18,8 @@ import click
 from stepscope.errors import StepscopeError
 from stepscope.version import __version__
 
+_INTERRUPTED, _BROKEN_PIPE = 130, 141  # 128 and the number of the signal, as a shell says it
+
 
 class Deferred(BaseException):
     """Leaves the command line; `action` is called afterwards."""
@@ -35,9 +37,6 @@ def call(command: Callable[..., Any], *args: Any, **options: Any) -> None:
     except Deferred as deferred:
         action = deferred.action
     action()
-
-
-_INTERRUPTED, _BROKEN_PIPE = 130, 141  # 128 and the number of the signal, as a shell says it
 
 
 class CommandEntry(NamedTuple):

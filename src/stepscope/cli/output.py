@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 FILE_WIDTH = 120
 # One character for one, so that tables keep their columns.
 _PLAIN = dict(zip("…›◀↩▶▼·µ×–—→←━─│•█▉▊▋▌▍▎▏", "~><^>v.ux--><--|*#####:::", strict=True))
+Clock = Callable[[], float]
+_PATIENCE_S = 1.0
+_WRITTEN = -1
 
 
 def terminal() -> Console:
@@ -73,10 +76,6 @@ class _PlainFile:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
-
-
-Clock = Callable[[], float]
-_PATIENCE_S = 1.0
 
 
 @contextmanager
@@ -184,9 +183,6 @@ def _write_without_name(folder: Path, name: Path, content: bytes) -> bool:
         except OSError:  # no /proc, or a disk that does not allow it
             return False
     return True
-
-
-_WRITTEN = -1
 
 
 def echo_json(facts: Any) -> None:

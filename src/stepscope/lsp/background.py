@@ -23,6 +23,8 @@ from stepscope.devices.device_answer import DevicesReply
 from stepscope.errors import StepscopeError
 
 Job = Callable[[], Awaitable[None]]
+_NUMBERS = count(1)
+NOT_MEASURED = "not measured yet"
 
 
 class Jobs:
@@ -62,9 +64,6 @@ async def _run(before: list[asyncio.Task[None]], job: Job, pause_s: float) -> No
         await asyncio.wait(before)  # they give back their process first
     await asyncio.sleep(pause_s)
     await job()
-
-
-_NUMBERS = count(1)
 
 
 class Progress:
@@ -128,9 +127,6 @@ async def find_findings(capture: str) -> Sequence[Mapping[str, Any]]:
         raise
     found = json.loads(output) if process.returncode == 0 else {}
     return tuple(found.get("findings", ()))
-
-
-NOT_MEASURED = "not measured yet"
 
 
 async def predict_devices(result: Result | None, devices: str, wanted: Wanted) -> DevicesReply:

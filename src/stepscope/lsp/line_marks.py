@@ -17,6 +17,12 @@ from lsprotocol import types as lsp
 from stepscope.batch_size.breakdown import LineCost
 from stepscope.lsp.measured_costs import FileCosts
 
+_MOST_LINES = 3000  # of what differs; beyond it an alignment takes longer than a pause in typing
+_LEAST_SHARE = 0.001  # of the step; what takes less is no mark, but stays in the hover
+_MOST_ROWS = 8  # of a table in a hover, so that it fits above or below its line
+_Row = tuple[str, str, str]
+_Part = tuple[str, float]  # a module or an operator, and its ms
+
 
 def milliseconds(ms: float) -> str:
     """`0.42 ms`, `12.3 ms`, `1.20 s`."""
@@ -37,9 +43,6 @@ def size(count: int | float) -> str:
 def percent(share: float) -> str:
     """`34 %`, `0.4 %`."""
     return f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.1f} %"
-
-
-_MOST_LINES = 3000  # of what differs; beyond it an alignment takes longer than a pause in typing
 
 
 class MappedLine(NamedTuple):
@@ -102,12 +105,6 @@ def _between(old: Sequence[str], new: Sequence[str]) -> dict[int, MappedLine]:
 def _changed(old: range, new: range) -> dict[int, MappedLine]:
     """Changed lines keep their order; those without a counterpart are gone."""
     return {line: MappedLine(now, True) for line, now in zip(old, new, strict=False)}
-
-
-_LEAST_SHARE = 0.001  # of the step; what takes less is no mark, but stays in the hover
-_MOST_ROWS = 8  # of a table in a hover, so that it fits above or below its line
-_Row = tuple[str, str, str]
-_Part = tuple[str, float]  # a module or an operator, and its ms
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,16 @@ from stepscope.batch_size.entry_result import Result
 from stepscope.batch_size.site import Site, SiteChoice
 from stepscope.lsp.text_document import split_lines
 
+_NAMES = {
+    "measureOnSave": "measure_on_save",
+    "arguments": "arguments",
+    "timeLimit": "time_limit_s",
+    "hints": "hints",
+    "runScripts": "run_scripts",
+    "inPlace": "in_place",
+}
+_CHOICES = {"hints": ("inlay", "lens", "off"), "run_scripts": ("ask", "always", "never")}
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -33,17 +43,6 @@ class Settings:
     hints: str = "inlay"
     run_scripts: str = "ask"
     in_place: bool = False
-
-
-_NAMES = {
-    "measureOnSave": "measure_on_save",
-    "arguments": "arguments",
-    "timeLimit": "time_limit_s",
-    "hints": "hints",
-    "runScripts": "run_scripts",
-    "inPlace": "in_place",
-}
-_CHOICES = {"hints": ("inlay", "lens", "off"), "run_scripts": ("ask", "always", "never")}
 
 
 def settings_of(values: Any) -> Settings:

@@ -34,6 +34,11 @@ _PROBE = (
     "enter_overlay({roots!r}, {store!r}); try_changes({roots!r})"
 )
 _PROBE_S = 20.0
+_HOLD = (
+    "import sys; sys.path.insert(0, {sources!r}); "
+    "from stepscope.scratch.overlay import enter_overlay; "
+    "enter_overlay({roots!r}, {store!r}, {kept!r}); print('ready', flush=True); sys.stdin.read()"
+)
 
 
 @dataclass(frozen=True)
@@ -151,13 +156,6 @@ def _store(roots: Sequence[str]) -> str:
         f"no folder for temporary files outside {' and '.join(roots)}; run the script from its own "
         "folder, or use --in-place"
     )
-
-
-_HOLD = (
-    "import sys; sys.path.insert(0, {sources!r}); "
-    "from stepscope.scratch.overlay import enter_overlay; "
-    "enter_overlay({roots!r}, {store!r}, {kept!r}); print('ready', flush=True); sys.stdin.read()"
-)
 
 
 @contextmanager

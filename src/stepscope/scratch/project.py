@@ -15,6 +15,9 @@ _MARKERS = (".git", ".hg", ".svn", "pyproject.toml", "setup.py", "setup.cfg", "e
 _MOST_ENTRIES = 50_000  # to look at for links
 _SYSTEM = ("/dev", "/proc", "/sys", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/boot")
 SKIPPED = ("__pycache__", "node_modules", ".mypy_cache", ".ruff_cache", ".pytest_cache")
+LARGE = 64_000_000  # bytes of a file that is linked instead of copied where that is safe
+_MOST_BYTES = 2_000_000_000
+_MOST_FILES = 20_000
 
 
 def project_of(script: str) -> str:
@@ -86,11 +89,6 @@ def walk(root: str) -> Iterator[os.DirEntry[str]]:
 def is_skipped(entry: os.DirEntry[str]) -> bool:
     """Whether a folder is a virtual environment or a cache: no script's own work."""
     return entry.name in SKIPPED or os.path.exists(os.path.join(entry.path, "pyvenv.cfg"))
-
-
-LARGE = 64_000_000  # bytes of a file that is linked instead of copied where that is safe
-_MOST_BYTES = 2_000_000_000
-_MOST_FILES = 20_000
 
 
 def measure_copy(roots: Sequence[str], link_large: bool) -> None:

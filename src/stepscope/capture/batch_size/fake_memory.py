@@ -24,6 +24,10 @@ from stepscope.capture.module_ranges import ModuleRanges
 from stepscope.capture.module_registry import ModuleRegistry
 
 _SCALAR = torch.ops.aten._local_scalar_dense.default
+Json = dict[str, Any]
+_Module: Any = torch.nn.Module
+_graph_task: Any = torch._C._current_graph_task_id
+_KINDS = ("weights", "buffers", "gradients", "optimizer_state", "activations", "temporaries")
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,12 +133,6 @@ def _some_value(tensor: Any) -> Any:
     if tensor.dtype == torch.bool:
         return False
     return 1.0 if tensor.dtype.is_floating_point else 1
-
-
-Json = dict[str, Any]
-_Module: Any = torch.nn.Module
-_graph_task: Any = torch._C._current_graph_task_id
-_KINDS = ("weights", "buffers", "gradients", "optimizer_state", "activations", "temporaries")
 
 
 class Estimate:

@@ -44,6 +44,9 @@ _OPTIMIZERS = re.compile(
     r"(?<![A-Za-z])(mu|nu|trace|count|momentum|moments?|velocity|velocities|opt\w*)(?![A-Za-z])"
 )
 _Made = dict[int, "weakref.ref[Any]"]
+_OPTIONS = RecordOptions(warmup=0, steps=0)
+_RUN_IN = 1  # the first step is in progress when recording begins
+Json = dict[str, Any]
 
 
 class ProgramMemory:
@@ -96,10 +99,6 @@ def size_on_device(array: Any) -> int:
     return int(size)
 
 
-_OPTIONS = RecordOptions(warmup=0, steps=0)
-_RUN_IN = 1  # the first step is in progress when recording begins
-
-
 class RecordedPrograms:
     """One capture, from the step in which recording begins to the step after the last.
 
@@ -142,9 +141,6 @@ class RecordedPrograms:
         result = Result("complete", "recorded", steps[-1] + 1, steps)
         manifest = build_manifest(Run(self._command, _OPTIONS), result, "jax")
         write_capture(self._path, manifest, {"roots": []}, window.export, member=MEMBER)
-
-
-Json = dict[str, Any]
 
 
 class JaxFramework:

@@ -21,6 +21,11 @@ from torch.overrides import TorchFunctionMode
 _aten: Any = torch.ops.aten
 # With fewer channels than a vector holds, an argument stays as it is.
 _FEW_CHANNELS = 8
+_LSTM_MODE = 2
+_FLOAT, _PAGE = 4, 4096
+_vf: Any = torch._VF
+_layer: Any = torch.ops.aten.mkldnn_rnn_layer.default
+_backward: Any = torch.ops.aten.mkldnn_rnn_layer_backward.default
 
 
 def workspace(func: Any, args: Any, result: Any) -> int:
@@ -61,13 +66,6 @@ _RULES: dict[Any, Callable[[Any, Any], int]] = {
     _aten.convolution.default: _convolution,
     _aten.convolution_backward.default: _convolution_backward,
 }
-
-
-_LSTM_MODE = 2
-_FLOAT, _PAGE = 4, 4096
-_vf: Any = torch._VF
-_layer: Any = torch.ops.aten.mkldnn_rnn_layer.default
-_backward: Any = torch.ops.aten.mkldnn_rnn_layer_backward.default
 
 
 class OneDnnLstm(TorchFunctionMode):

@@ -20,6 +20,9 @@ from stepscope.errors import CaptureError
 from stepscope.scratch import original_path, relocated, relocated_word
 
 Json = dict[str, Any]
+WatcherT = TypeVar("WatcherT")
+Makers = Mapping[str, Callable[[], WatcherT]]
+_MODULE = "__stepscope_entry__"
 
 
 class Watcher(Protocol):
@@ -38,10 +41,6 @@ class Watcher(Protocol):
 
     def result(self) -> Json:
         """What is known so far."""
-
-
-WatcherT = TypeVar("WatcherT")
-Makers = Mapping[str, Callable[[], WatcherT]]
 
 
 def run_script(request: Request, finish: Callable[[Json], object]) -> Json:
@@ -102,9 +101,6 @@ def watch_imports(makers: Makers[WatcherT]) -> list[WatcherT]:
 
 def _add(made: list[WatcherT], make: Callable[[], WatcherT]) -> None:
     made.append(make())
-
-
-_MODULE = "__stepscope_entry__"
 
 
 def run_providers(request: Request, finish: Callable[[Json], NoReturn]) -> NoReturn:

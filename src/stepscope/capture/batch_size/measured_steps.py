@@ -16,6 +16,11 @@ from typing import Any, NamedTuple, Protocol
 from stepscope.capture.batch_size.energy_counters import PowerMeter
 from stepscope.capture.batch_size.request import Request
 
+_ALIKE = 0.95
+Json = dict[str, Any]
+# Where batches differ in size, so many steps are watched to meet a long one.
+_VARIED_STEPS = 8
+
 
 class StepClock:
     """Notes the end of each step."""
@@ -41,9 +46,6 @@ class StepClock:
     def lengths_ms(self) -> list[float]:
         """The length of each step."""
         return [1e3 * (end - start) for start, end in itertools.pairwise(self._ends)]
-
-
-_ALIKE = 0.95
 
 
 class StepCounts:
@@ -96,9 +98,6 @@ class StepCounts:
         return size is None or size >= _ALIKE * self.range[1]
 
 
-Json = dict[str, Any]
-
-
 class Peak(NamedTuple):
     """The most memory in use within a step, bytes, and what an allocator reserved for it."""
 
@@ -140,10 +139,6 @@ def main_memory() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
-
-
-# Where batches differ in size, so many steps are watched to meet a long one.
-_VARIED_STEPS = 8
 
 
 class Steps:

@@ -38,6 +38,11 @@ from stepscope.capture.profiler_events import profiler_events
 from stepscope.capture.profiler_window import ProfilerWindow
 from stepscope.capture.step_detector import StepDetector
 
+_Event: Any = torch.cuda.Event
+_RECORDING = RecordOptions(warmup=0, steps=0, memory=True)
+Json = dict[str, Any]
+WHY_NO_STEPS = "no optimizer stepped in its process"
+
 
 def cpu_peak(profiler: Any) -> int:
     """The greatest total of CPU bytes that a stopped torch.profiler recorded."""
@@ -75,9 +80,6 @@ def gpu_peak() -> tuple[int, int]:
     return max(peaks, default=(0, 0))
 
 
-_Event: Any = torch.cuda.Event
-
-
 class CudaStepClock(StepClock):
     """Notes the end of each step without ever making the CPU wait for the device."""
 
@@ -96,9 +98,6 @@ class CudaStepClock(StepClock):
         """The length of each step; waits for the device."""
         torch.cuda.synchronize()
         return [start.elapsed_time(end) for start, end in itertools.pairwise(self._events)]
-
-
-_RECORDING = RecordOptions(warmup=0, steps=0, memory=True)
 
 
 class Recording:
@@ -150,9 +149,6 @@ class Recording:
     def _list(self) -> list[dict[str, Any]]:
         made_at = self._creations.lines
         return list_storages(self.registry, self.optimizers.values(), made_at, self.inputs)
-
-
-Json = dict[str, Any]
 
 
 class TorchFramework:
@@ -232,9 +228,6 @@ def _device() -> Json:
         return {"type": "cpu", "name": None, "memory_bytes": main_memory()}
     properties = torch.cuda.get_device_properties(devices[0])
     return {"type": "cuda", "name": properties.name, "memory_bytes": properties.total_memory}
-
-
-WHY_NO_STEPS = "no optimizer stepped in its process"
 
 
 class TorchSteps(Steps):

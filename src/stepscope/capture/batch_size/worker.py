@@ -36,6 +36,8 @@ _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "
 _MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory", "bad_alloc",
                  "unable to allocate", "CUBLAS_STATUS_ALLOC_FAILED",
                  "RESOURCE_EXHAUSTED")  # fmt: skip
+Json = dict[str, Any]
+_LOOKS = 100  # at threads that do not come to rest; then it is forked all the same
 
 
 def describe_failure(error: BaseException, entry: str) -> dict[str, Any]:
@@ -150,10 +152,6 @@ def _edited(content: Mapping[str, bytes], file: Any) -> bytes | None:
     if not isinstance(file, str | Path):
         return None
     return content.get(os.path.realpath(file))
-
-
-Json = dict[str, Any]
-_LOOKS = 100  # at threads that do not come to rest; then it is forked all the same
 
 
 def main() -> None:
