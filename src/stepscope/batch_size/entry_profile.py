@@ -238,8 +238,8 @@ def _coefficients(model: Model | None, slope: str, intercept: str) -> dict[str, 
     result: dict[str, Any] = {slope: model.slope, intercept: model.intercept}
     if not model.linear:
         result["pieces"] = [
-            {"from_batch": one.start, slope: one.slope, intercept: one.intercept}
-            for one in model.pieces
+            {"from_batch": piece.start, slope: piece.slope, intercept: piece.intercept}
+            for piece in model.pieces
         ]
     return result
 

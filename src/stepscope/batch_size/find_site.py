@@ -190,10 +190,16 @@ class _Finder:
 
     def _provider_group(self) -> list[Site]:
         for provider in PROVIDERS:
-            for one in self.facts.definitions:
-                named = one.kind == "provider" and one.scope[-1] == provider
-                if named and one.name == "batch_size" and written_number(one.value) is not None:
-                    return [self._site(NumberOrigin(one.value, one)).at(provider=provider)]
+            for definition in self.facts.definitions:
+                named = definition.kind == "provider" and definition.scope[-1] == provider
+                if (
+                    named
+                    and definition.name == "batch_size"
+                    and written_number(definition.value) is not None
+                ):
+                    return [
+                        self._site(NumberOrigin(definition.value, definition)).at(provider=provider)
+                    ]
         return []
 
     def _loaded(self) -> tuple[list[Site], list[Site]]:
@@ -219,9 +225,11 @@ class _Finder:
             return Definition("loader", "batch_size", call.scope, value)
         spread = {last_name(one.value) for one in call.node.keywords if one.arg is None} - {""}
         entries = (
-            one
-            for one in self.facts.definitions
-            if one.kind == "entry" and one.name == "batch_size" and one.holder in spread
+            definition
+            for definition in self.facts.definitions
+            if definition.kind == "entry"
+            and definition.name == "batch_size"
+            and definition.holder in spread
         )
         return next(entries, None)
 

@@ -85,7 +85,7 @@ class Model:
     def bends(self) -> tuple[float, ...]:
         """The batch sizes, between the smallest and the largest, where another line begins."""
         starts = (piece.start for piece in self.pieces[1:])
-        return tuple(one for one in starts if self.batches[0] < one < self.batches[-1])
+        return tuple(start for start in starts if self.batches[0] < start < self.batches[-1])
 
     @property
     def linear(self) -> bool:

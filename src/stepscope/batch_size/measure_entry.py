@@ -73,21 +73,14 @@ def estimate(
     """Estimate the peak at some batch sizes.
 
     Args:
-        worker: the measuring process.
-        entry: the entry file.
         batches: the first one is also broken down.
         measured: the peak measured there.
-        timeout_s: seconds after which it is given up.
-
-    Returns:
-        The estimate.
 
     Raises:
         BatchError: the script cannot run on fake tensors; says why.
     """
-    facts = {
-        batch: _estimate_at(worker, entry, batch, timeout_s) for batch in dict.fromkeys(batches)
-    }
+    unique = dict.fromkeys(batches)
+    facts = {batch: _estimate_at(worker, entry, batch, timeout_s) for batch in unique}
     sizes = {batch: int(one["bytes"]) for batch, one in facts.items()}
     first = facts[batches[0]]
     model = fit_peaks(list(sizes), list(sizes.values())) if len(sizes) > 1 else None
@@ -117,7 +110,8 @@ class EntryMeasuring:
         self.notes: list[str] = []
         self.ran_out_at: tuple[str, int | None] = (entry.path, None)
         self._known: dict[int, int] = {}
-        self._captures: dict[int, Path] = {}
+        self.capture: Path | None = None  # gone with the session, or when measured again
+        self.captured_batch: int | None = None
         self._is_jax = False  # whose memory XLA knows without running
         self.program_memory: dict[str, int] = {}
 
@@ -125,15 +119,12 @@ class EntryMeasuring:
         """Once, in a fresh process; the first also records what the step is made of."""
         if self._surely_too_large(batch):
             return None
-        capture = None
-        if self.plan.breakdown and not self._captures:
-            capture = self._folder() / f"batch{batch}.stepscope"
+        records = self.plan.breakdown and self.capture is None
+        capture = self._folder() / f"batch{batch}.stepscope" if records else None
         request = self.entry.request(
-            batch,
-            effort=self.plan.effort,
-            capture=str(capture) if capture else None,
+            batch, effort=self.plan.effort, capture=str(capture) if capture else None,
             timeout_s=self.plan.timeout_s,
-        )
+        )  # fmt: skip
         reply = self.worker.run(request)
         if reply.facts["outcome"] == "out_of_memory":
             self.ran_out_at = _place(reply.facts["error"], self.entry)
@@ -146,7 +137,7 @@ class EntryMeasuring:
         if batch == self.entry.batch:
             self.program_memory = facts.get("memory") or {}
         if capture is not None and capture.exists():
-            self._captures[batch] = capture
+            self.capture, self.captured_batch = capture, batch
         return MeasuredBatch(batch, tuple(facts["steps_ms"]), facts["bytes"], facts)
 
     def _folder(self) -> Path:
@@ -156,24 +147,13 @@ class EntryMeasuring:
         folder.mkdir(exist_ok=True)
         return folder
 
-    @property
-    def capture(self) -> Path | None:
-        """The recorded steps; gone after the session is closed or the entry measured again."""
-        return next(iter(self._captures.values()), None)
-
-    @property
-    def captured_batch(self) -> int | None:
-        """The batch size of these steps."""
-        return next(iter(self._captures), None)
-
     def breakdown(self, found: Sweep) -> StepBreakdown | None:
         """The breakdown of the recorded batch size; None in JAX, whose memory XLA assigns."""
-        if self._is_jax:
+        batch, capture = self.captured_batch, self.capture
+        if self._is_jax or capture is None or batch is None:
             return None
-        for batch, capture in self._captures.items():
-            ms = next(point.ms for point in found.points() if point.batch == batch)
-            return read_breakdown(capture, batch, ms)
-        return None
+        ms = next(point.ms for point in found.points() if point.batch == batch)
+        return read_breakdown(capture, batch, ms)
 
     def estimate(self, found: Sweep, progress: Progress) -> MemoryEstimate | None:
         """Memory without computing, at the batch sizes measured; a note where that fails."""
@@ -191,12 +171,9 @@ class EntryMeasuring:
             return None
 
     def warnings(self, found: Sweep) -> list[str]:
-        """Warnings."""
-        return [
-            *self.notes,
-            *_of_steps(found, self.plan),
-            *_of_rounds(self.entry, found, self.plan),
-        ]
+        """What the user should know of the measurements."""
+        steps, rounds = _of_steps(found, self.plan), _of_rounds(self.entry, found, self.plan)
+        return [*self.notes, *steps, *rounds]
 
     def _surely_too_large(self, batch: int) -> bool:
         """On a CPU, running out of memory may take the whole machine along: foresee it."""
@@ -245,7 +222,7 @@ def _of_steps(found: Sweep, plan: Plan) -> list[str]:
     """Warnings from the steps: varying inputs, memory not counted, too few to time."""
     facts = [one.facts for rounds in found.rounds.values() for one in rounds]
     notes = [*_of_outside_writes(facts), *_of_samples(found)]
-    ranges = [one["input_elements"] for one in facts]
+    ranges = [fact["input_elements"] for fact in facts]
     if any(low < 0.95 * high for low, high in ranges):
         low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
         notes.append(
@@ -262,7 +239,7 @@ def _of_steps(found: Sweep, plan: Plan) -> list[str]:
 
 def _of_outside_writes(facts: list[RunFacts]) -> list[str]:
     """Warnings about changes that the script made outside the scratch view."""
-    paths = list(dict.fromkeys(path for one in facts for path in one.get("outside_writes", ())))
+    paths = list(dict.fromkeys(path for fact in facts for path in fact.get("outside_writes", ())))
     if not paths:
         return []
     more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""

@@ -110,5 +110,5 @@ def _error_of_median(samples: Sequence[float]) -> float:
     if len(samples) < 2:
         return 0.0
     middle = statistics.median(samples)
-    spread = 1.4826 * statistics.median(abs(one - middle) for one in samples)
+    spread = 1.4826 * statistics.median(abs(sample - middle) for sample in samples)
     return float(1.2533 * spread / len(samples) ** 0.5)

@@ -111,7 +111,7 @@ def find_footprint(trace: Trace, storages: Storages, attribution: Attribution) -
     number = int(np.searchsorted(steps["start_ns"], times[peak], side="right")) - 1
     turn = _end_of_forward(trace, int(steps["step"][number]), int(steps["end_ns"][number]))
     last = int(np.searchsorted(times, turn)) - 1
-    kept = [one for one in ledger.blocks(last) if one.kind == "activations"]
+    kept = [block for block in ledger.blocks(last) if block.kind == "activations"]
     rows = ledger.rows[peak]
     return Footprint(
         int(steps["step"][number]), rows.total, tuple(ledger.blocks(peak)), tuple(kept)

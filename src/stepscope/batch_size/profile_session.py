@@ -99,13 +99,9 @@ class Session:
         run = EntryMeasuring(entry, plan, self._worker(entry.preload))
         try:
             found = sweep(
-                run.measure,
-                entry.batch,
-                wanted=plan.points,
-                extra=plan.extra,
-                most_rounds=plan.rounds,
-                progress=self._progress,
-            )
+                run.measure, entry.batch, wanted=plan.points, extra=plan.extra,
+                most_rounds=plan.rounds, progress=self._progress,
+            )  # fmt: skip
         except NothingFits as error:
             raise NothingFits(str(error), *run.ran_out_at) from error
         estimated = run.estimate(found, self._progress)

@@ -143,9 +143,11 @@ class Resolver:
         for length in range(len(at.scope), -1, -1):
             scope = at.scope[:length]
             inside = [
-                one
-                for one in self.facts.definitions
-                if one.name == name and one.scope == scope and one.kind in _NAMES
+                definition
+                for definition in self.facts.definitions
+                if definition.name == name
+                and definition.scope == scope
+                and definition.kind in _NAMES
             ]
             if inside:
                 for one in inside:
@@ -177,18 +179,18 @@ class Resolver:
         """`args.batch_size`, `self.batch_size`, `config["batch_size"]`."""
         origins = [
             origin
-            for one in self.facts.definitions
-            if one.name == name and one.kind in _KEYS and one.value is not None
-            for origin in self._of(one)
+            for definition in self.facts.definitions
+            if definition.name == name and definition.kind in _KEYS and definition.value is not None
+            for origin in self._of(definition)
         ]
         if not origins:
             self.missing.append(Missing(name))
         return origins
 
     def _options(self, name: str) -> Iterator[NumberOrigin]:
-        for one in self.facts.definitions:
-            if one.kind == "option" and one.name == name:
-                yield from self._of(one)
+        for definition in self.facts.definitions:
+            if definition.kind == "option" and definition.name == name:
+                yield from self._of(definition)
 
     def _call(self, node: ast.Call, at: Definition) -> Iterator[NumberOrigin]:
         """`cfg.get("batch_size", 32)`, `getattr(args, "batch_size", 32)`, `int(x)`."""

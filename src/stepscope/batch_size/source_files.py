@@ -117,7 +117,7 @@ def settings_files(
     for name in wanted:
         if name.endswith(SUFFIXES):
             candidates = (folder / name for folder in folders)
-            file = next((one for one in candidates if _is_file(one)), None)
+            file = next((candidate for candidate in candidates if _is_file(candidate)), None)
             if file is not None:
                 found.setdefault(file)
     return list(found)

@@ -134,7 +134,7 @@ def refine(points: Sequence[BatchPoint]) -> int | None:
 
 def _time_model(points: Sequence[BatchPoint]) -> Model:
     return fit_model(
-        [one.batch for one in points],
+        [point.batch for point in points],
         [one.ms for one in points],
         tolerance=time_tolerance(points),
     )
@@ -143,7 +143,7 @@ def _time_model(points: Sequence[BatchPoint]) -> Model:
 def _misses(model: Model, points: Sequence[BatchPoint]) -> bool:
     """Whether the model, or the one without the held-back point, is off by more than noise."""
     worst = model.residual()
-    for held in (one for one in points if one.held_back):
+    for held in (point for point in points if point.held_back):
         others = _time_model([one for one in points if one is not held])
         worst = max(worst, hold_back(others, held.batch, held.ms))
     return worst > time_tolerance(points)

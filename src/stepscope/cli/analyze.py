@@ -54,7 +54,7 @@ def analyze(
         from stepscope.analyze.findings_text import print_findings
 
         print_findings(terminal(), analysis, every)
-    worst = max((_LEVELS.index(one.severity) for one in analysis.findings), default=-1)
+    worst = max((_LEVELS.index(finding.severity) for finding in analysis.findings), default=-1)
     if fail_on and worst >= _LEVELS.index(fail_on):
         sys.exit(1)
 
@@ -104,7 +104,7 @@ def _with_device(trace: Trace, name: str) -> Trace:
         known = ", ".join(gpu["name"] for gpu in known_gpus())
         raise click.BadParameter(f"unknown device {name!r}; known are {known}",
                                  param_hint="--device")  # fmt: skip
-    named = [one["name"] for one in trace.metadata.devices if one.get("name")]
+    named = [device["name"] for device in trace.metadata.devices if device.get("name")]
     if named:
         click.echo(f"! --device {name} is ignored: the file names {named[0]}", err=True)
         return trace

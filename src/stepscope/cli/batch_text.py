@@ -116,8 +116,8 @@ def _verdict(profile: Profile, batch: int, suggested: int | None, fits: Sequence
             f"   {ms(time.slope)} ms and {size(round(memory.slope))} per sample, "
             f"{ms(time.intercept)} ms and {size(round(memory.intercept))} per step", "dim",
         )  # fmt: skip
-        for one in dict.fromkeys(filter(None, [batch, suggested])):
-            _add_share(text, profile, one, "current" if one == batch else "reaches 90 %")
+        for shown in dict.fromkeys(filter(None, [batch, suggested])):
+            _add_share(text, profile, shown, "current" if shown == batch else "reaches 90 %")
         if suggested is None:
             _add_unknown_limit(text, profile)
     for fit in fits:
@@ -197,7 +197,9 @@ def _line_table(breakdown: StepBreakdown) -> Table:
     for row in sorted(breakdown.lines, key=lambda row: -row.self_ms)[:_LINES]:
         share, own = row.self_ms / (breakdown.step_ms or 1.0), row.self_ms / (row.ms or 1.0)
         if share >= _LEAST_LINE:
-            names = ", ".join(one.name.removeprefix("aten::") for one in row.operators[:2])
+            names = ", ".join(
+                operator.name.removeprefix("aten::") for operator in row.operators[:2]
+            )
             table.add_row(
                 f"{Path(row.file).name}:{row.line}", ms(row.forward_ms * own),
                 ms(row.backward_ms * own), percent(share), size(row.self_activations_bytes),

@@ -44,7 +44,7 @@ def show_memory(trace: Trace, as_json: bool, gpu: int | None = None) -> None:
         raise click.UsageError(f"the file has no device {gpu}")
     if as_json:
         echo_json([
-            {**facts.to_json(), "findings": [one.to_json() for one in find_problems(facts)]}
+            {**facts.to_json(), "findings": [problem.to_json() for problem in find_problems(facts)]}
             for facts in devices
         ])  # fmt: skip
         return

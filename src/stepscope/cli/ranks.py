@@ -64,7 +64,7 @@ def ranks(
 
         bundle.page("ranks.html")  # before minutes of reading
     results = _sketched(sources, dataset, scheduler, tables)
-    failed = [one for one in results if one.sketch is None]
+    failed = [result for result in results if result.sketch is None]
     job = Job.of([one.sketch for one in results if one.sketch])
     report = report_of(job)
     if as_json:
@@ -90,7 +90,10 @@ def _sketched(
     from stepscope.ranks.files import files_at, is_url
 
     engine = on_dask(scheduler) if scheduler else on_this_machine
-    paths = [one if is_url(one) or not scheduler else str(Path(one).absolute()) for one in sources]
+    paths = [
+        source if is_url(source) or not scheduler else str(Path(source).absolute())
+        for source in sources
+    ]
     files = files_at(*paths)
     results: list[RankResult] = with_rank_progress(
         len(files), lambda finished: sketch_files(files, dataset, engine, finished, tables)
@@ -98,7 +101,7 @@ def _sketched(
     for one in results:
         if one.sketch and one.renumbered:
             click.echo(f"! {one.file} has no rank of its own; shown as {one.sketch.rank}", err=True)
-    if not any(one.sketch for one in results):
+    if not any(result.sketch for result in results):
         raise IngestError(f"{', '.join(sources)}: no rank can be read: {results[0].error}")
     return results
 
@@ -124,7 +127,7 @@ def job_workbench(
     from stepscope.serve.open_files import Workbench
 
     local = not any(is_url(one.file) for one in results)
-    files = [Path(one.file) for one in results if one.sketch and local]
+    files = [Path(result.file) for result in results if result.sketch and local]
     answer = job_answer(name, job, report, results)
     workbench = Workbench(files, as_recorded, answer)
     for rank, id in zip(answer.ranks, workbench.files, strict=local):

@@ -55,17 +55,19 @@ class ScriptCommand(click.Command):
 
     def own_options(self) -> set[str]:
         """The names of stepscope's options for this command."""
-        names = (name for one in self.params for name in (*one.opts, *one.secondary_opts))
+        names = (name for param in self.params for name in (*param.opts, *param.secondary_opts))
         return {name for name in names if name.startswith("-")}
 
     def _positional_count(self) -> int:
-        return sum(isinstance(one, click.Argument) and one.nargs == 1 for one in self.params)
+        return sum(isinstance(param, click.Argument) and param.nargs == 1 for param in self.params)
 
     def _takes_value(self, word: str) -> bool:
         """Whether the value of an option is the next word."""
         if "=" in word:
             return False
-        found = [one for one in self.params if isinstance(one, click.Option) and word in one.opts]
+        found = [
+            param for param in self.params if isinstance(param, click.Option) and word in param.opts
+        ]
         return bool(found) and not (found[0].is_flag or found[0].count)
 
 

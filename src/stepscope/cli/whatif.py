@@ -119,7 +119,7 @@ def _show_all(ranking: Ranking, as_json: bool) -> None:
     from stepscope.cli.whatif_text import ranking_lines
 
     if as_json:
-        changes = [one.to_json() for one in ranking.gains]
+        changes = [gain.to_json() for gain in ranking.gains]
         echo_json({"changes": changes, "not_applicable": ranking.reasons})
         return
     click.echo("\n".join(ranking_lines(ranking)))

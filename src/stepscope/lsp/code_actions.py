@@ -78,7 +78,7 @@ def locate_site(
     try:
         site = find_site(text, entry, arguments, choice, folder=folder, read=documents.text)
     except AmbiguousBatchSize as error:
-        candidates = [_resolved(one) for one in error.candidates]
+        candidates = [_resolved(candidate) for candidate in error.candidates]
         raise AmbiguousBatchSize(str(error), candidates) from error
     return _resolved(site)
 
@@ -240,7 +240,7 @@ def find_current_site(
         site = locate_site(request.entry, documents, request.settings.arguments, request.choice)
     except AmbiguousBatchSize as error:
         sites = tuple(error.candidates)
-        return CurrentSite(sites, tuple((one,) for one in choice_actions(sites, uri)))
+        return CurrentSite(sites, tuple((action,) for action in choice_actions(sites, uri)))
     except BatchError:
         return CurrentSite()
     try:

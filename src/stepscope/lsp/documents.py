@@ -82,7 +82,7 @@ def past_indentation(diagnostic: lsp.Diagnostic, lines: Sequence[str]) -> lsp.Di
 
 def _lines_of(finding: Mapping[str, Any]) -> list[tuple[str, int]]:
     rows: Iterable[Mapping[str, Any]] = finding.get("evidence") or ()
-    known = ((one.get("file"), one.get("line")) for one in rows)
+    known = ((row.get("file"), row.get("line")) for row in rows)
     return list(dict.fromkeys((str(file), int(line)) for file, line in known if file and line))
 
 

@@ -168,7 +168,7 @@ def _with_diagnostics(
     """A quick fix names the diagnostics that it resolves, so that clients show it at them."""
     if action.kind != lsp.CodeActionKind.QuickFix:
         return action
-    fixed = [one for one in diagnostics if one.code == AMBIGUOUS]
+    fixed = [diagnostic for diagnostic in diagnostics if diagnostic.code == AMBIGUOUS]
     return replace(action, diagnostics=fixed)
 
 

@@ -215,7 +215,7 @@ class StepscopeServer(LanguageServer):
             uri, diagnostics = self.documents.uri_of(path), current.get(path, [])
             if path in self.documents.open:
                 lines = split_lines(self.document(path).source)
-                diagnostics = [past_indentation(one, lines) for one in diagnostics]
+                diagnostics = [past_indentation(diagnostic, lines) for diagnostic in diagnostics]
             self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, diagnostics))
         self._with_diagnostics = set(current)
 

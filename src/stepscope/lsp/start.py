@@ -78,7 +78,9 @@ def _is_own_fault(record: logging.LogRecord) -> bool:
     """Whether a record of pygls is about an exception that no message or connection explains."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     error = record.exc_info[1] if record.exc_info else None
-    error = error or next((one for one in arguments if isinstance(one, Exception)), None)
+    error = error or next(
+        (argument for argument in arguments if isinstance(argument, Exception)), None
+    )
     if record.levelno < logging.ERROR or error is None:
         return False
     if isinstance(error, JsonRpcException):

@@ -101,7 +101,7 @@ def samples_in(arguments: Sequence[Argument], batch: int) -> int:
         >>> samples_in([Argument((128, 32)), Argument((128, 32))], 32)  # time first
         32
     """
-    shapes = [one.shape for one in arguments if one.shape]
+    shapes = [argument.shape for argument in arguments if argument.shape]
     pairs = [shape[:2] for shape in shapes if len(shape) > 1]
     if any(shape[0] == batch for shape in shapes) or batch in [a * b for a, b in pairs]:
         return batch

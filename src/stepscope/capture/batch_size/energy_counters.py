@@ -72,7 +72,7 @@ def cpu_counters(folder: Path = _POWERCAP) -> list[Counter]:
     """
     try:
         packages = [one for one in folder.glob("intel-rapl:*") if one.name.count(":") == 1]
-        return [_package_counter(one) for one in packages]
+        return [_package_counter(package) for package in packages]
     except (OSError, ValueError):
         return []
 

@@ -83,7 +83,7 @@ def _is_for_onednn(args: Sequence[Any]) -> bool:
     if len(args) != 9 or not isinstance(args[1], list | tuple):
         return False
     tensors = [args[0], *args[1], *args[2]]
-    plain = all(one.device.type == "cpu" and one.dtype == torch.float32 for one in tensors)
+    plain = all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in tensors)
     return plain and bool(args[1][0].shape == args[1][1].shape)
 
 
