@@ -156,33 +156,14 @@ def write_text(out: Path, text: str) -> None:
 
 
 def _write_whole(out: Path, content: bytes) -> None:
-    """The file gets its name when it is whole: until then a kill leaves nothing, where possible."""
+    """The file gets its name when it is whole; what a kill leaves, the next writer removes."""
     name = unfinished(out)
     try:
-        if not _write_without_name(out.parent, name, content):
-            name.write_bytes(content)
+        name.write_bytes(content)
         name.replace(out)
     finally:  # also after Ctrl-C
         with suppress(OSError):
             name.unlink()
-
-
-def _write_without_name(folder: Path, name: Path, content: bytes) -> bool:
-    """Name a file only once it is written; False where the system or the disk has no such files."""
-    if not hasattr(os, "O_TMPFILE"):
-        return False
-    try:
-        handle = os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o666)
-    except OSError:
-        return False
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        try:
-            os.link(f"/proc/self/fd/{handle}", name, follow_symlinks=True)
-        except OSError:  # no /proc, or a disk that does not allow it
-            return False
-    return True
 
 
 def echo_json(facts: Any) -> None:
