@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from stepscope.cli.output import SIMILAR
 from stepscope.errors import StepscopeError
 from stepscope.version import __version__
 
@@ -176,14 +177,14 @@ def _report_or_hint(args: list[str]) -> list[str]:
 
 
 def _print_anything() -> None:
-    """Show characters that the terminal cannot encode as `?`: names in a trace hold any.
+    """Show characters that the terminal cannot encode as similar ones: names in a trace hold any.
 
     Where the shell closed the output (`>&-`), Python has none.
     """
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - until the end
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+        sys.stdout.reconfigure(errors=SIMILAR)
 
 
 def _flush() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import json
 import math
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 
 
 FILE_WIDTH = 120
+SIMILAR = "stepscope-similar"  # names the handler of errors of an output's encoding
 # One character for one, so that tables keep their columns.
-_PLAIN = dict(zip("…›◀↩▶▼·µ×–—→←━─│•█▉▊▋▌▍▎▏", "~><^>v.ux--><--|*#####:::", strict=True))
+_SIMILAR = dict(zip("…›◀↩▶▼·µ×–—→←━─│•█▉▊▋▌▍▎▏", "~><^>v.ux--><--|*#####:::", strict=True))
 Clock = Callable[[], float]
 _PATIENCE_S = 1.0
 _WRITTEN = -1
@@ -35,47 +37,17 @@ def terminal() -> Console:
     from rich.console import Console
 
     wide = sys.stdout.isatty() or "COLUMNS" in os.environ
-    file: Any = sys.stdout if _takes_unicode(sys.stdout) else _PlainFile(sys.stdout)
-    return Console(file=file) if wide else Console(file=file, width=FILE_WIDTH)
+    return Console() if wide else Console(width=FILE_WIDTH)
 
 
-def plain(text: str, encoding: str) -> str:
-    """`text` in characters that an encoding has, each symbol replaced by a similar one.
-
-    Example:
-        >>> plain("k.py:4 › aten::mm ◀  2.1 µs  ██▍", "ascii")
-        'k.py:4 > aten::mm <  2.1 us  ##:'
-    """
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return "".join(_plain_character(one, encoding) for one in text)
-    return text
+def _similar(error: UnicodeError) -> tuple[str, int]:
+    """What an encoding lacks: symbols of tables as similar ones, other characters as `?`."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end]
+    return "".join(_SIMILAR.get(character, "?") for character in text), error.end
 
 
-def _plain_character(character: str, encoding: str) -> str:
-    try:
-        character.encode(encoding)
-    except UnicodeEncodeError:
-        return _PLAIN.get(character, "?")
-    return character
-
-
-def _takes_unicode(file: TextIO) -> bool:
-    return (file.encoding or "utf-8").lower().replace("-", "").startswith("utf")
-
-
-class _PlainFile:
-    """A file whose encoding lacks some characters that are written to it."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-
-    def write(self, text: str) -> int:
-        return self._file.write(plain(text, self._file.encoding))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
+codecs.register_error(SIMILAR, _similar)
 
 
 @contextmanager
