@@ -4,7 +4,7 @@ from stepscope.batch_size.breakdown import StepBreakdown
 from stepscope.batch_size.entry import Entry, open_entry
 from stepscope.batch_size.entry_profile import Profile, make_profile
 from stepscope.batch_size.entry_result import Result
-from stepscope.batch_size.find_site import find_site, find_sites
+from stepscope.batch_size.find_site import find_site
 from stepscope.batch_size.profile_session import Session
 from stepscope.batch_size.site import Edit, Site, edit_site
 from stepscope.batch_size.sweep import QUICK, Plan
@@ -23,7 +23,6 @@ __all__ = [
     "StepBreakdown",
     "edit_site",
     "find_site",
-    "find_sites",
     "make_profile",
     "open_entry",
 ]

@@ -33,30 +33,6 @@ from stepscope.batch_size.source_files import ReadText, find_settings, read_text
 from stepscope.errors import AmbiguousBatchSize, BatchError
 
 
-def find_sites(
-    text: str,
-    path: str,
-    arguments: Sequence[str] = (),
-    *,
-    folder: str | None = None,
-    read: ReadText | None = None,
-) -> list[Site]:
-    """Every place that may set the batch size of a training script, likely ones first.
-
-    Args:
-        text: the script, as an editor has it (without byte order mark).
-        path: where it lies.
-        arguments: its command line, which may name settings files.
-
-    Returns:
-        The places; the first ones share the best evidence.
-
-    Raises:
-        BatchError: the script does not parse.
-    """
-    return [site for group in group_sites(text, path, arguments, folder, read) for site in group]
-
-
 def find_site(
     text: str,
     path: str,
