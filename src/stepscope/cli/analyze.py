@@ -96,20 +96,10 @@ def _analyzed(
 
 def _with_device(trace: Trace, name: str) -> Trace:
     """The trace with the device named, unless its file names one."""
-    from stepscope.annotate.links.launch_sides import device_work
-    from stepscope.roofline import known_gpus, rates_of
+    from stepscope.roofline import with_device
 
-    rates = rates_of(name)
-    if rates is None:
-        known = ", ".join(gpu["name"] for gpu in known_gpus())
-        raise click.BadParameter(f"unknown device {name!r}; known are {known}",
-                                 param_hint="--device")  # fmt: skip
     named = [device["name"] for device in trace.metadata.devices if device.get("name")]
     if named:
         click.echo(f"! --device {name} is ignored: the file names {named[0]}", err=True)
         return trace
-    numbers = set(trace["tracks"]["device"][trace.events["track"][device_work(trace)]].tolist())
-    recorded = {one.get("id"): one for one in trace.metadata.devices}
-    devices = tuple({**recorded.get(at, {}), "id": at, "name": rates["match"]}
-                    for at in sorted(numbers))  # fmt: skip
-    return trace.with_metadata(devices=devices)
+    return with_device(trace, name)
