@@ -7,7 +7,7 @@ by the names of loaders, data sets and variables.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from stepscope.batch_size.resolve_number import (
@@ -72,7 +72,8 @@ def find_site(
         if len(group) == 1 or chosen:
             return chosen or group[0]
         if group:
-            raise _ambiguous(group, path)
+            several = f"several batch sizes in {path}: {_listed(group)}"
+            raise AmbiguousBatchSize(f"{several}; choose with --site LINE", group)
     raise BatchError(
         f"no batch size found in {path} (a DataLoader argument, a command line option, a "
         "keyword default, a dataclass or YAML field, or an input provider's batch_size=); write "
@@ -100,13 +101,6 @@ def _chosen(sites: list[Site], choice: str, path: str) -> Site:
         f"{choice!r} does not name one batch size in {path}: {_listed(fitting or sites)}; "
         "name one by FILE:LINE",
         fitting or sites,
-    )
-
-
-def _ambiguous(sites: list[Site], path: str) -> AmbiguousBatchSize:
-    return AmbiguousBatchSize(
-        f"several batch sizes in {path}: {_listed(sites)}; choose with --site LINE",
-        sites,
     )
 
 
@@ -164,18 +158,17 @@ class _Finder:
 
     # -- evidence
 
+    def _batch_sizes(self, kind: str) -> Iterator[Definition]:
+        """Definitions of a kind with the very name `batch_size`."""
+        definitions = self.facts.definitions
+        return (one for one in definitions if (one.kind, one.name) == (kind, "batch_size"))
+
     def _provider_group(self) -> list[Site]:
+        sizes = [*self._batch_sizes("provider")]
         for provider in PROVIDERS:
-            for definition in self.facts.definitions:
-                named = definition.kind == "provider" and definition.scope[-1] == provider
-                if (
-                    named
-                    and definition.name == "batch_size"
-                    and written_number(definition.value) is not None
-                ):
-                    return [
-                        self._site(NumberOrigin(definition.value, definition)).at(provider=provider)
-                    ]
+            for size in sizes:
+                if size.scope[-1] == provider and written_number(size.value) is not None:
+                    return [self._site(NumberOrigin(size.value, size)).at(provider=provider)]
         return []
 
     def _loaded(self) -> tuple[list[Site], list[Site]]:
@@ -200,14 +193,7 @@ class _Finder:
         if value is not None:
             return Definition("loader", "batch_size", call.scope, value)
         spread = {last_name(one.value) for one in call.node.keywords if one.arg is None} - {""}
-        entries = (
-            definition
-            for definition in self.facts.definitions
-            if definition.kind == "entry"
-            and definition.name == "batch_size"
-            and definition.holder in spread
-        )
-        return next(entries, None)
+        return next((size for size in self._batch_sizes("entry") if size.holder in spread), None)
 
     def _named(self) -> list[Site]:
         sites = []
@@ -223,7 +209,7 @@ class _Finder:
 
     def _settings(self) -> tuple[list[Site], list[Site]]:
         """Settings whose key the script reads and does not define, and other ones."""
-        keys = {missing.key for missing in self.resolver.missing}
+        keys = self.resolver.missing
         read = [site for site in self.settings if site.name.rpartition(".")[2] in keys]
         return read, [site for site in self.settings if site not in read]
 
@@ -236,18 +222,12 @@ class _Finder:
         before, written = self.facts.text[:start], self.facts.text[start:end]
         line_start = max(before.rfind("\n"), before.rfind("\r")) + 1
         name = one.option if one.kind == "option" and one.option else one.name
+        option = origin.option if (origin.option or "").startswith("-") else None
         return Site(
-            kind=one.kind,
-            path=self.path,
-            name=name,
-            value=written_number(node) or 0,
-            text=written,
-            start=start,
-            end=end,
-            line=_line_number(before),
-            column=start - line_start,
-            option=origin.option if (origin.option or "").startswith("-") else None,
-        )
+            kind=one.kind, path=self.path, name=name, value=written_number(node) or 0,
+            text=written, start=start, end=end, line=_line_number(before),
+            column=start - line_start, option=option,
+        )  # fmt: skip
 
 
 def _line_number(before: str) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from stepscope.batch_size.source_facts import (
@@ -86,19 +86,19 @@ class NumberOrigin:
     option: str | None = None
 
 
-@dataclass(frozen=True)
-class Missing:
-    """A key that the file reads but does not define: perhaps a setting in another file."""
-
-    key: str
-
-
 class Resolver:
-    """Follows expressions within one file."""
+    """Follows expressions within one file.
+
+    Attributes:
+        missing: keys that the file reads but does not define: perhaps settings in another file.
+    """
 
     def __init__(self, facts: SourceFacts) -> None:
         self.facts = facts
-        self.missing: list[Missing] = []
+        self.missing: set[str] = set()
+        self._by_name: dict[str, list[Definition]] = {}
+        for definition in facts.definitions:
+            self._by_name.setdefault(definition.name, []).append(definition)
         self._known: dict[int, list[NumberOrigin]] = {}
 
     def follow(self, node: ast.expr, at: Definition) -> list[NumberOrigin]:
@@ -138,20 +138,17 @@ class Resolver:
     def _value(self, one: Definition) -> Iterator[NumberOrigin]:
         return self._follow(one.value, one)
 
+    def _defined(self, name: str, kinds: Collection[str]) -> list[Definition]:
+        return [one for one in self._by_name.get(name, ()) if one.kind in kinds]
+
     def _name(self, name: str, at: Definition) -> Iterator[NumberOrigin]:
         """The innermost scope that defines the name counts, as in Python."""
+        defined = self._defined(name, _NAMES)
         for length in range(len(at.scope), -1, -1):
-            scope = at.scope[:length]
-            inside = [
-                definition
-                for definition in self.facts.definitions
-                if definition.name == name
-                and definition.scope == scope
-                and definition.kind in _NAMES
-            ]
+            inside = [one for one in defined if one.scope == at.scope[:length]]
+            for one in inside:
+                yield from self._of(one)
             if inside:
-                for one in inside:
-                    yield from self._of(one)
                 return
 
     def _parameter(self, one: Definition) -> Iterator[NumberOrigin]:
@@ -177,20 +174,15 @@ class Resolver:
 
     def _key(self, name: str) -> list[NumberOrigin]:
         """`args.batch_size`, `self.batch_size`, `config["batch_size"]`."""
-        origins = [
-            origin
-            for definition in self.facts.definitions
-            if definition.name == name and definition.kind in _KEYS and definition.value is not None
-            for origin in self._of(definition)
-        ]
+        valued = (one for one in self._defined(name, _KEYS) if one.value is not None)
+        origins = [origin for one in valued for origin in self._of(one)]
         if not origins:
-            self.missing.append(Missing(name))
+            self.missing.add(name)
         return origins
 
     def _options(self, name: str) -> Iterator[NumberOrigin]:
-        for definition in self.facts.definitions:
-            if definition.kind == "option" and definition.name == name:
-                yield from self._of(definition)
+        for one in self._defined(name, ("option",)):
+            yield from self._of(one)
 
     def _call(self, node: ast.Call, at: Definition) -> Iterator[NumberOrigin]:
         """`cfg.get("batch_size", 32)`, `getattr(args, "batch_size", 32)`, `int(x)`."""
