@@ -161,11 +161,10 @@ def _profiled(
     from stepscope.cli.output import step_progress
 
     plan = QUICK if how["quick"] else Plan(rounds=how["rounds"])
-    plan = replace(plan, timeout_s=how["timeout"])
+    estimate = plan.estimate and how["estimate"]
+    plan = replace(plan, timeout_s=how["timeout"], estimate=estimate)
     if how["points"]:
         plan = replace(plan, points=how["points"], extra=0)
-    if not how["estimate"]:
-        plan = replace(plan, estimate=False)
     with step_progress() as tell, Session(how["python"], tell) as session:
         result = session.profile_entry(opened, plan)
         return result, elsewhere(result)

@@ -14,7 +14,7 @@ from stepscope.cli.source import with_rank_progress
 from stepscope.errors import IngestError
 
 if TYPE_CHECKING:
-    from stepscope.ranks.job import Job, JobReport
+    from stepscope.ranks.folder import ManyRanks
     from stepscope.ranks.map_ranks import RankResult
     from stepscope.serve.open_files import Workbench
 
@@ -56,29 +56,26 @@ def ranks(
         raise click.UsageError(f"{'--port' if port else '--no-browser'} needs --view")
     if tables and dataset is None:
         raise click.UsageError("--tables needs -o FOLDER, where it keeps them")
-    from stepscope.ranks.job import Job, report_of
+    from stepscope.ranks.folder import ManyRanks
     from stepscope.ranks.ranks_text import print_job
 
     if page or view:
         from stepscope.serve import bundle
 
         bundle.page("ranks.html")  # before minutes of reading
-    results = _sketched(sources, dataset, scheduler, tables)
-    failed = [result for result in results if result.sketch is None]
-    job = Job.of([one.sketch for one in results if one.sketch])
-    report = report_of(job)
+    many = ManyRanks(_sketched(sources, dataset, scheduler, tables))
+    failed = [result for result in many.results if result.sketch is None]
     if as_json:
         errors = [{"file": one.file, "error": one.error} for one in failed]
-        echo_json({**report.to_json(), "errors": errors})
+        echo_json({**many.report.to_json(), "errors": errors})
     else:
-        print_job(terminal(), report, failed)
+        print_job(terminal(), many.report, failed)
     if page:
-        _write_page(page, name_of(sources), job, report, results)
+        _write_page(Path(page), name_of(sources), many)
     if view:
         from stepscope.serve.server import serve
 
-        workbench = job_workbench(name_of(sources), job, report, results)
-        serve(workbench, port, not no_browser, None, cache=True)
+        serve(job_workbench(name_of(sources), many), port, not no_browser, None, cache=True)
 
 
 def _sketched(
@@ -106,29 +103,21 @@ def _sketched(
     return results
 
 
-def _write_page(
-    page: str, name: str, job: Job, report: JobReport, results: Sequence[RankResult]
-) -> None:
+def _write_page(page: Path, name: str, many: ManyRanks) -> None:
     from stepscope.serve.job_answer import job_answer, job_page
 
-    write_text(Path(page), job_page(job_answer(name, job, report, results)))
+    write_text(page, job_page(job_answer(name, many.job, many.report, many.results)))
 
 
-def job_workbench(
-    name: str,
-    job: Job,
-    report: JobReport,
-    results: Sequence[RankResult],
-    as_recorded: bool = False,
-) -> Workbench:
+def job_workbench(name: str, many: ManyRanks, as_recorded: bool = False) -> Workbench:
     """What serves the page about a job; traces on this machine are read when they are opened."""
     from stepscope.ranks.files import is_url
     from stepscope.serve.job_answer import job_answer
     from stepscope.serve.open_files import Workbench
 
-    local = not any(is_url(one.file) for one in results)
-    files = [Path(result.file) for result in results if result.sketch and local]
-    answer = job_answer(name, job, report, results)
+    local = not any(is_url(result.file) for result in many.results)
+    files = [Path(result.file) for result in many.results if result.sketch and local]
+    answer = job_answer(name, many.job, many.report, many.results)
     workbench = Workbench(files, as_recorded, answer)
     for rank, id in zip(answer.ranks, workbench.files, strict=local):
         rank.trace = id

@@ -44,7 +44,7 @@ def view(
     if many:
         from stepscope.cli.ranks import job_workbench, name_of
 
-        workbench = job_workbench(name_of(files), many.job, many.report, many.results, as_recorded)
+        workbench = job_workbench(name_of(files), many, as_recorded)
         serve(workbench, port, not no_browser, model, not no_cache)
         return
     bundle.page()

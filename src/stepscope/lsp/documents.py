@@ -191,10 +191,6 @@ class Documents:
         failed = (entry for entry, one in self.problems.items() if path in one.settings)
         return next(chain(entries, failed), None)
 
-    def choice_of(self, entry: str) -> SiteChoice | None:
-        """Which of several batch sizes of an entry file the user chose."""
-        return self.choices.get(entry)
-
     def costs_of(self, path: str) -> FileCosts | None:
         """The measured costs of a file."""
         entry = self.entry_of(path)

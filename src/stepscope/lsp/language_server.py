@@ -153,7 +153,7 @@ class StepscopeServer(LanguageServer):
         """What to measure, with the texts as they are in the editor, saved or not."""
         documents = self.open_documents()
         unsaved = await asyncio.to_thread(documents.unsaved)
-        return MeasureRequest(entry, self.settings, unsaved, self.documents.choice_of(entry))
+        return MeasureRequest(entry, self.settings, unsaved, self.documents.choices.get(entry))
 
     async def _refusal(self, entry: str) -> str | None:
         """Why a script must not be run, or None; asks the user once, before the first run."""
@@ -267,7 +267,7 @@ class StepscopeServer(LanguageServer):
     def current_site(self, entry: str) -> asyncio.Task[CurrentSite]:
         """Where the batch size is in the current texts, with the actions there."""
         documents, measured = self.open_documents(), self.documents.measured.get(entry)
-        choice = self.documents.choice_of(entry)
+        choice = self.documents.choices.get(entry)
         request = MeasureRequest(entry, self.settings, choice=choice)
         offered = measured.batch.get("suggestions", ()) if measured and measured.batch else ()
         uri = self.documents.uri_of(entry)
@@ -307,7 +307,7 @@ class StepscopeServer(LanguageServer):
         """
         entry = self.documents.entry_of(path_of(uri)) or path_of(uri)
         documents, arguments = self.open_documents(), self.settings.arguments
-        choice = self.documents.choice_of(entry)
+        choice = self.documents.choices.get(entry)
 
         def find() -> DocumentEdit:
             site = locate_site(entry, documents, arguments, choice)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch.utils.data import dataloader
 
 from stepscope.capture.batch_size.measured_steps import StepCounts
 
-_DEEPEST = 4
+_DEEPEST = 6  # batches nest a few lists and dicts; a deeper value is none
 
 
 class InputSizes:
@@ -26,29 +26,23 @@ class InputSizes:
         self._counts = counts
         self._hook = torch_module.register_module_forward_pre_hook(self._first_call)
 
-    def close(self) -> None:
-        """Remove the hook."""
-        self._hook.remove()
-
     def _first_call(self, module: Any, args: Any) -> None:
         self._hook.remove()
         self._hook = module.register_forward_pre_hook(self._called, with_kwargs=True)
 
     def _called(self, module: Any, args: Any, kwargs: Any) -> None:
-        self._counts.add_inputs(elements(args) + elements(kwargs.values()))
+        self._counts.add_inputs(sum(one.numel() for one in tensors_in((args, kwargs))))
 
 
-def elements(values: Iterable[Any], depth: int = 0) -> int:
-    """Elements of all tensors among `values`, lists and dicts included."""
-    total = 0
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            total += value.numel()
-        elif depth < _DEEPEST and isinstance(value, list | tuple):
-            total += elements(value, depth + 1)
-        elif depth < _DEEPEST and hasattr(value, "values") and callable(value.values):
-            total += elements(value.values(), depth + 1)
-    return total
+def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
+    """The tensors in a value, lists and dicts included, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth < _DEEPEST:
+        if hasattr(value, "values") and callable(value.values):
+            value = list(value.values())
+        for part in value if isinstance(value, list | tuple) else ():
+            yield from tensors_in(part, depth + 1)
 
 
 class LoadedSamples:
@@ -75,20 +69,10 @@ class LoadedSamples:
         def batch(iterator: Any) -> Any:
             found = next_batch(iterator)
             waiting = self._indices.get(id(iterator))
-            count = waiting.popleft() if waiting else leading_size(found)
+            sizes = (len(tensor) for tensor in tensors_in(found) if tensor.dim() and len(tensor))
+            count = waiting.popleft() if waiting else next(sizes, 0)
             if torch.is_grad_enabled():
                 self._counts.add_samples(count)
             return found
 
         loader._next_index, loader.__next__ = index, batch
-
-
-def leading_size(value: Any, depth: int = 0) -> int:
-    """The first dimension of the first tensor in a batch; 0 if there is none."""
-    if isinstance(value, torch.Tensor):
-        return int(value.shape[0]) if value.dim() else 0
-    if depth < _DEEPEST and hasattr(value, "values") and callable(value.values):
-        value = list(value.values())
-    if depth < _DEEPEST and isinstance(value, list | tuple):
-        return next((size for one in value if (size := leading_size(one, depth + 1))), 0)
-    return 0
