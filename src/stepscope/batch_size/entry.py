@@ -130,9 +130,6 @@ def open_entry(
         folder: where to run; by default here.
         module: the name by which it is run as a module (see `module_file`).
 
-    Returns:
-        The entry.
-
     Raises:
         AmbiguousBatchSize: there are several batch sizes.
         BatchError: there is no such file, it does not parse, or it has no batch size.

@@ -271,9 +271,6 @@ def suggestions(
         profile: the models of the entry file.
         batch: the current batch size.
         capacity: bytes that the step may take, if known.
-
-    Returns:
-        `Profile.predict` of each.
     """
     most = _largest_fitting(profile, capacity)
     wanted = [profile.suggestion(capacity), 2 * batch, max(batch // 2, 1), most]

@@ -53,9 +53,6 @@ def find_site(
         folder: the working folder that relative names refer to.
         read: returns the text of a settings file.
 
-    Returns:
-        The place.
-
     Raises:
         AmbiguousBatchSize: there are several; it holds them all, and nothing was changed.
         BatchError: there is none, or the choice fits none.

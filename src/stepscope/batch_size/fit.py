@@ -172,9 +172,6 @@ def fit_model(
         errors: standard error of each value, where known from repeats.
         repeats: how often each was measured.
         tolerance: relative.
-
-    Returns:
-        The model.
     """
     x, y = _by_batch(batches, values)
     one = _model((fit_time_line(x, y),), x, y, errors, repeats)
@@ -217,9 +214,6 @@ def fit_peaks(batches: Sequence[float], values: Sequence[float], tolerance: floa
         batches: different batch sizes, at least two.
         values: bytes.
         tolerance: relative.
-
-    Returns:
-        The model.
     """
     x, y = _by_batch(batches, values)
     one = _model((fit_line(x, y),), x, y, None, None)

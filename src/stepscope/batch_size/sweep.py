@@ -234,9 +234,6 @@ def sweep(
         most_rounds: rounds to make at most; the first that changes nothing is the last.
         progress: called with what is being done, how much of it is done and how much there is.
 
-    Returns:
-        The measurements.
-
     Raises:
         NothingFits: not even one sample does.
         BatchError: the script fails.
