@@ -92,7 +92,7 @@ def test_costs_are_at_the_lines_of_the_model(outcomes: dict[str, Any], when: str
     costs = measured.files[measured.entry]
     assert costs.lines[11].forward_ms > 0
     assert costs.lines[11].backward_ms > 0
-    assert costs.lines[8].weight_bytes == 2 * 4 * (64 * 64 + 64)
+    assert costs.lines[8].weights_bytes == 2 * 4 * (64 * 64 + 64)
     assert measured.batch["now"]["batch"] == 16
     assert {row["batch"] for row in measured.batch["curve"]} >= {1, 16}
 
