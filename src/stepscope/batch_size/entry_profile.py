@@ -21,8 +21,8 @@ from stepscope.batch_size.fit import (
 from stepscope.batch_size.measurement import BatchPoint
 from stepscope.capture.batch_size.request import DeviceFacts
 
-_KNEE = 0.9
-_LARGEST = 10**7
+_KNEE = 0.9  # of the limit of throughput: a suggestion reaches it
+_LARGEST = 10**7  # batch size that is searched for; beyond it no answer helps
 REACH = 2  # times beyond what was measured; predictions further out are not acted on
 
 

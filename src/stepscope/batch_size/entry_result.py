@@ -16,7 +16,7 @@ from stepscope.batch_size.measure_entry import MemoryEstimate
 from stepscope.batch_size.site import Edit, edit_site
 from stepscope.roofline.device_memory import Capacity, usable_bytes
 
-_CHOICES = 256
+_CHOICES = 256  # of a curve: a pixel or two each
 BEYOND = 4  # times the largest batch size measured; further than that no line may be trusted
 
 

@@ -21,10 +21,10 @@ from stepscope.batch_size.measurement import BatchPoint, scatter
 # Two-sided 95 % points of Student's t for 1, 2, … degrees of freedom.
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179,
             2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086)  # fmt: skip
-_NORMAL = 1.96
-_TINY = 1e-9
-_LEAST_LINE, _LEAST_POINTS = 3, 5
-TIME_TOLERANCE, MEMORY_TOLERANCE = 0.04, 0.002
+_NORMAL = 1.96  # the same for more of them: of the normal distribution
+_TINY = 1e-9  # relative, of rounding
+_LEAST_LINE, _LEAST_POINTS = 3, 5  # points of a line that extends, and of pieces
+TIME_TOLERANCE, MEMORY_TOLERANCE = 0.04, 0.002  # relative distance from a line
 FAILED_CHECK = 0.25  # relative error on the held-back point beyond which nothing is suggested
 _NOISE = 2  # standard errors within which a line is not wrong
 

@@ -19,7 +19,7 @@ from stepscope.batch_size.worker_process import Cancelled, Reply, Worker
 from stepscope.capture.batch_size.request import DeviceFacts, RunError, RunFacts
 from stepscope.errors import BatchError
 
-_MOST_OF_MEMORY = 0.9
+_MOST_OF_MEMORY = 0.9  # of what is available, that a step may take
 _INEXACT = {
     "pytorch": "this build of torch does not count what was allocated before recording began: "
     "memory is a lower bound",

@@ -22,8 +22,8 @@ _LOADER_ENDS = ("DataLoader", "BatchSampler", "BucketIterator", "DataModule")
 _OPTION_CALLS = ("add_argument", "option", "add_option")
 _LINE_END = re.compile(r"\r\n|\n|\r")  # as Python reads them
 _FLAG_CALLS = ("DEFINE_integer", "DEFINE_int")
-_LARGEST = 10**9
-_MOST_DIGITS = 20
+_LARGEST = 10**9  # number that may be a batch size
+_MOST_DIGITS = 20  # of a number in quotes
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from stepscope.batch_size.measurement import BatchPoint, MeasuredBatch, combine
 from stepscope.capture.batch_size.request import Effort
 from stepscope.errors import BatchError
 
-POINTS = 3
+POINTS = 3  # make a line and its error, as in SKYLINE
 WANTED = POINTS + 2
 _APART = 1.15  # closer ones differ by less than noise
 Progress = Callable[[str, int, int], None]
-_STABLE = 0.02
+_STABLE = 0.02  # relative change of times between rounds
 
 
 def next_batch(

@@ -38,8 +38,8 @@ except Exception as error:
 """
 _SOURCES = str(Path(__file__).parents[2])
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)')
-_GRACE_S = 20.0
-_POLL_S = 0.1
+_GRACE_S = 20.0  # after a run's own timeout, which reports where it hangs
+_POLL_S = 0.1  # between looks at whether to cancel
 _START_S = 120.0  # to import a framework
 
 

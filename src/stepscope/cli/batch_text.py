@@ -34,7 +34,7 @@ _FITS = {"yes": ("fits", "green"), "no": ("does not fit", "red"),
 _LINES = 8  # shown at most
 _LEAST_LINE = 0.005  # of the step
 _LEAST_KIND = 0.001  # of the peak
-_BAR = 16
+_BAR = 16  # characters
 _KWH = 3.6e6  # joules
 
 

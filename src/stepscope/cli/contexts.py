@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
 
 FORMATS = ("table", "json", "speedscope", "folded")
-_LEAST = 1.0
+_LEAST = 1.0  # percent
 
 
 class _Contexts(click.Command):

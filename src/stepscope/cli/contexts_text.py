@@ -19,15 +19,15 @@ from stepscope.contexts.node_labels import short_label
 from stepscope.summary.numbers import bar, count, ms, percent, plural, size
 from stepscope.summary.text_tables import plain_table
 
-_WIDE, _VERY_WIDE = 90, 120
-_FILE_WIDTH = 160
-_PASSED = 0.005
-_LEAST_REST = 0.01
-_CALLERS = 3
-_GAP = 3
-_LEAST_NAME = 28
-_LEAST_CHAIN = 24
-_LEAST_NUMBER = 4
+_WIDE, _VERY_WIDE = 90, 120  # columns, for bars and for times of calls
+_FILE_WIDTH = 160  # columns
+_PASSED = 0.005  # share of own time that a row shared with the child may hide
+_LEAST_REST = 0.01  # of the total, for a row of what is left out
+_CALLERS = 3  # levels shown by default
+_GAP = 3  # columns between numbers
+_LEAST_NAME = 28  # characters
+_LEAST_CHAIN = 24  # characters of room for names passed through
+_LEAST_NUMBER = 4  # characters
 _BAR = ""
 _STYLES = {
     "thread": "bold", "step": "bold", "module": "green", "python": "cyan", "kernel": "blue",

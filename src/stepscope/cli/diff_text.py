@@ -14,7 +14,7 @@ from stepscope.kernel_names import short_kernel
 from stepscope.summary.numbers import bar, ms, plural
 from stepscope.summary.text_tables import TIME_WORDS, WIDE, plain_table
 
-_LEAST_CHANGE = 0.001
+_LEAST_CHANGE = 0.001  # of the step
 _STYLE = {"slower": "red", "faster": "green", "new": "red", "gone": "green"}
 _WORDS = {
     "slower": "slower", "faster": "faster", "unclear": "~ noise", "one_step": "? one step",

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-FILE_WIDTH = 120
+FILE_WIDTH = 120  # columns
 SIMILAR = "stepscope-similar"  # names the handler of errors of an output's encoding
 # One character for one, so that tables keep their columns.
 _SIMILAR = dict(zip("…›◀↩▶▼·µ×–—→←━─│•█▉▊▋▌▍▎▏", "~><^>v.ux--><--|*#####:::", strict=True))
 Clock = Callable[[], float]
-_PATIENCE_S = 1.0
-_WRITTEN = -1
+_PATIENCE_S = 1.0  # before a bar appears
+_WRITTEN = -1  # level of a piece that is text already
 
 
 def terminal() -> Console:

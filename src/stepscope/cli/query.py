@@ -20,7 +20,7 @@ from stepscope.errors import QueryError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_BATCH_ROWS = 8192
+_BATCH_ROWS = 8192  # converted at a time
 _NULL = "null"
 _WIDEST_CELL = 80  # kernel names run to thousands of letters; the other formats have all of them
 

@@ -35,7 +35,7 @@ from stepscope.lsp.text_document import (
 )
 from stepscope.version import __version__
 
-_TYPING_PAUSE_S = 0.1
+_TYPING_PAUSE_S = 0.1  # before a changed script is parsed
 Report = Callable[[str, float], None]  # what is being done, and the fraction done, 0 to 1
 RUN, ALWAYS_RUN, DO_NOT_RUN = "Run", "Always in This Workspace", "Do Not Run"
 _NEVER = 'not run: the setting "runScripts" is "never"'

@@ -33,7 +33,7 @@ _PROBE = (
     "from stepscope.scratch.overlay import enter_overlay, try_changes; "
     "enter_overlay({roots!r}, {store!r}); try_changes({roots!r})"
 )
-_PROBE_S = 20.0
+_PROBE_S = 20.0  # for a process to start on a busy machine
 _HOLD = (
     "import sys; sys.path.insert(0, {sources!r}); "
     "from stepscope.scratch.overlay import enter_overlay; "

@@ -16,8 +16,8 @@ _MOST_ENTRIES = 50_000  # to look at for links
 _SYSTEM = ("/dev", "/proc", "/sys", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/boot")
 SKIPPED = ("__pycache__", "node_modules", ".mypy_cache", ".ruff_cache", ".pytest_cache")
 LARGE = 64_000_000  # bytes of a file that is linked instead of copied where that is safe
-_MOST_BYTES = 2_000_000_000
-_MOST_FILES = 20_000
+_MOST_BYTES = 2_000_000_000  # copied for each run: some seconds
+_MOST_FILES = 20_000  # copied for each run
 
 
 def project_of(script: str) -> str:

@@ -21,8 +21,8 @@ from torch.overrides import TorchFunctionMode
 _aten: Any = torch.ops.aten
 # With fewer channels than a vector holds, an argument stays as it is.
 _FEW_CHANNELS = 8
-_LSTM_MODE = 2
-_FLOAT, _PAGE = 4, 4096
+_LSTM_MODE = 2  # of torch's RNN kernels
+_FLOAT, _PAGE = 4, 4096  # bytes
 _vf: Any = torch._VF
 _layer: Any = torch.ops.aten.mkldnn_rnn_layer.default
 _backward: Any = torch.ops.aten.mkldnn_rnn_layer_backward.default

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from stepscope.capture.batch_size.energy_counters import PowerMeter
 from stepscope.capture.batch_size.request import Request
 
-_ALIKE = 0.95
+_ALIKE = 0.95  # of the largest inputs: these count as equally long
 Json = dict[str, Any]
 # Where batches differ in size, so many steps are watched to meet a long one.
 _VARIED_STEPS = 8
