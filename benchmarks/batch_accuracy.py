@@ -27,8 +27,7 @@ from typing import Any
 from stepscope.batch_size.entry import Entry, open_entry
 from stepscope.batch_size.entry_profile import Profile, make_profile
 from stepscope.batch_size.measurement import MeasuredBatch
-from stepscope.batch_size.sweep import sweep
-from stepscope.batch_size.sweep_plan import Plan
+from stepscope.batch_size.sweep import Plan, sweep
 from stepscope.batch_size.worker_process import Worker
 from stepscope.capture.batch_size.request import Effort
 

@@ -21,7 +21,7 @@ from benchmarks.gpu.results import MEASURED, read_results
 import stepscope
 from stepscope.batch_size.entry_profile import make_profile
 from stepscope.batch_size.measurement import BatchPoint
-from stepscope.batch_size.sweep_points import POINTS
+from stepscope.batch_size.sweep import POINTS
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, build_graph
 from stepscope.whatif import CHANGES, parse_request, predict

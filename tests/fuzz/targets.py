@@ -271,7 +271,7 @@ def check_messages(data: bytes) -> None:
 
 async def _serve_messages(data: bytes) -> None:
     from stepscope.lsp.features import language_server
-    from stepscope.lsp.tcp import Connection, Places
+    from stepscope.lsp.tcp import connection_handler
 
     failures: list[Any] = []
     loop = asyncio.get_running_loop()
@@ -281,7 +281,7 @@ async def _serve_messages(data: bytes) -> None:
     reader.feed_eof()
     writer: Any = _Discarded()
     make = partial(language_server, _Unmeasured())
-    await Connection(make, "token", reader, writer, Places()).serve()
+    await connection_handler(make, "token")(reader, writer)
     for _ in range(3):
         await asyncio.sleep(0)
     for context in failures:

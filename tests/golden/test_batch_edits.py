@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from stepscope.batch_size.edit import edit_site
 from stepscope.batch_size.find_site import find_site
-from stepscope.batch_size.source_text import read_source
+from stepscope.batch_size.site import edit_site
+from stepscope.batch_size.source_files import read_source
 from stepscope.errors import AmbiguousBatchSize, BatchError
 
 ENTRIES = sorted(path.parent for path in Path(__file__).parent.glob("entries/*/expected.json"))

@@ -8,12 +8,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from stepscope.batch_size import Cancelled, Plan, Result, Session
+from stepscope.batch_size.breakdown import CostNode
 from stepscope.capture.batch_size.request import Effort
 from stepscope.cli.commands import stepscope
 from stepscope.devices import Wanted, parse_targets, project, read_prices
@@ -104,12 +104,15 @@ def written(folder: Path, text: str, name: str = "train.py") -> Path:
     return path
 
 
-def find(node: dict[str, Any], name: str) -> dict[str, Any]:
+def walk(node: CostNode) -> Iterator[CostNode]:
+    yield node
+    for child in node.children:
+        yield from walk(child)
+
+
+def find(node: CostNode, name: str) -> CostNode:
     """The first node of a name, depth first."""
-    if node["name"] == name:
-        return node
-    found = (find(child, name) for child in node["children"])
-    return next((one for one in found if one), {})
+    return next(one for one in walk(node) if one.name == name)
 
 
 # -- providers
@@ -139,29 +142,29 @@ def test_memory_at_the_peak_is_told_to_the_byte(result: Result) -> None:
 def test_the_tree_holds_every_byte_and_the_whole_step(result: Result) -> None:
     assert result.breakdown is not None
     tree = result.breakdown.tree
-    assert tree["bytes"] == result.breakdown.peak_bytes
-    assert tree["ms"] == pytest.approx(result.breakdown.step_ms)
-    assert tree["weights_bytes"] == WEIGHTS
+    assert tree.bytes == result.breakdown.peak_bytes
+    assert tree.ms == pytest.approx(result.breakdown.step_ms)
+    assert tree.weights_bytes == WEIGHTS
     model = find(tree, "model")
-    assert model["class"] == "Net"
-    assert find(model, "a")["weights_bytes"] == LINEAR_A
-    assert find(model, "a")["calls"] == 1
+    assert model.class_ == "Net"
+    assert find(model, "a").weights_bytes == LINEAR_A
+    assert find(model, "a").calls == 1
     relu = find(model, "aten::relu")
-    assert relu["activations_bytes"] == 16 * 128 * 4
-    assert (Path(relu["file"]).name, relu["line"]) == ("train.py", 14)
-    assert relu["forward_ms"] > 0
-    assert relu["backward_ms"] > 0
+    assert relu.activations_bytes == 16 * 128 * 4
+    assert (Path(relu.file).name, relu.line) == ("train.py", 14)
+    assert relu.forward_ms > 0
+    assert relu.backward_ms > 0
 
 
 def test_lines_have_what_their_calls_keep_and_make(result: Result) -> None:
     assert result.breakdown is not None
-    lines = {line["line"]: line for line in result.breakdown.lines}
-    assert lines[14]["self_activations_bytes"] == 16 * 128 * 4
-    assert lines[9]["weights_bytes"] == LINEAR_A
-    assert lines[31]["forward_ms"] > 0  # the call of the model, with all that it leads to
-    assert lines[31]["ms"] >= lines[14]["ms"]
-    assert [one["path"] for one in lines[13]["modules"]] == ["a"]
-    assert lines[14]["calls"] == 1
+    lines = {line.line: line for line in result.breakdown.lines}
+    assert lines[14].self_activations_bytes == 16 * 128 * 4
+    assert lines[9].weights_bytes == LINEAR_A
+    assert lines[31].forward_ms > 0  # the call of the model, with all that it leads to
+    assert lines[31].ms >= lines[14].ms
+    assert [one.path for one in lines[13].modules] == ["a"]
+    assert lines[14].calls == 1
 
 
 def test_memory_is_a_line_until_the_peak_moves_from_the_optimizer_to_the_loss(

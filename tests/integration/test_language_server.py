@@ -22,7 +22,8 @@ pytestmark = pytest.mark.asyncio
 SERVER = """
 import asyncio, json, sys
 from pathlib import Path
-from stepscope.lsp.measured_costs import FileCosts, LineCost, Measured, Part, Problem
+from stepscope.batch_size.breakdown import LineCost, ModuleTime
+from stepscope.lsp.measured_costs import FileCosts, Measured, Problem
 from stepscope.lsp.features import language_server
 from stepscope.lsp.language_server import MeasureError
 
@@ -36,9 +37,12 @@ class Scripted:
         if "problem" in told:
             raise MeasureError(Problem(told["problem"], told.get("path", entry), told["line"]))
         text = Path(entry).read_text().splitlines()
-        lines = {int(n): LineCost(int(n), share, ms, 2 * ms, weights, modules=(Part(name, 3 * ms),))
+        lines = {int(n): LineCost(file=entry, line=int(n), ms=3 * ms, forward_ms=ms,
+                                  backward_ms=2 * ms, weights_bytes=weights,
+                                  modules=[ModuleTime(name, 3 * ms)])
                  for n, (name, ms, share, weights) in told["lines"].items()}
-        files = {entry: FileCosts(text, lines)}
+        step_ms = max((3 * ms / share for _, ms, share, _ in told["lines"].values()), default=0.0)
+        files = {entry: FileCosts(text, lines, step_ms)}
         return Measured(entry, files, told.get("batch"), told.get("findings", ()),
                         settings=told.get("settings", ()))
     def describe_run(self, entry, settings):

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from stepscope.devices import Wanted
-from stepscope.lsp.analyzer_findings import find_findings
-from stepscope.lsp.editor_settings import Settings
+from stepscope.lsp.background import find_findings, predict_devices
 from stepscope.lsp.language_server import MeasureError
-from stepscope.lsp.measured_costs import Measured, MeasureRequest, Problem
+from stepscope.lsp.measured_costs import Measured, MeasureRequest, Problem, Settings
 from stepscope.lsp.measuring import Measuring
-from stepscope.lsp.other_devices import predict_devices
 
 MODEL = """\
 import torch
@@ -94,7 +92,7 @@ def test_costs_are_at_the_lines_of_the_model(outcomes: dict[str, Any], when: str
     costs = measured.files[measured.entry]
     assert costs.lines[11].forward_ms > 0
     assert costs.lines[11].backward_ms > 0
-    assert costs.lines[8].weight_bytes == 2 * 4 * (64 * 64 + 64)
+    assert costs.lines[8].weights_bytes == 2 * 4 * (64 * 64 + 64)
     assert measured.batch["now"]["batch"] == 16
     assert {row["batch"] for row in measured.batch["curve"]} >= {1, 16}
 

@@ -56,6 +56,7 @@ const node = (name: string, ms: number, bytes: number, children: CostNode[] = []
   inputs_bytes: 0,
   temporaries_bytes: 0,
   untracked_bytes: 0,
+  cpu_ms: 0,
   children,
 });
 

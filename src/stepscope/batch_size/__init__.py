@@ -1,14 +1,13 @@
 """Batch sizes: find them in the source, measure a few, predict others, break a step down."""
 
 from stepscope.batch_size.breakdown import StepBreakdown
-from stepscope.batch_size.edit import Edit, edit_site
 from stepscope.batch_size.entry import Entry, open_entry
 from stepscope.batch_size.entry_profile import Profile, make_profile
 from stepscope.batch_size.entry_result import Result
-from stepscope.batch_size.find_site import find_site, find_sites
+from stepscope.batch_size.find_site import find_site
 from stepscope.batch_size.profile_session import Session
-from stepscope.batch_size.site import Site
-from stepscope.batch_size.sweep_plan import QUICK, Plan
+from stepscope.batch_size.site import Edit, Site, edit_site
+from stepscope.batch_size.sweep import QUICK, Plan
 from stepscope.batch_size.worker_process import Cancelled
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "StepBreakdown",
     "edit_site",
     "find_site",
-    "find_sites",
     "make_profile",
     "open_entry",
 ]

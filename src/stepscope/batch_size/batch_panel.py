@@ -6,13 +6,13 @@ The panel's types, `web/src/api/batch_types.ts`, are generated from these Struct
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from stepscope.batch_size.batch_answer import batch_answer
-from stepscope.batch_size.entry_result import Result
+from stepscope.batch_size.breakdown import CostNode
+from stepscope.batch_size.entry_result import Result, batch_answer
 from stepscope.typed_data import convert
 
 
@@ -52,40 +52,6 @@ class Point(msgspec.Struct):
     bytes: float
     throughput: float
     held_back: bool
-
-
-class CostNode(msgspec.Struct):
-    """A module, a stage or an operator, with what it holds.
-
-    Attributes:
-        bytes: share of the peak.
-        self_ms: time outside its children.
-        path: of a module.
-        file: where a module is called.
-    """
-
-    name: str
-    kind: Literal["step", "module", "stage", "operator"]
-    ms: float
-    forward_ms: float
-    backward_ms: float
-    bytes: float
-    self_ms: float
-    self_bytes: float
-    calls: float
-    weights_bytes: float
-    buffers_bytes: float
-    gradients_bytes: float
-    optimizer_state_bytes: float
-    activations_bytes: float
-    inputs_bytes: float
-    temporaries_bytes: float
-    untracked_bytes: float
-    children: list[CostNode]
-    class_: str | UnsetType = msgspec.field(default=UNSET, name="class")
-    path: str | UnsetType = UNSET
-    file: str | UnsetType | None = UNSET
-    line: int | UnsetType | None = UNSET
 
 
 class Breakdown(msgspec.Struct):

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from stepscope.batch_size.edit import edit_site
 from stepscope.batch_size.find_site import find_site
-from stepscope.batch_size.site import Site, SiteChoice
-from stepscope.batch_size.source_text import EditableText, declared_encoding, read_source
+from stepscope.batch_size.site import Site, SiteChoice, edit_site
+from stepscope.batch_size.source_files import EditableText, declared_encoding, read_source
 from stepscope.capture.batch_size.request import Effort, Request
 from stepscope.errors import BatchError
 from stepscope.scratch import Scratch
@@ -130,9 +129,6 @@ def open_entry(
         choice: which batch size, if there are several (see `find_site`).
         folder: where to run; by default here.
         module: the name by which it is run as a module (see `module_file`).
-
-    Returns:
-        The entry.
 
     Raises:
         AmbiguousBatchSize: there are several batch sizes.

@@ -5,23 +5,46 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
-from stepscope.batch_size.fit import fit_model, fit_peaks, hold_back
-from stepscope.batch_size.fit_warnings import (
+from stepscope.batch_size.fit import (
     MEMORY_TOLERANCE,
+    Model,
     check_failed,
+    fit_model,
+    fit_peaks,
+    hold_back,
     memory_warnings,
     time_tolerance,
     time_warnings,
 )
-from stepscope.batch_size.linear_model import Model
 from stepscope.batch_size.measurement import BatchPoint
+from stepscope.capture.batch_size.request import DeviceFacts
 
-Json = dict[str, Any]
-_KNEE = 0.9
-_LARGEST = 10**7
+_KNEE = 0.9  # of the limit of throughput: a suggestion reaches it
+_LARGEST = 10**7  # batch size that is searched for; beyond it no answer helps
 REACH = 2  # times beyond what was measured; predictions further out are not acted on
+
+
+class BatchPrediction(TypedDict, total=False):
+    """Throughput and memory at a batch size; times and bytes are missing without a model of them.
+
+    Attributes:
+        extrapolated: whether it is outside the batch sizes that were measured.
+        throughput: samples a second; None if no time was measured.
+        bytes: peak memory.
+        memory: the peak by kind, where there is a breakdown.
+    """
+
+    batch: int
+    extrapolated: bool
+    ms: float
+    ms_range: list[float]
+    throughput: float | None
+    throughput_range: list[float | None]
+    bytes: int
+    bytes_range: list[int]
+    memory: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -41,7 +64,7 @@ class Profile:
     time: Model | None
     memory: Model | None
     too_large: int | None = None
-    device: Json = field(default_factory=dict)
+    device: DeviceFacts = field(default_factory=DeviceFacts)
     warnings: tuple[str, ...] = ()
 
     @property
@@ -72,14 +95,9 @@ class Profile:
         """Relative error of the run time predicted for the point held back."""
         return self.time.own_error if self.time else None
 
-    def predict(self, batch: int) -> Json:
-        """Throughput and memory at a batch size, with their ranges.
-
-        Returns:
-            `{"batch", "extrapolated", "ms", "ms_range", "throughput", "throughput_range", "bytes",
-            "bytes_range"}`; extrapolated outside the batch sizes that were measured.
-        """
-        result: Json = {"batch": batch, "extrapolated": self.extrapolates(batch)}
+    def predict(self, batch: int) -> BatchPrediction:
+        """Throughput and memory at a batch size, with their ranges."""
+        result: BatchPrediction = {"batch": batch, "extrapolated": self.extrapolates(batch)}
         if self.time:
             low, high = self.time.range(batch)
             ms = self.time.at(batch)
@@ -142,7 +160,7 @@ class Profile:
             return most
         return batch
 
-    def to_json(self, at: Sequence[int] = ()) -> Json:
+    def to_json(self, at: Sequence[int] = ()) -> dict[str, Any]:
         """As `stepscope batch --json` has it; None where three points could not be had."""
         return {
             "points": [point.to_json() for point in self.points],
@@ -162,7 +180,7 @@ class Profile:
 def make_profile(
     points: Sequence[BatchPoint],
     too_large: int | None = None,
-    device: Json | None = None,
+    device: DeviceFacts | None = None,
     warnings: Sequence[str] = (),
 ) -> Profile:
     """Fit the models to what was measured.
@@ -214,14 +232,14 @@ def _rate(samples: float, ms: float) -> float | None:
     return 1e3 * samples / ms if ms > 0 else None
 
 
-def _coefficients(model: Model | None, slope: str, intercept: str) -> Json | None:
+def _coefficients(model: Model | None, slope: str, intercept: str) -> dict[str, Any] | None:
     if model is None:
         return None
-    result: Json = {slope: model.slope, intercept: model.intercept}
+    result: dict[str, Any] = {slope: model.slope, intercept: model.intercept}
     if not model.linear:
         result["pieces"] = [
-            {"from_batch": one.start, slope: one.slope, intercept: one.intercept}
-            for one in model.pieces
+            {"from_batch": piece.start, slope: piece.slope, intercept: piece.intercept}
+            for piece in model.pieces
         ]
     return result
 
@@ -238,3 +256,32 @@ def _first(holds: Callable[[int], bool]) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
+
+
+def suggestions(
+    profile: Profile, batch: int, capacity: float | None = None
+) -> list[BatchPrediction]:
+    """Batch sizes to offer instead of the current one.
+
+    First the one that comes near the limit of throughput, then twice and half the current one, then
+    the largest that fits. None exceeds memory or lies where predictions are not trusted
+    (`Profile.trusts`); where the prediction of the held-back point failed there are none at all.
+
+    Args:
+        profile: the models of the entry file.
+        batch: the current batch size.
+        capacity: bytes that the step may take, if known.
+    """
+    most = _largest_fitting(profile, capacity)
+    wanted = [profile.suggestion(capacity), 2 * batch, max(batch // 2, 1), most]
+    sizes = dict.fromkeys(size for size in wanted if size and size != batch)
+    fitting = (size for size in sizes if most is None or size <= most)
+    return [profile.predict(size) for size in fitting if profile.trusts(size)]
+
+
+def _largest_fitting(profile: Profile, capacity: float | None) -> int | None:
+    """The largest batch size that memory allows."""
+    limits = [profile.batch_for_bytes(capacity) if capacity else None]
+    limits.append(profile.too_large - 1 if profile.too_large else None)
+    known = [limit for limit in limits if limit is not None]
+    return min(known) if known else None

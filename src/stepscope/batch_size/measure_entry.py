@@ -1,23 +1,25 @@
-"""The measurements of one entry, each batch size in a fresh process, with warnings."""
+"""The measurements of one entry, each batch size in a fresh process, with warnings; and its memory
+without computing, as estimated with fake tensors.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stepscope.batch_size.breakdown import StepBreakdown, read_breakdown
 from stepscope.batch_size.entry import Entry
+from stepscope.batch_size.fit import Model, fit_peaks
 from stepscope.batch_size.measurement import MeasuredBatch
-from stepscope.batch_size.memory_estimate import MemoryEstimate, estimate
-from stepscope.batch_size.sweep import Progress, Sweep
-from stepscope.batch_size.sweep_plan import Plan
-from stepscope.batch_size.sweep_points import POINTS
+from stepscope.batch_size.sweep import POINTS, Plan, Progress, Sweep
 from stepscope.batch_size.worker_process import Cancelled, Reply, Worker
+from stepscope.capture.batch_size.request import DeviceFacts, RunError, RunFacts
 from stepscope.errors import BatchError
 
-Json = dict[str, Any]
-_MOST_OF_MEMORY = 0.9
+_MOST_OF_MEMORY = 0.9  # of what is available, that a step may take
 _INEXACT = {
     "pytorch": "this build of torch does not count what was allocated before recording began: "
     "memory is a lower bound",
@@ -27,16 +29,89 @@ _INEXACT = {
 _ONE_BATCH = 0.01  # how far the samples of a step may be from the batch size
 
 
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Peak memory on a CPU, as estimated with fake tensors.
+
+    Attributes:
+        batch: the batch size that `memory` and `modules` are of.
+        bytes: the peak, by batch size.
+        memory: the peak by kind: weights, buffers, gradients, optimizer_state, activations,
+            temporaries.
+        modules: the same for each module, without those inside it.
+        model: the peak over the batch size; None for a single size.
+        error: relative to the peak measured at `batch`; None where none was.
+    """
+
+    batch: int
+    bytes: Mapping[int, int]
+    memory: Mapping[str, int]
+    modules: Sequence[dict[str, Any]]
+    model: Model | None = None
+    error: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As `stepscope batch --json` has it."""
+        model = self.model
+        return {
+            "batch": self.batch,
+            "points": [{"batch": batch, "bytes": size} for batch, size in self.bytes.items()],
+            "memory": dict(self.memory),
+            "modules": list(self.modules),
+            "model": model and {"c_bytes": model.slope, "d_bytes": model.intercept},
+            "error": self.error,
+        }
+
+
+def estimate(
+    worker: Worker,
+    entry: Entry,
+    batches: Sequence[int],
+    measured: int | None = None,
+    timeout_s: float = 600.0,
+) -> MemoryEstimate:
+    """Estimate the peak at some batch sizes.
+
+    Args:
+        batches: the first one is also broken down.
+        measured: the peak measured there.
+
+    Raises:
+        BatchError: the script cannot run on fake tensors; says why.
+    """
+    unique = dict.fromkeys(batches)
+    facts = {batch: _estimate_at(worker, entry, batch, timeout_s) for batch in unique}
+    sizes = {batch: int(one["bytes"]) for batch, one in facts.items()}
+    first = facts[batches[0]]
+    model = fit_peaks(list(sizes), list(sizes.values())) if len(sizes) > 1 else None
+    error = first["bytes"] / measured - 1 if measured else None
+    return MemoryEstimate(batches[0], sizes, first["memory"], first["modules"], model, error)
+
+
+def _estimate_at(worker: Worker, entry: Entry, batch: int, timeout_s: float) -> RunFacts:
+    facts = worker.run(entry.request(batch, estimate=True, timeout_s=timeout_s)).facts
+    if facts["outcome"] == "estimated":
+        return facts
+    error: RunError = facts.get("error", {})
+    reason = error.get("message") or facts.get("why") or facts["outcome"].replace("_", " ")
+    raise BatchError(
+        f"{entry.path} does not run on tensors without values: {reason}",
+        error.get("file"),
+        error.get("line"),
+    )
+
+
 class EntryMeasuring:
     """The measurements of one entry."""
 
     def __init__(self, entry: Entry, plan: Plan, worker: Worker) -> None:
         self.entry, self.plan, self.worker = entry, plan, worker
-        self.device: Json = {}
+        self.device: DeviceFacts = {}
         self.notes: list[str] = []
         self.ran_out_at: tuple[str, int | None] = (entry.path, None)
         self._known: dict[int, int] = {}
-        self._captures: dict[int, Path] = {}
+        self.capture: Path | None = None  # gone with the session, or when measured again
+        self.captured_batch: int | None = None
         self._is_jax = False  # whose memory XLA knows without running
         self.program_memory: dict[str, int] = {}
 
@@ -44,15 +119,12 @@ class EntryMeasuring:
         """Once, in a fresh process; the first also records what the step is made of."""
         if self._surely_too_large(batch):
             return None
-        capture = None
-        if self.plan.breakdown and not self._captures:
-            capture = self._folder() / f"batch{batch}.stepscope"
+        records = self.plan.breakdown and self.capture is None
+        capture = self._folder() / f"batch{batch}.stepscope" if records else None
         request = self.entry.request(
-            batch,
-            effort=self.plan.effort,
-            capture=str(capture) if capture else None,
+            batch, effort=self.plan.effort, capture=str(capture) if capture else None,
             timeout_s=self.plan.timeout_s,
-        )
+        )  # fmt: skip
         reply = self.worker.run(request)
         if reply.facts["outcome"] == "out_of_memory":
             self.ran_out_at = _place(reply.facts["error"], self.entry)
@@ -65,7 +137,7 @@ class EntryMeasuring:
         if batch == self.entry.batch:
             self.program_memory = facts.get("memory") or {}
         if capture is not None and capture.exists():
-            self._captures[batch] = capture
+            self.capture, self.captured_batch = capture, batch
         return MeasuredBatch(batch, tuple(facts["steps_ms"]), facts["bytes"], facts)
 
     def _folder(self) -> Path:
@@ -75,24 +147,13 @@ class EntryMeasuring:
         folder.mkdir(exist_ok=True)
         return folder
 
-    @property
-    def capture(self) -> Path | None:
-        """The recorded steps; gone after the session is closed or the entry measured again."""
-        return next(iter(self._captures.values()), None)
-
-    @property
-    def captured_batch(self) -> int | None:
-        """The batch size of these steps."""
-        return next(iter(self._captures), None)
-
     def breakdown(self, found: Sweep) -> StepBreakdown | None:
         """The breakdown of the recorded batch size; None in JAX, whose memory XLA assigns."""
-        if self._is_jax:
+        batch, capture = self.captured_batch, self.capture
+        if self._is_jax or capture is None or batch is None:
             return None
-        for batch, capture in self._captures.items():
-            ms = next(point.ms for point in found.points() if point.batch == batch)
-            return read_breakdown(capture, batch, ms)
-        return None
+        ms = next(point.ms for point in found.points() if point.batch == batch)
+        return read_breakdown(capture, batch, ms)
 
     def estimate(self, found: Sweep, progress: Progress) -> MemoryEstimate | None:
         """Memory without computing, at the batch sizes measured; a note where that fails."""
@@ -110,12 +171,9 @@ class EntryMeasuring:
             return None
 
     def warnings(self, found: Sweep) -> list[str]:
-        """Warnings."""
-        return [
-            *self.notes,
-            *_of_steps(found, self.plan),
-            *_of_rounds(self.entry, found, self.plan),
-        ]
+        """What the user should know of the measurements."""
+        steps, rounds = _of_steps(found, self.plan), _of_rounds(self.entry, found, self.plan)
+        return [*self.notes, *steps, *rounds]
 
     def _surely_too_large(self, batch: int) -> bool:
         """On a CPU, running out of memory may take the whole machine along: foresee it."""
@@ -127,7 +185,7 @@ class EntryMeasuring:
         return available is not None and batch > largest and likely > _MOST_OF_MEMORY * available
 
 
-def _checked(reply: Reply, entry: Entry) -> Json:
+def _checked(reply: Reply, entry: Entry) -> RunFacts:
     facts = reply.facts
     outcome = facts["outcome"]
     if outcome == "measured":
@@ -150,13 +208,13 @@ def _checked(reply: Reply, entry: Entry) -> Json:
     raise BatchError(message, *_place(facts["error"], entry))
 
 
-def _failure(error: Json, entry: Entry) -> str:
+def _failure(error: RunError, entry: Entry) -> str:
     file, line = _place(error, entry)
     where = f"{file}:{line}" if line else file
     return f"{entry.path} fails: {error['type']} at {where}: {error['message']}"
 
 
-def _place(error: Json, entry: Entry) -> tuple[str, int | None]:
+def _place(error: RunError, entry: Entry) -> tuple[str, int | None]:
     return error.get("file") or entry.path, error.get("line")
 
 
@@ -164,7 +222,7 @@ def _of_steps(found: Sweep, plan: Plan) -> list[str]:
     """Warnings from the steps: varying inputs, memory not counted, too few to time."""
     facts = [one.facts for rounds in found.rounds.values() for one in rounds]
     notes = [*_of_outside_writes(facts), *_of_samples(found)]
-    ranges = [one["input_elements"] for one in facts]
+    ranges = [fact["input_elements"] for fact in facts]
     if any(low < 0.95 * high for low, high in ranges):
         low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
         notes.append(
@@ -179,9 +237,9 @@ def _of_steps(found: Sweep, plan: Plan) -> list[str]:
     return notes
 
 
-def _of_outside_writes(facts: list[Json]) -> list[str]:
+def _of_outside_writes(facts: list[RunFacts]) -> list[str]:
     """Warnings about changes that the script made outside the scratch view."""
-    paths = list(dict.fromkeys(path for one in facts for path in one.get("outside_writes", ())))
+    paths = list(dict.fromkeys(path for fact in facts for path in fact.get("outside_writes", ())))
     if not paths:
         return []
     more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""

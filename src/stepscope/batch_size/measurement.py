@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from stepscope.capture.batch_size.request import RunFacts
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class MeasuredBatch:
     batch: int
     steps_ms: tuple[float, ...]
     bytes: int
-    facts: dict[str, Any] = field(default_factory=dict, repr=False)
+    facts: RunFacts = field(default_factory=RunFacts, repr=False)
 
     @property
     def ms(self) -> float:
@@ -78,18 +80,7 @@ class BatchPoint:
 
     def to_json(self) -> dict[str, Any]:
         """As `stepscope batch --json` has it."""
-        return {
-            "batch": self.batch,
-            "ms": self.ms,
-            "bytes": self.bytes,
-            "samples": self.samples,
-            "throughput": self.throughput,
-            "error_ms": self.error_ms,
-            "repeats": self.repeats,
-            "held_back": self.held_back,
-            "watts": self.watts,
-            "joules": self.joules,
-        }
+        return {**asdict(self), "throughput": self.throughput, "joules": self.joules}
 
 
 def scatter(points: Sequence[BatchPoint]) -> float:
@@ -119,5 +110,5 @@ def _error_of_median(samples: Sequence[float]) -> float:
     if len(samples) < 2:
         return 0.0
     middle = statistics.median(samples)
-    spread = 1.4826 * statistics.median(abs(one - middle) for one in samples)
+    spread = 1.4826 * statistics.median(abs(sample - middle) for sample in samples)
     return float(1.2533 * spread / len(samples) ** 0.5)

@@ -8,10 +8,10 @@ returns, is temporary. What was there before and is none of these is untracked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+import msgspec
 import numpy as np
 
 from stepscope.annotate.attribution import Attribution
@@ -19,7 +19,6 @@ from stepscope.trace.memory_schema import STORAGE_KINDS
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
-Json = dict[str, Any]
 KINDS = ("weights", "buffers", "gradients", "optimizer_state", "activations", "inputs",
          "temporaries", "untracked")  # fmt: skip
 _KEPT = {kind: name.replace(" ", "_") for kind, name in STORAGE_KINDS.items()}
@@ -28,8 +27,32 @@ _BY_STAGE = {"data_loading": "inputs", "transfer": "inputs", "forward": "activat
              "zero_grad": "temporaries"}  # fmt: skip
 
 
+class Storage(msgspec.Struct, frozen=True):
+    """Memory that training keeps from step to step, as `capture.memory.storages` lists it.
+
+    Attributes:
+        kind: parameter, buffer, gradient, optimizer_state or input.
+        path: of its module, if any.
+        lines: file and line of what made a parameter.
+    """
+
+    address: int
+    bytes: int
+    device: str
+    kind: str
+    path: str
+    lines: list[tuple[str, int]] = []
+
+
+class Storages(msgspec.Struct, frozen=True):
+    """Storages before and after the recorded steps."""
+
+    before: list[Storage] = []
+    after: list[Storage] = []
+
+
 @dataclass(frozen=True)
-class PeakAllocation:
+class PeakBlock:
     """One allocation alive at the peak.
 
     Attributes:
@@ -42,7 +65,7 @@ class PeakAllocation:
     bytes: int
     kind: str
     event: int
-    storage: Json | None = None
+    storage: Storage | None = None
 
 
 @dataclass(frozen=True)
@@ -58,26 +81,21 @@ class Footprint:
 
     step: int
     bytes: int
-    blocks: tuple[PeakAllocation, ...]
-    kept: tuple[PeakAllocation, ...]
+    blocks: tuple[PeakBlock, ...]
+    kept: tuple[PeakBlock, ...]
 
     def split(self) -> dict[str, int]:
-        """Bytes by kind; they add up to the peak."""
+        """Bytes by kind; they add up to the peak; empty where memory is unknown."""
+        if not self.blocks:
+            return {}
         result = dict.fromkeys(KINDS, 0)
         for block in self.blocks:
             result[block.kind] += block.bytes
         return result
 
 
-def find_footprint(
-    trace: Trace, storages: Mapping[str, Sequence[Json]], attribution: Attribution
-) -> Footprint | None:
+def find_footprint(trace: Trace, storages: Storages, attribution: Attribution) -> Footprint | None:
     """The highest peak of the recorded steps, on the device that holds most.
-
-    Args:
-        trace: with every allocation of the steps.
-        storages: rows of `list_storages` before and after the steps.
-        attribution: of the trace's events.
 
     Returns:
         The footprint; None where nothing was allocated.
@@ -93,7 +111,7 @@ def find_footprint(
     number = int(np.searchsorted(steps["start_ns"], times[peak], side="right")) - 1
     turn = _end_of_forward(trace, int(steps["step"][number]), int(steps["end_ns"][number]))
     last = int(np.searchsorted(times, turn)) - 1
-    kept = [one for one in ledger.blocks(last) if one.kind == "activations"]
+    kept = [block for block in ledger.blocks(last) if block.kind == "activations"]
     rows = ledger.rows[peak]
     return Footprint(
         int(steps["step"][number]), rows.total, tuple(ledger.blocks(peak)), tuple(kept)
@@ -118,11 +136,11 @@ class _Row:
     event: int
 
 
-def _device(trace: Trace, storages: Mapping[str, Sequence[Json]]) -> str:
+def _device(trace: Trace, storages: Storages) -> str:
     """The one that the model is on, else the one that has the highest total."""
     held: dict[str, int] = {}
-    for row in storages.get("after", ()):
-        held[row["device"]] = held.get(row["device"], 0) + row["bytes"]
+    for storage in storages.after:
+        held[storage.device] = held.get(storage.device, 0) + storage.bytes
     known = set(trace["memory"].text("device"))
     held = {device: size for device, size in held.items() if device in known}
     return max(held, key=lambda device: held[device], default="cpu")
@@ -131,16 +149,14 @@ def _device(trace: Trace, storages: Mapping[str, Sequence[Json]]) -> str:
 class _Ledger:
     """Every allocation and release on one device, in order."""
 
-    def __init__(
-        self, trace: Trace, storages: Mapping[str, Sequence[Json]], attribution: Attribution
-    ) -> None:
+    def __init__(self, trace: Trace, storages: Storages, attribution: Attribution) -> None:
         device = _device(trace, storages)
         self._attribution = attribution
         self.rows = _rows(trace, device)
         self.times = np.array([row.time for row in self.rows], np.int64)
         self._before, self._after = (
-            {row["address"]: row for row in storages.get(when, ()) if row["device"] == device}
-            for when in ("before", "after")
+            {storage.address: storage for storage in listed if storage.device == device}
+            for listed in (storages.before, storages.after)
         )
         self._last, _ = _alive(self.rows)
         events = trace.events
@@ -148,7 +164,7 @@ class _Ledger:
         forward = events["start_ns"][events["stage"] == STAGES.index("forward")]
         self._first_forward = int(forward.min()) if len(forward) else 0
 
-    def blocks(self, place: int) -> list[PeakAllocation]:
+    def blocks(self, place: int) -> list[PeakBlock]:
         """The live blocks after the row at `place`; they add up to that row's total."""
         alive, freed = _alive(self.rows[: place + 1])
         ends = self._ends(place)
@@ -163,13 +179,13 @@ class _Ledger:
                 ends.setdefault(row.address, row.time)
         return ends
 
-    def _block(self, row: _Row, freed: int | None) -> PeakAllocation:
+    def _block(self, row: _Row, freed: int | None) -> PeakBlock:
         storage = self._storage(row)
         if storage is not None:
-            return PeakAllocation(row.bytes, _KEPT[storage["kind"]], row.event, storage)
-        return PeakAllocation(row.bytes, self._kind(row, freed), row.event)
+            return PeakBlock(row.bytes, _KEPT[storage.kind], row.event, storage)
+        return PeakBlock(row.bytes, self._kind(row, freed), row.event)
 
-    def _storage(self, row: _Row) -> Json | None:
+    def _storage(self, row: _Row) -> Storage | None:
         """The storage that a block still is when the steps are over."""
         still = self._last.get(row.address)
         return self._after.get(row.address) if still and still.place == row.place else None
@@ -185,16 +201,16 @@ class _Ledger:
             return "inputs"
         return _BY_STAGE.get(STAGES[stage], "untracked")
 
-    def _earlier(self, freed: set[int], place: int, fresh_bytes: int) -> list[PeakAllocation]:
+    def _earlier(self, freed: set[int], place: int, fresh_bytes: int) -> list[PeakBlock]:
         """Blocks allocated before the first row and still alive, known storages first."""
         known = [
-            PeakAllocation(row["bytes"], _KEPT[row["kind"]], -1, row)
-            for address, row in self._before.items()
+            PeakBlock(storage.bytes, _KEPT[storage.kind], -1, storage)
+            for address, storage in self._before.items()
             if address not in freed
         ]
         total = self.rows[place].total
         rest = total - fresh_bytes - sum(block.bytes for block in known)
-        return [*known, PeakAllocation(rest, "untracked", -1)] if rest > 0 else known
+        return [*known, PeakBlock(rest, "untracked", -1)] if rest > 0 else known
 
 
 def _rows(trace: Trace, device: str) -> list[_Row]:

@@ -12,8 +12,7 @@ from stepscope.batch_size.entry_profile import make_profile
 from stepscope.batch_size.entry_result import Result
 from stepscope.batch_size.measure_entry import EntryMeasuring
 from stepscope.batch_size.site import SiteChoice
-from stepscope.batch_size.sweep import NothingFits, Progress, sweep
-from stepscope.batch_size.sweep_plan import Plan
+from stepscope.batch_size.sweep import NothingFits, Plan, Progress, sweep
 from stepscope.batch_size.worker_process import Worker
 from stepscope.scratch import plan_scratch
 
@@ -100,13 +99,9 @@ class Session:
         run = EntryMeasuring(entry, plan, self._worker(entry.preload))
         try:
             found = sweep(
-                run.measure,
-                entry.batch,
-                wanted=plan.points,
-                extra=plan.extra,
-                most_rounds=plan.rounds,
-                progress=self._progress,
-            )
+                run.measure, entry.batch, wanted=plan.points, extra=plan.extra,
+                most_rounds=plan.rounds, progress=self._progress,
+            )  # fmt: skip
         except NothingFits as error:
             raise NothingFits(str(error), *run.ran_out_at) from error
         estimated = run.estimate(found, self._progress)

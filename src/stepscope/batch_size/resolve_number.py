@@ -2,20 +2,79 @@
 
 `DataLoader(data, batch_size=args.batch_size)` leads to the option `--batch-size`; a name leads to
 its assignment, a parameter to what callers pass or to its default, an attribute or a key to
-whatever defines one of that name. What leads nowhere gives nothing; what may come from several
-places gives them all.
+whatever defines one of that name. An expression that leads nowhere gives nothing; one with several
+possible origins gives them all.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from stepscope.batch_size.ast_nodes import keyword, last_name, positional, text_of
-from stepscope.batch_size.batch_size_names import is_batch_size
-from stepscope.batch_size.number_tokens import written_number
-from stepscope.batch_size.source_facts import Definition, Scope, SourceCall, SourceFacts
+from stepscope.batch_size.source_facts import (
+    Definition,
+    Scope,
+    SourceCall,
+    SourceFacts,
+    keyword,
+    last_name,
+    positional,
+    text_of,
+    written_number,
+)
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+# Words that may be next to "batch" without making it something else (num_batches, batch_norm).
+_BESIDE = {
+    "size", "sizes", "sz", "bs", "train", "training", "trainer", "per", "device", "gpu", "rank",
+    "worker", "replica", "core", "micro", "mini", "global", "local", "total", "effective", "base",
+    "default", "initial", "init", "max", "n", "num", "samples", "images", "ims", "imgs", "the",
+    "step", "b",
+}  # fmt: skip
+_EVALUATE = {
+    "eval", "evaluate", "evaluation", "val", "valid", "validation", "validate", "dev", "test",
+    "testing", "infer", "inference", "pred", "predict", "prediction", "gen", "generation",
+    "sample", "sampling", "benchmark", "calibration",
+}  # fmt: skip
+_SHORT = {"bs", "bsz", "batchsize", "minibatch", "microbatch", "batchsz"}
+_WRAPPERS = ("int", "max", "min", "abs", "round")
+_GETTERS = ("get", "pop", "getattr", "getenv")
+_PARAMETERS = ("parameter", "provider")
+_NAMES = ("constant", "parameter", "provider", "field")
+# `Config(batch_size=32)` sets what `config.batch_size` reads.
+_KEYS = ("option", "attribute", "field", "entry", "argument")
+
+
+def words(name: str) -> list[str]:
+    """`per_device_trainBatch` as per, device, train, batch."""
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def is_batch_size(name: str) -> bool:
+    """Whether this is a name for a number of samples in a batch.
+
+    Example:
+        >>> is_batch_size("--train-batch-size"), is_batch_size("num_batches")
+        (True, False)
+    """
+    found = words(name)
+    core = [word for word in found if word not in _EVALUATE]
+    if not core or not any(word == "batch" or word in _SHORT for word in core):
+        return False
+    known = all(word in _BESIDE or word == "batch" or word in _SHORT for word in core)
+    return known and name.isascii()
+
+
+def is_evaluation(name: str) -> bool:
+    """Whether a name refers to evaluation data: `val_loader`, `test_set`."""
+    return any(word in _EVALUATE for word in words(name)) and not is_training(name)
+
+
+def is_training(name: str) -> bool:
+    """Whether a name refers to training data."""
+    return any(word in ("train", "training", "trainer") for word in words(name))
 
 
 @dataclass(frozen=True)
@@ -27,19 +86,19 @@ class NumberOrigin:
     option: str | None = None
 
 
-@dataclass(frozen=True)
-class Missing:
-    """A key that the file reads but does not define: perhaps a setting in another file."""
-
-    key: str
-
-
 class Resolver:
-    """Follows expressions within one file."""
+    """Follows expressions within one file.
+
+    Attributes:
+        missing: keys that the file reads but does not define: perhaps settings in another file.
+    """
 
     def __init__(self, facts: SourceFacts) -> None:
         self.facts = facts
-        self.missing: list[Missing] = []
+        self.missing: set[str] = set()
+        self._by_name: dict[str, list[Definition]] = {}
+        for definition in facts.definitions:
+            self._by_name.setdefault(definition.name, []).append(definition)
         self._known: dict[int, list[NumberOrigin]] = {}
 
     def follow(self, node: ast.expr, at: Definition) -> list[NumberOrigin]:
@@ -79,18 +138,17 @@ class Resolver:
     def _value(self, one: Definition) -> Iterator[NumberOrigin]:
         return self._follow(one.value, one)
 
+    def _defined(self, name: str, kinds: Collection[str]) -> list[Definition]:
+        return [one for one in self._by_name.get(name, ()) if one.kind in kinds]
+
     def _name(self, name: str, at: Definition) -> Iterator[NumberOrigin]:
         """The innermost scope that defines the name counts, as in Python."""
+        defined = self._defined(name, _NAMES)
         for length in range(len(at.scope), -1, -1):
-            scope = at.scope[:length]
-            inside = [
-                one
-                for one in self.facts.definitions
-                if one.name == name and one.scope == scope and one.kind in _NAMES
-            ]
+            inside = [one for one in defined if one.scope == at.scope[:length]]
+            for one in inside:
+                yield from self._of(one)
             if inside:
-                for one in inside:
-                    yield from self._of(one)
                 return
 
     def _parameter(self, one: Definition) -> Iterator[NumberOrigin]:
@@ -116,20 +174,15 @@ class Resolver:
 
     def _key(self, name: str) -> list[NumberOrigin]:
         """`args.batch_size`, `self.batch_size`, `config["batch_size"]`."""
-        origins = [
-            origin
-            for one in self.facts.definitions
-            if one.name == name and one.kind in _KEYS and one.value is not None
-            for origin in self._of(one)
-        ]
+        valued = (one for one in self._defined(name, _KEYS) if one.value is not None)
+        origins = [origin for one in valued for origin in self._of(one)]
         if not origins:
-            self.missing.append(Missing(name))
+            self.missing.add(name)
         return origins
 
     def _options(self, name: str) -> Iterator[NumberOrigin]:
-        for one in self.facts.definitions:
-            if one.kind == "option" and one.name == name:
-                yield from self._of(one)
+        for one in self._defined(name, ("option",)):
+            yield from self._of(one)
 
     def _call(self, node: ast.Call, at: Definition) -> Iterator[NumberOrigin]:
         """`cfg.get("batch_size", 32)`, `getattr(args, "batch_size", 32)`, `int(x)`."""
@@ -144,14 +197,6 @@ class Resolver:
             origins = self._key(key) if key else []
             fallback = self._follow(values[-1], at) if len(values) > 1 else iter(())
             yield from origins or fallback
-
-
-_WRAPPERS = ("int", "max", "min", "abs", "round")
-_GETTERS = ("get", "pop", "getattr", "getenv")
-_PARAMETERS = ("parameter", "provider")
-_NAMES = ("constant", "parameter", "provider", "field")
-# `Config(batch_size=32)` sets what `config.batch_size` reads.
-_KEYS = ("option", "attribute", "field", "entry", "argument")
 
 
 def _through(one: Definition, origin: NumberOrigin) -> NumberOrigin:

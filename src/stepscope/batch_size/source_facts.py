@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from stepscope.batch_size.ast_nodes import keyword, last_name, positional, text_of
 from stepscope.errors import BatchError
 from stepscope.syntax_trees import parse_source
 
@@ -23,6 +22,8 @@ _LOADER_ENDS = ("DataLoader", "BatchSampler", "BucketIterator", "DataModule")
 _OPTION_CALLS = ("add_argument", "option", "add_option")
 _LINE_END = re.compile(r"\r\n|\n|\r")  # as Python reads them
 _FLAG_CALLS = ("DEFINE_integer", "DEFINE_int")
+_LARGEST = 10**9  # number that may be a batch size
+_MOST_DIGITS = 20  # of a number in quotes
 
 
 @dataclass(frozen=True)
@@ -290,3 +291,81 @@ def _field_default(value: ast.expr) -> ast.expr | None:
     if last_name(value.func) not in ("field", "Field", "attrib", "ib", "Option", "Argument"):
         return None
     return keyword(value, "default") or next(iter(positional(value)), None)
+
+
+def last_name(node: ast.AST | None) -> str:
+    """`DataLoader` of `torch.utils.data.DataLoader`; empty where there is no name."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.Subscript):
+        return text_of(node.slice) or last_name(node.value)
+    return ""
+
+
+def text_of(node: ast.AST | None) -> str | None:
+    """The value of a string literal."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return None
+
+
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    """The value of a keyword argument."""
+    return next((one.value for one in call.keywords if one.arg == name), None)
+
+
+def positional(call: ast.Call) -> list[ast.expr]:
+    """The values of the positional arguments."""
+    return [value for value in call.args if not isinstance(value, ast.Starred)]
+
+
+def written_number(node: ast.expr | None) -> int | None:
+    """The positive whole number that an expression of literals spells; None for anything else."""
+    value = _value(node)
+    return value if value is not None and 0 < value <= _LARGEST else None
+
+
+def _value(node: ast.expr | None) -> int | None:
+    if isinstance(node, ast.Constant):
+        return _literal(node.value)
+    if isinstance(node, ast.BinOp):
+        left, right = _value(node.left), _value(node.right)
+        return None if left is None or right is None else _combine(node.op, left, right)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int":
+        return _value(node.args[0]) if len(node.args) == 1 and not node.keywords else None
+    return None
+
+
+def _literal(value: object) -> int | None:
+    if isinstance(value, str):
+        digits = value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
+        return int(value) if digits else None
+    return value if type(value) is int else None  # a bool is an int
+
+
+def _combine(operator: ast.operator, left: int, right: int) -> int | None:
+    if isinstance(operator, ast.Mult):
+        return left * right
+    if isinstance(operator, ast.Add):
+        return left + right
+    if isinstance(operator, ast.Pow) and 0 <= right < 64 and abs(left) <= 1024:
+        return int(left**right)
+    if isinstance(operator, ast.FloorDiv) and right:
+        return left // right
+    if isinstance(operator, ast.LShift) and 0 <= right < 64:
+        return left << right
+    return None
+
+
+def write_number(text: str, value: int) -> str:
+    """`value` in the place of `text`: quoted where that was, in plain digits otherwise.
+
+    Example:
+        >>> write_number("'32'", 48), write_number("4 * 8", 48)
+        ("'48'", '48')
+    """
+    if text[:1] in ("'", '"') and text[-1:] == text[:1]:
+        return f"{text[0]}{value}{text[0]}"
+    return str(value)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stepscope.capture.batch_size.request import Request
+from stepscope.capture.batch_size.request import Request, RunFacts
 from stepscope.errors import BatchError
 from stepscope.scratch import Scratch
 
@@ -38,8 +38,8 @@ except Exception as error:
 """
 _SOURCES = str(Path(__file__).parents[2])
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)')
-_GRACE_S = 20.0
-_POLL_S = 0.1
+_GRACE_S = 20.0  # after a run's own timeout, which reports where it hangs
+_POLL_S = 0.1  # between looks at whether to cancel
 _START_S = 120.0  # to import a framework
 
 
@@ -51,7 +51,7 @@ class Cancelled(BatchError):
 class Reply:
     """The process's answer: the facts, and the last output of the script."""
 
-    facts: dict[str, Any]
+    facts: RunFacts
     output: str
 
 
@@ -208,12 +208,10 @@ class Worker:
                 self._failure = str(answer["failed"])
         return None
 
-    def _facts(
-        self, result: Path, status: int | None, output: str, request: Request
-    ) -> dict[str, Any]:
+    def _facts(self, result: Path, status: int | None, output: str, request: Request) -> RunFacts:
         """The result, or what its absence means."""
         if result.exists():
-            facts: dict[str, Any] = json.loads(result.read_text("utf-8"))
+            facts: RunFacts = json.loads(result.read_text("utf-8"))
             return facts
         if status == -signal.SIGKILL:
             return {
@@ -284,7 +282,7 @@ def _kill_group(leader: int) -> bool:
     return True
 
 
-def _failed(hung: bool, words: str, output: str, request: Request) -> dict[str, Any]:
+def _failed(hung: bool, words: str, output: str, request: Request) -> RunFacts:
     """What is reported of a run without a result."""
     file, line = _last_place(output, request)
     return {

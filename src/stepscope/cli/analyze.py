@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.cli.json_output import echo_json
-from stepscope.cli.many_ranks import focused
-from stepscope.cli.options import (
-    TraceFile,
-    ranks_without_steps,
-    say_ranks_without_steps,
-    takes_file,
-)
-from stepscope.cli.terminal import terminal
+from stepscope.cli.output import echo_json, terminal
+from stepscope.cli.source import Source, takes_file
 
 if TYPE_CHECKING:
     from stepscope.analyze.analysis import Analysis
@@ -23,6 +16,8 @@ if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
 
 _LEVELS = ("info", "warning", "critical")
+_PACKAGES = ("analyze", "calibration", "contexts", "graph", "memory", "roofline", "summary",
+             "whatif")  # fmt: skip
 
 
 @click.command()
@@ -38,7 +33,7 @@ _LEVELS = ("info", "warning", "critical")
 @click.option("--device", metavar="NAME",
               help="The device, if the file does not name it (H100, A100, MI300X, …).")  # fmt: skip
 def analyze(
-    file: TraceFile,
+    file: Source,
     as_json: bool,
     fail_on: str | None,
     files: tuple[str, ...],
@@ -47,38 +42,54 @@ def analyze(
     device: str | None,
 ) -> None:
     """Explain what slows the training step, what to do, and how much time it saves."""
-    file, many = focused(file, rank)
-    analysis = _analyzed(file, rank, files, device, many.report if many else None)
+    file, many = file.focused()
+    if files or device or many:
+        analysis = _analyzed(file, rank, files, device, many.report if many else None)
+    else:
+        analysis = _kept_analysis(file, rank)
     if as_json:
         echo_json(analysis.to_json())
     else:
         from stepscope.analyze.findings_text import print_findings
 
         print_findings(terminal(), analysis, every)
-    worst = max((_LEVELS.index(one.severity) for one in analysis.findings), default=-1)
+    worst = max((_LEVELS.index(finding.severity) for finding in analysis.findings), default=-1)
     if fail_on and worst >= _LEVELS.index(fail_on):
         sys.exit(1)
 
 
+def _kept_analysis(file: Source, rank: int | None) -> Analysis:
+    """The analysis that depends on the file and on nothing else."""
+    from msgspec.structs import replace
+
+    from stepscope.analyze.analysis import Analysis
+    from stepscope.cli.answers import AnswerKind, answer_of, calibrations
+
+    def at(analysis: Analysis, source: str) -> Analysis:
+        return replace(analysis, heading=replace(analysis.heading, source=source))
+
+    def made(trace: Trace) -> Analysis:
+        from stepscope.analyze import RULES, RuleContext
+        from stepscope.analyze.analysis import analysis_of
+
+        return analysis_of(RuleContext(trace, rank), RULES)
+
+    kind = AnswerKind("analysis", Analysis, _PACKAGES, at)
+    return answer_of(kind, file, (rank, calibrations()), made)
+
+
 def _analyzed(
-    file: TraceFile,
+    file: Source,
     rank: int | None,
     rules: tuple[str, ...],
     device: str | None,
     job: JobReport | None,
 ) -> Analysis:
-    """The analysis; it is kept if it depends on the file and on nothing else."""
-    if not rules and not device and job is None:
-        from stepscope.cli.kept_analysis import analysis_of_file
-
-        found = analysis_of_file(file, rank)
-        say_ranks_without_steps(file.path, found.ranks_without_steps)
-        return found.analysis
+    """The analysis by custom rules, for a named device, or of one rank of many."""
     from stepscope.analyze import RULES, RuleContext, load_rules
     from stepscope.analyze.analysis import analysis_of
 
-    trace = file.open()
-    say_ranks_without_steps(file.path, ranks_without_steps(trace))
+    trace = file.load()
     trace = _with_device(trace, device) if device else trace
     custom = [rule for path in rules for rule in load_rules(path)]
     return analysis_of(RuleContext(trace, rank, job), [*RULES, *custom])
@@ -86,20 +97,10 @@ def _analyzed(
 
 def _with_device(trace: Trace, name: str) -> Trace:
     """The trace with the device named, unless its file names one."""
-    from stepscope.annotate.links.launch_sides import device_work
-    from stepscope.roofline import known_gpus, rates_of
+    from stepscope.roofline import with_device
 
-    rates = rates_of(name)
-    if rates is None:
-        known = ", ".join(gpu["name"] for gpu in known_gpus())
-        raise click.BadParameter(f"unknown device {name!r}; known are {known}",
-                                 param_hint="--device")  # fmt: skip
-    named = [one["name"] for one in trace.metadata.devices if one.get("name")]
+    named = [device["name"] for device in trace.metadata.devices if device.get("name")]
     if named:
         click.echo(f"! --device {name} is ignored: the file names {named[0]}", err=True)
         return trace
-    numbers = set(trace["tracks"]["device"][trace.events["track"][device_work(trace)]].tolist())
-    recorded = {one.get("id"): one for one in trace.metadata.devices}
-    devices = tuple({**recorded.get(at, {}), "id": at, "name": rates["match"]}
-                    for at in sorted(numbers))  # fmt: skip
-    return trace.with_metadata(devices=devices)
+    return with_device(trace, name)

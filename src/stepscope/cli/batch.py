@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.cli.json_output import echo_json
-from stepscope.cli.options import FiniteRange
-from stepscope.cli.output_files import write_text
-from stepscope.cli.path_options import OutputFile, ScriptPath
+from stepscope.cli.options import FiniteRange, OutputFile, ScriptPath
+from stepscope.cli.output import echo_json, write_text
 from stepscope.cli.script_options import MeasuringCommand
 
 if TYPE_CHECKING:
     from stepscope.batch_size import Result
-    from stepscope.batch_size.device_memory import Capacity
     from stepscope.batch_size.entry import Entry
     from stepscope.devices import Wanted
     from stepscope.devices.device_answer import DevicesAnswer
+    from stepscope.roofline.device_memory import Capacity
 
     Elsewhere = Callable[[Result], DevicesAnswer | None]
 
@@ -103,9 +101,9 @@ def batch(
     project, so nothing in the project changes.
     """
     from stepscope.batch_size import open_entry
-    from stepscope.batch_size.device_memory import find_capacity
     from stepscope.batch_size.entry import module_file
     from stepscope.devices import Wanted
+    from stepscope.roofline.device_memory import find_capacity
 
     capacities = [find_capacity(target) for target in targets]
     elsewhere = _elsewhere(devices, prices, Wanted(at, samples, ranks, bandwidth))
@@ -160,14 +158,13 @@ def _profiled(
     from dataclasses import replace
 
     from stepscope.batch_size import QUICK, Plan, Session
-    from stepscope.cli.progress import step_progress
+    from stepscope.cli.output import step_progress
 
     plan = QUICK if how["quick"] else Plan(rounds=how["rounds"])
-    plan = replace(plan, timeout_s=how["timeout"])
+    estimate = plan.estimate and how["estimate"]
+    plan = replace(plan, timeout_s=how["timeout"], estimate=estimate)
     if how["points"]:
         plan = replace(plan, points=how["points"], extra=0)
-    if not how["estimate"]:
-        plan = replace(plan, estimate=False)
     with step_progress() as tell, Session(how["python"], tell) as session:
         result = session.profile_entry(opened, plan)
         return result, elsewhere(result)
@@ -195,8 +192,7 @@ def _print_text(
 ) -> None:
     from rich.console import Console
 
-    from stepscope.cli.batch_text import print_batch
-    from stepscope.cli.devices_text import print_devices
+    from stepscope.cli.batch_text import print_batch, print_devices
 
     print_batch(Console(), result, at, fits)
     if devices:

@@ -1,256 +1,73 @@
-"""The output of `stepscope batch` for a terminal."""
+"""The output of `stepscope batch` for a terminal: the script's own device, then others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
-from stepscope.batch_size.device_memory import usable_bytes
-from stepscope.batch_size.fit_warnings import check_failed
+from stepscope.batch_size.fit import check_failed
+from stepscope.devices.device_answer import DeviceRow, DevicesAnswer, RangedValue
+from stepscope.roofline.device_memory import usable_bytes
 from stepscope.summary.numbers import bar, ms, percent, size
-from stepscope.summary.text_tables import plain_table
+from stepscope.summary.text_tables import WIDE, plain_table
 
 if TYPE_CHECKING:
     from stepscope.batch_size import Result
+    from stepscope.batch_size.breakdown import StepBreakdown
+    from stepscope.batch_size.entry_profile import Profile
+    from stepscope.devices.device_answer import DevicePrediction
 
 _KINDS = {"weights": "blue", "gradients": "magenta", "optimizer_state": "red",
           "activations": "green", "inputs": "cyan", "temporaries": "yellow",
           "buffers": "bright_black", "untracked": "bright_black",
           "parameters": "blue", "state": "blue", "results": "magenta",
           "others": "bright_black"}  # fmt: skip
-_LINES = 8
-_BAR = 16
-_WIDE = 100
+_COUNTERS = {"NVML": "the GPU's counter", "RAPL": "the CPU's counter, with all that runs on it"}
+_FITS = {"yes": ("fits", "green"), "no": ("does not fit", "red"),
+         "unsure": ("may fit", "yellow"), "unknown": ("?", "dim")}  # fmt: skip
+_LINES = 8  # shown at most
+_LEAST_LINE = 0.005  # of the step
+_LEAST_KIND = 0.001  # of the peak
+_BAR = 16  # characters
+_KWH = 3.6e6  # joules
 
 
 def print_batch(
     console: Console, result: Result, at: Sequence[int] = (), fits: Sequence[Any] = ()
 ) -> None:
-    """Print the result for an entry file.
-
-    Args:
-        console: where to.
-        result: of `Session.profile`.
-        at: batch sizes to predict.
-        fits: of `Result.fits`.
-    """
-    console.print(Group(*_Text(result, at, fits, console.width).parts()), highlight=False)
+    """Print the result for an entry file, with predictions at some batch sizes and what fits."""
+    wide = console.width >= WIDE
+    console.print(Group(*_parts(result, at, fits, wide)), highlight=False)
 
 
-class _Text:
-    def __init__(self, result: Result, at: Sequence[int], fits: Sequence[Any], width: int) -> None:
-        self.result, self.at, self.asked, self.width = result, at, fits, width
-        self.profile = result.profile
-        self.batch = result.entry.batch
-
-    def parts(self) -> Iterator[RenderableType]:
-        yield self.header()
-        yield self.curve()
-        yield self.verdict()
-        if breakdown := self.result.breakdown:
-            yield self.memory(breakdown.memory, breakdown.peak_bytes)
-            yield self.lines()
-        elif memory := self.result.program_memory:
-            yield self.memory(memory, sum(memory.values()))
-        yield self.footer()
-
-    def header(self) -> Text:
-        entry = self.result.entry
-        text = Text.assemble((Path(entry.path).name, "bold"))
-        facts = [f"batch size {self.batch}", _where(entry.site), _device(self.profile.device)]
-        return text.append("   " + " · ".join(fact for fact in facts if fact), "dim")
-
-    def curve(self) -> RenderableType:
-        """Measured and predicted batch sizes in one table, sorted."""
-        heads = (
-            "batch>",
-            "ms per step>",
-            "samples/s>",
-            *([""] if self.wide else []),
-            "memory>",
-            "",
-        )
-        result = plain_table("Throughput and memory", *heads)
-        rows = {point.batch: point.to_json() | {"measured": True} for point in self.profile.points}
-        for batch in (*self.at, self.suggested or 0):
-            if batch and batch not in rows and self.profile.time:
-                rows[batch] = self.profile.predict(batch)
-        limit = self.profile.max_throughput or max(
-            (row["throughput"] or 0 for row in rows.values()), default=1.0
-        )
-        for batch in sorted(rows):
-            self.add_row(result, rows[batch], limit)
-        return result
-
-    def add_row(self, result: Any, row: Mapping[str, Any], limit: float) -> None:
-        batch, rate = row["batch"], row["throughput"] or 0.0
-        measured = row.get("measured")
-        mark = " ◀" if batch == self.batch else ""
-        note = self.band(row) if not measured else "held back" if row["held_back"] else "measured"
-        result.add_row(
-            Text(f"{batch}", "bold" if mark else ""), ms(row["ms"]), f"{rate:,.1f}",
-            *([Text(bar(rate / limit, _BAR), "green" if measured else "cyan")] * self.wide),
-            size(row["bytes"]), Text(note + mark, "dim"),
-        )  # fmt: skip
-
-    def band(self, row: Mapping[str, Any]) -> str:
-        low, high = row["throughput_range"]
-        kind = "extrapolated" if row["extrapolated"] else "predicted"
-        if low is None or high is None or not self.wide:
-            return kind
-        return f"{kind}, {low:,.1f} to {high:,.1f}"
-
-    @property
-    def wide(self) -> bool:
-        return self.width >= _WIDE
-
-    @property
-    def suggested(self) -> int | None:
-        return self.profile.suggestion(usable_bytes(self.profile.device))
-
-    def verdict(self) -> Text:
-        profile, text = self.profile, Text("\n")
-        if profile.max_throughput and profile.time and profile.memory:
-            time, memory = profile.time, profile.memory
-            text.append("▶ ", "green")
-            text.append(f"At most {profile.max_throughput:,.1f} samples/s", "bold")
-            text.append(
-                f"   {ms(time.slope)} ms and {size(round(memory.slope))} per sample, "
-                f"{ms(time.intercept)} ms and {size(round(memory.intercept))} per step", "dim",
-            )  # fmt: skip
-            for batch in dict.fromkeys([self.batch, self.suggested]):
-                if batch:
-                    self.add_share(text, batch)
-            if self.suggested is None:
-                self.add_unknown_limit(text)
-        for one in self.asked:
-            self.add_fit(text, one)
-        if profile.too_large:
-            text.append(f"\n  Batch size {profile.too_large} ran out of memory.", "yellow")
-        return text
-
-    def add_share(self, text: Text, batch: int) -> None:
-        found = self.profile.predict(batch)
-        share = (found["throughput"] or 0.0) / (self.profile.max_throughput or 1.0)
-        text.append(f"\n  {batch} gives {percent(min(share, 1.0))} of the limit, ")
-        text.append(_with_range(found, "bytes"))
-        text.append("   current" if batch == self.batch else "   reaches 90 %", "dim")
-        if found["extrapolated"]:
-            text.append(", extrapolated", "yellow")
-
-    def add_unknown_limit(self, text: Text) -> None:
-        largest = max(point.batch for point in self.profile.points)
-        text.append("\n  No batch size is suggested: ", "yellow")
-        if check_failed(self.profile.time) or check_failed(self.profile.memory):
-            text.append("the held-back batch size was mispredicted.", "yellow")
-        else:
-            text.append(f"90 % is far beyond {largest}, the largest that was measured.", "yellow")
-
-    def add_fit(self, text: Text, one: Mapping[str, Any]) -> None:
-        if one["batch"] is None:
-            text.append(f"\n  Nothing fits {one['name']}: even one sample takes more.", "yellow")
-            return
-        if not self.profile.trusts(one["batch"]):
-            self.add_untrusted_fit(text, one)
-            return
-        text.append(f"\n  {one['batch']} fits {one['name']}, {_with_range(one, 'bytes')}")
-        room = one["capacity_bytes"] - one["usable_bytes"]
-        text.append(f"   {size(room)} left for the device's context", "dim")
-        if one["host_bytes"]:
-            text.append(f", {size(one['host_bytes'])} of data stay in host memory", "dim")
-        if one["extrapolated"]:
-            text.append(", extrapolated", "yellow")
-
-    def add_untrusted_fit(self, text: Text, one: Mapping[str, Any]) -> None:
-        largest = max(point.batch for point in self.profile.points)
-        if check_failed(self.profile.time) or check_failed(self.profile.memory):
-            why = "the held-back batch size was mispredicted"
-        else:
-            why = f"it is far from the largest that was measured, {largest}"
-        text.append(f"\n  What fits {one['name']} is not known: ", "yellow")
-        text.append(f"the models say {one['batch']:,}, but {why}.", "yellow")
-
-    def memory(self, kinds: Mapping[str, int], peak: int) -> RenderableType:
-        """The peak by kind, the largest first."""
-        result = plain_table(f"Memory at its peak, batch size {self.batch}", "", ">", ">", "")
-        whole = peak or 1
-        for kind, held in sorted(kinds.items(), key=lambda pair: -pair[1]):
-            if held / whole >= 0.001:
-                style = _KINDS[kind]
-                words = Text(kind.replace("_", " "), style)
-                share = Text(bar(held / whole, _BAR), style)
-                result.add_row(words, size(held), percent(held / whole), share)
-        return result
-
-    def lines(self) -> RenderableType:
-        """Lines by the cost of their own PyTorch calls."""
-        breakdown = self.result.breakdown
-        assert breakdown is not None
-        result = plain_table(
-            "Lines, per step", "", "forward>", "backward>", ">", "activations>", "~"
-        )
-        rows = sorted(breakdown.lines, key=lambda row: -row["self_ms"])[:_LINES]
-        for row in rows:
-            share = row["self_ms"] / (breakdown.step_ms or 1.0)
-            if share < 0.005:
-                continue
-            own = row["self_ms"] / (row["ms"] or 1.0)
-            names = ", ".join(one["name"].removeprefix("aten::") for one in row["operators"][:2])
-            result.add_row(
-                f"{Path(row['file']).name}:{row['line']}",
-                ms(row["forward_ms"] * own), ms(row["backward_ms"] * own), percent(share),
-                size(row["self_activations_bytes"]),
-                Text(names, "dim", no_wrap=True, overflow="ellipsis"),
-            )  # fmt: skip
-        return result
-
-    def energy(self) -> list[str]:
-        """Energy at the current batch size, by the hardware's counters."""
-        counter = self.profile.device.get("energy_counter")
-        here = (point for point in self.profile.points if point.batch == self.batch)
-        return [
-            f"A sample takes {point.joules:.3g} J at {point.watts:.0f} W ({_COUNTERS[counter]})."
-            for point in here if point.joules is not None and counter
-        ]  # fmt: skip
-
-    def footer(self) -> Text:
-        profile = self.profile
-        facts = []
-        if profile.fit_error is not None:
-            memory = (profile.memory.own_error if profile.memory else None) or 0.0
-            facts.append(
-                f"The held-back batch size was predicted within {profile.fit_error:.1%} (time) and "
-                f"{memory:.2%} (memory)."
-            )
-        facts += self.energy()
-        estimate = self.result.estimate
-        if estimate is not None and estimate.error is not None:
-            size_ = size(estimate.bytes[estimate.batch])
-            facts.append(
-                f"The estimate of memory without computing is {size_} ({estimate.error:+.2%})."
-            )
-        text = Text("".join(f"\n{fact}" for fact in facts), "dim")
-        for warning in profile.warnings:
-            text.append("\n! ", "yellow").append(warning, "")
-        return text
+def _parts(
+    result: Result, at: Sequence[int], fits: Sequence[Any], wide: bool
+) -> Iterator[RenderableType]:
+    profile, batch = result.profile, result.entry.batch
+    suggested = profile.suggestion(usable_bytes(profile.device))
+    yield _header(result)
+    yield _curve(profile, batch, (*at, suggested or 0), wide)
+    yield _verdict(profile, batch, suggested, fits)
+    if breakdown := result.breakdown:
+        yield _memory(breakdown.memory, breakdown.peak_bytes, batch)
+        yield _line_table(breakdown)
+    elif memory := result.program_memory:
+        yield _memory(memory, sum(memory.values()), batch)
+    yield _footer(result)
 
 
-_COUNTERS = {"NVML": "the GPU's counter", "RAPL": "the CPU's counter, with all that runs on it"}
-
-
-def _with_range(found: Mapping[str, Any], quantity: str) -> str:
-    """`1.2 GB (1.1 to 1.3 GB)`; the value alone where the range rounds to it."""
-    low, high = (size(value) if value is not None else "" for value in found[f"{quantity}_range"])
-    value = size(found[quantity])
-    return value if low == high else f"{value} ({low} to {high})"
-
-
-def _where(site: Any) -> str:
-    return f"{site.name} at {Path(site.path).name}:{site.line}"
+def _header(result: Result) -> Text:
+    entry, device = result.entry, result.profile.device
+    site = f"{entry.site.name} at {Path(entry.site.path).name}:{entry.site.line}"
+    facts = [f"batch size {entry.batch}", site, _device(device)]
+    text = Text(Path(entry.path).name, "bold")
+    return Text.assemble(text, ("   " + " · ".join(fact for fact in facts if fact), "dim"))
 
 
 def _device(device: Mapping[str, Any]) -> str:
@@ -258,3 +75,256 @@ def _device(device: Mapping[str, Any]) -> str:
         return ""
     name = device["name"] or device["type"].upper()
     return f"{name}, {size(device['memory_bytes'])}" if device.get("memory_bytes") else str(name)
+
+
+def _curve(profile: Profile, own: int, predicted: Iterable[int], wide: bool) -> Table:
+    """Measured and predicted batch sizes in one table, sorted."""
+    heads = ("batch>", "ms per step>", "samples/s>", *([""] * wide), "memory>", "")
+    table = plain_table("Throughput and memory", *heads)
+    rows: dict[int, Mapping[str, Any]] = {
+        point.batch: point.to_json() | {"measured": True} for point in profile.points
+    }
+    for batch in predicted:
+        if batch and batch not in rows and profile.time:
+            rows[batch] = profile.predict(batch)
+    rates = (row["throughput"] or 0 for row in rows.values())
+    limit = profile.max_throughput or max(rates, default=1.0)
+    for batch, row in sorted(rows.items()):
+        rate, measured, mark = row["throughput"] or 0.0, "measured" in row, " ◀" * (batch == own)
+        note = _band(row, wide) if not measured else "held back" if row["held_back"] else "measured"
+        table.add_row(
+            Text(f"{batch}", "bold" if mark else ""), ms(row["ms"]), f"{rate:,.1f}",
+            *([Text(bar(rate / limit, _BAR), "green" if measured else "cyan")] * wide),
+            size(row["bytes"]), Text(note + mark, "dim"),
+        )  # fmt: skip
+    return table
+
+
+def _band(row: Mapping[str, Any], wide: bool) -> str:
+    low, high = row["throughput_range"]
+    kind = "extrapolated" if row["extrapolated"] else "predicted"
+    return kind if low is None or high is None or not wide else f"{kind}, {low:,.1f} to {high:,.1f}"
+
+
+def _verdict(profile: Profile, batch: int, suggested: int | None, fits: Sequence[Any]) -> Text:
+    text = Text("\n")
+    if profile.max_throughput and profile.time and profile.memory:
+        time, memory = profile.time, profile.memory
+        text.append("▶ ", "green")
+        text.append(f"At most {profile.max_throughput:,.1f} samples/s", "bold")
+        text.append(
+            f"   {ms(time.slope)} ms and {size(round(memory.slope))} per sample, "
+            f"{ms(time.intercept)} ms and {size(round(memory.intercept))} per step", "dim",
+        )  # fmt: skip
+        for shown in dict.fromkeys(filter(None, [batch, suggested])):
+            _add_share(text, profile, shown, "current" if shown == batch else "reaches 90 %")
+        if suggested is None:
+            _add_unknown_limit(text, profile)
+    for fit in fits:
+        _add_fit(text, profile, fit)
+    if profile.too_large:
+        text.append(f"\n  Batch size {profile.too_large} ran out of memory.", "yellow")
+    return text
+
+
+def _add_share(text: Text, profile: Profile, batch: int, note: str) -> None:
+    prediction = profile.predict(batch)
+    share = (prediction["throughput"] or 0.0) / (profile.max_throughput or 1.0)
+    text.append(f"\n  {batch} gives {percent(min(share, 1.0))} of the limit, ")
+    text.append(_bytes_in_range(prediction)).append(f"   {note}", "dim")
+    if prediction["extrapolated"]:
+        text.append(", extrapolated", "yellow")
+
+
+def _add_unknown_limit(text: Text, profile: Profile) -> None:
+    text.append("\n  No batch size is suggested: ", "yellow")
+    if _mispredicted(profile):
+        text.append("the held-back batch size was mispredicted.", "yellow")
+    else:
+        largest = _largest(profile)
+        text.append(f"90 % is far beyond {largest}, the largest that was measured.", "yellow")
+
+
+def _add_fit(text: Text, profile: Profile, fit: Mapping[str, Any]) -> None:
+    if fit["batch"] is None:
+        text.append(f"\n  Nothing fits {fit['name']}: even one sample takes more.", "yellow")
+        return
+    if not profile.trusts(fit["batch"]):
+        far = f"it is far from the largest that was measured, {_largest(profile)}"
+        why = "the held-back batch size was mispredicted" if _mispredicted(profile) else far
+        text.append(f"\n  What fits {fit['name']} is not known: ", "yellow")
+        text.append(f"the models say {fit['batch']:,}, but {why}.", "yellow")
+        return
+    text.append(f"\n  {fit['batch']} fits {fit['name']}, {_bytes_in_range(fit)}")
+    room = fit["capacity_bytes"] - fit["usable_bytes"]
+    text.append(f"   {size(room)} left for the device's context", "dim")
+    if fit["host_bytes"]:
+        text.append(f", {size(fit['host_bytes'])} of data stay in host memory", "dim")
+    if fit["extrapolated"]:
+        text.append(", extrapolated", "yellow")
+
+
+def _mispredicted(profile: Profile) -> bool:
+    return check_failed(profile.time) or check_failed(profile.memory)
+
+
+def _largest(profile: Profile) -> int:
+    return max(point.batch for point in profile.points)
+
+
+def _bytes_in_range(prediction: Mapping[str, Any]) -> str:
+    """`1.2 GB (1.1 to 1.3 GB)`; the value alone where the range rounds to it."""
+    low, high = (size(end) if end is not None else "" for end in prediction["bytes_range"])
+    value = size(prediction["bytes"])
+    return value if low == high else f"{value} ({low} to {high})"
+
+
+def _memory(kinds: Mapping[str, int], peak: int, batch: int) -> Table:
+    """The peak by kind, the largest first."""
+    table = plain_table(f"Memory at its peak, batch size {batch}", "", ">", ">", "")
+    for kind, held in sorted(kinds.items(), key=lambda pair: -pair[1]):
+        share, style = held / (peak or 1), _KINDS[kind]
+        if share >= _LEAST_KIND:
+            words = Text(kind.replace("_", " "), style)
+            table.add_row(words, size(held), percent(share), Text(bar(share, _BAR), style))
+    return table
+
+
+def _line_table(breakdown: StepBreakdown) -> Table:
+    """Lines by the cost of their own PyTorch calls."""
+    heads = ("", "forward>", "backward>", ">", "activations>", "~")
+    table = plain_table("Lines, per step", *heads)
+    for row in sorted(breakdown.lines, key=lambda row: -row.self_ms)[:_LINES]:
+        share, own = row.self_ms / (breakdown.step_ms or 1.0), row.self_ms / (row.ms or 1.0)
+        if share >= _LEAST_LINE:
+            names = ", ".join(
+                operator.name.removeprefix("aten::") for operator in row.operators[:2]
+            )
+            table.add_row(
+                f"{Path(row.file).name}:{row.line}", ms(row.forward_ms * own),
+                ms(row.backward_ms * own), percent(share), size(row.self_activations_bytes),
+                Text(names, "dim", no_wrap=True, overflow="ellipsis"),
+            )  # fmt: skip
+    return table
+
+
+def _footer(result: Result) -> Text:
+    profile, estimate = result.profile, result.estimate
+    facts = []
+    if profile.fit_error is not None:
+        memory = (profile.memory.own_error if profile.memory else None) or 0.0
+        facts.append(
+            f"The held-back batch size was predicted within {profile.fit_error:.1%} (time) and "
+            f"{memory:.2%} (memory)."
+        )
+    counter = profile.device.get("energy_counter")
+    for point in profile.points:
+        if point.batch == result.entry.batch and point.joules is not None and counter:
+            power = f"{point.joules:.3g} J at {point.watts:.0f} W"
+            facts.append(f"A sample takes {power} ({_COUNTERS[counter]}).")
+    if estimate is not None and estimate.error is not None:
+        memory_text = f"{size(estimate.bytes[estimate.batch])} ({estimate.error:+.2%})"
+        facts.append(f"The estimate of memory without computing is {memory_text}.")
+    text = Text("".join(f"\n{fact}" for fact in facts), "dim")
+    for warning in profile.warnings:
+        text.append("\n! ", "yellow").append(warning, "")
+    return text
+
+
+# -- other devices
+
+
+def print_devices(console: Console, answer: DevicesAnswer) -> None:
+    """Print predictions for other devices."""
+    wide = console.width >= WIDE
+    parts: list[RenderableType] = [_step_table(answer, wide), _cost_table(answer, wide)]
+    if answer.bandwidth_gbps is not None:
+        parts.append(_rank_table(answer, answer.bandwidth_gbps, wide))
+    console.print(Group(*parts, _notes(answer)), highlight=False)
+
+
+def _predictions(answer: DevicesAnswer) -> Iterator[tuple[str, DevicePrediction]]:
+    """Each prediction, with the name of its device at the first."""
+    for row in answer.devices:
+        for number, prediction in enumerate(row.predictions):
+            yield "" if number else row.name, prediction
+
+
+def _step_table(answer: DevicesAnswer, wide: bool) -> Table:
+    heads = ("", "batch>", "ms per step>", "samples/s>", "range", *(["memory>"] * wide), "")
+    table = plain_table("On other devices, predicted", *heads)
+    for name, one in _predictions(answer):
+        words, style = _FITS[one.fits]
+        memory = size(round(one.bytes.value)) if one.bytes else ""
+        table.add_row(
+            name, f"{one.batch}", ms(one.ms.value), _amount(one.throughput.value),
+            Text(_between(one.throughput), "dim"), *([memory] * wide),
+            Text(words + ("*" if one.extrapolated else ""), style),
+        )  # fmt: skip
+    return table
+
+
+def _cost_table(answer: DevicesAnswer, wide: bool) -> Table:
+    heads = ("", "batch>", "hours>", "USD>", "range", *(["kWh at most>"] * wide), "J/sample>")
+    table = plain_table(f"{answer.samples:,} samples, on demand", *heads)
+    for name, one in _predictions(answer):
+        energy = _amount(one.joules.value * answer.samples / _KWH) if one.joules else "–"
+        table.add_row(
+            name, f"{one.batch}", _amount(one.hours.value), _value(one.usd),
+            Text(_between(one.usd), "dim"), *([energy] * wide), _value(one.joules),
+        )  # fmt: skip
+    return table
+
+
+def _rank_table(answer: DevicesAnswer, bandwidth_gbps: float, wide: bool) -> Table:
+    heads = ("", "ranks>", "ms per step>", "samples/s>", *(["range"] * wide), "efficiency>", "USD>")
+    title = f"Data-parallel ranks, {bandwidth_gbps:g} Gbit/s between them"
+    table = plain_table(title, *heads)
+    for row in answer.devices:
+        for number, one in enumerate(row.ranks):
+            table.add_row(
+                "" if number else row.name, f"{one.ranks}", ms(one.ms.value),
+                _amount(one.throughput.value), *([Text(_between(one.throughput), "dim")] * wide),
+                percent(one.efficiency), _value(one.usd),
+            )  # fmt: skip
+    return table
+
+
+def _notes(answer: DevicesAnswer) -> Text:
+    text = Text(f"\n{answer.sentence}", "dim")
+    if any(one.extrapolated for _, one in _predictions(answer)):
+        text.append("\n* memory and time are extrapolated beyond the measured batch sizes.")
+    text.append(f"\nData sheets read {answer.data_sheets_date}. Energy is at the power limit.")
+    if (here := answer.measured) is not None:
+        power = f"{_amount(here.joules)} J at {here.watts:.0f} W"
+        text.append(f"\nMeasured here ({here.counter}), batch size {here.batch}: {power}.")
+    for row in answer.devices:
+        text.append(f"\n{_instance(row)}")
+        if row.ranks_problem:
+            text.append(f"\n! {row.name}: {row.ranks_problem}", "yellow")
+    return text
+
+
+def _instance(row: DeviceRow) -> str:
+    power = f"{row.watts:g} W" if row.watts else "power limit unknown"
+    one = row.instance
+    if one is None:
+        return f"{row.name}: {power}, no price known; give a table with --prices"
+    share = f", 1/{one.count} of it per device" if one.count > 1 else ""
+    region = f" in {one.region}" if one.region not in ("", "any") else ""
+    price = f"{one.usd_per_hour:g} USD/h{share}"
+    return f"{row.name}: {power}; {one.provider} {one.name}{region}, {price}, {one.date}".strip()
+
+
+def _between(value: RangedValue | None) -> str:
+    return f"{_amount(value.low)} to {_amount(value.high)}" if value else ""
+
+
+def _value(value: RangedValue | None) -> str:
+    return _amount(value.value) if value else "–"
+
+
+def _amount(value: float) -> str:
+    """Three digits."""
+    digits = max(2 - floor(log10(value)), 0) if 0 < value < 100 else 0
+    return f"{value:,.{digits}f}" if digits < 5 else f"{value:.1e}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from stepscope.cli.json_output import echo_json
+from stepscope.cli.output import echo_json
 
 _KINDS = ("traces", "calibrations", "collectors")
 

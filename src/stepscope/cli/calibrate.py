@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.cli.json_output import echo_json
-from stepscope.cli.options import takes_trace
+from stepscope.cli.output import echo_json
+from stepscope.cli.source import takes_trace
 
 if TYPE_CHECKING:
     from stepscope.trace.trace import Trace

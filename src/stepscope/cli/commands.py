@@ -7,6 +7,7 @@ import errno
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
@@ -14,11 +15,29 @@ from typing import Any, NamedTuple
 
 import click
 
-from stepscope.cli.deferred import call
+from stepscope.cli.output import SIMILAR
 from stepscope.errors import StepscopeError
 from stepscope.version import __version__
 
 _INTERRUPTED, _BROKEN_PIPE = 130, 141  # 128 and the number of the signal, as a shell says it
+
+
+class Deferred(BaseException):
+    """Leaves the command line; `action` is called afterwards."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        super().__init__()
+        self.action = action
+
+
+def call(command: Callable[..., Any], *args: Any, **options: Any) -> None:
+    """Call a command, and then what it deferred."""
+    try:
+        command(*args, **options)
+        return
+    except Deferred as deferred:
+        action = deferred.action
+    action()
 
 
 class CommandEntry(NamedTuple):
@@ -28,51 +47,37 @@ class CommandEntry(NamedTuple):
     help: str
 
 
+def _entries(**helps: str) -> dict[str, CommandEntry]:
+    return {name: CommandEntry(f"stepscope.cli.{name}", text) for name, text in helps.items()}
+
+
 # The help is here so that `stepscope --help` loads none of them.
 GROUPS = {
-    "Record": {
-        "run": CommandEntry(
-            "stepscope.cli.run", "Run a training script and record a few of its steps."
-        ),
-    },
-    "What is slow?": {
-        "report": CommandEntry(
-            "stepscope.cli.report", "Show where the time of a training step goes."
-        ),
-        "view": CommandEntry("stepscope.cli.view", "Open traces in the browser."),
-    },
-    "Why is it slow?": {
-        "analyze": CommandEntry(
-            "stepscope.cli.analyze", "List problems of the step and how to fix them."
-        ),
-        "contexts": CommandEntry("stepscope.cli.contexts", "Show time by call path."),
-        "ranks": CommandEntry("stepscope.cli.ranks", "Find the slow ranks of a job."),
-        "diff": CommandEntry("stepscope.cli.diff", "Compare two runs."),
-    },
-    "What would a fix buy?": {
-        "whatif": CommandEntry(
-            "stepscope.cli.whatif", "Predict how a change would affect step time."
-        ),
-        "verify": CommandEntry(
-            "stepscope.cli.verify", "Apply a change and compare with its prediction."
-        ),
-        "calibrate": CommandEntry("stepscope.cli.calibrate", "Benchmark this CPU for predictions."),
-    },
-    "What fills the memory?": {
-        "memory": CommandEntry(
-            "stepscope.cli.memory", "Show what fills and fragments device memory."
-        ),
-    },
-    "Which batch size?": {
-        "batch": CommandEntry(
-            "stepscope.cli.batch", "Predict throughput and memory by batch size."
-        ),
-        "lsp": CommandEntry("stepscope.cli.lsp", "Start the language server for editors."),
-    },
-    "Data": {
-        "query": CommandEntry("stepscope.cli.query", "Run SQL on the tables of a trace."),
-        "cache": CommandEntry("stepscope.cli.cache", "Show or clear cached data."),
-    },
+    "Record": _entries(run="Run a training script and record a few of its steps."),
+    "What is slow?": _entries(
+        report="Show where the time of a training step goes.",
+        view="Open traces in the browser.",
+    ),
+    "Why is it slow?": _entries(
+        analyze="List problems of the step and how to fix them.",
+        contexts="Show time by call path.",
+        ranks="Find the slow ranks of a job.",
+        diff="Compare two runs.",
+    ),
+    "What would a fix buy?": _entries(
+        whatif="Predict how a change would affect step time.",
+        verify="Apply a change and compare with its prediction.",
+        calibrate="Benchmark this CPU for predictions.",
+    ),
+    "What fills the memory?": _entries(memory="Show what fills and fragments device memory."),
+    "Which batch size?": _entries(
+        batch="Predict throughput and memory by batch size.",
+        lsp="Start the language server for editors.",
+    ),
+    "Data": _entries(
+        query="Run SQL on the tables of a trace.",
+        cache="Show or clear cached data.",
+    ),
 }
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
@@ -105,10 +110,10 @@ class Commands(click.Group):
         """Find the subcommand; a trace alone means `report`."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             args = _report_or_hint(args)
-        found = super().resolve_command(ctx, args)
-        if found[0] != "run":  # there the script prints, not stepscope
+        command = super().resolve_command(ctx, args)
+        if command[0] != "run":  # there the script prints, not stepscope
             _print_anything()
-        return found
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the subcommands by question, without loading them."""
@@ -150,14 +155,10 @@ class Commands(click.Group):
             if ctx.invoked_subcommand == "run":
                 raise  # an error of the user's script
             _flush()
-            raise Refusal(_unforeseen(error)) from error
+            from stepscope.cli.crash_report import crash_message
+
+            raise Refusal(StepscopeError(crash_message(error))) from error
         return result
-
-
-def _unforeseen(error: Exception) -> StepscopeError:
-    from stepscope.cli.crash_report import crash_message
-
-    return StepscopeError(crash_message(error))
 
 
 def _report_or_hint(args: list[str]) -> list[str]:
@@ -176,14 +177,14 @@ def _report_or_hint(args: list[str]) -> list[str]:
 
 
 def _print_anything() -> None:
-    """Show characters that the terminal cannot encode as `?`: names in a trace hold any.
+    """Show characters that the terminal cannot encode as similar ones: names in a trace hold any.
 
     Where the shell closed the output (`>&-`), Python has none.
     """
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - until the end
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+        sys.stdout.reconfigure(errors=SIMILAR)
 
 
 def _flush() -> None:

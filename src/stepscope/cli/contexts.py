@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from stepscope.arrays import Mask
-from stepscope.cli.options import FiniteRange, takes_trace
-from stepscope.cli.output_files import write_text
-from stepscope.cli.path_options import OutputFile
+from stepscope.cli.options import FiniteRange, OutputFile
+from stepscope.cli.output import write_text
+from stepscope.cli.source import takes_trace
 from stepscope.errors import TraceError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
 
 FORMATS = ("table", "json", "speedscope", "folded")
-_LEAST = 1.0
+_LEAST = 1.0  # percent
 
 
 class _Contexts(click.Command):

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from stepscope.arrays import Ids
-from stepscope.cli.output_files import write_text
-from stepscope.cli.terminal import terminal
+from stepscope.cli.output import terminal, write_text
 from stepscope.contexts import ContextTree, Measure, hot_path, hotspots, measure
 from stepscope.contexts.node_labels import short_label
 from stepscope.summary.numbers import bar, count, ms, percent, plural, size
+from stepscope.summary.text_tables import plain_table
 
-_WIDE, _VERY_WIDE = 90, 120
-_FILE_WIDTH = 160
-_PASSED = 0.005
-_LEAST_REST = 0.01
-_CALLERS = 3
-_GAP = 3
-_LEAST_NAME = 28
-_LEAST_CHAIN = 24
-_LEAST_NUMBER = 4
+_WIDE, _VERY_WIDE = 90, 120  # columns, for bars and for times of calls
+_FILE_WIDTH = 160  # columns
+_PASSED = 0.005  # share of own time that a row shared with the child may hide
+_LEAST_REST = 0.01  # of the total, for a row of what is left out
+_CALLERS = 3  # levels shown by default
+_GAP = 3  # columns between numbers
+_LEAST_NAME = 28  # characters
+_LEAST_CHAIN = 24  # characters of room for names passed through
+_LEAST_NUMBER = 4  # characters
 _BAR = ""
 _STYLES = {
     "thread": "bold", "step": "bold", "module": "green", "python": "cyan", "kernel": "blue",
@@ -54,7 +53,7 @@ def print_contexts(
     console = Console(file=io.StringIO(), width=_FILE_WIDTH) if path else terminal()
     levels = depth if depth is not None else _CALLERS if bottom_up else len(tree)
     text = _Text(tree, by, levels, least, bottom_up, console.width)
-    console.print(Group(*text.parts()), highlight=False)
+    console.print(text.header(), text.table(), text.footer(), sep="\n", highlight=False)
     if path and isinstance(console.file, io.StringIO):
         write_text(Path(path), console.file.getvalue())
 
@@ -82,11 +81,6 @@ class _Text:
         self.write = _writer(self.measure)
         self.hot = set() if bottom_up else set(hot_path(tree, by))
         self.spots = set(hotspots(tree, by).tolist()) - {0}
-
-    def parts(self) -> Iterator[RenderableType]:
-        yield self.header()
-        yield self.table()
-        yield self.footer()
 
     def header(self) -> Text:
         name = self.tree.source.replace("\\", "/").rpartition("/")[2]
@@ -268,11 +262,8 @@ def _writer(found: Measure) -> Callable[[float], str]:
 
 
 def _table(title: str, heads: dict[str, int]) -> Table:
-    """A table of names, and of numbers in columns of given widths, without lines."""
-    table = Table(
-        title=f"\n{title}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
-        show_edge=False, pad_edge=False, header_style="dim",
-    )  # fmt: skip
+    """A table of names, and of numbers in columns of given widths."""
+    table = plain_table(title)
     table.add_column("", no_wrap=True)
     for head, width in heads.items():
         table.add_column(head, justify="right" if head else "left", no_wrap=True, width=width)

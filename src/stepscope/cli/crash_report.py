@@ -16,7 +16,7 @@ from stepscope.version import __version__
 
 ISSUES = "https://github.com/stepscope/stepscope/issues"
 _PACKAGES = ("numpy", "pyarrow", "duckdb", "msgspec", "click", "torch", "jax")
-_LONGEST_MESSAGE = 200
+_LONGEST_MESSAGE = 200  # characters
 
 
 def crash_message(error: BaseException) -> str:

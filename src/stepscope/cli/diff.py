@@ -6,17 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.cli.json_output import echo_json
-from stepscope.cli.options import (
-    MEMORY_FORMATS,
-    FiniteRange,
-    TraceFile,
-    keeps_recorded_times,
-    ranks_without_steps,
-    say_ranks_without_steps,
-)
-from stepscope.cli.path_options import NamedPath
-from stepscope.cli.terminal import terminal
+from stepscope.cli.options import FiniteRange, NamedPath, keeps_recorded_times
+from stepscope.cli.output import echo_json, terminal
+from stepscope.cli.source import MEMORY_FORMATS, Source
 
 if TYPE_CHECKING:
     from stepscope.diff import RunComparison
@@ -68,7 +60,7 @@ def diff(
 
     other = rank if to_rank is None else to_rank
     sides = [
-        _load(TraceFile(path, model, as_recorded, not no_cache, which))
+        Source(path, model, as_recorded, not no_cache, which).load(memory=True)
         for path, which in ((before, rank), (after, other))
     ]
     if all(trace.metadata.format in MEMORY_FORMATS for trace in sides):
@@ -88,12 +80,6 @@ def diff(
         _print_memory(sides, rows, as_json)
     if fail_above is not None:
         _apply_limit(context, found, fail_above)
-
-
-def _load(file: TraceFile) -> Trace:
-    trace = file.open()
-    say_ranks_without_steps(trace.metadata.source, ranks_without_steps(trace))
-    return trace
 
 
 def _memory_json(sides: list[Trace]) -> dict[str, Any]:

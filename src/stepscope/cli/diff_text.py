@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -13,10 +12,9 @@ from stepscope.diff import Row, RunComparison, Side, explain
 from stepscope.diff.step_samples import MeasuredRun
 from stepscope.kernel_names import short_kernel
 from stepscope.summary.numbers import bar, ms, plural
-from stepscope.summary.text_tables import TIME_WORDS
+from stepscope.summary.text_tables import TIME_WORDS, WIDE, plain_table
 
-_WIDE = 100
-_LEAST_CHANGE = 0.001
+_LEAST_CHANGE = 0.001  # of the step
 _STYLE = {"slower": "red", "faster": "green", "new": "red", "gone": "green"}
 _WORDS = {
     "slower": "slower", "faster": "faster", "unclear": "~ noise", "one_step": "? one step",
@@ -47,7 +45,7 @@ class _Text:
     def __init__(self, found: RunComparison, rows: int, width: int) -> None:
         self.found, self.rows, self.width = found, rows, width
         self.step_ms = max(_median(found.step.before), 1e-9)
-        self.room = max(width - (84 if width >= _WIDE else 61), 16)
+        self.room = max(width - (84 if width >= WIDE else 61), 16)
 
     def parts(self) -> Iterator[RenderableType]:
         yield self.header()
@@ -88,26 +86,22 @@ class _Text:
         return text.append(f"   steps from {spreads} ms", "dim")
 
     def table(self, title: str, rows: Sequence[Row]) -> Table:
-        table = Table(
-            title=f"\n{title}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
-            show_edge=False, pad_edge=False, header_style="dim",
-        )  # fmt: skip
+        table = plain_table(title)
         heads = {"A": 8, "B": 8, "change": 9, "%": 6}
         table.add_column("", no_wrap=True)
         for head, width in heads.items():
             table.add_column(head, justify="right", no_wrap=True, min_width=width)
-        if self.width >= _WIDE:
+        if self.width >= WIDE:
             table.add_column("", no_wrap=True, width=8)
         table.add_column("", no_wrap=True, min_width=15)
-        shown = [row for row in rows if abs(row.change_ms) >= _LEAST_CHANGE * self.step_ms]
-        longest = max((abs(row.change_ms) for row in shown), default=1.0) or 1.0
-        for row in shown[: self.rows]:
+        notable = [row for row in rows if abs(row.change_ms) >= _LEAST_CHANGE * self.step_ms]
+        longest = max((abs(row.change_ms) for row in notable), default=1.0) or 1.0
+        shown = notable[: self.rows]
+        for row in shown:
             table.add_row(*self.cells(row, longest))
-        if left := len(rows) - len(shown[: self.rows]):
-            change = sum(row.change_ms for row in rows) - sum(
-                row.change_ms for row in shown[: self.rows]
-            )
-            label = f"… {left} more" if shown else f"{left} without a notable change"
+        if left := len(rows) - len(shown):
+            change = sum(row.change_ms for row in rows) - sum(row.change_ms for row in shown)
+            label = f"… {left} more" if notable else f"{left} without a notable change"
             # Modules contain each other: their changes do not add up.
             total = "" if rows is self.found.parts["modules"] else _signed(change)
             table.add_row(Text(label, "dim"), "", "", Text(total, "dim"))
@@ -118,9 +112,9 @@ class _Text:
         name = short_kernel(_label(row), self.room)
         cells: list[RenderableType] = [name, _value(row.before), _value(row.after)]
         cells += [Text(_signed(row.change_ms), style), Text(_percent(row), style)]
-        if self.width >= _WIDE:
+        if self.width >= WIDE:
             cells.append(Text(bar(abs(row.change_ms) / longest, 8), style))
-        verdict = f"{_WORDS[row.verdict]}{_calls(row) if self.width >= _WIDE else ''}"
+        verdict = f"{_WORDS[row.verdict]}{_calls(row) if self.width >= WIDE else ''}"
         return [*cells, Text(verdict, "dim")]
 
     def footer(self) -> Text:

@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.cli.json_output import echo_json
-from stepscope.cli.options import takes_trace
-from stepscope.cli.terminal import terminal
+from stepscope.cli.output import echo_json, terminal
+from stepscope.cli.source import Source, takes_file
 
 if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
 
 
 @click.command()
-@takes_trace
+@takes_file
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--gpu", type=int, help="Number of one device; the default is all of them.")
-def memory(trace: Trace, as_json: bool, gpu: int | None) -> None:
+def memory(file: Source, as_json: bool, gpu: int | None) -> None:
     """Show what fills a device's memory, what fragments it, and what to do.
 
     FILE is a capture made with `stepscope run --memory`, a memory snapshot of PyTorch, as
@@ -26,7 +25,7 @@ def memory(trace: Trace, as_json: bool, gpu: int | None) -> None:
     export_memory_timeline wrote as JSON. A snapshot is never unpickled: only plain data is read
     from it, and nothing in it can run.
     """
-    show_memory(trace, as_json, gpu)
+    show_memory(file.load(memory=True), as_json, gpu)
 
 
 def show_memory(trace: Trace, as_json: bool, gpu: int | None = None) -> None:
@@ -45,7 +44,7 @@ def show_memory(trace: Trace, as_json: bool, gpu: int | None = None) -> None:
         raise click.UsageError(f"the file has no device {gpu}")
     if as_json:
         echo_json([
-            {**facts.to_json(), "findings": [one.to_json() for one in find_problems(facts)]}
+            {**facts.to_json(), "findings": [problem.to_json() for problem in find_problems(facts)]}
             for facts in devices
         ])  # fmt: skip
         return

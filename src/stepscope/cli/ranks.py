@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.cli.json_output import echo_json
-from stepscope.cli.path_options import NamedPath, OutputFile
-from stepscope.cli.progress import progress_bar
-from stepscope.cli.terminal import terminal
+from stepscope.cli.options import NamedPath, OutputFile
+from stepscope.cli.output import echo_json, terminal, write_text
+from stepscope.cli.source import with_rank_progress
 from stepscope.errors import IngestError
 
 if TYPE_CHECKING:
-    from stepscope.ranks.job import Job, JobReport
+    from stepscope.ranks.job import ManyRanks
     from stepscope.ranks.map_ranks import RankResult
     from stepscope.serve.open_files import Workbench
 
@@ -57,29 +56,26 @@ def ranks(
         raise click.UsageError(f"{'--port' if port else '--no-browser'} needs --view")
     if tables and dataset is None:
         raise click.UsageError("--tables needs -o FOLDER, where it keeps them")
-    from stepscope.ranks.job import Job, report_of
+    from stepscope.ranks.job import ManyRanks
     from stepscope.ranks.ranks_text import print_job
 
     if page or view:
         from stepscope.serve import bundle
 
         bundle.page("ranks.html")  # before minutes of reading
-    results = _sketched(sources, dataset, scheduler, tables)
-    failed = [one for one in results if one.sketch is None]
-    job = Job.of([one.sketch for one in results if one.sketch])
-    report = report_of(job)
+    many = ManyRanks(_sketched(sources, dataset, scheduler, tables))
+    failed = [result for result in many.results if result.sketch is None]
     if as_json:
         errors = [{"file": one.file, "error": one.error} for one in failed]
-        echo_json({**report.to_json(), "errors": errors})
+        echo_json({**many.report.to_json(), "errors": errors})
     else:
-        print_job(terminal(), report, failed)
+        print_job(terminal(), many.report, failed)
     if page:
-        _write_page(page, name_of(sources), job, report, results)
+        _write_page(Path(page), name_of(sources), many)
     if view:
         from stepscope.serve.server import serve
 
-        workbench = job_workbench(name_of(sources), job, report, results)
-        serve(workbench, port, not no_browser, None, cache=True)
+        serve(job_workbench(name_of(sources), many), port, not no_browser, None, cache=True)
 
 
 def _sketched(
@@ -91,48 +87,37 @@ def _sketched(
     from stepscope.ranks.map_ranks import on_dask, on_this_machine
 
     engine = on_dask(scheduler) if scheduler else on_this_machine
-    paths = [one if is_url(one) or not scheduler else str(Path(one).absolute()) for one in sources]
+    paths = [
+        source if is_url(source) or not scheduler else str(Path(source).absolute())
+        for source in sources
+    ]
     files = files_at(*paths)
-    done: list[str] = []
-    with progress_bar(f"reading {len(files)} ranks") as progress:
-
-        def finished(file: str) -> None:
-            done.append(file)
-            progress(len(done), len(files))
-
-        results = sketch_files(files, dataset, engine, finished, tables)
+    results: list[RankResult] = with_rank_progress(
+        len(files), lambda finished: sketch_files(files, dataset, engine, finished, tables)
+    )
     for one in results:
         if one.sketch and one.renumbered:
             click.echo(f"! {one.file} has no rank of its own; shown as {one.sketch.rank}", err=True)
-    if not any(one.sketch for one in results):
+    if not any(result.sketch for result in results):
         raise IngestError(f"{', '.join(sources)}: no rank can be read: {results[0].error}")
     return results
 
 
-def _write_page(
-    page: str, name: str, job: Job, report: JobReport, results: Sequence[RankResult]
-) -> None:
-    from stepscope.cli.output_files import write_text
+def _write_page(page: Path, name: str, many: ManyRanks) -> None:
     from stepscope.serve.job_answer import job_answer, job_page
 
-    write_text(Path(page), job_page(job_answer(name, job, report, results)))
+    write_text(page, job_page(job_answer(name, many.job, many.report, many.results)))
 
 
-def job_workbench(
-    name: str,
-    job: Job,
-    report: JobReport,
-    results: Sequence[RankResult],
-    as_recorded: bool = False,
-) -> Workbench:
+def job_workbench(name: str, many: ManyRanks, as_recorded: bool = False) -> Workbench:
     """What serves the page about a job; traces on this machine are read when they are opened."""
     from stepscope.ranks.files import is_url
     from stepscope.serve.job_answer import job_answer
     from stepscope.serve.open_files import Workbench
 
-    local = not any(is_url(one.file) for one in results)
-    files = [Path(one.file) for one in results if one.sketch and local]
-    answer = job_answer(name, job, report, results)
+    local = not any(is_url(result.file) for result in many.results)
+    files = [Path(result.file) for result in many.results if result.sketch and local]
+    answer = job_answer(name, many.job, many.report, many.results)
     workbench = Workbench(files, as_recorded, answer)
     for rank, id in zip(answer.ranks, workbench.files, strict=local):
         rank.trace = id

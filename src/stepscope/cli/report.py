@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.cli.json_output import echo_json
-from stepscope.cli.many_ranks import focused
 from stepscope.cli.memory import show_memory
-from stepscope.cli.options import OnlyMemory, TraceFile, say_ranks_without_steps, takes_file
-from stepscope.cli.output_files import write_text
-from stepscope.cli.path_options import NamedPath, OutputFile
-from stepscope.cli.terminal import terminal
+from stepscope.cli.options import NamedPath, OutputFile
+from stepscope.cli.output import echo_json, progress_bar, terminal, write_text
+from stepscope.cli.source import OnlyMemory, Source, takes_file
 
 if TYPE_CHECKING:
-    from stepscope.cli.kept_report import KeptReport
+    from stepscope.serve.trace_view import TraceView
+    from stepscope.summary.facts import Summary
+    from stepscope.summary.job_findings import JobFindings
     from stepscope.trace.trace import Trace
 
 
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
 @click.option("--depth", type=click.IntRange(1), default=4, show_default=True,
               help="Levels of the module tree to show.")  # fmt: skip
 def report(
-    file: TraceFile,
+    file: Source,
     as_json: bool,
     svg: str | None,
     html: str | None,
@@ -59,61 +62,160 @@ def report(
     For a memory snapshot or timeline, show what fills the memory, as `stepscope memory` does.
     """
     folder = file.path
-    file, many = focused(file, rank)
+    file, many = file.focused()
     if html is not None:
-        from stepscope.cli.single_file import write_html
-
-        others = [_opened(replace(file, path=path)) for path in compared]
-        write_html(_opened(file), html, rank, step, source_root, whatifs, others)
+        others = [replace(file, path=path).open(memory=True) for path in compared]
+        _write_html(file.open(memory=True), html, rank, step, source_root, whatifs, others)
         return
     if compared:
         raise click.UsageError("--compare needs --html; otherwise use: stepscope diff")
-    from stepscope.cli.kept_report import report_of
-
     try:
-        found = report_of(file, rank, step)
-    except OnlyMemory as found_memory:
+        summaries, job = _report_of(file, rank, step)
+    except OnlyMemory as only:
         if svg is not None:
             raise
-        show_memory(found_memory.trace, as_json)
+        show_memory(only.trace, as_json)
         return
-    say_ranks_without_steps(file.path, found.ranks_without_steps)
-    if many:
-        found = replace(found, job=many.findings)
+    job = many.findings if many else job
     if as_json:
-        facts = [summary.to_json() for summary in found.summaries]
-        echo_json({"job": asdict(found.job), "ranks": facts} if found.job else facts[0])
+        facts = [summary.to_json() for summary in summaries]
+        echo_json({"job": asdict(job), "ranks": facts} if job else facts[0])
     elif svg is not None:
         from stepscope.summary.report_text import picture
 
-        write_text(Path(svg), picture(found.summaries, depth, _slowest(found)))
+        write_text(Path(svg), picture(summaries, depth, job.slowest_rank if job else None))
     else:
-        _print(found, folder, file.path, depth)
+        _print(summaries, job, folder, file.path, depth)
 
 
-def _print(found: KeptReport, folder: str, detailed: str, depth: int) -> None:
+def _report_of(
+    file: Source, rank: int | None, step: int | None
+) -> tuple[list[Summary], JobFindings | None]:
+    """The summaries of a file by rank, and its ranks compared if there are several."""
+    from stepscope.cli.answers import AnswerKind, answer_of
+    from stepscope.summary.facts import Summary
+    from stepscope.summary.job_findings import JobFindings
+
+    def at(answer: Any, source: str) -> Any:
+        summaries, job = answer
+        return [replace(summary, source=source) for summary in summaries], job
+
+    answer: Any = tuple[list[Summary], JobFindings | None]
+    kind = AnswerKind("report", answer, ("ranks", "roofline", "summary"), at)
+    found: tuple[list[Summary], JobFindings | None] = answer_of(
+        kind, file, (rank, step), lambda trace: _summarize(trace, rank, step)
+    )
+    return found
+
+
+def _summarize(
+    trace: Trace, rank: int | None, step: int | None
+) -> tuple[list[Summary], JobFindings | None]:
+    from stepscope.annotate.steps.steps import ranks_with_steps
+    from stepscope.summary.report_facts import summarize
+
+    ranks = ranks_with_steps(trace) if rank is None else (rank,)
+    summaries = [summarize(trace, number, step) for number in ranks]
+    return summaries, _compared(trace, ranks)
+
+
+def _compared(trace: Trace, ranks: Sequence[int]) -> JobFindings | None:
+    """The ranks of a joined trace compared, as those of a folder of many are."""
+    if len(ranks) < 2:
+        return None
+    from stepscope.ranks import job_report, sketch_of
+    from stepscope.ranks.job import findings_of
+    from stepscope.ranks.sketch import short_ranks
+    from stepscope.trace.one_rank import one_rank
+
+    sketches = [sketch_of(one_rank(trace, rank)) for rank in ranks]
+    short = short_ranks(sketches)
+    return findings_of(job_report([sketch for sketch in sketches if sketch.rank not in short]))
+
+
+def _print(
+    summaries: list[Summary], job: JobFindings | None, folder: str, detailed: str, depth: int
+) -> None:
     """Print the findings on a job, the report, and what to ask next."""
     from rich.text import Text
 
     from stepscope.summary.report_text import print_report
 
     console = terminal()
-    if found.job:
+    if job:
         from stepscope.summary.job_findings import print_findings
 
-        print_findings(console, found.job, folder)
-    print_report(console, found.summaries, depth, _slowest(found))
+        print_findings(console, job, folder)
+    print_report(console, summaries, depth, job.slowest_rank if job else None)
     advice = f"\nFor causes and fixes: stepscope analyze {shlex.quote(detailed)}"
     console.print(Text(advice, "dim"), soft_wrap=True)
 
 
-def _slowest(found: KeptReport) -> int | None:
-    return found.job.slowest_rank if found.job else None
-
-
-def _opened(file: TraceFile) -> Trace:
-    """The trace, also one of memory alone: the page shows it."""
+@contextmanager
+def _without_cycle_search() -> Iterator[None]:
+    """Everything made here is kept until the end, so looking for garbage is in vain."""
+    was_on = gc.isenabled()
+    gc.disable()
     try:
-        return file.open()
-    except OnlyMemory as found:
-        return found.trace
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_without_cycle_search()
+def _write_html(
+    trace: Trace,
+    out: str,
+    rank: int | None,
+    step: int | None,
+    source_root: Path | None,
+    whatifs: Sequence[str] = (),
+    compared: Sequence[Trace] = (),
+) -> None:
+    """Write the page with the data of one step of a trace, and of that step on the other ranks.
+
+    Args:
+        trace: an annotated trace.
+        out: the file.
+        rank: whose step; by default the rank whose steps take longest.
+        step: which; by default the slowest.
+        source_root: include the text of the trace's source files in this folder, and list them.
+        whatifs: predictions to include: changes separated by spaces, as on the command line.
+        compared: other traces to compare it with.
+
+    Raises:
+        ChangeError: if a change does not apply.
+        ServeError: if it cannot be written.
+        TraceError: if there is no such rank or step.
+    """
+    from stepscope.serve.export_request import report_of
+    from stepscope.serve.single_file import project_files, single_file
+    from stepscope.serve.trace_view import TraceView
+
+    others = _others(trace, compared)
+    view = TraceView(trace, lambda id: others[id].trace, source_root)
+    files = project_files(view)
+    if files:
+        _list_included(files, out)
+    asked = ["\n".join(changes.split()) for changes in whatifs]
+    report = replace(report_of(view, rank, step, files), whatifs=asked, compared=others)
+    with progress_bar(f"writing {out}") as progress:
+        text = single_file(report, progress=progress)
+    write_text(Path(out), text)
+
+
+def _others(trace: Trace, compared: Sequence[Trace]) -> dict[str, TraceView]:
+    """Other traces by the ids that the page asks for."""
+    from stepscope.serve.open_files import trace_ids
+    from stepscope.serve.trace_view import TraceView
+
+    names = [Path(one.metadata.source).name for one in (trace, *compared)]
+    return {id: TraceView(one) for id, one in zip(trace_ids(names)[1:], compared, strict=True)}
+
+
+def _list_included(files: list[str], out: str) -> None:
+    count = f"{len(files)} source file{'s' * (len(files) > 1)}"
+    print(f"{out} includes the text of {count}:", file=sys.stderr)
+    for file in files:
+        print(f"  {file}", file=sys.stderr)

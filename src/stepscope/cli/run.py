@@ -12,8 +12,8 @@ from stepscope.capture.options import RecordOptions
 from stepscope.capture.output_path import Rank
 from stepscope.capture.run import run_program
 from stepscope.capture.script_runner import Program
-from stepscope.cli.deferred import Deferred, call
-from stepscope.cli.path_options import NamedPath, ScriptPath
+from stepscope.cli.commands import Deferred, call
+from stepscope.cli.options import NamedPath, ScriptPath
 from stepscope.cli.script_options import ScriptCommand
 from stepscope.errors import CaptureError
 

@@ -9,13 +9,6 @@ from pathlib import Path
 
 import click
 
-# What a script uses to read its arguments. One that has none of these takes no arguments.
-_READS_ARGUMENTS = re.compile(
-    r"\b(argv|argparse|optparse|getopt|click|typer|fire|absl|docopt|tyro|hydra|simple_parsing"
-    r"|\w*ArgumentParser|LightningCLI|parse_args|run_path|run_module)\b"
-)
-_IMPORT = re.compile(r"^\s*(?:import\s+(\w+)|from\s+(\w+))", re.MULTILINE)
-
 
 class ScriptCommand(click.Command):
     """A command whose last positional argument is a script, followed by the script's arguments.
@@ -25,17 +18,15 @@ class ScriptCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Split the command line at the script; put stepscope's options first."""
-        ours, positionals, rest = self.split(args)
+        ours, positionals, rest = self._split(args)
         if len(positionals) == self._positional_count():
-            trailing, rest = self.trailing_options(positionals[-1], rest)
-            ours += trailing
+            self.check_arguments(positionals[-1], rest)
         return super().parse_args(ctx, [*ours, "--", *positionals, *rest])
 
-    def trailing_options(self, script: str, rest: Sequence[str]) -> tuple[list[str], list[str]]:
-        """What of the words after a script is stepscope's (nothing), and what is the script's."""
-        return [], list(rest)
+    def check_arguments(self, script: str, arguments: Sequence[str]) -> None:
+        """Look at what a script gets; by default it gets anything."""
 
-    def split(self, args: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+    def _split(self, args: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
         """stepscope's options, the positional arguments up to the script, and what follows it."""
         options: list[str] = []
         positionals: list[str] = []
@@ -53,41 +44,32 @@ class ScriptCommand(click.Command):
                 options.append(words.pop(0))
         return options, positionals, words
 
-    def own_options(self) -> set[str]:
+    def _own_options(self) -> set[str]:
         """The names of stepscope's options for this command."""
-        names = (name for one in self.params for name in (*one.opts, *one.secondary_opts))
+        names = (name for param in self.params for name in (*param.opts, *param.secondary_opts))
         return {name for name in names if name.startswith("-")}
 
     def _positional_count(self) -> int:
-        return sum(isinstance(one, click.Argument) and one.nargs == 1 for one in self.params)
+        return sum(isinstance(param, click.Argument) and param.nargs == 1 for param in self.params)
 
     def _takes_value(self, word: str) -> bool:
         """Whether the value of an option is the next word."""
         if "=" in word:
             return False
-        found = [one for one in self.params if isinstance(one, click.Option) and word in one.opts]
+        found = [
+            param for param in self.params if isinstance(param, click.Option) and word in param.opts
+        ]
         return bool(found) and not (found[0].is_flag or found[0].count)
 
 
 class MeasuringCommand(ScriptCommand):
-    """A script command whose options may also follow a script that reads no arguments."""
+    """A script command that says which of its options a script gets instead."""
 
-    def trailing_options(self, script: str, rest: Sequence[str]) -> tuple[list[str], list[str]]:
-        """What of the words after a script is stepscope's, and what is the script's."""
-        options, positionals, left = self.split(rest)
-        names = {word.partition("=")[0] for word in options if _is_option(word)}
-        if not names:
-            return [], list(rest)
-        if names <= self.own_options() and not positionals and _reads_no_arguments(script):
-            return options, left
-        self._warn_of_options(script, rest)
-        return [], list(rest)
-
-    def _warn_of_options(self, script: str, arguments: Sequence[str]) -> None:
+    def check_arguments(self, script: str, arguments: Sequence[str]) -> None:
         """Say on stderr which of stepscope's options follow a script that does not mention them."""
         text = _text_of(script) or ""
         for name in dict.fromkeys(word.partition("=")[0] for word in arguments):
-            if name in self.own_options() and not _mentions(text, name):
+            if name in self._own_options() and not _mentions(text, name):
                 click.echo(
                     f"! {name} comes after {script}, so the script gets it; "
                     "put stepscope's options before the script", err=True,
@@ -96,17 +78,6 @@ class MeasuringCommand(ScriptCommand):
 
 def _is_option(word: str) -> bool:
     return word.startswith("-") and word != "-"
-
-
-def _reads_no_arguments(script: str) -> bool:
-    """Whether neither a script nor a module next to it can read its command line."""
-    text = _text_of(script)
-    if text is None or _READS_ARGUMENTS.search(text):
-        return False
-    folder = Path(script).absolute().parent
-    imported = {first or second for first, second in _IMPORT.findall(text)}
-    local = {path.stem for path in folder.iterdir() if path.is_dir() or path.suffix == ".py"}
-    return imported.isdisjoint(local)
 
 
 def _mentions(text: str, option: str) -> bool:

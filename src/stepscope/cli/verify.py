@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.cli.json_output import echo_json
-from stepscope.cli.path_options import ScriptPath
+from stepscope.cli.options import ScriptPath
+from stepscope.cli.output import echo_json
 from stepscope.cli.script_options import MeasuringCommand
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ class _Verify(MeasuringCommand):
         """Write what each change does to the script."""
         from stepscope.verify.verify import verifiable_changes
 
-        rows = [(name, _plain(change.application.summary))
+        rows = [(name, change.application.summary.replace("`", ""))
                 for name, change in verifiable_changes().items() if change.application]  # fmt: skip
         with formatter.section("Changes"):
             formatter.write_dl(rows)
@@ -81,11 +80,6 @@ def verify(
         return
     for line in _lines(comparison):
         click.echo(line)
-
-
-def _plain(text: str) -> str:
-    """A text without its markup."""
-    return re.sub("`", "", text)
 
 
 def _lines(answer: TrialComparison) -> list[str]:

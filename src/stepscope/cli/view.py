@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.cli.options import keeps_recorded_times
-from stepscope.cli.path_options import NamedPath
+from stepscope.cli.options import NamedPath, keeps_recorded_times
 
 if TYPE_CHECKING:
     from stepscope.ranks.job import ManyRanks
@@ -45,7 +44,7 @@ def view(
     if many:
         from stepscope.cli.ranks import job_workbench, name_of
 
-        workbench = job_workbench(name_of(files), many.job, many.report, many.results, as_recorded)
+        workbench = job_workbench(name_of(files), many, as_recorded)
         serve(workbench, port, not no_browser, model, not no_cache)
         return
     bundle.page()
@@ -58,7 +57,7 @@ def _many(files: tuple[Path, ...], cache: bool) -> ManyRanks | None:
     Raises:
         UsageError: if there are others next to such a folder.
     """
-    from stepscope.cli.many_ranks import many_ranks
+    from stepscope.cli.source import many_ranks
     from stepscope.ranks.job import files_of_many
     from stepscope.serve import bundle
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from stepscope.batch_size.device_memory import Capacity
+from stepscope.roofline.device_memory import Capacity
 from stepscope.errors import BatchError
 from stepscope.roofline import known_gpus, rates_of
 from stepscope.typed_data import decode

@@ -6,19 +6,20 @@ it replaces. Where the client has another version, or other characters, nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from lsprotocol import types as lsp
 
-from stepscope.batch_size.edit import edit_site
 from stepscope.batch_size.find_site import find_site
-from stepscope.batch_size.site import Site, SiteChoice
+from stepscope.batch_size.site import Site, SiteChoice, edit_site
 from stepscope.errors import AmbiguousBatchSize, BatchError
 from stepscope.lsp.documents import OpenDocuments
-from stepscope.lsp.short_numbers import size
+from stepscope.lsp.line_marks import size
+from stepscope.lsp.measured_costs import MeasureRequest
 from stepscope.lsp.text_document import BYTE_ORDER_MARK, Document
 
 MEASURE_COMMAND = "stepscope.measureFile"
@@ -68,12 +69,6 @@ def locate_site(
 ) -> Site:
     """The batch size of a training script, in the texts that the client has.
 
-    Args:
-        entry: path of the script.
-        documents: the open documents.
-        arguments: the script's command line.
-        choice: which of several batch sizes.
-
     Raises:
         AmbiguousBatchSize: there are several candidates.
         BatchError: there is none, or a file cannot be read.
@@ -83,7 +78,7 @@ def locate_site(
     try:
         site = find_site(text, entry, arguments, choice, folder=folder, read=documents.text)
     except AmbiguousBatchSize as error:
-        candidates = [_resolved(one) for one in error.candidates]
+        candidates = [_resolved(candidate) for candidate in error.candidates]
         raise AmbiguousBatchSize(str(error), candidates) from error
     return _resolved(site)
 
@@ -148,12 +143,7 @@ def batch_actions(
 
 
 def choice_actions(candidates: Sequence[Site], uri: str) -> list[lsp.CodeAction]:
-    """For each candidate, the action that makes it the batch size of an entry file.
-
-    Args:
-        candidates: the numbers that may be meant.
-        uri: of the entry file.
-    """
+    """For each candidate, the action that makes it the batch size of an entry file."""
     return [
         lsp.CodeAction(
             title=f"Use {site.name} = {site.value} as the batch size",
@@ -190,3 +180,73 @@ def _range(suggestion: Mapping[str, Any]) -> str:
     if low is None or high is None or f"{low:.0f}" == f"{high:.0f}":
         return f"{suggestion['throughput']:.0f}"
     return f"{low:.0f} to {high:.0f}"
+
+
+@dataclass(frozen=True)
+class CurrentSite:
+    """The place of a batch size in the current texts, or the candidates for it.
+
+    Attributes:
+        sites: one if it is known, several if the user must choose, none if there is none.
+        actions: what can be done at each of them.
+    """
+
+    sites: tuple[Site, ...] = ()
+    actions: tuple[tuple[lsp.CodeAction, ...], ...] = ()
+
+    def actions_at(self, path: str, line: int) -> list[lsp.CodeAction]:
+        """The actions on a line from 0 of a file."""
+        return [
+            action
+            for site, actions in zip(self.sites, self.actions, strict=True)
+            if (site.path, site.line - 1) == (path, line)
+            for action in actions
+        ]
+
+
+class CurrentSites:
+    """The current site of each entry file, kept until its texts change."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Hashable, asyncio.Task[CurrentSite]]] = {}
+
+    def find(
+        self, entry: str, version: Hashable, search: Callable[[], CurrentSite]
+    ) -> asyncio.Task[CurrentSite]:
+        """The site of an entry file at a version of its texts; begins a search if it is new."""
+        known = self._found.get(entry)
+        if known is not None and known[0] == version:
+            return known[1]
+        task = asyncio.create_task(asyncio.to_thread(search))
+        self._found[entry] = (version, task)
+        return task
+
+
+def find_current_site(
+    request: MeasureRequest,
+    documents: OpenDocuments,
+    suggestions: tuple[dict[str, float], ...],
+    uri: str,
+) -> CurrentSite:
+    """Parse the texts.
+
+    Args:
+        request: the entry file, its arguments, and which of several batch sizes was chosen.
+        documents: what the client has open.
+        suggestions: batch sizes to offer.
+        uri: of the entry file.
+    """
+    try:
+        site = locate_site(request.entry, documents, request.settings.arguments, request.choice)
+    except AmbiguousBatchSize as error:
+        sites = tuple(error.candidates)
+        return CurrentSite(sites, tuple((action,) for action in choice_actions(sites, uri)))
+    except BatchError:
+        return CurrentSite()
+    try:
+        actions = batch_actions(
+            site, suggestions, lambda batch: edit_document(documents, site, batch)
+        )
+    except BatchError:  # the number's file is not open, say: it is known, but cannot be edited
+        actions = []
+    return CurrentSite((site,), (tuple(actions),))

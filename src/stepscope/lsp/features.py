@@ -17,6 +17,7 @@ from stepscope.batch_size.find_site import has_providers
 from stepscope.batch_size.site import SiteChoice
 from stepscope.devices import Wanted
 from stepscope.errors import BatchError
+from stepscope.lsp.background import predict_devices
 from stepscope.lsp.code_actions import (
     CANCEL_COMMAND,
     CHOOSE_COMMAND,
@@ -26,13 +27,10 @@ from stepscope.lsp.code_actions import (
     DocumentNotOpen,
     measure_action,
 )
-from stepscope.lsp.diagnostics import AMBIGUOUS
-from stepscope.lsp.documents import path_of
-from stepscope.lsp.editor_settings import settings_of
-from stepscope.lsp.hints import code_lenses, inlay_hints
-from stepscope.lsp.hover import hover_text
+from stepscope.lsp.documents import AMBIGUOUS, path_of
 from stepscope.lsp.language_server import Measure, StepscopeServer
-from stepscope.lsp.other_devices import predict_devices
+from stepscope.lsp.line_marks import code_lenses, hover_text, inlay_hints
+from stepscope.lsp.measured_costs import settings_of
 from stepscope.lsp.text_document import split_lines
 from stepscope.typed_data import convert
 
@@ -170,7 +168,7 @@ def _with_diagnostics(
     """A quick fix names the diagnostics that it resolves, so that clients show it at them."""
     if action.kind != lsp.CodeActionKind.QuickFix:
         return action
-    fixed = [one for one in diagnostics if one.code == AMBIGUOUS]
+    fixed = [diagnostic for diagnostic in diagnostics if diagnostic.code == AMBIGUOUS]
     return replace(action, diagnostics=fixed)
 
 

@@ -14,15 +14,18 @@ from pygls.exceptions import JsonRpcException, JsonRpcMethodNotFound
 from pygls.lsp.server import LanguageServer
 
 from stepscope.batch_size.site import SiteChoice
-from stepscope.lsp.analyzer_findings import find_findings
-from stepscope.lsp.background_jobs import Jobs
-from stepscope.lsp.code_actions import DocumentEdit, edit_document, locate_site
-from stepscope.lsp.current_costs import Mark, marks_of
-from stepscope.lsp.current_site import CurrentSite, CurrentSites, find_current_site
-from stepscope.lsp.diagnostics import past_indentation
-from stepscope.lsp.documents import Documents, OpenDocuments, path_of
-from stepscope.lsp.editor_settings import Settings
-from stepscope.lsp.measured_costs import Measured, MeasureRequest, Problem
+from stepscope.lsp.background import Jobs, Progress, find_findings
+from stepscope.lsp.code_actions import (
+    CurrentSite,
+    CurrentSites,
+    DocumentEdit,
+    edit_document,
+    find_current_site,
+    locate_site,
+)
+from stepscope.lsp.documents import Documents, OpenDocuments, past_indentation, path_of
+from stepscope.lsp.line_marks import Mark, marks_of
+from stepscope.lsp.measured_costs import Measured, MeasureRequest, Problem, Settings
 from stepscope.lsp.protocol import AnsweringProtocol, shared_converter
 from stepscope.lsp.text_document import (
     BYTE_ORDER_MARK,
@@ -30,10 +33,9 @@ from stepscope.lsp.text_document import (
     DocumentStore,
     split_lines,
 )
-from stepscope.lsp.work_progress import Progress
 from stepscope.version import __version__
 
-_TYPING_PAUSE_S = 0.1
+_TYPING_PAUSE_S = 0.1  # before a changed script is parsed
 Report = Callable[[str, float], None]  # what is being done, and the fraction done, 0 to 1
 RUN, ALWAYS_RUN, DO_NOT_RUN = "Run", "Always in This Workspace", "Do Not Run"
 _NEVER = 'not run: the setting "runScripts" is "never"'
@@ -69,11 +71,7 @@ class MeasureError(Exception):
 
 
 class StepscopeServer(LanguageServer):
-    """Answers an editor, and measures in the background.
-
-    Args:
-        measure: measures an entry file.
-    """
+    """Answers an editor, and measures in the background."""
 
     protocol: AnsweringProtocol
 
@@ -155,7 +153,7 @@ class StepscopeServer(LanguageServer):
         """What to measure, with the texts as they are in the editor, saved or not."""
         documents = self.open_documents()
         unsaved = await asyncio.to_thread(documents.unsaved)
-        return MeasureRequest(entry, self.settings, unsaved, self.documents.choice_of(entry))
+        return MeasureRequest(entry, self.settings, unsaved, self.documents.choices.get(entry))
 
     async def _refusal(self, entry: str) -> str | None:
         """Why a script must not be run, or None; asks the user once, before the first run."""
@@ -217,7 +215,7 @@ class StepscopeServer(LanguageServer):
             uri, diagnostics = self.documents.uri_of(path), current.get(path, [])
             if path in self.documents.open:
                 lines = split_lines(self.document(path).source)
-                diagnostics = [past_indentation(one, lines) for one in diagnostics]
+                diagnostics = [past_indentation(diagnostic, lines) for diagnostic in diagnostics]
             self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, diagnostics))
         self._with_diagnostics = set(current)
 
@@ -260,7 +258,7 @@ class StepscopeServer(LanguageServer):
         """Send the client the lines to mark."""
         if self.is_open(uri):
             marks = [
-                {"line": mark.line, "share": mark.cost.share, "stale": mark.stale}
+                {"line": mark.line, "share": mark.share, "stale": mark.stale}
                 for mark in self.marks(uri)
                 if mark.shown
             ]
@@ -269,7 +267,7 @@ class StepscopeServer(LanguageServer):
     def current_site(self, entry: str) -> asyncio.Task[CurrentSite]:
         """Where the batch size is in the current texts, with the actions there."""
         documents, measured = self.open_documents(), self.documents.measured.get(entry)
-        choice = self.documents.choice_of(entry)
+        choice = self.documents.choices.get(entry)
         request = MeasureRequest(entry, self.settings, choice=choice)
         offered = measured.batch.get("suggestions", ()) if measured and measured.batch else ()
         uri = self.documents.uri_of(entry)
@@ -309,7 +307,7 @@ class StepscopeServer(LanguageServer):
         """
         entry = self.documents.entry_of(path_of(uri)) or path_of(uri)
         documents, arguments = self.open_documents(), self.settings.arguments
-        choice = self.documents.choice_of(entry)
+        choice = self.documents.choices.get(entry)
 
         def find() -> DocumentEdit:
             site = locate_site(entry, documents, arguments, choice)

@@ -1,56 +1,57 @@
-"""Measured costs by file and line."""
+"""Measured costs by file and line, and the editor settings that they were measured with."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import msgspec
+
+from stepscope.batch_size.breakdown import LineCost, StepBreakdown
 from stepscope.batch_size.entry_result import Result
 from stepscope.batch_size.site import Site, SiteChoice
-from stepscope.lsp.editor_settings import Settings
+from stepscope.lsp.text_document import split_lines
+from stepscope.typed_data import convert
+
+_NAMES = {"measure_on_save": "measureOnSave", "time_limit_s": "timeLimit",
+          "run_scripts": "runScripts", "in_place": "inPlace"}  # fmt: skip
+_LONGEST_S = 1e9  # of a time limit: 30 years; infinity is none
 
 
-class Part(NamedTuple):
-    """A part of a line's cost: a module by its path, or an operator."""
-
-    name: str
-    ms: float
-
-
-@dataclass(frozen=True)
-class LineCost:
-    """The cost of a line per step, including everything that it calls.
+class Settings(msgspec.Struct, frozen=True, rename=_NAMES):
+    """The settings of the language server; an editor sends them under `stepscope`.
 
     Attributes:
-        line: number from 1.
-        share: share of the step's time, 0 to 1.
-        forward_ms: time in forward.
-        backward_ms: time in backward.
-        weight_bytes: size of the parameters that it creates.
-        activation_bytes: size of the activations that it keeps for backward.
-        modules: its time by module, the longest first.
-        operators: the same by operator.
+        measure_on_save: measure a file again when it is saved.
+        arguments: of the training script.
+        time_limit_s: after which measuring is given up.
+        run_scripts: whether a script may be run: ask (before the first run), always or never.
+        in_place: run scripts in the project itself instead of a scratch view of it.
     """
 
-    line: int
-    share: float
-    forward_ms: float
-    backward_ms: float = 0.0
-    weight_bytes: int = 0
-    activation_bytes: int = 0
-    modules: tuple[Part, ...] = ()
-    operators: tuple[Part, ...] = ()
+    measure_on_save: bool = True
+    arguments: tuple[str, ...] = ()
+    time_limit_s: Annotated[float, msgspec.Meta(gt=0, lt=_LONGEST_S)] = 120.0
+    hints: Literal["inlay", "lens", "off"] = "inlay"
+    run_scripts: Literal["ask", "always", "never"] = "ask"
+    in_place: bool = False
 
-    @property
-    def run_ms(self) -> float:
-        """Forward and backward together."""
-        return self.forward_ms + self.backward_ms
 
-    @property
-    def bytes(self) -> int:
-        """Weights and activations together."""
-        return self.weight_bytes + self.activation_bytes
+def settings_of(values: Any) -> Settings:
+    """Settings as an editor sends them; missing or invalid values keep their default."""
+    if isinstance(values, Mapping) and isinstance(values.get("stepscope"), Mapping):
+        values = values["stepscope"]
+    valid: dict[str, Any] = {}
+    for setting in msgspec.structs.fields(Settings) if isinstance(values, Mapping) else ():
+        value = values.get(setting.encode_name)
+        if setting.name == "arguments" and isinstance(value, list | tuple):
+            value = [*map(str, value)]
+        with suppress(msgspec.ValidationError):
+            valid[setting.name] = convert(value, setting.type)
+    return Settings(**valid)
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,12 @@ class FileCosts:
     Attributes:
         text: its lines as they were measured, without their ends.
         lines: cost by line number, from 1.
+        step_ms: the step's length.
     """
 
     text: Sequence[str]
     lines: Mapping[int, LineCost] = field(default_factory=dict)
+    step_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -123,3 +126,32 @@ class Measured:
     capture: str | None = None
     settings: Sequence[str] = ()
     result: Result | None = None
+
+
+def costs_by_file(breakdown: StepBreakdown, texts: Mapping[str, str]) -> dict[str, FileCosts]:
+    """Costs by file.
+
+    Args:
+        breakdown: of a step.
+        texts: what was measured, by path; other files are read as they are.
+
+    Returns:
+        Costs by path, with the text that their lines belong to. Files that cannot be read are left
+        out: they cannot be shown.
+    """
+    costs: dict[str, dict[int, LineCost]] = {}
+    for cost in breakdown.lines:
+        costs.setdefault(str(Path(cost.file).resolve()), {})[cost.line] = cost
+    read = {path: _lines_of(path, texts) for path in costs}
+    return {
+        path: FileCosts(lines, costs[path], breakdown.step_ms)
+        for path, lines in read.items() if lines is not None
+    }  # fmt: skip
+
+
+def _lines_of(path: str, texts: Mapping[str, str]) -> Sequence[str] | None:
+    try:
+        text = texts[path] if path in texts else Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return split_lines(text)

@@ -9,18 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from stepscope.batch_size.batch_answer import batch_answer
-from stepscope.batch_size.entry_result import Result
+from stepscope.batch_size.entry_result import Result, batch_answer
 from stepscope.batch_size.profile_session import Session
-from stepscope.batch_size.settings_files import settings_files
 from stepscope.batch_size.source_facts import read_facts
-from stepscope.batch_size.source_text import read_text
-from stepscope.batch_size.sweep_plan import QUICK
+from stepscope.batch_size.source_files import read_text, settings_files
+from stepscope.batch_size.sweep import QUICK
 from stepscope.errors import AmbiguousBatchSize, BatchError, ScratchError
-from stepscope.lsp.editor_settings import Settings
 from stepscope.lsp.language_server import MeasureError, Report
-from stepscope.lsp.measured_costs import Measured, MeasureRequest, Problem
-from stepscope.lsp.profile_lines import costs_by_file
+from stepscope.lsp.measured_costs import Measured, MeasureRequest, Problem, Settings, costs_by_file
 from stepscope.scratch import plan_scratch
 
 
@@ -137,8 +133,7 @@ def _settings_before(request: MeasureRequest) -> tuple[str, ...]:
 def _measured(entry: str, result: Result) -> Measured:
     texts = {path: source.text for path, source in result.entry.sources.items()}
     answer = batch_answer(result)
-    breakdown = answer.get("breakdown")
-    costs = costs_by_file(breakdown["lines"], breakdown["step_ms"], texts) if breakdown else {}
+    costs = costs_by_file(result.breakdown, texts) if result.breakdown else {}
     capture = str(result.capture) if result.capture else None
     text = result.entry.sources[result.entry.path].text
     settings = _settings_of(text, entry, result.entry.arguments)

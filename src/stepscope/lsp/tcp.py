@@ -7,39 +7,32 @@ once the token was given: a connection without it costs next to nothing.
 from __future__ import annotations
 
 import asyncio
-import logging
-import secrets
+import hmac
+import json
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from io import BytesIO
-from threading import Event
 from typing import Any
 
-from lsprotocol import types as lsp
-from pygls.io_ import run_async
+from lsprotocol.types import EXIT
+from pygls.exceptions import JsonRpcException
 
 from stepscope.accept_errors import AcceptErrors
-from stepscope.lsp.handshake import WRONG_TOKEN, has_token, read_initialize, refusal
 from stepscope.lsp.language_server import StepscopeServer
-from stepscope.lsp.server_heap import ReturnedMemory
 
-_LOG = logging.getLogger(__name__)
-_REFUSAL_S = 0.1  # for the refusal to arrive
+_LENGTH = re.compile(rb"^Content-Length: (\d+)\r\n", re.MULTILINE)
+_INVALID_REQUEST = -32600  # of JSON-RPC
+_MOST_INITIALIZE_BYTES = 1 << 20  # a client's capabilities
+_MOST_BYTES = 1 << 26  # of a message, and of what waits to be sent
+_MOST_WITHOUT_TOKEN = 32  # connections; editors send the token at once
 _TOKEN_S = 30.0  # for the token to arrive
+_REFUSAL_S = 0.1  # for the refusal to arrive
 _END_S = 5.0  # for the last answer to be sent
-_MOST_EDITORS = 32
-_MOST_WITHOUT_TOKEN = 32
-_MOST_BYTES = 1 << 26
-_FULL = f"{_MOST_EDITORS} editors are connected already; close one of them"
-# A line or a message that is too long or cannot be read, or a connection that breaks.
+WRONG_TOKEN = "wrong token: send the printed one as initializationOptions.token"
+# A header or a message that is too long or cannot be read, or a connection that breaks.
 _BROKEN = (ValueError, EOFError, OSError, RecursionError, asyncio.LimitOverrunError,
            asyncio.TimeoutError)  # fmt: skip
-
-
-def new_token() -> str:
-    """A token that cannot be guessed."""
-    return secrets.token_urlsafe(24)
 
 
 async def serve_tcp(
@@ -56,14 +49,37 @@ async def serve_tcp(
     Returns:
         The listening server; its sockets have the port.
     """
-    places, memory = Places(), ReturnedMemory()
+    asyncio.get_running_loop().set_exception_handler(AcceptErrors(say_on_stderr))
+    return await asyncio.start_server(
+        connection_handler(make, token), host, port, backlog=_MOST_WITHOUT_TOKEN
+    )
+
+
+def connection_handler(
+    make: Callable[[], StepscopeServer], token: str
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]:
+    """What answers each connection, as `serve_tcp` describes."""
+    without_token: dict[asyncio.StreamWriter, None] = {}  # oldest first
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await Connection(make, token, reader, writer, places).serve()
-        memory.return_memory()
+        if len(without_token) >= _MOST_WITHOUT_TOKEN:  # so that they keep no editor out
+            next(iter(without_token)).transport.abort()
+        without_token[writer] = None
+        try:
+            first = await asyncio.wait_for(_initialize(reader), _TOKEN_S)
+            without_token.pop(writer, None)
+            if has_token(first, token):
+                await _answer(make(), first, reader, writer)
+            else:
+                writer.write(_refusal(first))
+                await asyncio.sleep(_REFUSAL_S)
+        except _BROKEN:
+            pass  # whatever follows would be misread
+        finally:
+            without_token.pop(writer, None)
+            await _end(writer)
 
-    asyncio.get_running_loop().set_exception_handler(AcceptErrors(say_on_stderr))
-    return await asyncio.start_server(connected, host, port, backlog=_MOST_WITHOUT_TOKEN)
+    return connected
 
 
 def say_on_stderr(line: str) -> None:
@@ -71,92 +87,27 @@ def say_on_stderr(line: str) -> None:
     print(f"stepscope lsp: {line}", file=sys.stderr, flush=True)
 
 
-class Places:
-    """The open connections, so many at most.
+def has_token(message: Mapping[str, Any], token: str) -> bool:
+    """Whether an `initialize` holds the token.
 
-    A new one without a token takes the place of the oldest one, so that clients which only connect
-    cannot keep an editor out.
+    Example:
+        >>> has_token({"params": {"initializationOptions": {"token": "s3cret"}}}, "s3cret")
+        True
     """
-
-    def __init__(self) -> None:
-        self._without_token: dict[asyncio.StreamWriter, None] = {}  # oldest first
-        self._editors: set[asyncio.StreamWriter] = set()
-
-    def enter(self, writer: asyncio.StreamWriter) -> None:
-        """A connection begins."""
-        if len(self._without_token) >= _MOST_WITHOUT_TOKEN:
-            oldest = next(iter(self._without_token))
-            del self._without_token[oldest]
-            oldest.transport.abort()
-        self._without_token[writer] = None
-
-    def accept(self, writer: asyncio.StreamWriter) -> bool:
-        """A connection has given the token; whether there is a place for another editor."""
-        if len(self._editors) >= _MOST_EDITORS:
-            return False
-        self._without_token.pop(writer, None)
-        self._editors.add(writer)
-        return True
-
-    def leave(self, writer: asyncio.StreamWriter) -> None:
-        """A connection ends."""
-        self._without_token.pop(writer, None)
-        self._editors.discard(writer)
+    params = message.get("params")
+    options = params.get("initializationOptions") if isinstance(params, Mapping) else None
+    given = options.get("token") if isinstance(options, Mapping) else None
+    return hmac.compare_digest(str(given).encode(errors="surrogatepass"), token.encode())
 
 
-class Connection:
-    """One connection: nothing is done for it, nor much read, before the token was given.
+class _Output:
+    """What pygls writes to: sends nothing to an editor that has gone, or that never reads."""
 
-    Args:
-        make: a new language server.
-        token: that an editor must send.
-        reader: of the connection.
-        writer: of the connection.
-        places: of all connections.
-    """
-
-    def __init__(
-        self,
-        make: Callable[[], StepscopeServer],
-        token: str,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        places: Places,
-    ) -> None:
-        self._make, self._token, self._places = make, token, places
-        self._reader, self._writer = reader, writer
-        self._first = BytesIO()  # `initialize`, for the server to read once more
-
-    async def serve(self) -> None:
-        """Answer until the editor leaves, or sends what no editor sends."""
-        self._places.enter(self._writer)
-        server: StepscopeServer | None = None
-        try:
-            if await self._is_accepted():
-                server = self._make()
-                await self._answer(server)
-        except _BROKEN as error:
-            error.__traceback__ = None  # the reader keeps the error, and so whatever frames hold
-        finally:
-            self._places.leave(self._writer)
-            await self._end()
-            if server is not None:
-                await server.close()
-
-    async def readline(self) -> bytes:
-        """One line of a header; raises ValueError if it is too long."""
-        return self._first.readline() or await self._reader.readline()
-
-    async def readexactly(self, count: int) -> bytes:
-        """The body of a message; raises ValueError if it is too long."""
-        if count > _MOST_BYTES:
-            raise ValueError(f"a message of {count} bytes; at most {_MOST_BYTES} are read")
-        body = self._first.read(count) or await self._reader.readexactly(count)
-        body.decode()  # what is not UTF-8 ends the connection, as whatever follows may be misread
-        return body
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
 
     def write(self, data: bytes) -> None:
-        """Send to the editor; nothing to one that has gone, and one that never reads is cut off."""
+        """Send to the editor."""
         transport = self._writer.transport
         if transport.get_write_buffer_size() > _MOST_BYTES:
             transport.abort()
@@ -167,37 +118,63 @@ class Connection:
         """End the connection."""
         self._writer.close()
 
-    async def _is_accepted(self) -> bool:
-        first, message = await asyncio.wait_for(read_initialize(self._reader), _TOKEN_S)
-        self._first = BytesIO(first)
-        reason = "" if has_token(message, self._token) else WRONG_TOKEN
-        if not reason and not self._places.accept(self._writer):
-            reason = _FULL
-        if reason:
-            self.write(refusal(message, reason))
-            await asyncio.sleep(_REFUSAL_S)
-        return not reason
 
-    async def _end(self) -> None:
-        """Close the connection, also to one who reads no more."""
-        self._writer.close()
-        with suppress(OSError, asyncio.TimeoutError):
-            await asyncio.wait_for(self._writer.wait_closed(), _END_S)
-        self._writer.transport.abort()
+async def _initialize(reader: asyncio.StreamReader) -> dict[str, Any]:
+    """Read until `initialize`; other messages before it are ignored."""
+    while True:
+        message = json.loads(await _read(reader, _MOST_INITIALIZE_BYTES))
+        if isinstance(message, dict) and message.get("method") == "initialize":
+            return message
 
-    async def _answer(self, server: StepscopeServer) -> None:
-        protocol = server.protocol
-        handle = protocol.handle_message
 
-        def handle_message(message: Any) -> None:
-            if getattr(message, "method", None) == lsp.EXIT:
-                self._writer.close()  # pygls would end the process, for all editors
-            else:
-                handle(message)
+async def _answer(
+    server: StepscopeServer,
+    first: Any,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
+    """Answer until the editor leaves; the exit that it asks for is its own, not the process's."""
+    protocol = server.protocol
+    protocol.set_writer(_Output(writer))
+    text = json.dumps(first)
+    try:
+        while True:
+            try:
+                message = json.loads(text, object_hook=protocol.structure_message)
+                if getattr(message, "method", None) == EXIT:
+                    return
+                protocol.handle_message(message)
+            except Exception as error:  # of one message, which the next ones do not depend on
+                server.report_server_error(error, JsonRpcException)
+            text = await _read(reader, _MOST_BYTES)
+    finally:
+        writer.close()
+        await server.close()
 
-        protocol.handle_message = handle_message  # type: ignore[method-assign]
-        protocol.set_writer(self)
-        await run_async(
-            stop_event=Event(), reader=self, protocol=protocol, logger=_LOG,
-            error_handler=server.report_server_error,
-        )  # fmt: skip
+
+async def _read(reader: asyncio.StreamReader, most_bytes: int) -> str:
+    """The body of the next message.
+
+    Raises:
+        ValueError: what no editor sends: a message that is too long or not UTF-8.
+    """
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = _LENGTH.search(head)
+    if length is None or int(length[1]) > most_bytes:
+        raise ValueError(f"expected a message of up to {most_bytes} bytes, found {head[:80]!r}")
+    return (await reader.readexactly(int(length[1]))).decode()
+
+
+def _refusal(message: Mapping[str, Any]) -> bytes:
+    """The answer to an `initialize` without the token, with its header."""
+    error = {"code": _INVALID_REQUEST, "message": WRONG_TOKEN}
+    body = json.dumps({"jsonrpc": "2.0", "id": message.get("id"), "error": error}).encode()
+    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+async def _end(writer: asyncio.StreamWriter) -> None:
+    """Close the connection, also to one who reads no more."""
+    writer.close()
+    with suppress(OSError, asyncio.TimeoutError):
+        await asyncio.wait_for(writer.wait_closed(), _END_S)
+    writer.transport.abort()

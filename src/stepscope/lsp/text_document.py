@@ -15,7 +15,7 @@ from itertools import pairwise
 from lsprotocol import types as lsp
 from pygls.workspace import PositionCodec, TextDocument, Workspace
 
-from stepscope.batch_size.source_text import read_source
+from stepscope.batch_size.source_files import read_source
 
 BYTE_ORDER_MARK = "\ufeff"
 _LINE_END = re.compile(r"\r\n|\n|\r")

@@ -8,9 +8,8 @@ same paths, and whatever is written or deleted there goes to a temporary folder 
 the script runs in a temporary *copy* of the project, and the project itself is write-protected.
 """
 
-from stepscope.scratch.plan import Scratch, plan_scratch
+from stepscope.scratch.plan import Scratch, plan_scratch, scratch_view
 from stepscope.scratch.relocation import enter, original_path, relocated, relocated_word
-from stepscope.scratch.shared import scratch_view
 from stepscope.scratch.write_protection import WriteWatch
 
 __all__ = [

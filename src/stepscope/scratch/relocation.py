@@ -10,10 +10,9 @@ from importlib.machinery import SourceFileLoader
 from typing import Any
 
 from stepscope.errors import ScratchError
-from stepscope.scratch.copies import copy_roots
 from stepscope.scratch.overlay import enter_overlay, join_overlay
 from stepscope.scratch.plan import COPY, OVERLAY, Scratch
-from stepscope.scratch.project import is_in
+from stepscope.scratch.project import copy_roots, is_in
 from stepscope.scratch.write_protection import WriteWatch, can_protect, protect
 
 _moved: list[tuple[str, str]] = []  # pairs of a folder and its copy, in this process

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.batch_size.fit import fit_line, fit_model, fit_peaks, fit_time_line
-from stepscope.batch_size.linear_model import student
+from stepscope.batch_size.fit import fit_line, fit_model, fit_peaks, fit_time_line, student
 
 
 def test_points_on_a_line_give_back_the_line() -> None:

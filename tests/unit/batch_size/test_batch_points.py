@@ -6,8 +6,7 @@ import pytest
 
 from stepscope.batch_size.entry_profile import make_profile
 from stepscope.batch_size.measurement import MeasuredBatch, combine
-from stepscope.batch_size.sweep import sweep
-from stepscope.batch_size.sweep_points import next_batch
+from stepscope.batch_size.sweep import next_batch, sweep
 from stepscope.errors import BatchError
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.batch_size.batch_size_names import is_batch_size, is_evaluation
-from stepscope.batch_size.device_memory import find_capacity
 from stepscope.batch_size.entry import given_option, with_option
-from stepscope.batch_size.entry_profile import Profile, make_profile
+from stepscope.batch_size.entry_profile import Profile, make_profile, suggestions
 from stepscope.batch_size.measurement import BatchPoint
-from stepscope.batch_size.suggestions import suggestions
+from stepscope.batch_size.resolve_number import is_batch_size, is_evaluation
 from stepscope.errors import BatchError
 from stepscope.roofline import device_memory_gib
+from stepscope.roofline.device_memory import find_capacity
 
 
 def profile(a: float = 2.0, b: float = 20.0, c: int = 1000, d: int = 50_000) -> Profile:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stepscope.batch_size.curve import curve
 from stepscope.batch_size.entry_profile import make_profile
+from stepscope.batch_size.entry_result import curve
 from stepscope.batch_size.measurement import BatchPoint
 
 # 1 ms a sample and 9 ms besides; 10 bytes a sample and 100 besides.

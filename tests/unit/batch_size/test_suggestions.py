@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from stepscope.batch_size.entry_profile import make_profile
+from stepscope.batch_size.entry_profile import make_profile, suggestions
 from stepscope.batch_size.measurement import BatchPoint
-from stepscope.batch_size.suggestions import suggestions
 
 # 1 ms a sample and 9 ms besides; 10 bytes a sample and 100 besides.
 POINTS = [BatchPoint(batch, 1.0 * batch + 9.0, 10 * batch + 100) for batch in (8, 16, 32, 64)]

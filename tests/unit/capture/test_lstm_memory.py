@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from stepscope.capture.batch_size.fake_lstm import kept_bytes
+from stepscope.capture.batch_size.kernel_workspace import kept_bytes
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from stepscope.cli.progress import progress_bar
+from stepscope.cli.output import progress_bar
 
 
 class Terminal(io.StringIO):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from stepscope.cli.terminal import FILE_WIDTH, terminal
+from stepscope.cli.output import FILE_WIDTH, terminal
 
 
 def test_in_a_pipe_or_a_file_there_is_room_for_every_column(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.lsp.analyzer_findings import find_findings
+from stepscope.lsp.background import find_findings
 
 
 class Ended:

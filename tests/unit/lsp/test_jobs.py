@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from stepscope.lsp.background_jobs import Jobs
+from stepscope.lsp.background import Jobs
 
 
 def test_a_newer_job_ends_the_older_before_it_begins():

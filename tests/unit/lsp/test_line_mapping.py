@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.lsp.line_mapping import MappedLine, map_lines
+from stepscope.lsp.line_marks import MappedLine, map_lines
 
 TEXT = ["import torch", "", "class Net:", "    def forward(self, x):", "        return self.a(x)"]
 

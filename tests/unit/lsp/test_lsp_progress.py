@@ -12,7 +12,7 @@ from pygls.exceptions import JsonRpcException
 from reference_client import Client
 from test_current_site import Opens
 
-from stepscope.lsp.work_progress import Progress
+from stepscope.lsp.background import Progress
 
 
 class Editor:

@@ -2,43 +2,54 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from lsprotocol import types as lsp
 
-from stepscope.lsp.current_costs import Mark, marks_of
-from stepscope.lsp.diagnostics import findings_by_file
-from stepscope.lsp.documents import Documents
-from stepscope.lsp.editor_settings import Settings, settings_of
-from stepscope.lsp.hover import hover_text
-from stepscope.lsp.measured_costs import FileCosts, LineCost, Measured, Part, Problem
-from stepscope.lsp.short_numbers import milliseconds, percent, size
+from stepscope.batch_size.breakdown import LineCost, ModuleTime, OperatorTime
+from stepscope.lsp.documents import Documents, findings_by_file
+from stepscope.lsp.line_marks import Mark, hover_text, marks_of, milliseconds, percent, size
+from stepscope.lsp.measured_costs import (
+    FileCosts,
+    Measured,
+    Problem,
+    Settings,
+    settings_of,
+)
 
 CONV = LineCost(
-    2, 0.5, 2.0, 4.0, 1_000_000, 500_000,
-    (Part("layer1.conv", 5.5), Part("", 0.5)), (Part("aten::conv2d", 6.0),),
+    file="/m.py", line=2, ms=6.0, forward_ms=2.0, backward_ms=4.0,
+    weights_bytes=1_000_000, activations_bytes=500_000,
+    modules=[ModuleTime("layer1.conv", 5.5), ModuleTime("", 0.5)],
+    operators=[OperatorTime("aten::conv2d", 6.0)],
 )  # fmt: skip
-RELU = LineCost(3, 0.1, 0.5, 0.5)
+RELU = LineCost(file="/m.py", line=3, ms=1.0, forward_ms=0.5, backward_ms=0.5)
+
+
+def mark_of(share: float, **cost: Any) -> Mark:
+    return Mark(0, False, LineCost(file="/m.py", line=1, **cost), share)
 
 
 def test_marks_are_where_their_lines_are_now():
-    costs = FileCosts(["a", "b", "c"], {2: CONV, 3: RELU})
+    costs = FileCosts(["a", "b", "c"], {2: CONV, 3: RELU}, step_ms=10.0)
     found = marks_of(costs, ["new", "a", "b", "changed"])
     assert [(mark.line, mark.stale, mark.text) for mark in found] == [
-        (2, False, "6.00 ms · 50 % · 1.5 MB"),
+        (2, False, "6.00 ms · 60 % · 1.5 MB"),
         (3, True, "(1.00 ms · 10 %)"),
     ]
     assert marks_of(costs, ["a"]) == []
 
 
 def test_what_takes_next_to_nothing_is_no_mark():
-    assert not Mark(0, False, LineCost(1, 0.0004, 0.01)).shown
-    holding = Mark(0, False, LineCost(1, 0.0004, 0.01, weight_bytes=8))
+    assert not mark_of(0.0004, ms=0.01).shown
+    holding = mark_of(0.0004, ms=0.01, weights_bytes=8)
     assert holding.shown
     assert holding.text == "8 B"
 
 
 def test_a_hover_tells_where_the_time_goes():
-    assert hover_text(Mark(1, True, CONV)).splitlines() == [
+    assert hover_text(Mark(1, True, CONV, 0.5)).splitlines() == [
         "**6.00 ms** per step, 50 % of it",
         "",
         "*Stale: this line has changed since it was measured.*",
@@ -60,22 +71,22 @@ def test_a_hover_tells_where_the_time_goes():
 
 def test_the_table_of_a_hover_is_aligned_where_tables_are_not_drawn():
     """Helix and Neovim show the text, without the backticks."""
-    shown = hover_text(Mark(1, True, CONV)).replace("`", "").split("\n\n")
+    shown = hover_text(Mark(1, True, CONV, 0.5)).replace("`", "").split("\n\n")
     table = next(part for part in shown if part.startswith("| module")).splitlines()
     assert len({len(line) for line in table}) == 1
 
 
 def test_a_hover_sums_up_what_is_beyond_the_longest():
-    modules = tuple(Part(f"layer{n}", 1.0) for n in range(15))
-    text = hover_text(Mark(0, False, LineCost(1, 1.0, 15.0, modules=modules)))
+    modules = [ModuleTime(f"layer{n}", 1.0) for n in range(15)]
+    text = hover_text(mark_of(1.0, ms=15.0, modules=modules))
     assert "`layer7`" in text
     assert "`layer8`" not in text
     assert "| `7 more` |  7.00 ms | 47 % |" in text
 
 
 def test_names_cannot_format_the_hover():
-    cost = LineCost(1, 1.0, 1.0, modules=(Part("a`|b](x)", 1.0),))
-    assert "| `a'\\|b](x)` |" in hover_text(Mark(0, False, cost))
+    modules = [ModuleTime("a`|b](x)", 1.0)]
+    assert "| `a'\\|b](x)` |" in hover_text(mark_of(1.0, ms=1.0, modules=modules))
 
 
 def test_a_finding_is_at_every_line_it_names_once():
@@ -124,9 +135,12 @@ def test_times_and_shares_are_short():
 
 
 def test_a_hover_tells_what_there_is_to_tell():
-    making = hover_text(Mark(4, False, LineCost(5, 0.0, 0.0, weight_bytes=2_600)))
+    making = hover_text(mark_of(0.0, weights_bytes=2_600))
     assert making.strip() == "weights 2.6 kB"
-    computing = hover_text(Mark(4, True, LineCost(5, 0.5, 4.0, 8.0, activation_bytes=2_100_000)))
+    cost = LineCost(
+        file="/m.py", line=5, ms=12.0, forward_ms=4.0, backward_ms=8.0, activations_bytes=2_100_000
+    )
+    computing = hover_text(Mark(4, True, cost, 0.5))
     assert computing.strip().split("\n\n") == [
         "**12.0 ms** per step, 50 % of it",
         "*Stale: this line has changed since it was measured.*",

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from stepscope.errors import BatchError
-from stepscope.lsp.editor_settings import Settings
 from stepscope.lsp.language_server import MeasureError
-from stepscope.lsp.measured_costs import MeasureRequest
+from stepscope.lsp.measured_costs import MeasureRequest, Settings
 from stepscope.lsp.measuring import Measuring
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from pygls.exceptions import JsonRpcInternalError, JsonRpcInvalidRequest
 
-from stepscope.lsp.server_log import log_own_faults
+from stepscope.lsp.start import log_own_faults
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.errors import ScratchError
-from stepscope.scratch import copies
+from stepscope.scratch import project as copies
 from stepscope.scratch.plan import COPY, IN_PLACE, plan_scratch
 from stepscope.scratch.project import outermost, project_of
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from stepscope.annotate import annotate
 from stepscope.cli.commands import stepscope
-from stepscope.cli.json_output import _pieces, finite
+from stepscope.cli.output import _pieces, finite
 from stepscope.ingest import read
 from stepscope.serve.json_encoding import encode
 from stepscope.serve.table_answers import _module_nodes

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.cli.row_text import as_csv
+from stepscope.cli.query import as_csv
 from stepscope.errors import QueryError
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import SCHEMAS

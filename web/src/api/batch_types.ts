@@ -44,23 +44,31 @@ export interface Prediction {
   memory?: Record<string, number>;
 }
 
-/** A module, a stage or an operator, with what it holds. */
+/** A module, a stage or an operator, with what it holds.
+ *
+ * Numbers include those of the children, but for `self_ms` and `self_bytes`: there operators of
+ * the node's own count as its own. The step's children add up to the step.
+ */
 export interface CostNode {
   name: string;
   kind: "step" | "module" | "stage" | "operator";
+  /** In a step. */
+  calls: number;
+  /** On the device where there is one. */
   ms: number;
   forward_ms: number;
   backward_ms: number;
-  /** Share of the peak. */
-  bytes: number;
+  cpu_ms: number;
   /** Time outside its children. */
   self_ms: number;
+  /** Share of the peak. */
+  bytes: number;
   self_bytes: number;
-  calls: number;
   weights_bytes: number;
   buffers_bytes: number;
   gradients_bytes: number;
   optimizer_state_bytes: number;
+  /** What its forward keeps for backward, whether or not at the peak. */
   activations_bytes: number;
   inputs_bytes: number;
   temporaries_bytes: number;
@@ -69,9 +77,12 @@ export interface CostNode {
   class?: string;
   /** Of a module. */
   path?: string;
-  /** Where a module is called. */
+  /** Where a module is called, or an operator; null if unknown. */
   file?: string | null;
   line?: number | null;
+  defined_file?: string | null;
+  defined_line?: number | null;
+  parameters?: number | null;
 }
 
 /** One step at the entry's batch size. */

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from jax import tree_util
 
-from stepscope.capture.batch_size.step_counts import StepCounts
+from stepscope.capture.batch_size.measured_steps import StepCounts
 from stepscope.capture.jax.jit_calls import JitCall
 from stepscope.capture.jax.micro_batches import arrays_in
 
@@ -45,12 +45,7 @@ class ArraySet:
 
 
 class BatchSamples:
-    """Counts the samples in the batches that the calls of a step take, each batch once.
-
-    Args:
-        counts: gets the samples of each step.
-        batch: the batch size.
-    """
+    """Counts the samples in the batches that the calls of a step take, each batch once."""
 
     def __init__(self, counts: StepCounts, batch: int) -> None:
         self._counts, self._batch = counts, batch
@@ -106,7 +101,7 @@ def samples_in(arguments: Sequence[Argument], batch: int) -> int:
         >>> samples_in([Argument((128, 32)), Argument((128, 32))], 32)  # time first
         32
     """
-    shapes = [one.shape for one in arguments if one.shape]
+    shapes = [argument.shape for argument in arguments if argument.shape]
     pairs = [shape[:2] for shape in shapes if len(shape) > 1]
     if any(shape[0] == batch for shape in shapes) or batch in [a * b for a, b in pairs]:
         return batch

@@ -15,12 +15,7 @@ Counter = Callable[[], float]  # joules since an unknown time
 
 
 class PowerMeter:
-    """Mean power from its making to a reading.
-
-    Args:
-        source: `NVML` or `RAPL`.
-        counters: of all devices in use.
-    """
+    """Mean power from its making to a reading."""
 
     def __init__(self, source: str, counters: Iterable[Counter]) -> None:
         self._source = source
@@ -77,7 +72,7 @@ def cpu_counters(folder: Path = _POWERCAP) -> list[Counter]:
     """
     try:
         packages = [one for one in folder.glob("intel-rapl:*") if one.name.count(":") == 1]
-        return [_package_counter(one) for one in packages]
+        return [_package_counter(package) for package in packages]
     except (OSError, ValueError):
         return []
 

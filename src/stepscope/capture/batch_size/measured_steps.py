@@ -7,18 +7,138 @@ step   0 … warmup-1     memory steps             1         timed steps
 
 from __future__ import annotations
 
+import itertools
+import os
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from stepscope.capture.batch_size.energy_counters import PowerMeter
-from stepscope.capture.batch_size.framework import Framework, Peak
 from stepscope.capture.batch_size.request import Request
-from stepscope.capture.batch_size.step_clock import StepClock
-from stepscope.capture.batch_size.step_counts import StepCounts
 
+_ALIKE = 0.95  # of the largest inputs: these count as equally long
 Json = dict[str, Any]
 # Where batches differ in size, so many steps are watched to meet a long one.
 _VARIED_STEPS = 8
+
+
+class StepClock:
+    """Notes the end of each step."""
+
+    def __init__(self) -> None:
+        self._ends: list[float] = []
+        self._begin = time.perf_counter()
+
+    def tick(self) -> None:
+        """A step ends here; the first tick is where the first one begins."""
+        self._ends.append(time.perf_counter())
+
+    @property
+    def steps(self) -> int:
+        """Steps timed."""
+        return max(0, len(self._ends) - 1)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the clock was made."""
+        return time.perf_counter() - self._begin
+
+    def lengths_ms(self) -> list[float]:
+        """The length of each step."""
+        return [1e3 * (end - start) for start, end in itertools.pairwise(self._ends)]
+
+
+class StepCounts:
+    """Samples and elements of the inputs of each step, where something counts them.
+
+    Attributes:
+        samples: of each step, 0 where nothing counts them.
+        sizes: elements of the inputs of each step, None where nothing counts them.
+    """
+
+    def __init__(self) -> None:
+        self.samples: list[int] = []
+        self.sizes: list[int | None] = []
+        self._samples = 0
+        self._size: int | None = None
+
+    def add_samples(self, count: int) -> None:
+        """The running step took some samples."""
+        self._samples += count
+
+    def add_inputs(self, elements: int) -> None:
+        """The running step took inputs of a size."""
+        self._size = (self._size or 0) + elements
+
+    def end_step(self) -> None:
+        """A step ends here."""
+        self.samples.append(self._samples)
+        self.sizes.append(self._size)
+        self._samples, self._size = 0, None
+
+    def forget(self) -> None:
+        """What came before does not count: the first steps may have been misdetected."""
+        self.samples.clear()
+        self.sizes.clear()
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The least and the most elements, of the steps known."""
+        known = [size for size in self.sizes if size is not None]
+        return min(known, default=0), max(known, default=0)
+
+    @property
+    def varied(self) -> bool:
+        """Whether some steps were clearly shorter than others."""
+        least, most = self.range
+        return least < _ALIKE * most
+
+    def is_long(self, size: int | None) -> bool:
+        """Whether a step of this size is among the longest, as far as is known."""
+        return size is None or size >= _ALIKE * self.range[1]
+
+
+class Peak(NamedTuple):
+    """The most memory in use within a step, bytes, and what an allocator reserved for it."""
+
+    bytes: int
+    reserved: int = 0
+
+
+class Framework(Protocol):
+    """Memory, time and device of training steps; one implementation for each framework.
+
+    Attributes:
+        least_memory_steps: steps in which memory must be watched at least.
+    """
+
+    least_memory_steps: int
+
+    def begin_memory(self, step: int) -> None:
+        """Watch memory from now on, where step number `step` begins."""
+
+    def end_memory_step(self, *, last: bool) -> None:
+        """A step in which memory is watched ends here."""
+
+    def peak(self) -> Peak:
+        """The peak of the steps in which memory was watched; they are over."""
+
+    def clock(self) -> StepClock:
+        """A clock for steps from now on."""
+
+    def power_meter(self) -> PowerMeter:
+        """A meter of the devices in use."""
+
+    def facts(self) -> Json:
+        """`framework`, `version`, `device`, `threads`, and whether the peak is `exact`."""
+
+
+def main_memory() -> int | None:
+    """Bytes of this machine's memory; None if unknown."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
 
 
 class Steps:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 
 @dataclass(frozen=True)
@@ -81,3 +81,65 @@ class Request:
         partial = Path(f"{self.result}.partial")
         partial.write_text(json.dumps(facts), encoding="utf-8")
         partial.replace(self.result)
+
+
+class DeviceFacts(TypedDict, total=False):
+    """The device that was measured on: its memory in bytes, None if unknown; a CPU has no name."""
+
+    type: str
+    name: str | None
+    memory_bytes: int | None
+    energy_counter: str | None
+
+
+class PowerReading(TypedDict):
+    """Mean power over some seconds, by the counters of a source."""
+
+    watts: float
+    seconds: float
+    source: str
+
+
+class RunError(TypedDict, total=False):
+    """What went wrong, with the line of the user's code to look at."""
+
+    type: str
+    message: str
+    file: str | None
+    line: int | None
+    traceback: str
+
+
+class RunFacts(TypedDict, total=False):
+    """What a run reports; which keys there are depends on `outcome`.
+
+    Attributes:
+        outcome: measured, estimated, too_short, no_steps, out_of_memory or failed.
+        why: there are no steps.
+        steps_ms: of the timed steps with the longest inputs.
+        samples: of the same steps.
+        input_elements: the least and the most of all steps.
+        bytes: the peak.
+        exact: whether all allocations were counted.
+        memory: the peak by kind, where it is known.
+        modules: the estimated peak by module: `path`, `bytes` and bytes by kind.
+        outside_writes: files outside the project that the script changed.
+    """
+
+    outcome: str
+    error: RunError
+    why: str
+    framework: str
+    version: str
+    threads: int | None
+    device: DeviceFacts
+    power: PowerReading | None
+    steps_seen: int
+    steps_ms: list[float]
+    samples: list[int]
+    input_elements: tuple[int, int]
+    bytes: int
+    exact: bool
+    memory: dict[str, int]
+    modules: list[dict[str, Any]]
+    outside_writes: list[str]

@@ -8,27 +8,150 @@ systems the request runs right here, and the process ends with it.
 
 from __future__ import annotations
 
+import _io
+import builtins
 import faulthandler
+import io
 import json
 import os
 import select
 import signal
 import sys
+import sysconfig
 import time
+import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
-from stepscope.capture.batch_size.edited_files import serve_edited
 from stepscope.capture.batch_size.request import Request
-from stepscope.capture.batch_size.script_failure import describe_failure
+from stepscope.capture.internal_files import is_internal
 from stepscope.scratch import Scratch, WriteWatch, enter, relocated
 
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory", "bad_alloc",
+                 "unable to allocate", "CUBLAS_STATUS_ALLOC_FAILED",
+                 "RESOURCE_EXHAUSTED")  # fmt: skip
 Json = dict[str, Any]
 _LOOKS = 100  # at threads that do not come to rest; then it is forked all the same
+
+
+def describe_failure(error: BaseException, entry: str) -> dict[str, Any]:
+    """An exception as plain data.
+
+    Args:
+        error: what was raised.
+        entry: the file that was run; the line reported is the innermost one in its folder or,
+            failing that, outside all libraries.
+
+    Returns:
+        `{"outcome", "error": {"type", "message", "file", "line", "traceback"}}`.
+    """
+    file, line = _place(error, str(Path(entry).absolute().parent))
+    outcome = "out_of_memory" if is_out_of_memory(error) else "failed"
+    return {
+        "outcome": outcome,
+        "error": {
+            "type": type(error).__name__,
+            "message": str(error).strip() or type(error).__name__,
+            "file": file,
+            "line": line,
+            "traceback": "".join(traceback.format_exception(error)),
+        },
+    }
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, on whatever device."""
+    torch: Any = sys.modules.get("torch")
+    if isinstance(error, MemoryError):
+        return True
+    if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
+        return True
+    words = str(error).lower()
+    return isinstance(error, RuntimeError) and any(w.lower() in words for w in _MEMORY_WORDS)
+
+
+def _place(error: BaseException, folder: str) -> tuple[str | None, int | None]:
+    if isinstance(error, SyntaxError) and error.filename:
+        return error.filename, error.lineno
+    frames = [
+        (frame.filename, frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not is_internal(frame.filename) and not frame.filename.startswith("<")
+    ]
+    own = [one for one in frames if not one[0].startswith(_LIBRARIES)]
+    near = [one for one in own if one[0].startswith(folder)]
+    found = near or own or frames
+    return found[-1] if found else (None, None)
+
+
+def serve_edited(files: Mapping[str, bytes]) -> None:
+    """From now on these files have this content, in this process.
+
+    Args:
+        files: content by absolute path.
+    """
+    if not files:
+        return
+    content = {os.path.realpath(path): data for path, data in files.items()}
+    sys.dont_write_bytecode = True
+    _serve_open(content)
+    _serve_code(content)
+
+
+def _serve_open(content: Mapping[str, bytes]) -> None:
+    original: Any = io.open
+
+    def open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        data = _edited(content, file)
+        if data is None or set(mode) & set("wax+"):
+            return original(file, mode, *args, **kwargs)
+        stream = io.BytesIO(data)
+        stream.name = os.fspath(file)
+        return stream if "b" in mode else _as_text(stream, *args, **kwargs)
+
+    builtins.open = io.open = open
+
+
+def _as_text(
+    stream: io.BytesIO,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    *_: Any,
+    **__: Any,
+) -> io.TextIOWrapper:
+    return io.TextIOWrapper(stream, encoding or "utf-8", errors, newline)
+
+
+def _serve_code(content: Mapping[str, bytes]) -> None:
+    """Imports read through `open_code`; without stats, importlib looks for no cached bytecode."""
+    original: Any = _io.open_code
+    stats = SourceFileLoader.path_stats
+
+    def open_code(path: Any) -> Any:
+        data = _edited(content, path)
+        return original(path) if data is None else io.BytesIO(data)
+
+    def path_stats(self: Any, path: str) -> Any:
+        if _edited(content, path) is not None:
+            raise OSError("edited in memory")
+        return stats(self, path)
+
+    _io.open_code = io.open_code = open_code
+    SourceFileLoader.path_stats = path_stats  # type: ignore[method-assign]
+
+
+def _edited(content: Mapping[str, bytes], file: Any) -> bytes | None:
+    if not isinstance(file, str | Path):
+        return None
+    return content.get(os.path.realpath(file))
 
 
 def main() -> None:
@@ -177,7 +300,7 @@ def _measure(request: Request, finish: Any) -> Json:
 
         return estimate(request, finish)
     if request.providers:
-        from stepscope.capture.batch_size.providers import run_providers
+        from stepscope.capture.batch_size.measured_script import run_providers
 
         run_providers(request, finish)
     from stepscope.capture.batch_size.measured_script import run_script

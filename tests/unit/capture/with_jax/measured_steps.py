@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from stepscope.capture.batch_size.jax_framework import JaxFramework, assigned_bytes, bytes_on_device
+from stepscope.capture.batch_size.jax_steps import JaxFramework, assigned_bytes, bytes_on_device
 from stepscope.capture.jax.jit_calls import JitCall, JitCallWatch
 
 

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from stepscope.cli.options import TraceFile
+import msgspec
+
+from stepscope.cli.source import Source, ranks_without_steps, warn_of_ranks
+from stepscope.typed_data import decode
 
 if TYPE_CHECKING:
     from stepscope.trace.cache import Key
@@ -33,13 +36,20 @@ class AnswerKind(Generic[Answer]):
     named: Callable[[Answer, str], Answer] = lambda answer, source: answer
 
 
+class _Kept(msgspec.Struct, Generic[Answer], frozen=True):
+    """An answer, and the ranks of the file that have no recorded step."""
+
+    answer: Answer
+    ranks_without_steps: list[int]
+
+
 def answer_of(
     kind: AnswerKind[Answer],
-    file: TraceFile,
+    file: Source,
     asked: tuple[Any, ...],
     make: Callable[[Trace], Answer],
 ) -> Answer:
-    """An answer about a file, from the cache if it was made before.
+    """An answer about a file, from the cache if it was made before; ranks without steps on stderr.
 
     Args:
         kind: of the answer.
@@ -51,12 +61,14 @@ def answer_of(
         StepscopeError: if the file cannot be read, or `make` raises it.
     """
     key = _key(kind, file, asked)
-    found = _fetch(kind, key, file.path) if key else None
-    if found is None:
-        found = make(file.open())
+    kept = _fetch(kind, key, file.path) if key else None
+    if kept is None:
+        trace = file.open()
+        kept = _Kept(make(trace), ranks_without_steps(trace))
         if key and key == _key(kind, file, asked):  # else the file changed while it was read
-            _keep(kind, key, found)
-    return found
+            _keep(kind, key, kept)
+    warn_of_ranks(file.path, kept.ranks_without_steps)
+    return kept.answer
 
 
 def calibrations() -> tuple[tuple[str, int], ...]:
@@ -66,7 +78,7 @@ def calibrations() -> tuple[tuple[str, int], ...]:
     return tuple((path.name, path.stat().st_mtime_ns) for path in kept_calibrations())
 
 
-def _key(kind: AnswerKind[Answer], file: TraceFile, asked: tuple[Any, ...]) -> Key | None:
+def _key(kind: AnswerKind[Answer], file: Source, asked: tuple[Any, ...]) -> Key | None:
     from stepscope.load import key_of_text
 
     if not file.cache:
@@ -75,31 +87,31 @@ def _key(kind: AnswerKind[Answer], file: TraceFile, asked: tuple[Any, ...]) -> K
     return key_of_text(Path(file.path), file.model, file.as_recorded, what, kind.packages)
 
 
-def _fetch(kind: AnswerKind[Answer], key: Key, source: str) -> Answer | None:
-    import msgspec
-
+def _fetch(kind: AnswerKind[Answer], key: Key, source: str) -> _Kept[Answer] | None:
     from stepscope.trace.cache import fetch_text
-    from stepscope.typed_data import decode
 
     if (text := fetch_text(key)) is None:
         return None
     try:
-        return kind.named(decode(text, kind.type), source)
+        kept = _decoded(kind, text)
+        return msgspec.structs.replace(kept, answer=kind.named(kept.answer, source))
     except (msgspec.MsgspecError, RecursionError):
         return None
 
 
-def _keep(kind: AnswerKind[Answer], key: Key, found: Answer) -> None:
+def _keep(kind: AnswerKind[Answer], key: Key, kept: _Kept[Answer]) -> None:
     """Keep an answer, but not one that JSON cannot hold: numbers not finite, names not UTF-8."""
-    import msgspec
-
     from stepscope.trace.cache import keep_text
-    from stepscope.typed_data import decode
 
     try:
-        text = msgspec.json.encode(found)
-        whole = decode(text, kind.type) == found
+        text = msgspec.json.encode(kept)
+        whole = _decoded(kind, text) == kept
     except (msgspec.MsgspecError, TypeError, RecursionError, UnicodeEncodeError):
         return
     if whole:
         keep_text(key, text)
+
+
+def _decoded(kind: AnswerKind[Answer], text: bytes | str) -> _Kept[Answer]:
+    kept: _Kept[Answer] = decode(text, _Kept[kind.type])  # type: ignore[name-defined]
+    return kept

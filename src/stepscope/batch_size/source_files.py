@@ -1,18 +1,25 @@
-"""Batch sizes in settings files: YAML, JSON, TOML.
+"""Source and settings files as text: decoded, and searched for batch sizes.
 
-Numbers are found by their lines and changed in place, so that comments, quotes
-and order stay; a parser checks the result where one is installed.
+Numbers in YAML, JSON and TOML are found by their lines and changed in place, so that comments,
+quotes and order stay; a parser checks the result where one is installed.
 """
 
 from __future__ import annotations
 
+import codecs
+import io
 import re
-from collections.abc import Iterator, Sequence
+import tokenize
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from stepscope.batch_size.batch_size_names import is_batch_size, is_evaluation
+from stepscope.batch_size.resolve_number import is_batch_size, is_evaluation
 from stepscope.batch_size.site import Site
+from stepscope.errors import BatchError
 
+ReadText = Callable[[str], str]
+"""Returns the text of a file by its path; raises `BatchError`."""
 SUFFIXES = (".yaml", ".yml", ".json", ".toml")
 _ENTRY = re.compile(
     r"""(?P<quote>["']?)(?P<key>[A-Za-z_][\w.-]*)(?P=quote)\s*[:=]\s*"""
@@ -25,6 +32,69 @@ _TABLE = re.compile(r"^\s*\[+(?P<key>[^\]]+)\]+")
 _BLOCK = re.compile(r"(?:^|[\s:-])[|>][+-]?\d?[+-]?$")
 _TRIPLE = re.compile(r"""\"{3}|'{3}""")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
+
+
+@dataclass(frozen=True)
+class EditableText:
+    """A file's text, its ends of line as they are, and what is needed to write it again.
+
+    Attributes:
+        path: the file.
+        text: its characters, without a byte order mark.
+        encoding: as the file declares it.
+        mark: the byte order mark, or nothing.
+    """
+
+    path: str
+    text: str
+    encoding: str = "utf-8"
+    mark: bytes = b""
+
+    def encode(self, text: str) -> bytes:
+        """`text` as the file's bytes."""
+        return self.mark + text.encode(self.encoding)
+
+
+def read_source(path: str | Path) -> EditableText:
+    """Read a Python, YAML, JSON or TOML file.
+
+    Returns:
+        Its text; `source.encode(source.text)` gives the file's bytes.
+
+    Raises:
+        BatchError: there is no such file, or it is not text in the encoding it declares.
+    """
+    try:
+        content = Path(path).read_bytes()
+        return decode_source(str(path), content)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BatchError(f"cannot read {path}: {reason}") from error
+    except (SyntaxError, UnicodeError, LookupError) as error:
+        raise BatchError(
+            f"cannot decode {path}: {error}; save the file as UTF-8",
+            str(path),
+        ) from error
+
+
+def read_text(path: str) -> str:
+    """The text of a file on disk, without byte order mark; raises `BatchError`."""
+    return read_source(path).text
+
+
+def decode_source(path: str, content: bytes) -> EditableText:
+    """The same for bytes at hand."""
+    mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
+    encoding = declared_encoding(path, content)
+    return EditableText(path, content[len(mark) :].decode(encoding), encoding, mark)
+
+
+def declared_encoding(path: str, content: bytes) -> str:
+    """The encoding that a file declares; raises `SyntaxError` if there is none of that name."""
+    if not path.endswith((".py", ".pyi")):
+        return "utf-8"
+    declared, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+    return "utf-8" if declared == "utf-8-sig" else declared
 
 
 def settings_files(
@@ -47,7 +117,7 @@ def settings_files(
     for name in wanted:
         if name.endswith(SUFFIXES):
             candidates = (folder / name for folder in folders)
-            file = next((one for one in candidates if _is_file(one)), None)
+            file = next((candidate for candidate in candidates if _is_file(candidate)), None)
             if file is not None:
                 found.setdefault(file)
     return list(found)
