@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from stepscope.memory.memory_facts import MemoryFacts, snapshot_facts
+from stepscope.memory.memory_facts import MemoryFacts
 from stepscope.memory.recorded_facts import recorded_facts
+from stepscope.memory.snapshot_facts import snapshot_facts
 from stepscope.trace.trace import Trace
 
 __all__ = ["MemoryFacts", "memory_facts"]
