@@ -17,7 +17,7 @@ from stepscope.arrays import Ids
 from stepscope.cli.output_files import write_text
 from stepscope.cli.terminal import terminal
 from stepscope.contexts import ContextTree, Measure, hot_path, hotspots, measure
-from stepscope.contexts.node_labels import short_label
+from stepscope.contexts.node_values import short_label
 from stepscope.summary.numbers import bar, count, ms, percent, plural, size
 
 _WIDE, _VERY_WIDE = 90, 120

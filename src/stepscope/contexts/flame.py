@@ -14,9 +14,7 @@ import numpy as np
 
 from stepscope.arrays import Array, Floats, Ids, Mask
 from stepscope.contexts.call_paths import levels, preorder
-from stepscope.contexts.hot_path import hot_path
-from stepscope.contexts.node_labels import short_label
-from stepscope.contexts.node_values import measure
+from stepscope.contexts.node_values import hot_path, measure, plain_numbers, short_label
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.interner import Interner
 from stepscope.trace.row_order import inverse
@@ -141,8 +139,7 @@ def _laid_out(tree: ContextTree, size: Floats, shown: Mask, start: int) -> Boxes
 
 def _hidden_below(tree: ContextTree, missing: Ids, tops: Ids) -> Ids:
     """The number of hidden nodes below each shown node, int64, shape (nodes,)."""
-    gone = np.concatenate([[0], np.cumsum(np.bincount(missing, minlength=len(tree)))])
-    inside = gone[tree.end[tops]] - gone[tops]
+    inside = tree.below(np.bincount(missing, minlength=len(tree)))[tops]
     return np.bincount(tree.parent[tops], inside, len(tree)).astype(np.int64)
 
 
@@ -172,7 +169,7 @@ def _columns(
         "file": strings.codes(_text(files, node, "") for node in nodes).tolist(),
         "line": _of(boxes, tree.nodes["line"], -1).tolist(),
         "value": _values(tree, boxes, found.inclusive),
-        "own": _plain(_of(boxes, found.own, 0.0)),
+        "own": plain_numbers(_of(boxes, found.own, 0.0)),
         "count": _of(boxes, tree.inclusive(found.metric).count, 0).tolist(),
         "hidden": boxes.hidden.tolist(),
         "hot": _of(boxes, hot, 0).tolist(),
@@ -207,8 +204,4 @@ def _of(boxes: Boxes, values: Array, rest: float) -> Array:
 def _values(tree: ContextTree, boxes: Boxes, whole: Floats) -> list[Any]:
     """Inclusive values; a rest has the sum of its hidden nodes."""
     left = np.bincount(tree.parent[boxes.tops], whole[boxes.tops], len(tree))
-    return _plain(np.where(boxes.node >= 0, whole[boxes.node], left[boxes.caller]))
-
-
-def _plain(values: Array) -> list[Any]:
-    return [int(value) if value == int(value) else value for value in values.tolist()]
+    return plain_numbers(np.where(boxes.node >= 0, whole[boxes.node], left[boxes.caller]))

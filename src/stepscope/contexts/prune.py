@@ -1,14 +1,15 @@
-"""Smaller trees: small nodes collapsed into one per caller, unwanted nodes hidden."""
+"""Smaller trees: small nodes collapsed into one per caller, others hidden or dropped."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 
 from stepscope.arrays import Codes8, Ids, Mask
 from stepscope.contexts.call_paths import levels
-from stepscope.contexts.combine_rows import fold
+from stepscope.contexts.combine_trees import fold
 from stepscope.contexts.node_values import measure
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.schema import CONTEXT_KINDS, VIAS
@@ -94,8 +95,7 @@ def focus(tree: ContextTree, wanted: Mask) -> ContextTree:
 
 def _leads_to(tree: ContextTree, wanted: Mask) -> Mask:
     """Nodes that are wanted or have a wanted descendant."""
-    before = np.concatenate([[0], np.cumsum(wanted)])
-    leads: Mask = before[tree.end] > before[:-1]
+    leads: Mask = tree.below(wanted) > 0
     return leads
 
 
@@ -144,3 +144,54 @@ def _folded(tree: ContextTree, rows: Table, into: Ids, mixed: Mask) -> ContextTr
         },
         event_node=None if tree.event_node is None else place[tree.event_node],
     )
+
+
+def without_unused(tree: ContextTree) -> ContextTree:
+    """The tree without subtrees that have no samples; the root stays."""
+    used = np.zeros(len(tree), np.bool_)
+    for own in tree.metrics.values():
+        used |= own.count > 0
+    return keep_nodes(tree, used)
+
+
+def keep_nodes(tree: ContextTree, wanted: Mask) -> ContextTree:
+    """The tree of the wanted nodes and their ancestors; samples of other nodes are dropped.
+
+    Args:
+        tree: any tree.
+        wanted: bool, shape (nodes,).
+    """
+    keep = _leads_to(tree, wanted)
+    keep[0] = True
+    if keep.all():
+        return tree
+    number = np.append(np.cumsum(keep) - 1, -1)
+    number[:-1][~keep] = -1
+    rows = np.flatnonzero(keep)
+    nodes = tree.nodes.take(rows)
+    return replace(
+        tree,
+        nodes=nodes.with_columns(parent=number[nodes["parent"]]),
+        metrics={name: own.take(rows) for name, own in tree.metrics.items()},
+        event_node=None if tree.event_node is None else number[tree.event_node],
+    )
+
+
+_MACHINERY = re.compile(r"^<frozen (importlib\._bootstrap(_external)?|zipimport)>$")
+
+
+def without_import_machinery(tree: ContextTree) -> ContextTree:
+    """The tree in which an importing line calls the imported module directly.
+
+    Up to a dozen frames of the interpreter lie between the two. Their time, for finding and loading
+    the module, goes to the importing line.
+
+    Args:
+        tree: any tree.
+
+    Returns:
+        A tree with the same sums.
+    """
+    machinery = tree.nodes.text("file").where(lambda file: bool(_MACHINERY.match(file)))
+    machinery &= tree.nodes.text("kind").mask("python")
+    return hide(tree, machinery) if machinery.any() else tree

@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.contexts.call_paths import levels
-from stepscope.contexts.combine_rows import Folded, fold
-from stepscope.contexts.metrics import METRICS, Metric
-from stepscope.contexts.sample_stats import SampleStats
+from stepscope.contexts.combine_trees import Folded, fold
+from stepscope.contexts.metrics import METRICS, STATISTICS, Metric, SampleStats
 from stepscope.contexts.tree import ContextTree, Note
 from stepscope.trace.nesting import depths
 from stepscope.trace.schema import CONTEXT_METRICS, VIAS
@@ -62,7 +61,7 @@ def with_contexts(trace: Trace, tree: ContextTree) -> Trace:
         column = "metric" if name == "name" else name
         texts = [getattr(metric, name) for metric, _, _ in parts]
         columns[column] = Text.of(texts).take(np.repeat(np.arange(len(parts)), repeats))
-    for name in ("count", "sum", "min", "max", "squares"):
+    for name in STATISTICS:
         columns[name] = np.concatenate([getattr(own, name)[rows] for _, own, rows in parts])
     return trace.with_table(tree.nodes).with_table(Table(CONTEXT_METRICS, columns))
 

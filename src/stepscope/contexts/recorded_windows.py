@@ -13,9 +13,8 @@ import numpy as np
 
 from stepscope.arrays import Ids, Mask
 from stepscope.contexts.build_tree import build_contexts
-from stepscope.contexts.metrics import METRICS
+from stepscope.contexts.metrics import METRICS, STATISTICS, SampleStats
 from stepscope.contexts.recorded_tree import WINDOWS
-from stepscope.contexts.sample_stats import SampleStats
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.schema import CONTEXT_METRICS
 from stepscope.trace.stack_tables import stacked
@@ -120,9 +119,8 @@ def _below_marks(tree: ContextTree, work: Mask, recorded: Table, size: int) -> t
     is_host = tree.nodes.text("kind").mask("runtime", "annotation", "sync") & (
         _time(tree).count > 0
     )
-    leads = np.concatenate([[0], np.cumsum(work)])
     kept = (mark >= 0) & (mark != np.arange(len(tree))) & ~is_host
-    kept &= leads[tree.end] > leads[:-1]
+    kept &= tree.below(work) > 0
     number = np.where(kept, size + np.cumsum(kept) - 1, -1)
     around = tree.nearest(kept | (target >= 0))[tree.parent]
     above = np.where(kept[around], number[around], target[around])
@@ -132,7 +130,7 @@ def _below_marks(tree: ContextTree, work: Mask, recorded: Table, size: int) -> t
 
 def _samples(own: SampleStats, number: Ids) -> Table:
     rows = np.flatnonzero((number >= 0) & (own.count > 0))
-    columns = {name: getattr(own, name)[rows] for name in ("count", "sum", "min", "max", "squares")}
+    columns = {name: getattr(own, name)[rows] for name in STATISTICS}
     return Table(
         CONTEXT_METRICS,
         {

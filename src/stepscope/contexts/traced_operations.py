@@ -19,8 +19,7 @@ from stepscope.annotate.names.named_scopes import Scope, scope_of
 from stepscope.annotate.names.traced_frames import frames_below_call
 from stepscope.arrays import Floats, Ids, Mask
 from stepscope.contexts.call_paths import merge_paths
-from stepscope.contexts.frames import Frame, Frames
-from stepscope.contexts.synthetic_elements import SyntheticElements
+from stepscope.contexts.frames import Frame, Frames, SyntheticElements
 from stepscope.trace.schema import VIAS
 from stepscope.trace.shares import Shares
 from stepscope.trace.table import Table
