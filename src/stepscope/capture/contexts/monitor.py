@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.capture.contexts import native_build as build
 from stepscope.capture.contexts.context_options import KINDS, SOURCES, ContextOptions
-from stepscope.capture.contexts.native_collector import NativeCollector, loaded_torch
+from stepscope.capture.contexts.native_collector import NativeCollector
 from stepscope.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def monitoring(options: ContextOptions | None = None) -> Iterator[Monitor]:
     """
     from stepscope.capture.contexts.collection import Collection
 
-    torch = loaded_torch()
+    torch = build.loaded_torch()
     try:
         extension = build.load(torch)
     except build.BuildError as error:
