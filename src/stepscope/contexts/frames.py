@@ -68,6 +68,9 @@ def _python_frame(name: str) -> Frame:
 _CALL = VIAS.index("call")
 
 
+_NOTHING_KNOWN = np.full(1, -1, np.int64)
+
+
 class SyntheticElements:
     """Elements that are numbered after the events.
 
@@ -96,6 +99,34 @@ class SyntheticElements:
         self._parent.extend(parents.tolist())
         self._frame.extend(frames.tolist())
         self._via.extend([via] * len(parents))
+
+    def nest(
+        self, caller: Ids, item: Ids, outer: Ids, frame: Ids, known: Ids = _NOTHING_KNOWN
+    ) -> Ids:
+        """One element per caller and item, and per item around it; all integers, shape (n,).
+
+        Args:
+            caller: the element above each item.
+            item: what goes below it: a module, or a frame of a traced operation.
+            outer: the item around each item, -1 for none, shape (items,).
+            frame: the number of the frame of each item, shape (items,).
+            known: the item that the path of each event has already, shape (events,).
+
+        Returns:
+            The element of each caller and item, shape (n,).
+        """
+        span = len(outer)
+        layers = [np.unique(caller * span + item)]
+        while len(layers[-1]):
+            above, inner = np.divmod(layers[-1], span)
+            keep = (outer[inner] >= 0) & (outer[inner] != _at(known, above))
+            layers.append(np.unique(above[keep] * span + outer[inner[keep]]))
+        pairs, begin = np.unique(np.concatenate(layers)), self.next
+        above, inner = np.divmod(pairs, span)
+        nested = (outer[inner] >= 0) & (outer[inner] != _at(known, above))
+        around = begin + np.searchsorted(pairs, above * span + outer[inner])
+        self.extend(np.where(nested, around, above), frame[inner])
+        return begin + np.searchsorted(pairs, caller * span + item)
 
     def parents(self) -> Ids:
         """The parent of each, int64."""
@@ -166,15 +197,9 @@ def wrap_in_modules(
     rows = rows[_is_below(own[rows], around[rows], outer)]
     if not len(rows):
         return parent
-    pairs = _all_pairs(parent[rows] * len(outer) + own[rows], known, outer)
-    caller, module = np.divmod(pairs, len(outer))
-    above = outer[module]
-    nested = (above >= 0) & (above != _at(known, caller))
-    number = synthetic.next + np.searchsorted(pairs, caller * len(outer) + above)
-    synthetic.extend(np.where(nested, number, caller), module_frames(trace, frames)[module])
     result = parent.copy()
-    first = synthetic.next - len(pairs)
-    result[rows] = first + np.searchsorted(pairs, parent[rows] * len(outer) + own[rows])
+    codes = module_frames(trace, frames)
+    result[rows] = synthetic.nest(parent[rows], own[rows], outer, codes, known)
     return result
 
 
@@ -198,14 +223,3 @@ def _is_below(module: Ids, around: Ids, outer: Ids) -> Mask:
         at[rising] = outer[at[rising]]
     result: Mask = at == around
     return result
-
-
-def _all_pairs(pairs: Ids, known: Ids, outer: Ids) -> Ids:
-    """Pairs of caller and module, extended by the enclosing modules up to the known one."""
-    found = [np.unique(pairs)]
-    while len(found[-1]):
-        caller, module = np.divmod(found[-1], len(outer))
-        above = outer[module]
-        keep = (above >= 0) & (above != _at(known, caller))
-        found.append(np.unique(caller[keep] * len(outer) + above[keep]))
-    return np.unique(np.concatenate(found))

@@ -137,27 +137,8 @@ def _chains(
     at = np.flatnonzero(own >= 0)
     if not len(at):
         return result
-    span = len(table)
-    wanted = np.unique(call[at] * span + own[at])
-    pairs = _with_outer(wanted, outer, span)
-    above, frame = np.divmod(pairs, span)
-    begin = synthetic.next
-    within = outer[frame] >= 0
-    around = begin + np.searchsorted(pairs, above * span + np.maximum(outer[frame], 0))
-    codes = _frame_codes(table, frames)
-    synthetic.extend(np.where(within, around, above), codes[frame])
-    result[at] = begin + np.searchsorted(pairs, call[at] * span + own[at])
+    result[at] = synthetic.nest(call[at], own[at], outer, _frame_codes(table, frames))
     return result
-
-
-def _with_outer(pairs: Ids, outer: Ids, span: int) -> Ids:
-    """Pairs of call and frame, extended by all outer frames, sorted."""
-    found = [pairs]
-    while len(found[-1]):
-        call, frame = np.divmod(found[-1], span)
-        inside = outer[frame] >= 0
-        found.append(np.unique(call[inside] * span + outer[frame[inside]]))
-    return np.unique(np.concatenate(found))
 
 
 def _frame_codes(table: Table, frames: Frames) -> Ids:

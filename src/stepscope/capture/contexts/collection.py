@@ -29,7 +29,7 @@ _RUNNING = "the run was still going when this was written; it may have been kill
 
 
 class Collection:
-    """Collects from `start` to `finish`; one at a time in a process.
+    """Collects from `start` to `close`; one at a time in a process.
 
     Args:
         run: who runs what.
@@ -97,7 +97,7 @@ class Collection:
         self._collector.release()
         self.start()
 
-    def finish(self, outcome: str, message: str) -> None:
+    def close(self, outcome: str, message: str) -> None:
         """Stop, and write the file for the last time; a forked child leaves both alone."""
         if self._collector is None or self.is_forked:
             return

@@ -24,6 +24,19 @@ HIDDEN = ["*/torch/_dynamo/", "*/torch/_functorch/", "*/torch/_inductor/", "*<ev
           "torch/autograd/function.py:BackwardCFunction.apply_boxed"]  # fmt: skip
 # Compilation contexts begin in this file, which is not part of the program.
 ANNOTATOR = "stepscope/capture/contexts/compiler_watch.py"
+_REGION, _COMPILATION = "Torch-Compiled Region: ", "torch.compile "
+# By what torch calls the occasion; the backward is compiled when it first runs.
+_PARTS = {
+    "DYNAMO": "compilation of {}",
+    "LAZY_BACKWARD": "compilation of {}, backward",
+    "TRITON_AUTOTUNING": "tuning of the kernels of {}",
+    "CUDAGRAPH_RECORDING": "recording of a CUDA graph of {}",
+}
+_REST = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)")
+_AGAIN = re.compile(r"/(\d+)(?:_\d+)?$")
+_VALUE = re.compile(r"(expected|actual|==|!=|<=|>=|<|>) -?\d[\d.e+-]*")
+_MOST_REASONS = 32
+_LONGEST = 160
 _PLACE = re.compile(r'File "([^"]+)", line (\d+), in (.+)')
 Place = tuple[str, str, int]
 
@@ -36,9 +49,11 @@ class CompilerWatch:
         report: called with "begin" or "end" and a compilation's number.
     """
 
-    def __init__(self, extension: Any, report: Report) -> None:
+    def __init__(self, extension: Any, report: Callable[[str, str], object]) -> None:
         self._extension = extension
-        self._compilations = Compilations(extension, report)
+        self._report = report
+        self._named: set[tuple[str, Any]] = set()
+        self._reasons: set[str] = set()
         self._undo: list[Callable[[], object]] = []
         self._watches = [
             AfterImport("torch._inductor.config", self._show_kernels),
@@ -60,7 +75,7 @@ class CompilerWatch:
 
     def name_all(self) -> None:
         """Give what has been compiled the names and lines that the file shows."""
-        self._compilations.name_all()
+        self._name_compilations()
         cache: Any = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
         files = list(getattr(cache, "linemaps", ()))
         for key, file, line in self._extension.lines_of(files) if files else ():
@@ -100,7 +115,60 @@ class CompilerWatch:
         )  # fmt: skip
 
     def _follow_compilations(self) -> None:
-        self._undo.append(self._compilations.follow())
+        handler: Any = getattr(sys.modules["torch._dynamo.callback"], "callback_handler", None)
+        install = getattr(handler, "install_callbacks", None)
+        if install is None:
+            return
+
+        @contextmanager
+        def around(*args: Any, **kwargs: Any) -> Iterator[None]:
+            with install(*args, **kwargs), self._compilation(*args):
+                yield
+
+        handler.install_callbacks = around
+        self._undo.append(lambda: vars(handler).pop("install_callbacks", None))
+
+    @contextmanager
+    def _compilation(self, trigger: Any = None, number: object = "", *_: object) -> Iterator[None]:
+        """The context of a compilation, with everything that it runs."""
+        self._name_compilations()  # torch remembers the last 64
+        self._report("begin", str(number))
+        part = getattr(trigger, "name", "DYNAMO")
+        token = self._extension.enclose(f"{_COMPILATION}{number} {part}")
+        try:
+            yield
+        finally:
+            self._extension.end(token)
+            self._report("end", str(number))
+
+    def _name_compilations(self) -> None:
+        utils: Any = sys.modules.get("torch._dynamo.utils")
+        with suppress(Exception):  # torch's metrics have no stable form
+            for metrics in utils.get_compilation_metrics():
+                at = metrics.compile_id, metrics.start_time_us
+                if metrics.compile_id and metrics.co_name and at not in self._named:
+                    self._named.add(at)
+                    self._name_compilation(metrics.compile_id, metrics)
+
+    def _name_compilation(self, number: str, metrics: Any) -> None:
+        name, *place = _function(metrics)
+        again = self._again(number, metrics)
+        describe = self._extension.describe_annotation
+        describe(_REGION + number, f"compiled region {name}", *place)
+        for part, what in _PARTS.items():
+            shown = f"{what.format(name)}{again}"
+            describe(f"{_COMPILATION}{number} {part}", shown, *place)
+
+    def _again(self, number: str, metrics: Any) -> str:
+        """Why it was compiled again, empty where it is the first time."""
+        count = _AGAIN.search(number)
+        if not count or not int(count[1]):
+            return ""
+        why = _plain(metrics.recompile_reason or "")
+        if len(self._reasons) < _MOST_REASONS:
+            self._reasons.add(why)
+        why = why if why in self._reasons else "another reason"
+        return f", again: {why}" if why else ", again"
 
 
 def _innermost(stack: str) -> Place | None:
@@ -123,98 +191,6 @@ def _shown_name(kernel: str) -> str:
     number = getattr(number, "graph_id", None)
     is_cpp = kernel.startswith("cpp_") and number is not None
     return f"graph_{number}_{kernel}" if is_cpp else kernel
-
-
-Report = Callable[[str, str], object]
-_REGION, _COMPILATION = "Torch-Compiled Region: ", "torch.compile "
-# By what torch calls the occasion; the backward is compiled when it first runs.
-_PARTS = {
-    "DYNAMO": "compilation of {}",
-    "LAZY_BACKWARD": "compilation of {}, backward",
-    "TRITON_AUTOTUNING": "tuning of the kernels of {}",
-    "CUDAGRAPH_RECORDING": "recording of a CUDA graph of {}",
-}
-_REST = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)")
-_AGAIN = re.compile(r"/(\d+)(?:_\d+)?$")
-_VALUE = re.compile(r"(expected|actual|==|!=|<=|>=|<|>) -?\d[\d.e+-]*")
-_MOST_REASONS = 32
-_LONGEST = 160
-
-
-class Compilations:
-    """Follows the compilations of all threads.
-
-    Args:
-        extension: the collector.
-        report: called with "begin" or "end" and the compilation's number.
-    """
-
-    def __init__(self, extension: Any, report: Report) -> None:
-        self._extension = extension
-        self._report = report
-        self._named: set[tuple[str, Any]] = set()
-        self._reasons: set[str] = set()
-
-    def follow(self) -> Callable[[], object]:
-        """Begin, once `torch._dynamo.callback` is there.
-
-        Returns:
-            A function that ends it.
-        """
-        handler: Any = getattr(sys.modules["torch._dynamo.callback"], "callback_handler", None)
-        install = getattr(handler, "install_callbacks", None)
-        if install is None:
-            return lambda: None
-
-        @contextmanager
-        def around(*args: Any, **kwargs: Any) -> Iterator[None]:
-            with install(*args, **kwargs), self._context(*args):
-                yield
-
-        handler.install_callbacks = around
-        return lambda: vars(handler).pop("install_callbacks", None)
-
-    def name_all(self) -> None:
-        """Give the contexts of compilations their final names."""
-        utils: Any = sys.modules.get("torch._dynamo.utils")
-        with suppress(Exception):  # torch's metrics have no stable form
-            for metrics in utils.get_compilation_metrics():
-                at = metrics.compile_id, metrics.start_time_us
-                if metrics.compile_id and metrics.co_name and at not in self._named:
-                    self._named.add(at)
-                    self._name(metrics.compile_id, metrics)
-
-    @contextmanager
-    def _context(self, trigger: Any = None, number: object = "", *_: object) -> Iterator[None]:
-        self.name_all()  # torch remembers the last 64
-        self._report("begin", str(number))
-        part = getattr(trigger, "name", "DYNAMO")
-        token = self._extension.enclose(f"{_COMPILATION}{number} {part}")
-        try:
-            yield
-        finally:
-            self._extension.end(token)
-            self._report("end", str(number))
-
-    def _name(self, number: str, metrics: Any) -> None:
-        name, *place = _function(metrics)
-        again = self._again(number, metrics)
-        describe = self._extension.describe_annotation
-        describe(_REGION + number, f"compiled region {name}", *place)
-        for part, what in _PARTS.items():
-            shown = f"{what.format(name)}{again}"
-            describe(f"{_COMPILATION}{number} {part}", shown, *place)
-
-    def _again(self, number: str, metrics: Any) -> str:
-        """Why it was compiled again, empty where it is the first time."""
-        count = _AGAIN.search(number)
-        if not count or not int(count[1]):
-            return ""
-        why = _plain(metrics.recompile_reason or "")
-        if len(self._reasons) < _MOST_REASONS:
-            self._reasons.add(why)
-        why = why if why in self._reasons else "another reason"
-        return f", again: {why}" if why else ", again"
 
 
 def _function(metrics: Any) -> tuple[str, str, int]:

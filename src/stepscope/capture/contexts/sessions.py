@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 
 from stepscope.capture.archive import check_target
-from stepscope.capture.capture_file import CaptureFile
 from stepscope.capture.contexts.collection import Collection
 from stepscope.capture.contexts.context_options import ContextOptions
 from stepscope.capture.manifest import Result, Run
@@ -22,7 +21,7 @@ _VARIABLE = "STEPSCOPE_CONTEXTS"
 _NO_FRAMEWORK = "it imported neither torch nor JAX"
 
 
-class ContextSession:
+class ContextSession(Collection):
     """The session of a run that collects from the import of a framework to the end.
 
     Args:
@@ -35,35 +34,14 @@ class ContextSession:
     def __init__(
         self, run: Run, path: Path, options: ContextOptions, overwrite: bool = False
     ) -> None:
-        self.run = run
+        super().__init__(run, path, options, overwrite=overwrite)
         self.result: Result | None = None
-        self._collection = Collection(run, path, options, overwrite=overwrite)
         self._has_begun = False
-
-    @property
-    def file(self) -> CaptureFile:
-        """The file to write."""
-        return self._collection.file
-
-    @property
-    def path(self) -> Path:
-        """Where it is."""
-        return self.file.path
-
-    @property
-    def failure(self) -> str | None:
-        """Why there is no file, if there is none."""
-        return self._collection.failure
-
-    @property
-    def is_forked(self) -> bool:
-        """Whether this is a child that the run has forked."""
-        return self._collection.is_forked
 
     def attach(self) -> None:
         """Begin to collect; torch must have been imported."""
         if self._has_begun:
-            self._collection.add_torch()
+            self.add_torch()
         else:
             self._begin()
 
@@ -75,22 +53,22 @@ class ContextSession:
     def _begin(self) -> None:
         self._has_begun = True
         try:
-            self._collection.start()
+            self.start()
         except CaptureError as error:
-            self._collection.failure = f"no contexts: {error}"
+            self.failure = f"no contexts: {error}"
 
     def finish(self, ending: Ending) -> None:
         """Write the file; a forked child leaves it alone."""
         if self.result is not None or self.is_forked:
             return
         if not self._has_begun:
-            self._collection.failure = f"the run {ending.detail}; {_NO_FRAMEWORK}"
+            self.failure = f"the run {ending.detail}; {_NO_FRAMEWORK}"
         if self.failure:
             return
         outcome = "complete" if ending.outcome == "ended" else ending.outcome
         message = f"the run {ending.detail}; collected the contexts of the whole run"
-        self._collection.finish(outcome, message)
-        self.result = Result(outcome, message, warnings=tuple(self._collection.warnings))
+        self.close(outcome, message)
+        self.result = Result(outcome, message, warnings=tuple(self.warnings))
 
 
 class record_contexts:
@@ -165,7 +143,7 @@ class record_contexts:
     ) -> None:
         if self._is_inner:
             return
-        self._collection.finish(*_outcome(error))
+        self._collection.close(*_outcome(error))
         if self._collection.failure:
             print(f"stepscope: {self._collection.failure}", file=sys.stderr)
 
@@ -212,7 +190,7 @@ def _begin(output: str) -> None:
     )  # fmt: skip
     collection = Collection(run, path, options, keep_empty=False)
     collection.start()
-    atexit.register(collection.finish, "complete", "the run ended; collected its contexts")
+    atexit.register(collection.close, "complete", "the run ended; collected its contexts")
 
 
 def _is_child() -> bool:
