@@ -20,6 +20,8 @@ from stepscope.trace.schema import CONTEXT_KINDS, CONTEXTS, STAGES, VIAS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
+_FAR = 2**62
+
 
 def build_contexts(
     trace: Trace, *, step: int | None = None, rank: int | None = None
@@ -183,9 +185,6 @@ def _notes(trace: Trace, forest: Forest) -> Iterator[Note]:
         if mask.any():
             total = milliseconds(events["duration_ns"][mask].sum())
             yield Note(code, f"{description} ({total} in total), not in the tree", int(mask.sum()))
-
-
-_FAR = 2**62
 
 
 def own_shares(events: Table) -> Times:

@@ -20,6 +20,9 @@ from stepscope.trace.table import Table, Text
 
 IDENTITY = ("kind", "via", "name", "file", "line")
 _FACTS = ("stage", "module", "work")
+# Lines move when code is edited, folders from machine to machine.
+_SAME_PLACE = ("kind", "via", "name", "file")
+_SAME_LINE = ("kind", "name", "file", "line")
 
 
 @dataclass(frozen=True)
@@ -110,10 +113,6 @@ def _joined(trees: Sequence[ContextTree], name: str) -> SampleStats:
     )
 
 
-# Lines move when code is edited, folders from machine to machine.
-_SAME_PLACE = ("kind", "via", "name", "file")
-
-
 @dataclass(frozen=True)
 class TreeDifference:
     """Two trees with a common table of nodes: row i is the same path in both.
@@ -154,9 +153,6 @@ def difference(before: ContextTree, after: ContextTree) -> TreeDifference:
 def _without_folders(rows: Table) -> Table:
     names = rows.text("file").map(lambda file: file.replace("\\", "/").rpartition("/")[2])
     return rows.with_columns(file=names)
-
-
-_SAME_LINE = ("kind", "name", "file", "line")
 
 
 def bottom_up(tree: ContextTree, *metrics: str) -> ContextTree:

@@ -8,6 +8,8 @@ import numpy as np
 from stepscope.arrays import Floats, Ids, Mask
 from stepscope.contexts.tree import ContextTree
 
+_ENGINE_FILES = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
+
 
 class LineTotal(msgspec.Struct, frozen=True):
     """The cost of one line of a Python file over the whole tree; times in ns.
@@ -123,6 +125,3 @@ def _starts(tree: ContextTree) -> Floats:
     calls = tree.inclusive("calls").count if "calls" in tree.metrics else np.ones(len(tree))
     weight = np.where(innermost, np.maximum(calls, 1), 0).astype(np.float64)
     return weight / max(float(weight.sum()), 1.0)
-
-
-_ENGINE_FILES = ("torch/autograd/graph.py", "torch/autograd/__init__.py")

@@ -37,6 +37,8 @@ from stepscope.trace.trace import Trace
 
 _CALL, _BACKWARD, _LAUNCH = (VIAS.index(via) for via in ("call", "backward", "launch"))
 LEFT_OUT = -2
+_IN_BRACKETS = re.compile(r"\(([^()]+)\)")
+_NUMBER = re.compile(r"^thread\b|-?\b\d+\b")
 
 
 @dataclass(frozen=True)
@@ -188,10 +190,6 @@ def _attach_device_work(trace: Trace, parent: Ids, device: Mask, kind: Ids, unli
     result = parent.copy()
     result[device] = np.where((above >= 0) & ~left_out, above, unlinked)
     return result
-
-
-_IN_BRACKETS = re.compile(r"\(([^()]+)\)")
-_NUMBER = re.compile(r"^thread\b|-?\b\d+\b")
 
 
 def thread_names(trace: Trace, host: Mask) -> list[str]:

@@ -17,6 +17,10 @@ from stepscope.contexts.metrics import SampleStats
 from stepscope.contexts.node_values import default_measure, measure, plain_numbers
 from stepscope.contexts.tree import ContextTree
 
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+_UNITS = {"ns": "nanoseconds", "B": "bytes"}
+Frame = dict[str, Any]
+
 
 def to_folded(tree: ContextTree, by: str) -> Iterator[str]:
     """The lines of a file of folded stacks.
@@ -43,11 +47,6 @@ def _folded_frame(tree: ContextTree, node: int) -> str:
     file, line = tree.nodes.text("file")[node], int(tree.nodes["line"][node])
     place = f" ({file}{f':{line}' if line >= 0 else ''})" if file else ""
     return " ".join(f"{tree.label(node)}{place}".replace(";", ",").split()) or "(unnamed)"
-
-
-_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-_UNITS = {"ns": "nanoseconds", "B": "bytes"}
-Frame = dict[str, Any]
 
 
 def to_speedscope(tree: ContextTree, by: Sequence[str], name: str = "") -> dict[str, Any]:

@@ -26,6 +26,12 @@ _BUILTIN = re.compile(
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _MODULE = re.compile(r"^(?:nn\.Module: |stepscope\.module: ?)(.*)$")
 _KINDS = {"cpu_op": "operator"}
+_CALL = VIAS.index("call")
+_NOTHING_KNOWN = np.full(1, -1, np.int64)
+_HAS_MODULE = tuple(CONTEXT_KINDS.index(kind) for kind in ("module", "operator"))
+_OPERATOR_LIKE = tuple(
+    CONTEXT_KINDS.index(kind) for kind in ("operator", "runtime", "communication")
+)
 
 
 class Frame(NamedTuple):
@@ -63,12 +69,6 @@ def _python_frame(name: str) -> Frame:
         owner = (found[2] or "").removesuffix(" object")
         return Frame("python", found[1] if owner in ("", "type") else f"{owner}.{found[1]}")
     return Frame("python", _ADDRESS.sub("", name))
-
-
-_CALL = VIAS.index("call")
-
-
-_NOTHING_KNOWN = np.full(1, -1, np.int64)
 
 
 class SyntheticElements:
@@ -139,12 +139,6 @@ class SyntheticElements:
     def vias(self) -> Ids:
         """How each is related to its parent, int64."""
         return np.array(self._via, np.int64)
-
-
-_HAS_MODULE = tuple(CONTEXT_KINDS.index(kind) for kind in ("module", "operator"))
-_OPERATOR_LIKE = tuple(
-    CONTEXT_KINDS.index(kind) for kind in ("operator", "runtime", "communication")
-)
 
 
 def module_frames(trace: Trace, frames: Frames) -> Ids:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from stepscope.arrays import Counts, Floats, IntArray, Mask
 
+STATISTICS = ("count", "sum", "min", "max", "squares")
+
 
 class Metric(msgspec.Struct, frozen=True):
     """A metric of the nodes.
@@ -48,9 +50,6 @@ METRICS = {
         Metric("latency_stalls", "", "stall samples in whose cycle nothing was issued"),
     )
 }
-
-
-STATISTICS = ("count", "sum", "min", "max", "squares")
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,10 @@ MEASURES = {
     "sampled": ("sampled_cpu_ns", "sum", "CPU time, sampled"),
     "elapsed": ("sampled_real_ns", "sum", "elapsed time, sampled"),
 }
+_DEVICE = ("kernel", "communication")
+_ENGINE = "autograd::engine::evaluate_function: "
+_WIDEST = 200
+_TOP = "<module>"  # Python's name for code outside functions
 
 
 class Measure(msgspec.Struct, frozen=True):
@@ -130,12 +134,6 @@ def hotspots(tree: ContextTree, by: str, least: float = 0.1) -> Ids:
     hot = np.flatnonzero((found.own > 0) & (found.own >= least * found.inclusive[0]))
     ranked: Ids = hot[np.argsort(-found.own[hot], kind="stable")]
     return ranked
-
-
-_DEVICE = ("kernel", "communication")
-_ENGINE = "autograd::engine::evaluate_function: "
-_WIDEST = 200
-_TOP = "<module>"  # Python's name for code outside functions
 
 
 def short_label(tree: ContextTree, node: int, width: int = _WIDEST) -> str:

@@ -17,6 +17,7 @@ from stepscope.trace.table import Table, Text
 
 OTHERS = "others"
 _CALL = VIAS.index("call")
+_MACHINERY = re.compile(r"^<frozen (importlib\._bootstrap(_external)?|zipimport)>$")
 
 
 def prune(
@@ -175,9 +176,6 @@ def keep_nodes(tree: ContextTree, wanted: Mask) -> ContextTree:
         metrics={name: own.take(rows) for name, own in tree.metrics.items()},
         event_node=None if tree.event_node is None else number[tree.event_node],
     )
-
-
-_MACHINERY = re.compile(r"^<frozen (importlib\._bootstrap(_external)?|zipimport)>$")
 
 
 def without_import_machinery(tree: ContextTree) -> ContextTree:

@@ -19,6 +19,9 @@ from stepscope.trace.nesting import depths
 from stepscope.trace.schema import VIAS
 from stepscope.trace.table import Table, Text
 
+_CALL = VIAS.index("call")
+_TOLERANCE = 1e-9
+
 
 class Note(msgspec.Struct, frozen=True):
     """Something that the tree leaves out, or shows in an unexpected place."""
@@ -239,10 +242,6 @@ def _propagated(own: SampleStats, parent: Ids, depth: IntArray) -> SampleStats:
         np.add.at(squares, above, squares[rows] + count[rows] * away * away)
     none = count == 0
     return SampleStats(count, total, np.where(none, 0.0, low), np.where(none, 0.0, high), squares)
-
-
-_CALL = VIAS.index("call")
-_TOLERANCE = 1e-9
 
 
 def check_tree(tree: ContextTree) -> None:

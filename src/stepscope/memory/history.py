@@ -134,7 +134,7 @@ def _recorded(trace: Trace, device: str) -> MemoryHistory:
         "module": Grouping(memory.recording.module, module_paths(trace)),
         "line": Grouping(lines.code, lines.names),
     }
-    used = {by: one for by, one in groupings.items() if by == "kind" or (one.code >= 0).any()}
+    used = {by: group for by, group in groupings.items() if by == "kind" or (group.code >= 0).any()}
     changes = MemoryChanges.of_lifetimes(life)
     address = memory.recording.address
     return MemoryHistory(trace, device, device_number(device), changes, life, address, used)
@@ -179,7 +179,7 @@ def living_at(history: MemoryHistory, count: int) -> list[Living]:
     if history.life is None:
         held = history.changes.held(count)
         found = [Living(int(row), -1, -1, int(held[row]), 0, 0) for row in rows]
-        return sorted(found, key=lambda one: -one.bytes)
+        return sorted(found, key=lambda living: -living.bytes)
     return _grouped(history, rows, history.life.bytes[rows])
 
 
@@ -192,17 +192,8 @@ def _grouped(history: MemoryHistory, rows: Rows, size: Ids) -> list[Living]:
     largest = np.zeros(keys.shape[1], np.int64)
     np.maximum.at(largest, group, size)
     order = np.argsort(-total, kind="stable").tolist()
-    return [
-        Living(
-            kind=int(keys[0, one]),
-            module=int(keys[1, one]),
-            line=int(keys[2, one]),
-            bytes=int(total[one]),
-            count=int(count[one]),
-            largest=int(largest[one]),
-        )
-        for one in order
-    ]
+    columns = (*keys, total, count, largest)
+    return [Living(*(int(column[row]) for column in columns)) for row in order]
 
 
 def _codes(history: MemoryHistory, by: str, rows: Rows) -> Codes | Ids:

@@ -10,6 +10,9 @@ import numpy as np
 from stepscope.arrays import Codes, Counts, Floats, Ids, Mask, Times
 from stepscope.trace.trace import Trace
 
+TAKES = ("segment_alloc", "segment_map")
+RETURNS = ("segment_free", "segment_unmap")
+
 
 @dataclass(frozen=True, eq=False)
 class Lifetimes:
@@ -34,14 +37,14 @@ class Lifetimes:
 
     def take(self, rows: Any) -> Lifetimes:
         """Some of the rows."""
-        return Lifetimes(**{one.name: getattr(self, one.name)[rows] for one in fields(self)})
+        names = (column.name for column in fields(self))
+        return Lifetimes(**{name: getattr(self, name)[rows] for name in names})
 
     def plus(self, other: Lifetimes) -> Lifetimes:
         """All rows of both."""
-        return Lifetimes(**{
-            one.name: np.concatenate([getattr(self, one.name), getattr(other, one.name)])
-            for one in fields(self)
-        })  # fmt: skip
+        both = {column.name: [getattr(life, column.name) for life in (self, other)]
+                for column in fields(self)}  # fmt: skip
+        return Lifetimes(**{name: np.concatenate(parts) for name, parts in both.items()})
 
     def changed(self, **columns: Any) -> Lifetimes:
         """The same rows with other columns."""
@@ -80,10 +83,6 @@ class Lifetimes:
         return result
 
 
-_TAKES = ("segment_alloc", "segment_map")
-_RETURNS = ("segment_free", "segment_unmap")
-
-
 def snapshot_lifetimes(trace: Trace, device: int, kind: Codes) -> Lifetimes:
     """The allocations of a device; `recorded` is their allocations.id.
 
@@ -108,8 +107,8 @@ def reserved_over_time(trace: Trace, device: int) -> tuple[Times, Counts]:
     """The bytes that the allocator has reserved on a device: times and bytes, each shape (n,)."""
     events, segments = trace["memory_events"], trace["segments"]
     action = events.text("action")
-    mine = (events["device"] == device) & action.mask(*_TAKES, *_RETURNS)
-    sign = np.where(action.mask(*_TAKES)[mine], 1, -1)
+    mine = (events["device"] == device) & action.mask(*TAKES, *RETURNS)
+    sign = np.where(action.mask(*TAKES)[mine], 1, -1)
     changes = events["bytes"][mine] * sign
     last = int(segments["bytes"][segments["device"] == device].sum())
     times = np.concatenate([[0], events["time_ns"][mine]]).astype(np.int64)

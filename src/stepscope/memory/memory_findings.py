@@ -10,6 +10,7 @@ import msgspec
 from stepscope.memory.memory_facts import MemoryFacts, MemoryShare
 from stepscope.summary.numbers import size
 
+# The least shares that are worth a finding: of reserved memory, then of the peak.
 _PINNED_SHARE = 0.1
 _KIND_SHARE = 0.4
 _ACTIVATIONS_SHARE = 2 / 3  # of a step that is otherwise healthy they are most

@@ -182,7 +182,7 @@ class _Before:
         storages = _storages(trace, device, "before")
         address = trace["storages"]["address"][storages]
         by_address = {int(table["address"][row]): int(row) for row in released[::-1]}
-        ends = np.array([by_address.get(int(one), -1) for one in address], np.int64)
+        ends = np.array([by_address.get(int(place), -1) for place in address], np.int64)
         others = released[~np.isin(released, ends)]
         size = [trace["storages"]["bytes"][storages], -table["bytes"][others]]
         release = np.concatenate([ends, others, [-1]]).astype(np.int64)

@@ -35,6 +35,10 @@ from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
 _BEFORE = "before the recorded steps"
+_LEAST_STEPS = 2  # besides the last, whose tensors may still be in use
+_LEAST_OPERATORS = 3  # in each step that leave activations: they are a graph
+_LEAST_BYTES = 1 << 10  # of all steps: less is not worth a finding
+_TRAINING = [KINDS.index(name) for name in ("weights", "buffers", "gradients", "optimizer state")]
 
 
 def recorded_facts(trace: Trace, most: int) -> list[MemoryFacts]:
@@ -45,12 +49,11 @@ def recorded_facts(trace: Trace, most: int) -> list[MemoryFacts]:
     """
     refuse_several_ranks(trace)
     attribution = attribute(trace)
-    devices = recorded_devices(trace)
     return [
-        _facts(recorded_memory(trace, one, attribution), most)
-        if has_addresses(trace, one)
-        else _usage_facts(trace, one)
-        for one in devices
+        _facts(recorded_memory(trace, device, attribution), most)
+        if has_addresses(trace, device)
+        else _usage_facts(trace, device)
+        for device in recorded_devices(trace)
     ]
 
 
@@ -87,7 +90,7 @@ def _facts(memory: RecordedMemory, most: int) -> MemoryFacts:
         update_line=lines.name(lines.update),
         unassigned_bytes=int(size[kind == KINDS.index("unknown")].sum()),
         fragmentation=find_fragmentation(trace, number) if has_segments else None,
-        growth=tuple(one for one, _ in growth),
+        growth=tuple(found for found, _ in growth),
         growth_lines=tuple(lines.name(line) for _, line in growth),
         out_of_memory=_failures(memory),
         settings=dict(trace.metadata.properties.get("allocator_settings") or {}),
@@ -115,12 +118,6 @@ def _failures(memory: RecordedMemory) -> tuple[OutOfMemory, ...]:
     )  # fmt: skip
 
 
-_LEAST_STEPS = 2  # besides the last, whose tensors may still be in use
-_LEAST_OPERATORS = 3
-_LEAST_BYTES = 1 << 10
-_TRAINING = [KINDS.index(name) for name in ("weights", "buffers", "gradients", "optimizer state")]
-
-
 def recorded_growth(memory: RecordedMemory, lines: RecordedLines) -> list[tuple[Growth, int]]:
     """What piles up, the largest first, each with the position of its line, -1 where unknown.
 
@@ -142,9 +139,9 @@ def recorded_growth(memory: RecordedMemory, lines: RecordedLines) -> list[tuple[
         last = int(line[results[np.argmax(memory.recording.lifetimes.start[results])]])
         found += _every_step(memory, graph, step, steps, last, keeps_graph=True)
         left = np.setdiff1d(left, graph)
-    for one in np.unique(line[left]).tolist():
-        found += _every_step(memory, left[line[left] == one], step, steps, one)
-    return sorted(found, key=lambda one: -one[0].bytes)
+    for number in np.unique(line[left]).tolist():
+        found += _every_step(memory, left[line[left] == number], step, steps, number)
+    return sorted(found, key=lambda growth: -growth[0].bytes)
 
 
 def _results(memory: RecordedMemory, graph: Ids) -> Ids:

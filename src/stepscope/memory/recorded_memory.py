@@ -150,7 +150,7 @@ def _first_forward(recording: AllocationRecord) -> Floats:
     steps, events = recording.trace["steps"], recording.trace.events
     if not len(steps):
         return np.full(len(recording.lifetimes), np.inf)
-    rows = np.flatnonzero(np.isin(events["stage"], [STAGES.index(one) for one in _FORWARD]))
+    rows = np.flatnonzero(np.isin(events["stage"], [STAGES.index(name) for name in _FORWARD]))
     starts = np.append(events["start_ns"][rows].astype(np.float64), np.inf)
     first = starts[np.searchsorted(starts, steps["start_ns"])]
     step = np.searchsorted(steps["start_ns"], recording.lifetimes.start, side="right") - 1
@@ -177,7 +177,9 @@ class RecordedLines:
         recording = memory.recording
         place = {line: number for number, line in enumerate(_lines(recording))}
         stacks, storages = recording.attribution.stacks, recording.trace["storages"]
-        of_stack = np.array([place[one[-1]] if one else -1 for one in stacks] + [-1], np.int64)
+        of_stack = np.array(
+            [*(place[stack[-1]] if stack else -1 for stack in stacks), -1], np.int64
+        )
         made = zip(storages.text("file"), storages["line"].tolist(), strict=True)
         of_storage = np.array(
             [place.get((file or "", line), -1) for file, line in made] + [-1], np.int64

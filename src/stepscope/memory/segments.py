@@ -7,9 +7,12 @@ import numpy as np
 
 from stepscope.arrays import Counts, Ids
 from stepscope.memory.history import MemoryHistory
+from stepscope.memory.lifetimes import RETURNS, TAKES
 from stepscope.trace.trace import Trace
 
-_LARGEST = 5
+_LISTED = 5  # pinned segments, those with most free memory
+PARTS = 128  # of a segment: the columns that the page draws
+_ROUNDING = 512  # PyTorch's allocator rounds sizes up to this
 
 
 class PinnedSegment(msgspec.Struct, frozen=True):
@@ -72,25 +75,15 @@ def find_fragmentation(trace: Trace, device: int) -> Fragmentation:
 def _worst(trace: Trace, pinned: np.ndarray) -> tuple[PinnedSegment, ...]:
     segments, blocks = trace["segments"], trace["blocks"]
     used = blocks.text("state").where(lambda state: state.startswith("active"))
-    worst = [row for row in np.argsort(-pinned, kind="stable")[:_LARGEST] if pinned[row]]
     found = []
-    for row in worst:
+    for row in np.argsort(-pinned, kind="stable")[:_LISTED]:
         holders = np.flatnonzero(used & (blocks["segment"] == row))
         order = holders[np.argsort(-blocks["bytes"][holders], kind="stable")]
-        found.append(
-            PinnedSegment(
-                address=int(segments["address"][row]),
-                bytes=int(segments["bytes"][row]),
-                free_bytes=int(pinned[row]),
-                stacks=tuple(blocks["stack"][order].tolist()),
-            )
-        )
+        address, size = int(segments["address"][row]), int(segments["bytes"][row])
+        stacks = tuple(blocks["stack"][order].tolist())
+        if pinned[row]:
+            found.append(PinnedSegment(address, size, int(pinned[row]), stacks))
     return tuple(found)
-
-
-PARTS = 128
-_ROUNDING = 512  # PyTorch's allocator rounds sizes up to this
-_TAKES, _RETURNS = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
 
 
 class SegmentState(msgspec.Struct, frozen=True):
@@ -125,7 +118,7 @@ def segments_at(history: MemoryHistory, time_ns: int) -> list[SegmentState]:
         return []
     segment = np.searchsorted(address, start, side="right") - 1
     inside = (segment >= 0) & (start < (address + size)[segment])
-    start, length, kind, segment = (one[inside] for one in (start, length, kind, segment))
+    start, length, kind, segment = (column[inside] for column in (start, length, kind, segment))
     length = np.minimum(length, (address + size)[segment] - start)
     used = np.bincount(segment, length, len(address)).astype(np.int64)
     hole = _largest_holes(address, size, start, length, segment)
@@ -144,10 +137,10 @@ def _segments(history: MemoryHistory, time_ns: int) -> tuple[Ids, Counts]:
     mine = table["device"] == history.number
     later = (events["device"] == history.number) & (events["time_ns"] > time_ns)
     action = events.text("action")
-    taken, given = (later & action.mask(*names) for names in (_TAKES, _RETURNS))
+    taken, given = (later & action.mask(*names) for names in (TAKES, RETURNS))
     start = [table["address"][mine], events["address"][given], events["address"][taken]]
     size = [table["bytes"][mine], events["bytes"][given], events["bytes"][taken]]
-    sign = np.repeat([1, 1, -1], [len(one) for one in start])
+    sign = np.repeat([1, 1, -1], [len(part) for part in start])
     begin, length = np.concatenate(start), np.concatenate(size)
     # Segments lie side by side and stay apart; what was mapped piece by piece is one again.
     apart = np.concatenate([start[0], events["address"][given & action.mask("segment_free")]])

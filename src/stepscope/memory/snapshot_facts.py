@@ -12,9 +12,9 @@ from stepscope.memory.owners import KINDS, Owners, find_owners, line_of_stack, s
 from stepscope.memory.segments import find_fragmentation
 from stepscope.trace.trace import Trace
 
-_LEAST_CYCLES = 3
-_LEAST_SHARE_OF_CYCLES = 0.6
-_LEAST_BYTES = 1 << 20
+_LEAST_CYCLES = 3  # rises and falls of the memory in use, about one for each step
+_LEAST_SHARE_OF_CYCLES = 0.6  # that add an allocation which is never released
+_LEAST_BYTES = 1 << 20  # of a call stack that piles up: less is not worth a finding
 
 
 def snapshot_facts(trace: Trace, most: int) -> list[MemoryFacts]:

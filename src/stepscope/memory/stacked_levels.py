@@ -18,6 +18,12 @@ from stepscope.memory.owners import KINDS
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
+BINS = 512  # columns of a tile
+_EXACT_CHANGES = 2 * BINS  # changes of a tile that are shown one by one
+_CHECKPOINT = 1 << 16  # changes between two stored states
+_MOST_GROUPS = 12  # shown; the rest is one group
+OTHERS = "everything else"
+
 
 @dataclass(frozen=True, eq=False)
 class MemoryChanges:
@@ -39,10 +45,7 @@ class MemoryChanges:
     @classmethod
     def of_lifetimes(cls, life: Lifetimes) -> MemoryChanges:
         """Allocations and releases; at one moment releases come first, as in the allocator."""
-        ends, begins = (
-            np.flatnonzero(np.isfinite(life.end)),
-            np.flatnonzero(np.isfinite(life.start)),
-        )
+        ends, begins = (np.flatnonzero(np.isfinite(time)) for time in (life.end, life.start))
         time = np.concatenate([life.end[ends], life.start[begins]]).astype(np.int64)
         order = np.argsort(time, kind="stable")
         change = np.concatenate([-life.bytes[ends], life.bytes[begins]])
@@ -85,13 +88,6 @@ class MemoryChanges:
         """The bytes of each owner after so many changes, shape (owners,)."""
         added = np.bincount(self.owner[:count], self.change[:count], len(self.before))
         return self.before + added.astype(np.int64)
-
-
-BINS = 512
-_EXACT_CHANGES = 2 * BINS
-_CHECKPOINT = 1 << 16
-_MOST_GROUPS = 12
-OTHERS = "everything else"
 
 
 def _kinds(table: Table) -> Codes:
@@ -154,10 +150,11 @@ class StackedLevels:
         self._changes = changes
         self.codes = _used(changes, code) if in_order else _largest(changes, code, len(names))
         shown = np.full(len(names) + 1, len(self.codes) - 1, np.int8)
-        for place, one in enumerate(self.codes):
-            if one >= -1:
-                shown[one] = place
-        self.names = [OTHERS if one == -2 else names[one] if one >= 0 else "" for one in self.codes]
+        for place, group in enumerate(self.codes):
+            if group >= -1:
+                shown[group] = place
+        self.names = [OTHERS if group == -2 else names[group] if group >= 0 else ""
+                      for group in self.codes]  # fmt: skip
         of_owner = shown[code]
         self._group = of_owner[changes.owner]
         self._before = _sums(of_owner, changes.before, len(self.names))

@@ -10,6 +10,9 @@ from pathlib import Path
 from stepscope.capture.contexts import native_build as build
 
 PARTS = ("native collector", "hardware counters", "NVIDIA", "NVIDIA, stalls", "AMD", "AMD, stalls")
+_PARAMETERS = Path("/proc/driver/nvidia/params")
+_STATUS = Path("/proc/self/status")
+_CAP_SYS_ADMIN = 1 << 21
 
 
 def probe() -> dict[str, str]:
@@ -31,11 +34,6 @@ def probe() -> dict[str, str]:
 if __name__ == "__main__":
     for part, missing in probe().items():
         print(f"{part}: {missing or 'works'}")
-
-
-_PARAMETERS = Path("/proc/driver/nvidia/params")
-_STATUS = Path("/proc/self/status")
-_CAP_SYS_ADMIN = 1 << 21
 
 
 def permission_missing(parameters: Path = _PARAMETERS, status: Path = _STATUS) -> str:

@@ -35,8 +35,8 @@ _PARTS = {
 _REST = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)")
 _AGAIN = re.compile(r"/(\d+)(?:_\d+)?$")
 _VALUE = re.compile(r"(expected|actual|==|!=|<=|>=|<|>) -?\d[\d.e+-]*")
-_MOST_REASONS = 32
-_LONGEST = 160
+_MOST_REASONS = 32  # of a program: each is a context of its own
+_LONGEST = 160  # characters of a reason
 _PLACE = re.compile(r'File "([^"]+)", line (\d+), in (.+)')
 Place = tuple[str, str, int]
 

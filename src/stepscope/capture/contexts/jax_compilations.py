@@ -26,9 +26,20 @@ _PARTS = {
     "/jax/core/compile/backend_compile_duration": "compile",
     "/jax/compilation_cache/cache_retrieval_time_sec": "load from the compilation cache",
 }
-_MOST_REASONS = 32
-_LONGEST = 160
-_ANOTHER = "another reason"
+_MOST_REASONS = 32  # of a program: each is a context of its own
+_LONGEST = 160  # characters of a reason
+_MOST_NESTED = 64  # durations that a later one may contain
+_MOST_KEPT = 8  # signatures of a function
+_SCALARS = (bool, int, float, complex)
+# By importance: what makes JAX compile again, in words.
+_CHANGES = (
+    ("shape", "new shape of"),
+    ("dtype", "new type of"),
+    ("weak", "new weak type of"),
+    ("place", "new sharding of"),
+    ("value", "new static argument"),
+)
+_OF_JAX = str(Path(jax.__file__).parent) + os.sep
 
 
 class JitCompilations:
@@ -95,7 +106,7 @@ class JitCompilations:
         self._compiled.add(site)
         if len(self._reasons) < _MOST_REASONS:
             self._reasons.add(why)
-        why = why if why in self._reasons else _ANOTHER
+        why = why if why in self._reasons else "another reason"
         return f", again: {why[:_LONGEST]}" if why else ""
 
     def _count(self, name: str, site: FunctionSite, parts: dict[str, float]) -> None:
@@ -119,9 +130,6 @@ class _Open(threading.local):
         return parts
 
 
-_MOST = 64
-
-
 class NestedDurations:
     """Finds the part of each duration that no earlier one covers, so that the parts add up.
 
@@ -141,12 +149,8 @@ class NestedDurations:
         begin, inside = now - duration, 0.0
         while self._ended and self._ended[-1][0] >= begin:
             inside += self._ended.pop()[1]
-        self._ended = [*self._ended[1 - _MOST :], (begin, duration)]
+        self._ended = [*self._ended[1 - _MOST_NESTED :], (begin, duration)]
         return max(duration - inside, 0.0)
-
-
-_MOST_KEPT = 8
-_SCALARS = (bool, int, float, complex)
 
 
 class Leaf(NamedTuple):
@@ -168,14 +172,6 @@ class Leaf(NamedTuple):
 
 
 Signature = dict[str, Leaf]
-# By importance: what makes JAX compile again, in words.
-_CHANGES = (
-    ("shape", "new shape of"),
-    ("dtype", "new type of"),
-    ("weak", "new weak type of"),
-    ("place", "new sharding of"),
-    ("value", "new static argument"),
-)
 
 
 class KnownSignatures:
@@ -267,9 +263,6 @@ def _distance(before: Signature, now: Signature) -> int:
 
 
 # -- compiled functions
-
-
-_OF_JAX = str(Path(jax.__file__).parent) + os.sep
 
 
 class FunctionSite(NamedTuple):

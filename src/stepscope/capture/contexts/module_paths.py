@@ -82,7 +82,7 @@ class ModulePaths:
                 self._native.rename(key, self._shown_name(root, path))
 
     def _shown_name(self, root: _Root, path: str) -> str:
-        models = [one for one in self._roots if not one.is_bare]
+        models = [other for other in self._roots if not other.is_bare]
         prefix = "" if models == [root] else root.name
         return ".".join(part for part in (prefix, path) if part) or root.name
 

@@ -37,6 +37,7 @@ _BARRIERS = [str(Path(script_runner.__file__))]
 _ANNOTATORS = ["torch/autograd/profiler.py", "torch/_ops.py", "/contextlib.py",
                "stepscope/capture/contexts/monitor.py", ANNOTATOR,
                "stepscope/capture/jax/jax_waits.py"]  # fmt: skip
+COMPILATION, BEGIN, END = 1, 0, 1
 
 
 class NativeCollector(Collector):
@@ -130,7 +131,7 @@ class NativeCollector(Collector):
         target = plan.file.flush_target()
         path = target.path
         partial = unfinished(path)
-        paths = [os.fsencode(one or "") for one in (path, partial, target.kept, target.base)]
+        paths = [os.fsencode(name or "") for name in (path, partial, target.kept, target.base)]
         manifest, modules = (json.dumps(part).encode() for part in (plan.manifest, NO_MODULES))
         self._extension.flush_regularly(
             *paths, target.before, manifest, modules, plan.first_s, plan.interval_s,
@@ -158,9 +159,6 @@ def _wait_for_devices() -> None:
     torch = loaded_torch()
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
-
-
-COMPILATION, BEGIN, END = 1, 0, 1
 
 
 class Adapter(Protocol):
