@@ -25,7 +25,7 @@ REST = -1
 
 
 @dataclass(frozen=True)
-class Boxes:
+class FlameBoxes:
     """The nodes that are shown, and the rest boxes that replace the others.
 
     Attributes:
@@ -111,7 +111,7 @@ def _shown(tree: ContextTree, size: Floats, start: int, most: int) -> Mask:
     return shown
 
 
-def _laid_out(tree: ContextTree, size: Floats, shown: Mask, start: int) -> Boxes:
+def _laid_out(tree: ContextTree, size: Floats, shown: Mask, start: int) -> FlameBoxes:
     """The shown nodes and their rests in preorder, siblings by size, a rest last."""
     nodes, inside = np.flatnonzero(shown), tree.subtree(start)[1:]
     missing = inside[~shown[inside] & (size[inside] > 0)]
@@ -128,7 +128,7 @@ def _laid_out(tree: ContextTree, size: Floats, shown: Mask, start: int) -> Boxes
     order = order[inverse(place)]
     number[nodes] = inverse(order)[: len(nodes)]
     hidden = _hidden_below(tree, missing, tops)
-    return Boxes(
+    return FlameBoxes(
         node=node[order],
         caller=caller[order],
         parent=number[caller[order]],
@@ -148,7 +148,7 @@ def _hidden_below(tree: ContextTree, missing: Ids, tops: Ids) -> Ids:
 
 def _columns(
     tree: ContextTree,
-    boxes: Boxes,
+    boxes: FlameBoxes,
     by: str,
     marked: Sequence[Sequence[int]],
     strings: Interner[str],
@@ -179,7 +179,7 @@ def _columns(
 
 
 def _compared(
-    tree: ContextTree, boxes: Boxes, size: Floats, earlier: Floats | None
+    tree: ContextTree, boxes: FlameBoxes, size: Floats, earlier: Floats | None
 ) -> dict[str, list[Any]]:
     """Earlier values of the boxes, and widths for the larger of both."""
     if earlier is None:
@@ -187,7 +187,7 @@ def _compared(
     return {"before": _values(tree, boxes, earlier), "width": _values(tree, boxes, size)}
 
 
-def _name(tree: ContextTree, boxes: Boxes, box: int) -> str:
+def _name(tree: ContextTree, boxes: FlameBoxes, box: int) -> str:
     node = int(boxes.node[box])
     return short_label(tree, node) if node >= 0 else f"{boxes.hidden[box]} more"
 
@@ -196,12 +196,12 @@ def _text(column: Text, node: int, rest: str) -> str:
     return column[node] or "" if node >= 0 else rest
 
 
-def _of(boxes: Boxes, values: Array, rest: float) -> Array:
+def _of(boxes: FlameBoxes, values: Array, rest: float) -> Array:
     """Values of the boxes' nodes, `rest` for a rest."""
     return np.where(boxes.node >= 0, values[np.maximum(boxes.node, 0)], rest)
 
 
-def _values(tree: ContextTree, boxes: Boxes, whole: Floats) -> list[Any]:
+def _values(tree: ContextTree, boxes: FlameBoxes, whole: Floats) -> list[Any]:
     """Inclusive values; a rest has the sum of its hidden nodes."""
     left = np.bincount(tree.parent[boxes.tops], whole[boxes.tops], len(tree))
     return plain_numbers(np.where(boxes.node >= 0, whole[boxes.node], left[boxes.caller]))

@@ -64,7 +64,7 @@ class MonitorEvent:
 
 
 @dataclass(frozen=True)
-class Frame:
+class PathFrame:
     """A frame of a call path.
 
     Attributes:
@@ -121,7 +121,7 @@ class Monitor:
 
     def call_path(
         self, sources: Iterable[str] = ("python", "module", "operator"), context: int = 0
-    ) -> list[Frame]:
+    ) -> list[PathFrame]:
         """The frames of this thread's innermost context, outermost first.
 
         Args:
@@ -136,7 +136,7 @@ class Monitor:
             raise CaptureError(f"expected sources of {list(SOURCES)}, found {sorted(unknown)}")
         bits = sum(SOURCES[source] for source in wanted)
         frames = self._extension.call_path(bits, context)
-        return [Frame(KINDS[kind], *rest) for kind, *rest in frames]
+        return [PathFrame(KINDS[kind], *rest) for kind, *rest in frames]
 
     @contextmanager
     def operator(self, name: str) -> Iterator[None]:
