@@ -9,12 +9,13 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
-from stepscope.annotate.attribution import attribute
+from stepscope.annotate.attribution import Attribution, attribute
 from stepscope.arrays import Codes, Floats, Ids, Rows
 from stepscope.memory.lifetimes import Lifetimes, reserved_over_time, snapshot_lifetimes
 from stepscope.memory.owners import KINDS, find_owners, snapshot_lines
 from stepscope.memory.recorded_memory import (
     RecordedLines,
+    RecordedMemory,
     device_number,
     has_addresses,
     module_paths,
@@ -51,6 +52,7 @@ class MemoryHistory:
         life: of the owners; None if it is unknown which release ends which allocation.
         address: of each owner, -1 if unknown; None without lifetimes.
         groupings: by `kind`, and as far as they are known by `module` and `line`.
+        recorded, lines: of a capture with addresses.
     """
 
     trace: Trace
@@ -60,6 +62,8 @@ class MemoryHistory:
     life: Lifetimes | None
     address: Ids | None
     groupings: Mapping[str, Grouping]
+    recorded: RecordedMemory | None = None
+    lines: RecordedLines | None = None
 
     def stacked(self, by: str) -> StackedLevels:
         """Its levels by one of the groupings."""
@@ -79,9 +83,15 @@ class MemoryHistory:
         return int(max(self.changes.time_ns.max(initial=0), mine.max(initial=0))) + 1
 
     @cached_property
+    def has_segments(self) -> bool:
+        """Whether the file holds the device's segments, as every snapshot does."""
+        is_snapshot = not len(self.trace["memory"])
+        return is_snapshot or bool((self.trace["segments"]["device"] == self.number).any())
+
+    @cached_property
     def reserved(self) -> tuple[Floats, Floats]:
         """Times and the bytes that the allocator has reserved since; empty if unknown."""
-        if (self.trace["segments"]["device"] == self.number).any():
+        if self.has_segments:
             time, value = reserved_over_time(self.trace, self.number)
             return time.astype(np.float64), value.astype(np.float64)
         table = self.trace["memory"]
@@ -100,8 +110,10 @@ def memory_histories(trace: Trace) -> list[MemoryHistory]:
     if len(trace["memory"]):
         refuse_several_ranks(trace)
         devices = sorted(recorded_devices(trace), key=lambda name: name == "cpu")
+        traced = {device for device in devices if has_addresses(trace, device)}
+        attribution = attribute(trace) if traced else None
         return [
-            _recorded(trace, device) if has_addresses(trace, device) else _usage(trace, device)
+            _recorded(trace, device, attribution) if device in traced else _usage(trace, device)
             for device in devices
         ]
     return _of_snapshot(trace)
@@ -126,8 +138,8 @@ def _of_snapshot(trace: Trace) -> list[MemoryHistory]:
     return found
 
 
-def _recorded(trace: Trace, device: str) -> MemoryHistory:
-    memory = recorded_memory(trace, device, attribute(trace))
+def _recorded(trace: Trace, device: str, attribution: Attribution | None) -> MemoryHistory:
+    memory = recorded_memory(trace, device, attribution)
     lines, life = RecordedLines.of(memory), memory.lifetimes
     groupings = {
         "kind": Grouping(life.kind, list(KINDS)),
@@ -137,7 +149,9 @@ def _recorded(trace: Trace, device: str) -> MemoryHistory:
     used = {by: group for by, group in groupings.items() if by == "kind" or (group.code >= 0).any()}
     changes = MemoryChanges.of_lifetimes(life)
     address = memory.recording.address
-    return MemoryHistory(trace, device, device_number(device), changes, life, address, used)
+    return MemoryHistory(
+        trace, device, device_number(device), changes, life, address, used, memory, lines
+    )
 
 
 def _usage(trace: Trace, device: str) -> MemoryHistory:

@@ -125,10 +125,3 @@ def snapshot_lines(trace: Trace, owners: Owners) -> tuple[Ids, list[str]]:
     first: dict[str, int] = {}
     places = [first.setdefault(name, row) for row, name in enumerate(names)]
     return np.array([*places, -1], np.int64)[owners.line], names
-
-
-def line_of_stack(trace: Trace, owners: Owners, names: list[str], stack: int) -> str:
-    """The user's line of a call stack, its innermost frame where it has none."""
-    rows = np.flatnonzero(trace["allocations"]["stack"] == stack)
-    line = int(owners.line[rows[0]]) if len(rows) else -1
-    return names[line if line >= 0 else stack]
