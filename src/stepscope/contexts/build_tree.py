@@ -8,7 +8,8 @@ import numpy as np
 
 from stepscope.arrays import Ids, Mask, Times
 from stepscope.contexts.call_paths import Paths, agreed, levels, merge_paths
-from stepscope.contexts.event_forest import LEFT_OUT, Forest, build_forest
+from stepscope.contexts.event_forest import Forest, build_forest
+from stepscope.contexts.frames import LEFT_OUT
 from stepscope.contexts.metrics import SampleStats
 from stepscope.contexts.prune import without_import_machinery, without_unused
 from stepscope.contexts.recorded_tree import recorded_contexts, with_contexts

@@ -16,6 +16,7 @@ from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.range_names import is_step
 from stepscope.arrays import Ids, Mask
 from stepscope.contexts.frames import (
+    LEFT_OUT,
     Frame,
     Frames,
     SyntheticElements,
@@ -36,7 +37,6 @@ from stepscope.trace.shares import NO_SHARES, Shares
 from stepscope.trace.trace import Trace
 
 _CALL, _BACKWARD, _LAUNCH = (VIAS.index(via) for via in ("call", "backward", "launch"))
-LEFT_OUT = -2
 _IN_BRACKETS = re.compile(r"\(([^()]+)\)")
 _NUMBER = re.compile(r"^thread\b|-?\b\d+\b")
 
@@ -46,7 +46,7 @@ class Forest:
     """Elements with their frames, before calls with the same path are merged.
 
     Attributes:
-        parent: int64, shape (elements,); -1 at the root, -2 for an event that is left out.
+        parent: int64, shape (elements,); -1 at the root, `LEFT_OUT` for some events.
         frame: number of the frame, int64, shape (elements,).
         via: code of `VIAS`, int64, shape (elements,).
         frames: the frames by number.

@@ -27,6 +27,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _MODULE = re.compile(r"^(?:nn\.Module: |stepscope\.module: ?)(.*)$")
 _KINDS = {"cpu_op": "operator"}
 _CALL = VIAS.index("call")
+LEFT_OUT = -2  # the parent of an event that the tree leaves out
 _NOTHING_KNOWN = np.full(1, -1, np.int64)
 _HAS_MODULE = tuple(CONTEXT_KINDS.index(kind) for kind in ("module", "operator"))
 _OPERATOR_LIKE = tuple(
@@ -187,7 +188,7 @@ def wrap_in_modules(
     outer = trace["modules"]["parent"].astype(np.int64)
     known = _known_module(parent, own, kind)
     around = _at(known, parent)
-    rows = np.flatnonzero(wanted & (own >= 0) & (own != around) & (parent != -2))
+    rows = np.flatnonzero(wanted & (own >= 0) & (own != around) & (parent != LEFT_OUT))
     rows = rows[_is_below(own[rows], around[rows], outer)]
     if not len(rows):
         return parent

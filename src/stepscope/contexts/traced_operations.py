@@ -19,14 +19,13 @@ from stepscope.annotate.names.named_scopes import Scope, scope_of
 from stepscope.annotate.names.traced_frames import frames_below_call
 from stepscope.arrays import Floats, Ids, Mask
 from stepscope.contexts.call_paths import merge_paths
-from stepscope.contexts.frames import Frame, Frames, SyntheticElements
+from stepscope.contexts.frames import LEFT_OUT, Frame, Frames, SyntheticElements
 from stepscope.trace.schema import VIAS
 from stepscope.trace.shares import Shares
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 _CALL, _BACKWARD = VIAS.index("call"), VIAS.index("backward")
-_LEFT_OUT = -2
 
 
 def traced_operations(trace: Trace, wanted: Mask) -> Mask:
@@ -171,11 +170,11 @@ def merged_parents(parent: Ids, key: Ids, wanted: Ids) -> Ids:
     """Elements as `wanted`, of equal paths the first: work of many calls shares its frames.
 
     Args:
-        parent: of each element, -1 at the root, -2 for elements that are left out.
+        parent: of each element, -1 at the root, `LEFT_OUT` for some events.
         key: frame and relation of each element.
         wanted: elements.
     """
-    present = parent != _LEFT_OUT
+    present = parent != LEFT_OUT
     number = np.append(np.cumsum(present) - 1, -1)
     node = merge_paths(number[parent[present]], key[present]).node
     rows = np.flatnonzero(present)

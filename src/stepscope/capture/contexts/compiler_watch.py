@@ -24,6 +24,7 @@ HIDDEN = ["*/torch/_dynamo/", "*/torch/_functorch/", "*/torch/_inductor/", "*<ev
           "torch/autograd/function.py:BackwardCFunction.apply_boxed"]  # fmt: skip
 # Compilation contexts begin in this file, which is not part of the program.
 ANNOTATOR = "stepscope/capture/contexts/compiler_watch.py"
+_COMPILES, _BEGIN, _END = 1, 0, 1  # Domain.COMPILATION and its phases (monitor.py)
 _REGION, _COMPILATION = "Torch-Compiled Region: ", "torch.compile "
 # By what torch calls the occasion; the backward is compiled when it first runs.
 _PARTS = {
@@ -46,12 +47,10 @@ class CompilerWatch:
 
     Args:
         extension: the collector.
-        report: called with "begin" or "end" and a compilation's number.
     """
 
-    def __init__(self, extension: Any, report: Callable[[str, str], object]) -> None:
+    def __init__(self, extension: Any) -> None:
         self._extension = extension
-        self._report = report
         self._named: set[tuple[str, Any]] = set()
         self._reasons: set[str] = set()
         self._undo: list[Callable[[], object]] = []
@@ -132,14 +131,14 @@ class CompilerWatch:
     def _compilation(self, trigger: Any = None, number: object = "", *_: object) -> Iterator[None]:
         """The context of a compilation, with everything that it runs."""
         self._name_compilations()  # torch remembers the last 64
-        self._report("begin", str(number))
+        self._extension.emit(_COMPILES, _BEGIN, str(number))
         part = getattr(trigger, "name", "DYNAMO")
         token = self._extension.enclose(f"{_COMPILATION}{number} {part}")
         try:
             yield
         finally:
             self._extension.end(token)
-            self._report("end", str(number))
+            self._extension.emit(_COMPILES, _END, str(number))
 
     def _name_compilations(self) -> None:
         utils: Any = sys.modules.get("torch._dynamo.utils")

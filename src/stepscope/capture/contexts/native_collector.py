@@ -37,7 +37,6 @@ _BARRIERS = [str(Path(script_runner.__file__))]
 _ANNOTATORS = ["torch/autograd/profiler.py", "torch/_ops.py", "/contextlib.py",
                "stepscope/capture/contexts/monitor.py", ANNOTATOR,
                "stepscope/capture/jax/jax_waits.py"]  # fmt: skip
-COMPILATION, BEGIN, END = 1, 0, 1
 
 
 class NativeCollector(Collector):
@@ -188,7 +187,7 @@ class PyTorchAdapter:
         self._extension = extension
         self._options = options
         self._paths: Any = None
-        self._compiler = CompilerWatch(extension, self._report_compilation)
+        self._compiler = CompilerWatch(extension)
 
     def attach(self) -> None:
         """Report every operator from now on, in all threads."""
@@ -216,6 +215,3 @@ class PyTorchAdapter:
         if self._paths is not None:
             self._paths.name_all()
         self._compiler.name_all()
-
-    def _report_compilation(self, phase: str, name: str) -> None:
-        self._extension.emit(COMPILATION, BEGIN if phase == "begin" else END, name)
