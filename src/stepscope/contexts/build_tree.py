@@ -188,10 +188,16 @@ def _notes(trace: Trace, forest: Forest) -> Iterator[Note]:
             yield Note(code, f"{description} ({total} in total), not in the tree", int(mask.sum()))
 
 
-def own_shares(events: Table) -> Times:
-    """The self time of each event, ns, shape (events,).
+# -- the time of a thread divided among its calls
 
-    Where calls nest cleanly, this is `events.self_ns`.
+
+def own_shares(events: Table) -> Times:
+    """The self time of each event, ns, shape (events,), so that no moment of a thread counts twice.
+
+    Where calls nest cleanly, this is `events.self_ns`. But recorders write calls that overlap
+    without nesting (a range that ends while the frame that closes it runs), and calls that exceed
+    their parent by a rounding error. An overlap belongs to the call that began first, and a call is
+    clipped to its parent.
     """
     parent = events["parent"].astype(np.int64)
     length = _shares(events, parent)

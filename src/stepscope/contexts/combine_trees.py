@@ -170,6 +170,9 @@ def bottom_up(tree: ContextTree, *metrics: str) -> ContextTree:
 
     Raises:
         TraceError: if the tree lacks one of the metrics.
+
+    Source: DEEPCONTEXT section 4.4: the bottom-up view aggregates metrics at the same node across
+    different call paths.
     """
     kept = {name: tree.own(name) for name in metrics or tree.metrics}
     measured = np.zeros(len(tree), np.bool_)

@@ -192,6 +192,9 @@ def _attach_device_work(trace: Trace, parent: Ids, device: Mask, kind: Ids, unli
     return result
 
 
+# -- threads by names that are stable from run to run, unlike thread ids
+
+
 def thread_names(trace: Trace, host: Mask) -> list[str]:
     """A name for each track: `main` for the training loop, `backward` for autograd, else its own.
 

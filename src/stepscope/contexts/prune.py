@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from stepscope.arrays import Codes8, Ids, Mask
-from stepscope.contexts.call_paths import levels
 from stepscope.contexts.combine_trees import fold
 from stepscope.contexts.node_values import measure
 from stepscope.contexts.tree import ContextTree
+from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.schema import CONTEXT_KINDS, VIAS
 from stepscope.trace.table import Table, Text
 
@@ -75,12 +75,10 @@ def hide(tree: ContextTree, unwanted: Mask) -> ContextTree:
 
 def _inherited_via(tree: ContextTree, hidden: Mask) -> Codes8:
     """How each node is reached from its nearest visible ancestor, code of `VIAS`."""
-    via = tree.nodes["via"].astype(np.int8)
-    for rows in levels(tree.depth)[1:]:
-        above = tree.parent[rows]
-        passes = hidden[above] & (via[rows] == _CALL)
-        via[rows] = np.where(passes, via[above], via[rows])
-    return via
+    via = tree.nodes["via"]
+    passes = hidden[tree.parent] & (via == _CALL)
+    passes[0] = False
+    return inherit(tree.nodes["parent"], np.where(passes, -1, via)).astype(np.int8)
 
 
 def focus(tree: ContextTree, wanted: Mask) -> ContextTree:
@@ -102,11 +100,9 @@ def _leads_to(tree: ContextTree, wanted: Mask) -> Mask:
 
 def _outermost(tree: ContextTree, small: Mask) -> Ids:
     """The outermost small node on each node's path, -1 for none; never the root."""
-    top = np.full(len(tree), -1, np.int64)
-    for rows in levels(tree.depth)[1:]:
-        above = top[tree.parent[rows]]
-        top[rows] = np.where(above >= 0, above, np.where(small[rows], rows, -1))
-    return top
+    chosen = small.copy()
+    chosen[0] = False
+    return tree.nearest(outermost(tree.nodes["parent"], chosen))
 
 
 def _renamed(nodes: Table, changed: Mask) -> Table:
@@ -181,7 +177,8 @@ def keep_nodes(tree: ContextTree, wanted: Mask) -> ContextTree:
 def without_import_machinery(tree: ContextTree) -> ContextTree:
     """The tree in which an importing line calls the imported module directly.
 
-    Up to a dozen frames of the interpreter lie between the two. Their time, for finding and loading
+    Up to a dozen frames of the interpreter lie between the two, which Python's tracebacks leave out
+    too. Their time, for finding and loading
     the module, goes to the importing line.
 
     Args:

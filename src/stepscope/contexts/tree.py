@@ -15,7 +15,7 @@ from stepscope.arrays import Floats, Ids, Ids32, IntArray, Mask
 from stepscope.contexts.call_paths import levels, subtree_sizes
 from stepscope.contexts.metrics import METRICS, Metric, SampleStats
 from stepscope.errors import TraceError
-from stepscope.trace.nesting import depths
+from stepscope.trace.nesting import depths, inherit
 from stepscope.trace.schema import VIAS
 from stepscope.trace.table import Table, Text
 
@@ -191,13 +191,9 @@ class ContextTree:
         Returns:
             int64, shape (nodes,), -1 for none.
         """
-        is_wanted = np.zeros(len(self), np.bool_)
-        is_wanted[wanted] = True
-        nearest = np.where(is_wanted, np.arange(len(self)), -1)
-        for rows in levels(self.depth)[1:]:
-            inherited = nearest[self.parent[rows]]
-            nearest[rows] = np.where(is_wanted[rows], rows, inherited)
-        return nearest
+        own = np.full(len(self), -1, np.int64)
+        own[wanted] = np.arange(len(self))[wanted]
+        return inherit(self.nodes["parent"], own).astype(np.int64)
 
     def events_of(self, node: int, below: bool = True) -> Ids:
         """The trace's events that are counted at a node (and its descendants)."""

@@ -16,7 +16,7 @@ from stepscope.capture import script_runner
 from stepscope.capture.capture_file import CaptureFile
 from stepscope.capture.contexts.capability_probe import permission_missing
 from stepscope.capture.contexts.collector import NO_MODULES, Collector, FlushPlan
-from stepscope.capture.contexts.compiler_watch import ANNOTATOR, HIDDEN
+from stepscope.capture.contexts.compiler_watch import ANNOTATOR, HIDDEN, CompilerWatch
 from stepscope.capture.contexts.context_options import SOURCES, ContextOptions
 from stepscope.capture.contexts.native_build import loaded_torch
 from stepscope.unfinished_files import unfinished
@@ -182,8 +182,6 @@ class PyTorchAdapter:
     """
 
     def __init__(self, extension: Any, options: ContextOptions) -> None:
-        from stepscope.capture.contexts.compiler_watch import CompilerWatch
-
         self._extension = extension
         self._options = options
         self._paths: Any = None
