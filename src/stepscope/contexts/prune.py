@@ -178,8 +178,7 @@ def without_import_machinery(tree: ContextTree) -> ContextTree:
     """The tree in which an importing line calls the imported module directly.
 
     Up to a dozen frames of the interpreter lie between the two, which Python's tracebacks leave out
-    too. Their time, for finding and loading
-    the module, goes to the importing line.
+    too. Their time, for finding and loading the module, goes to the importing line.
 
     Args:
         tree: any tree.
