@@ -11,6 +11,6 @@ import os
 def autoload() -> None:
     """Start collecting contexts if STEPSCOPE_CONTEXTS is set."""
     if os.environ.get("STEPSCOPE_CONTEXTS"):
-        from stepscope.capture.contexts import environment_switch as environment
+        from stepscope.capture.contexts import begin
 
-        environment.begin()
+        begin()

@@ -17,8 +17,7 @@ import pytest
 
 import stepscope
 from stepscope.contexts import ContextTree, build_contexts, measure
-from stepscope.contexts.folded import to_folded
-from stepscope.contexts.speedscope import to_speedscope
+from stepscope.contexts.exports import to_folded, to_speedscope
 
 _HERE = Path(__file__).parent
 _TIMES = re.compile(r"^(?P<value>[\d.,]+)(?P<unit>ns|µs|ms|s)? \((?P<share>[<\d.]+)%\)$")

@@ -411,7 +411,7 @@ def test_no_more_contexts_than_the_limit(net, tmp_path):
     collection = Collection(Run(["x"], RecordOptions()), path, ContextOptions(limit=40))
     collection.start()
     train(net, torch.randn(2, 8), steps=3)
-    collection.finish("complete", "done")
+    collection.close("complete", "done")
     run = Collected.read(path)
     assert len(run.contexts) <= 40 + 40 // 8 + 2
     assert run.content["dropped"]["contexts"] > 0

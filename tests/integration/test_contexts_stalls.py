@@ -16,7 +16,7 @@ import pytest
 from collected import Collected, Context
 from stand_in import build_stand_in
 
-from stepscope.capture.contexts.sampling_permission import permission_missing
+from stepscope.capture.contexts.capability_probe import permission_missing
 
 # What a launch leaves in the stand-in: 12 samples, 5 of them in cycles in which nothing was issued.
 REASONS = {"long_scoreboard": 7, "imc_miss": 3, "selected": 2}

@@ -28,7 +28,7 @@ from stepscope.analyze.analysis import analysis_of
 from stepscope.annotate.names.named_scopes import scope_of
 from stepscope.capture.timed_steps import FEWEST
 from stepscope.contexts import build_contexts
-from stepscope.contexts.thread_shares import own_shares
+from stepscope.contexts.build_tree import own_shares
 from stepscope.errors import TraceError
 from stepscope.ingest.chrome.json_text import parse_json
 

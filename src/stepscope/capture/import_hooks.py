@@ -42,8 +42,9 @@ class AfterImport(MetaPathFinder):
         """Part of the import protocol."""
         if fullname != self._name:
             return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(fullname, path, target)
+        # Only later finders: another watch for the same name would ask this one again.
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            spec = finder.find_spec(fullname, path, target)
             if spec is not None:
                 self._watch(spec.loader)
                 return spec
@@ -55,7 +56,7 @@ class AfterImport(MetaPathFinder):
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module
+            vars(loader).pop("exec_module", None)  # another watch may have wrapped it too
             execute(module)
             self.remove()
             self._action()

@@ -12,8 +12,7 @@ from typing import NoReturn
 from stepscope.capture import process_exit as exits
 from stepscope.capture.archive import check_target
 from stepscope.capture.child_processes import ChildPlan, ChildProcesses
-from stepscope.capture.contexts.context_options import ContextOptions
-from stepscope.capture.contexts.contexts_session import ContextSession
+from stepscope.capture.contexts import ContextOptions, ContextSession
 from stepscope.capture.import_hooks import AfterImport
 from stepscope.capture.manifest import Result, Run
 from stepscope.capture.memory.out_of_memory import find_out_of_memory

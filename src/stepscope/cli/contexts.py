@@ -131,9 +131,7 @@ def _named(tree: ContextTree, option: str, pattern: str, files: bool) -> Mask:
 def _exported(tree: ContextTree, by: str, form: str) -> list[str]:
     """The lines of a file with one measure, or with all measures where the format allows."""
     from stepscope.contexts import default_measure, measures
-    from stepscope.contexts.folded import to_folded
-    from stepscope.contexts.speedscope import to_speedscope
-    from stepscope.contexts.tree_columns import to_columns
+    from stepscope.contexts.exports import to_columns, to_folded, to_speedscope
 
     if form == "json":
         return [json.dumps(to_columns(tree))]

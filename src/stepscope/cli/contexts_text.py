@@ -15,7 +15,7 @@ from rich.text import Text
 from stepscope.arrays import Ids
 from stepscope.cli.output import terminal, write_text
 from stepscope.contexts import ContextTree, Measure, hot_path, hotspots, measure
-from stepscope.contexts.node_labels import short_label
+from stepscope.contexts.node_values import short_label
 from stepscope.summary.numbers import bar, count, ms, percent, plural, size
 from stepscope.summary.text_tables import plain_table
 

@@ -88,7 +88,7 @@ def _memory_json(sides: list[Trace]) -> dict[str, Any]:
 
 
 def _print_memory(sides: list[Trace], rows: int, as_json: bool) -> None:
-    from stepscope.memory.comparison_text import print_memory_comparison
+    from stepscope.memory.memory_comparison import print_memory_comparison
 
     if as_json:
         echo_json(_memory_json(sides))

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from stepscope.capture.contexts.context_options import ContextOptions
+from stepscope.capture.contexts import ContextOptions
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.output_path import Rank
 from stepscope.capture.run import run_program

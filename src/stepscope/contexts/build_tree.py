@@ -6,20 +6,22 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from stepscope.arrays import Ids, Ids32, IntArray, Mask
-from stepscope.contexts.call_paths import Paths, merge_paths
-from stepscope.contexts.drop_unmeasured import without_unused
-from stepscope.contexts.event_forest import LEFT_OUT, Forest, build_forest
-from stepscope.contexts.import_frames import without_import_machinery
+from stepscope.arrays import Ids, Mask, Times
+from stepscope.contexts.call_paths import Paths, agreed, levels, merge_paths
+from stepscope.contexts.event_forest import Forest, build_forest
+from stepscope.contexts.frames import LEFT_OUT
+from stepscope.contexts.metrics import SampleStats
+from stepscope.contexts.prune import without_import_machinery, without_unused
 from stepscope.contexts.recorded_tree import recorded_contexts, with_contexts
-from stepscope.contexts.sample_stats import SampleStats
-from stepscope.contexts.thread_shares import own_shares
 from stepscope.contexts.tree import ContextTree, Note
 from stepscope.errors import TraceError
 from stepscope.trace.milliseconds import milliseconds
+from stepscope.trace.nesting import depths
 from stepscope.trace.schema import CONTEXT_KINDS, CONTEXTS, STAGES, VIAS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
+
+_FAR = 2**62
 
 
 def build_contexts(
@@ -103,7 +105,7 @@ def _nodes(trace: Trace, forest: Forest, paths: Paths, node: Ids) -> Table:
     event = np.concatenate([np.arange(len(events)), forest.shares.event])
     node = np.concatenate([node[: len(events)], node[forest.shares.element]])
     module, work, stage = (
-        _common(node, events[name][event], size) for name in ("module", "kind", "stage")
+        agreed(node, events[name][event], size) for name in ("module", "kind", "stage")
     )
     return Table(
         CONTEXTS,
@@ -119,15 +121,6 @@ def _nodes(trace: Trace, forest: Forest, paths: Paths, node: Ids) -> Table:
             "work": Text(work, events.text("kind").values),
         },
     )
-
-
-def _common(node: Ids, code: IntArray, size: int) -> Ids32:
-    """The code that all events of a node share, -1 where they differ or there are none."""
-    low, high = np.full(size, 2**31 - 1, np.int32), np.full(size, -1, np.int32)
-    inside = node >= 0
-    np.minimum.at(low, node[inside], code[inside].astype(np.int32))
-    np.maximum.at(high, node[inside], code[inside].astype(np.int32))
-    return np.where(low == high, high, -1).astype(np.int32)
 
 
 # -- metrics
@@ -193,3 +186,56 @@ def _notes(trace: Trace, forest: Forest) -> Iterator[Note]:
         if mask.any():
             total = milliseconds(events["duration_ns"][mask].sum())
             yield Note(code, f"{description} ({total} in total), not in the tree", int(mask.sum()))
+
+
+# -- the time of a thread divided among its calls
+
+
+def own_shares(events: Table) -> Times:
+    """The self time of each event, ns, shape (events,), so that no moment of a thread counts twice.
+
+    Where calls nest cleanly, this is `events.self_ns`. But recorders write calls that overlap
+    without nesting (a range that ends while the frame that closes it runs), and calls that exceed
+    their parent by a rounding error. An overlap belongs to the call that began first, and a call is
+    clipped to its parent.
+    """
+    parent = events["parent"].astype(np.int64)
+    length = _shares(events, parent)
+    inside = np.flatnonzero(parent >= 0)
+    within = np.bincount(parent[inside], length[inside], len(parent))
+    own: Times = length - within.astype(np.int64)
+    return own
+
+
+def _shares(events: Table, parent: Times) -> Times:
+    """The time of each event, nested calls included, ns."""
+    low = events["start_ns"].copy()
+    high = low + events["duration_ns"]
+    group = np.where(parent >= 0, parent, len(parent) + events["track"])
+    for rows in levels(depths(events["parent"])):
+        rows = rows[np.argsort(group[rows], kind="stable")]
+        above = parent[rows]
+        if above[0] >= 0:
+            low[rows] = np.maximum(low[rows], low[above])
+            high[rows] = np.minimum(high[rows], high[above])
+        low[rows] = np.maximum(low[rows], _ended_before(group[rows], high[rows]))
+        high[rows] = np.maximum(low[rows], high[rows])
+    length: Times = high - low
+    return length
+
+
+def _ended_before(group: Times, end: Times) -> Times:
+    """The latest end among the earlier rows of each row's group, `-_FAR` for the first row."""
+    fresh = np.diff(group, prepend=group[:1] - 1) != 0
+    base, number = int(end.min()), np.cumsum(fresh) - 1
+    stride = int(end.max()) - base + 1
+    if stride * (int(number[-1]) + 1) >= _FAR:
+        order = np.unique(end, return_inverse=True)
+        lifted = np.maximum.accumulate(order[1] + number * len(order[0]))
+        reach = order[0][lifted - number * len(order[0])]
+    else:
+        # Groups are offset to disjoint ranges, so that one running maximum serves all of them.
+        reach = np.maximum.accumulate(end - base + number * stride) - number * stride + base
+    before: Times = np.roll(reach, 1)
+    before[fresh] = -_FAR
+    return before

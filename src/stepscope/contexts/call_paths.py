@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepscope.arrays import Ids, IntArray, Rows
+from stepscope.arrays import Ids, Ids32, IntArray, Rows
 from stepscope.trace.nesting import depths
 from stepscope.trace.row_order import inverse
 
@@ -74,6 +74,21 @@ def _in_preorder(parent: Ids, key: Ids, node: Ids) -> Paths:
     order = inverse(place)
     above = parent[order]
     return Paths(np.where(above >= 0, place[above], -1), key[order], place[node])
+
+
+def agreed(node: Ids, code: IntArray, size: int) -> Ids32:
+    """The code that all elements of a node share, -1 where they differ or there are none.
+
+    Args:
+        node: the node of each element, -1 for none, shape (elements,).
+        code: of each element, shape (elements,).
+        size: number of nodes.
+    """
+    low, high = np.full(size, np.iinfo(np.int32).max, np.int32), np.full(size, -1, np.int32)
+    inside = node >= 0
+    np.minimum.at(low, node[inside], code[inside].astype(np.int32))
+    np.maximum.at(high, node[inside], code[inside].astype(np.int32))
+    return np.where(low == high, high, -1).astype(np.int32)
 
 
 def levels(depth: IntArray) -> list[Rows]:

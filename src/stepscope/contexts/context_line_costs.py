@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from stepscope.arrays import Floats, Ids, Mask
 from stepscope.contexts.tree import ContextTree
 
+_ENGINE_FILES = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
 
-@dataclass(frozen=True)
-class LineTotal:
+
+class LineTotal(msgspec.Struct, frozen=True):
     """The cost of one line of a Python file over the whole tree; times in ns.
 
     The tree has backward work below the forward call that it differentiates. A line that starts
@@ -100,9 +100,9 @@ def _times(
         return [(0, 0, 0)] * lines
     own = tree.own(metric).sum
     backward = tree.nearest(tree.nodes.text("via").mask("backward")) >= 0
-    started = np.bincount(line[outer], _inclusive(tree, _starts(tree), outer), lines)
-    called = np.bincount(line[outer], _inclusive(tree, np.where(backward, 0, own), outer), lines)
-    apart = np.bincount(line[outer], _inclusive(tree, np.where(backward, own, 0), outer), lines)
+    started = np.bincount(line[outer], tree.below(_starts(tree))[outer], lines)
+    called = np.bincount(line[outer], tree.below(np.where(backward, 0, own))[outer], lines)
+    apart = np.bincount(line[outer], tree.below(np.where(backward, own, 0))[outer], lines)
     nearest = tree.nearest(line >= 0)
     known = (nearest >= 0) & ~backward
     of_own = np.bincount(line[nearest[known]], own[known], lines)
@@ -125,13 +125,3 @@ def _starts(tree: ContextTree) -> Floats:
     calls = tree.inclusive("calls").count if "calls" in tree.metrics else np.ones(len(tree))
     weight = np.where(innermost, np.maximum(calls, 1), 0).astype(np.float64)
     return weight / max(float(weight.sum()), 1.0)
-
-
-_ENGINE_FILES = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
-
-
-def _inclusive(tree: ContextTree, own: Floats, node: Ids) -> Floats:
-    """The sum over the subtree of each of the nodes; a node's descendants follow it."""
-    before = np.concatenate([[0.0], np.cumsum(own)])
-    inside: Floats = before[tree.end[node]] - before[node]
-    return inside

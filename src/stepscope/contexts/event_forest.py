@@ -6,17 +6,25 @@ whose calls the file does not record, and parents for device work and memory wit
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from stepscope.annotate.links.launch_sides import device_work, on_host
 from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.names.range_names import is_step
 from stepscope.arrays import Ids, Mask
-from stepscope.contexts.frames import Frame, Frames, frame_of
-from stepscope.contexts.module_frames import is_operator, module_frames, wrap_in_modules
-from stepscope.contexts.synthetic_elements import SyntheticElements
-from stepscope.contexts.thread_names import thread_names
+from stepscope.contexts.frames import (
+    LEFT_OUT,
+    Frame,
+    Frames,
+    SyntheticElements,
+    frame_of,
+    is_operator,
+    module_frames,
+    wrap_in_modules,
+)
 from stepscope.contexts.traced_operations import (
     calls_of,
     merged_parents,
@@ -29,7 +37,8 @@ from stepscope.trace.shares import NO_SHARES, Shares
 from stepscope.trace.trace import Trace
 
 _CALL, _BACKWARD, _LAUNCH = (VIAS.index(via) for via in ("call", "backward", "launch"))
-LEFT_OUT = -2
+_IN_BRACKETS = re.compile(r"\(([^()]+)\)")
+_NUMBER = re.compile(r"^thread\b|-?\b\d+\b")
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,7 @@ class Forest:
     """Elements with their frames, before calls with the same path are merged.
 
     Attributes:
-        parent: int64, shape (elements,); -1 at the root, -2 for an event that is left out.
+        parent: int64, shape (elements,); -1 at the root, `LEFT_OUT` for some events.
         frame: number of the frame, int64, shape (elements,).
         via: code of `VIAS`, int64, shape (elements,).
         frames: the frames by number.
@@ -181,3 +190,56 @@ def _attach_device_work(trace: Trace, parent: Ids, device: Mask, kind: Ids, unli
     result = parent.copy()
     result[device] = np.where((above >= 0) & ~left_out, above, unlinked)
     return result
+
+
+# -- threads by names that are stable from run to run, unlike thread ids
+
+
+def thread_names(trace: Trace, host: Mask) -> list[str]:
+    """A name for each track: `main` for the training loop, `backward` for autograd, else its own.
+
+    Args:
+        trace: annotated; of one or several ranks.
+        host: events that are calls on threads, bool, shape (events,).
+
+    Returns:
+        One name per track; threads with the same role share a name.
+    """
+    names = [_without_number(name or "") for name in trace["tracks"].text("name")]
+    for track in np.flatnonzero(_runs_backward(trace, host)).tolist():
+        names[track] = "backward"
+    for track in _main_tracks(trace, host):
+        names[track] = "main"
+    return names
+
+
+def _without_number(name: str) -> str:
+    """A thread's name without its number."""
+    found = _IN_BRACKETS.search(name)
+    plain = found[1] if found else " ".join(_NUMBER.sub(" ", name).split())
+    return plain or "thread"
+
+
+def _runs_backward(trace: Trace, host: Mask) -> Mask:
+    """Tracks on which most calls are in the backward stage."""
+    track, tracks = trace.events["track"], len(trace["tracks"])
+    backward = host & trace.events.text("stage").mask("backward")
+    count = np.bincount(track[backward], minlength=tracks)
+    result: Mask = (count > 0) & (2 * count >= np.bincount(track[host], minlength=tracks))
+    return result
+
+
+def _main_tracks(trace: Trace, host: Mask) -> list[int]:
+    """The training loop's track of each rank: the one with step marks, else the busiest."""
+    events, tracks = trace.events, len(trace["tracks"])
+    marks = host & events.text("name").where(is_step)
+    calls = host & events.text("category").mask("cpu_op", "python", "runtime")
+    found: list[int] = []
+    for named in (marks, calls, host):
+        weight = np.bincount(events["track"][named], events["self_ns"][named] + 1.0, tracks)
+        for rank in trace.metadata.ranks:
+            of_rank = np.where(trace["tracks"]["rank"] == rank, weight, 0.0)
+            known = {int(trace["tracks"]["rank"][track]) for track in found}
+            if tracks and of_rank.max() > 0 and rank not in known:
+                found.append(int(of_rank.argmax()))
+    return found

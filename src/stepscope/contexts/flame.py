@@ -14,9 +14,7 @@ import numpy as np
 
 from stepscope.arrays import Array, Floats, Ids, Mask
 from stepscope.contexts.call_paths import levels, preorder
-from stepscope.contexts.hot_path import hot_path
-from stepscope.contexts.node_labels import short_label
-from stepscope.contexts.node_values import measure
+from stepscope.contexts.node_values import hot_path, measure, plain_numbers, short_label
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.interner import Interner
 from stepscope.trace.row_order import inverse
@@ -27,7 +25,7 @@ REST = -1
 
 
 @dataclass(frozen=True)
-class Boxes:
+class FlameBoxes:
     """The nodes that are shown, and the rest boxes that replace the others.
 
     Attributes:
@@ -113,7 +111,7 @@ def _shown(tree: ContextTree, size: Floats, start: int, most: int) -> Mask:
     return shown
 
 
-def _laid_out(tree: ContextTree, size: Floats, shown: Mask, start: int) -> Boxes:
+def _laid_out(tree: ContextTree, size: Floats, shown: Mask, start: int) -> FlameBoxes:
     """The shown nodes and their rests in preorder, siblings by size, a rest last."""
     nodes, inside = np.flatnonzero(shown), tree.subtree(start)[1:]
     missing = inside[~shown[inside] & (size[inside] > 0)]
@@ -130,7 +128,7 @@ def _laid_out(tree: ContextTree, size: Floats, shown: Mask, start: int) -> Boxes
     order = order[inverse(place)]
     number[nodes] = inverse(order)[: len(nodes)]
     hidden = _hidden_below(tree, missing, tops)
-    return Boxes(
+    return FlameBoxes(
         node=node[order],
         caller=caller[order],
         parent=number[caller[order]],
@@ -141,8 +139,7 @@ def _laid_out(tree: ContextTree, size: Floats, shown: Mask, start: int) -> Boxes
 
 def _hidden_below(tree: ContextTree, missing: Ids, tops: Ids) -> Ids:
     """The number of hidden nodes below each shown node, int64, shape (nodes,)."""
-    gone = np.concatenate([[0], np.cumsum(np.bincount(missing, minlength=len(tree)))])
-    inside = gone[tree.end[tops]] - gone[tops]
+    inside = tree.below(np.bincount(missing, minlength=len(tree)))[tops]
     return np.bincount(tree.parent[tops], inside, len(tree)).astype(np.int64)
 
 
@@ -151,7 +148,7 @@ def _hidden_below(tree: ContextTree, missing: Ids, tops: Ids) -> Ids:
 
 def _columns(
     tree: ContextTree,
-    boxes: Boxes,
+    boxes: FlameBoxes,
     by: str,
     marked: Sequence[Sequence[int]],
     strings: Interner[str],
@@ -172,7 +169,7 @@ def _columns(
         "file": strings.codes(_text(files, node, "") for node in nodes).tolist(),
         "line": _of(boxes, tree.nodes["line"], -1).tolist(),
         "value": _values(tree, boxes, found.inclusive),
-        "own": _plain(_of(boxes, found.own, 0.0)),
+        "own": plain_numbers(_of(boxes, found.own, 0.0)),
         "count": _of(boxes, tree.inclusive(found.metric).count, 0).tolist(),
         "hidden": boxes.hidden.tolist(),
         "hot": _of(boxes, hot, 0).tolist(),
@@ -182,7 +179,7 @@ def _columns(
 
 
 def _compared(
-    tree: ContextTree, boxes: Boxes, size: Floats, earlier: Floats | None
+    tree: ContextTree, boxes: FlameBoxes, size: Floats, earlier: Floats | None
 ) -> dict[str, list[Any]]:
     """Earlier values of the boxes, and widths for the larger of both."""
     if earlier is None:
@@ -190,7 +187,7 @@ def _compared(
     return {"before": _values(tree, boxes, earlier), "width": _values(tree, boxes, size)}
 
 
-def _name(tree: ContextTree, boxes: Boxes, box: int) -> str:
+def _name(tree: ContextTree, boxes: FlameBoxes, box: int) -> str:
     node = int(boxes.node[box])
     return short_label(tree, node) if node >= 0 else f"{boxes.hidden[box]} more"
 
@@ -199,16 +196,12 @@ def _text(column: Text, node: int, rest: str) -> str:
     return column[node] or "" if node >= 0 else rest
 
 
-def _of(boxes: Boxes, values: Array, rest: float) -> Array:
+def _of(boxes: FlameBoxes, values: Array, rest: float) -> Array:
     """Values of the boxes' nodes, `rest` for a rest."""
     return np.where(boxes.node >= 0, values[np.maximum(boxes.node, 0)], rest)
 
 
-def _values(tree: ContextTree, boxes: Boxes, whole: Floats) -> list[Any]:
+def _values(tree: ContextTree, boxes: FlameBoxes, whole: Floats) -> list[Any]:
     """Inclusive values; a rest has the sum of its hidden nodes."""
     left = np.bincount(tree.parent[boxes.tops], whole[boxes.tops], len(tree))
-    return _plain(np.where(boxes.node >= 0, whole[boxes.node], left[boxes.caller]))
-
-
-def _plain(values: Array) -> list[Any]:
-    return [int(value) if value == int(value) else value for value in values.tolist()]
+    return plain_numbers(np.where(boxes.node >= 0, whole[boxes.node], left[boxes.caller]))

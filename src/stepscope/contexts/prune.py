@@ -1,21 +1,23 @@
-"""Smaller trees: small nodes collapsed into one per caller, unwanted nodes hidden."""
+"""Smaller trees: small nodes collapsed into one per caller, others hidden or dropped."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 
 from stepscope.arrays import Codes8, Ids, Mask
-from stepscope.contexts.call_paths import levels
-from stepscope.contexts.combine_rows import fold
+from stepscope.contexts.combine_trees import fold
 from stepscope.contexts.node_values import measure
 from stepscope.contexts.tree import ContextTree
+from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.schema import CONTEXT_KINDS, VIAS
 from stepscope.trace.table import Table, Text
 
 OTHERS = "others"
 _CALL = VIAS.index("call")
+_MACHINERY = re.compile(r"^<frozen (importlib\._bootstrap(_external)?|zipimport)>$")
 
 
 def prune(
@@ -73,12 +75,10 @@ def hide(tree: ContextTree, unwanted: Mask) -> ContextTree:
 
 def _inherited_via(tree: ContextTree, hidden: Mask) -> Codes8:
     """How each node is reached from its nearest visible ancestor, code of `VIAS`."""
-    via = tree.nodes["via"].astype(np.int8)
-    for rows in levels(tree.depth)[1:]:
-        above = tree.parent[rows]
-        passes = hidden[above] & (via[rows] == _CALL)
-        via[rows] = np.where(passes, via[above], via[rows])
-    return via
+    via = tree.nodes["via"]
+    passes = hidden[tree.parent] & (via == _CALL)
+    passes[0] = False
+    return inherit(tree.nodes["parent"], np.where(passes, -1, via)).astype(np.int8)
 
 
 def focus(tree: ContextTree, wanted: Mask) -> ContextTree:
@@ -94,18 +94,15 @@ def focus(tree: ContextTree, wanted: Mask) -> ContextTree:
 
 def _leads_to(tree: ContextTree, wanted: Mask) -> Mask:
     """Nodes that are wanted or have a wanted descendant."""
-    before = np.concatenate([[0], np.cumsum(wanted)])
-    leads: Mask = before[tree.end] > before[:-1]
+    leads: Mask = tree.below(wanted) > 0
     return leads
 
 
 def _outermost(tree: ContextTree, small: Mask) -> Ids:
     """The outermost small node on each node's path, -1 for none; never the root."""
-    top = np.full(len(tree), -1, np.int64)
-    for rows in levels(tree.depth)[1:]:
-        above = top[tree.parent[rows]]
-        top[rows] = np.where(above >= 0, above, np.where(small[rows], rows, -1))
-    return top
+    chosen = small.copy()
+    chosen[0] = False
+    return tree.nearest(outermost(tree.nodes["parent"], chosen))
 
 
 def _renamed(nodes: Table, changed: Mask) -> Table:
@@ -144,3 +141,51 @@ def _folded(tree: ContextTree, rows: Table, into: Ids, mixed: Mask) -> ContextTr
         },
         event_node=None if tree.event_node is None else place[tree.event_node],
     )
+
+
+def without_unused(tree: ContextTree) -> ContextTree:
+    """The tree without subtrees that have no samples; the root stays."""
+    used = np.zeros(len(tree), np.bool_)
+    for own in tree.metrics.values():
+        used |= own.count > 0
+    return keep_nodes(tree, used)
+
+
+def keep_nodes(tree: ContextTree, wanted: Mask) -> ContextTree:
+    """The tree of the wanted nodes and their ancestors; samples of other nodes are dropped.
+
+    Args:
+        tree: any tree.
+        wanted: bool, shape (nodes,).
+    """
+    keep = _leads_to(tree, wanted)
+    keep[0] = True
+    if keep.all():
+        return tree
+    number = np.append(np.cumsum(keep) - 1, -1)
+    number[:-1][~keep] = -1
+    rows = np.flatnonzero(keep)
+    nodes = tree.nodes.take(rows)
+    return replace(
+        tree,
+        nodes=nodes.with_columns(parent=number[nodes["parent"]]),
+        metrics={name: own.take(rows) for name, own in tree.metrics.items()},
+        event_node=None if tree.event_node is None else number[tree.event_node],
+    )
+
+
+def without_import_machinery(tree: ContextTree) -> ContextTree:
+    """The tree in which an importing line calls the imported module directly.
+
+    Up to a dozen frames of the interpreter lie between the two, which Python's tracebacks leave out
+    too. Their time, for finding and loading the module, goes to the importing line.
+
+    Args:
+        tree: any tree.
+
+    Returns:
+        A tree with the same sums.
+    """
+    machinery = tree.nodes.text("file").where(lambda file: bool(_MACHINERY.match(file)))
+    machinery &= tree.nodes.text("kind").mask("python")
+    return hide(tree, machinery) if machinery.any() else tree

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.arrays import Ids, Rows
 from stepscope.contexts.call_paths import levels
-from stepscope.contexts.combine_rows import Folded, fold
-from stepscope.contexts.metrics import METRICS, Metric
-from stepscope.contexts.sample_stats import SampleStats
+from stepscope.contexts.combine_trees import Folded, fold
+from stepscope.contexts.metrics import METRICS, STATISTICS, Metric, SampleStats
 from stepscope.contexts.tree import ContextTree, Note
 from stepscope.trace.nesting import depths
 from stepscope.trace.schema import CONTEXT_METRICS, VIAS
@@ -33,14 +35,15 @@ def recorded_contexts(trace: Trace) -> ContextTree:
     known: dict[str, Metric] = {}
     for name in table.text("metric").compact().values:
         rows = table.take(table.text("metric").mask(name))
+        about = rows.text("unit")[0] or "", rows.text("meaning")[0] or ""
         own = _stats(rows, folded)
         if rows["inclusive"].any() and name != "call_ns":
             calls = "call_ns" if name == "cpu_ns" else f"{name}, calls included"
             metrics[calls] = own
-            known[calls] = Metric(calls, rows.text("unit")[0] or "", _meaning(rows), additive=False)
+            known[calls] = Metric(calls, *about, additive=False)
             own = _less_calls(own, folded.nodes)
         metrics[name] = own
-        known[name] = METRICS.get(name) or Metric(name, rows.text("unit")[0] or "", _meaning(rows))
+        known[name] = METRICS.get(name) or Metric(name, *about)
     notes = tuple(
         Note(row["code"], row["message"], row["count"])
         for row in trace["warnings"].rows()
@@ -53,18 +56,28 @@ def with_contexts(trace: Trace, tree: ContextTree) -> Trace:
     """The trace with a tree in the tables `contexts` and `context_metrics`."""
     parts = [(tree.metric(name), own, np.flatnonzero(own.count))
              for name, own in tree.metrics.items()]  # fmt: skip
+    nodes = np.concatenate([np.zeros(0, np.int64), *(rows for _, _, rows in parts)])
+    return trace.with_table(tree.nodes).with_table(metric_rows(parts, nodes))
+
+
+def metric_rows(parts: Sequence[tuple[Metric, SampleStats, Ids | Rows]], nodes: Ids) -> Table:
+    """Rows of the table `context_metrics`.
+
+    Args:
+        parts: each metric with its statistics and the rows of them that are wanted.
+        nodes: contexts.id of each of these rows, shape (rows of all parts,).
+    """
     repeats = [len(rows) for _, _, rows in parts]
     columns: dict[str, NDArray[np.generic] | Text] = {
-        "context": np.concatenate([np.zeros(0, np.int64), *(rows for _, _, rows in parts)]),
+        "context": nodes,
         "inclusive": np.repeat([not metric.additive for metric, _, _ in parts], repeats),
     }
-    for name in ("name", "unit", "meaning"):
-        column = "metric" if name == "name" else name
+    for column, name in (("metric", "name"), ("unit", "unit"), ("meaning", "meaning")):
         texts = [getattr(metric, name) for metric, _, _ in parts]
         columns[column] = Text.of(texts).take(np.repeat(np.arange(len(parts)), repeats))
-    for name in ("count", "sum", "min", "max", "squares"):
+    for name in STATISTICS:
         columns[name] = np.concatenate([getattr(own, name)[rows] for _, own, rows in parts])
-    return trace.with_table(tree.nodes).with_table(Table(CONTEXT_METRICS, columns))
+    return Table(CONTEXT_METRICS, columns)
 
 
 def _stats(rows: Table, folded: Folded) -> SampleStats:
@@ -72,10 +85,6 @@ def _stats(rows: Table, folded: Folded) -> SampleStats:
         rows["count"].astype(np.int64), rows["sum"], rows["min"], rows["max"], rows["squares"]
     )
     return as_recorded.grouped(folded.place[rows["context"]], len(folded.nodes))
-
-
-def _meaning(rows: Table) -> str:
-    return rows.text("meaning")[0] or ""
 
 
 def _less_calls(calls: SampleStats, nodes: Table) -> SampleStats:

@@ -13,19 +13,16 @@ import numpy as np
 
 from stepscope.arrays import Ids, Mask
 from stepscope.contexts.build_tree import build_contexts
-from stepscope.contexts.metrics import METRICS
-from stepscope.contexts.recorded_tree import WINDOWS
-from stepscope.contexts.sample_stats import SampleStats
+from stepscope.contexts.metrics import METRICS, SampleStats
+from stepscope.contexts.recorded_tree import WINDOWS, metric_rows
 from stepscope.contexts.tree import ContextTree
-from stepscope.trace.schema import CONTEXT_METRICS
 from stepscope.trace.stack_tables import stacked
-from stepscope.trace.table import Table, Text
+from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 _MARK = re.compile(r"^stepscope\.context (\d{1,9})$")
 _WORK = ("operator", "kernel", "memcpy", "memset", "communication")
-_WORTH_SAYING = 0.01
-_METRIC = METRICS["compiled_ns"]
+_WORTH_SAYING = 0.01  # least share of the time that no call is known of
 
 
 def with_windows(
@@ -46,13 +43,14 @@ def with_windows(
     nodes, metrics, linked, total = [recorded], [trace["context_metrics"]], 0.0, 0.0
     for window in windows:
         tree = build_contexts(window)
-        work = _operations(tree)
+        work = (_time(tree).count > 0) & tree.nodes.text("kind").mask(*_WORK)
         own = _durations(tree, work)
         below, number = _below_marks(tree, work, recorded, sum(map(len, nodes)))
         nodes.append(below)
-        metrics.append(_samples(own, number))
+        rows = np.flatnonzero((number >= 0) & (own.count > 0))
+        metrics.append(metric_rows([(METRICS["compiled_ns"], own, rows)], number[rows]))
         linked, total = linked + float(own.sum[number >= 0].sum()), total + float(own.sum.sum())
-    calls = sum(_marks(window) for window in windows)
+    calls = sum(int(window.events.text("name").where(_is_mark).sum()) for window in windows)
     basis = (
         f"compiled operations are those of {calls:,} of {_calls(trace):,} calls of compiled "
         f"functions, recorded during {recorded_s:.1f} s of {elapsed_s:.1f} s (`--metric compiled`, "
@@ -77,13 +75,6 @@ def _target(tree: ContextTree, size: int) -> Ids:
     numbers = [int(match[1]) if match else -1 for match in found]
     target = np.array([*numbers, -1], np.int64)[names.codes]
     return np.where(target < size, target, -1)
-
-
-def _operations(tree: ContextTree) -> Mask:
-    """The compiled operations that ran, bool, shape (nodes,)."""
-    ran = _time(tree).count > 0
-    result: Mask = ran & tree.nodes.text("kind").mask(*_WORK)
-    return result
 
 
 def _time(tree: ContextTree) -> SampleStats:
@@ -120,30 +111,13 @@ def _below_marks(tree: ContextTree, work: Mask, recorded: Table, size: int) -> t
     is_host = tree.nodes.text("kind").mask("runtime", "annotation", "sync") & (
         _time(tree).count > 0
     )
-    leads = np.concatenate([[0], np.cumsum(work)])
     kept = (mark >= 0) & (mark != np.arange(len(tree))) & ~is_host
-    kept &= leads[tree.end] > leads[:-1]
+    kept &= tree.below(work) > 0
     number = np.where(kept, size + np.cumsum(kept) - 1, -1)
     around = tree.nearest(kept | (target >= 0))[tree.parent]
     above = np.where(kept[around], number[around], target[around])
     rows = np.flatnonzero(kept)
     return tree.nodes.take(rows).with_columns(parent=above[rows]), number
-
-
-def _samples(own: SampleStats, number: Ids) -> Table:
-    rows = np.flatnonzero((number >= 0) & (own.count > 0))
-    columns = {name: getattr(own, name)[rows] for name in ("count", "sum", "min", "max", "squares")}
-    return Table(
-        CONTEXT_METRICS,
-        {
-            "context": number[rows],
-            "metric": Text.constant(_METRIC.name, len(rows)),
-            "unit": Text.constant(_METRIC.unit, len(rows)),
-            "meaning": Text.constant(_METRIC.meaning, len(rows)),
-            "inclusive": np.zeros(len(rows), np.int8),
-            **columns,
-        },
-    )
 
 
 def _calls(trace: Trace) -> int:
@@ -154,5 +128,5 @@ def _calls(trace: Trace) -> int:
     return int(rows["count"][is_call].sum())
 
 
-def _marks(window: Trace) -> int:
-    return int(window.events.text("name").where(lambda name: bool(_MARK.match(name))).sum())
+def _is_mark(name: str) -> bool:
+    return _MARK.match(name) is not None

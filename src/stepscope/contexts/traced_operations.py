@@ -19,15 +19,13 @@ from stepscope.annotate.names.named_scopes import Scope, scope_of
 from stepscope.annotate.names.traced_frames import frames_below_call
 from stepscope.arrays import Floats, Ids, Mask
 from stepscope.contexts.call_paths import merge_paths
-from stepscope.contexts.frames import Frame, Frames
-from stepscope.contexts.synthetic_elements import SyntheticElements
+from stepscope.contexts.frames import LEFT_OUT, Frame, Frames, SyntheticElements
 from stepscope.trace.schema import VIAS
 from stepscope.trace.shares import Shares
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 _CALL, _BACKWARD = VIAS.index("call"), VIAS.index("backward")
-_LEFT_OUT = -2
 
 
 def traced_operations(trace: Trace, wanted: Mask) -> Mask:
@@ -138,27 +136,8 @@ def _chains(
     at = np.flatnonzero(own >= 0)
     if not len(at):
         return result
-    span = len(table)
-    wanted = np.unique(call[at] * span + own[at])
-    pairs = _with_outer(wanted, outer, span)
-    above, frame = np.divmod(pairs, span)
-    begin = synthetic.next
-    within = outer[frame] >= 0
-    around = begin + np.searchsorted(pairs, above * span + np.maximum(outer[frame], 0))
-    codes = _frame_codes(table, frames)
-    synthetic.extend(np.where(within, around, above), codes[frame])
-    result[at] = begin + np.searchsorted(pairs, call[at] * span + own[at])
+    result[at] = synthetic.nest(call[at], own[at], outer, _frame_codes(table, frames))
     return result
-
-
-def _with_outer(pairs: Ids, outer: Ids, span: int) -> Ids:
-    """Pairs of call and frame, extended by all outer frames, sorted."""
-    found = [pairs]
-    while len(found[-1]):
-        call, frame = np.divmod(found[-1], span)
-        inside = outer[frame] >= 0
-        found.append(np.unique(call[inside] * span + outer[frame[inside]]))
-    return np.unique(np.concatenate(found))
 
 
 def _frame_codes(table: Table, frames: Frames) -> Ids:
@@ -191,11 +170,11 @@ def merged_parents(parent: Ids, key: Ids, wanted: Ids) -> Ids:
     """Elements as `wanted`, of equal paths the first: work of many calls shares its frames.
 
     Args:
-        parent: of each element, -1 at the root, -2 for elements that are left out.
+        parent: of each element, -1 at the root, `LEFT_OUT` for some events.
         key: frame and relation of each element.
         wanted: elements.
     """
-    present = parent != _LEFT_OUT
+    present = parent != LEFT_OUT
     number = np.append(np.cumsum(present) - 1, -1)
     node = merge_paths(number[parent[present]], key[present]).node
     rows = np.flatnonzero(present)

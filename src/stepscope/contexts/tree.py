@@ -6,21 +6,24 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
+import msgspec
 import numpy as np
 
-from stepscope.arrays import Ids, Ids32, IntArray, Mask
+from stepscope.arrays import Floats, Ids, Ids32, IntArray, Mask
 from stepscope.contexts.call_paths import levels, subtree_sizes
-from stepscope.contexts.check_tree import check_tree
-from stepscope.contexts.metrics import METRICS, Metric
-from stepscope.contexts.sample_stats import SampleStats
+from stepscope.contexts.metrics import METRICS, Metric, SampleStats
 from stepscope.errors import TraceError
-from stepscope.trace.nesting import depths
+from stepscope.trace.nesting import depths, inherit
+from stepscope.trace.schema import VIAS
 from stepscope.trace.table import Table, Text
 
+_CALL = VIAS.index("call")
+_TOLERANCE = 1e-9
 
-@dataclass(frozen=True)
-class Note:
+
+class Note(msgspec.Struct, frozen=True):
     """Something that the tree leaves out, or shows in an unexpected place."""
 
     code: str
@@ -82,6 +85,11 @@ class ContextTree:
         """The children of a node."""
         children: Ids = np.flatnonzero(self.parent[node : self.end[node]] == node) + node
         return children
+
+    def below(self, values: Mask | IntArray | Floats) -> Any:
+        """The sum of some values, shape (nodes,), over the subtree of each node."""
+        before = np.concatenate([[0], np.cumsum(values)])
+        return before[self.end] - before[:-1]
 
     def subtree(self, node: int) -> Ids:
         """A node and its descendants."""
@@ -183,13 +191,9 @@ class ContextTree:
         Returns:
             int64, shape (nodes,), -1 for none.
         """
-        is_wanted = np.zeros(len(self), np.bool_)
-        is_wanted[wanted] = True
-        nearest = np.where(is_wanted, np.arange(len(self)), -1)
-        for rows in levels(self.depth)[1:]:
-            inherited = nearest[self.parent[rows]]
-            nearest[rows] = np.where(is_wanted[rows], rows, inherited)
-        return nearest
+        own = np.full(len(self), -1, np.int64)
+        own[wanted] = np.arange(len(self))[wanted]
+        return inherit(self.nodes["parent"], own).astype(np.int64)
 
     def events_of(self, node: int, below: bool = True) -> Ids:
         """The trace's events that are counted at a node (and its descendants)."""
@@ -234,3 +238,53 @@ def _propagated(own: SampleStats, parent: Ids, depth: IntArray) -> SampleStats:
         np.add.at(squares, above, squares[rows] + count[rows] * away * away)
     none = count == 0
     return SampleStats(count, total, np.where(none, 0.0, low), np.where(none, 0.0, high), squares)
+
+
+def check_tree(tree: ContextTree) -> None:
+    """Raise AssertionError if nodes are unordered, samples are lost, or calls exceed a caller."""
+    _check_shape(tree)
+    for name, own in tree.metrics.items():
+        _check_stats(name, own)
+        if tree.metric(name).additive:
+            whole = tree.inclusive(name)
+            assert whole.count[0] == own.count.sum(), f"{name}: samples were lost"
+            assert _close(whole.sum[0], own.sum.sum()), f"{name}: part of the sum was lost"
+    if "call_ns" in tree.metrics and "cpu_ns" in tree.metrics:
+        _check_nesting(tree)
+
+
+def _check_shape(tree: ContextTree) -> None:
+    assert len(tree), "expected a root"
+    assert tree.parent[0] == -1, "expected the root at row 0"
+    assert (tree.parent[1:] >= 0).all(), "expected one root"
+    assert (tree.parent < np.arange(len(tree))).all(), "expected callers before their calls"
+    inside = tree.end <= np.where(tree.parent >= 0, tree.end[tree.parent], len(tree))
+    assert inside.all(), "expected the descendants of a node to follow it"
+
+
+def _check_stats(name: str, stats: SampleStats) -> None:
+    some = stats.count > 0
+    slack = _TOLERANCE * np.maximum(np.abs(stats.max), np.abs(stats.min)) + _TOLERANCE
+    assert (stats.count >= 0).all(), f"{name}: a negative count"
+    # Unknown values are NaN, for which no comparison holds.
+    assert not (stats.mean[some] > (stats.max + slack)[some]).any(), f"{name}: mean above maximum"
+    assert not (stats.mean[some] < (stats.min - slack)[some]).any(), f"{name}: mean below minimum"
+    assert (stats.sum[~some] == 0).all(), f"{name}: a sum of no samples"
+
+
+def _check_nesting(tree: ContextTree) -> None:
+    """Check that nested calls and own time together do not exceed a call."""
+    calls = tree.own("call_ns")
+    # Nodes that `prune` collapsed may contain backward work, which the node did not call.
+    called = (tree.nodes["via"] == _CALL) & ~tree.nodes.text("kind").mask("others")
+    spent = tree.own("cpu_ns").sum.copy()
+    for rows in reversed(levels(tree.depth)):
+        real = rows[calls.count[rows] > 0]
+        over = spent[real] > calls.sum[real] * (1 + _TOLERANCE)
+        assert not over.any(), f"calls inside {tree.label(real[over][0])!r} exceed it"
+        inner = rows[called[rows] & (tree.parent[rows] >= 0)]
+        np.add.at(spent, tree.parent[inner], spent[inner])
+
+
+def _close(left: float, right: float) -> bool:
+    return bool(abs(left - right) <= _TOLERANCE * max(abs(left), abs(right), 1.0))

@@ -1,36 +1,24 @@
-"""Memory that is never released: allocations of one call stack that add up from step to step."""
+"""Memory that is never released: what adds up from step to step."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from stepscope.arrays import Counts, Floats
+from stepscope.arrays import Counts, Floats, Ids
+from stepscope.memory.memory_facts import Growth
+from stepscope.memory.owners import KINDS
+from stepscope.memory.recorded_memory import RecordedLines, RecordedMemory
 from stepscope.trace.trace import Trace
 
-_LEAST_CYCLES = 3
-_LEAST_SHARE_OF_CYCLES = 0.6
-_LEAST_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class Growth:
-    """Allocations of one call stack that pile up.
-
-    Attributes:
-        stack: stacks.id.
-        count: how many are alive at the end.
-        bytes: how much they hold.
-        bytes_per_cycle: how much is added each time the memory use rises and falls again.
-        keeps_graph: whether it is what forward keeps for a backward that never comes.
-    """
-
-    stack: int
-    count: int
-    bytes: int
-    bytes_per_cycle: int
-    keeps_graph: bool = False
+# Of a snapshot, whose steps are not known.
+_LEAST_CYCLES = 3  # rises and falls of the memory in use, about one for each step
+_LEAST_SHARE_OF_CYCLES = 0.6  # that add an allocation which is never released
+_LEAST_BYTES = 1 << 20  # of a call stack: less is not worth a finding
+# Of recorded steps.
+_LEAST_STEPS = 2  # besides the last, whose tensors may still be in use
+_LEAST_OPERATORS = 3  # in each step that leave activations: they are a graph
+_LEAST_BYTES_OF_STEPS = 1 << 10  # of a line in all steps: less is not worth a finding
+_TRAINING = [KINDS.index(name) for name in ("weights", "buffers", "gradients", "optimizer state")]
 
 
 def find_growth(trace: Trace, device: int, used: tuple[Floats, Counts]) -> list[Growth]:
@@ -86,3 +74,67 @@ def _cycle_starts(time: Floats, used: Counts) -> Floats:
     rises = known[1:][(state[known][1:] == 1) & (state[known][:-1] == -1)]
     times: Floats = time[rises]
     return times
+
+
+def recorded_growth(memory: RecordedMemory, lines: RecordedLines) -> list[tuple[Growth, int]]:
+    """What piles up, the largest first, each with the position of its line, -1 where unknown.
+
+    An allocation piles up if it outlives the step after its own and is still there at the end,
+    and its line leaves such allocations in every step but the last. Activations of several
+    operators are one autograd graph that something keeps; its line is that of its last value.
+    """
+    left, step = _left_behind(memory)
+    steps = len(memory.recording.trace["steps"]) - 1
+    if steps < _LEAST_STEPS or not len(left):
+        return []
+    line = lines.code
+    left = left[np.isin(line[left], _lines_of_every_step(line[left], step[left], steps))]
+    graph = left[memory.lifetimes.kind[left] == KINDS.index("activations")]
+    found = []
+    if len(np.unique(memory.recording.root[graph])) >= _LEAST_OPERATORS * steps:
+        # Of one graph the last value is what the program holds.
+        results = _results(memory, graph)
+        last = int(line[results[np.argmax(memory.recording.lifetimes.start[results])]])
+        found += _every_step(memory, graph, step, steps, last, keeps_graph=True)
+        left = np.setdiff1d(left, graph)
+    for number in np.unique(line[left]).tolist():
+        found += _every_step(memory, left[line[left] == number], step, steps, number)
+    return sorted(found, key=lambda growth: -growth[0].bytes)
+
+
+def _results(memory: RecordedMemory, graph: Ids) -> Ids:
+    """Values of a graph that were computed from others of it; all, if reads were not recorded."""
+    recording, uses = memory.recording, memory.recording.uses
+    root = np.append(recording.attribution.root, -1)[uses.event]
+    reads = np.isin(uses.allocation, graph) & ~uses.backward
+    reads &= root != recording.root[uses.allocation]
+    computed = graph[np.isin(recording.root[graph], root[reads])]
+    return computed if len(computed) else graph
+
+
+def _lines_of_every_step(line: Ids, step: Ids, steps: int) -> Ids:
+    """A variable holds its value until the next step gives it another: that is in one step only."""
+    pairs = np.unique(np.stack([line, step]), axis=1)
+    found, count = np.unique(pairs[0], return_counts=True)
+    result: Ids = found[count >= steps]
+    return result
+
+
+def _left_behind(memory: RecordedMemory) -> tuple[Ids, Ids]:
+    """Allocations of earlier steps that are alive at the end; and each allocation's step."""
+    recording = memory.recording
+    life, steps = recording.lifetimes, recording.trace["steps"]
+    step = np.searchsorted(steps["start_ns"], life.start, side="right") - 1
+    training = np.isin(memory.lifetimes.kind[: len(life)], _TRAINING) | (recording.storage >= 0)
+    left = np.isposinf(life.end) & np.isfinite(life.start) & ~training
+    left &= (step >= 0) & (step < len(steps) - 1)
+    return np.flatnonzero(left).astype(np.int64), step.astype(np.int64)
+
+
+def _every_step(
+    memory: RecordedMemory, rows: Ids, step: Ids, steps: int, line: int, keeps_graph: bool = False
+) -> list[tuple[Growth, int]]:
+    size = int(memory.recording.lifetimes.bytes[rows].sum())
+    if len(np.unique(step[rows])) < steps or size < _LEAST_BYTES_OF_STEPS:
+        return []
+    return [(Growth(-1, len(rows), size, size // steps, keeps_graph), line)]

@@ -1,4 +1,4 @@
-"""Allocations as rows with a beginning and an end, and the peak that they add up to."""
+"""Allocations as rows with a beginning and an end, and the memory in use that they add up to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.arrays import Counts, Floats, Ids, Mask
+from stepscope.arrays import Codes, Counts, Floats, Ids, Mask, Times
+from stepscope.trace.trace import Trace
+
+TAKES = ("segment_alloc", "segment_map")
+RETURNS = ("segment_free", "segment_unmap")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,14 +37,14 @@ class Lifetimes:
 
     def take(self, rows: Any) -> Lifetimes:
         """Some of the rows."""
-        return Lifetimes(**{one.name: getattr(self, one.name)[rows] for one in fields(self)})
+        names = (column.name for column in fields(self))
+        return Lifetimes(**{name: getattr(self, name)[rows] for name in names})
 
     def plus(self, other: Lifetimes) -> Lifetimes:
         """All rows of both."""
-        return Lifetimes(**{
-            one.name: np.concatenate([getattr(self, one.name), getattr(other, one.name)])
-            for one in fields(self)
-        })  # fmt: skip
+        both = {column.name: [getattr(life, column.name) for life in (self, other)]
+                for column in fields(self)}  # fmt: skip
+        return Lifetimes(**{name: np.concatenate(parts) for name, parts in both.items()})
 
     def changed(self, **columns: Any) -> Lifetimes:
         """The same rows with other columns."""
@@ -77,3 +81,35 @@ class Lifetimes:
         """Which rows are in use at a moment, after its changes, shape (n,)."""
         result: Mask = (self.start <= time) & (self.end > time)
         return result
+
+
+def snapshot_lifetimes(trace: Trace, device: int, kind: Codes) -> Lifetimes:
+    """The allocations of a device; `recorded` is their allocations.id.
+
+    Args:
+        trace: a memory snapshot.
+        device: its number.
+        kind: position in `KINDS` of each row of `allocations`.
+    """
+    table = trace["allocations"]
+    rows = np.flatnonzero(table["device"] == device).astype(np.int64)
+    start, end = table["start_ns"][rows], table["end_ns"][rows]
+    return Lifetimes(
+        bytes=table["bytes"][rows].astype(np.int64),
+        start=np.where(start >= 0, start, -np.inf),
+        end=np.where(end >= 0, end, np.inf),
+        kind=kind[rows],
+        recorded=rows,
+    )
+
+
+def reserved_over_time(trace: Trace, device: int) -> tuple[Times, Counts]:
+    """The bytes that the allocator has reserved on a device: times and bytes, each shape (n,)."""
+    events, segments = trace["memory_events"], trace["segments"]
+    action = events.text("action")
+    mine = (events["device"] == device) & action.mask(*TAKES, *RETURNS)
+    sign = np.where(action.mask(*TAKES)[mine], 1, -1)
+    changes = events["bytes"][mine] * sign
+    last = int(segments["bytes"][segments["device"] == device].sum())
+    times = np.concatenate([[0], events["time_ns"][mine]]).astype(np.int64)
+    return times, last - changes.sum() + np.concatenate([[0], np.cumsum(changes)]).astype(np.int64)

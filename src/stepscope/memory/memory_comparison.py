@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from stepscope.memory import memory_facts
-from stepscope.memory.memory_facts import MemoryFacts
-from stepscope.memory.shares import MemoryShare
+from stepscope.memory.memory_facts import MemoryFacts, MemoryShare
+from stepscope.memory.memory_text import short_place
+from stepscope.summary.numbers import size
 from stepscope.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
 
 _ALL = 1 << 30
 
 
-@dataclass(frozen=True)
-class MemoryRow:
+class MemoryRow(msgspec.Struct, frozen=True):
     """What one kind, module or line holds at the peak, before and after."""
 
     name: str
@@ -28,8 +33,7 @@ class MemoryRow:
         return self.after_bytes - self.before_bytes
 
 
-@dataclass(frozen=True)
-class MemoryComparison:
+class MemoryComparison(msgspec.Struct, frozen=True):
     """The peaks of one device in two files; rows with the largest change first.
 
     Attributes:
@@ -45,9 +49,9 @@ class MemoryComparison:
     modules: tuple[MemoryRow, ...]
     lines: tuple[MemoryRow, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Any:
         """A dict that `json` can write."""
-        return asdict(self)
+        return msgspec.to_builtins(self)
 
 
 def holds_memory(trace: Trace) -> bool:
@@ -86,3 +90,45 @@ def _rows(before: Iterable[MemoryShare], after: Iterable[MemoryShare]) -> tuple[
     rows = [MemoryRow(name, old.get(name, 0), new.get(name, 0)) for name in {**old, **new}]
     changed = [row for row in rows if row.growth_bytes]
     return tuple(sorted(changed, key=lambda row: (-abs(row.growth_bytes), row.name)))
+
+
+def print_memory_comparison(console: Console, found: MemoryComparison, rows: int) -> None:
+    """Print one device: the peaks, then what changed most.
+
+    Args:
+        console: the terminal.
+        found: of one device.
+        rows: how many changes of each kind are listed.
+    """
+    from rich.text import Text
+
+    name = "the CPU" if found.device < 0 else f"device {found.device}"
+    change = found.after_bytes - found.before_bytes
+    console.print()
+    console.print(
+        Text(f"Memory of {name}: peak {size(found.before_bytes)} before, "
+             f"{size(found.after_bytes)} after ({_signed(change)})", "bold"),
+        soft_wrap=True,
+    )  # fmt: skip
+    for title, part in (
+        ("kind", found.kinds), ("module", found.modules), ("line", found.lines),
+    ):  # fmt: skip
+        _print_rows(console, f"At the peak, by {title}", part[:rows])
+
+
+def _print_rows(console: Console, title: str, rows: Sequence[MemoryRow]) -> None:
+    from stepscope.summary.text_tables import plain_table
+
+    if not rows:
+        return
+    table = plain_table(title, "", "before>", "after>", "change>")
+    for row in rows:
+        table.add_row(
+            short_place(row.name or "(unknown)"), size(row.before_bytes), size(row.after_bytes),
+            _signed(row.growth_bytes),
+        )  # fmt: skip
+    console.print(table)
+
+
+def _signed(amount: int) -> str:
+    return f"{'+' if amount >= 0 else '-'}{size(abs(amount))}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
-from stepscope.memory.memory_facts import MemoryFacts
-from stepscope.memory.shares import MemoryShare
+import msgspec
+
+from stepscope.memory.memory_facts import MemoryFacts, MemoryShare
 from stepscope.summary.numbers import size
 
+# The least shares that are worth a finding: of reserved memory, then of the peak.
 _PINNED_SHARE = 0.1
 _KIND_SHARE = 0.4
 _ACTIVATIONS_SHARE = 2 / 3  # of a step that is otherwise healthy they are most
@@ -25,8 +26,7 @@ _KEEP_NO_GRAPH = (
 )
 
 
-@dataclass(frozen=True)
-class MemoryFinding:
+class MemoryFinding(msgspec.Struct, frozen=True):
     """One problem of a device's memory.
 
     Attributes:
@@ -43,9 +43,9 @@ class MemoryFinding:
     gain_bytes: int
     place: str = ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Any:
         """A dict that `json` can write."""
-        return asdict(self)
+        return msgspec.to_builtins(self)
 
 
 def find_problems(facts: MemoryFacts) -> list[MemoryFinding]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from stepscope.memory.fragmentation import Fragmentation
-from stepscope.memory.memory_facts import MemoryFacts, OutOfMemory
+from stepscope.memory.memory_facts import MemoryFacts, MemoryShare, OutOfMemory
 from stepscope.memory.memory_findings import MemoryFinding, find_problems
-from stepscope.memory.shares import MemoryShare
+from stepscope.memory.segments import Fragmentation
 from stepscope.summary.numbers import percent, size
 
 if TYPE_CHECKING:

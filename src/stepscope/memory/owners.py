@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.arrays import Codes, Ids32, Mask, Rows, Times
+from stepscope.arrays import Codes, Ids, Ids32, Mask, Rows, Times
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -112,3 +112,16 @@ def _rank(values: Times) -> Rows:
     rank = np.empty(len(values), np.intp)
     rank[order] = np.maximum.accumulate(np.where(fresh, np.arange(len(values)), 0))
     return rank
+
+
+# -- lines
+
+
+def snapshot_lines(trace: Trace, owners: Owners) -> tuple[Ids, list[str]]:
+    """Position of each allocation's line, the same for all frames of one line, and the names."""
+    stacks = trace["stacks"]
+    rows = zip(stacks.text("file"), stacks["line"].tolist(), stacks.text("function"), strict=True)
+    names = [f"{file}:{line} {function}" for file, line, function in rows]
+    first: dict[str, int] = {}
+    places = [first.setdefault(name, row) for row, name in enumerate(names)]
+    return np.array([*places, -1], np.int64)[owners.line], names

@@ -20,7 +20,7 @@ from stepscope.trace.trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
-class Uses:
+class AllocationUses:
     """Which recorded allocation an operator reads or writes; every array has shape (m,).
 
     Attributes:
@@ -92,7 +92,7 @@ class AllocationRecord:
         return len(self.lifetimes)
 
     @cached_property
-    def uses(self) -> Uses:
+    def uses(self) -> AllocationUses:
         """Who uses each recorded allocation; empty if that was not recorded."""
         return _find_uses(self)
 
@@ -182,7 +182,7 @@ class _Before:
         storages = _storages(trace, device, "before")
         address = trace["storages"]["address"][storages]
         by_address = {int(table["address"][row]): int(row) for row in released[::-1]}
-        ends = np.array([by_address.get(int(one), -1) for one in address], np.int64)
+        ends = np.array([by_address.get(int(place), -1) for place in address], np.int64)
         others = released[~np.isin(released, ends)]
         size = [trace["storages"]["bytes"][storages], -table["bytes"][others]]
         release = np.concatenate([ends, others, [-1]]).astype(np.int64)
@@ -224,7 +224,7 @@ def _kept_at_end(trace: Trace, device: str, table: Table, begin: Ids, end: Ids) 
 # -- uses
 
 
-def _find_uses(recording: AllocationRecord) -> Uses:
+def _find_uses(recording: AllocationRecord) -> AllocationUses:
     table, address = recording.trace["tensor_uses"], recording.address
     rows = np.flatnonzero(table["event"] >= 0)
     times = table["time_ns"][rows]
@@ -239,7 +239,9 @@ def _find_uses(recording: AllocationRecord) -> Uses:
     saver = np.append(recording.trace.events["forward_event"], -1)[root]
     backward = np.append(recording.attribution.backward, False)[event]
     row = np.concatenate([rows, np.full(len(gone), -1)]).astype(np.int64)
-    return Uses(allocation, event, np.where(backward, saver, -1).astype(np.int64), backward, row)
+    return AllocationUses(
+        allocation, event, np.where(backward, saver, -1).astype(np.int64), backward, row
+    )
 
 
 def _alive_then(addresses: Ids, life: Lifetimes, wanted: Ids, time: Ids) -> Ids:

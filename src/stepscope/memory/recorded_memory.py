@@ -1,13 +1,15 @@
-"""The memory of recorded steps: every allocation with its lifetime, its purpose and its users."""
+"""The memory of recorded steps: every allocation with its lifetime, its purpose and its line."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stepscope.annotate.attribution import Attribution, attribute
-from stepscope.arrays import Codes, Codes8, Floats, Mask
+from stepscope.annotate.line_ranges import Line
+from stepscope.arrays import Codes, Codes8, Floats, Ids, Mask
 from stepscope.errors import TraceError
 from stepscope.memory.lifetimes import Lifetimes
 from stepscope.memory.owners import KINDS
@@ -44,6 +46,18 @@ def recorded_devices(trace: Trace) -> list[str]:
     held = np.bincount(names.codes, np.abs(table["bytes"]), len(names.values))
     order = np.argsort(-held, kind="stable")
     return [names.values[code] for code in order if held[code]]
+
+
+def device_number(device: str) -> int:
+    """The number of a device by its name, -1 for the CPU."""
+    return int(device.rpartition(":")[2]) if ":" in device else -1
+
+
+def module_paths(trace: Trace) -> list[str]:
+    """Paths of modules; the whole model by its class."""
+    modules = trace["modules"]
+    rows = zip(modules.text("path"), modules.text("class"), strict=True)
+    return [path or f"({name})" for path, name in rows]
 
 
 def refuse_several_ranks(trace: Trace) -> None:
@@ -136,8 +150,69 @@ def _first_forward(recording: AllocationRecord) -> Floats:
     steps, events = recording.trace["steps"], recording.trace.events
     if not len(steps):
         return np.full(len(recording.lifetimes), np.inf)
-    rows = np.flatnonzero(np.isin(events["stage"], [STAGES.index(one) for one in _FORWARD]))
+    rows = np.flatnonzero(np.isin(events["stage"], [STAGES.index(name) for name in _FORWARD]))
     starts = np.append(events["start_ns"][rows].astype(np.float64), np.inf)
     first = starts[np.searchsorted(starts, steps["start_ns"])]
     step = np.searchsorted(steps["start_ns"], recording.lifetimes.start, side="right") - 1
     return first[np.maximum(step, 0)]
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedLines:
+    """The lines of a recording.
+
+    Attributes:
+        names: `file:line` of the innermost line of each stack, and of those that made parameters.
+        code: position in `names` of each recorded allocation, -1 if unknown, shape (recorded,).
+        update: position of the line that calls the optimizer, -1 if unknown.
+    """
+
+    names: list[str]
+    code: Ids
+    update: int
+
+    @classmethod
+    def of(cls, memory: RecordedMemory) -> RecordedLines:
+        """The lines of allocations; optimizer state without one has that of the optimizer."""
+        recording = memory.recording
+        place = {line: number for number, line in enumerate(_lines(recording))}
+        stacks, storages = recording.attribution.stacks, recording.trace["storages"]
+        of_stack = np.array(
+            [*(place[stack[-1]] if stack else -1 for stack in stacks), -1], np.int64
+        )
+        made = zip(storages.text("file"), storages["line"].tolist(), strict=True)
+        of_storage = np.array(
+            [place.get((file or "", line), -1) for file, line in made] + [-1], np.int64
+        )
+        code = of_stack[np.append(recording.attribution.lines, -1)[recording.event]]
+        code = np.where(recording.storage >= 0, of_storage[recording.storage], code)
+        state = memory.lifetimes.kind[: len(code)] == KINDS.index("optimizer state")
+        update = _update_line(recording, place)
+        return cls(
+            names=[f"{file}:{line}" for file, line in place],
+            code=np.where(state & (code < 0), update, code).astype(np.int64),
+            update=update,
+        )
+
+    def name(self, code: int) -> str:
+        """`file:line`; empty for -1."""
+        return self.names[code] if code >= 0 else ""
+
+
+def _lines(recording: AllocationRecord) -> dict[Line, None]:
+    storages = recording.trace["storages"]
+    made = zip(storages.text("file"), storages["line"].tolist(), strict=True)
+    stacks = [stack[-1] for stack in recording.attribution.stacks if stack]
+    return dict.fromkeys([*stacks, *((file or "", line) for file, line in made if line >= 0)])
+
+
+def _update_line(recording: AllocationRecord, place: Mapping[Line, int]) -> int:
+    """The line that calls the optimizer, which made its state before the recording."""
+    attribution = recording.attribution
+    updating = attribution.stage == STAGES.index("optimizer")
+    rows = np.flatnonzero(updating & (attribution.lines >= 0))
+    if not len(rows):
+        return -1
+    codes, count = np.unique(attribution.lines[rows], return_counts=True)
+    stack = attribution.stacks[int(codes[np.argmax(count)])]
+    return place.get(stack[-1], -1) if stack else -1

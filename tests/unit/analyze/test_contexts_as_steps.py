@@ -14,8 +14,8 @@ from stepscope.analyze.analysis import analysis_of
 from stepscope.analyze.findings_text import print_findings
 from stepscope.annotate import annotate
 from stepscope.contexts import ContextTree, build_contexts
+from stepscope.contexts.metrics import SampleStats
 from stepscope.contexts.recorded_tree import with_contexts
-from stepscope.contexts.sample_stats import SampleStats
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import CONTEXTS
 from stepscope.trace.table import Table

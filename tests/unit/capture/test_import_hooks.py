@@ -74,3 +74,14 @@ def test_an_import_that_fails_may_be_tried_again(late, tmp_path):
     importlib.import_module(late)
 
     assert seen == [True]
+
+
+def test_two_watches_for_one_module_both_act(late):
+    seen = []
+    for number in (1, 2):
+        AfterImport(late, lambda number=number: seen.append(number)).install()
+
+    importlib.import_module(late)
+
+    assert sorted(seen) == [1, 2]
+    assert "exec_module" not in vars(sys.modules[late].__loader__)

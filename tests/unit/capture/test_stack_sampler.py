@@ -14,7 +14,8 @@ import pytest
 
 from stepscope.capture.samples import loop_samples, stack_sampler
 from stepscope.capture.samples.loop_samples import LoopSamples, describe
-from stepscope.capture.samples.stack_sampler import Place, Samples, StackSampler, Unavailable, parse
+from stepscope.capture.samples.stack_sampler import SampledPlace as Place
+from stepscope.capture.samples.stack_sampler import StackSampler, StackSamples, Unavailable, parse
 
 HERE = __file__
 
@@ -51,7 +52,7 @@ def deep(depth: int) -> None:
         work()
 
 
-def functions(found: Samples) -> Counter[str]:
+def functions(found: StackSamples) -> Counter[str]:
     """How many samples have each function innermost."""
     return Counter(found.places[found.stacks[stack][0]].function for stack in found.stack)
 
@@ -188,7 +189,7 @@ def test_a_failure_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
 
 TORCH = "/torch/nn.py"
 NUMPY = "/lib/numpy.py"
-STACKS = Samples(
+STACKS = StackSamples(
     times_ns=[10, 20, 30, 40, 50, 60],
     stack=[0, 1, 2, 3, 0, 4],
     stacks=[[0, 4, 5], [1, 4, 5], [2, 0, 5], [3], [1, 2, 5]],
@@ -216,7 +217,7 @@ def test_the_line_of_the_program_that_a_stack_is_at(monkeypatch: pytest.MonkeyPa
 def test_a_function_that_takes_nearly_all_time_is_not_the_loop() -> None:
     """It has not begun where sampling begins, inside a call of the loop."""
     places = [Place("preprocess", "/x/train.py", 3), Place("<module>", "/x/train.py", 9)]
-    samples = Samples(list(range(20)), [0] * 20, [[0, 1]], places)
+    samples = StackSamples(list(range(20)), [0] * 20, [[0, 1]], places)
     assert describe(samples, {("<module>", "/x/train.py")})["loop"] == []
     assert describe(samples, {("preprocess", "/x/train.py")})["loop"] == [0]
 
@@ -224,4 +225,4 @@ def test_a_function_that_takes_nearly_all_time_is_not_the_loop() -> None:
 def test_fields_of_the_library() -> None:
     text = b"1\0f\0/x.py\x007\x002\x000 0 \0\x005\x001\x009\x000\0"
     found = parse(text)
-    assert found == Samples([5, 9], [1, 0], [[0, 0], []], [Place("f", "/x.py", 7)])
+    assert found == StackSamples([5, 9], [1, 0], [[0, 0], []], [Place("f", "/x.py", 7)])

@@ -6,7 +6,7 @@ from inspect import cleandoc
 
 import numpy as np
 
-from stepscope.contexts.sample_stats import SampleStats
+from stepscope.contexts.metrics import SampleStats
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.schema import CONTEXTS
 from stepscope.trace.table import Table, Text

@@ -4,14 +4,13 @@ import json
 import math
 import re
 
+import numpy as np
 import pytest
 from sample_trees import drawn_tree, grown_tree
 
 from stepscope.contexts import ContextTree, bottom_up
-from stepscope.contexts.folded import to_folded
-from stepscope.contexts.node_labels import short_label
-from stepscope.contexts.speedscope import to_speedscope
-from stepscope.contexts.tree_columns import _plain, to_columns
+from stepscope.contexts.exports import to_columns, to_folded, to_speedscope
+from stepscope.contexts.node_values import plain_numbers, short_label
 from stepscope.trace.table import Text
 
 TREE = drawn_tree("""
@@ -102,7 +101,7 @@ def test_columns_contain_the_whole_tree() -> None:
 
 
 def test_nan_becomes_null() -> None:
-    assert [_plain(value) for value in (2.0, 0.5, math.nan, math.inf)] == [2, 0.5, None, None]
+    assert plain_numbers(np.array([2.0, 0.5, math.nan, math.inf])) == [2, 0.5, None, None]
 
 
 def test_labels_omit_redundant_prefixes() -> None:

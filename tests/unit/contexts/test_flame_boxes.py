@@ -9,7 +9,7 @@ from sample_trees import drawn_tree, grown_tree, tree_of
 
 from stepscope.contexts import bottom_up, difference
 from stepscope.contexts.flame import flame
-from stepscope.contexts.sample_stats import SampleStats
+from stepscope.contexts.metrics import SampleStats
 
 TREE = drawn_tree("""
     all

@@ -11,9 +11,9 @@ from test_build_contexts import drawn, tree_of
 
 from stepscope.cli.commands import stepscope
 from stepscope.contexts import with_contexts
-from stepscope.contexts.import_frames import without_import_machinery
-from stepscope.contexts.node_labels import short_label
-from stepscope.contexts.sample_stats import SampleStats
+from stepscope.contexts.metrics import SampleStats
+from stepscope.contexts.node_values import short_label
+from stepscope.contexts.prune import without_import_machinery
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.schema import CONTEXTS
 from stepscope.trace.table import Table, Text

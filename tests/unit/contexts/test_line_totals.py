@@ -6,8 +6,7 @@ import numpy as np
 
 from stepscope.annotate import annotate
 from stepscope.contexts import ContextTree, LineTotal, build_contexts, line_totals, whole_ns
-from stepscope.contexts.metrics import METRICS
-from stepscope.contexts.sample_stats import SampleStats
+from stepscope.contexts.metrics import METRICS, SampleStats
 from stepscope.testing import drawn_trace
 
 FRAMES = """

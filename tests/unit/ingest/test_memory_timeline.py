@@ -17,7 +17,7 @@ from stepscope.cli.commands import stepscope as stepscope_command
 from stepscope.errors import IngestError
 from stepscope.memory import memory_facts
 from stepscope.memory.owners import KINDS
-from stepscope.memory.recorded_usage import RecordedUsage
+from stepscope.memory.stacked_levels import MemoryChanges
 
 CREATE, DESTROY, VERSION, BEFORE = 2, 4, 3, 1
 RAW = [
@@ -110,11 +110,11 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_category_has_the_bytes_that_pytorch_counts(exported: Path, name: str) -> None:
     times, sizes = json.loads((exported / "a.json").read_text())
     trace = stepscope.open(exported / name, cache=False)
-    usage = RecordedUsage.of(trace, "device")
+    usage = MemoryChanges.of_kinds(trace, "device")
     # At the end of the recording, and in all at each of PyTorch's times (us).
     last = np.array(sizes)[-1, 1:]
     names = ("weights", "optimizer state", "inputs", "temporaries", "activations", "gradients")
-    held = dict(zip(KINDS, usage.at(len(usage.time_ns)).tolist(), strict=True))
+    held = dict(zip(KINDS, usage.held(len(usage.time_ns)).tolist(), strict=True))
     assert [held[one] for one in names if one != "temporaries"] == np.delete(last[:6], 3).tolist()
     assert (held["temporaries"], held["unknown"]) == (last[3] + last[6], last[7])
     totals = np.array(sizes).sum(axis=1)
@@ -122,4 +122,4 @@ def test_each_category_has_the_bytes_that_pytorch_counts(exported: Path, name: s
     times_ns = (usage.time_ns + trace.metadata.origin_ns).tolist()
     now = np.array([int(time / 1000) for time in times_ns])  # as PyTorch rounds them
     counts = np.searchsorted(now, np.array(times)[ends], side="right")
-    assert usage.levels()[counts].tolist() == totals[ends].tolist()
+    assert usage.levels[counts].tolist() == totals[ends].tolist()

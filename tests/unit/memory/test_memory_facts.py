@@ -11,10 +11,9 @@ import pytest
 from model_allocator import MIB, ModelAllocator, frame
 
 import stepscope
-from stepscope.memory.lifetimes import Lifetimes
+from stepscope.memory.lifetimes import Lifetimes, snapshot_lifetimes
 from stepscope.memory.memory_findings import find_problems
 from stepscope.memory.memory_text import verdict
-from stepscope.memory.usage import snapshot_lifetimes
 from stepscope.trace.trace import Trace
 
 MODEL, TRAIN = "/home/me/project/model.py", "/home/me/project/train.py"

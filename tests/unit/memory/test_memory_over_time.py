@@ -14,13 +14,11 @@ from drawn_memory import STEP, with_allocations
 from model_allocator import MIB, ModelAllocator, frame
 
 import stepscope
+from stepscope.memory import stacked_levels
+from stepscope.memory.history import MemoryHistory, living_at, memory_histories
 from stepscope.memory.lifetimes import Lifetimes
-from stepscope.memory.over_time import stacked_levels
-from stepscope.memory.over_time.changes import MemoryChanges
-from stepscope.memory.over_time.history import MemoryHistory, memory_histories
-from stepscope.memory.over_time.living import living_at
-from stepscope.memory.over_time.segment_state import segments_at
-from stepscope.memory.over_time.stacked_levels import OTHERS, StackedLevels
+from stepscope.memory.segments import segments_at
+from stepscope.memory.stacked_levels import OTHERS, MemoryChanges, StackedLevels
 
 
 def random_changes(seed: int, owners: int = 60, moments: int = 500) -> MemoryChanges:

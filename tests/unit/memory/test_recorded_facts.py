@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from drawn_memory import STEP, with_allocations
+from msgspec.structs import replace
 
 from stepscope.cli.commands import stepscope as stepscope_command
 from stepscope.errors import TraceError

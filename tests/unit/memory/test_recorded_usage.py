@@ -19,7 +19,7 @@ from stepscope.memory import memory_facts
 from stepscope.memory.memory_findings import find_problems
 from stepscope.memory.memory_text import print_memory, verdict
 from stepscope.memory.recorded_memory import recorded_memory
-from stepscope.memory.recorded_usage import RecordedUsage
+from stepscope.memory.stacked_levels import MemoryChanges
 from stepscope.trace.concat import concat
 from stepscope.trace.table import Text
 
@@ -65,7 +65,7 @@ def test_the_text_says_what_to_record_instead_of_a_table_of_one_unknown() -> Non
 
 def test_what_was_there_before_is_at_least_what_is_released() -> None:
     trace = with_allocations(STEP, ALLOCATIONS, addresses=False)
-    levels = RecordedUsage.of(trace, "cuda:0").levels()
+    levels = MemoryChanges.of_kinds(trace, "cuda:0").levels
     assert levels[0] == 1500  # 2000 were, less what the recording added first
     assert levels.min() == 0
 

@@ -7,14 +7,15 @@ import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from stepscope.capture.archive import Member
 from stepscope.capture.capture_file import CaptureFile
 from stepscope.capture.contexts import native_build as build
+from stepscope.capture.contexts.collector import NO_MODULES, Collector, FlushPlan
 from stepscope.capture.contexts.context_options import ContextOptions
-from stepscope.capture.contexts.flush_plan import NO_MODULES, FlushPlan
-from stepscope.capture.contexts.native_collector import NativeCollector, loaded_torch
+from stepscope.capture.contexts.native_collector import NativeCollector
+from stepscope.capture.contexts.python_collector import PythonCollector
 from stepscope.capture.import_hooks import AfterImport
 from stepscope.capture.manifest import Result, Run, build_manifest
 from stepscope.errors import CaptureError
@@ -27,41 +28,8 @@ _TORCH_LATE = (
 _RUNNING = "the run was still going when this was written; it may have been killed later"
 
 
-class Collector(Protocol):
-    """Collects contexts: in C++, or in Python where the extension cannot be built."""
-
-    kind: str
-
-    def start(self) -> None:
-        """Begin to collect."""
-
-    def follow_jax(self) -> None:
-        """Collect what JAX does too, from now on."""
-
-    def stop(self) -> None:
-        """Stop collecting."""
-
-    def content(self, complete: bool) -> bytes | None:
-        """The current content of contexts.json."""
-
-    def members(self) -> dict[str, bytes]:
-        """Further members of the capture, by name."""
-
-    def flush_regularly(self, plan: FlushPlan) -> None:
-        """Keep the file up to date from now on."""
-
-    def stop_flushing(self) -> None:
-        """No write is under way when it returns."""
-
-    def note(self, sentence: str) -> None:
-        """Add a sentence for readers of the file."""
-
-    def release(self) -> None:
-        """Free the memory of a stopped collector."""
-
-
 class Collection:
-    """Collects from `start` to `finish`; one at a time in a process.
+    """Collects from `start` to `close`; one at a time in a process.
 
     Args:
         run: who runs what.
@@ -129,7 +97,7 @@ class Collection:
         self._collector.release()
         self.start()
 
-    def finish(self, outcome: str, message: str) -> None:
+    def close(self, outcome: str, message: str) -> None:
         """Stop, and write the file for the last time; a forked child leaves both alone."""
         if self._collector is None or self.is_forked:
             return
@@ -170,19 +138,12 @@ class Collection:
             self._collector.note(f"JAX is not recorded: {error}")
 
     def _make(self) -> Collector:
-        torch = loaded_torch()
+        torch = build.loaded_torch()
         try:
-            extension = build.load(torch, _say)
+            return NativeCollector(build.load(torch, _say), self.options, torch)
         except build.BuildError as error:
             self.warnings.append(f"contexts are collected by the slower Python collector: {error}")
-            if torch is None:
-                from stepscope.capture.contexts.jax.python_jax_collector import PythonJaxCollector
-
-                return PythonJaxCollector(self.options, str(error))
-            from stepscope.capture.contexts.python_collector import PythonCollector
-
-            return PythonCollector(self.options, str(error))
-        return NativeCollector(extension, self.options, torch)
+            return PythonCollector(self.options, str(error), torch)
 
     def _flush_plan(self) -> FlushPlan:
         first_s = min(_FIRST_FLUSH_S, self.options.flush_s)

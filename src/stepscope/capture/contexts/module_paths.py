@@ -35,7 +35,7 @@ class _Root:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ModulePlace:
     root: _Root
     path: str
 
@@ -51,8 +51,8 @@ class ModulePaths:
         self._native = native
         self._module_died = native.module_died  # the extension's own names go at exit
         self._roots: list[_Root] = []
-        self._known: dict[int, tuple[Any, list[_Place]]] = {}
-        self._places: dict[int, _Place] = {}
+        self._known: dict[int, tuple[Any, list[_ModulePlace]]] = {}
+        self._places: dict[int, _ModulePlace] = {}
 
     def resolve(self, module: Any, inside: int) -> int | None:
         """The key of a call of `module` while the one with the key `inside` runs.
@@ -66,7 +66,11 @@ class ModulePaths:
         if place is None and outer is None:
             place = self._add_root(target, _name_where_called(module))
         if place is None:
-            place = _Place(outer.root, outer.path + "." + type(target).__name__) if outer else None
+            place = (
+                _ModulePlace(outer.root, outer.path + "." + type(target).__name__)
+                if outer
+                else None
+            )
         if place is None or (place == outer):
             return None
         return self._key(place, type(target))
@@ -82,11 +86,11 @@ class ModulePaths:
                 self._native.rename(key, self._shown_name(root, path))
 
     def _shown_name(self, root: _Root, path: str) -> str:
-        models = [one for one in self._roots if not one.is_bare]
+        models = [other for other in self._roots if not other.is_bare]
         prefix = "" if models == [root] else root.name
         return ".".join(part for part in (prefix, path) if part) or root.name
 
-    def _find(self, module: Any, outer: _Place | None) -> _Place | None:
+    def _find(self, module: Any, outer: _ModulePlace | None) -> _ModulePlace | None:
         reference, places = self._known.get(id(module), (None, []))
         if reference is None or reference() is not module:
             return None
@@ -96,7 +100,7 @@ class ModulePaths:
                     return place
         return places[0]
 
-    def _add_root(self, module: Any, name: str | None) -> _Place:
+    def _add_root(self, module: Any, name: str | None) -> _ModulePlace:
         is_bare = next(iter(module.parameters()), None) is None
         name = type(module).__name__ if is_bare or name is None else name
         root = self._same(name, type(module), is_bare)
@@ -105,9 +109,9 @@ class ModulePaths:
             self._roots.append(root)
             self.name_all()  # the file may be written at any moment
         if is_bare:  # often created for each call
-            return _Place(root, "")
+            return _ModulePlace(root, "")
         root.module = weakref.ref(module)
-        self._add(module, _Place(root, ""), set())
+        self._add(module, _ModulePlace(root, ""), set())
         return self._known[id(module)][1][-1]
 
     def _same(self, name: str, cls: type, is_bare: bool) -> _Root | None:
@@ -117,7 +121,7 @@ class ModulePaths:
                 return root
         return None
 
-    def _add(self, module: Any, place: _Place, above: set[int]) -> None:
+    def _add(self, module: Any, place: _ModulePlace, above: set[int]) -> None:
         if id(module) in above:  # registered below itself
             return
         reference = weakref.ref(module, self._died(id(module)))
@@ -125,7 +129,7 @@ class ModulePaths:
         for name, child in module._modules.items():
             if child is not None:
                 path = f"{place.path}.{name}" if place.path else name
-                self._add(unwrap(child), _Place(place.root, path), above | {id(module)})
+                self._add(unwrap(child), _ModulePlace(place.root, path), above | {id(module)})
 
     def _died(self, address: int) -> Any:
         owner = weakref.ref(self)
@@ -138,7 +142,7 @@ class ModulePaths:
 
         return forget
 
-    def _key(self, place: _Place, cls: type) -> int | None:
+    def _key(self, place: _ModulePlace, cls: type) -> int | None:
         file, line = class_site(cls)
         name = ".".join(part for part in (place.root.name, place.path) if part)
         key: int | None = self._native.module_key(name, file or "", line or 0, class_name(cls))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.capture.contexts import native_build as build
 from stepscope.capture.contexts.context_options import KINDS, SOURCES, ContextOptions
-from stepscope.capture.contexts.native_collector import NativeCollector, loaded_torch
+from stepscope.capture.contexts.native_collector import NativeCollector
 from stepscope.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class MonitorEvent:
 
 
 @dataclass(frozen=True)
-class Frame:
+class PathFrame:
     """A frame of a call path.
 
     Attributes:
@@ -121,7 +121,7 @@ class Monitor:
 
     def call_path(
         self, sources: Iterable[str] = ("python", "module", "operator"), context: int = 0
-    ) -> list[Frame]:
+    ) -> list[PathFrame]:
         """The frames of this thread's innermost context, outermost first.
 
         Args:
@@ -136,7 +136,7 @@ class Monitor:
             raise CaptureError(f"expected sources of {list(SOURCES)}, found {sorted(unknown)}")
         bits = sum(SOURCES[source] for source in wanted)
         frames = self._extension.call_path(bits, context)
-        return [Frame(KINDS[kind], *rest) for kind, *rest in frames]
+        return [PathFrame(KINDS[kind], *rest) for kind, *rest in frames]
 
     @contextmanager
     def operator(self, name: str) -> Iterator[None]:
@@ -171,7 +171,7 @@ def monitoring(options: ContextOptions | None = None) -> Iterator[Monitor]:
     """
     from stepscope.capture.contexts.collection import Collection
 
-    torch = loaded_torch()
+    torch = build.loaded_torch()
     try:
         extension = build.load(torch)
     except build.BuildError as error:

@@ -72,6 +72,11 @@ def load(torch: Any = None, say: Any = lambda line: None) -> ModuleType:
     return _loaded[recipe.key]
 
 
+def loaded_torch() -> Any:
+    """PyTorch, where the program has imported it."""
+    return sys.modules.get("torch")
+
+
 def make_recipe(torch: Any = None) -> Recipe:
     """How to build for this Python and, where given, this PyTorch."""
     if sys.platform != "linux":

@@ -1,20 +1,24 @@
-"""Collects contexts with the C++ extension."""
+"""Collects contexts with the C++ extension, which adapters feed with what a framework does.
+
+PyTorch's operators come from its C++ hooks, JAX's calls from the slots of a type (jax_adapter.py).
+An adapter for another framework may be written in Python, on the extension's functions alone:
+`begin(name)` and `end(token)` around each operator, `emit` for compilations and memory.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from stepscope.capture import script_runner
 from stepscope.capture.capture_file import CaptureFile
-from stepscope.capture.contexts import compiled_regions as compiled
-from stepscope.capture.contexts.adapter import Adapter, PyTorchAdapter
+from stepscope.capture.contexts.capability_probe import permission_missing
+from stepscope.capture.contexts.collector import NO_MODULES, Collector, FlushPlan
+from stepscope.capture.contexts.compiler_watch import ANNOTATOR, HIDDEN, CompilerWatch
 from stepscope.capture.contexts.context_options import SOURCES, ContextOptions
-from stepscope.capture.contexts.flush_plan import NO_MODULES, FlushPlan
-from stepscope.capture.contexts.sampling_permission import permission_missing
+from stepscope.capture.contexts.native_build import loaded_torch
 from stepscope.unfinished_files import unfinished
 
 # Frames to leave out: torch's own of a module call (the module has a frame), the compiler's, JAX's.
@@ -25,17 +29,17 @@ _HIDDEN = [
     "*/stepscope/capture/contexts/",
     "*/jax/_src/",
     "*/jaxlib/",
-    *compiled.HIDDEN,
+    *HIDDEN,
 ]
 # The stack begins with what these files run.
 _BARRIERS = [str(Path(script_runner.__file__))]
 # A range is opened in these files and goes on when they have returned.
 _ANNOTATORS = ["torch/autograd/profiler.py", "torch/_ops.py", "/contextlib.py",
-               "stepscope/capture/contexts/monitor.py", compiled.ANNOTATOR,
+               "stepscope/capture/contexts/monitor.py", ANNOTATOR,
                "stepscope/capture/jax/jax_waits.py"]  # fmt: skip
 
 
-class NativeCollector:
+class NativeCollector(Collector):
     """Collects through the C++ extension.
 
     Args:
@@ -43,8 +47,6 @@ class NativeCollector:
         options: what to collect.
         torch: the PyTorch to follow; None where only another framework feeds the collector.
     """
-
-    kind = "native"
 
     def __init__(self, extension: Any, options: ContextOptions, torch: Any) -> None:
         self._extension = extension
@@ -72,7 +74,7 @@ class NativeCollector:
 
     def follow_jax(self) -> None:
         """Collect what JAX does from now on; the program has imported it."""
-        from stepscope.capture.contexts.jax.jax_adapter import JaxAdapter
+        from stepscope.capture.contexts.jax_adapter import JaxAdapter
 
         # Where a device's own library reports its work, that is in the tree already.
         windows = self._options.device and not self._follows_devices
@@ -128,7 +130,7 @@ class NativeCollector:
         target = plan.file.flush_target()
         path = target.path
         partial = unfinished(path)
-        paths = [os.fsencode(one or "") for one in (path, partial, target.kept, target.base)]
+        paths = [os.fsencode(name or "") for name in (path, partial, target.kept, target.base)]
         manifest, modules = (json.dumps(part).encode() for part in (plan.manifest, NO_MODULES))
         self._extension.flush_regularly(
             *paths, target.before, manifest, modules, plan.first_s, plan.interval_s,
@@ -158,6 +160,56 @@ def _wait_for_devices() -> None:
         torch.cuda.synchronize()
 
 
-def loaded_torch() -> Any:
-    """PyTorch, where the program has imported it."""
-    return sys.modules.get("torch")
+class Adapter(Protocol):
+    """The framework's side of the shim."""
+
+    def attach(self) -> None:
+        """Report every operator from now on, in all threads."""
+
+    def detach(self) -> None:
+        """Leave the framework as it was."""
+
+    def name_contexts(self) -> None:
+        """Give contexts whose names are known only after they ran their final names."""
+
+
+class PyTorchAdapter:
+    """Reports PyTorch's operators.
+
+    Args:
+        extension: the collector.
+        options: what to collect.
+    """
+
+    def __init__(self, extension: Any, options: ContextOptions) -> None:
+        self._extension = extension
+        self._options = options
+        self._paths: Any = None
+        self._compiler = CompilerWatch(extension)
+
+    def attach(self) -> None:
+        """Report every operator from now on, in all threads."""
+        if self._options.modules:
+            from stepscope.capture.contexts import module_paths as paths
+
+            self._paths = paths.ModulePaths(self._extension)
+            resolve = paths.hidden_from_compiler(self._paths)
+            self._extension.watch_modules(paths.CALL_CODE, resolve)
+        if self._options.memory and (problem := self._extension.watch_memory(True)):
+            self._extension.note(f"memory is not counted: {problem}")
+        self._compiler.install()
+        self._extension.follow_pytorch(True)
+
+    def detach(self) -> None:
+        """Leave PyTorch as it was."""
+        self._extension.follow_pytorch(False)
+        if self._paths is not None:
+            self._paths.close()
+        self._compiler.remove()
+        self._extension.watch_memory(False)
+
+    def name_contexts(self) -> None:
+        """Give the modules and compiled code seen so far their final names."""
+        if self._paths is not None:
+            self._paths.name_all()
+        self._compiler.name_all()

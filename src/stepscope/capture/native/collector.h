@@ -48,7 +48,7 @@ struct Collector {
   Totals ended_totals;
   std::vector<std::string> notes;
   std::unordered_map<std::string, uint32_t> patterns;  // names of annotations, with numbers replaced by #
-  // Profiles of windows, by the name of their member; few, and of limited size (profiler_windows.py).
+  // Profiles of windows, by the name of their member; few, and of limited size (jax_windows.py).
   std::map<std::string, std::shared_ptr<const std::string>> windows;
   uint64_t dropped_samples = 0, dropped_device = 0;
   Sampler* sampler = nullptr;  // null if nothing is sampled

@@ -29,7 +29,13 @@ static void read_text_state(PythonLayout& layout) {
 
 PythonMemory memory_by_headers() {
   PythonLayout layout{};
-  layout.version = PY_VERSION_HEX >> 16;
+  if (!kReadsFrames) return {};
+  layout.version = kLayout.version;
+  layout.frame_code = kLayout.frame_code;
+  layout.frame_back = kLayout.frame_back;
+  layout.frame_position = kLayout.frame_position;
+  layout.frame_owner = kLayout.frame_owner;
+  layout.frame_locals = kLayout.frame_locals;
   layout.type = offsetof(PyObject, ob_type);
   layout.item_count = offsetof(PyVarObject, ob_size);
   layout.thread_id = offsetof(PyThreadState, thread_id);
@@ -38,19 +44,10 @@ PythonMemory memory_by_headers() {
   layout.code_lines = offsetof(PyCodeObject, co_linetable);
   layout.code_first_line = offsetof(PyCodeObject, co_firstlineno);
 #if PY_VERSION_HEX >= 0x030B0000
-  layout.frame_code = offsetof(Frame, executable);
-  layout.frame_back = offsetof(Frame, previous);
-  layout.frame_position = offsetof(Frame, position);
-  layout.frame_owner = offsetof(Frame, owner);
-  layout.frame_locals = offsetof(Frame, locals_and_stack);
   layout.code_name = offsetof(PyCodeObject, co_qualname);
   layout.code_instructions = offsetof(PyCodeObject, co_code_adaptive);
 #else
   layout.thread_frame = offsetof(PyThreadState, frame);
-  layout.frame_code = offsetof(Frame, f_code);
-  layout.frame_back = offsetof(Frame, f_back);
-  layout.frame_position = offsetof(Frame, f_lasti);
-  layout.frame_locals = offsetof(Frame, f_localsplus);
   layout.code_name = offsetof(PyCodeObject, co_name);
 #endif
 #if PY_VERSION_HEX >= 0x030D0000

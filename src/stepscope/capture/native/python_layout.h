@@ -9,10 +9,10 @@ namespace stepscope {
 // an object.
 struct PythonLayout {
   uint32_t version;  // such as 0x030B; 0 if stepscope does not know how it stores its frames
+  uint32_t frame_code, frame_back, frame_position, frame_owner, frame_locals;
   uint32_t type, item_count;                 // of an object
   uint32_t thread_id, thread_frame;          // of a thread state
   uint32_t inner_frame;                      // of what thread_frame points to, in 3.11 and 3.12
-  uint32_t frame_code, frame_back, frame_position, frame_owner, frame_locals;
   uint32_t code_bytes, code_file, code_name, code_lines, code_first_line, code_instructions;
   uint32_t code_local_count, code_stack_size;  // words in its frame, after frame_locals; 3.11
   uint32_t code_frame_size;                    // words of its frame; from 3.12 on

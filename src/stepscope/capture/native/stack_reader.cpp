@@ -14,11 +14,6 @@ constexpr size_t kMostFrames = kMostPieces;
 constexpr int64_t kLongestText = 4096, kLongestTable = 1 << 20;
 constexpr size_t kWord = sizeof(void*);
 constexpr size_t kLargestFrame = 512, kLargestObject = 128;  // of what is read of one
-// Owners from the first on have no Python code (3.12 and later); the second is the greatest.
-constexpr char kOwnedByInterpreter = 3;
-constexpr char kLastOwner = 3, kLastOwnerOf314 = 4;
-// From 3.14 on a reference in a frame has its kind in its low bits.
-constexpr uintptr_t kTagBits = 3;
 
 const char* address_of(const void* object) { return static_cast<const char*>(object); }
 
@@ -116,12 +111,12 @@ size_t StackReader::frame_size(const char* code) const {
 bool StackReader::is_frame(const char* frame) const {
   if (!keeps_a_stack()) return has_type(frame, python_.frame_type);
   char owner = frame[python_.layout.frame_owner];
-  return owner >= 0 && owner <= (python_.layout.version >= 0x030E ? kLastOwnerOf314 : kLastOwner);
+  return owner >= 0 && owner <= last_owner(python_.layout.version);
 }
 
 SampledFrame StackReader::frame_at(const void* address, const char* frame) const {
   const PythonLayout& layout = python_.layout;
-  uintptr_t tags = layout.version >= 0x030E ? kTagBits : 0;
+  uintptr_t tags = tag_bits(layout.version);
   auto reference = [&](uint32_t offset) {
     return reinterpret_cast<const void*>(at<uintptr_t>(frame, offset) & ~tags);
   };
@@ -182,8 +177,7 @@ bool StackReader::follow(const void* innermost, const void* until) {
     if (steps == 2 * kMostFrames) return false;  // a cycle
     if (frames_.size() == kMostFrames) return true;
     if (!copy_frame(here, frame) || !is_frame(frame)) return false;
-    bool is_shim = layout.version >= 0x030C && frame[layout.frame_owner] >= kOwnedByInterpreter;
-    if (!is_shim) frames_.push_back(frame_at(here, frame));
+    if (!is_shim_of(layout.version, frame[layout.frame_owner])) frames_.push_back(frame_at(here, frame));
     here = at<const void*>(frame, layout.frame_back);
   }
   return true;

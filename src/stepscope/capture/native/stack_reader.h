@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "keys.h"
-#include "python_layout.h"
+#include "known_layouts.h"
 
 namespace stepscope {
 
@@ -59,7 +59,7 @@ class StackReader {
   int line_of(const SampledFrame& frame) const;
 
  private:
-  bool keeps_a_stack() const { return python_.layout.version >= 0x030B; }
+  bool keeps_a_stack() const { return stepscope::keeps_a_stack(python_.layout.version); }
   bool has_type(const void* object, const void* type) const;
   bool copy_text(const void* object, std::string& text) const;
   bool copy_bytes(const void* object, std::string& bytes) const;

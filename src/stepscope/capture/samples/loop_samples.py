@@ -16,9 +16,9 @@ from typing import Any
 
 from stepscope.capture.internal_files import is_internal
 from stepscope.capture.samples.stack_sampler import (
-    Place,
-    Samples,
+    SampledPlace,
     StackSampler,
+    StackSamples,
     Unavailable,
     places_of_stack,
 )
@@ -59,7 +59,7 @@ class LoopSamples:
             self._lacks = f"sampling failed ({type(error).__name__}: {error})"
 
 
-def describe(samples: Samples, callers: Functions) -> dict[str, Any]:
+def describe(samples: StackSamples, callers: Functions) -> dict[str, Any]:
     """The time of each sample, the line of the program that was executed, and what the loop is.
 
     Args:
@@ -68,7 +68,7 @@ def describe(samples: Samples, callers: Functions) -> dict[str, Any]:
     """
     lines = [_line(samples, stack) for stack in samples.stacks]
     kept = [at for at, stack in enumerate(samples.stack) if lines[stack]]
-    places: dict[Place, int] = {}
+    places: dict[SampledPlace, int] = {}
     first = samples.times_ns[kept[0]] if kept else 0
     numbers = [
         places.setdefault(line, len(places)) for at in kept if (line := lines[samples.stack[at]])
@@ -85,7 +85,7 @@ def describe(samples: Samples, callers: Functions) -> dict[str, Any]:
     }
 
 
-def _around(samples: Samples, kept: list[int]) -> Functions:
+def _around(samples: StackSamples, kept: list[int]) -> Functions:
     """The functions that nearly all samples are in: also what takes nearly all time of a step."""
     counts: Counter[tuple[str, str]] = Counter()
     for stack, count in Counter(samples.stack[at] for at in kept).items():
@@ -94,7 +94,7 @@ def _around(samples: Samples, kept: list[int]) -> Functions:
     return {function for function, count in counts.items() if count >= _NEARLY_ALL * len(kept)}
 
 
-def _line(samples: Samples, stack: list[int]) -> Place | None:
+def _line(samples: StackSamples, stack: list[int]) -> SampledPlace | None:
     """The innermost line of the program's own files, else the innermost that is not torch's.
 
     None where the recorder itself runs, or nothing but torch.

@@ -1,8 +1,8 @@
 """Samples a thread's Python stack with the compiled library, from a thread that Python cannot see.
 
-The library reads the interpreter's memory by copies that may fail, with tables of where each
-version of Python keeps its frames (`native/known_layouts.h`). It is used only where it reads this
-thread's own stack as Python itself shows it.
+The library reads the interpreter's memory by copies that may fail, with a table of where each
+version of Python keeps its frames (`capture/native/known_layouts.h`). It is used where it reads
+this thread's own stack as Python itself shows it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Unavailable(Exception):
     """Stacks cannot be sampled here; the message says why."""
 
 
-class Place(NamedTuple):
+class SampledPlace(NamedTuple):
     """A line that a frame executes."""
 
     function: str
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Samples:
+class StackSamples:
     """What a sampler found.
 
     Attributes:
@@ -49,7 +49,7 @@ class Samples:
     times_ns: list[int]
     stack: list[int]
     stacks: list[list[int]]
-    places: list[Place]
+    places: list[SampledPlace]
 
 
 class StackSampler:
@@ -80,10 +80,10 @@ class StackSampler:
             self._free()
             raise
 
-    def stop(self) -> Samples:
+    def stop(self) -> StackSamples:
         """End sampling; what was found, nothing in a process that was forked meanwhile."""
         if os.getpid() != self._process or not self._handle:
-            return Samples([], [], [], [])
+            return StackSamples([], [], [], [])
         self._library.stepscope_stop_sampler(self._handle)
         found = self._read()
         self._free()
@@ -105,7 +105,7 @@ class StackSampler:
         if not found or [found.places[place] for place in found.stacks[0]] != expected:
             raise Unavailable(f"this build of Python {_version()} stores its frames in another way")
 
-    def _read(self) -> Samples:
+    def _read(self) -> StackSamples:
         import ctypes
 
         size = self._library.stepscope_samples(self._handle, None, 0)
@@ -119,29 +119,31 @@ class StackSampler:
             self._library.stepscope_free_sampler(handle)
 
 
-def parse(text: bytes) -> Samples:
+def parse(text: bytes) -> StackSamples:
     """What the library found: fields that end with a zero byte, as in `native/loop_sampler.cpp`."""
     fields = iter(text.split(b"\0")[:-1])
     places = [
-        Place(_decoded(next(fields)), _decoded(next(fields)), int(next(fields)))
+        SampledPlace(_decoded(next(fields)), _decoded(next(fields)), int(next(fields)))
         for _ in range(int(next(fields)))
     ]
     stacks = [list(map(int, next(fields).split())) for _ in range(int(next(fields)))]
     rest = list(map(int, fields))
-    return Samples(rest[::2], rest[1::2], stacks, places)
+    return StackSamples(rest[::2], rest[1::2], stacks, places)
 
 
 def _decoded(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
 
-def places_of_stack(frame: FrameType | None) -> list[Place]:
+def places_of_stack(frame: FrameType | None) -> list[SampledPlace]:
     """The lines of a stack, innermost first, as Python shows them."""
-    found: list[Place] = []
+    found: list[SampledPlace] = []
     while frame is not None and len(found) < _DEEPEST:
         code = frame.f_code
         name = getattr(code, "co_qualname", code.co_name)  # from Python 3.11 on
-        found.append(Place(_readable(name), _readable(code.co_filename), frame.f_lineno or 0))
+        found.append(
+            SampledPlace(_readable(name), _readable(code.co_filename), frame.f_lineno or 0)
+        )
         frame = frame.f_back
     return found
 

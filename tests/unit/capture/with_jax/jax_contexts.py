@@ -10,8 +10,8 @@ import pytest
 from jax._src import array as jax_array
 from jax._src import dispatch
 
-from stepscope.capture.contexts.jax.jax_adapter import JaxAdapter
-from stepscope.capture.contexts.jax.jit_functions import JitFunctions
+from stepscope.capture.contexts.jax_adapter import JaxAdapter
+from stepscope.capture.contexts.jax_compilations import JitFunctions
 
 
 class Extension:

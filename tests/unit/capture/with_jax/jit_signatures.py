@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stepscope.capture.contexts.jax.jit_signatures import (
+from stepscope.capture.contexts.jax_compilations import (
     KnownSignatures,
+    NestedDurations,
     change_between,
     signature_of,
 )
-from stepscope.capture.contexts.jax.nested_durations import NestedDurations
 
 ARRAY = jnp.zeros((4, 2))
 

@@ -11,8 +11,8 @@ import jax
 import pytest
 from jax._src.lib import _profiler
 
-from stepscope.capture.contexts.jax import profiler_windows as module
-from stepscope.capture.contexts.jax.profiler_windows import ProfilerWindows
+from stepscope.capture.contexts import jax_windows as module
+from stepscope.capture.contexts.jax_windows import ProfilerWindows
 
 
 class Extension:

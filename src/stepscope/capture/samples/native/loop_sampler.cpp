@@ -16,9 +16,9 @@
 
 #include "../../../compiled/exported.h"
 #include "../../native/hidden_thread.h"
+#include "../../native/known_layouts.h"
 #include "../../native/safe_memory.h"
 #include "../../native/stack_reader.h"
-#include "known_layouts.h"
 
 namespace stepscope {
 namespace {
@@ -184,9 +184,9 @@ using stepscope::LoopSampler;
 EXPORTED void* stepscope_new_sampler(uint32_t version, const void* state, const void* code,
                                      const void* text, const void* bytes, const void* frame,
                                      int64_t interval_ns) {
-  const stepscope::PythonLayout* layout = stepscope::known_layout(version);
-  if (!layout || sizeof(void*) != 8) return nullptr;
-  return new LoopSampler({*layout, code, text, bytes, frame}, state, interval_ns);
+  stepscope::PythonLayout layout = stepscope::known_layout(version);
+  if (!layout.code_bytes || sizeof(void*) != 8) return nullptr;
+  return new LoopSampler({layout, code, text, bytes, frame}, state, interval_ns);
 }
 
 // Whether this process may copy its own memory: some containers forbid it.
@@ -208,7 +208,7 @@ EXPORTED void stepscope_free_sampler(LoopSampler* sampler) { delete sampler; }
 
 // For tests: the numbers of a version's layout, in order; how many there are.
 EXPORTED int stepscope_known_layout(uint32_t version, uint32_t* numbers) {
-  const stepscope::PythonLayout* layout = stepscope::known_layout(version);
-  if (layout) memcpy(numbers, layout, sizeof *layout);
-  return layout ? int(sizeof *layout / sizeof *numbers) : 0;
+  stepscope::PythonLayout layout = stepscope::known_layout(version);
+  if (layout.code_bytes) memcpy(numbers, &layout, sizeof layout);
+  return layout.code_bytes ? int(sizeof layout / sizeof *numbers) : 0;
 }

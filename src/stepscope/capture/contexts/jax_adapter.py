@@ -1,4 +1,4 @@
-"""Reports what a JAX program does to the collector."""
+"""Reports what a JAX program does to the collector: calls, compilations, waits, transfers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 import jax
 
-from stepscope.capture.contexts.jax.jit_compilations import JitCompilations
-from stepscope.capture.contexts.jax.jit_functions import JitFunctions
+from stepscope.capture.contexts.jax_compilations import JitCompilations, JitFunctions
 from stepscope.capture.jax.jax_waits import watch_waits
 
 _BUFFER = "wait: np.asarray(x)"
@@ -69,7 +68,7 @@ class JaxAdapter:
 
     def _open_windows(self) -> str:
         try:
-            from stepscope.capture.contexts.jax.profiler_windows import ProfilerWindows
+            from stepscope.capture.contexts.jax_windows import ProfilerWindows
 
             self._windows = ProfilerWindows(self._extension)
         except (ImportError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""The history of one device's memory, from a snapshot, a capture or a trace."""
+"""The history of one device's memory, from any kind of file, and what lives at a moment."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
-from stepscope.annotate.attribution import attribute
-from stepscope.arrays import Codes, Floats, Ids
-from stepscope.memory.lifetimes import Lifetimes
-from stepscope.memory.memory_facts import line_names, lines_of_owners
-from stepscope.memory.over_time.changes import MemoryChanges
-from stepscope.memory.over_time.stacked_levels import StackedLevels
-from stepscope.memory.owners import KINDS, find_owners
-from stepscope.memory.recorded_facts import module_paths
-from stepscope.memory.recorded_lines import RecordedLines
+from stepscope.annotate.attribution import Attribution, attribute
+from stepscope.arrays import Codes, Floats, Ids, Rows
+from stepscope.memory.lifetimes import Lifetimes, reserved_over_time, snapshot_lifetimes
+from stepscope.memory.owners import KINDS, find_owners, snapshot_lines
 from stepscope.memory.recorded_memory import (
+    RecordedLines,
+    RecordedMemory,
+    device_number,
     has_addresses,
+    module_paths,
     recorded_devices,
     recorded_memory,
     refuse_several_ranks,
 )
-from stepscope.memory.recorded_usage import RecordedUsage
-from stepscope.memory.usage import reserved_over_time, snapshot_lifetimes
+from stepscope.memory.stacked_levels import MemoryChanges, StackedLevels
 from stepscope.trace.trace import Trace
 
 
@@ -53,6 +52,7 @@ class MemoryHistory:
         life: of the owners; None if it is unknown which release ends which allocation.
         address: of each owner, -1 if unknown; None without lifetimes.
         groupings: by `kind`, and as far as they are known by `module` and `line`.
+        recorded, lines: of a capture with addresses.
     """
 
     trace: Trace
@@ -62,6 +62,8 @@ class MemoryHistory:
     life: Lifetimes | None
     address: Ids | None
     groupings: Mapping[str, Grouping]
+    recorded: RecordedMemory | None = None
+    lines: RecordedLines | None = None
 
     def stacked(self, by: str) -> StackedLevels:
         """Its levels by one of the groupings."""
@@ -81,9 +83,15 @@ class MemoryHistory:
         return int(max(self.changes.time_ns.max(initial=0), mine.max(initial=0))) + 1
 
     @cached_property
+    def has_segments(self) -> bool:
+        """Whether the file holds the device's segments, as every snapshot does."""
+        is_snapshot = not len(self.trace["memory"])
+        return is_snapshot or bool((self.trace["segments"]["device"] == self.number).any())
+
+    @cached_property
     def reserved(self) -> tuple[Floats, Floats]:
         """Times and the bytes that the allocator has reserved since; empty if unknown."""
-        if (self.trace["segments"]["device"] == self.number).any():
+        if self.has_segments:
             time, value = reserved_over_time(self.trace, self.number)
             return time.astype(np.float64), value.astype(np.float64)
         table = self.trace["memory"]
@@ -102,8 +110,10 @@ def memory_histories(trace: Trace) -> list[MemoryHistory]:
     if len(trace["memory"]):
         refuse_several_ranks(trace)
         devices = sorted(recorded_devices(trace), key=lambda name: name == "cpu")
+        traced = {device for device in devices if has_addresses(trace, device)}
+        attribution = attribute(trace) if traced else None
         return [
-            _recorded(trace, device) if has_addresses(trace, device) else _usage(trace, device)
+            _recorded(trace, device, attribution) if device in traced else _usage(trace, device)
             for device in devices
         ]
     return _of_snapshot(trace)
@@ -112,7 +122,7 @@ def memory_histories(trace: Trace) -> list[MemoryHistory]:
 def _of_snapshot(trace: Trace) -> list[MemoryHistory]:
     devices = {*trace["segments"]["device"].tolist(), *trace["memory_events"]["device"].tolist()}
     owners = find_owners(trace)
-    line, names = lines_of_owners(owners, line_names(trace))
+    line, names = snapshot_lines(trace, owners)
     found = []
     for device in sorted(devices):
         life = snapshot_lifetimes(trace, device, owners.kind)
@@ -128,25 +138,78 @@ def _of_snapshot(trace: Trace) -> list[MemoryHistory]:
     return found
 
 
-def _recorded(trace: Trace, device: str) -> MemoryHistory:
-    memory = recorded_memory(trace, device, attribute(trace))
+def _recorded(trace: Trace, device: str, attribution: Attribution | None) -> MemoryHistory:
+    memory = recorded_memory(trace, device, attribution)
     lines, life = RecordedLines.of(memory), memory.lifetimes
     groupings = {
         "kind": Grouping(life.kind, list(KINDS)),
         "module": Grouping(memory.recording.module, module_paths(trace)),
         "line": Grouping(lines.code, lines.names),
     }
-    used = {by: one for by, one in groupings.items() if by == "kind" or (one.code >= 0).any()}
+    used = {by: group for by, group in groupings.items() if by == "kind" or (group.code >= 0).any()}
     changes = MemoryChanges.of_lifetimes(life)
     address = memory.recording.address
-    return MemoryHistory(trace, device, _number(device), changes, life, address, used)
+    return MemoryHistory(
+        trace, device, device_number(device), changes, life, address, used, memory, lines
+    )
 
 
 def _usage(trace: Trace, device: str) -> MemoryHistory:
-    changes = MemoryChanges.of_usage(RecordedUsage.of(trace, device))
+    changes = MemoryChanges.of_kinds(trace, device)
     groupings = {"kind": Grouping(np.arange(len(KINDS)), list(KINDS))}
-    return MemoryHistory(trace, device, _number(device), changes, None, None, groupings)
+    return MemoryHistory(trace, device, device_number(device), changes, None, None, groupings)
 
 
 def _number(device: str) -> int:
     return int(device.rpartition(":")[2]) if ":" in device else -1
+
+
+class Living(msgspec.Struct, frozen=True):
+    """Allocations of one kind, module and line.
+
+    Attributes:
+        kind, module, line: positions in the names of the history's groupings, -1 where unknown.
+        bytes: of all of them.
+        count: how many; 0 if that is unknown.
+        largest: bytes of the largest.
+    """
+
+    kind: int
+    module: int
+    line: int
+    bytes: int
+    count: int
+    largest: int
+
+
+def living_at(history: MemoryHistory, count: int) -> list[Living]:
+    """What lives after so many changes, the largest first.
+
+    Args:
+        history: of a device.
+        count: number of changes, as `Changes.count_until` gives it.
+    """
+    rows = history.changes.holding(count)
+    if history.life is None:
+        held = history.changes.held(count)
+        found = [Living(int(row), -1, -1, int(held[row]), 0, 0) for row in rows]
+        return sorted(found, key=lambda living: -living.bytes)
+    return _grouped(history, rows, history.life.bytes[rows])
+
+
+def _grouped(history: MemoryHistory, rows: Rows, size: Ids) -> list[Living]:
+    parts = [_codes(history, by, rows) for by in ("kind", "module", "line")]
+    keys, group = np.unique(np.stack(parts), axis=1, return_inverse=True)
+    group = group.ravel()
+    total = np.bincount(group, size, keys.shape[1]).astype(np.int64)
+    count = np.bincount(group, minlength=keys.shape[1])
+    largest = np.zeros(keys.shape[1], np.int64)
+    np.maximum.at(largest, group, size)
+    order = np.argsort(-total, kind="stable").tolist()
+    columns = (*keys, total, count, largest)
+    return [Living(*(int(column[row]) for column in columns)) for row in order]
+
+
+def _codes(history: MemoryHistory, by: str, rows: Rows) -> Codes | Ids:
+    grouping = history.groupings.get(by)
+    return np.full(len(rows), -1, np.int64) if grouping is None else grouping.code[rows]

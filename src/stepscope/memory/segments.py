@@ -1,21 +1,92 @@
-"""The segments of a device at any moment of a snapshot's history: what fills them, their holes."""
+"""The segments of a device: their holes at any moment, and what fragments them at the snapshot."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from stepscope.arrays import Counts, Ids
-from stepscope.memory.over_time.history import MemoryHistory
+from stepscope.memory.history import MemoryHistory
+from stepscope.memory.lifetimes import RETURNS, TAKES
+from stepscope.trace.trace import Trace
 
-PARTS = 128
+_LISTED = 5  # pinned segments, those with most free memory
+PARTS = 128  # of a segment: the columns that the page draws
 _ROUNDING = 512  # PyTorch's allocator rounds sizes up to this
-_TAKES, _RETURNS = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
 
 
-@dataclass(frozen=True)
-class SegmentState:
+class PinnedSegment(msgspec.Struct, frozen=True):
+    """A segment that is kept by few blocks.
+
+    Attributes:
+        address: of the segment.
+        bytes: its size.
+        free_bytes: what of it is free and cannot be returned to the device.
+        stacks: stacks.id of the blocks in use, -1 where unknown, the largest first.
+    """
+
+    address: int
+    bytes: int
+    free_bytes: int
+    stacks: tuple[int, ...]
+
+
+class Fragmentation(msgspec.Struct, frozen=True):
+    """The state of one device's segments at the snapshot, in bytes.
+
+    Attributes:
+        reserved: all segments.
+        in_use: blocks in use.
+        cached: segments of which no block is in use; they can be returned at any time.
+        pinned: free blocks in segments that also hold blocks in use.
+        largest_free: the largest free block: the most that fits without a new segment.
+        segments: those with most pinned memory.
+    """
+
+    reserved: int
+    in_use: int
+    cached: int
+    pinned: int
+    largest_free: int
+    segments: tuple[PinnedSegment, ...]
+
+
+def find_fragmentation(trace: Trace, device: int) -> Fragmentation:
+    """How a device's reserved memory is used at the snapshot."""
+    segments, blocks = trace["segments"], trace["blocks"]
+    mine = segments["device"] == device
+    of = blocks["segment"]
+    used = blocks.text("state").where(lambda state: state.startswith("active"))
+    here = mine[of]
+    size = blocks["bytes"]
+    used_bytes = np.bincount(of, np.where(used, size, 0), len(segments)).astype(np.int64)
+    free_bytes = np.bincount(of, np.where(used, 0, size), len(segments)).astype(np.int64)
+    pinned = np.where(mine & (used_bytes > 0), free_bytes, 0)
+    return Fragmentation(
+        reserved=int(segments["bytes"][mine].sum()),
+        in_use=int(used_bytes[mine].sum()),
+        cached=int(segments["bytes"][mine & (used_bytes == 0)].sum()),
+        pinned=int(pinned.sum()),
+        largest_free=int(size[here & ~used].max(initial=0)),
+        segments=_worst(trace, pinned.astype(np.int64)),
+    )
+
+
+def _worst(trace: Trace, pinned: np.ndarray) -> tuple[PinnedSegment, ...]:
+    segments, blocks = trace["segments"], trace["blocks"]
+    used = blocks.text("state").where(lambda state: state.startswith("active"))
+    found = []
+    for row in np.argsort(-pinned, kind="stable")[:_LISTED]:
+        holders = np.flatnonzero(used & (blocks["segment"] == row))
+        order = holders[np.argsort(-blocks["bytes"][holders], kind="stable")]
+        address, size = int(segments["address"][row]), int(segments["bytes"][row])
+        stacks = tuple(blocks["stack"][order].tolist())
+        if pinned[row]:
+            found.append(PinnedSegment(address, size, int(pinned[row]), stacks))
+    return tuple(found)
+
+
+class SegmentState(msgspec.Struct, frozen=True):
     """One segment.
 
     Attributes:
@@ -47,7 +118,7 @@ def segments_at(history: MemoryHistory, time_ns: int) -> list[SegmentState]:
         return []
     segment = np.searchsorted(address, start, side="right") - 1
     inside = (segment >= 0) & (start < (address + size)[segment])
-    start, length, kind, segment = (one[inside] for one in (start, length, kind, segment))
+    start, length, kind, segment = (column[inside] for column in (start, length, kind, segment))
     length = np.minimum(length, (address + size)[segment] - start)
     used = np.bincount(segment, length, len(address)).astype(np.int64)
     hole = _largest_holes(address, size, start, length, segment)
@@ -66,10 +137,10 @@ def _segments(history: MemoryHistory, time_ns: int) -> tuple[Ids, Counts]:
     mine = table["device"] == history.number
     later = (events["device"] == history.number) & (events["time_ns"] > time_ns)
     action = events.text("action")
-    taken, given = (later & action.mask(*names) for names in (_TAKES, _RETURNS))
+    taken, given = (later & action.mask(*names) for names in (TAKES, RETURNS))
     start = [table["address"][mine], events["address"][given], events["address"][taken]]
     size = [table["bytes"][mine], events["bytes"][given], events["bytes"][taken]]
-    sign = np.repeat([1, 1, -1], [len(one) for one in start])
+    sign = np.repeat([1, 1, -1], [len(part) for part in start])
     begin, length = np.concatenate(start), np.concatenate(size)
     # Segments lie side by side and stay apart; what was mapped piece by piece is one again.
     apart = np.concatenate([start[0], events["address"][given & action.mask("segment_free")]])

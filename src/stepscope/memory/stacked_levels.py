@@ -1,4 +1,4 @@
-"""Memory over time as stacked areas: what each group holds, at any level of detail.
+"""Memory over time: every change of a device's memory, and stacked areas at any level of detail.
 
 A tile shows every change, or a column for each of `BINS` equal parts of its time. A column shows
 all groups at one moment, that of the part's maximum, so that areas stack and no peak is lost.
@@ -8,17 +8,104 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from stepscope.arrays import Codes, Counts, Ids, Rows, Times
-from stepscope.memory.over_time.changes import MemoryChanges
+from stepscope.arrays import Codes, Counts, Ids, Ids32, Rows, Times
+from stepscope.memory.lifetimes import Lifetimes
+from stepscope.memory.owners import KINDS
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
 
-BINS = 512
-_EXACT_CHANGES = 2 * BINS
-_CHECKPOINT = 1 << 16
-_MOST_GROUPS = 12
+BINS = 512  # columns of a tile
+_EXACT_CHANGES = 2 * BINS  # changes of a tile that are shown one by one
+_CHECKPOINT = 1 << 16  # changes between two stored states
+_MOST_GROUPS = 12  # shown; the rest is one group
 OTHERS = "everything else"
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryChanges:
+    """The changes of one device.
+
+    Attributes:
+        before: bytes of each owner before the first change, shape (owners,). An owner is an
+            allocation; a kind, where it is unknown which release ends which allocation.
+        time_ns: when, ascending, shape (n,).
+        change: bytes, negative for a release, shape (n,).
+        owner: whose, shape (n,).
+    """
+
+    before: Counts
+    time_ns: Times
+    change: Counts
+    owner: Ids32
+
+    @classmethod
+    def of_lifetimes(cls, life: Lifetimes) -> MemoryChanges:
+        """Allocations and releases; at one moment releases come first, as in the allocator."""
+        ends, begins = (np.flatnonzero(np.isfinite(time)) for time in (life.end, life.start))
+        time = np.concatenate([life.end[ends], life.start[begins]]).astype(np.int64)
+        order = np.argsort(time, kind="stable")
+        change = np.concatenate([-life.bytes[ends], life.bytes[begins]])
+        owner = np.concatenate([ends, begins]).astype(np.int32)
+        before = np.where(np.isneginf(life.start), life.bytes, 0)
+        return cls(before, time[order], change[order], owner[order])
+
+    @classmethod
+    def of_kinds(cls, trace: Trace, device: str) -> MemoryChanges:
+        """The changes of a device that were recorded without addresses; owners are `KINDS`.
+
+        Where the file does not state what was there before: the least with which no kind falls
+        below zero.
+        """
+        table = trace["memory"]
+        table = table.take(np.flatnonzero(table.text("device").mask(device)))
+        kind, change = _kinds(table), table["bytes"].astype(np.int64)
+        before = _held_before(table, kind, change)
+        return cls(before, table["time_ns"], change, kind.astype(np.int32))
+
+    @cached_property
+    def levels(self) -> Counts:
+        """The bytes in use before the first change, and after each, shape (n + 1,)."""
+        return int(self.before.sum()) + np.append(0, np.cumsum(self.change))
+
+    @cached_property
+    def peak(self) -> int:
+        """The number of changes after which most is in use; the first of several."""
+        return int(np.argmax(self.levels))
+
+    def count_until(self, time_ns: int) -> int:
+        """The number of changes up to a moment, those at that moment included."""
+        return int(np.searchsorted(self.time_ns, time_ns, side="right"))
+
+    def holding(self, count: int) -> Rows:
+        """The owners that hold memory after so many changes, ascending."""
+        return np.flatnonzero(self.held(count))
+
+    def held(self, count: int) -> Counts:
+        """The bytes of each owner after so many changes, shape (owners,)."""
+        added = np.bincount(self.owner[:count], self.change[:count], len(self.before))
+        return self.before + added.astype(np.int64)
+
+
+def _kinds(table: Table) -> Codes:
+    category = table.text("category")
+    unknown = KINDS.index("unknown")
+    codes = [KINDS.index(name) if name in KINDS else unknown for name in category.values]
+    return np.array([*codes, unknown], np.int64)[category.codes]
+
+
+def _held_before(table: Table, kind: Codes, change: Counts) -> Counts:
+    lowest = [np.cumsum(change[kind == code]).min(initial=0) for code in range(len(KINDS))]
+    before = -np.minimum(np.array(lowest, np.int64), 0)
+    known = np.flatnonzero(table["allocated_bytes"] >= 0)
+    if len(known):
+        first = known[0]
+        total = int(table["allocated_bytes"][first] - change[: first + 1].sum())
+        before[KINDS.index("unknown")] += max(total - int(before.sum()), 0)
+    return before
 
 
 @dataclass(frozen=True)
@@ -63,10 +150,11 @@ class StackedLevels:
         self._changes = changes
         self.codes = _used(changes, code) if in_order else _largest(changes, code, len(names))
         shown = np.full(len(names) + 1, len(self.codes) - 1, np.int8)
-        for place, one in enumerate(self.codes):
-            if one >= -1:
-                shown[one] = place
-        self.names = [OTHERS if one == -2 else names[one] if one >= 0 else "" for one in self.codes]
+        for place, group in enumerate(self.codes):
+            if group >= -1:
+                shown[group] = place
+        self.names = [OTHERS if group == -2 else names[group] if group >= 0 else ""
+                      for group in self.codes]  # fmt: skip
         of_owner = shown[code]
         self._group = of_owner[changes.owner]
         self._before = _sums(of_owner, changes.before, len(self.names))

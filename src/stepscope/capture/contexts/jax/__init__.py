@@ -1,1 +1,0 @@
-"""Contexts of a JAX program: calls of compiled functions, compilations, waits and transfers."""
