@@ -17,7 +17,7 @@ from stepscope.graph.graph import Graph
 from stepscope.graph.graph_schema import EDGE_KINDS, LINKS, THREADS
 from stepscope.graph.step_window import Window, find_window
 from stepscope.graph.task_facts import task_table
-from stepscope.trace.gather import gathered
+from stepscope.trace.columns import gathered
 from stepscope.trace.row_order import begins_run, inverse, stable_order
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace

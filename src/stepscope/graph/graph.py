@@ -15,7 +15,7 @@ from stepscope.arrays import Ids, Ids32, IntArray, Mask, Times
 from stepscope.errors import GraphError
 from stepscope.graph.edges import Edges, Topology, topology, with_delays
 from stepscope.graph.step_window import Window
-from stepscope.trace.gather import gathered
+from stepscope.trace.columns import gathered
 from stepscope.trace.row_order import grouped
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text

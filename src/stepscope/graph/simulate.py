@@ -11,7 +11,7 @@ from stepscope.arrays import Mask, Times
 from stepscope.errors import GraphError
 from stepscope.graph.fast_simulation import fast_start_times
 from stepscope.graph.graph import Graph
-from stepscope.trace.gather import gathered
+from stepscope.trace.columns import gathered
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import numpy as np
 
 from stepscope.arrays import Array, Codes8, Ids
 from stepscope.graph.graph_schema import TASKS
-from stepscope.trace.gather import gathered
+from stepscope.trace.columns import gathered
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.table import Table, Text
 

@@ -15,7 +15,7 @@ from stepscope.annotate.links.launch_sides import on_host
 from stepscope.annotate.names.range_names import is_step
 from stepscope.arrays import Codes8, Ids, Mask, Times
 from stepscope.graph.step_window import Window
-from stepscope.trace.gather import gathered
+from stepscope.trace.columns import gathered
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import ends_run
 from stepscope.trace.trace import Trace

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +10,6 @@ from msgspec import MsgspecError, Raw
 from msgspec.json import Decoder
 
 from stepscope.arrays import Ids, IntArray
-from stepscope.compiled.build import LIBRARY
 from stepscope.compiled.library import function
 from stepscope.trace.arguments import Arguments
 from stepscope.trace.sets import distinct
@@ -110,11 +108,10 @@ def compiled_equal_calls(
     ends: Ids,
     names: IntArray,
     counted: Counted = WORK,
-    library: Path = LIBRARY,
 ) -> Ids | None:
-    """The same by `native/equal_calls.cpp`; None where that is missing, or JSON is not plain."""
+    """The same by `native/equal_calls.cpp`; None where JSON is not plain."""
     is_plain = all(map(_is_plain, counted.keys))
-    group = function("stepscope_equal_calls", library) if is_plain else None
+    group = function("stepscope_equal_calls") if is_plain else None
     first = np.empty(len(starts), np.int64)
     columns = (np.ascontiguousarray(column, np.int64) for column in (starts, ends, names))
     wanted = "\n".join(counted.keys).encode()

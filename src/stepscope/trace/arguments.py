@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from stepscope.arrays import Ids32, IntArray, Octets, Times
-from stepscope.trace.growing import GrowingArray
+from stepscope.trace.columns import GrowingArray
 
 _BLOCK_BYTES = 1 << 20
 

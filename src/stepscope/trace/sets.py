@@ -7,12 +7,10 @@ read a 30 MB trace, and it hashes where sorting is as fast.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from stepscope.arrays import Array, IntArray, Mask
-from stepscope.compiled.build import LIBRARY
 from stepscope.compiled.library import function
 from stepscope.trace.row_order import begins_run
 
@@ -35,10 +33,14 @@ def members(codes: IntArray, chosen: Mask) -> Mask:
         [False, True, False]
     """
     wanted = np.flatnonzero(chosen).tolist()
-    if len(wanted) > _FEW:
-        found = compiled_members(codes, chosen) if len(codes) >= _MANY else None
-        return np.append(chosen, False)[codes] if found is None else found
-    return one_of(codes, wanted)
+    if len(wanted) <= _FEW:
+        return one_of(codes, wanted)
+    if len(codes) >= _MANY and codes.dtype.kind == "i" and codes.strides != (0,):
+        found = np.empty(len(codes), np.bool_)
+        rows, table = np.ascontiguousarray(codes), np.ascontiguousarray(chosen)
+        if function("stepscope_members")(rows.itemsize, len(rows), rows, len(table), table, found):
+            return found
+    return np.append(chosen, False)[codes]
 
 
 def one_of(codes: IntArray, wanted: Sequence[int]) -> Mask:
@@ -61,17 +63,6 @@ def one_of(codes: IntArray, wanted: Sequence[int]) -> Mask:
     for code in wanted[1:]:
         result |= codes == code
     return result
-
-
-def compiled_members(codes: IntArray, chosen: Mask, library: Path = LIBRARY) -> Mask | None:
-    """The same by `native/columns.cpp`, None where that is missing or cannot do it."""
-    path = function("stepscope_members", library)
-    if path is None or codes.dtype.kind != "i" or codes.strides == (0,):
-        return None
-    found = np.empty(len(codes), np.bool_)
-    rows = np.ascontiguousarray(codes)
-    done = path(rows.itemsize, len(rows), rows, len(chosen), np.ascontiguousarray(chosen), found)
-    return found if done else None
 
 
 def distinct(values: Array) -> Array:

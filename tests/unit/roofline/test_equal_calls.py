@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from stepscope.arrays import Ids
-from stepscope.compiled.library import function
 from stepscope.roofline.equal_calls import (
     Counted,
     compiled_equal_calls,
@@ -15,9 +14,6 @@ from stepscope.roofline.equal_calls import (
     first_equal_calls,
 )
 
-needs_library = pytest.mark.skipif(
-    function("stepscope_equal_calls") is None, reason="the compiled library is off"
-)
 Calls = tuple[bytes, Ids, Ids, Ids]
 
 
@@ -57,7 +53,6 @@ def random_text(random: Random) -> str:
     return json.dumps(values, separators=spaces, ensure_ascii=random.random() < 0.5)
 
 
-@needs_library
 @pytest.mark.parametrize("seed", range(20))
 def test_the_compiled_code_agrees_with_the_decoder(seed: int) -> None:
     random = Random(seed)
@@ -68,7 +63,6 @@ def test_the_compiled_code_agrees_with_the_decoder(seed: int) -> None:
     assert found.tolist() == equal_calls_in_python(*calls).tolist()
 
 
-@needs_library
 @pytest.mark.parametrize("keys", [("Input Dims",), ("External id", "Input type"), ("none",)])
 def test_any_keys_may_count(keys: tuple[str, ...]) -> None:
     random = Random(1)
@@ -90,7 +84,6 @@ def test_keys_that_json_escapes_are_found(key: str) -> None:
     assert first_equal_calls(*calls, Counted((key,), 1)).tolist() == [0, 1, 0]
 
 
-@needs_library
 @pytest.mark.parametrize("text", [
     "[1]", "null", "{", '{"a"', '{"a":', '{"a":}', '{"a":1', '{"a":1,}', '{"a":1}x', '{"a" 1}',
     '{"a\\u0020": 1}', '{"a":"b', '{"a":"b\\', "{1:2}", " ",

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.trace import growing
-from stepscope.trace.constant_columns import constant, taken
-from stepscope.trace.growing import GrowingArray
+from stepscope.trace.columns import GrowingArray, constant, taken
 
 PIECES = st.lists(st.lists(st.integers(-9, 9), max_size=5), max_size=5)
 

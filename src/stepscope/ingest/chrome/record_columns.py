@@ -14,8 +14,7 @@ from stepscope.arrays import Array, Codes32, Ids, Times
 from stepscope.ingest.chrome.chunk import NO_IDENTITY, Chunk, Label, Place
 from stepscope.ingest.chrome.known_arguments import DEFAULTS
 from stepscope.trace.arguments import Arguments, GrowingArguments, parse
-from stepscope.trace.constant_columns import constant
-from stepscope.trace.growing import GrowingArray
+from stepscope.trace.columns import GrowingArray, constant
 from stepscope.trace.interner import Interner
 
 LABELS = ("process_name", "thread_name", "process_labels")

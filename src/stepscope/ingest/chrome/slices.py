@@ -17,10 +17,10 @@ from stepscope.ingest.chrome.event_columns import LONGEST_NS, EventColumns
 from stepscope.ingest.chrome.uncategorized import set_device_work
 from stepscope.ingest.distinct_rows import distinct_rows
 from stepscope.parallel import in_threads
-from stepscope.trace.constant_columns import taken
+from stepscope.trace.columns import taken
+from stepscope.trace.row_order import start_order
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.spill import spilled
-from stepscope.trace.start_order import start_order
 from stepscope.trace.table import Text
 
 ASYNC = {"b": False, "S": False, "e": True, "F": True}

@@ -13,8 +13,6 @@ from typing import Any, BinaryIO
 
 from stepscope.errors import IngestError
 from stepscope.ingest.byte_stream import Progress, chunks
-from stepscope.ingest.chrome.chunk import Chunk
-from stepscope.ingest.chrome.compiled_decoder import compiled_decoder
 from stepscope.ingest.chrome.decode import EventReader
 from stepscope.ingest.chrome.event_columns import EventColumns
 from stepscope.ingest.chrome.instant_events import (
@@ -25,7 +23,6 @@ from stepscope.ingest.chrome.instant_events import (
 )
 from stepscope.ingest.chrome.metadata import metadata_of
 from stepscope.ingest.chrome.paddle import is_paddle, read_as_paddle
-from stepscope.ingest.chrome.record_chunk import chunk_of
 from stepscope.ingest.chrome.record_columns import RecordColumns
 from stepscope.ingest.chrome.repeated_events import drop_repeated_events
 from stepscope.ingest.chrome.slices import event_columns, slices_of
@@ -34,10 +31,6 @@ from stepscope.ingest.chrome.uncategorized import streams_by_label
 from stepscope.ingest.warning_log import WarningLog
 from stepscope.trace.builder import Parts, build
 from stepscope.trace.trace import Trace
-
-# MiB decoded at once: threads that decode one at a time wait for the interpreter's lock so
-# often that a busy second core gains nothing. Python's own decoding is a fifth faster with one.
-JOINED = 4
 
 
 def read_trace_events(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
@@ -49,13 +42,11 @@ def _read_parts(file: BinaryIO, gzipped: bool, progress: Progress) -> Parts:
     log, damage, columns = WarningLog(), WarningLog(), RecordColumns()
     # Both are closed at once, also after an error: left to the garbage collector, their threads
     # could be joined from a thread that is just starting, which would deadlock.
-    decode = compiled_decoder()
-    joined = JOINED if decode else 1
-    with closing(chunks(file, gzipped, damage, progress, joined)) as text:
-        reader = EventReader(text, log, decode)
-        with closing(iter(reader)) as batches:
-            for batch in batches:
-                columns.add(batch if isinstance(batch, Chunk) else chunk_of(batch))
+    with closing(chunks(file, gzipped, damage, progress)) as text:
+        reader = EventReader(text, log)
+        with closing(iter(reader)) as decoded:
+            for chunk in decoded:
+                columns.add(chunk)
     log.add(damage)  # where the data end; found earlier if reading is ahead of decoding
     return _parts(EventColumns(columns, log), reader.properties)
 

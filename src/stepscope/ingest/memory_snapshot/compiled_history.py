@@ -1,8 +1,8 @@
 """Reads an allocator's history with the compiled library, `native/decode_history.cpp`.
 
-It reads events as Python's pickler writes them, hundreds of times faster than the interpreter of
-`safe_pickle.py`, and leaves everything else to that, event by event: the first of each list, texts
-that come for the first time, and whatever is odd.
+It reads events as Python's pickler writes them, hundreds of times faster than the unpickler, and
+leaves everything else to that, event by event: the first of each list, texts that come for the
+first time, and whatever is odd.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.arrays import Ids32, IntArray
-from stepscope.compiled.library import Function, function
+from stepscope.compiled.library import function
 from stepscope.ingest.memory_snapshot.safe_pickle import Memo
 from stepscope.ingest.memory_snapshot.snapshot_columns import (
     ACTIONS,
@@ -33,23 +33,17 @@ _REFERENCES = 1 << 22
 _MOST_FAILURES = 50
 
 
-def compiled_history(data: Any, history: History, stacks: Stacks) -> CompiledHistory | None:
-    """A reader of the events in a pickle; None where the library was not built, or is off.
+class CompiledHistory:
+    """Reads many events of a list at once.
 
     Args:
         data: the pickle, bytes or a memory map.
         history: takes the events.
         stacks: numbers their call stacks.
     """
-    decode = function("stepscope_decode_history")
-    return decode and CompiledHistory(data, history, stacks, decode)
 
-
-class CompiledHistory:
-    """Reads many events of a list at once."""
-
-    def __init__(self, data: Any, history: History, stacks: Stacks, decode: Function) -> None:
-        self._data, self._history, self._stacks, self._decode = data, history, stacks, decode
+    def __init__(self, data: Any, history: History, stacks: Stacks) -> None:
+        self._data, self._history, self._stacks = data, history, stacks
         self._octets = np.frombuffer(data, np.uint8)
         self._columns = np.full(1024, -1, np.int8)
         self._actions = np.full(1024, -1, np.int32)
@@ -88,7 +82,7 @@ class CompiledHistory:
 
     def _learn(self, memo: Memo) -> None:
         """Note which values of the memo are keys and actions, as far as Python has read them."""
-        end = len(memo) + memo.skipped
+        end = len(memo)
         self._stack_of = _roomy(self._stack_of, end + 2 * _ROWS + 2, _NO_STACK)
         self._stack_of[self._end : end] = _NO_STACK
         fresh = range(self._end, end)
@@ -104,7 +98,7 @@ class CompiledHistory:
 
     def _read_some(self, at: int, target: list[Any], memo: Memo) -> tuple[int, int]:
         out = np.zeros(4, np.int64)
-        self._decode(
+        function("stepscope_decode_history")(
             self._octets, len(self._octets), at, self._columns, self._actions, self._known_texts,
             self._stack_of, self._end, len(self._stack_of), self._rows, _ROWS, self._references,
             _REFERENCES, self._ends, out,

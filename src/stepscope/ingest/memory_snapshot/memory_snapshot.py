@@ -12,7 +12,7 @@ import numpy as np
 from stepscope.arrays import Array, Times
 from stepscope.errors import IngestError
 from stepscope.ingest.byte_stream import Progress
-from stepscope.ingest.memory_snapshot.compiled_history import compiled_history
+from stepscope.ingest.memory_snapshot.compiled_history import CompiledHistory
 from stepscope.ingest.memory_snapshot.history_lifetimes import find_allocations
 from stepscope.ingest.memory_snapshot.safe_pickle import load
 from stepscope.ingest.memory_snapshot.snapshot_columns import History, Stacks, segment_columns
@@ -66,7 +66,7 @@ def with_snapshot(trace: Trace, data: bytes) -> Trace:
 def _snapshot(data: Any) -> Trace:
     stacks = Stacks()
     history = History(stacks)
-    snapshot = load(data, history.take, compiled_history(data, history, stacks))
+    snapshot = load(data, history.take, CompiledHistory(data, history, stacks))
     if isinstance(snapshot, list):  # as PyTorch before 2.0 wrote it
         snapshot = {"segments": snapshot}
     if not isinstance(snapshot, dict) or not any(key in snapshot for key in _KEYS):
