@@ -131,7 +131,7 @@ VALUES = st.sampled_from(
         '{"correlation": 1, "correlation": 2}', '{"corr\\u0065lation": 5}', '{"Addr": -5}',
         '{"Bytes": 512, "Addr": 18446744073709551615, "Device Type": 1}', '{"v": 1, "w": [1]}',
         '{"Sequence number": null, "Fwd thread id": 99999999999999999999}', "[1,]", '{"a": 1,}',
-        "[" * 70 + "]" * 70, "[" * 2000 + "]" * 2000,
+        "[" * 70 + "]" * 70, "[" * 5000 + "]" * 5000,
     ]
 )  # fmt: skip
 KEYS = st.sampled_from(
