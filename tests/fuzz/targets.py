@@ -39,6 +39,7 @@ from stepscope.errors import StepscopeError
 from stepscope.ingest import read
 from stepscope.ingest.chrome import trace_events
 from stepscope.ingest.chrome.decode import EventReader
+from stepscope.ingest.memory_snapshot import memory_snapshot
 from stepscope.ingest.model_json import parse_model
 
 CORPUS = Path(__file__).parent / "corpus"

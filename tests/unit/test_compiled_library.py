@@ -1,4 +1,4 @@
-"""The compiled library: used where it was built from these sources, else an error says what to do."""
+"""The compiled library is used where it was built from these sources, else an error helps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_without_the_library_one_line_says_what_to_do(
     if content:
         path.write_bytes(content)
     monkeypatch.setattr(compiled, "LIBRARY", path)
-    with pytest.raises(StepscopeError, match="is missing or damaged .*install a C\\+\\+ compiler"):
+    with pytest.raises(StepscopeError, match=r"is missing or damaged .*install a C\+\+ compiler"):
         compiled.function("stepscope_simulate")
 
 

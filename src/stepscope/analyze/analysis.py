@@ -15,7 +15,7 @@ from stepscope.parallel import in_threads
 from stepscope.summary.facts import StepTimes
 from stepscope.summary.machine_load import certain_share
 from stepscope.summary.plain_data import plain_data
-from stepscope.trace.core_share import core_share, load_warning
+from stepscope.trace.recorded_steps import core_share, load_warning
 from stepscope.whatif.prediction import MOST_TASKS
 
 LEAST_SHARE = 0.01

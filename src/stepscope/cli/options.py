@@ -90,7 +90,7 @@ class TraceFile:
         """One rank of a folder of many; None for another folder."""
         from stepscope.cli.many_ranks import file_of_rank
         from stepscope.ranks.folder import files_of_many
-        from stepscope.trace.one_rank import one_rank
+        from stepscope.trace.concat import one_rank
 
         files = files_of_many(Path(self.path))
         if not files:

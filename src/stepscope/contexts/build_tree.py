@@ -16,7 +16,7 @@ from stepscope.contexts.sample_stats import SampleStats
 from stepscope.contexts.thread_shares import own_shares
 from stepscope.contexts.tree import ContextTree, Note
 from stepscope.errors import TraceError
-from stepscope.trace.milliseconds import milliseconds
+from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.schema import CONTEXT_KINDS, CONTEXTS, STAGES, VIAS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace

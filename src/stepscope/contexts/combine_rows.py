@@ -12,7 +12,7 @@ from stepscope.arrays import Ids, IntArray
 from stepscope.contexts.call_paths import merge_paths
 from stepscope.contexts.sample_stats import SampleStats
 from stepscope.contexts.tree import ContextTree
-from stepscope.trace.stack_tables import stacked
+from stepscope.trace.concat import stacked
 from stepscope.trace.table import Table, Text
 
 IDENTITY = ("kind", "via", "name", "file", "line")

@@ -18,8 +18,8 @@ from stepscope.contexts.hot_path import hot_path
 from stepscope.contexts.node_labels import short_label
 from stepscope.contexts.node_values import measure
 from stepscope.contexts.tree import ContextTree
-from stepscope.trace.interner import Interner
 from stepscope.trace.row_order import inverse
+from stepscope.trace.sets import Interner
 from stepscope.trace.table import Text
 
 MOST = 100_000

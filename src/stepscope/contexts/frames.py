@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from stepscope.annotate.names.range_names import is_step
 from stepscope.trace.frame_name import FrameName
-from stepscope.trace.interner import Interner
+from stepscope.trace.sets import Interner
 
 _BUILTIN = re.compile(
     r"^<built-in (?:method|function) (\S+?)(?: of (.+?))?(?: at 0x[0-9a-fA-F]+)?>$"

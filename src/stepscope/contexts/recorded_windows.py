@@ -17,8 +17,8 @@ from stepscope.contexts.metrics import METRICS
 from stepscope.contexts.recorded_tree import WINDOWS
 from stepscope.contexts.sample_stats import SampleStats
 from stepscope.contexts.tree import ContextTree
+from stepscope.trace.concat import stacked
 from stepscope.trace.schema import CONTEXT_METRICS
-from stepscope.trace.stack_tables import stacked
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 

@@ -13,7 +13,7 @@ from stepscope.arrays import Floats
 from stepscope.diff.sample import Key, Sample
 from stepscope.diff.significance import differs
 from stepscope.diff.step_samples import MeasuredRun, has_device, measure_run
-from stepscope.trace.core_share import QUIET
+from stepscope.trace.recorded_steps import QUIET
 from stepscope.trace.trace import Trace
 
 VERDICTS = ("slower", "faster", "unclear", "one_step", "same", "new", "gone")

@@ -13,8 +13,8 @@ from stepscope.arrays import Ids
 from stepscope.graph.edges import LAUNCH
 from stepscope.graph.graph import Graph
 from stepscope.graph.graph_schema import EDGE_KINDS, LINKS, TASKS, THREADS
+from stepscope.trace.concat import stacked
 from stepscope.trace.row_order import inverse
-from stepscope.trace.stack_tables import stacked
 from stepscope.trace.table import Table, Text
 
 

@@ -21,7 +21,7 @@ from stepscope.graph.build_graph import build_graph
 from stepscope.graph.graph import Graph
 from stepscope.graph.insert import add_links, add_thread, append, insert, numbers_after
 from stepscope.graph.step_window import Window
-from stepscope.trace.stack_tables import stacked
+from stepscope.trace.concat import stacked
 from stepscope.trace.trace import Trace
 
 _PEER = {"send": "Dst Rank", "recv": "Src Rank"}

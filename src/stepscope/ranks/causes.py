@@ -11,7 +11,7 @@ from stepscope.ranks.job_table import JobTable
 from stepscope.ranks.kernel_times import by_step
 from stepscope.ranks.sketch import Sketch
 from stepscope.ranks.slow_steps import SlowSteps
-from stepscope.trace.core_share import QUIET
+from stepscope.trace.recorded_steps import QUIET
 
 _LEAST_SHARE = 0.03  # of a kernel's time
 _ALIKE = 0.35  # of the excess: kernels that differ by less are slower alike

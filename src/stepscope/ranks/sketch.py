@@ -20,12 +20,10 @@ from stepscope.ranks.calls import (
 from stepscope.ranks.kernel_times import kernel_times, operators, work_ns
 from stepscope.ranks.late_launches import late_launches
 from stepscope.ranks.module_times import module_times
-from stepscope.trace.allocated_peaks import allocated_peaks
-from stepscope.trace.clock_mapping import clock_of
-from stepscope.trace.core_share import core_share
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.recorded_steps import core_share
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
-from stepscope.trace.trace import Trace
+from stepscope.trace.trace import Trace, allocated_peaks, clock_of
 
 VERSION = 12
 UNKNOWN_RANK = -1

@@ -1,16 +1,16 @@
-"""Sets of integers as sorted arrays.
+"""Sets and distinct values of integers, as arrays.
 
 `np.unique` is avoided: it imports NumPy's masked arrays, which takes a twentieth of the time to
-read a 30 MB trace, and it hashes where sorting is as fast.
-"""
+read a 30 MB trace, and it hashes where sorting is as fast."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
-from stepscope.arrays import Array, IntArray, Mask
+from stepscope.arrays import Array, Codes, Ids32, IntArray, Mask
 from stepscope.compiled.library import function
 from stepscope.trace.row_order import begins_run
 
@@ -86,3 +86,73 @@ def distinct(values: Array) -> Array:
             return (np.flatnonzero(found) + int(least)).astype(values.dtype)
     ordered = np.sort(values, axis=None)
     return ordered[begins_run(ordered)]
+
+
+_TABLE = 1 << 22  # up to this size, a table of all possible rows is faster than sorting
+
+
+def distinct_rows(*columns: Codes) -> tuple[list[tuple[int, ...]], Codes]:
+    """The distinct rows of columns of equal length, and the index of each row among them.
+
+    Example:
+        >>> distinct_rows(np.array([7, 7, 7]), np.array([1, 0, 1]))
+        ([(7, 0), (7, 1)], array([1, 0, 1]))
+    """
+    code, size = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        part, count = _coded(column)
+        if size * count > _TABLE:
+            code, size = _numbered(code, size)
+        code, size = code * count + part, size * count
+    number, count = _numbered(code, size)
+    first = np.zeros(count, np.int64)
+    first[number[::-1]] = np.arange(len(number))[::-1]
+    keys = zip(*(column[first].tolist() for column in columns), strict=True)
+    return list(keys), number
+
+
+def _coded(column: Codes) -> tuple[Codes, int]:
+    """A column as codes below a limit, and that limit."""
+    if not len(column):
+        return column, 1
+    least, most = int(column.min()), int(column.max())
+    if most - least < _TABLE:
+        return column - least, most - least + 1
+    values, part = np.unique(column, return_inverse=True)
+    return part, len(values)
+
+
+def _numbered(code: Codes, size: int) -> tuple[Codes, int]:
+    """Codes below `size` renumbered without gaps, and their number."""
+    if size > _TABLE:
+        values, number = np.unique(code, return_inverse=True)
+        return number, len(values)
+    used = np.zeros(size, np.bool_)
+    used[code] = True
+    return (np.cumsum(used) - 1)[code], int(used.sum())
+
+
+Value = TypeVar("Value", bound=Hashable)
+
+
+class Interner(dict[Value, int]):
+    """Codes of distinct values; `list(interner)` gives the values by code.
+
+    Example:
+        >>> names = Interner()
+        >>> [names[name] for name in ("mm", "add", "mm")], list(names)
+        ([0, 1, 0], ['mm', 'add'])
+    """
+
+    def __missing__(self, value: Value) -> int:
+        code = self[value] = len(self)
+        return code
+
+    def codes(self, values: Iterable[Value], count: int = -1) -> Ids32:
+        """The code of each value, int32.
+
+        Args:
+            values: the values.
+            count: their number, if known; it saves time.
+        """
+        return np.fromiter(map(self.__getitem__, values), np.int32, count)

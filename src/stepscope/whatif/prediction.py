@@ -22,7 +22,7 @@ from stepscope.graph import (
 from stepscope.graph.critical_path import BusySides
 from stepscope.memory.recorded_memory import RecordedMemory
 from stepscope.parallel import in_threads
-from stepscope.trace.core_share import load_warning
+from stepscope.trace.recorded_steps import load_warning
 from stepscope.whatif.change import Request
 from stepscope.whatif.memory_prediction import MemoryPrediction, predict_memory, recorded
 

@@ -13,7 +13,7 @@ from reading import array_of, event, names, read_text, tables, warnings
 from stepscope.errors import IngestError
 from stepscope.ingest import byte_stream as stream
 from stepscope.ingest.chrome.decode import EventReader
-from stepscope.ingest.warning_log import WarningLog
+from stepscope.ingest.shared import WarningLog
 from stepscope.trace.arguments import Arguments
 from stepscope.trace.store import save
 

@@ -10,7 +10,6 @@ from hypothesis.extra import numpy as arrays
 from oracles import nesting as oracle
 
 from stepscope.arrays import IntArray, Times
-from stepscope.trace.interner import Interner
 from stepscope.trace.row_order import (
     begins_run,
     ends_run,
@@ -19,6 +18,7 @@ from stepscope.trace.row_order import (
     stable_order,
     start_order,
 )
+from stepscope.trace.sets import Interner
 
 BOUNDS = st.sampled_from([-(2**63), 2**16, 2**63 - 1])
 

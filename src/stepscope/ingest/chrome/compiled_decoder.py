@@ -16,14 +16,17 @@ import numpy as np
 
 from stepscope.arrays import Array, Codes32, Floats, IntArray, Octets, Times
 from stepscope.compiled.library import function
-from stepscope.ingest.chrome.chunk import NO_IDENTITY, Chunk, Label, Place
-from stepscope.ingest.chrome.known_arguments import (
+from stepscope.ingest.chrome.chunk import (
     FIELDS,
+    NO_IDENTITY,
+    Chunk,
+    Label,
+    Place,
     default_of,
     integers,
     known_of,
+    nanoseconds,
 )
-from stepscope.ingest.chrome.timestamps import nanoseconds
 from stepscope.trace.arguments import ArgumentBlock
 from stepscope.trace.columns import constant
 

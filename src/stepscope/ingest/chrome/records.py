@@ -14,16 +14,19 @@ from msgspec import Raw, Struct
 
 from stepscope.arrays import Array, Floats, Times
 from stepscope.ingest.byte_stream import Warn
-from stepscope.ingest.chrome.chunk import NO_IDENTITY, Chunk, Label, Place
-from stepscope.ingest.chrome.known_arguments import (
+from stepscope.ingest.chrome.chunk import (
+    NO_IDENTITY,
+    Chunk,
+    Label,
+    Place,
     decode_known,
     default_of,
     fields_in,
     integers,
+    nanoseconds,
 )
-from stepscope.ingest.chrome.timestamps import nanoseconds
 from stepscope.trace.arguments import ArgumentBlock
-from stepscope.trace.interner import Interner
+from stepscope.trace.sets import Interner
 
 NOTHING = Raw(b"")
 _NOT_UNICODE = re.compile("[\ud800-\udfff]")

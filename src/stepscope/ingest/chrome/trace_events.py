@@ -6,31 +6,30 @@ arguments (https://github.com/pytorch/kineto/blob/main/libkineto/src/output_json
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from stepscope.errors import IngestError
 from stepscope.ingest.byte_stream import Progress, chunks
+from stepscope.ingest.chrome.categories import streams_by_label, track_columns
 from stepscope.ingest.chrome.decode import EventReader
-from stepscope.ingest.chrome.event_columns import EventColumns
+from stepscope.ingest.chrome.event_columns import EventColumns, RecordColumns
 from stepscope.ingest.chrome.instant_events import (
     arrows_of,
     counter_columns,
     instant_columns,
     memory_columns,
 )
-from stepscope.ingest.chrome.metadata import metadata_of
-from stepscope.ingest.chrome.paddle import is_paddle, read_as_paddle
-from stepscope.ingest.chrome.record_columns import RecordColumns
 from stepscope.ingest.chrome.repeated_events import drop_repeated_events
 from stepscope.ingest.chrome.slices import event_columns, slices_of
-from stepscope.ingest.chrome.track_table import track_columns
-from stepscope.ingest.chrome.uncategorized import streams_by_label
-from stepscope.ingest.warning_log import WarningLog
+from stepscope.ingest.shared import WarningLog
 from stepscope.trace.builder import Parts, build
-from stepscope.trace.trace import Trace
+from stepscope.trace.trace import Metadata, Trace
 
 
 def read_trace_events(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
@@ -79,3 +78,67 @@ def _parts(recorded: EventColumns, properties: Mapping[str, Any]) -> Parts:
             + "".join(f"; {message}" for _, message, _ in recorded.log.rows())
         )
     return parts
+
+
+MOST_RANKS = 1 << 24  # no job has more: a higher number is not a rank
+_ELSEWHERE = ("deviceProperties",)
+_UNREAD = ("samples", "stackFrames", "systemTraceEvents", "controllerTraceDataKey")
+
+
+def metadata_of(properties: Mapping[str, Any], log: WarningLog) -> Metadata:
+    """Metadata from the top level of a trace file; `log` receives what is skipped."""
+    unread = {key: _size(properties[key]) for key in _UNREAD if key in properties}
+    found = ", ".join(f"{key} ({size})" for key, size in unread.items() if size)
+    log("unread_section", f"skipped parts of the file: {found}", sum(unread.values()))
+    info = properties.get("distributedInfo")
+    info = info if isinstance(info, Mapping) else {}
+    devices = properties.get("deviceProperties")
+    devices = devices if isinstance(devices, list) else []
+    return Metadata(
+        framework="pytorch" if "schemaVersion" in properties else "",
+        framework_version=_text(properties.get("pytorch_version")),
+        devices=tuple(device for device in devices if isinstance(device, Mapping)),
+        ranks=(_count(info.get("rank"), 0, MOST_RANKS - 1),),
+        world_size=_count(info.get("world_size"), 1, MOST_RANKS),
+        properties={key: value for key, value in properties.items() if key not in _ELSEWHERE},
+    )
+
+
+def _size(section: Any) -> int:
+    return len(section) if isinstance(section, list | dict | str) else 1
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: Any, default: int, most: int) -> int:
+    return value if isinstance(value, int) and 0 <= value <= most else default
+
+
+STEP = "ProfileStep"  # the category of a step, which no other recorder writes
+_DURATION = re.compile(r"\[\d+(\.\d+)? [num]?s\]$")
+_OF_CPP, _OF_PYTHON = "(C++)", "(Python)"
+
+
+def read_as_paddle(recorded: EventColumns) -> None:
+    """Take durations from names and join the two tracks of a thread, if Paddle wrote the file."""
+    if not is_paddle(recorded):
+        return
+    recorded.name = recorded.name.map(lambda name: _DURATION.sub("", name))
+    tracks = list(recorded.columns.tracks)
+    number = {track: code for code, track in enumerate(tracks)}
+    joined = [number.get(_python_side(track), code) for code, track in enumerate(tracks)]
+    recorded.track = np.array(joined, recorded.track.dtype)[recorded.track]
+
+
+def is_paddle(recorded: EventColumns) -> bool:
+    """Whether Paddle's profiler wrote the events."""
+    return any(category == STEP for _, category in recorded.phases)
+
+
+def _python_side(track: tuple[Any, Any]) -> tuple[Any, Any]:
+    process, thread = track
+    if isinstance(thread, str) and thread.endswith(_OF_CPP):
+        return process, thread.removesuffix(_OF_CPP) + _OF_PYTHON
+    return track

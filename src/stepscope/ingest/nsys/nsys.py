@@ -20,7 +20,7 @@ from stepscope.errors import IngestError
 from stepscope.ingest.byte_stream import Progress, Warn, chunks
 from stepscope.ingest.nsys.activities import ACTIVITIES, Activities, Recording
 from stepscope.ingest.nsys.database import Database
-from stepscope.ingest.warning_log import WarningLog
+from stepscope.ingest.shared import WarningLog
 from stepscope.trace.arguments import ArgumentBlock, Arguments
 from stepscope.trace.builder import Parts, build
 from stepscope.trace.schema import CATEGORIES

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
 from stepscope.errors import IngestError
-from stepscope.trace.clock_mapping import clock_of
 from stepscope.trace.schema import INSTANTS
 from stepscope.trace.table import Table, Text
-from stepscope.trace.trace import Trace
+from stepscope.trace.trace import Trace, clock_of
 from stepscope.typed_data import decode
 
 CATEGORY, IN_LOOP = "sample", "sample in the loop"  # of instants
@@ -111,3 +110,66 @@ def _joined(trace: Trace, found: Samples, track: int, since: int) -> Table:
             "phase": Text.of([*old.text("phase"), *(["i"] * count)]),
         },
     )
+
+
+OperatorCount = Annotated[int, Meta(ge=0, le=1 << 60)]
+
+
+class Operation(Struct):
+    """A node of a graph as Dynamo traced it; `reads` are positions of inputs."""
+
+    name: str
+    target: str
+    path: str | None
+    elements: OperatorCount
+    operations: OperatorCount
+    reads: list[OperatorCount] = []
+
+
+class Program(Struct):
+    """The forward or backward program made from a graph: its key, and the code of its calls."""
+
+    key: str | None
+    backward: bool
+    code: str
+
+
+class Graph(Struct):
+    """A compiled graph.
+
+    Attributes:
+        region: its number, as in the range `Torch-Compiled Region: 0/0`.
+        base: the path of the module whose call was compiled.
+        inputs: the path of the module of each input that is a parameter, else null.
+    """
+
+    region: str
+    base: str | None
+    inputs: list[str | None]
+    nodes: list[Operation]
+    programs: list[Program]
+
+
+class Compiled(Struct):
+    """The form of compiled.json."""
+
+    graphs: list[Graph]
+
+
+def parse_compiled(text: bytes) -> dict[str, Any]:
+    """The compiled graphs as plain data; raises IngestError if the text has another form."""
+    try:
+        compiled = decode(text, Compiled)
+        for graph in compiled.graphs:
+            _check(graph)
+        found: dict[str, Any] = msgspec.to_builtins(compiled)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise IngestError(f"the capture's compiled.json is not valid: {error}") from error
+    return found
+
+
+def _check(graph: Graph) -> None:
+    for node in graph.nodes:
+        for read in node.reads:
+            if read >= len(graph.inputs):
+                raise ValueError(f"{node.name} reads input {read} of {len(graph.inputs)}")

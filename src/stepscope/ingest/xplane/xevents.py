@@ -5,18 +5,18 @@ Source: xplane.proto, messages XEvent and XStat; xplane_schema.cc for the names 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stepscope.arrays import ByteOffsets, Rows
-from stepscope.ingest.distinct_rows import distinct_rows
-from stepscope.ingest.xplane.protobuf import BYTES, FIXED64, VARINT, scan
-from stepscope.ingest.xplane.xjson import Further, QuotedWords, as_json, quoted
+from stepscope.ingest.xplane.protobuf import BYTES, FIXED64, VARINT, Span, scan
 from stepscope.ingest.xplane.xspace import Plane, Source, inflated, read_stats, stat_name
-from stepscope.trace.interner import Interner
+from stepscope.trace.sets import Interner, distinct_rows
 
 _BATCH = 1 << 18  # events per batch: enough for NumPy, with bounded memory
 _KIND_OF = np.array([-1, -1, FIXED64, VARINT, VARINT, BYTES, BYTES, VARINT, BYTES])
@@ -227,3 +227,50 @@ class _Known(dict[bytes, int]):
 
 def _fits(value: Any) -> bool:
     return not isinstance(value, int) or -(2**63) <= value < 2**63
+
+
+class Further(NamedTuple):
+    """Arguments of the events of a batch that are not among their stats.
+
+    Attributes:
+        parts: the distinct sets of arguments, each as parts of a JSON object.
+        which: the index in `parts` for each event.
+    """
+
+    parts: list[list[bytes]]
+    which: ByteOffsets
+
+
+class QuotedWords(dict[int, bytes]):
+    """A text as JSON by its code."""
+
+    def __init__(self, words: Interner[str]) -> None:
+        self._words = words
+        self._texts: list[str] = []
+
+    def __missing__(self, code: int) -> bytes:
+        if code >= len(self._texts):
+            self._texts = list(self._words)
+        text = self[code] = quoted(self._texts[code])
+        return text
+
+
+def quoted(text: str) -> bytes:
+    """A text as JSON."""
+    return json.dumps(text, ensure_ascii=False).encode()
+
+
+def parts_of(values: Mapping[str, str | float]) -> list[bytes]:
+    """Texts and whole numbers by name as parts of a JSON object, without empty and unknown ones."""
+    return [
+        b"%b:%b" % (quoted(name), quoted(value) if isinstance(value, str) else b"%d" % value)
+        for name, value in values.items()
+        if (value if isinstance(value, str) else math.isfinite(value))
+    ]
+
+
+def as_json(value: Any) -> bytes:
+    """A value as JSON; for bytes of unknown meaning, the string "bytes"."""
+    if isinstance(value, float) and not math.isfinite(value):
+        value = str(value)  # JSON has no such number
+    return b'"bytes"' if isinstance(value, Span) else json.dumps(value, ensure_ascii=False).encode()

@@ -15,23 +15,20 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from stepscope.arrays import Codes, Mask
+from stepscope.arrays import Codes, Mask, Rows
 from stepscope.errors import IngestError
 from stepscope.ingest.byte_stream import Progress, chunks
 from stepscope.ingest.chrome.event_columns import LONGEST_NS
-from stepscope.ingest.warning_log import WarningLog
+from stepscope.ingest.shared import WarningLog
 from stepscope.ingest.xplane.compiled_events import CompiledEvents
 from stepscope.ingest.xplane.hlo import METADATA_PLANE, Programs
-from stepscope.ingest.xplane.xarrows import ArrowEnds
 from stepscope.ingest.xplane.xevents import Batch, EventReader
-from stepscope.ingest.xplane.xmemory import Allocations
-from stepscope.ingest.xplane.xnames import Naming
 from stepscope.ingest.xplane.xspace import Plane, Source, read_space
-from stepscope.ingest.xplane.xtracks import Track, Tracks
+from stepscope.ingest.xplane.xtracks import Naming, Track, Tracks
 from stepscope.trace.arguments import ArgumentBlock, Arguments
-from stepscope.trace.builder import Parts, build
-from stepscope.trace.interner import Interner
+from stepscope.trace.builder import Arrows, Parts, build
 from stepscope.trace.schema import CATEGORIES, KERNEL_KINDS
+from stepscope.trace.sets import Interner
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Metadata, Trace
 
@@ -229,3 +226,79 @@ class _Profile:
 def _joined(chunks: Sequence[dict[str, Codes]]) -> dict[str, Codes]:
     empty = np.zeros(0, np.int64)
     return {name: np.concatenate([empty, *(chunk[name] for chunk in chunks)]) for name in _COLUMNS}
+
+
+_TAIL, _HEAD = ("_pt", "_p"), ("_ct", "_c")
+_ARROW_COLUMNS = ("kind", "identity", "is_head", "time_ns", "track")
+
+
+class ArrowEnds:
+    """Collects the ends of the arrows of a file."""
+
+    def __init__(self) -> None:
+        self._chunks = [np.zeros((len(_ARROW_COLUMNS), 0), np.int64)]
+
+    def take(self, batch: Batch, rows: Rows, columns: dict[str, Codes]) -> None:
+        """Add the arrow ends among `rows` of a batch; `columns` are its event columns."""
+        for is_head, (kind, identity) in enumerate((_TAIL, _HEAD)):
+            number = batch.integers(identity)[rows]
+            ends = np.flatnonzero(number != -1)
+            parts = (
+                batch.integers(kind)[rows][ends], number[ends], np.full(len(ends), is_head),
+                columns["start_ns"][ends], columns["track"][ends],
+            )  # fmt: skip
+            self._chunks.append(np.stack(parts))
+
+    def arrows(self) -> Arrows:
+        """All arrow ends, kinds and numbers as codes."""
+        kind, identity, is_head, time, track = np.concatenate(self._chunks, axis=1)
+        kinds, code = np.unique(kind, return_inverse=True)
+        return Arrows(
+            kind=Text(code, [f"flow {number}" for number in kinds.tolist()]),
+            identity=np.unique(identity, return_inverse=True)[1],
+            is_head=is_head > 0,
+            time_ns=time,
+            track=track.astype(np.int32),
+        )
+
+
+_DEVICE = re.compile(r"^GPU_(\d+)_")
+_RELEASE = "MemoryDeallocation"
+_MEMORY_COLUMNS = ("time_ns", "track", "address", "bytes", "allocated_bytes", "allocator", "source")
+
+
+class Allocations:
+    """Collects the allocations of a file; `names` and `words` are texts by their codes."""
+
+    def __init__(self, names: Interner[str], words: Interner[str]) -> None:
+        self._names, self._words = names, words
+        self._chunks = [np.zeros((len(_MEMORY_COLUMNS), 0), np.int64)]
+
+    def take(self, batch: Batch, rows: Rows, columns: dict[str, Codes]) -> None:
+        """Add the allocations among `rows` of a batch; `columns` are its event columns."""
+        allocator, held = batch.texts("allocator_name")[rows], batch.integers("bytes_allocated")
+        found = np.flatnonzero((allocator >= 0) & (held[rows] >= 0))
+        size, address = (batch.integers(name)[rows] for name in ("allocation_bytes", "addr"))
+        released = columns["name"] == self._names[_RELEASE]
+        parts = (
+            columns["start_ns"], columns["track"], address, np.where(released, -size, size),
+            held[rows], allocator, columns["source"],
+        )  # fmt: skip
+        self._chunks.append(np.stack([part[found] for part in parts]))
+
+    def columns(self, kept: Codes) -> dict[str, Any]:
+        """Columns of the memory table for the kept events; empty if there is none."""
+        table = np.concatenate(self._chunks, axis=1)
+        table = table[:, np.isin(table[_MEMORY_COLUMNS.index("source")], kept)]
+        if not table.shape[1]:
+            return {}
+        columns: dict[str, Any] = dict(zip(_MEMORY_COLUMNS, table, strict=True))
+        words = list(self._words)
+        columns["device"] = [_device(words[code]) for code in columns.pop("allocator").tolist()]
+        columns["rank"] = 0 * columns.pop("source")
+        return columns
+
+
+def _device(allocator: str) -> str:
+    found = _DEVICE.match(allocator)
+    return f"gpu:{found[1]}" if found else allocator

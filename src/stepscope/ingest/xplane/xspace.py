@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.arrays import ByteOffsets
-from stepscope.ingest.warning_log import WarningLog
+from stepscope.ingest.shared import WarningLog
 from stepscope.ingest.xplane.protobuf import (
     BYTES,
     FIXED64,

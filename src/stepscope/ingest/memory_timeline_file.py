@@ -18,7 +18,7 @@ import numpy as np
 from stepscope.arrays import Codes, Counts, Times
 from stepscope.errors import IngestError
 from stepscope.ingest.byte_stream import Progress, chunks
-from stepscope.ingest.warning_log import WarningLog
+from stepscope.ingest.shared import WarningLog
 from stepscope.trace.schema import MEMORY
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace
