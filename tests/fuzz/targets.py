@@ -322,7 +322,9 @@ TARGETS: dict[str, Target] = {
     "snapshot in Python": Target(
         check_snapshot_in_python, (mutate_pickle,), "snapshot", _SNAPSHOT
     ),
-    "memory timeline": Target(check_file, (mutate_json,), "timeline", ("ingest/memory_timeline",)),
+    "memory timeline": Target(
+        check_file, (mutate_json,), "timeline", ("ingest/memory_timeline.py",)
+    ),
     "commands": Target(check_commands, (mutate_json,), "commands",
                        ("annotate", "summary", "analyze", "whatif", "graph", "contexts",
                         "timeline", "memory", "diff")),

@@ -16,7 +16,7 @@ from stepscope.lsp.measuring import Measuring
 from stepscope.lsp.server_heap import share_heap
 from stepscope.lsp.server_log import log_own_faults
 from stepscope.lsp.tcp import new_token, say_on_stderr, serve_tcp
-from stepscope.repeated_errors import limit_log
+from stepscope.server_log import limit_log
 
 
 def new_server() -> StepscopeServer:

@@ -19,10 +19,10 @@ from typing import Any
 from lsprotocol import types as lsp
 from pygls.io_ import run_async
 
-from stepscope.accept_errors import AcceptErrors
 from stepscope.lsp.handshake import WRONG_TOKEN, has_token, read_initialize, refusal
 from stepscope.lsp.language_server import StepscopeServer
 from stepscope.lsp.server_heap import ReturnedMemory
+from stepscope.server_log import AcceptErrors
 
 _LOG = logging.getLogger(__name__)
 _REFUSAL_S = 0.1  # for the refusal to arrive

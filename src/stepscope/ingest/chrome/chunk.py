@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 from msgspec import Raw, Struct
 from numpy.typing import NDArray
 
 from stepscope.arrays import Array, Codes32, Ids32, Times
-from stepscope.trace.arguments import ArgumentBlock, arrow_bytes, parse
+from stepscope.trace.arguments import ArgumentBlock, parse
 
 NO_IDENTITY = -(2**63)
 
@@ -92,9 +91,7 @@ FIELDS = dict(
     zip(KnownArguments.__struct_fields__, KnownArguments.__struct_encode_fields__, strict=True)
 )
 DEFAULTS = KnownArguments()
-_KNOWN = msgspec.json.Decoder(list[KnownArguments | None])
-_ONE_KNOWN = msgspec.json.Decoder(KnownArguments | None)
-_LONG_BYTES = 150  # per event
+_KNOWN = msgspec.json.Decoder(KnownArguments | None)
 
 
 def default_of(name: str) -> int:
@@ -102,24 +99,10 @@ def default_of(name: str) -> int:
     return int(getattr(DEFAULTS, name))
 
 
-def decode_known(joined: bytes, texts: Sequence[bytes | Raw]) -> list[KnownArguments]:
-    """The known arguments of some events.
-
-    Args:
-        joined: `texts` with commas between them.
-        texts: of the arguments of each event.
-    """
-    try:
-        found = _KNOWN.decode(b"[" + joined + b"]")
-    except (msgspec.MsgspecError, RecursionError):
-        return [known_of(text) for text in texts]
-    return [DEFAULTS if arguments is None else arguments for arguments in found]
-
-
 def known_of(text: bytes | Raw) -> KnownArguments:
     """The known arguments of one event."""
     try:
-        return _ONE_KNOWN.decode(text) or DEFAULTS
+        return _KNOWN.decode(text) or DEFAULTS
     except (msgspec.MsgspecError, RecursionError):
         return _coerced(text)
 
@@ -136,24 +119,9 @@ def _coerced(text: bytes | Raw) -> KnownArguments:
 
 def _integer(value: Any) -> int | None:
     try:
-        number = int(value) if isinstance(value, int | float | str) else None
+        return int(value) if isinstance(value, int | float | str) else None
     except (ValueError, OverflowError):
         return None
-    return number
-
-
-def fields_in(text: bytes, count: int) -> list[str]:
-    """The known arguments that may occur in some text.
-
-    A search for an absent argument scans all of the text, so long texts are not searched.
-
-    Args:
-        text: the arguments of each event, with commas between them.
-        count: number of events.
-    """
-    if len(text) > _LONG_BYTES * count:
-        return list(FIELDS)
-    return [field for field, key in FIELDS.items() if b'"%b"' % key.encode() in text]
 
 
 def integers(known: Iterable[KnownArguments], field: str) -> NDArray[np.int64]:
@@ -170,11 +138,7 @@ def _wrapped(value: int) -> int:
     return (value + 2**63) % 2**64 - 2**63 if abs(value) < 2**64 else -1
 
 
-LIMIT_NS = 2**62
-_EXACT_US = 2**40  # below this, a float of µs is exact to a tenth of a ns
-_LONGEST_TEXT = 32
-_DIGITS_US = 16
-_ZERO = np.uint8(ord("0"))
+LIMIT_NS = 2**62  # differences of such times fit 64 bits
 INVALID = np.iinfo(np.int64).min
 
 
@@ -193,61 +157,7 @@ def nanoseconds(texts: Sequence[bytes]) -> NDArray[np.int64]:
         >>> nanoseconds([b"1712195495505582.988", b'"2"', b"NaN"]).tolist()[:2]
         [1712195495505582988, 2000]
     """
-    if not texts:
-        return np.zeros(0, np.int64)
-    if (found := _by_digits(texts)) is not None:
-        return found
-    column = arrow_bytes(texts)
-    if _longest(column) > _LONGEST_TEXT:  # Arrow would overflow, NumPy would widen every row to it
-        return np.array([_by_decimal(text) for text in texts], np.int64)
-    if not any(b"e" in text or b"E" in text for text in texts):  # 1e-725512145 crashes Arrow 26
-        try:
-            return _by_decimal_column(column)
-        except pa.ArrowInvalid:
-            pass
-    try:
-        return _by_float(texts)
-    except ValueError:
-        return np.array([_by_decimal(text) for text in texts], np.int64)
-
-
-def _by_digits(texts: Sequence[bytes]) -> NDArray[np.int64] | None:
-    """The times if all have equally many digits before the point and at most three after it.
-
-    Only NumPy is used: importing Arrow's casts takes as long as reading a small trace.
-    """
-    place = len(texts[0].partition(b".")[0])
-    width = max(map(len, texts))
-    if not 0 < place <= _DIGITS_US or width > place + 4:
-        return None
-    table = np.array(texts, f"S{place + 4}").view(np.uint8).reshape(len(texts), -1)
-    whole, point, rest = table[:, :place] - _ZERO, table[:, place], table[:, place + 1 :]
-    rest = np.where(rest == 0, 0, rest - _ZERO)  # NumPy pads with NUL
-    if (whole > 9).any() or (rest > 9).any() or not np.isin(point, (0, ord("."))).all():
-        return None
-    us = whole @ 10 ** np.arange(place - 1, -1, -1, dtype=np.int64)
-    fits = (us < LIMIT_NS // 1000).all()
-    return us * 1000 + rest @ np.array([100, 10, 1]) if fits else None
-
-
-def _longest(column: pa.Array) -> int:
-    ends = np.frombuffer(column.buffers()[1], np.int64)
-    return int(np.diff(ends).max())
-
-
-def _by_decimal_column(texts: pa.Array) -> NDArray[np.int64]:
-    column = texts.cast(pa.large_string()).cast(pa.decimal128(21, 3))
-    halves = np.frombuffer(column.buffers()[1], "<i8").reshape(-1, 2)[: len(texts)]
-    value, high = halves[:, 0], halves[:, 1]
-    fits = (high == value >> 63) & (np.abs(value) < LIMIT_NS)
-    return np.where(fits, value, INVALID)
-
-
-def _by_float(texts: Sequence[bytes]) -> NDArray[np.int64]:
-    value = np.array(texts).astype(np.float64)
-    if not (np.abs(value) < _EXACT_US).all():
-        raise ValueError("a float would lose nanoseconds")
-    return np.rint(value * 1000).astype(np.int64)
+    return np.array(list(map(_by_decimal, texts)), np.int64)
 
 
 def _by_decimal(text: bytes) -> int:

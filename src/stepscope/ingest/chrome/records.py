@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from msgspec import Raw, Struct
 
-from stepscope.arrays import Array, Floats, Times
+from stepscope.arrays import Array, Times
 from stepscope.ingest.byte_stream import Warn
 from stepscope.ingest.chrome.chunk import (
+    FIELDS,
     NO_IDENTITY,
     Chunk,
     Label,
     Place,
-    decode_known,
     default_of,
-    fields_in,
     integers,
+    known_of,
     nanoseconds,
 )
 from stepscope.trace.arguments import ArgumentBlock
@@ -153,11 +153,12 @@ def chunk_of(records: list[Record]) -> Chunk:
     name = names.codes(map(attrgetter("name"), records), len(records))
     chunk = Chunk(size, places, labels, source, place, list(names), name, _identities(records))
     chunk.numbers = {
-        "time_ns": nanoseconds(_texts([record.ts for record in records])),
-        "duration_us": _floats([record.dur for record in records]),
+        "time_ns": nanoseconds([bytes(record.ts) for record in records]),
+        "duration_us": np.array([record.dur for record in records], np.float64),
     }
     if any(record.tdur is not None for record in records):
-        chunk.numbers["thread_duration_us"] = _floats([record.tdur for record in records])
+        thread = np.array([record.tdur for record in records], np.float64)
+        chunk.numbers["thread_duration_us"] = thread
     _pack(chunk, records)
     return chunk
 
@@ -188,25 +189,10 @@ def _pack(chunk: Chunk, records: list[Record]) -> None:
 
 
 def _known_columns(texts: list[Raw], rows: Array, count: int) -> dict[str, Array]:
-    joined = b",".join(texts)
-    known, columns = decode_known(joined, texts), {}
-    for field in fields_in(joined, len(texts)):
+    known, columns = list(map(known_of, texts)), {}
+    for field in FIELDS:
         values, default = integers(known, field), default_of(field)
         if (values != default).any():
             columns[field] = np.full(count, default, np.int64)
             columns[field][rows] = values
     return columns
-
-
-def _floats(values: list[float | None]) -> Floats:
-    if values.count(None) == len(values):
-        return np.full(len(values), np.nan)
-    return np.array(values, np.float64)
-
-
-def _texts(raws: list[Raw]) -> list[bytes]:
-    """The text of each value; joining and splitting is far faster than converting each."""
-    if not raws:
-        return []
-    texts = b"\n".join(raws).split(b"\n")
-    return texts if len(texts) == len(raws) else [bytes(raw) for raw in raws]
