@@ -8,7 +8,6 @@ Runs under the interpreter that has the tool, so it imports nothing else but the
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 import warnings

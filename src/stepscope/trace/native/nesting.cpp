@@ -74,12 +74,30 @@ private:
 class OuterFirst {
 public:
     OuterFirst(Number count, const Id* parent) {
-        bool is_ordered = true;
-        for (Number event = 0; event < count; ++event) is_ordered &= parent[event] < event;
-        if (!is_ordered) sort(count, parent);
+        for (Number event = 0; event < count; ++event) {
+            if (parent[event] < event) continue;
+            sort(count, parent);
+            break;
+        }
     }
 
-    Number operator[](Number at) const { return order_.empty() ? at : order_[std::size_t(at)]; }
+    // Calls `visit` with each event; a loop of its own where they are in order, as they mostly are.
+    template <typename Visit>
+    void visit(Number count, Visit visit) const {
+        if (order_.empty())
+            for (Number event = 0; event < count; ++event) visit(event);
+        else
+            for (const Id event : order_) visit(Number(event));
+    }
+
+    // Calls `visit` with each event after those inside it.
+    template <typename Visit>
+    void visit_inner_first(Number count, Visit visit) const {
+        if (order_.empty())
+            for (Number event = count - 1; event >= 0; --event) visit(event);
+        else
+            for (auto event = order_.rbegin(); event != order_.rend(); ++event) visit(Number(*event));
+    }
 
 private:
     void sort(Number count, const Id* parent) {
@@ -140,11 +158,9 @@ EXPORTED int stepscope_self_times(Number count, const Id* parent, const Number* 
 // Returns 1, or 0 where events are around each other, or there is too little memory.
 EXPORTED int stepscope_depths(Number count, const Id* parent, Id* depth) {
     try {
-        const OuterFirst events(count, parent);
-        for (Number at = 0; at < count; ++at) {
-            const Number event = events[at];
+        OuterFirst(count, parent).visit(count, [=](Number event) {
             depth[event] = parent[event] < 0 ? 0 : depth[parent[event]] + 1;
-        }
+        });
         return 1;
     } catch (...) {
         return 0;
@@ -155,11 +171,9 @@ EXPORTED int stepscope_depths(Number count, const Id* parent, Id* depth) {
 // Returns 1, or 0 where events are around each other, or there is too little memory.
 EXPORTED int stepscope_inherit(Number count, const Id* parent, Id* value) {
     try {
-        const OuterFirst events(count, parent);
-        for (Number at = 0; at < count; ++at) {
-            const Number event = events[at];
+        OuterFirst(count, parent).visit(count, [=](Number event) {
             if (value[event] < 0 && parent[event] >= 0) value[event] = value[parent[event]];
-        }
+        });
         return 1;
     } catch (...) {
         return 0;
@@ -192,11 +206,9 @@ EXPORTED int stepscope_enclosing(Number count, Number tracks, const Id* track, c
 // Returns 1, or 0 where events are around each other, or there is too little memory.
 EXPORTED int stepscope_totals_inside(Number count, const Id* parent, Number* total) {
     try {
-        const OuterFirst events(count, parent);
-        for (Number at = count - 1; at >= 0; --at) {
-            const Number event = events[at];
+        OuterFirst(count, parent).visit_inner_first(count, [=](Number event) {
             if (parent[event] >= 0) total[parent[event]] += total[event];
-        }
+        });
         return 1;
     } catch (...) {
         return 0;
@@ -210,13 +222,11 @@ EXPORTED int stepscope_totals_inside(Number count, const Id* parent, Number* tot
 EXPORTED int stepscope_passed_down(Number count, const Id* parent, const std::int8_t* own,
                                    Number codes, const bool* allowed, std::int8_t* passed) {
     try {
-        const OuterFirst events(count, parent);
-        for (Number at = 0; at < count; ++at) {
-            const Number event = events[at];
+        OuterFirst(count, parent).visit(count, [=](Number event) {
             const std::int8_t outer = parent[event] < 0 ? std::int8_t(-1) : passed[parent[event]];
             const Number row = outer < 0 ? codes : outer;
             passed[event] = own[event] >= 0 && allowed[row * codes + own[event]] ? own[event] : outer;
-        }
+        });
         return 1;
     } catch (...) {
         return 0;
