@@ -35,6 +35,8 @@ class WarningLog:
         return [(code, message, count) for code, (message, count) in self._found.items()]
 
 
+MOST_RANKS = 1 << 24  # no job has more: a higher number is not a rank
+LONGEST_NS = 2**53  # 104 days: more is a recorder's mistake, and beyond a float's precision
 MOST_LEVELS = 150  # of nested objects and arrays: Python's recursion limit is 1000 calls
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 

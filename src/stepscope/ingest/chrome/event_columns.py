@@ -13,7 +13,7 @@ import numpy as np
 
 from stepscope.arrays import Array, Codes32, Ids, Mask, Rows, Times
 from stepscope.ingest.chrome.chunk import DEFAULTS, INVALID, NO_IDENTITY, Chunk, Label, Place
-from stepscope.ingest.shared import WarningLog
+from stepscope.ingest.shared import LONGEST_NS, WarningLog
 from stepscope.trace.arguments import Arguments, GrowingArguments, parse
 from stepscope.trace.columns import GrowingArray, constant
 from stepscope.trace.sets import Interner, members
@@ -151,9 +151,6 @@ class RecordColumns:
     def arguments(self) -> Arguments:
         """The recorded arguments of every event."""
         return self._arguments.finished()
-
-
-LONGEST_NS = 2**53  # 104 days: more is a recorder's mistake, and beyond a float's precision
 
 
 class EventColumns:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from stepscope.arrays import Array, Mask, Rows, Times
 from stepscope.ingest.chrome.categories import category, set_device_work
-from stepscope.ingest.chrome.event_columns import LONGEST_NS, EventColumns
-from stepscope.ingest.shared import WarningLog
+from stepscope.ingest.chrome.event_columns import EventColumns
+from stepscope.ingest.shared import LONGEST_NS, WarningLog
 from stepscope.parallel import in_threads
 from stepscope.trace.columns import taken
 from stepscope.trace.row_order import start_order

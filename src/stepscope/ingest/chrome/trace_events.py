@@ -27,7 +27,7 @@ from stepscope.ingest.chrome.instant_events import (
 )
 from stepscope.ingest.chrome.repeated_events import drop_repeated_events
 from stepscope.ingest.chrome.slices import event_columns, slices_of
-from stepscope.ingest.shared import WarningLog
+from stepscope.ingest.shared import MOST_RANKS, WarningLog
 from stepscope.trace.builder import Parts, build
 from stepscope.trace.trace import Metadata, Trace
 
@@ -80,7 +80,6 @@ def _parts(recorded: EventColumns, properties: Mapping[str, Any]) -> Parts:
     return parts
 
 
-MOST_RANKS = 1 << 24  # no job has more: a higher number is not a rank
 _ELSEWHERE = ("deviceProperties",)
 _UNREAD = ("samples", "stackFrames", "systemTraceEvents", "controllerTraceDataKey")
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 import numpy as np
 
-from stepscope.arrays import Ids, Ids32
+from stepscope.arrays import Ids, Ids32, Integers, Times
 from stepscope.ingest.nsys.database import Database
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.sets import Interner
@@ -37,15 +37,15 @@ class Activities:
 
     COLUMNS: ClassVar = ("start_ns", "end_ns", "track", "name", "category", "correlation",
                          "sequence", "forward_thread", "bytes")  # fmt: skip
-    start_ns: Ids
-    end_ns: Ids
+    start_ns: Times
+    end_ns: Times
     track: Ids32
     name: Ids32
     category: Ids32
     correlation: Ids
     sequence: Ids
     forward_thread: Ids
-    bytes: Ids
+    bytes: Integers
     arguments: Texts
 
 
@@ -94,7 +94,7 @@ class Recording:
 
 
 def _work(
-    recording: Recording, rows: dict[str, Ids], names: Ids32, category: str,
+    recording: Recording, rows: dict[str, Integers], names: Ids32, category: str,
     arguments: Texts = (),
 ) -> Activities:  # fmt: skip
     """Work on streams."""
@@ -119,7 +119,7 @@ def _kernels(recording: Recording, table: str) -> Activities:
     return _work(recording, rows, names, "kernel", _launch_arguments(rows))
 
 
-def _launch_arguments(rows: dict[str, Ids]) -> list[bytes]:
+def _launch_arguments(rows: dict[str, Integers]) -> list[bytes]:
     """How kernels were launched, under Kineto's names."""
     if not len(rows["gridX"]) or rows["gridX"].max() < 0:
         return []

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.arrays import Codes
+from stepscope.arrays import Integers
 from stepscope.ingest.xplane.hlo import Instruction, Programs
 from stepscope.ingest.xplane.hlo_inputs import Input, Origin
 from stepscope.ingest.xplane.xevents import Batch, Further, parts_of
@@ -34,10 +34,10 @@ class CompiledEvents:
     def __init__(self, programs: Programs, words: Interner[str]) -> None:
         self._programs, self._words = programs, words
         self._origins: Interner[tuple[tuple[Origin, ...], tuple[Input, ...], str]] = Interner()
-        self._graphs: dict[tuple[int, int, tuple[int, ...]], Codes] = {}
+        self._graphs: dict[tuple[int, int, tuple[int, ...]], Integers] = {}
         self._first = [0]  # the row of the first origin of each; at the end the number of rows
 
-    def of(self, plane: Plane, batch: Batch) -> tuple[Codes, Codes, Codes, Further]:
+    def of(self, plane: Plane, batch: Batch) -> tuple[Integers, Integers, Integers, Further]:
         """Codes of each event's scope, as compiled, else as recorded, of its kind, its origins.
 
         Returns:
@@ -116,7 +116,7 @@ class CompiledEvents:
             ),
         }
 
-    def _recorded_scopes(self, plane: Plane, batch: Batch) -> Codes:
+    def _recorded_scopes(self, plane: Plane, batch: Batch) -> Integers:
         """The scope of each event: its own, or that of an operation of TensorFlow."""
         recorded = batch.texts("tf_op")
         of_kind = batch.per_kind(lambda kind: self._operation(plane, kind))
@@ -126,7 +126,7 @@ class CompiledEvents:
         name = plane.kinds[kind].operation if kind in plane.kinds else ""
         return self._words[name] if name else -1
 
-    def _operations(self, plane: Plane, batch: Batch) -> Codes:
+    def _operations(self, plane: Plane, batch: Batch) -> Integers:
         """The instruction of each event; on a TPU, which names the program alone, the event's.
 
         Kernels of CUDA graphs name the graph: theirs follows from the program's order.
@@ -137,7 +137,7 @@ class CompiledEvents:
             return operation
         return np.where(unnamed, batch.per_kind(lambda kind: self._name(plane, kind)), operation)
 
-    def _of_graphs(self, plane: Plane, batch: Batch, operation: Codes) -> Codes:
+    def _of_graphs(self, plane: Plane, batch: Batch, operation: Integers) -> Integers:
         rows = np.flatnonzero((batch.integers("cuda_graph_node_id") >= 0) & (operation >= 0))
         if not len(rows):
             return operation
@@ -158,7 +158,7 @@ class CompiledEvents:
 
     def _instructions_of(
         self, words: list[str], program: int, module: int, kernels: tuple[int, ...], operation: int
-    ) -> Codes:
+    ) -> Integers:
         """Codes of the instructions of a graph's kernels, -1 where they are named or not known."""
         name_of = words[module] if module >= 0 else ""
         found = [""] * len(kernels)

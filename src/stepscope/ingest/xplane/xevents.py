@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.arrays import ByteOffsets, Rows
+from stepscope.arrays import Integers, Rows
 from stepscope.ingest.xplane.protobuf import BYTES, FIXED64, VARINT, Span, scan
 from stepscope.ingest.xplane.xspace import Plane, Source, inflated, read_stats, stat_name
 from stepscope.trace.sets import Interner, distinct_rows
@@ -35,11 +35,11 @@ class Stats(NamedTuple):
         text: code of its value as text, -1 if it is not text.
     """
 
-    owner: ByteOffsets
-    name: ByteOffsets
-    form: ByteOffsets
-    number: ByteOffsets
-    text: ByteOffsets
+    owner: Integers
+    name: Integers
+    form: Integers
+    number: Integers
+    text: Integers
 
 
 class Batch:
@@ -53,9 +53,7 @@ class Batch:
         timed: whether it has a time; an aggregate of many events has none.
     """
 
-    def __init__(
-        self, reader: EventReader, line: ByteOffsets, start: ByteOffsets, end: ByteOffsets
-    ) -> None:
+    def __init__(self, reader: EventReader, line: Integers, start: Integers, end: Integers) -> None:
         self._reader = reader
         found = scan(reader.source.octets, start, end, reader.source.damage)
         count = len(start)
@@ -69,7 +67,7 @@ class Batch:
     def __len__(self) -> int:
         return len(self.line)
 
-    def integers(self, name: str) -> ByteOffsets:
+    def integers(self, name: str) -> Integers:
         """An integer stat of each event, -1 if it has none."""
         result = self._shared(name, int, int)
         stats = self._stats
@@ -77,7 +75,7 @@ class Batch:
         result[stats.owner[rows]] = stats.number[rows]
         return result
 
-    def texts(self, name: str) -> ByteOffsets:
+    def texts(self, name: str) -> Integers:
         """The code in `EventReader.words` of a text stat of each event, -1 if it has none."""
         words = self._reader.words
         result = self._shared(name, str, words.__getitem__)
@@ -86,17 +84,17 @@ class Batch:
         result[stats.owner[rows]] = stats.text[rows]
         return result
 
-    def per_kind(self, value: Callable[[int], int]) -> ByteOffsets:
+    def per_kind(self, value: Callable[[int], int]) -> Integers:
         """`value(kind)` for each event, called once for each metadata id."""
         ids, inverse = self._kinds
         return np.array([value(kind) for kind in ids], np.int64)[inverse]
 
     @cached_property
-    def _kinds(self) -> tuple[list[int], ByteOffsets]:
+    def _kinds(self) -> tuple[list[int], Integers]:
         keys, inverse = distinct_rows(self.kind)
         return [key for (key,) in keys], inverse
 
-    def _shared(self, name: str, wanted: type, code: Callable[[Any], int]) -> ByteOffsets:
+    def _shared(self, name: str, wanted: type, code: Callable[[Any], int]) -> Integers:
         def value(kind: int) -> int:
             found = self._reader.shared(kind).get(name)
             return code(found) if type(found) is wanted and _fits(found) else -1
@@ -159,7 +157,7 @@ class EventReader:
             b"%b:%b" % (quoted(name), as_json(value)) for name, value in self.shared(kind).items()
         ]
 
-    def stats(self, owner: ByteOffsets, start: ByteOffsets, end: ByteOffsets) -> Stats:
+    def stats(self, owner: Integers, start: Integers, end: Integers) -> Stats:
         """The stats at some places, each of the event `owner`, without those that have no value."""
         found = scan(self.source.octets, start, end, self.source.damage)
         key = found.last(1, len(start))
@@ -175,7 +173,7 @@ class EventReader:
         text = self._texts(form, value, stop)
         return Stats(owner[valued], np.array(names, np.int64)[inverse], form, value, text)
 
-    def _texts(self, form: ByteOffsets, value: ByteOffsets, stop: ByteOffsets) -> ByteOffsets:
+    def _texts(self, form: Integers, value: Integers, stop: Integers) -> Integers:
         result = np.full(len(form), -1, np.int64)
         refers = form == _REFERENCE
         ids, inverse = np.unique(value[refers], return_inverse=True)
@@ -238,7 +236,7 @@ class Further(NamedTuple):
     """
 
     parts: list[list[bytes]]
-    which: ByteOffsets
+    which: Integers
 
 
 class QuotedWords(dict[int, bytes]):

@@ -15,11 +15,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from stepscope.arrays import Codes, Mask, Rows
+from stepscope.arrays import Integers, Mask, Rows
 from stepscope.errors import IngestError
 from stepscope.ingest.byte_stream import Progress, chunks
-from stepscope.ingest.chrome.event_columns import LONGEST_NS
-from stepscope.ingest.shared import WarningLog
+from stepscope.ingest.shared import LONGEST_NS, WarningLog
 from stepscope.ingest.xplane.compiled_events import CompiledEvents
 from stepscope.ingest.xplane.hlo import METADATA_PLANE, Programs
 from stepscope.ingest.xplane.xevents import Batch, EventReader
@@ -91,7 +90,7 @@ class _Profile:
         self._compiled = CompiledEvents(self._programs, self._words)
         self._names: Interner[str] = Interner()
         self._tracks = Tracks()
-        self._chunks: list[dict[str, Codes]] = []
+        self._chunks: list[dict[str, Integers]] = []
         self._naming = Naming(self._names, source.log)
         self._memory = Allocations(self._names, self._words)
         self._arrows = ArrowEnds()
@@ -124,7 +123,7 @@ class _Profile:
             tables=self._compiled.tables(),
         )
 
-    def _near(self, start: Codes) -> Mask:
+    def _near(self, start: Integers) -> Mask:
         """Events with times near the others; the rest is counted and skipped."""
         if not len(start):
             return np.zeros(0, np.bool_)
@@ -188,14 +187,14 @@ class _Profile:
         self._memory.take(batch, rows, columns)
         self._pack(batch.arguments(rows, further), columns["source"])
 
-    def _pack(self, texts: list[bytes], source: Codes) -> None:
+    def _pack(self, texts: list[bytes], source: Integers) -> None:
         kept = np.flatnonzero([bool(text) for text in texts])
         if len(kept):
             self._blocks.append(
                 ArgumentBlock.of(source[kept], [texts[row] for row in kept.tolist()])
             )
 
-    def _times(self, plane: Plane, batch: Batch) -> dict[str, Codes]:
+    def _times(self, plane: Plane, batch: Batch) -> dict[str, Integers]:
         """Start and duration, rounded to the nearest nanosecond, and the events that have them."""
         log = self._source.log
         line = np.array([line.timestamp_ns for line in plane.lines], np.int64)[batch.line]
@@ -213,17 +212,17 @@ class _Profile:
         end = np.where(valid, line, 0) + offset // 1000 + (offset % 1000 + length + 500) // 1000
         return {"start_ns": start, "duration_ns": end - start, "rows": np.flatnonzero(valid)}
 
-    def _bytes(self, batch: Batch) -> Codes:
+    def _bytes(self, batch: Batch) -> Integers:
         details = batch.texts("memcpy_details")
         ids, inverse = np.unique(details, return_inverse=True)
         words = list(self._words)
         found = [_SIZE.search(words[code]) if code >= 0 else None for code in ids.tolist()]
         sizes = np.array([int(match[1]) if match else -1 for match in found], np.int64)
-        result: Codes = sizes[inverse]
+        result: Integers = sizes[inverse]
         return result
 
 
-def _joined(chunks: Sequence[dict[str, Codes]]) -> dict[str, Codes]:
+def _joined(chunks: Sequence[dict[str, Integers]]) -> dict[str, Integers]:
     empty = np.zeros(0, np.int64)
     return {name: np.concatenate([empty, *(chunk[name] for chunk in chunks)]) for name in _COLUMNS}
 
@@ -238,7 +237,7 @@ class ArrowEnds:
     def __init__(self) -> None:
         self._chunks = [np.zeros((len(_ARROW_COLUMNS), 0), np.int64)]
 
-    def take(self, batch: Batch, rows: Rows, columns: dict[str, Codes]) -> None:
+    def take(self, batch: Batch, rows: Rows, columns: dict[str, Integers]) -> None:
         """Add the arrow ends among `rows` of a batch; `columns` are its event columns."""
         for is_head, (kind, identity) in enumerate((_TAIL, _HEAD)):
             number = batch.integers(identity)[rows]
@@ -274,7 +273,7 @@ class Allocations:
         self._names, self._words = names, words
         self._chunks = [np.zeros((len(_MEMORY_COLUMNS), 0), np.int64)]
 
-    def take(self, batch: Batch, rows: Rows, columns: dict[str, Codes]) -> None:
+    def take(self, batch: Batch, rows: Rows, columns: dict[str, Integers]) -> None:
         """Add the allocations among `rows` of a batch; `columns` are its event columns."""
         allocator, held = batch.texts("allocator_name")[rows], batch.integers("bytes_allocated")
         found = np.flatnonzero((allocator >= 0) & (held[rows] >= 0))
@@ -286,7 +285,7 @@ class Allocations:
         )  # fmt: skip
         self._chunks.append(np.stack([part[found] for part in parts]))
 
-    def columns(self, kept: Codes) -> dict[str, Any]:
+    def columns(self, kept: Integers) -> dict[str, Any]:
         """Columns of the memory table for the kept events; empty if there is none."""
         table = np.concatenate(self._chunks, axis=1)
         table = table[:, np.isin(table[_MEMORY_COLUMNS.index("source")], kept)]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.arrays import Codes
+from stepscope.arrays import Integers
 from stepscope.ingest.shared import WarningLog
 from stepscope.ingest.xplane.xevents import Batch
 from stepscope.ingest.xplane.xspace import Line, Plane
@@ -104,7 +104,7 @@ class Tracks:
         found["name"] = [row["name"] or f"thread {row['thread']}" for row in self._rows]
         return {**found, "rank": [0] * len(self._rows)}
 
-    def correlations(self, columns: Mapping[str, Codes], run: Codes) -> Codes:
+    def correlations(self, columns: Mapping[str, Integers], run: Integers) -> Integers:
         """The number that links launches to device work: the runtime's, else the program run's.
 
         A TPU's operations have no correlation id; their program and the call that started it share
@@ -144,7 +144,9 @@ class Tracks:
         return list(devices.values())
 
 
-def _run_around(columns: Mapping[str, Codes], run: Codes, work: Codes, runs: Codes) -> Codes:
+def _run_around(
+    columns: Mapping[str, Integers], run: Integers, work: Integers, runs: Integers
+) -> Integers:
     """The run in which each piece of work starts, -1 if none."""
     if not len(runs):
         return np.full(len(work), -1, np.int64)
@@ -194,8 +196,8 @@ class Naming:
         self._names, self._log = names, log
 
     def of(
-        self, plane: Plane, batch: Batch, tracks: list[Track], columns: Mapping[str, Codes]
-    ) -> tuple[Codes, Codes]:
+        self, plane: Plane, batch: Batch, tracks: list[Track], columns: Mapping[str, Integers]
+    ) -> tuple[Integers, Integers]:
         """Codes of name and of category, computed once per distinct combination."""
         role = np.array([track.role for track in tracks])[batch.line]
         claim, step = _claims(batch, columns), batch.integers("step_num")
@@ -234,7 +236,7 @@ class Naming:
         return found.display_name or found.name
 
 
-def _claims(batch: Batch, columns: Mapping[str, Codes]) -> Codes:
+def _claims(batch: Batch, columns: Mapping[str, Integers]) -> Integers:
     """The role of each event that follows from its ids: a call, compiled work, or 0."""
     has_id = [columns["correlation"] >= 0, batch.texts("hlo_op") >= 0, columns["run"] >= 0]
     return np.select(has_id, [_CALL, _COMPILED, _CALL], 0)
