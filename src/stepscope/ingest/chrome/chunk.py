@@ -19,7 +19,7 @@ from stepscope.trace.arguments import ArgumentBlock, parse
 NO_IDENTITY = -(2**63)
 
 
-class Place(NamedTuple):
+class ChromePlace(NamedTuple):
     """What many events have in common: phase, category, process and thread, as recorded."""
 
     phase: str
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 class Label(NamedTuple):
     """A metadata event, which names its process or thread."""
 
-    place: Place
+    place: ChromePlace
     name: str
     arguments: bytes
 
@@ -61,7 +61,7 @@ class Chunk:
     """
 
     size: int
-    places: list[Place]
+    places: list[ChromePlace]
     labels: list[Label]
     source: Ids32
     place: Codes32

@@ -19,9 +19,9 @@ from stepscope.compiled.library import function
 from stepscope.ingest.chrome.chunk import (
     FIELDS,
     NO_IDENTITY,
+    ChromePlace,
     Chunk,
     Label,
-    Place,
     default_of,
     integers,
     known_of,
@@ -178,7 +178,7 @@ class _Decoded:
 
     # -- its columns
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[ChromePlace]:
         phases, categories = (
             _STRINGS.decode(_array(self._texts(name, "places"), b'""'))
             for name in ("phase", "category")
@@ -187,9 +187,9 @@ class _Decoded:
             _IDENTITIES.decode(_array(self._texts(name, "places"), b"null"))
             for name in ("process", "thread")
         )
-        return list(map(Place, phases, categories, processes, threads))
+        return list(map(ChromePlace, phases, categories, processes, threads))
 
-    def _labels(self, places: list[Place]) -> list[Label]:
+    def _labels(self, places: list[ChromePlace]) -> list[Label]:
         if not self._count["labels"]:
             return []
         at = self._codes("label_place", "labels").tolist()

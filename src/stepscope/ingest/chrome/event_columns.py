@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from stepscope.arrays import Array, Codes32, Ids, Mask, Rows, Times
-from stepscope.ingest.chrome.chunk import DEFAULTS, INVALID, NO_IDENTITY, Chunk, Label, Place
+from stepscope.ingest.chrome.chunk import DEFAULTS, INVALID, NO_IDENTITY, ChromePlace, Chunk, Label
 from stepscope.ingest.shared import LONGEST_NS, WarningLog
 from stepscope.trace.arguments import Arguments, GrowingArguments, parse
 from stepscope.trace.columns import GrowingArray, constant
@@ -87,7 +87,7 @@ class RecordColumns:
         self._text_identities[self._rows] = identities
         return np.full(len(identities), NO_IDENTITY)
 
-    def _phases_and_tracks(self, places: list[Place]) -> tuple[Codes32, Codes32]:
+    def _phases_and_tracks(self, places: list[ChromePlace]) -> tuple[Codes32, Codes32]:
         """Codes of phase and track of each place; metadata events are on no track, -1."""
         phase = [self.phases[place.phase, place.category] for place in places]
         track = [

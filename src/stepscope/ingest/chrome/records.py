@@ -17,9 +17,9 @@ from stepscope.ingest.byte_stream import Warn
 from stepscope.ingest.chrome.chunk import (
     FIELDS,
     NO_IDENTITY,
+    ChromePlace,
     Chunk,
     Label,
-    Place,
     default_of,
     integers,
     known_of,
@@ -142,7 +142,7 @@ def chunk_of(records: list[Record]) -> Chunk:
     size, source = len(records), np.arange(len(records), dtype=np.int32)
     distinct: Interner[Any] = Interner()
     place = distinct.codes(map(_PLACE, records), size)
-    places = [Place(*values) for values in distinct]
+    places = [ChromePlace(*values) for values in distinct]
     labels: list[Label] = []
     is_label = np.array([place_.is_label for place_ in places], np.bool_)[place]
     if is_label.any():
@@ -164,7 +164,9 @@ def chunk_of(records: list[Record]) -> Chunk:
 
 
 def _labels(records: list[Record]) -> list[Label]:
-    return [Label(Place(*_PLACE(record)), record.name, bytes(record.args)) for record in records]
+    return [
+        Label(ChromePlace(*_PLACE(record)), record.name, bytes(record.args)) for record in records
+    ]
 
 
 def _identities(records: list[Record]) -> Times | list[Any]:

@@ -65,7 +65,7 @@ class Recording:
             identity: self.strings.get(name, "thread")
             for identity, name in database.cells("ThreadNames", "globalTid", "nameId")
         }
-        self.tracks = Tracks(threads)
+        self.tracks = NsysTracks(threads)
         self.uses_torch = False
         self._processes: Interner[int] = Interner()
 
@@ -234,7 +234,7 @@ def process_of(identity: Ids) -> Ids:
     return np.where(identity < 0, -1, (identity >> _BITS) & _MASK)
 
 
-class Tracks:
+class NsysTracks:
     """Numbers tracks in order of first appearance.
 
     Args:

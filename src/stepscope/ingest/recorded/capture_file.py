@@ -22,8 +22,10 @@ from stepscope.ingest.byte_stream import Progress
 from stepscope.ingest.chrome.trace_events import read_trace_events
 from stepscope.ingest.memory_snapshot.memory_snapshot import with_snapshot
 from stepscope.ingest.model_json import parse_model
-from stepscope.ingest.recorded.contexts_json import parse_contexts, with_memory
-from stepscope.ingest.recorded.samples_json import parse_compiled, with_samples
+from stepscope.ingest.recorded.compiled_json import parse_compiled
+from stepscope.ingest.recorded.contexts_json import parse_contexts
+from stepscope.ingest.recorded.memory_json import with_memory
+from stepscope.ingest.recorded.samples_json import with_samples
 from stepscope.ingest.shared import MOST_RANKS, parse_json
 from stepscope.ingest.xplane.xplane import LONGEST_BYTES, read_xplane
 from stepscope.trace.concat import of_rank

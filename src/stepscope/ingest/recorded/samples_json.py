@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ NOT_SAMPLED = "not_sampled"  # property of a trace
 Count = Annotated[int, Meta(ge=0, le=1 << 60)]
 
 
-class Place(Struct):
+class SampledLine(Struct):
     """A function and one of its lines."""
 
     function: str
@@ -27,7 +27,7 @@ class Place(Struct):
     line: Count
 
 
-class Mark(Struct):
+class SamplerMark(Struct):
     """A range that the sampled thread made, by its name in the trace, and when."""
 
     name: str
@@ -52,8 +52,8 @@ class Samples(Struct):
     since_unix_ns: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
     after_ns: list[Count] = []
     place: list[Count] = []
-    places: list[Place] = []
-    mark: Mark | None = None
+    places: list[SampledLine] = []
+    mark: SamplerMark | None = None
     loop: list[Count] = []
     lacks: str = ""
 
@@ -110,66 +110,3 @@ def _joined(trace: Trace, found: Samples, track: int, since: int) -> Table:
             "phase": Text.of([*old.text("phase"), *(["i"] * count)]),
         },
     )
-
-
-OperatorCount = Annotated[int, Meta(ge=0, le=1 << 60)]
-
-
-class Operation(Struct):
-    """A node of a graph as Dynamo traced it; `reads` are positions of inputs."""
-
-    name: str
-    target: str
-    path: str | None
-    elements: OperatorCount
-    operations: OperatorCount
-    reads: list[OperatorCount] = []
-
-
-class Program(Struct):
-    """The forward or backward program made from a graph: its key, and the code of its calls."""
-
-    key: str | None
-    backward: bool
-    code: str
-
-
-class Graph(Struct):
-    """A compiled graph.
-
-    Attributes:
-        region: its number, as in the range `Torch-Compiled Region: 0/0`.
-        base: the path of the module whose call was compiled.
-        inputs: the path of the module of each input that is a parameter, else null.
-    """
-
-    region: str
-    base: str | None
-    inputs: list[str | None]
-    nodes: list[Operation]
-    programs: list[Program]
-
-
-class Compiled(Struct):
-    """The form of compiled.json."""
-
-    graphs: list[Graph]
-
-
-def parse_compiled(text: bytes) -> dict[str, Any]:
-    """The compiled graphs as plain data; raises IngestError if the text has another form."""
-    try:
-        compiled = decode(text, Compiled)
-        for graph in compiled.graphs:
-            _check(graph)
-        found: dict[str, Any] = msgspec.to_builtins(compiled)
-    except (ValueError, msgspec.ValidationError) as error:
-        raise IngestError(f"the capture's compiled.json is not valid: {error}") from error
-    return found
-
-
-def _check(graph: Graph) -> None:
-    for node in graph.nodes:
-        for read in node.reads:
-            if read >= len(graph.inputs):
-                raise ValueError(f"{node.name} reads input {read} of {len(graph.inputs)}")

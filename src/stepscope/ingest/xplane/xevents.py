@@ -53,7 +53,7 @@ class Batch:
         timed: whether it has a time; an aggregate of many events has none.
     """
 
-    def __init__(self, reader: EventReader, line: Integers, start: Integers, end: Integers) -> None:
+    def __init__(self, reader: PlaneReader, line: Integers, start: Integers, end: Integers) -> None:
         self._reader = reader
         found = scan(reader.source.octets, start, end, reader.source.damage)
         count = len(start)
@@ -120,7 +120,7 @@ class Batch:
         return [b"{%b}" % text if text else b"" for text in texts]
 
 
-class EventReader:
+class PlaneReader:
     """Reads the events of one plane, batch by batch.
 
     Attributes:
@@ -215,7 +215,7 @@ class EventReader:
 class _Known(dict[bytes, int]):
     """The code of a text by its bytes, so that each is decoded once."""
 
-    def __init__(self, reader: EventReader) -> None:
+    def __init__(self, reader: PlaneReader) -> None:
         self._reader = reader
 
     def __missing__(self, raw: bytes) -> int:

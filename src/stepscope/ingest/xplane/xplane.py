@@ -21,9 +21,9 @@ from stepscope.ingest.byte_stream import Progress, chunks
 from stepscope.ingest.shared import LONGEST_NS, WarningLog
 from stepscope.ingest.xplane.compiled_events import CompiledEvents
 from stepscope.ingest.xplane.hlo import METADATA_PLANE, Programs
-from stepscope.ingest.xplane.xevents import Batch, EventReader
+from stepscope.ingest.xplane.xevents import Batch, PlaneReader
 from stepscope.ingest.xplane.xspace import Plane, Source, read_space
-from stepscope.ingest.xplane.xtracks import Naming, Track, Tracks
+from stepscope.ingest.xplane.xtracks import Naming, PlaneTracks, Track
 from stepscope.trace.arguments import ArgumentBlock, Arguments
 from stepscope.trace.builder import Arrows, Parts, build
 from stepscope.trace.schema import CATEGORIES, KERNEL_KINDS
@@ -89,7 +89,7 @@ class _Profile:
         self._words: Interner[str] = Interner()
         self._compiled = CompiledEvents(self._programs, self._words)
         self._names: Interner[str] = Interner()
-        self._tracks = Tracks()
+        self._tracks = PlaneTracks()
         self._chunks: list[dict[str, Integers]] = []
         self._naming = Naming(self._names, source.log)
         self._memory = Allocations(self._names, self._words)
@@ -166,7 +166,7 @@ class _Profile:
 
     def _add(self, plane: Plane) -> None:
         tracks = self._tracks.of(plane)
-        reader = EventReader(self._source, plane, self._words)
+        reader = PlaneReader(self._source, plane, self._words)
         for batch in reader:
             self._add_batch(plane, batch, tracks)
 

@@ -51,7 +51,7 @@ class Track(NamedTuple):
     role: int
 
 
-class Tracks:
+class PlaneTracks:
     """The tracks of a file, numbered in order of first appearance."""
 
     def __init__(self) -> None:
