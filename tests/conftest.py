@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from hypothesis import settings
 
 from stepscope.compiled.build import LIBRARY, build
 from stepscope.compiled.library import function
+from stepscope.errors import StepscopeError
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `oracles`
 
 pytest_plugins = ["tiers"]  # which tests run when
 
@@ -31,6 +35,18 @@ _BESIDE_CHECKOUT = Path(__file__).parents[2] / "shared" / "traces"
 
 
 _WATCHES_PROCESSES = ("integration", "browser", "editor")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Build the compiled library where it is missing or of other sources."""
+    if hasattr(config, "workerinput"):
+        return
+    try:
+        function("stepscope_fingerprint")
+    except StepscopeError:
+        if why := build():
+            pytest.exit(f"cannot build the compiled library: {why}", returncode=2)
+        function.cache_clear()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -59,16 +75,9 @@ def traces() -> Path:
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled library, built for the tests where the project was installed without it."""
-    if function("stepscope_fingerprint", LIBRARY):
-        return LIBRARY
-    built = tmp_path_factory.mktemp("compiled") / LIBRARY.name
-    if why := build(built):
-        if os.environ.get("CI") == "true":
-            pytest.fail(why)
-        pytest.skip(why)
-    return built
+def library() -> Path:
+    """The compiled library."""
+    return LIBRARY
 
 
 @pytest.fixture(autouse=True)

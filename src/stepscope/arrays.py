@@ -13,6 +13,9 @@ Array = NDArray[Any]
 IntArray = NDArray[np.integer[Any]]
 """Integers of any width."""
 
+Integers = NDArray[np.int64]
+"""Whole numbers of any meaning, as columns of a file hold them side by side."""
+
 Mask = NDArray[np.bool_]
 """One truth value per row."""
 
@@ -42,9 +45,6 @@ Codes8 = NDArray[np.int8]
 
 Counts = NDArray[np.int64]
 """How many."""
-
-ByteOffsets = NDArray[np.int64]
-"""Places in a buffer, in bytes from its start."""
 
 Octets = NDArray[np.uint8]
 """The bytes of a buffer."""

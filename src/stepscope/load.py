@@ -91,9 +91,7 @@ def _annotated(trace: Trace, model: Model, as_recorded: bool) -> Trace:
     """The annotated trace; if a file holds several ranks, each is annotated separately."""
     from stepscope.annotate import annotate
     from stepscope.annotate.ranks.merged_file import looks_merged, merged_ranks
-    from stepscope.trace.concat import concat
-    from stepscope.trace.split import split
-    from stepscope.trace.trace_rank import of_rank
+    from stepscope.trace.concat import concat, of_rank, split
 
     merged = merged_ranks(trace)
     if merged:
@@ -106,7 +104,7 @@ def _annotated(trace: Trace, model: Model, as_recorded: bool) -> Trace:
 def _with_windows(trace: Trace, path: Path) -> Trace:
     """A capture of contexts with the compiled operations of its windows, where it has any."""
     from stepscope.contexts.recorded_windows import with_windows
-    from stepscope.ingest.recorded.window_profiles import read_windows
+    from stepscope.ingest.recorded.capture_file import read_windows
 
     found = read_windows(path)
     if found is None:
@@ -240,8 +238,7 @@ def _skipped(merged: Iterable[Path]) -> list[WarningRow]:
 def _joined_ranks(files: Mapping[Path, Trace]) -> Trace:
     from stepscope.annotate.ranks.clocks import compare_clocks
     from stepscope.ingest.rank_folder import number_ranks
-    from stepscope.trace.concat import concat
-    from stepscope.trace.trace_rank import of_rank
+    from stepscope.trace.concat import concat, of_rank
 
     traces, skipped = _without_earlier_cycles(files)
     ranks, warnings = number_ranks(list(traces), [trace.metadata for trace in traces.values()])

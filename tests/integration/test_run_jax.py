@@ -30,7 +30,7 @@ from stepscope.capture.timed_steps import FEWEST
 from stepscope.contexts import build_contexts
 from stepscope.contexts.build_tree import own_shares
 from stepscope.errors import TraceError
-from stepscope.ingest.chrome.json_text import parse_json
+from stepscope.ingest.shared import parse_json
 
 # Not by importing it: JAX warns of every fork from then on, in the tests that follow.
 if (os.environ.get("CI") != "true" or sys.version_info < (3, 11)) and not find_spec("jax"):

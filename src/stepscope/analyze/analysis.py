@@ -14,7 +14,7 @@ from stepscope.errors import RuleError, StepscopeError
 from stepscope.parallel import in_threads
 from stepscope.summary.facts import StepTimes
 from stepscope.summary.machine_load import certain_share
-from stepscope.trace.core_share import core_share, load_warning
+from stepscope.trace.recorded_steps import core_share, load_warning
 from stepscope.whatif.prediction import MOST_TASKS
 
 LEAST_GAIN = 0.01  # of the step: smaller gains are dropped

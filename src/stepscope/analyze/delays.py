@@ -9,11 +9,10 @@ from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.steps.steps import main_track
 from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Floats, Ids, Mask, Rows, Times
-from stepscope.trace.clock_mapping import with_times
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit, self_times
 from stepscope.trace.table import Table
-from stepscope.trace.trace import Trace
+from stepscope.trace.trace import Trace, with_times
 
 MIN_STEPS = 3  # with fewer nothing shows what a segment usually takes
 LEAST_NS = 50_000  # a preempted thread waits for longer

@@ -17,7 +17,7 @@ from stepscope.contexts import ContextTree
 from stepscope.ranks import JobReport, job_report, sketch_of
 from stepscope.ranks.sketch import short_ranks
 from stepscope.summary.numbers import rounded
-from stepscope.trace.one_rank import one_rank
+from stepscope.trace.concat import one_rank
 from stepscope.trace.trace import Trace
 
 __all__ = ["RuleContext", "glob"]

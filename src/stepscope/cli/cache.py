@@ -77,7 +77,7 @@ def _bytes(path: Path) -> int:
 
 def _delete(paths: Sequence[Path]) -> None:
     from stepscope.errors import TraceError
-    from stepscope.trace import entry_folder
+    from stepscope.trace import cache_folder as entry_folder
 
     for path in paths:
         try:

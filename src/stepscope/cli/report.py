@@ -126,7 +126,7 @@ def _compared(trace: Trace, ranks: Sequence[int]) -> JobFindings | None:
     from stepscope.ranks import job_report, sketch_of
     from stepscope.ranks.job import findings_of
     from stepscope.ranks.sketch import short_ranks
-    from stepscope.trace.one_rank import one_rank
+    from stepscope.trace.concat import one_rank
 
     sketches = [sketch_of(one_rank(trace, rank)) for rank in ranks]
     short = short_ranks(sketches)

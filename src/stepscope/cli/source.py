@@ -107,7 +107,7 @@ class Source:
     def _open_folder(self) -> Trace:
         """Few ranks joined, or one of many."""
         from stepscope.ranks.job import files_of_many
-        from stepscope.trace.one_rank import one_rank
+        from stepscope.trace.concat import one_rank
 
         files = files_of_many(Path(self.path))
         if not files:

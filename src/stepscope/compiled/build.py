@@ -19,7 +19,7 @@ _SAMPLER = (  # of Linux only
       ("hidden_thread", "line_table", "safe_memory", "stack_reader")),
     PACKAGE / "capture" / "samples" / "native" / "loop_sampler.cpp",
 )  # fmt: skip
-SOURCES = (  # each next to its twin in Python, but for the sampler
+SOURCES = (  # each next to the Python that calls it
     *(_SAMPLER if sys.platform == "linux" else ()),
     PACKAGE / "compiled" / "fingerprint.cpp",
     PACKAGE / "graph" / "native" / "simulate.cpp",
@@ -58,7 +58,7 @@ def build(library: Path = LIBRARY, flags: tuple[str, ...] = ()) -> str:
     if sys.platform == "win32":
         return "there is no build for Windows yet"
     if (compiler := _compiler()) is None:
-        return "no C++ compiler was found (c++, g++ or clang++ on the PATH, or $CXX)"
+        return "no C++ compiler was found (c++, g++ or clang++ on the PATH, or $CXX); install one"
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         built = Path(folder) / library.name
         defined = f"-DSTEPSCOPE_FINGERPRINT={fingerprint()}"

@@ -1,42 +1,55 @@
-"""Loads the compiled library, where it was built."""
+"""Loads the compiled library."""
 
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.compiled.build import LIBRARY, fingerprint
+from stepscope.errors import StepscopeError
 
-VARIABLE = "STEPSCOPE_COMPILED"  # "off" does everything in Python
 Function = Callable[..., int]
 
 
 @cache
-def function(name: str, library: Path = LIBRARY) -> Function | None:
-    """A function of the library; None where it was not built from these sources, or is off.
+def function(name: str) -> Function:
+    """A function of the library.
 
     It runs without the interpreter's lock, so threads may call it at once. Arguments are integers,
     bytes, and contiguous NumPy arrays of the type that the C++ expects; nothing checks that. It
     returns an integer.
+
+    Raises:
+        StepscopeError: if the library was not built, or of other sources.
     """
-    if os.environ.get(VARIABLE, "").lower() == "off":
-        return None
-    try:
-        loaded = ctypes.CDLL(str(library))
-        loaded.stepscope_fingerprint.restype = ctypes.c_uint32
-        if loaded.stepscope_fingerprint() != fingerprint():
-            return None
-        raw = getattr(loaded, name)
-    except (OSError, AttributeError):
-        return None
+    raw = getattr(_library(), name)
     return lambda *arguments: int(raw(*map(_argument, arguments)))
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    try:
+        loaded = ctypes.CDLL(str(LIBRARY))
+        loaded.stepscope_fingerprint.restype = ctypes.c_uint32
+        is_current = loaded.stepscope_fingerprint() == fingerprint()
+    except (OSError, AttributeError) as error:
+        raise _unusable("is missing or damaged") from error
+    if not is_current:
+        raise _unusable("was built from other sources")
+    return loaded
+
+
+def _unusable(reason: str) -> StepscopeError:
+    return StepscopeError(
+        f"the compiled library of stepscope {reason} ({LIBRARY}); install a C++ compiler and run "
+        "`pip install --force-reinstall --no-deps stepscope`, or in a checkout "
+        "`python src/stepscope/compiled/build.py`"
+    )
 
 
 def _argument(value: int | bytes | NDArray[Any]) -> Any:

@@ -15,7 +15,7 @@ from stepscope.contexts.metrics import METRICS, SampleStats
 from stepscope.contexts.node_values import measure
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.schema import VIAS
-from stepscope.trace.stack_tables import stacked
+from stepscope.trace.concat import stacked
 from stepscope.trace.table import Table, Text
 
 IDENTITY = ("kind", "via", "name", "file", "line")

@@ -16,8 +16,8 @@ from stepscope.arrays import Array, Floats, Ids, Mask
 from stepscope.contexts.call_paths import levels, preorder
 from stepscope.contexts.node_values import hot_path, measure, plain_numbers, short_label
 from stepscope.contexts.tree import ContextTree
-from stepscope.trace.interner import Interner
 from stepscope.trace.row_order import inverse
+from stepscope.trace.sets import Interner
 from stepscope.trace.table import Text
 
 MOST = 100_000

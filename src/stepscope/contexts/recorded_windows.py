@@ -16,7 +16,7 @@ from stepscope.contexts.build_tree import build_contexts
 from stepscope.contexts.metrics import METRICS, SampleStats
 from stepscope.contexts.recorded_tree import WINDOWS, metric_rows
 from stepscope.contexts.tree import ContextTree
-from stepscope.trace.stack_tables import stacked
+from stepscope.trace.concat import stacked
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 

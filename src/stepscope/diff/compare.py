@@ -11,7 +11,7 @@ from stepscope.annotate.steps.steps import ranks_with_steps
 from stepscope.arrays import Floats
 from stepscope.diff.significance import differs
 from stepscope.diff.step_samples import Key, MeasuredRun, Sample, has_device, measure_run
-from stepscope.trace.core_share import QUIET
+from stepscope.trace.recorded_steps import QUIET
 from stepscope.trace.trace import Trace
 
 VERDICTS = ("slower", "faster", "unclear", "one_step", "same", "new", "gone")

@@ -15,7 +15,7 @@ from stepscope.annotate.steps.step_windows import step_lengths
 from stepscope.annotate.steps.steps import ranks_with_steps, require_steps
 from stepscope.arrays import Floats, Ids, IntArray, Times
 from stepscope.errors import TraceError
-from stepscope.trace.core_share import core_share, load_warning
+from stepscope.trace.recorded_steps import core_share, load_warning
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace

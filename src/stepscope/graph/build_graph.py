@@ -21,7 +21,7 @@ from stepscope.graph.graph_schema import (
     TASKS,
     THREADS,
 )
-from stepscope.trace.gather import gathered
+from stepscope.trace.columns import gathered
 from stepscope.trace.row_order import begins_run, inverse, stable_order
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.table import Table, Text

@@ -26,7 +26,7 @@ from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Codes8, Ids, Mask, Times
 from stepscope.graph.device_tasks import Waits, WindowWork, find_waits
 from stepscope.graph.graph import Window
-from stepscope.trace.gather import gathered
+from stepscope.trace.columns import gathered
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import begins_run, ends_run
 from stepscope.trace.schema import STAGES

@@ -1,16 +1,14 @@
 """The critical path of a simulated step, and its breakdown by busy side."""
 
-from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from stepscope.arrays import Floats, Ids, IntArray, Mask, Rows
-from stepscope.compiled.build import LIBRARY
 from stepscope.compiled.library import function
 from stepscope.graph.graph import Graph
 from stepscope.graph.simulate import Simulation, library_arguments
-from stepscope.trace.gather import gathered
+from stepscope.trace.columns import gathered
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.row_order import stable_order
 from stepscope.trace.table import Text
@@ -91,38 +89,18 @@ def critical_path(simulation: Simulation) -> Ids:
     if not counts.any():
         return np.zeros(0, np.int64)
     last = int(np.argmax(np.where(counts, simulation.end_ns, -1)))
-    path = compiled_path(simulation, last)
-    return path_in_python(simulation, last) if path is None else path
+    return path_to(simulation, last)
 
 
-def compiled_path(simulation: Simulation, last: int, library: Path = LIBRARY) -> Ids | None:
-    """The same as `path_in_python` by `native/simulate.cpp`, None where that is missing."""
-    follow = function("stepscope_critical_path", library)
-    if follow is None:
-        return None
+def path_to(simulation: Simulation, last: int) -> Ids:
+    """A task, the one whose end started it, the one whose end started that, first to last."""
+    follow = function("stepscope_critical_path")
     path = np.empty(len(simulation.graph), np.int64)
     start = np.ascontiguousarray(simulation.start_ns)
     count = follow(*library_arguments(simulation.graph), start, last, path)
-    return np.ascontiguousarray(path[:count][::-1]) if count else None
-
-
-def path_in_python(simulation: Simulation, last: int) -> Ids:
-    """A task, the one whose end started it, the one whose end started that, first to last."""
-    path, causes = [last], _causes(simulation).tolist()
-    while (last := causes[last]) >= 0:
-        path.append(last)
-    return np.array(path[::-1])
-
-
-def _causes(simulation: Simulation) -> Ids:
-    """For each task, a task whose end started it, or -1."""
-    edges, start = simulation.graph.edges, simulation.start_ns
-    binding = start[edges.source] + edges.delay_ns == start[edges.target]
-    # Dependencies that took time come first, so that the path cannot run in a cycle.
-    order = np.argsort(edges.delay_ns[binding], kind="stable")
-    cause = np.full(len(start), -1, np.int64)
-    cause[edges.target[binding][order]] = edges.source[binding][order]
-    return cause
+    if not count:
+        raise MemoryError(f"too little memory for the path to task {last}")
+    return np.ascontiguousarray(path[:count][::-1])
 
 
 def critical_ms(simulation: Simulation) -> dict[str, dict[str, float]]:

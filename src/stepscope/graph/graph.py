@@ -18,7 +18,7 @@ from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Ids, Ids32, IntArray, Mask, Times
 from stepscope.errors import GraphError, TraceError
 from stepscope.graph.graph_schema import Edges, Topology, topology, with_delays
-from stepscope.trace.gather import gathered
+from stepscope.trace.columns import gathered
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import ends_run, grouped
 from stepscope.trace.sets import distinct

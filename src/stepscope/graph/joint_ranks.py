@@ -18,7 +18,7 @@ from stepscope.errors import TraceError
 from stepscope.graph.build_graph import build_graph
 from stepscope.graph.graph import Graph, Window
 from stepscope.graph.primitives import add_links, add_thread, append, insert, numbers_after
-from stepscope.trace.stack_tables import stacked
+from stepscope.trace.concat import stacked
 from stepscope.trace.trace import Trace
 
 _PEER = {"send": "Dst Rank", "recv": "Src Rank"}

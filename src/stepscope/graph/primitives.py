@@ -23,7 +23,7 @@ from stepscope.graph.graph_schema import (
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import inverse
 from stepscope.trace.schema import CATEGORIES, KERNEL_KINDS, STAGES
-from stepscope.trace.stack_tables import stacked
+from stepscope.trace.concat import stacked
 from stepscope.trace.table import Table, Text
 
 _VALUES = {"stage": STAGES, "kind": KERNEL_KINDS, "category": CATEGORIES}

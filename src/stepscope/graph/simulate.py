@@ -2,17 +2,15 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
 from stepscope.arrays import Array, Mask, Times
-from stepscope.compiled.build import LIBRARY
 from stepscope.compiled.library import function
 from stepscope.errors import GraphError
 from stepscope.graph.graph import Graph
 from stepscope.graph.graph_schema import LAUNCH
-from stepscope.trace.gather import gathered
+from stepscope.trace.columns import gathered
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,9 +122,8 @@ def simulate(graph: Graph) -> Simulation:
 
 
 def start_times(graph: Graph) -> Times:
-    """The start of each task, int64, shape (tasks,), ns; in Python where nothing is compiled."""
-    compiled = None if graph.schedule else compiled_start_times(graph)
-    return simulate_plainly(graph).start_ns if compiled is None else _finished(compiled)
+    """The start of each task, int64, shape (tasks,), ns."""
+    return simulate_plainly(graph).start_ns if graph.schedule else _finished(compiled_start_times(graph))
 
 
 def earliest_first(frontier: list[int], could_start: Times, graph: Graph) -> int:
@@ -169,13 +166,12 @@ def _finished(start: Times) -> Times:
     return start
 
 
-def compiled_start_times(graph: Graph, library: Path = LIBRARY) -> Times | None:
-    """The same by `native/simulate.cpp`, -1 for blocked tasks; None where that is missing."""
-    simulate = function("stepscope_simulate", library)
-    if simulate is None:
-        return None
+def compiled_start_times(graph: Graph) -> Times:
+    """The same by `native/simulate.cpp`, -1 for blocked tasks."""
     start = np.empty(len(graph), np.int64)
-    return start if simulate(*library_arguments(graph), start) else None
+    if not function("stepscope_simulate")(*library_arguments(graph), start):
+        raise MemoryError(f"too little memory to simulate {len(graph)} tasks")
+    return start
 
 
 def library_arguments(graph: Graph) -> list[Array | int]:

@@ -11,10 +11,7 @@ from stepscope.errors import IngestError
 from stepscope.ingest.byte_stream import Progress, decompressed_head, utf16_of
 from stepscope.ingest.chrome.trace_events import read_trace_events
 from stepscope.ingest.memory_snapshot.memory_snapshot import is_snapshot, read_snapshot
-from stepscope.ingest.memory_timeline.memory_timeline import (
-    is_memory_timeline,
-    read_memory_timeline,
-)
+from stepscope.ingest.memory_timeline import is_memory_timeline, read_memory_timeline
 from stepscope.ingest.nsys.nsys import read_nsys
 from stepscope.ingest.recorded.capture_file import read_capture
 from stepscope.ingest.unsupported import refuse_foreign

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-CHUNK_BYTES = 1 << 20
+# Threads that decode less at a time wait for the interpreter's lock so often that a busy second
+# core gains nothing (docs/evidence/performance.md, "Two cores").
+CHUNK_BYTES = 4 << 20
 _READ_BYTES = 1 << 18
 _SMALL_BYTES, _MOST_EXPANSION = 128 << 20, 200  # recordings shrink to a fifth or a fiftieth
 Warn = Callable[[str, str], None]
@@ -25,7 +27,7 @@ Progress = Callable[[int], None]
 
 
 def chunks(
-    file: BinaryIO, compressed: bool, warn: Warn, progress: Progress, joined: int = 1
+    file: BinaryIO, compressed: bool, warn: Warn, progress: Progress
 ) -> Generator[bytes, None, None]:
     """The content of `file`, decompressed, in chunks of about one size, one of them read ahead.
 
@@ -34,14 +36,12 @@ def chunks(
         compressed: whether it is gzip or zstd.
         warn: called with (code, message) if the compressed data end early or are damaged.
         progress: called with the number of bytes of `file` read since the last call.
-        joined: the size of a chunk, in `CHUNK_BYTES`.
 
     Yields:
         Non-empty byte strings. Close the generator to end its thread.
     """
-    size = joined * CHUNK_BYTES
-    pieces = _decompressed(file, warn, progress) if compressed else _read(file, progress, size)
-    return _ahead(_sized(_as_utf8(pieces), size))
+    pieces = (_decompressed if compressed else _read)(file, warn, progress)
+    return _ahead(_sized(_as_utf8(pieces), CHUNK_BYTES))
 
 
 def decompressed_head(head: bytes, size: int) -> bytes | None:
@@ -160,8 +160,8 @@ class _LeftOpen:
         self.closed = True
 
 
-def _read(file: BinaryIO, progress: Progress, size: int) -> Iterator[bytes]:
-    while data := file.read(size):
+def _read(file: BinaryIO, warn: Warn, progress: Progress) -> Iterator[bytes]:
+    while data := file.read(CHUNK_BYTES):
         progress(len(data))
         yield data
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from stepscope.errors import IngestError
-from stepscope.ingest.chrome.json_text import parse_json
+from stepscope.ingest.shared import parse_json
 from stepscope.typed_data import convert
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stepscope.errors import IngestError
 from stepscope.ingest import is_trace
-from stepscope.ingest.chrome.metadata import MOST_RANKS
+from stepscope.ingest.shared import MOST_RANKS
 from stepscope.trace.trace import Metadata, WarningRow
 
 _IN_NAME = re.compile(r"(?<![a-z])(?:rank|worker|process|proc|gpu)[-_.=]?(\d+)", re.IGNORECASE)

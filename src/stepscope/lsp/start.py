@@ -18,7 +18,7 @@ from stepscope.lsp.features import language_server
 from stepscope.lsp.language_server import StepscopeServer
 from stepscope.lsp.measuring import Measuring
 from stepscope.lsp.tcp import say_on_stderr, serve_tcp
-from stepscope.repeated_errors import limit_log
+from stepscope.server_log import limit_log
 
 
 def start_on_streams() -> None:

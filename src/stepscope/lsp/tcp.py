@@ -18,7 +18,7 @@ from typing import Any
 from lsprotocol.types import EXIT
 from pygls.exceptions import JsonRpcException
 
-from stepscope.accept_errors import AcceptErrors
+from stepscope.server_log import AcceptErrors
 from stepscope.lsp.language_server import StepscopeServer
 
 _LENGTH = re.compile(rb"^Content-Length: (\d+)\r\n", re.MULTILINE)

@@ -10,7 +10,7 @@ from stepscope.arrays import Floats
 from stepscope.ranks.kernel_times import by_step
 from stepscope.ranks.sketch import JobTable, Sketch
 from stepscope.ranks.slow_groups import LEAST_SHARE, SlowGroup
-from stepscope.trace.core_share import QUIET
+from stepscope.trace.recorded_steps import QUIET
 
 # Thresholds of causes, all shares of the excess; [jobs]: see `slow_groups`.
 _ALIKE = 0.35  # kernels that differ by less are slower alike; [jobs]

@@ -1,7 +1,6 @@
 """Which calls of operators have equal arguments, as far as some keys of these go."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +8,6 @@ from msgspec import MsgspecError, Raw
 from msgspec.json import Decoder
 
 from stepscope.arrays import Ids, IntArray
-from stepscope.compiled.build import LIBRARY
 from stepscope.compiled.library import function
 from stepscope.trace.arguments import Arguments
 from stepscope.trace.sets import distinct
@@ -86,7 +84,6 @@ def compiled_equal_calls(
     ends: Ids,
     names: IntArray,
     counted: Counted = WORK,
-    library: Path = LIBRARY,
 ) -> Ids | None:
     """The first call whose name and arguments are equal to those of each call.
 
@@ -95,17 +92,16 @@ def compiled_equal_calls(
         starts, ends: of the text of each call in `text`, equal for none, int64, shape (n,).
         names: a number of the name of each call, shape (n,).
         counted: the arguments that count, by default those that determine the work of a call.
-        library: of `native/equal_calls.cpp`.
 
     Returns:
-        int64, shape (n,), the number of a call; None without the library, or if JSON is not plain.
+        int64, shape (n,), the number of a call; None if JSON is not plain.
     """
     is_plain = all(map(_is_plain, counted.keys))
-    group = function("stepscope_equal_calls", library) if is_plain else None
+    group = function("stepscope_equal_calls") if is_plain else None
     first = np.empty(len(starts), np.int64)
     columns = (np.ascontiguousarray(column, np.int64) for column in (starts, ends, names))
     wanted = "\n".join(counted.keys).encode()
-    if not group or not group(text, len(starts), *columns, wanted, counted.decisive, first):
+    if group is None or not group(text, len(starts), *columns, wanted, counted.decisive, first):
         return None
     return first
 

@@ -18,8 +18,8 @@ from stepscope.serve.counter_answers import (
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline.axis import BINS, Area, AreaShare, AxisTrack, TimeAxis, area_of
-from stepscope.trace.interner import Interner
 from stepscope.trace.schema import STAGES
+from stepscope.trace.sets import Interner
 
 _MOST_ROWS = 100
 

@@ -17,8 +17,8 @@ from stepscope.timeline.event_index import values_at
 from stepscope.timeline.level import Level
 from stepscope.timeline.operation import Operation
 from stepscope.timeline.operation_costs import Costs
-from stepscope.trace.interner import Interner
 from stepscope.trace.schema import STAGES
+from stepscope.trace.sets import Interner
 
 
 class ResourceRow(msgspec.Struct):

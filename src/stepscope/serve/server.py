@@ -17,12 +17,11 @@ from threading import Thread
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from stepscope.accept_errors import AcceptErrors
 from stepscope.errors import ServeError
-from stepscope.repeated_errors import limit_log
 from stepscope.serve.app import make_app
 from stepscope.serve.guard import Token
 from stepscope.serve.open_files import Workbench
+from stepscope.server_log import AcceptErrors, limit_log
 
 HOST = "127.0.0.1"
 FIRST_PORT = 8765

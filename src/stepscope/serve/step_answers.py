@@ -28,7 +28,7 @@ from stepscope.serve.trace_view import TraceView
 from stepscope.timeline.level import Level, Opening
 from stepscope.timeline.operation_labels import short_name
 from stepscope.timeline.raw_events import events_inside
-from stepscope.trace.interner import Interner
+from stepscope.trace.sets import Interner
 
 _FEW_ROWS = 5
 _BOTH, _SHOWN, _EVERY = range(3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stepscope.summary.facts import Verdict
-from stepscope.trace.core_share import QUIET
+from stepscope.trace.recorded_steps import QUIET
 
 CANNOT_TELL = 0.6
 

@@ -30,12 +30,15 @@ from stepscope.summary.stage_places import places_of
 from stepscope.summary.top_kernels import kernels_of, time_by_kind
 from stepscope.summary.updates import updates_of
 from stepscope.summary.verdict import verdict
-from stepscope.trace.allocated_peaks import allocated_peaks
-from stepscope.trace.core_share import active_share, core_share, later_blocked_share
-from stepscope.trace.later_loading import later_loading
+from stepscope.trace.recorded_steps import (
+    active_share,
+    core_share,
+    later_blocked_share,
+    later_loading,
+)
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
-from stepscope.trace.trace import Trace
+from stepscope.trace.trace import Trace, allocated_peaks
 
 _MS = 1e-6
 

@@ -21,7 +21,7 @@ from stepscope.summary.stage_places_text import places_text
 from stepscope.summary.text_tables import STAGE_STYLE, TIME_WORDS, bar_for, stage_words
 from stepscope.summary.text_tables import plain_table as _table
 from stepscope.summary.updates_text import updates_table
-from stepscope.trace.core_share import load_warning
+from stepscope.trace.recorded_steps import load_warning
 
 _ROOM_FOR_BARS = 76
 _SKEWED = 0.1

@@ -9,7 +9,7 @@ from typing import Any
 
 from stepscope.summary.facts import RunTraining
 from stepscope.summary.numbers import percent
-from stepscope.trace.milliseconds import milliseconds
+from stepscope.trace.recorded_steps import milliseconds
 
 _ALIKE = 2  # times as long a step
 _LEAST = 0.005  # of the run

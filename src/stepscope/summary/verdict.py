@@ -7,8 +7,8 @@ from typing import Protocol
 
 from stepscope.summary.facts import Verdict
 from stepscope.summary.text_tables import stage_words
-from stepscope.trace.core_share import blocked_share
-from stepscope.trace.vocabulary import INFERENCE_STAGES
+from stepscope.trace.declaration import INFERENCE_STAGES
+from stepscope.trace.recorded_steps import blocked_share
 
 NOTABLE = 0.10  # a cause that costs less than this share of the step does not limit it
 MOSTLY = 0.50

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from stepscope.trace.declaration import Column, Schema, id_column, rank_column
-from stepscope.trace.vocabulary import CONTEXT_KINDS, SEVERITIES, STAGES, VIAS
+from stepscope.trace.declaration import (
+    CONTEXT_KINDS,
+    SEVERITIES,
+    STAGES,
+    VIAS,
+    Column,
+    Schema,
+    id_column,
+    rank_column,
+)
 
 OPERATIONS = Schema(
     "operations",

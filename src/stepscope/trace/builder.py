@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from stepscope.arrays import Array, Ids32, Mask, Rows, Times
 from stepscope.trace.arguments import Arguments
 from stepscope.trace.nesting import enclosing, last_started, parents, self_times
+from stepscope.trace.row_order import start_order
 from stepscope.trace.schema import COUNTERS, EVENTS, FLOWS, INSTANTS, MEMORY, TRACKS
-from stepscope.trace.start_order import start_order
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace, WarningRow
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepscope.errors import TraceError
-from stepscope.trace import entry_folder
+from stepscope.trace import cache_folder as entry_folder
 from stepscope.trace.cache_folder import cache_folder
 from stepscope.version import __version__
 

@@ -1,7 +1,4 @@
-"""Joins the traces of several ranks: rows are concatenated, references to rows renumbered.
-
-The schema declares which columns refer to rows of which table (`Column.refers`).
-"""
+"""Joins the traces of several ranks, and takes such a trace apart again."""
 
 from __future__ import annotations
 
@@ -11,15 +8,56 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.arrays import Rows
+from stepscope.arrays import Array, Ids32, IntArray, Mask, Rows
 from stepscope.trace.arguments import Arguments
-from stepscope.trace.clock_mapping import clock_of
+from stepscope.trace.declaration import Column
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.row_order import inverse
 from stepscope.trace.schema import SCHEMAS
-from stepscope.trace.stack_tables import Offsets, stacked
-from stepscope.trace.table import Table
-from stepscope.trace.trace import Metadata, Trace
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Metadata, Trace, clock_of
+
+Offsets = Mapping[str, int]
+
+
+def stacked(tables: Sequence[Table], offsets: Sequence[Offsets] = ()) -> Table:
+    """One table with the rows of all tables, in order.
+
+    Args:
+        tables: at least one table, all of one schema.
+        offsets: for each table the offset to add to a column, by what the column refers to
+            (`Column.refers`); by default 0.
+    """
+    schema, shifts = tables[0].schema, offsets or [{}] * len(tables)
+    columns: dict[str, Any] = {}
+    for column in schema.columns:
+        if column.kind == "text" and not column.values:
+            columns[column.name] = joined_text([table.text(column.name) for table in tables])
+        elif column.name != "id":
+            parts = [
+                _moved(table[column.name], column, shift.get(column.refers, 0))
+                for table, shift in zip(tables, shifts, strict=True)
+            ]
+            values = np.concatenate(parts)
+            columns[column.name] = Text(values, column.values) if column.values else values
+    return Table(schema, columns)
+
+
+def _moved(values: Array, column: Column, offset: int) -> Array:
+    if not offset:
+        return values
+    return np.where(values < 0, values, values + offset) if column.nullable else values + offset
+
+
+def joined_text(parts: Sequence[Text]) -> Text:
+    """Several text columns, concatenated over one list of values."""
+    index: dict[str, int] = {}
+    codes = []
+    for part in parts:
+        numbers = [index.setdefault(value, len(index)) for value in part.values]
+        codes.append(np.array([*numbers, -1], np.int32)[part.codes])
+    small = np.int8 if len(index) < 128 else np.int32
+    return Text(np.concatenate(codes).astype(small), list(index))
 
 
 def concat(traces: Sequence[Trace], ahead_ns: Sequence[int] = ()) -> Trace:
@@ -47,9 +85,9 @@ def concat(traces: Sequence[Trace], ahead_ns: Sequence[int] = ()) -> Trace:
     metadata = _merged(
         [trace.metadata for trace in traces], traces[0].metadata.origin_ns - shifts[0]
     )
-    return Trace(in_order_of_start(tables), metadata, _arguments(traces, offsets)).with_warnings(
-        warnings
-    )
+    return Trace(
+        in_order_of_start(tables), metadata, _all_arguments(traces, offsets)
+    ).with_warnings(warnings)
 
 
 # -- time
@@ -102,10 +140,10 @@ def in_order_of_start(tables: dict[str, Table]) -> dict[str, Table]:
     order = np.argsort(tables["events"]["start_ns"], kind="stable")
     place = np.append(inverse(order), -1)  # so that null, -1, stays null
     tables = {**tables, "events": tables["events"].take(order)}
-    return {name: _renumbered(table, place) for name, table in tables.items()}
+    return {name: _in_new_order(table, place) for name, table in tables.items()}
 
 
-def _renumbered(table: Table, place: Rows) -> Table:
+def _in_new_order(table: Table, place: Rows) -> Table:
     references = [column.name for column in table.schema.columns if column.refers == "events"]
     return table.with_columns(**{name: place[table[name]] for name in references})
 
@@ -113,7 +151,7 @@ def _renumbered(table: Table, place: Rows) -> Table:
 # -- the rest
 
 
-def _arguments(traces: Sequence[Trace], offsets: Sequence[Offsets]) -> Arguments:
+def _all_arguments(traces: Sequence[Trace], offsets: Sequence[Offsets]) -> Arguments:
     return Arguments(
         tuple(
             block.shifted(offset["file"])
@@ -145,3 +183,126 @@ def _common(properties: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for key, value in first.items()
         if all(key in other and other[key] == value for other in others)
     }
+
+
+def split(trace: Trace, part: IntArray) -> list[Trace]:
+    """Split a trace that a reader built, before annotation.
+
+    Times and positions in the file are unchanged. The first part gets the warnings and the memory
+    rows outside all events.
+
+    Args:
+        trace: a trace before annotation.
+        part: the part of each track, from 0 on, shape (tracks,).
+    """
+    return [_part(trace, part, number) for number in range(int(part.max(initial=0)) + 1)]
+
+
+def _part(trace: Trace, part: IntArray, number: int) -> Trace:
+    tracks, events = np.flatnonzero(part == number), trace.events
+    rows = np.flatnonzero(part[events["track"]] == number)
+    track, event = _new_ids(tracks, len(part)), _new_ids(rows, len(events))
+    of_event = np.append(part[events["track"]], 0)  # the first part gets rows outside all events
+    flows, memory = trace["flows"], trace["memory"]
+    ends = [event[flows[end]] for end in ("source_event", "target_event")]
+    memory = memory.take(of_event[memory["event"]] == number)
+    tables = {
+        "events": _renumbered(events.take(rows), track).with_columns(
+            parent=event[events["parent"][rows]]
+        ),
+        "tracks": trace["tracks"].take(tracks),
+        "flows": _kept_flows(flows, *ends),
+        "memory": memory.with_columns(event=event[memory["event"]]),
+        **{
+            name: _renumbered(trace[name].take(part[trace[name]["track"]] == number), track)
+            for name in ("instants", "counters")
+        },
+        **({} if number else {"warnings": trace["warnings"]}),
+    }
+    return Trace(tables, trace.metadata, _arguments_of(trace, events["source"][rows]))
+
+
+def _new_ids(rows: IntArray, length: int) -> Ids32:
+    """The new id for each old id, -1 for rows left out; -1 stays -1."""
+    place = np.full(length + 1, -1, np.int32)
+    place[rows] = np.arange(len(rows))
+    return place
+
+
+def _renumbered(table: Table, track: IntArray) -> Table:
+    return table.with_columns(track=track[table["track"]])
+
+
+def _kept_flows(flows: Table, source: IntArray, target: IntArray) -> Table:
+    kept = (source >= 0) | (target >= 0)
+    return flows.take(kept).with_columns(source_event=source[kept], target_event=target[kept])
+
+
+def _arguments_of(trace: Trace, sources: IntArray) -> Arguments:
+    """The blocks that hold arguments of these events."""
+    first, last = int(sources.min(initial=0)), int(sources.max(initial=-1))
+    return Arguments(
+        tuple(
+            block
+            for block in trace.arguments.blocks
+            if block.sources[0] <= last and block.sources[-1] >= first
+        )
+    )
+
+
+def one_rank(trace: Trace, rank: int) -> Trace:
+    """What a trace of several ranks holds of one of them, on the common clock.
+
+    Tables of tracks and modules stay whole, so that their ids keep their meaning; events are
+    numbered anew.
+
+    Args:
+        trace: an annotated trace.
+        rank: one of its ranks.
+    """
+    if trace.metadata.ranks == (rank,):
+        return trace
+    tracks = trace["tracks"]["rank"] == rank
+    kept = tracks[trace.events["track"]]
+    number = np.full(len(kept) + 1, -1, np.int32)  # -1 stays -1
+    number[:-1][kept] = np.arange(kept.sum())
+    tables = {
+        name: _of_rank(table, rank, tracks, number)
+        for name, table in trace.tables.items()
+        if name not in ("tracks", "modules")
+    }
+    return Trace(
+        {**trace.tables, **tables}, trace.metadata, trace.arguments
+    ).with_metadata(ranks=(rank,))  # fmt: skip
+
+
+def _of_rank(table: Table, rank: int, tracks: Mask, number: Ids32) -> Table:
+    """The rows of a rank, with its new numbers of events."""
+    columns = table.schema.columns
+    events = [column.name for column in columns if column.refers == "events"]
+    kept = np.ones(len(table), np.bool_)
+    if "rank" in table.columns():
+        kept = table["rank"] == rank
+    elif "track" in table.columns():
+        kept = tracks[table["track"]]
+    else:
+        for name in events:
+            kept &= (number[table[name]] >= 0) | (table[name] < 0)
+    part = table.take(kept)
+    return part.with_columns(**{name: number[part[name]] for name in events}) if events else part
+
+
+def of_rank(trace: Trace, rank: int) -> Trace:
+    """The trace of one process with its rank set in the metadata and in every `rank` column.
+
+    Args:
+        trace: the trace of one process.
+        rank: its rank in the distributed job.
+
+    Returns:
+        The trace with every `rank` column set.
+    """
+    for table in trace.tables.values():
+        if "rank" in table.columns() and len(table):
+            trace = trace.with_table(table.with_columns(rank=np.full(len(table), rank, np.int32)))
+    return trace.with_metadata(ranks=(rank,))

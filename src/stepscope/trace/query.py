@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from stepscope.errors import QueryError
-from stepscope.trace.arrow import arrow_bytes, arrow_numbers, arrow_text
+from stepscope.trace.arguments import arrow_bytes, arrow_numbers, arrow_text
 from stepscope.trace.declaration import Column
-from stepscope.trace.derived_tables import with_derived_tables
 from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
 
 if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
+
 
 ARGUMENTS = "arguments"
 _HELP = "`show tables` lists the tables, `describe steps` the columns of one"
@@ -209,3 +211,26 @@ def _json(texts: list[bytes]) -> pa.Array:
         return arrow_bytes([t.decode("utf-8", "replace").encode() for t in texts]).cast(
             pa.large_string()
         )
+
+
+# The tables, and the function that fills them: by its name, since it is in a package that builds
+# on this one.
+_FILLED_BY = (
+    (("findings", "evidence"), "stepscope.analyze", "fill_findings"),
+    (("operations",), "stepscope.roofline", "with_operations"),
+    (("contexts", "context_metrics"), "stepscope.contexts", "fill_contexts"),
+)
+
+
+def with_derived_tables(trace: Trace, names: Iterable[str]) -> Trace:
+    """The trace with the tables of some names computed, unless they have rows already.
+
+    A trace without steps and without contexts has no findings.
+    """
+    wanted = {name.lower() for name in names}
+    if not len(trace["steps"]) and not len(trace["contexts"]):
+        wanted -= {"findings", "evidence"}
+    for tables, module, function in _FILLED_BY:
+        if wanted.intersection(tables) and not any(len(trace[name]) for name in tables):
+            trace = getattr(import_module(module), function)(trace)
+    return trace

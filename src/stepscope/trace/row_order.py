@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.arrays import Ids, IntArray, Mask, Rows
-from stepscope.compiled.build import LIBRARY
+from stepscope.arrays import Ids, IntArray, Mask, Rows, Times
 from stepscope.compiled.library import function
 
 _SHORT = np.dtype(np.uint16)
@@ -62,33 +59,43 @@ def grouped(keys: IntArray, groups: int) -> tuple[IntArray, Ids]:
         groups: how many there are.
 
     Returns:
-        The rows by group, those of one as they are, int32 or int64, shape (n,); and where each
+        The rows by group, those of one as they are, int32, shape (n,); and where each
         group begins in these and the last one ends, int64, shape (groups + 1,).
 
     Example:
         >>> [part.tolist() for part in grouped(np.array([2, 0, 2]), 3)]
         [[1, 0, 2], [0, 1, 1, 3]]
+
+    Raises:
+        IndexError: if a key is no group.
     """
-    found = compiled_grouped(keys, groups)
-    return grouped_in_python(keys, groups) if found is None else found
-
-
-def compiled_grouped(
-    keys: IntArray, groups: int, library: Path = LIBRARY
-) -> tuple[IntArray, Ids] | None:
-    """The same by `native/columns.cpp`, None where that is missing or cannot do it."""
-    group = function("stepscope_grouped", library)
-    if group is None or len(keys) > np.iinfo(np.int32).max:
-        return None
     first, order = np.empty(groups + 1, np.int64), np.empty(len(keys), np.int32)
-    done = group(len(keys), np.ascontiguousarray(keys, np.int32), groups, first, order)
-    return (order, first) if done else None
+    columns = np.ascontiguousarray(keys, np.int32), groups, first, order
+    if not function("stepscope_grouped")(len(keys), *columns):
+        raise IndexError(f"expected groups 0 to {groups - 1}, found {keys.min()} to {keys.max()}")
+    return order, first
 
 
-def grouped_in_python(keys: IntArray, groups: int) -> tuple[IntArray, Ids]:
-    """The same."""
-    order = np.argsort(keys, kind="stable")
-    return order, np.searchsorted(keys[order], np.arange(groups + 1))
+def start_order(start: Times, duration: Times) -> IntArray | None:
+    """The order by start, of equal starts the longest first, else as it is.
+
+    Args:
+        start: int64, shape (n,), ns.
+        duration: int64, shape (n,), ns.
+
+    Returns:
+        The row of the first event first, shape (n,); None where every row is in its place.
+
+    Example:
+        >>> start_order(np.array([3, 1, 1]), np.array([1, 1, 2])).tolist()
+        [2, 1, 0]
+    """
+    order = np.empty(len(start), np.int32)
+    times = (np.ascontiguousarray(column, np.int64) for column in (start, duration))
+    state = function("stepscope_start_order")(len(start), *times, order)
+    if not state:
+        raise MemoryError("too little memory to sort events by their start")
+    return order if state == 1 else None
 
 
 def begins_run(keys: IntArray) -> Mask:

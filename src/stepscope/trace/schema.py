@@ -10,18 +10,7 @@ from stepscope.trace.analysis_schema import (
     OPERATIONS,
     WARNINGS,
 )
-from stepscope.trace.declaration import Column, Schema, id_column, rank_column
-from stepscope.trace.memory_schema import (
-    ALLOCATIONS,
-    BLOCKS,
-    MEMORY,
-    MEMORY_EVENTS,
-    SEGMENTS,
-    STACKS,
-    STORAGES,
-    TENSOR_USES,
-)
-from stepscope.trace.vocabulary import (
+from stepscope.trace.declaration import (
     BOUNDS,
     CATEGORIES,
     COMPUTING,
@@ -38,6 +27,20 @@ from stepscope.trace.vocabulary import (
     STAGES,
     TRACK_KINDS,
     VIAS,
+    Column,
+    Schema,
+    id_column,
+    rank_column,
+)
+from stepscope.trace.memory_schema import (
+    ALLOCATIONS,
+    BLOCKS,
+    MEMORY,
+    MEMORY_EVENTS,
+    SEGMENTS,
+    STACKS,
+    STORAGES,
+    TENSOR_USES,
 )
 
 __all__ = [

@@ -1,18 +1,16 @@
-"""Sets of integers as sorted arrays.
+"""Sets and distinct values of integers, as arrays.
 
 `np.unique` is avoided: it imports NumPy's masked arrays, which takes a twentieth of the time to
-read a 30 MB trace, and it hashes where sorting is as fast.
-"""
+read a 30 MB trace, and it hashes where sorting is as fast."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
-from stepscope.arrays import Array, IntArray, Mask
-from stepscope.compiled.build import LIBRARY
+from stepscope.arrays import Array, Codes, Ids32, IntArray, Mask
 from stepscope.compiled.library import function
 from stepscope.trace.row_order import begins_run
 
@@ -35,10 +33,14 @@ def members(codes: IntArray, chosen: Mask) -> Mask:
         [False, True, False]
     """
     wanted = np.flatnonzero(chosen).tolist()
-    if len(wanted) > _FEW:
-        found = compiled_members(codes, chosen) if len(codes) >= _MANY else None
-        return np.append(chosen, False)[codes] if found is None else found
-    return one_of(codes, wanted)
+    if len(wanted) <= _FEW:
+        return one_of(codes, wanted)
+    if len(codes) >= _MANY and codes.dtype.kind == "i" and codes.strides != (0,):
+        found = np.empty(len(codes), np.bool_)
+        rows, table = np.ascontiguousarray(codes), np.ascontiguousarray(chosen)
+        if function("stepscope_members")(rows.itemsize, len(rows), rows, len(table), table, found):
+            return found
+    return np.append(chosen, False)[codes]
 
 
 def one_of(codes: IntArray, wanted: Sequence[int]) -> Mask:
@@ -63,17 +65,6 @@ def one_of(codes: IntArray, wanted: Sequence[int]) -> Mask:
     return result
 
 
-def compiled_members(codes: IntArray, chosen: Mask, library: Path = LIBRARY) -> Mask | None:
-    """The same by `native/columns.cpp`, None where that is missing or cannot do it."""
-    path = function("stepscope_members", library)
-    if path is None or codes.dtype.kind != "i" or codes.strides == (0,):
-        return None
-    found = np.empty(len(codes), np.bool_)
-    rows = np.ascontiguousarray(codes)
-    done = path(rows.itemsize, len(rows), rows, len(chosen), np.ascontiguousarray(chosen), found)
-    return found if done else None
-
-
 def distinct(values: Array) -> Array:
     """The distinct values of an array, sorted.
 
@@ -95,3 +86,73 @@ def distinct(values: Array) -> Array:
             return (np.flatnonzero(found) + int(least)).astype(values.dtype)
     ordered = np.sort(values, axis=None)
     return ordered[begins_run(ordered)]
+
+
+_TABLE = 1 << 22  # up to this size, a table of all possible rows is faster than sorting
+
+
+def distinct_rows(*columns: Codes) -> tuple[list[tuple[int, ...]], Codes]:
+    """The distinct rows of columns of equal length, and the index of each row among them.
+
+    Example:
+        >>> distinct_rows(np.array([7, 7, 7]), np.array([1, 0, 1]))
+        ([(7, 0), (7, 1)], array([1, 0, 1]))
+    """
+    code, size = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        part, count = _coded(column)
+        if size * count > _TABLE:
+            code, size = _numbered(code, size)
+        code, size = code * count + part, size * count
+    number, count = _numbered(code, size)
+    first = np.zeros(count, np.int64)
+    first[number[::-1]] = np.arange(len(number))[::-1]
+    keys = zip(*(column[first].tolist() for column in columns), strict=True)
+    return list(keys), number
+
+
+def _coded(column: Codes) -> tuple[Codes, int]:
+    """A column as codes below a limit, and that limit."""
+    if not len(column):
+        return column, 1
+    least, most = int(column.min()), int(column.max())
+    if most - least < _TABLE:
+        return column - least, most - least + 1
+    values, part = np.unique(column, return_inverse=True)
+    return part, len(values)
+
+
+def _numbered(code: Codes, size: int) -> tuple[Codes, int]:
+    """Codes below `size` renumbered without gaps, and their number."""
+    if size > _TABLE:
+        values, number = np.unique(code, return_inverse=True)
+        return number, len(values)
+    used = np.zeros(size, np.bool_)
+    used[code] = True
+    return (np.cumsum(used) - 1)[code], int(used.sum())
+
+
+Value = TypeVar("Value", bound=Hashable)
+
+
+class Interner(dict[Value, int]):
+    """Codes of distinct values; `list(interner)` gives the values by code.
+
+    Example:
+        >>> names = Interner()
+        >>> [names[name] for name in ("mm", "add", "mm")], list(names)
+        ([0, 1, 0], ['mm', 'add'])
+    """
+
+    def __missing__(self, value: Value) -> int:
+        code = self[value] = len(self)
+        return code
+
+    def codes(self, values: Iterable[Value], count: int = -1) -> Ids32:
+        """The code of each value, int32.
+
+        Args:
+            values: the values.
+            count: their number, if known; it saves time.
+        """
+        return np.fromiter(map(self.__getitem__, values), np.int32, count)

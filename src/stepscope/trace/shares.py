@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.arrays import Floats, Ids
+from stepscope.arrays import Floats, Ids, Integers
 
 
 class Shares(NamedTuple):
@@ -22,7 +22,7 @@ class Shares(NamedTuple):
     element: Ids
     until: Floats
 
-    def divide(self, rows: Ids, values: Ids) -> tuple[Ids, Ids, Ids]:
+    def divide(self, rows: Ids, values: Integers) -> tuple[Ids, Ids, Integers]:
         """The parts of the values of some events; those of an event add up to its value.
 
         Returns:
@@ -37,7 +37,7 @@ class Shares(NamedTuple):
         parts = (until - np.where(begins, 0, np.roll(until, 1))).astype(np.int64)
         return np.repeat(np.arange(len(rows)), count), self.element[place], parts
 
-    def spread(self, rows: Ids, values: Ids) -> tuple[Ids, Ids]:
+    def spread(self, rows: Ids, values: Integers) -> tuple[Ids, Integers]:
         """Elements and values of some events; an event that is not divided is its own element."""
         owner, element, parts = self.divide(rows, values)
         whole = np.bincount(owner, minlength=len(rows)) == 0

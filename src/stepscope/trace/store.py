@@ -23,9 +23,15 @@ import pyarrow as pa
 
 from stepscope.arrays import Array
 from stepscope.errors import TraceError
-from stepscope.trace.arguments import ArgumentBlock, Arguments
-from stepscope.trace.arrow import arrow_numbers, arrow_octets, arrow_text, bytes_of
-from stepscope.trace.entry_folder import written
+from stepscope.trace.arguments import (
+    ArgumentBlock,
+    Arguments,
+    arrow_numbers,
+    arrow_octets,
+    arrow_text,
+    bytes_of,
+)
+from stepscope.trace.cache_folder import written
 from stepscope.trace.schema import SCHEMAS
 from stepscope.trace.spill import joined
 from stepscope.trace.table import Table, Text

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stepscope.arrays import Array, Mask
-from stepscope.trace.constant_columns import constant, taken
+from stepscope.trace.columns import constant, taken
 from stepscope.trace.declaration import Column, Schema
 from stepscope.trace.sets import distinct, members, one_of
 from stepscope.trace.spill import spilled

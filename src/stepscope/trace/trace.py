@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stepscope.arrays import Rows
+from stepscope.arrays import Rows, Times
 from stepscope.errors import TraceError
 from stepscope.trace.arguments import Arguments, parse
 from stepscope.trace.schema import SCHEMAS
@@ -191,3 +191,40 @@ class Trace:
         from stepscope.trace.query import arrow_table
 
         return arrow_table(self[table]).to_pandas()
+
+
+def clock_of(metadata: Metadata) -> int:
+    """The common clock at a trace's zero; recent Kineto files count from their own base time."""
+    base = metadata.properties.get("baseTimeNanoseconds", 0)
+    return metadata.origin_ns + (base if isinstance(base, int) and abs(base) < 2**61 else 0)
+
+
+def with_times(table: Table, moved: Callable[[Times], Times]) -> Table:
+    """A table with all its times on another clock; null stays null.
+
+    Args:
+        table: of any schema; `Column.refers` says which columns are times.
+        moved: from times on the old clock to times on the new one, ns.
+    """
+    columns = {}
+    for column in table.schema.columns:
+        if column.refers == "clock":
+            times = table[column.name]
+            missing = column.nullable & (times < 0)
+            columns[column.name] = np.where(missing, times, moved(times))
+    return table.with_columns(**columns) if columns else table
+
+
+def allocated_peaks(memory: Table, rank: int) -> dict[str, int]:
+    """The peak of each device, bytes; empty where no change of memory was recorded.
+
+    Args:
+        memory: the table `memory`.
+        rank: of the process.
+    """
+    known = memory.take((memory["rank"] == rank) & (memory["allocated_bytes"] >= 0))
+    device = known.text("device")
+    return {
+        name: int(known["allocated_bytes"][device.mask(name)].max())
+        for name in device.compact().values
+    }

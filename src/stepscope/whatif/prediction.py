@@ -24,7 +24,7 @@ from stepscope.graph import (
 from stepscope.graph.critical_path import BusySides
 from stepscope.memory.recorded_memory import RecordedMemory, recorded_memory
 from stepscope.parallel import in_threads
-from stepscope.trace.core_share import load_warning
+from stepscope.trace.recorded_steps import load_warning
 from stepscope.trace.trace import Trace
 from stepscope.whatif.change import Request
 

@@ -8,8 +8,7 @@ from drawn_findings import A100, V100, found
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
 from stepscope.annotate import annotate
 from stepscope.testing import drawn_trace
-from stepscope.trace.concat import concat
-from stepscope.trace.trace_rank import of_rank
+from stepscope.trace.concat import concat, of_rank
 
 # The CPU is done early: the device sets the length of the step.
 BUSY = """

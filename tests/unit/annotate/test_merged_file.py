@@ -6,7 +6,7 @@ import pytest
 
 from stepscope.annotate.ranks.merged_file import looks_merged, merged_ranks
 from stepscope.testing import drawn_trace
-from stepscope.trace.split import split
+from stepscope.trace.concat import split
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Trace
 

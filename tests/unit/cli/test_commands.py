@@ -205,7 +205,7 @@ def test_what_cannot_be_cleared_is_said(file: str, monkeypatch: pytest.MonkeyPat
         raise PermissionError(13, "Permission denied")
 
     call("query", file, "select 1")
-    monkeypatch.setattr("stepscope.trace.entry_folder.remove", refuse)
+    monkeypatch.setattr("stepscope.trace.cache_folder.remove", refuse)
     code, _, err = call("cache", "--clear")
     assert (code, "Permission denied" in err) == (2, True)
 

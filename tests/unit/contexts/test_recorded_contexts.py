@@ -12,9 +12,8 @@ from stepscope.contexts.recorded_tree import with_contexts
 from stepscope.errors import IngestError
 from stepscope.ingest import read
 from stepscope.ingest.recorded.contexts_json import parse_contexts
-from stepscope.trace.concat import concat
+from stepscope.trace.concat import concat, of_rank
 from stepscope.trace.trace import Trace
-from stepscope.trace.trace_rank import of_rank
 
 STRINGS = ["", "main", "step", "train.py", "aten::linear", "aten::addmm", "MmBackward0", "sgemm",
            "Memset (Device)", "memset", "kernel", "(others)"]  # fmt: skip

@@ -18,9 +18,8 @@ from stepscope.graph import (
     simulate,
 )
 from stepscope.testing import drawn_trace
-from stepscope.trace.concat import concat
+from stepscope.trace.concat import concat, of_rank
 from stepscope.trace.trace import Trace
-from stepscope.trace.trace_rank import of_rank
 
 RANK = """
     main      |  0  50 | ProfilerStep#{step}

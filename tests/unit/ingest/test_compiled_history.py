@@ -1,17 +1,14 @@
-"""The compiled reader of a snapshot's history against the interpreter, its twin in Python."""
+"""The compiled reader of a snapshot's history against the unpickler alone."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import stepscope
-from stepscope.compiled.library import function
 from stepscope.errors import IngestError
 from stepscope.ingest.memory_snapshot import memory_snapshot
 from stepscope.trace.trace import Trace
@@ -19,10 +16,6 @@ from stepscope.trace.trace import Trace
 _TABLES = ("memory_events", "allocations", "stacks", "segments", "blocks")
 _MUTATIONS = int(os.environ.get("STEPSCOPE_FUZZ_EXAMPLES", "120"))
 _FRAMES = [{"name": f"f{n}", "filename": f"/p/m{n}.py", "line": n} for n in range(300)]
-
-pytestmark = pytest.mark.skipif(
-    function("stepscope_decode_history") is None, reason="the compiled library is not built"
-)
 
 
 def read(data: bytes) -> Trace | str:
@@ -34,7 +27,7 @@ def read(data: bytes) -> Trace | str:
 
 def read_in_python(data: bytes, monkeypatch: pytest.MonkeyPatch) -> Trace | str:
     with monkeypatch.context() as patch:
-        patch.setattr(memory_snapshot, "compiled_history", lambda *parts: None)
+        patch.setattr(memory_snapshot, "CompiledHistory", lambda *parts: None)
         return read(data)
 
 
@@ -116,12 +109,3 @@ def test_a_damaged_file_is_refused_or_read_alike(monkeypatch: pytest.MonkeyPatch
         different += refused != (True, True) and rows(found) != rows(expected)
     # Damage may write over a value of the memo, which both then count differently.
     assert different <= max(1, _MUTATIONS // 500)
-
-
-def test_without_the_library_files_are_read_as_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(memory_snapshot, "compiled_history", lambda *parts: None)
-    path = tmp_path / "a.pickle"
-    path.write_bytes(random_snapshot(9, 4))
-    assert len(stepscope.open(path, cache=False)["memory_events"])

@@ -7,14 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from reading import array_of, event, names, read_text, tables, warnings
 
 from stepscope.errors import IngestError
 from stepscope.ingest import byte_stream as stream
 from stepscope.ingest.chrome.decode import EventReader
-from stepscope.ingest.warning_log import WarningLog
+from stepscope.ingest.shared import WarningLog
+from stepscope.trace.arguments import Arguments
 from stepscope.trace.store import save
 
 ONE = json.dumps(event())
@@ -287,14 +287,22 @@ def test_where_a_chunk_ends_does_not_matter(monkeypatch: pytest.MonkeyPatch, siz
     assert repr(tables(read_text(NASTY))) == repr(tables(whole))
 
 
-def parsed(reader: EventReader) -> list[dict[str, Any]]:
-    """Every record with its text parsed, NaN as None."""
-    records = [msgspec.structs.asdict(record) for records in reader for record in records]
-    for record in records:
-        record["args"] = json.loads(bytes(record["args"]) or b"null")
-        record["ts"], record["id2"] = bytes(record["ts"]).strip(b'"'), bytes(record["id2"])
-        record["dur"] = None if record["dur"] != record["dur"] else record["dur"]
-    return records
+def parsed(reader: EventReader) -> list[tuple[Any, ...]]:
+    """Each event: its place, name, time, duration and arguments."""
+    found = []
+    for chunk in reader:
+        arguments = dict(Arguments(tuple(chunk.arguments)).items())
+        found += [(label.place, label.name, json.loads(label.arguments)) for label in chunk.labels]
+        columns = zip(
+            chunk.source.tolist(), chunk.place.tolist(), chunk.name.tolist(),
+            *(chunk.numbers[name].tolist() for name in ("time_ns", "duration_us")), strict=True,
+        )  # fmt: skip
+        found += [
+            (chunk.places[place], chunk.names[name], time, str(duration),
+             json.loads(arguments.get(source, b"null")))
+            for source, place, name, time, duration in columns
+        ]  # fmt: skip
+    return found
 
 
 def test_two_chunks_at_every_place() -> None:
@@ -326,8 +334,8 @@ def test_a_long_event_is_not_read_again_with_every_chunk() -> None:
             return super()._take(text, last)
 
     chunks = iter(text[start : start + 1000] for start in range(0, len(text), 1000))
-    (record,) = [r for records in Counting(chunks, WarningLog()) for r in records]
-    assert len(record.name) == 1_000_000
+    (name,) = [name for chunk in Counting(chunks, WarningLog()) for name in chunk.names]
+    assert len(name) == 1_000_000
     assert looked_at < 4 * len(text)
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from stepscope.ingest.xplane.hlo_graphs import instructions_of_graph
+from stepscope.ingest.xplane.compiled_events import instructions_of_graph
 
 
 def drawn(seed: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.ingest.xplane.hlo_lenders import lenders_of
+from stepscope.ingest.xplane.hlo_flow import lenders_of
 from stepscope.ingest.xplane.hlo_work import Node
 from stepscope.ingest.xplane.protobuf import Span
 

@@ -9,8 +9,8 @@ import pytest
 from xspaces import Operation, Slice, encoded_shape, message, read_space, varint
 
 from stepscope.annotate import annotate
-from stepscope.ingest.warning_log import WarningLog
-from stepscope.ingest.xplane.hlo_buffers import buffers_of
+from stepscope.ingest.shared import WarningLog
+from stepscope.ingest.xplane.hlo import buffers_of
 from stepscope.ingest.xplane.protobuf import Span
 from stepscope.ingest.xplane.xspace import Source
 from stepscope.summary.facts import Summary

@@ -15,7 +15,7 @@ import pytest
 
 import stepscope
 from stepscope.errors import IngestError
-from stepscope.ingest.nsys.nvtx_names import parse
+from stepscope.ingest.nsys.activities import parse
 from stepscope.trace.trace import Trace
 
 MS = 1_000_000

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from stepscope.ingest.chrome.begin_end_pairs import Mark, pair
-from stepscope.ingest.warning_log import WarningLog
+from stepscope.ingest.chrome.slices import Mark, pair
+from stepscope.ingest.shared import WarningLog
 
 
 def paired(text: str) -> list[str]:

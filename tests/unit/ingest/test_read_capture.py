@@ -13,7 +13,7 @@ from captures import EVENT, MANIFEST, MODULES, TRACE, write_capture
 from stepscope.errors import IngestError
 from stepscope.ingest import read
 from stepscope.ingest.recorded import capture_file as capture
-from stepscope.trace.clock_mapping import clock_of
+from stepscope.trace.trace import clock_of
 
 
 @pytest.fixture

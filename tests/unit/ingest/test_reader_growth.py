@@ -9,8 +9,8 @@ import pytest
 from reading import read_text
 
 from stepscope.ingest.chrome import tolerant_json
-from stepscope.ingest.chrome.header import ArrayFinder
-from stepscope.ingest.chrome.record_columns import RecordColumns
+from stepscope.ingest.chrome.decode import ArrayFinder
+from stepscope.ingest.chrome.event_columns import RecordColumns
 
 GOOD = json.dumps({"ph": "X", "name": "op", "ts": 1, "dur": 1, "pid": 1, "tid": 1})
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import pickletools
 import random
 import subprocess
 from collections.abc import Callable
@@ -33,13 +32,13 @@ PLAIN = st.recursive(
 )
 
 
-@given(value=PLAIN, protocol=st.integers(0, 5))
+@given(value=PLAIN, protocol=st.integers(2, 5))
 def test_plain_data_are_what_pickle_gives(value: Any, protocol: int) -> None:
     assert load(pickle.dumps(value, protocol)) == value
 
 
-@given(value=st.binary(max_size=70000) | st.sets(st.integers()), protocol=st.integers(4, 5))
-def test_bytes_and_sets(value: Any, protocol: int) -> None:
+@given(value=st.binary(max_size=70000), protocol=st.integers(4, 5))
+def test_bytes(value: Any, protocol: int) -> None:
     assert load(pickle.dumps(value, protocol)) == value
 
 
@@ -109,12 +108,14 @@ def test_nothing_of_a_hostile_pickle_runs(
         (b"\x80\x04", "damaged or cut off"),
         (b"\x80\x04.", "damaged or cut off"),
         (b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7fab.", "damaged or cut off"),
-        (b"\x80\x04T\xff\xff\xff\xffab.", "damaged or cut off"),
+        (b"\x80\x04T\xff\xff\xff\xffab.", "damaged"),
         (b"\x80\x02j\x05\x00\x00\x00.", "damaged"),
         (b"\x80\x04K\x01K\x02s.", "damaged"),
         (b"\x80\x04(]]u.", "damaged"),
         (b"\x80\x04\xee.", "unknown opcode 0xee"),
-        (b"I" + b"9" * 5000 + b"\n.", "damaged"),
+        (b"\x80\x04I" + b"9" * 5000 + b"\n.", "more than plain data \\(INT\\)"),
+        (b"\x80\x04\x96\xff\xff\xff\xff\xff\xff\xff\x7f.", "more than plain data \\(BYTEARRAY8\\)"),
+        (b"\x80\x04}" + b")" + b"\x85" * 100_000 + b"Ns.", "a key is a tuple"),
         (b"\x80\x04\x82\x01.", "could run code are refused"),
         (b"\x80\x04P1\n.", "could run code are refused"),
     ],
@@ -128,7 +129,7 @@ def test_damage_is_one_clear_line(data: bytes, message: str) -> None:
 def test_many_objects_in_few_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stepscope.ingest.memory_snapshot.safe_pickle._MAX_CONTAINERS", 1000)
     with pytest.raises(IngestError, match="more than 1,000 lists and dicts"):
-        load(b"\x80\x04" + b"(" + b"]" * 2000 + b"l.")
+        load(b"\x80\x04" + b"(" + b"]" * 2000 + b"t.")
 
 
 def test_deep_nesting_needs_no_deep_stack() -> None:
@@ -146,10 +147,3 @@ def test_mutations_are_read_or_refused(seed: int) -> None:
         data[chance.randrange(len(data))] = chance.randrange(256)
     with suppress(IngestError):  # any other error fails the test
         load(bytes(data[: chance.randint(1, len(data))]))
-
-
-def test_the_opcodes_that_are_known_are_opcodes_of_pickle() -> None:
-    from stepscope.ingest.memory_snapshot import safe_pickle
-
-    known = {code.code.encode("latin-1") for code in pickletools.opcodes}
-    assert {*safe_pickle._FIXED, *safe_pickle._COUNTED, *safe_pickle._REFUSED} <= known

@@ -17,7 +17,7 @@ from reading import event, names, packed, read_gzip, read_text, warnings
 from stepscope.errors import IngestError
 from stepscope.ingest import byte_stream as stream
 from stepscope.ingest.chrome.decode import EventReader
-from stepscope.ingest.warning_log import WarningLog
+from stepscope.ingest.shared import WarningLog
 
 EVENTS = [event(f"event {number}", number, args={"n": number}) for number in range(2000)]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.ingest.chrome.timestamps import INVALID, LIMIT_NS, nanoseconds
+from stepscope.ingest.chrome.chunk import INVALID, LIMIT_NS, nanoseconds
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from stepscope.annotate import annotate
 from stepscope.ranks import Sketch, job_report, sketch_of
 from stepscope.ranks.ranks_text import verdict
 from stepscope.testing import drawn_trace
-from stepscope.trace.trace_rank import of_rank
+from stepscope.trace.concat import of_rank
 
 STAGES = {"data_loading": 1.0, "forward": 20.0, "backward": 40.0, "optimizer": 5.0}
 KERNELS = {

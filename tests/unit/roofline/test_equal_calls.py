@@ -7,12 +7,8 @@ import numpy as np
 import pytest
 
 from stepscope.arrays import Ids
-from stepscope.compiled.library import function
 from stepscope.roofline.equal_calls import WORK, Counted, compiled_equal_calls, key_of
 
-needs_library = pytest.mark.skipif(
-    function("stepscope_equal_calls") is None, reason="the compiled library is off"
-)
 Calls = tuple[bytes, Ids, Ids, Ids]
 
 
@@ -65,7 +61,6 @@ def random_text(random: Random) -> str:
     return json.dumps(values, separators=spaces, ensure_ascii=random.random() < 0.5)
 
 
-@needs_library
 @pytest.mark.parametrize("seed", range(20))
 def test_the_compiled_code_agrees_with_the_decoder(seed: int) -> None:
     random = Random(seed)
@@ -76,7 +71,6 @@ def test_the_compiled_code_agrees_with_the_decoder(seed: int) -> None:
     assert found.tolist() == equal_calls_in_python(*calls)
 
 
-@needs_library
 @pytest.mark.parametrize("keys", [("Input Dims",), ("External id", "Input type"), ("none",)])
 def test_any_keys_may_count(keys: tuple[str, ...]) -> None:
     random = Random(1)
@@ -100,7 +94,6 @@ def test_keys_that_json_escapes_are_found(key: str) -> None:
     assert compiled_equal_calls(*calls, Counted((key,), 1)) is None
 
 
-@needs_library
 @pytest.mark.parametrize("text", [
     "[1]", "null", "{", '{"a"', '{"a":', '{"a":}', '{"a":1', '{"a":1,}', '{"a":1}x', '{"a" 1}',
     '{"a\\u0020": 1}', '{"a":"b', '{"a":"b\\', "{1:2}", " ",

@@ -18,8 +18,7 @@ from stepscope.testing import drawn_trace
 from stepscope.timeline import Level, Timeline
 from stepscope.timeline.expand import Opened, open_operations
 from stepscope.timeline.lanes import Contents
-from stepscope.trace.concat import concat
-from stepscope.trace.trace_rank import of_rank
+from stepscope.trace.concat import concat, of_rank
 
 NET = {
     "name": "net", "class": "Net", "children": [

@@ -8,7 +8,8 @@ import pytest
 from examples import assert_same
 
 from stepscope.testing import drawn_trace
-from stepscope.trace import cache, entry_folder
+from stepscope.trace import cache
+from stepscope.trace import cache_folder as entry_folder
 
 TRACE = drawn_trace("main | 0 5 | mm | seq=1")
 

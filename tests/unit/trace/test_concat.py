@@ -6,11 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.testing import drawn_trace
-from stepscope.trace.concat import concat
+from stepscope.trace.concat import concat, of_rank
 from stepscope.trace.schema import LAUNCHES, MEMORY, MODULES, STEPS
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
-from stepscope.trace.trace_rank import of_rank
 
 RANK0 = """
     main     | 0 10 | step | seq=1

@@ -6,7 +6,7 @@ import pytest
 
 from stepscope.annotate import annotate
 from stepscope.testing import drawn_trace
-from stepscope.trace import derived_tables
+from stepscope.trace import query as derived_tables
 from stepscope.trace.trace import Trace
 
 MATRICES = 'Input_Dims=[[64,32],[32,16]] Input_type=["float","float"]'

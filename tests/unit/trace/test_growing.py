@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.trace import growing
-from stepscope.trace.constant_columns import constant, taken
-from stepscope.trace.growing import GrowingArray
+from stepscope.trace import columns
+from stepscope.trace.columns import GrowingArray, constant, taken
 
 PIECES = st.lists(st.lists(st.integers(-9, 9), max_size=5), max_size=5)
 
@@ -46,7 +45,7 @@ def test_where_memory_cannot_be_extended_it_is_copied(monkeypatch: pytest.Monkey
         def resize(self, newsize: int) -> None:
             raise SystemError("mmap: resizing not available--no mremap()")
 
-    monkeypatch.setattr(growing, "_memory", lambda size: Fixed(-1, size))
+    monkeypatch.setattr(columns, "_memory", lambda size: Fixed(-1, size))
     array = GrowingArray(np.int64)
     for first in range(0, 100_000, 1000):
         array.append(np.arange(first, first + 1000))

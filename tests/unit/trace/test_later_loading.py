@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.trace.later_loading import later_loading
+from stepscope.trace.recorded_steps import later_loading
 
 
 def manifest(**ns: int | None) -> dict[str, object]:

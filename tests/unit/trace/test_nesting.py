@@ -1,30 +1,21 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from oracles import nesting as oracle
 
 from stepscope.trace.nesting import (
-    compiled_depths,
-    compiled_enclosing,
-    compiled_inherit,
-    compiled_parents,
-    compiled_self_times,
     depths,
-    depths_in_python,
     enclosing,
-    enclosing_in_python,
     inherit,
-    inherit_in_python,
     last_started,
-    last_started_in_python,
     parents,
-    parents_in_python,
+    passed_down,
     self_times,
-    self_times_in_python,
+    totals_inside,
 )
 
 Rows = list[tuple[int, int, int]]
@@ -120,51 +111,49 @@ def test_inherit_takes_the_innermost_value(events: Rows, data: st.DataObject) ->
 
 
 @given(rows, tolerances, st.data())
-def test_compiled_and_in_python_are_one(
-    library: Path, events: Rows, tolerance: int, data: st.DataObject
-) -> None:
+def test_all_are_those_of_the_oracle(events: Rows, tolerance: int, data: st.DataObject) -> None:
     """Also where events overlap in part."""
     track, start, duration = columns(events)
-    parent = parents_in_python(track, start, duration, tolerance)
-    compiled = compiled_parents(track, start, duration, tolerance, library)
-    assert compiled is not None
-    assert compiled.tolist() == parent.tolist()
-    selves = compiled_self_times(parent, start, duration, library)
-    assert selves is not None
-    assert selves.tolist() == self_times_in_python(parent, start, duration).tolist()
-    depth = compiled_depths(parent, library)
-    assert depth is not None
-    assert depth.tolist() == depths_in_python(parent).tolist()
-    own = np.array(data.draw(st.lists(st.integers(-2, 3), min_size=len(events),
-                                      max_size=len(events))), np.int64)  # fmt: skip
-    value = compiled_inherit(parent, own, library)
-    assert value is not None
-    assert value.tolist() == inherit_in_python(parent, own).tolist()
+    parent = oracle.parents(track, start, duration, tolerance)
+    assert parents(track, start, duration, tolerance).tolist() == parent.tolist()
+    selves = oracle.self_times(parent, start, duration)
+    assert self_times(parent, start, duration).tolist() == selves.tolist()
+    hold_alike(parent, data)
 
 
-def test_what_the_library_does_not_take_is_done_in_python(library: Path) -> None:
-    """Tracks of any number, and an event before the one around it."""
-    track = np.array([-5, 1 << 40, -5])
-    start, duration = np.array([0, 1, 2]), np.array([9, 3, 2])
-    assert compiled_parents(track, start, duration, 0, library) is None
-    assert parents(track, start, duration, 0).tolist() == [-1, -1, 0]
-    late = np.array([1, -1], np.int32)
-    assert compiled_inherit(late, np.array([-1, 7]), library) is None
-    assert inherit(late, np.array([-1, 7])).tolist() == [7, 7]
-    assert compiled_depths(late, library) is None
-    assert depths(late).tolist() == [1, 0]
+@given(st.lists(st.integers(-1, 9), max_size=10), st.data())
+def test_events_may_come_before_those_around_them(above: list[int], data: st.DataObject) -> None:
+    """Of a forest in any order: number `n` is above all numbers below it."""
+    count = len(above)
+    parent = np.array([outer if n < outer < count else -1 for n, outer in enumerate(above)])
+    hold_alike(parent.astype(np.int32), data)
+
+
+def hold_alike(parent: NDArray[np.int32], data: st.DataObject) -> None:
+    """What goes from event to event is that of the oracle."""
+    codes = st.lists(st.integers(-1, 1), min_size=len(parent), max_size=len(parent))
+    own = np.array(data.draw(codes), np.int64)
+    allowed = np.array(data.draw(st.lists(st.booleans(), min_size=6, max_size=6))).reshape(3, 2)
+    assert depths(parent).tolist() == oracle.depths(parent).tolist()
+    assert inherit(parent, own).tolist() == oracle.inherit(parent, own).tolist()
+    assert totals_inside(parent, own).tolist() == oracle.totals_inside(parent, own).tolist()
+    passed = own.astype(np.int8)
+    expected = oracle.passed_down(parent, passed, allowed).tolist()
+    assert passed_down(parent, passed, allowed).tolist() == expected
+
+
+def test_events_around_each_other_are_an_error() -> None:
+    with pytest.raises(MemoryError, match="around each other"):
+        depths(np.array([1, 0], np.int32))
 
 
 @given(rows, st.lists(st.tuples(st.integers(-1, 3), st.integers(-1, 30)), max_size=30))
-def test_events_at_times_are_found_alike(
-    library: Path, events: Rows, asked: list[tuple[int, int]]
-) -> None:
+def test_events_at_times_are_found_alike(events: Rows, asked: list[tuple[int, int]]) -> None:
     track, start, duration = columns(events)
-    parent = parents_in_python(track, start, duration, 0)
+    parent = oracle.parents(track, start, duration, 0)
     lanes, times = np.array(asked, np.int64).reshape(-1, 2).T
-    expected = enclosing_in_python(lanes, times, track, start, duration, parent)
-    found = compiled_enclosing(lanes, times, track, start, duration, parent, library)
-    assert (expected if found is None else found).tolist() == expected.tolist()
-    assert found is not None or not len(track)
-    started = last_started_in_python(lanes, times, track, start)
+    expected = oracle.enclosing(lanes, times, track, start, duration, parent)
+    found = enclosing(lanes, times, track, start, duration, parent)
+    assert found.tolist() == expected.tolist()
+    started = oracle.last_started(lanes, times, track, start)
     assert last_started(lanes, times, track, start).tolist() == started.tolist()

@@ -6,10 +6,8 @@ import pytest
 
 from stepscope.annotate import annotate
 from stepscope.testing import drawn_trace
-from stepscope.trace.concat import concat
-from stepscope.trace.one_rank import one_rank
+from stepscope.trace.concat import concat, of_rank, one_rank
 from stepscope.trace.trace import Trace
-from stepscope.trace.trace_rank import of_rank
 
 TEXT = """
     main     |  0 100 | ProfilerStep#0

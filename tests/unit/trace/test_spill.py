@@ -10,8 +10,7 @@ import pytest
 
 from stepscope.arrays import Array
 from stepscope.trace import spill
-from stepscope.trace.constant_columns import constant
-from stepscope.trace.growing import GrowingArray
+from stepscope.trace.columns import GrowingArray, constant
 from stepscope.trace.spill import SpillFile, joined, spilled
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="arrays stay in memory")

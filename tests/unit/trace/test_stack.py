@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from stepscope.trace.concat import stacked
 from stepscope.trace.schema import EVENTS, STEPS
-from stepscope.trace.stack_tables import stacked
 from stepscope.trace.table import Table
 
 FIRST = Table(EVENTS, {"name": ["step", "mm"], "category": ["annotation", "cpu_op"],

@@ -10,8 +10,7 @@ from stepscope.annotate import annotate
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, build_ranks
 from stepscope.testing import drawn_trace
-from stepscope.trace.concat import concat
-from stepscope.trace.trace_rank import of_rank
+from stepscope.trace.concat import concat, of_rank
 
 # Three ranks of 40, 40 and 80 us of work before a collective that ends at 110.
 READY = (60, 60, 100)

@@ -20,8 +20,8 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
 from stepscope.arrays import Ids, Rows
 from stepscope.summary.numbers import rounded
-from stepscope.trace.core_share import active_share, blocked_share
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.recorded_steps import active_share, blocked_share
 from stepscope.trace.schema import STAGES
 
 CAUSE = "launches"

@@ -11,8 +11,7 @@ from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.python_stalls import sampled_line
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Floats, Rows
-from stepscope.trace.later_loading import LaterLoading, later_loading
-from stepscope.trace.milliseconds import milliseconds
+from stepscope.trace.recorded_steps import LaterLoading, later_loading, milliseconds
 
 CAUSE = "input"
 EXPLAINS = ("data",)

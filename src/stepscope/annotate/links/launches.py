@@ -7,7 +7,7 @@ import numpy as np
 from stepscope.annotate.links.launch_fallbacks import by_external_id, by_order
 from stepscope.annotate.links.launch_sides import device_work, marked_on_devices
 from stepscope.arrays import Ids32, IntArray, Mask
-from stepscope.trace.milliseconds import milliseconds
+from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.schema import DEVICE_WORK, LAUNCHES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace

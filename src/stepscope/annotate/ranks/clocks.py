@@ -10,9 +10,8 @@ import numpy as np
 
 from stepscope.annotate.device.collectives import collective_key
 from stepscope.arrays import Times
-from stepscope.trace.clock_mapping import clock_of
-from stepscope.trace.milliseconds import milliseconds
-from stepscope.trace.trace import Trace
+from stepscope.trace.recorded_steps import milliseconds
+from stepscope.trace.trace import Trace, clock_of
 
 Ends = dict[tuple[str, ...], Times]
 # No rank gets the result of one of these before all ranks have contributed.

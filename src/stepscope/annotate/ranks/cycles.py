@@ -7,8 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from stepscope.annotate.steps.steps import main_track
-from stepscope.trace.clock_mapping import clock_of
-from stepscope.trace.trace import Trace
+from stepscope.trace.trace import Trace, clock_of
 
 
 class Recording(NamedTuple):

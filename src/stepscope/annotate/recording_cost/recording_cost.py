@@ -29,11 +29,10 @@ from stepscope.annotate.recording_cost.recorded_gaps import (
 from stepscope.annotate.stages.timed_parts import with_parts_moved
 from stepscope.annotate.steps.earlier_work import unrecorded_work_end
 from stepscope.arrays import Rows
-from stepscope.trace.clock_mapping import with_times
 from stepscope.trace.concat import in_order_of_start
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import self_times
-from stepscope.trace.trace import Trace
+from stepscope.trace.trace import Trace, with_times
 
 _USUAL_NS = 1_000.0  # of an event; 0.5 and 1.5 µs in captures of an H200 that the CPU limits
 

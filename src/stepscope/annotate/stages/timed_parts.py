@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepscope.arrays import Mask, Rows, Times
-from stepscope.trace.clock_mapping import clock_of
-from stepscope.trace.trace import Metadata
+from stepscope.trace.trace import Metadata, clock_of
 
 OWN_WORK = "recorder"  # the recorder's own work inside a step
 

@@ -11,7 +11,7 @@ import numpy as np
 from stepscope.annotate.links.launch_sides import device_work, on_host
 from stepscope.annotate.links.launches import launched_before_recording
 from stepscope.arrays import Rows, Times
-from stepscope.trace.milliseconds import milliseconds
+from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.trace import Trace
 
 _WARNING = "steps_cover_little"

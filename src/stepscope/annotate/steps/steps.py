@@ -26,7 +26,7 @@ from stepscope.annotate.steps.step_windows import step_windows
 from stepscope.annotate.steps.warm_up import ITERATION
 from stepscope.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
 from stepscope.errors import TraceError
-from stepscope.trace.milliseconds import milliseconds
+from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.schema import STEPS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace

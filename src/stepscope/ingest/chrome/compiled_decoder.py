@@ -1,37 +1,34 @@
 """Calls the compiled decoder of trace events, `native/decode_events.cpp`.
 
-It decodes what is well formed and leaves the rest to Python: it returns None for text that is odd
-in any way, and the place in the text of each value that needs more than a glance. Such values are
-decoded by msgspec here, as `records.py` does.
+It decodes what is well formed and leaves text that is odd in any way to `tolerant_json.py`. Of each
+value that needs more than a glance it returns the place in the text, and msgspec decodes it here,
+as it does in `records.py`.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from functools import partial
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from stepscope.arrays import Array, Codes32, Floats, IntArray, Octets, Times
-from stepscope.compiled.build import LIBRARY
-from stepscope.compiled.library import Function, function
-from stepscope.ingest.chrome.chunk import NO_IDENTITY, Chunk, Label, Place
-from stepscope.ingest.chrome.known_arguments import (
+from stepscope.compiled.library import function
+from stepscope.ingest.chrome.chunk import (
     FIELDS,
+    NO_IDENTITY,
+    ChromePlace,
+    Chunk,
+    Label,
     default_of,
     integers,
     known_of,
+    nanoseconds,
 )
-from stepscope.ingest.chrome.timestamps import nanoseconds
 from stepscope.trace.arguments import ArgumentBlock
-from stepscope.trace.constant_columns import constant
-
-Decode = Callable[[bytes, int], Chunk | None]
+from stepscope.trace.columns import constant
 
 _MOST_BYTES = 16 << 20  # texts are of four MiB; more is an event as long, which needs no speed
 _BYTES_PER_ROW = 24  # an event with a phase, a time, a process and a thread is longer
@@ -60,37 +57,31 @@ _REALS = msgspec.json.Decoder(list[float | None])
 _NO_ROOM = 0  # a null pointer
 
 
-def compiled_decoder(library: Path = LIBRARY) -> Decode | None:
-    """The compiled decoder; None where it was not built, or is switched off.
+def decode_chunk(text: bytes, size: int) -> Chunk | None:
+    """The columns of the events in the first bytes of a text, without the brackets of their array.
 
-    It may be called from several threads at once, and runs without the interpreter's lock. Given
-    text and how many bytes of it are events, without the brackets of their array, it returns their
-    columns, or None where Python shall read the text.
+    It may be called from several threads at once, and runs without the interpreter's lock.
+
+    Returns:
+        None where the text is odd.
     """
-    decode_events = function("stepscope_decode_events", library)
-    is_ascii = function("stepscope_is_ascii", library)
-    if decode_events is None or is_ascii is None:
-        return None
-    return partial(_chunk, decode_events, is_ascii)
-
-
-def _chunk(decode_events: Function, is_ascii: Function, text: bytes, size: int) -> Chunk | None:
     if size > _MOST_BYTES:
         return None
     try:
-        if not is_ascii(text, size):
+        if not function("stepscope_is_ascii")(text, size):
             text[:size].decode()
-        decoded = _decoded(text, size, decode_events)
+        decoded = _decoded(text, size)
         return decoded.chunk() if decoded else None
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 
-def _decoded(text: bytes, size: int, decode_events: Function) -> _Decoded | None:
+def _decoded(text: bytes, size: int) -> _Decoded | None:
     """What is in a text, None where it is odd; decoded again if places of values are needed.
 
     A file that needs them for one chunk mostly needs them for the next.
     """
+    decode_events = function("stepscope_decode_events")
     room = _room(size // _BYTES_PER_ROW + 1)
     counts = np.empty(len(_COUNTS), np.int64)
     while True:
@@ -187,7 +178,7 @@ class _Decoded:
 
     # -- its columns
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[ChromePlace]:
         phases, categories = (
             _STRINGS.decode(_array(self._texts(name, "places"), b'""'))
             for name in ("phase", "category")
@@ -196,9 +187,9 @@ class _Decoded:
             _IDENTITIES.decode(_array(self._texts(name, "places"), b"null"))
             for name in ("process", "thread")
         )
-        return list(map(Place, phases, categories, processes, threads))
+        return list(map(ChromePlace, phases, categories, processes, threads))
 
-    def _labels(self, places: list[Place]) -> list[Label]:
+    def _labels(self, places: list[ChromePlace]) -> list[Label]:
         if not self._count["labels"]:
             return []
         at = self._codes("label_place", "labels").tolist()

@@ -1,19 +1,156 @@
-"""The columns of the recorded events, and selections of their rows."""
+"""The columns of all events of a file, joined from its chunks, and selections of their rows."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import cached_property
+from itertools import chain, pairwise
+from typing import Any
 
+import msgspec
 import numpy as np
 
-from stepscope.arrays import Mask, Rows
-from stepscope.ingest.chrome.record_columns import RecordColumns
-from stepscope.ingest.chrome.timestamps import INVALID
-from stepscope.ingest.warning_log import WarningLog
-from stepscope.trace.sets import members
+from stepscope.arrays import Array, Codes32, Ids, Mask, Rows, Times
+from stepscope.ingest.chrome.chunk import DEFAULTS, INVALID, NO_IDENTITY, ChromePlace, Chunk, Label
+from stepscope.ingest.shared import LONGEST_NS, WarningLog
+from stepscope.trace.arguments import Arguments, GrowingArguments, parse
+from stepscope.trace.columns import GrowingArray, constant
+from stepscope.trace.sets import Interner, members
 from stepscope.trace.table import Text
 
-LONGEST_NS = 2**53  # 104 days: more is a recorder's mistake, and beyond a float's precision
+LABELS = ("process_name", "thread_name", "process_labels")
+_ABSENT = {
+    "identity": NO_IDENTITY,
+    "duration_us": math.nan,
+    "thread_duration_us": math.nan,
+    **msgspec.structs.asdict(DEFAULTS),
+}
+_MOST_CODE = 2**31
+
+
+class RecordColumns:
+    """The columns of every event read so far, except metadata events, in file order.
+
+    Attributes:
+        phases: (phase, category) pairs by code.
+        names: event names by code.
+        tracks: (pid, tid) by code.
+        labels: value of a metadata event by (pid, tid, its name).
+    """
+
+    def __init__(self) -> None:
+        self.phases: Interner[tuple[str, str]] = Interner()
+        self.names: Interner[str] = Interner()
+        self.tracks: Interner[tuple[Any, Any]] = Interner()
+        self.labels: dict[tuple[Any, Any, str], str] = {}
+        self._growing: dict[str, GrowingArray] = {}
+        self._finished: dict[str, Array] = {}
+        self._arguments = GrowingArguments()
+        self._text_identities: dict[int, list[Any]] = {}  # by their first row
+        self._rows = 0
+        self._read = 0
+
+    def add(self, chunk: Chunk) -> None:
+        """Add the next chunk of the file."""
+        phase, track = self._phases_and_tracks(chunk.places)
+        for label in chunk.labels:
+            self._label(label)
+        if len(chunk.source):
+            names = self.names.codes(chunk.names, len(chunk.names))
+            columns = {
+                "phase": phase[chunk.place],
+                "track": track[chunk.place],
+                "source": chunk.source + np.int32(self._read),
+                "name": names[chunk.name],
+                "identity": self._integers(chunk.identities),
+                **chunk.numbers,
+            }
+            self._append(columns)
+        for block in chunk.arguments:
+            self._arguments.add(block, self._read)
+        self._read += chunk.size
+
+    def _append(self, columns: dict[str, Array]) -> None:
+        """Add rows to each column; one that appears first here was of defaults until now."""
+        for name, values in columns.items():
+            column = self._growing.get(name)
+            if column is None:
+                column = self._growing[name] = GrowingArray(values.dtype)
+            column.fill(_ABSENT.get(name), self._rows)
+            column.append(values)
+        self._rows += len(columns["phase"])
+
+    def _integers(self, identities: Times | list[Any]) -> Times:
+        if isinstance(identities, np.ndarray):
+            return identities
+        self._text_identities[self._rows] = identities
+        return np.full(len(identities), NO_IDENTITY)
+
+    def _phases_and_tracks(self, places: list[ChromePlace]) -> tuple[Codes32, Codes32]:
+        """Codes of phase and track of each place; metadata events are on no track, -1."""
+        phase = [self.phases[place.phase, place.category] for place in places]
+        track = [
+            -1 if place.is_label else self.tracks[place.process, place.thread] for place in places
+        ]
+        return np.array(phase, np.int32), np.array(track, np.int32)
+
+    def _label(self, label: Label) -> None:
+        key = (label.place.process, label.place.thread, label.name)
+        if label.name in LABELS and key not in self.labels and label.arguments:
+            value = next(iter(parse(label.arguments).values()), "")
+            self.labels[key] = str(value).strip()
+
+    @cached_property
+    def identity(self) -> Ids:
+        """A number for the `id` of each event, equal for equal ones; -1 for none; (events,)."""
+        values = self.take("identity")
+        if not len(values):
+            return values
+        if self._text_identities:
+            codes: Interner[Any] = Interner({None: -1})
+            return codes.codes(chain.from_iterable(self._with_texts(values))).astype(np.int64)
+        found = values != NO_IDENTITY
+        if values.min(where=found, initial=0) >= 0 and values.max(initial=0) < _MOST_CODE:
+            return np.maximum(values, -1, out=values)
+        result = np.full(len(values), -1, np.int64)
+        result[found] = np.unique(values[found], return_inverse=True)[1]
+        return result
+
+    def _with_texts(self, values: Times) -> list[list[Any]]:
+        """The identities of all events in lists, those of chunks with texts as they are."""
+        texts = self._text_identities
+        bounds = sorted({0, len(values), *texts, *(row + len(texts[row]) for row in texts)})
+        return [
+            texts[start]
+            if start in texts
+            else [None if value == NO_IDENTITY else value for value in values[start:end].tolist()]
+            for start, end in pairwise(bounds)
+        ]
+
+    def column(self, name: str) -> Array:
+        """A column over all chunks, shape (events,); nothing can be added afterwards."""
+        if name not in self._finished:
+            self._finished[name] = self._finish(name)
+        return self._finished[name]
+
+    def take(self, name: str) -> Array:
+        """A column that nobody asks for again."""
+        found = self.column(name)
+        del self._finished[name]
+        return found
+
+    def _finish(self, name: str) -> Array:
+        if name not in self._growing:
+            return constant(_ABSENT.get(name, 0), self._rows)
+        column = self._growing.pop(name)
+        column.fill(_ABSENT.get(name), self._rows)
+        return column.finished()
+
+    @cached_property
+    def arguments(self) -> Arguments:
+        """The recorded arguments of every event."""
+        return self._arguments.finished()
 
 
 class EventColumns:

@@ -12,8 +12,11 @@ import re
 import sys
 from typing import Any
 
+import msgspec
+
 from stepscope.ingest.byte_stream import Warn
-from stepscope.ingest.chrome.records import Coercion, Record, Written, whole
+from stepscope.ingest.chrome.chunk import Chunk
+from stepscope.ingest.chrome.records import Coercion, Record, Written, chunk_of, whole
 
 MAX_PENDING_BYTES = 64 << 20
 _NEXT = re.compile(r"[,\n]\s*(?=\{)")
@@ -25,6 +28,7 @@ _TOKEN = re.compile(r'[\[{\]}]|"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 _LEVELS = {"[": 1, "{": 1, "]": -1, "}": -1}
 _TAIL = 16  # a truncated number or literal at the end of the text is shorter
 DECODER = json.JSONDecoder(strict=False, parse_float=Written, parse_int=whole)
+_RECORD = msgspec.json.Decoder(Record)
 
 
 class TolerantReader:
@@ -45,7 +49,7 @@ class TolerantReader:
         self._records: list[Record] = []
         self._place = (0, offset)
 
-    def read(self) -> tuple[list[Record], bytes, bool]:
+    def read(self) -> tuple[Chunk, bytes, bool]:
         """The complete events, the text after them, and whether the array ended."""
         text, position = self._text, self._between(0)
         while position < len(text) and text[position] != "]":
@@ -58,7 +62,7 @@ class TolerantReader:
         if self._last and not closed and rest:
             self._warn("truncated_event", f"the file ends inside an event, at {excerpt(rest)}")
             rest = b""
-        return self._records, rest, closed
+        return chunk_of(self._records), rest, closed
 
     def _step(self, position: int) -> int | None:
         """Read the event at `position`; return where to continue, or None to wait for more text."""
@@ -72,7 +76,8 @@ class TolerantReader:
                 self._reject(position, following, error)
             return following
         if isinstance(value, dict):
-            self._records.append(self._coercion.record(value))
+            exact = _exact(self._text[position:end])
+            self._records.append(exact or self._coercion.record(value))
         else:
             found = self._excerpt(position, end)
             self._warn("not_an_event", f"expected an event (an object), found {found}")
@@ -172,6 +177,14 @@ class TolerantReader:
     def _between(self, position: int) -> int:
         match = _BETWEEN.match(self._text, position)
         return match.end() if match else position
+
+
+def _exact(text: str) -> Record | None:
+    """The record of an event, with its arguments as written; None where it is not well formed."""
+    try:
+        return _RECORD.decode(text.encode())
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return None
 
 
 def _at_end(error: json.JSONDecodeError, text: str) -> bool:

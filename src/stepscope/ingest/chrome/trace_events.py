@@ -6,38 +6,30 @@ arguments (https://github.com/pytorch/kineto/blob/main/libkineto/src/output_json
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from stepscope.errors import IngestError
 from stepscope.ingest.byte_stream import Progress, chunks
-from stepscope.ingest.chrome.chunk import Chunk
-from stepscope.ingest.chrome.compiled_decoder import compiled_decoder
+from stepscope.ingest.chrome.categories import streams_by_label, track_columns
 from stepscope.ingest.chrome.decode import EventReader
-from stepscope.ingest.chrome.event_columns import EventColumns
+from stepscope.ingest.chrome.event_columns import EventColumns, RecordColumns
 from stepscope.ingest.chrome.instant_events import (
     arrows_of,
     counter_columns,
     instant_columns,
     memory_columns,
 )
-from stepscope.ingest.chrome.metadata import metadata_of
-from stepscope.ingest.chrome.paddle import is_paddle, read_as_paddle
-from stepscope.ingest.chrome.record_chunk import chunk_of
-from stepscope.ingest.chrome.record_columns import RecordColumns
 from stepscope.ingest.chrome.repeated_events import drop_repeated_events
 from stepscope.ingest.chrome.slices import event_columns, slices_of
-from stepscope.ingest.chrome.track_table import track_columns
-from stepscope.ingest.chrome.uncategorized import streams_by_label
-from stepscope.ingest.warning_log import WarningLog
+from stepscope.ingest.shared import MOST_RANKS, WarningLog
 from stepscope.trace.builder import Parts, build
-from stepscope.trace.trace import Trace
-
-# MiB decoded at once: threads that decode one at a time wait for the interpreter's lock so
-# often that a busy second core gains nothing. Python's own decoding is a fifth faster with one.
-JOINED = 4
+from stepscope.trace.trace import Metadata, Trace
 
 
 def read_trace_events(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
@@ -49,13 +41,11 @@ def _read_parts(file: BinaryIO, gzipped: bool, progress: Progress) -> Parts:
     log, damage, columns = WarningLog(), WarningLog(), RecordColumns()
     # Both are closed at once, also after an error: left to the garbage collector, their threads
     # could be joined from a thread that is just starting, which would deadlock.
-    decode = compiled_decoder()
-    joined = JOINED if decode else 1
-    with closing(chunks(file, gzipped, damage, progress, joined)) as text:
-        reader = EventReader(text, log, decode)
-        with closing(iter(reader)) as batches:
-            for batch in batches:
-                columns.add(batch if isinstance(batch, Chunk) else chunk_of(batch))
+    with closing(chunks(file, gzipped, damage, progress)) as text:
+        reader = EventReader(text, log)
+        with closing(iter(reader)) as decoded:
+            for chunk in decoded:
+                columns.add(chunk)
     log.add(damage)  # where the data end; found earlier if reading is ahead of decoding
     return _parts(EventColumns(columns, log), reader.properties)
 
@@ -88,3 +78,66 @@ def _parts(recorded: EventColumns, properties: Mapping[str, Any]) -> Parts:
             + "".join(f"; {message}" for _, message, _ in recorded.log.rows())
         )
     return parts
+
+
+_ELSEWHERE = ("deviceProperties",)
+_UNREAD = ("samples", "stackFrames", "systemTraceEvents", "controllerTraceDataKey")
+
+
+def metadata_of(properties: Mapping[str, Any], log: WarningLog) -> Metadata:
+    """Metadata from the top level of a trace file; `log` receives what is skipped."""
+    unread = {key: _size(properties[key]) for key in _UNREAD if key in properties}
+    found = ", ".join(f"{key} ({size})" for key, size in unread.items() if size)
+    log("unread_section", f"skipped parts of the file: {found}", sum(unread.values()))
+    info = properties.get("distributedInfo")
+    info = info if isinstance(info, Mapping) else {}
+    devices = properties.get("deviceProperties")
+    devices = devices if isinstance(devices, list) else []
+    return Metadata(
+        framework="pytorch" if "schemaVersion" in properties else "",
+        framework_version=_text(properties.get("pytorch_version")),
+        devices=tuple(device for device in devices if isinstance(device, Mapping)),
+        ranks=(_count(info.get("rank"), 0, MOST_RANKS - 1),),
+        world_size=_count(info.get("world_size"), 1, MOST_RANKS),
+        properties={key: value for key, value in properties.items() if key not in _ELSEWHERE},
+    )
+
+
+def _size(section: Any) -> int:
+    return len(section) if isinstance(section, list | dict | str) else 1
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: Any, default: int, most: int) -> int:
+    return value if isinstance(value, int) and 0 <= value <= most else default
+
+
+STEP = "ProfileStep"  # the category of a step, which no other recorder writes
+_DURATION = re.compile(r"\[\d+(\.\d+)? [num]?s\]$")
+_OF_CPP, _OF_PYTHON = "(C++)", "(Python)"
+
+
+def read_as_paddle(recorded: EventColumns) -> None:
+    """Take durations from names and join the two tracks of a thread, if Paddle wrote the file."""
+    if not is_paddle(recorded):
+        return
+    recorded.name = recorded.name.map(lambda name: _DURATION.sub("", name))
+    tracks = list(recorded.columns.tracks)
+    number = {track: code for code, track in enumerate(tracks)}
+    joined = [number.get(_python_side(track), code) for code, track in enumerate(tracks)]
+    recorded.track = np.array(joined, recorded.track.dtype)[recorded.track]
+
+
+def is_paddle(recorded: EventColumns) -> bool:
+    """Whether Paddle's profiler wrote the events."""
+    return any(category == STEP for _, category in recorded.phases)
+
+
+def _python_side(track: tuple[Any, Any]) -> tuple[Any, Any]:
+    process, thread = track
+    if isinstance(thread, str) and thread.endswith(_OF_CPP):
+        return process, thread.removesuffix(_OF_CPP) + _OF_PYTHON
+    return track

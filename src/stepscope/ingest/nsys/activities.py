@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
 
-from stepscope.arrays import Ids, Ids32
+from stepscope.arrays import Ids, Ids32, Integers, Times
 from stepscope.ingest.nsys.database import Database
-from stepscope.ingest.nsys.nsys_tracks import Tracks, process_of
-from stepscope.ingest.nsys.nvtx_names import NvtxName, parse
-from stepscope.trace.interner import Interner
 from stepscope.trace.schema import CATEGORIES
+from stepscope.trace.sets import Interner
 
 Texts = Sequence[bytes]
 _TIMES = ("start", "end")
@@ -38,15 +37,15 @@ class Activities:
 
     COLUMNS: ClassVar = ("start_ns", "end_ns", "track", "name", "category", "correlation",
                          "sequence", "forward_thread", "bytes")  # fmt: skip
-    start_ns: Ids
-    end_ns: Ids
+    start_ns: Times
+    end_ns: Times
     track: Ids32
     name: Ids32
     category: Ids32
     correlation: Ids
     sequence: Ids
     forward_thread: Ids
-    bytes: Ids
+    bytes: Integers
     arguments: Texts
 
 
@@ -66,7 +65,7 @@ class Recording:
             identity: self.strings.get(name, "thread")
             for identity, name in database.cells("ThreadNames", "globalTid", "nameId")
         }
-        self.tracks = Tracks(threads)
+        self.tracks = NsysTracks(threads)
         self.uses_torch = False
         self._processes: Interner[int] = Interner()
 
@@ -95,7 +94,7 @@ class Recording:
 
 
 def _work(
-    recording: Recording, rows: dict[str, Ids], names: Ids32, category: str,
+    recording: Recording, rows: dict[str, Integers], names: Ids32, category: str,
     arguments: Texts = (),
 ) -> Activities:  # fmt: skip
     """Work on streams."""
@@ -120,7 +119,7 @@ def _kernels(recording: Recording, table: str) -> Activities:
     return _work(recording, rows, names, "kernel", _launch_arguments(rows))
 
 
-def _launch_arguments(rows: dict[str, Ids]) -> list[bytes]:
+def _launch_arguments(rows: dict[str, Integers]) -> list[bytes]:
     """How kernels were launched, under Kineto's names."""
     if not len(rows["gridX"]) or rows["gridX"].max() < 0:
         return []
@@ -218,3 +217,127 @@ ACTIVITIES: dict[str, Callable[[Recording, str], Activities]] = {
     "CUPTI_ACTIVITY_KIND_RUNTIME": _calls,
     "NVTX_EVENTS": _ranges,
 }
+
+
+_BITS = 24
+_MASK = (1 << _BITS) - 1
+_LAST_DEVICE = np.iinfo(np.int32).max  # a damaged file may say any number
+
+
+def process_of(identity: Ids) -> Ids:
+    """The process in a globalPid or globalTid, -1 where it is unknown.
+
+    Example:
+        >>> process_of(np.array([0x1000001000002, -1])).tolist()
+        [1, -1]
+    """
+    return np.where(identity < 0, -1, (identity >> _BITS) & _MASK)
+
+
+class NsysTracks:
+    """Numbers tracks in order of first appearance.
+
+    Args:
+        names: of threads, by globalTid.
+    """
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self._names = names
+        self._numbers: dict[tuple[str, int, int, int], int] = {}
+        self._rows: list[dict[str, Any]] = []
+
+    def threads(self, identity: Ids) -> Ids32:
+        """The tracks of threads by globalTid, int32, shape (n,)."""
+        known, place = np.unique(identity, return_inverse=True)
+        numbers = [self._thread(one) for one in known.tolist()]
+        return np.array(numbers, np.int32)[place]
+
+    def streams(self, process: Ids, device: Ids, stream: Ids) -> Ids32:
+        """The tracks of the streams of processes, int32, shape (n,)."""
+        device = np.clip(device, 0, _LAST_DEVICE)
+        keys = np.stack([process, device, stream], axis=1)
+        known, place = np.unique(keys, axis=0, return_inverse=True)
+        numbers = [self._stream(*key) for key in known.tolist()]
+        return np.array(numbers, np.int32)[place.reshape(-1)]
+
+    def columns(self) -> dict[str, Any]:
+        """Columns of the tracks table."""
+        names = ("kind", "name", "process", "thread", "device", "stream")
+        found = {name: [row[name] for row in self._rows] for name in names}
+        return {**found, "rank": [0] * len(self._rows)}
+
+    def _thread(self, identity: int) -> int:
+        process, thread = (identity >> _BITS) & _MASK, identity & _MASK
+        name = f"{self._names.get(identity, 'thread')} {thread}"
+        return self._number(("thread", process, thread, 0), kind="cpu", name=name,
+                            process=str(process), thread=str(thread), device=-1,
+                            stream=-1)  # fmt: skip
+
+    def _stream(self, process: int, device: int, stream: int) -> int:
+        return self._number(("stream", process, device, stream), kind="device",
+                            name=f"stream {stream}", process=f"{process} GPU {device}",
+                            thread=str(stream), device=device, stream=stream)  # fmt: skip
+
+    def _number(self, key: tuple[str, int, int, int], **row: Any) -> int:
+        if key not in self._numbers:
+            self._numbers[key] = len(self._rows)
+            self._rows.append(row)
+        return self._numbers[key]
+
+
+_APPENDED = re.compile(
+    r"(?:, seq = (?P<sequence>\d{1,18}))?(?:, op_id = \d+)?"
+    r"(?:, sizes = (?P<sizes>\[[\[\]\d, ]*\]))?(?:, input_op_ids = .*)?$",
+    re.DOTALL,
+)
+_OPERATOR = re.compile(r"(?!FSDP::)[\w.]+::[\w.:]+|[a-z0-9_]+|\w*Backward\d*|autograd::engine::.*")
+_BACKWARD = re.compile(r"(autograd::engine::evaluate_function: )?\w*(Backward\d*|AccumulateGrad)")
+
+
+class NvtxName(NamedTuple):
+    """The name of a range.
+
+    Attributes:
+        name: without what was appended.
+        sequence: autograd's sequence number, or -1.
+        sizes: the shapes of the inputs as JSON text, or empty.
+        is_operator: whether it is an operator, and not a range of the user's.
+        is_backward: whether autograd ran it in backward.
+    """
+
+    name: str
+    sequence: int
+    sizes: str
+    is_operator: bool
+    is_backward: bool
+
+
+def parse(text: str) -> NvtxName:
+    """The parts of a range's name.
+
+    Example:
+        >>> parse("aten::mm, seq = 5, op_id = 7, sizes = [[2, 3], [3, 4]]")[:3]
+        ('aten::mm', 5, '[[2, 3], [3, 4]]')
+        >>> parse("epoch 3, seq").name
+        'epoch 3, seq'
+    """
+    found = _APPENDED.search(text)
+    appended = found is not None and bool(found[0])
+    name = text[: found.start()] if found else text
+    is_backward = appended and bool(_BACKWARD.fullmatch(name))
+    return NvtxName(
+        name=name,
+        sequence=int(found["sequence"]) if found and found["sequence"] else -1,
+        sizes=_json(found["sizes"]) if found and found["sizes"] else "",
+        is_operator=is_backward or (appended and bool(_OPERATOR.fullmatch(name))),
+        is_backward=is_backward,
+    )
+
+
+def _json(sizes: str) -> str:
+    """The text if it is JSON, else nothing."""
+    try:
+        json.loads(sizes)
+    except (ValueError, RecursionError):
+        return ""
+    return sizes

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from stepscope.arrays import Ids
+from stepscope.arrays import Integers
 from stepscope.errors import IngestError, one_line
 
 _ROWS = 1 << 16
@@ -49,7 +49,7 @@ class Database:
     ) -> None:  # fmt: skip
         self._connection.close()
 
-    def integers(self, table: str, *names: str) -> dict[str, Ids]:
+    def integers(self, table: str, *names: str) -> dict[str, Integers]:
         """Columns of a table as int64, shape (rows,), -1 where a cell or the column is missing.
 
         Example:

@@ -20,14 +20,13 @@ from stepscope.errors import IngestError
 from stepscope.ingest.byte_stream import Progress, Warn, chunks
 from stepscope.ingest.nsys.activities import ACTIVITIES, Activities, Recording
 from stepscope.ingest.nsys.database import Database
-from stepscope.ingest.warning_log import WarningLog
+from stepscope.ingest.shared import LONGEST_NS, WarningLog
 from stepscope.trace.arguments import ArgumentBlock, Arguments
 from stepscope.trace.builder import Parts, build
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Metadata, Trace
 
-_LONGEST_NS = 1 << 53
 _LATEST_NS = 1 << 60  # differences of such times are no overflow
 _FACTS = {"smCount": "numSms", "totalMemory": "totalGlobalMem"}  # as Kineto calls them
 
@@ -84,7 +83,7 @@ def _parts(database: Database, log: WarningLog) -> Parts:
     log("far_time", "an event begins centuries from the others; its time is cut", int(far.sum()))
     columns["start_ns"] = np.clip(columns["start_ns"], -_LATEST_NS, _LATEST_NS)
     length = np.clip(columns.pop("end_ns"), -_LATEST_NS, _LATEST_NS) - columns["start_ns"]
-    wrong = (length < 0) | (length > _LONGEST_NS)
+    wrong = (length < 0) | (length > LONGEST_NS)
     log("long_duration", "an event has no end, or one before its start; its duration is 0",
         int(wrong.sum()))  # fmt: skip
     names = columns.pop("name")

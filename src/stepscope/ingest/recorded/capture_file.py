@@ -5,10 +5,13 @@ Nothing is extracted: some members are read by their exact names, none beyond a 
 
 from __future__ import annotations
 
+import re
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, cast
 
 import msgspec
@@ -16,8 +19,6 @@ from msgspec import Meta, Struct
 
 from stepscope.errors import IngestError
 from stepscope.ingest.byte_stream import Progress
-from stepscope.ingest.chrome.json_text import parse_json
-from stepscope.ingest.chrome.metadata import MOST_RANKS
 from stepscope.ingest.chrome.trace_events import read_trace_events
 from stepscope.ingest.memory_snapshot.memory_snapshot import with_snapshot
 from stepscope.ingest.model_json import parse_model
@@ -25,11 +26,11 @@ from stepscope.ingest.recorded.compiled_json import parse_compiled
 from stepscope.ingest.recorded.contexts_json import parse_contexts
 from stepscope.ingest.recorded.memory_json import with_memory
 from stepscope.ingest.recorded.samples_json import with_samples
-from stepscope.ingest.recorded.window_profiles import MEMBER as WINDOW
+from stepscope.ingest.shared import MOST_RANKS, parse_json
 from stepscope.ingest.xplane.xplane import LONGEST_BYTES, read_xplane
-from stepscope.trace.trace import Metadata, Trace
-from stepscope.trace.trace_rank import of_rank
-from stepscope.typed_data import convert
+from stepscope.trace.concat import of_rank
+from stepscope.trace.trace import Metadata, Trace, WarningRow
+from stepscope.typed_data import convert, decode
 
 VERSION = 1
 _MANIFEST, _MODULES, _CONTEXTS = "manifest.json", "modules.json", "contexts.json"
@@ -267,7 +268,7 @@ def _warnings(manifest: Manifest, members: list[str]) -> list[tuple[str, str, in
     found += [
         ("unread_member", f"skipped {name} of the capture: unknown member", 1)
         for name in members
-        if name not in _LIMITS and not WINDOW.match(name)
+        if name not in _LIMITS and not MEMBER.match(name)
     ]
     return found
 
@@ -321,3 +322,63 @@ def _devices(
     known = {device.get("id"): device for device in traced}
     merged = tuple({**known.get(device.get("index"), {}), **device} for device in recorded)
     return merged or traced
+
+
+MEMBER = re.compile(r"^window-(\d{12})-(\d{12})\.xplane\.pb$")
+_LARGEST_BYTES, _MOST = 64 << 20, 64
+
+
+@dataclass(frozen=True)
+class WindowProfiles:
+    """What a capture has of its run in windows.
+
+    Attributes:
+        traces: one of each window, before annotation.
+        recorded_s: how long the windows were, in all.
+        elapsed_s: how long the run was.
+        warnings: what could not be read.
+    """
+
+    traces: list[Trace]
+    recorded_s: float
+    elapsed_s: float
+    warnings: list[WarningRow]
+
+
+class _Elapsed(Struct):
+    elapsed_ns: int = 0
+
+
+def read_windows(path: Path) -> WindowProfiles | None:
+    """The windows of a capture; None where it has none.
+
+    Args:
+        path: a capture of contexts, which has been read.
+    """
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if MEMBER.match(name)][:_MOST]
+        if not names:
+            return None
+        found = {name: _profile(archive, name) for name in names}
+        elapsed = decode(archive.read("contexts.json"), _Elapsed)
+    traces = {name: trace for name, trace in found.items() if isinstance(trace, Trace)}
+    warnings = [("window", text, 1) for text in found.values() if isinstance(text, str)]
+    return WindowProfiles(
+        list(traces.values()), _seconds(traces), elapsed.elapsed_ns / 1e9, warnings
+    )
+
+
+def _profile(archive: zipfile.ZipFile, name: str) -> Trace | str:
+    """The trace of a window, or why there is none."""
+    info = archive.getinfo(name)
+    if info.flag_bits & 1 or info.file_size > _LARGEST_BYTES:
+        return f"skipped {name} of the capture: encrypted, or too large"
+    try:
+        return read_xplane(BytesIO(archive.read(info)), False, lambda size: None)
+    except (IngestError, zipfile.BadZipFile) as error:
+        return f"skipped {name} of the capture: {error}"
+
+
+def _seconds(names: Iterable[str]) -> float:
+    spans = [match.groups() for name in names if (match := MEMBER.match(name))]
+    return sum(int(end) - int(begin) for begin, end in spans) / 1e6

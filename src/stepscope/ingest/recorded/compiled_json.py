@@ -24,7 +24,7 @@ class Operation(Struct):
     reads: list[Count] = []
 
 
-class Program(Struct):
+class InductorProgram(Struct):
     """The forward or backward program made from a graph: its key, and the code of its calls."""
 
     key: str | None
@@ -32,7 +32,7 @@ class Program(Struct):
     code: str
 
 
-class Graph(Struct):
+class InductorGraph(Struct):
     """A compiled graph.
 
     Attributes:
@@ -45,13 +45,13 @@ class Graph(Struct):
     base: str | None
     inputs: list[str | None]
     nodes: list[Operation]
-    programs: list[Program]
+    programs: list[InductorProgram]
 
 
 class Compiled(Struct):
     """The form of compiled.json."""
 
-    graphs: list[Graph]
+    graphs: list[InductorGraph]
 
 
 def parse_compiled(text: bytes) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def parse_compiled(text: bytes) -> dict[str, Any]:
     return found
 
 
-def _check(graph: Graph) -> None:
+def _check(graph: InductorGraph) -> None:
     for node in graph.nodes:
         for read in node.reads:
             if read >= len(graph.inputs):

@@ -30,7 +30,7 @@ _DROPPED = {
 }
 
 
-class Nodes(Struct):
+class ContextNodes(Struct):
     """Columns of one length, a row for each context."""
 
     parent: list[int]
@@ -42,7 +42,7 @@ class Nodes(Struct):
     class_: list[int] = msgspec.field(name="class", default_factory=list)
 
 
-class Metric(Struct):
+class ContextMetric(Struct):
     """Sparse columns of one length, a row for each context that has samples."""
 
     node: list[int]
@@ -63,8 +63,8 @@ class Contexts(Struct):
     version: int
     strings: list[str]
     kinds: list[str]
-    nodes: Nodes
-    metrics: dict[str, Metric] = {}
+    nodes: ContextNodes
+    metrics: dict[str, ContextMetric] = {}
     lacks: list[str] = []
     dropped: dict[str, int] = {}
     notes: list[str] = []
@@ -113,7 +113,7 @@ def _check(found: Contexts) -> None:
         _check_metric(name, metric, len(nodes.parent))
 
 
-def _check_metric(name: str, metric: Metric, size: int) -> None:
+def _check_metric(name: str, metric: ContextMetric, size: int) -> None:
     lengths = {len(getattr(metric, column)) for column in ("node", "count", "sum", "min", "max",
                                                            "squares")}  # fmt: skip
     if len(lengths) != 1:
@@ -199,7 +199,7 @@ def _unit(unit: str) -> str:
     return {"1": "", "bytes": "B", "samples": ""}.get(unit, unit)
 
 
-def _spread(metric: Metric) -> list[float]:
+def _spread(metric: ContextMetric) -> list[float]:
     """Sums of squared distances from the mean, from sums of squares."""
     count = np.array(metric.count, np.float64)
     total, squares = np.array(metric.sum), np.array(metric.squares)

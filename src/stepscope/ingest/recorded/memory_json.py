@@ -10,10 +10,9 @@ from msgspec import Struct
 
 from stepscope.arrays import Codes, Ids32
 from stepscope.errors import IngestError
-from stepscope.trace.clock_mapping import clock_of
 from stepscope.trace.memory_schema import STORAGES, TENSOR_USES
 from stepscope.trace.table import Table, Text
-from stepscope.trace.trace import Trace
+from stepscope.trace.trace import Trace, clock_of
 from stepscope.typed_data import decode
 
 _VERSION = 1

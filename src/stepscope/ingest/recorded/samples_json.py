@@ -9,10 +9,9 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from stepscope.errors import IngestError
-from stepscope.trace.clock_mapping import clock_of
 from stepscope.trace.schema import INSTANTS
 from stepscope.trace.table import Table, Text
-from stepscope.trace.trace import Trace
+from stepscope.trace.trace import Trace, clock_of
 from stepscope.typed_data import decode
 
 CATEGORY, IN_LOOP = "sample", "sample in the loop"  # of instants
@@ -20,7 +19,7 @@ NOT_SAMPLED = "not_sampled"  # property of a trace
 Count = Annotated[int, Meta(ge=0, le=1 << 60)]
 
 
-class Place(Struct):
+class SampledLine(Struct):
     """A function and one of its lines."""
 
     function: str
@@ -28,7 +27,7 @@ class Place(Struct):
     line: Count
 
 
-class Mark(Struct):
+class SamplerMark(Struct):
     """A range that the sampled thread made, by its name in the trace, and when."""
 
     name: str
@@ -53,8 +52,8 @@ class Samples(Struct):
     since_unix_ns: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
     after_ns: list[Count] = []
     place: list[Count] = []
-    places: list[Place] = []
-    mark: Mark | None = None
+    places: list[SampledLine] = []
+    mark: SamplerMark | None = None
     loop: list[Count] = []
     lacks: str = ""
 

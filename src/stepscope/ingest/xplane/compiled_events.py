@@ -8,22 +8,21 @@ shapes of the program has names of its own.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from stepscope.arrays import Codes
-from stepscope.ingest.distinct_rows import distinct_rows
+from stepscope.arrays import Integers
 from stepscope.ingest.xplane.hlo import Instruction, Programs
-from stepscope.ingest.xplane.hlo_graphs import instructions_of_graph
-from stepscope.ingest.xplane.hlo_inputs import Input
-from stepscope.ingest.xplane.hlo_origins import Origin
-from stepscope.ingest.xplane.xevents import Batch
-from stepscope.ingest.xplane.xjson import Further, parts_of
+from stepscope.ingest.xplane.hlo_inputs import Input, Origin
+from stepscope.ingest.xplane.xevents import Batch, Further, parts_of
 from stepscope.ingest.xplane.xspace import Plane
-from stepscope.trace.interner import Interner
 from stepscope.trace.row_order import begins_run
 from stepscope.trace.schema import FRAMES, INPUTS, KERNEL_KINDS, ORIGINS
+from stepscope.trace.sets import Interner, distinct_rows
 from stepscope.trace.table import Table, Text
 
 _TYPE = re.compile(r":+([A-Z_]\w*)?$")  # TensorFlow ends the scope with the operation's type
@@ -35,10 +34,10 @@ class CompiledEvents:
     def __init__(self, programs: Programs, words: Interner[str]) -> None:
         self._programs, self._words = programs, words
         self._origins: Interner[tuple[tuple[Origin, ...], tuple[Input, ...], str]] = Interner()
-        self._graphs: dict[tuple[int, int, tuple[int, ...]], Codes] = {}
+        self._graphs: dict[tuple[int, int, tuple[int, ...]], Integers] = {}
         self._first = [0]  # the row of the first origin of each; at the end the number of rows
 
-    def of(self, plane: Plane, batch: Batch) -> tuple[Codes, Codes, Codes, Further]:
+    def of(self, plane: Plane, batch: Batch) -> tuple[Integers, Integers, Integers, Further]:
         """Codes of each event's scope, as compiled, else as recorded, of its kind, its origins.
 
         Returns:
@@ -117,7 +116,7 @@ class CompiledEvents:
             ),
         }
 
-    def _recorded_scopes(self, plane: Plane, batch: Batch) -> Codes:
+    def _recorded_scopes(self, plane: Plane, batch: Batch) -> Integers:
         """The scope of each event: its own, or that of an operation of TensorFlow."""
         recorded = batch.texts("tf_op")
         of_kind = batch.per_kind(lambda kind: self._operation(plane, kind))
@@ -127,7 +126,7 @@ class CompiledEvents:
         name = plane.kinds[kind].operation if kind in plane.kinds else ""
         return self._words[name] if name else -1
 
-    def _operations(self, plane: Plane, batch: Batch) -> Codes:
+    def _operations(self, plane: Plane, batch: Batch) -> Integers:
         """The instruction of each event; on a TPU, which names the program alone, the event's.
 
         Kernels of CUDA graphs name the graph: theirs follows from the program's order.
@@ -138,7 +137,7 @@ class CompiledEvents:
             return operation
         return np.where(unnamed, batch.per_kind(lambda kind: self._name(plane, kind)), operation)
 
-    def _of_graphs(self, plane: Plane, batch: Batch, operation: Codes) -> Codes:
+    def _of_graphs(self, plane: Plane, batch: Batch, operation: Integers) -> Integers:
         rows = np.flatnonzero((batch.integers("cuda_graph_node_id") >= 0) & (operation >= 0))
         if not len(rows):
             return operation
@@ -159,7 +158,7 @@ class CompiledEvents:
 
     def _instructions_of(
         self, words: list[str], program: int, module: int, kernels: tuple[int, ...], operation: int
-    ) -> Codes:
+    ) -> Integers:
         """Codes of the instructions of a graph's kernels, -1 where they are named or not known."""
         name_of = words[module] if module >= 0 else ""
         found = [""] * len(kernels)
@@ -199,3 +198,129 @@ def _arguments(instruction: Instruction) -> dict[str, Any]:
             found |= {"product_flops_from_shapes": work.product_flops, "operand_bytes": work.width}
             found |= {"product_sizes": "x".join(map(str, work.sizes))}
     return found
+
+
+_NUMBER = re.compile(r"[._]\d+$")
+_COPY = re.compile(r"^memcpy", re.IGNORECASE)
+_SET = re.compile(r"^memset", re.IGNORECASE)
+_LAUNCHED = ("fusion", "custom-call", "copy", "copy-start", "sort", "fft", "scatter")
+_LIBRARY, _OTHER = "library", "other"
+
+
+def instructions_of_graph(kernels: Sequence[str], program: Sequence[tuple[str, str]]) -> list[str]:
+    """The name of the instruction of each kernel, empty if unknown.
+
+    A name that occurs once in both is found wherever it is. Of others the families are compared,
+    names without their numbers: if a family has as many kernels as instructions, they are paired in
+    order. A kernel of a library is the next call of one after the instruction of the kernel before,
+    or the first that is left.
+
+    Args:
+        kernels: names in order of time.
+        program: name and opcode of each instruction of the program, in order.
+
+    Example:
+        >>> instructions_of_graph(
+        ...     ["add_fusion_1", "Memset", "sm90_gemm", "add_fusion_1", "ampere_gemm"],
+        ...     [("add_fusion.1", "fusion"), ("dot.5", "custom-call"), ("add_fusion.2", "fusion"),
+        ...      ("dot.7", "custom-call")],
+        ... )
+        ['add_fusion.1', 'dot.5', 'dot.5', 'add_fusion.2', 'dot.7']
+    """
+    launched = [(name, opcode) for name, opcode in program if opcode in _LAUNCHED]
+    by_kernel = {_as_kernel(name): at for at, (name, _) in enumerate(launched)}
+    once = {name for name, count in Counter(kernels).items() if count == 1}
+    found = {at: by_kernel[name] for at, name in enumerate(kernels)
+             if name in once and name in by_kernel}  # fmt: skip
+    families = [_family_of_kernel(name, by_kernel) for name in kernels]
+    found |= _by_family(families, _families(launched, set(families)), found)
+    found |= _of_libraries(families, launched, found)
+    names = [launched[found[at]][0] if at in found else "" for at in range(len(kernels))]
+    return _with_memory_set(kernels, names)
+
+
+def _by_family(ours: Sequence[str], theirs: Sequence[str], found: dict[int, int]) -> dict[int, int]:
+    """Pairs of families with as many kernels as instructions, in order."""
+    taken = set(found.values())
+    kernels, instructions = defaultdict(list), defaultdict(list)
+    for at, family in enumerate(ours):
+        if at not in found and family != _LIBRARY:
+            kernels[family].append(at)
+    for at, family in enumerate(theirs):
+        if at not in taken:
+            instructions[family].append(at)
+    result: dict[int, int] = {}
+    for family, mine in kernels.items():
+        if len(mine) == len(instructions[family]):
+            result.update(zip(mine, instructions[family], strict=True))
+    return result
+
+
+def _of_libraries(
+    ours: Sequence[str], launched: Sequence[tuple[str, str]], found: dict[int, int]
+) -> dict[int, int]:
+    """The next free call of a library after the instruction of the kernel before."""
+    calls = [at for at, (_, opcode) in enumerate(launched) if opcode == "custom-call"]
+    free = _NextFree(len(calls))
+    result: dict[int, int] = {}
+    last = -1
+    for at, family in enumerate(ours):
+        last = found.get(at, last)
+        if family == _LIBRARY and at not in found and len(result) < len(calls):
+            last = calls[free.take(bisect_right(calls, last))]
+            result[at] = last
+    return result
+
+
+class _NextFree:
+    """Places from 0 on, each taken at most once; they are found in linear time (union-find)."""
+
+    def __init__(self, count: int) -> None:
+        self._next = list(range(count + 1))  # a free place, or one nearer to the next free one
+
+    def take(self, place: int) -> int:
+        """Take the first free place from `place` on, or else from 0 on."""
+        found = self._find(place)
+        if found == len(self._next) - 1:
+            found = self._find(0)
+        self._next[found] = found + 1
+        return found
+
+    def _find(self, place: int) -> int:
+        root = place
+        while self._next[root] != root:
+            root = self._next[root]
+        while self._next[place] != root and place != root:
+            self._next[place], place = root, self._next[place]
+        return root
+
+
+def _as_kernel(name: str) -> str:
+    return name.replace(".", "_").replace("-", "_")
+
+
+def _family_of_kernel(name: str, by_kernel: dict[str, int]) -> str:
+    if _SET.match(name):
+        return ""
+    if name in by_kernel:
+        return _NUMBER.sub("", name)
+    return _OTHER if _COPY.match(name) else _LIBRARY
+
+
+def _families(launched: Sequence[tuple[str, str]], known: set[str]) -> list[str]:
+    """The family of each instruction; copies have names of their own."""
+    names = (_NUMBER.sub("", _as_kernel(name)) for name, _ in launched)
+    return [
+        _LIBRARY if opcode == "custom-call" else name if name in known else _OTHER
+        for name, (_, opcode) in zip(names, launched, strict=True)
+    ]
+
+
+def _with_memory_set(kernels: Sequence[str], names: list[str]) -> list[str]:
+    """Names where memory is set for the kernel that follows."""
+    following = ""
+    for at in reversed(range(len(names))):
+        if _SET.match(kernels[at]):
+            names[at] = following
+        following = names[at]
+    return names

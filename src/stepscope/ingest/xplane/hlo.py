@@ -10,27 +10,28 @@ HloModuleProto, HloComputationProto, HloInstructionProto, OpMetadata and StackFr
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.ingest.xplane.hlo_buffers import arguments_of, buffers_of, shapes_of
-from stepscope.ingest.xplane.hlo_flow import Loops, ProgramFlow
-from stepscope.ingest.xplane.hlo_inputs import Argument, Input, Inputs
-from stepscope.ingest.xplane.hlo_lenders import lenders_of
-from stepscope.ingest.xplane.hlo_origins import (
+from stepscope.ingest.xplane.hlo_flow import Loops, ProgramFlow, lenders_of
+from stepscope.ingest.xplane.hlo_inputs import (
+    Argument,
     FrameIndex,
+    Input,
+    Inputs,
     Origin,
     SourceFrames,
     origins_of_members,
     own_origin,
 )
-from stepscope.ingest.xplane.hlo_shapes import Shape, Shapes
+from stepscope.ingest.xplane.hlo_products import Array, Shape, Shapes
 from stepscope.ingest.xplane.hlo_work import Node, ProgramWork, Work
 from stepscope.ingest.xplane.protobuf import BYTES, VARINT, Fields, Span, int32, scan
 from stepscope.ingest.xplane.xspace import Plane, Source, read_stats
-from stepscope.trace.interner import Interner
+from stepscope.trace.sets import Interner
 
 METADATA_PLANE = "/host:metadata"
 _FUSED = ("fusion", "call", "async-start")
@@ -316,3 +317,77 @@ def _places(found: Fields) -> Iterator[tuple[int, int, int]]:
     """Owner, start and end of each field."""
     columns = (column.tolist() for column in (found.owner, found.value, found.end))
     return zip(*columns, strict=True)
+
+
+def buffers_of(source: Source, module: Span) -> dict[str, int]:
+    """Sizes of a program's arguments, bytes.
+
+    Returns:
+        `argument_bytes`: all of them; `donated_bytes`: those whose memory a result takes over;
+        `could_donate_bytes`: others for which there is a result of the same shape and type, which
+        takes new memory.
+    """
+    shapes = Shapes(source)
+    arguments, results = _program_shape(source, module, shapes)
+    kept = list(range(len(results)))
+    donated: list[Array] = []
+    for entry in (one for part in source.inner(module, 8) for one in source.inner(part, 1)):
+        number = source.number(entry, 2)
+        place = (source.numbers(entry, 1) or [0])[0]
+        if number < len(arguments) and place in kept:
+            kept.remove(place)
+            donated.append(arguments[number])
+    left = Counter(arguments) - Counter(donated)
+    same = left & Counter(results[place] for place in kept)
+    sizes = (arguments, donated, same.elements())
+    names = ("argument_bytes", "donated_bytes", "could_donate_bytes")
+    return {
+        name: round(sum(array.bytes for array in arrays))
+        for name, arrays in zip(names, sizes, strict=True)
+    }
+
+
+def shapes_of(source: Source, module: Span) -> dict[str, list[str]]:
+    """Shapes by which the programs of a profile can be seen to hand data to each other.
+
+    Returns:
+        `takes`: shapes of its arguments; `makes`: shapes of results that no argument has. As
+        `64x128:32`, with the bits of an element; no scalars; each once.
+    """
+    arguments, results = _program_shape(source, module, Shapes(source))
+    return {
+        "takes": _buffer_texts(arguments),
+        "makes": _buffer_texts(set(results) - set(arguments)),
+    }
+
+
+def _buffer_texts(arrays: Iterable[Array]) -> list[str]:
+    shaped = {array for array in arrays if array.elements > 1}
+    return sorted(f"{'x'.join(map(str, array.dimensions))}:{array.bits}" for array in shaped)
+
+
+def arguments_of(source: Source, module: Span) -> list[tuple[str, int, int]]:
+    """Name, elements and bytes of each named argument of a program."""
+    shapes, entry = Shapes(source), source.number(module, 6)
+    return [
+        (name, round(array.elements), round(array.bytes))
+        for computation in source.inner(module, 3)
+        if source.number(computation, 5) == entry
+        for instruction in source.inner(computation, 2)
+        if [source.text(*span) for span in source.inner(instruction, 2)] == ["parameter"]
+        for metadata in source.inner(instruction, 7)
+        for name in (source.text(*span) for span in source.inner(metadata, 2))
+        for span in source.inner(instruction, 3)
+        for array in shapes.at(*span)
+    ]
+
+
+def _program_shape(source: Source, module: Span, shapes: Shapes) -> tuple[list[Array], list[Array]]:
+    """The arrays of the arguments and of the result."""
+    arguments: list[Array] = []
+    results: list[Array] = []
+    for program in source.inner(module, 4):
+        for number, found in ((1, arguments), (2, results)):
+            for span in source.inner(program, number):
+                found += shapes.at(*span)
+    return arguments, results

@@ -13,8 +13,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import nan, prod
 from typing import NamedTuple
 
-from stepscope.ingest.xplane.hlo_products import Product, convolution, dot, library_call
-from stepscope.ingest.xplane.hlo_shapes import NO_ARRAY, Shape, first, size
+from stepscope.ingest.xplane.hlo_products import (
+    NO_ARRAY,
+    Product,
+    Shape,
+    convolution,
+    dot,
+    first,
+    library_call,
+    size,
+)
 from stepscope.ingest.xplane.protobuf import Span
 from stepscope.ingest.xplane.xspace import Source
 

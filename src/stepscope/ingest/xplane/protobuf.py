@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.arrays import ByteOffsets, Floats, Mask, Octets
+from stepscope.arrays import Floats, Integers, Mask, Octets
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _WIDTH = {FIXED64: 8, FIXED32: 4}
@@ -147,11 +147,11 @@ class Fields(NamedTuple):
         end: end of the field.
     """
 
-    owner: ByteOffsets
-    number: ByteOffsets
-    kind: ByteOffsets
-    value: ByteOffsets
-    end: ByteOffsets
+    owner: Integers
+    number: Integers
+    kind: Integers
+    value: Integers
+    end: Integers
 
     def of(self, number: int, kind: int) -> Fields:
         """The fields of one number and wire type, message by message."""
@@ -159,7 +159,7 @@ class Fields(NamedTuple):
         rows = rows[np.argsort(self.owner[rows], kind="stable")]
         return Fields(*(column[rows] for column in self))
 
-    def last(self, number: int, count: int, default: int = 0) -> ByteOffsets:
+    def last(self, number: int, count: int, default: int = 0) -> Integers:
         """A varint's value for each of `count` messages; the last one counts, per the format."""
         rows = np.flatnonzero((self.number == number) & (self.kind == VARINT))
         result = np.full(count, default, np.int64)
@@ -172,7 +172,7 @@ def padded(data: bytes) -> Octets:
     return np.frombuffer(data + bytes(_PAD), np.uint8)
 
 
-def scan(octets: Octets, start: ByteOffsets, end: ByteOffsets, damage: Damage) -> Fields:
+def scan(octets: Octets, start: Integers, end: Integers, damage: Damage) -> Fields:
     """Every field of many messages.
 
     Args:
@@ -197,7 +197,7 @@ def scan(octets: Octets, start: ByteOffsets, end: ByteOffsets, damage: Damage) -
 
 
 def _next_fields(
-    octets: Octets, owner: ByteOffsets, at: ByteOffsets, end: ByteOffsets
+    octets: Octets, owner: Integers, at: Integers, end: Integers
 ) -> tuple[Fields, Mask]:
     """The field at `at` of each message, and whether it is valid."""
     key, at = _varints(octets, at)
@@ -215,7 +215,7 @@ def _next_fields(
     return Fields(owner, number, kind, np.where(is_varint, value, begin), stop), sound
 
 
-def _varints(octets: Octets, at: ByteOffsets) -> tuple[ByteOffsets, ByteOffsets]:
+def _varints(octets: Octets, at: Integers) -> tuple[Integers, Integers]:
     """The varint at each place and its end; an incomplete varint ends after the file."""
     byte = octets[at]
     value, after = (byte & 127).astype(np.int64), at + 1
@@ -231,7 +231,7 @@ def _varints(octets: Octets, at: ByteOffsets) -> tuple[ByteOffsets, ByteOffsets]
     return value, after
 
 
-def doubles(octets: Octets, start: ByteOffsets) -> Floats:
+def doubles(octets: Octets, start: Integers) -> Floats:
     """The eight bytes at each place as a double."""
     parts = octets[start[:, None] + np.arange(8)]
     return np.ascontiguousarray(parts).view("<f8").reshape(-1)

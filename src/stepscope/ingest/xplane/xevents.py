@@ -5,18 +5,18 @@ Source: xplane.proto, messages XEvent and XStat; xplane_schema.cc for the names 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.arrays import ByteOffsets, Rows
-from stepscope.ingest.distinct_rows import distinct_rows
-from stepscope.ingest.xplane.protobuf import BYTES, FIXED64, VARINT, scan
-from stepscope.ingest.xplane.xjson import Further, QuotedWords, as_json, quoted
+from stepscope.arrays import Integers, Rows
+from stepscope.ingest.xplane.protobuf import BYTES, FIXED64, VARINT, Span, scan
 from stepscope.ingest.xplane.xspace import Plane, Source, inflated, read_stats, stat_name
-from stepscope.trace.interner import Interner
+from stepscope.trace.sets import Interner, distinct_rows
 
 _BATCH = 1 << 18  # events per batch: enough for NumPy, with bounded memory
 _KIND_OF = np.array([-1, -1, FIXED64, VARINT, VARINT, BYTES, BYTES, VARINT, BYTES])
@@ -35,11 +35,11 @@ class Stats(NamedTuple):
         text: code of its value as text, -1 if it is not text.
     """
 
-    owner: ByteOffsets
-    name: ByteOffsets
-    form: ByteOffsets
-    number: ByteOffsets
-    text: ByteOffsets
+    owner: Integers
+    name: Integers
+    form: Integers
+    number: Integers
+    text: Integers
 
 
 class Batch:
@@ -53,9 +53,7 @@ class Batch:
         timed: whether it has a time; an aggregate of many events has none.
     """
 
-    def __init__(
-        self, reader: EventReader, line: ByteOffsets, start: ByteOffsets, end: ByteOffsets
-    ) -> None:
+    def __init__(self, reader: PlaneReader, line: Integers, start: Integers, end: Integers) -> None:
         self._reader = reader
         found = scan(reader.source.octets, start, end, reader.source.damage)
         count = len(start)
@@ -69,7 +67,7 @@ class Batch:
     def __len__(self) -> int:
         return len(self.line)
 
-    def integers(self, name: str) -> ByteOffsets:
+    def integers(self, name: str) -> Integers:
         """An integer stat of each event, -1 if it has none."""
         result = self._shared(name, int, int)
         stats = self._stats
@@ -77,7 +75,7 @@ class Batch:
         result[stats.owner[rows]] = stats.number[rows]
         return result
 
-    def texts(self, name: str) -> ByteOffsets:
+    def texts(self, name: str) -> Integers:
         """The code in `EventReader.words` of a text stat of each event, -1 if it has none."""
         words = self._reader.words
         result = self._shared(name, str, words.__getitem__)
@@ -86,17 +84,17 @@ class Batch:
         result[stats.owner[rows]] = stats.text[rows]
         return result
 
-    def per_kind(self, value: Callable[[int], int]) -> ByteOffsets:
+    def per_kind(self, value: Callable[[int], int]) -> Integers:
         """`value(kind)` for each event, called once for each metadata id."""
         ids, inverse = self._kinds
         return np.array([value(kind) for kind in ids], np.int64)[inverse]
 
     @cached_property
-    def _kinds(self) -> tuple[list[int], ByteOffsets]:
+    def _kinds(self) -> tuple[list[int], Integers]:
         keys, inverse = distinct_rows(self.kind)
         return [key for (key,) in keys], inverse
 
-    def _shared(self, name: str, wanted: type, code: Callable[[Any], int]) -> ByteOffsets:
+    def _shared(self, name: str, wanted: type, code: Callable[[Any], int]) -> Integers:
         def value(kind: int) -> int:
             found = self._reader.shared(kind).get(name)
             return code(found) if type(found) is wanted and _fits(found) else -1
@@ -122,7 +120,7 @@ class Batch:
         return [b"{%b}" % text if text else b"" for text in texts]
 
 
-class EventReader:
+class PlaneReader:
     """Reads the events of one plane, batch by batch.
 
     Attributes:
@@ -159,7 +157,7 @@ class EventReader:
             b"%b:%b" % (quoted(name), as_json(value)) for name, value in self.shared(kind).items()
         ]
 
-    def stats(self, owner: ByteOffsets, start: ByteOffsets, end: ByteOffsets) -> Stats:
+    def stats(self, owner: Integers, start: Integers, end: Integers) -> Stats:
         """The stats at some places, each of the event `owner`, without those that have no value."""
         found = scan(self.source.octets, start, end, self.source.damage)
         key = found.last(1, len(start))
@@ -175,7 +173,7 @@ class EventReader:
         text = self._texts(form, value, stop)
         return Stats(owner[valued], np.array(names, np.int64)[inverse], form, value, text)
 
-    def _texts(self, form: ByteOffsets, value: ByteOffsets, stop: ByteOffsets) -> ByteOffsets:
+    def _texts(self, form: Integers, value: Integers, stop: Integers) -> Integers:
         result = np.full(len(form), -1, np.int64)
         refers = form == _REFERENCE
         ids, inverse = np.unique(value[refers], return_inverse=True)
@@ -217,7 +215,7 @@ class EventReader:
 class _Known(dict[bytes, int]):
     """The code of a text by its bytes, so that each is decoded once."""
 
-    def __init__(self, reader: EventReader) -> None:
+    def __init__(self, reader: PlaneReader) -> None:
         self._reader = reader
 
     def __missing__(self, raw: bytes) -> int:
@@ -227,3 +225,50 @@ class _Known(dict[bytes, int]):
 
 def _fits(value: Any) -> bool:
     return not isinstance(value, int) or -(2**63) <= value < 2**63
+
+
+class Further(NamedTuple):
+    """Arguments of the events of a batch that are not among their stats.
+
+    Attributes:
+        parts: the distinct sets of arguments, each as parts of a JSON object.
+        which: the index in `parts` for each event.
+    """
+
+    parts: list[list[bytes]]
+    which: Integers
+
+
+class QuotedWords(dict[int, bytes]):
+    """A text as JSON by its code."""
+
+    def __init__(self, words: Interner[str]) -> None:
+        self._words = words
+        self._texts: list[str] = []
+
+    def __missing__(self, code: int) -> bytes:
+        if code >= len(self._texts):
+            self._texts = list(self._words)
+        text = self[code] = quoted(self._texts[code])
+        return text
+
+
+def quoted(text: str) -> bytes:
+    """A text as JSON."""
+    return json.dumps(text, ensure_ascii=False).encode()
+
+
+def parts_of(values: Mapping[str, str | float]) -> list[bytes]:
+    """Texts and whole numbers by name as parts of a JSON object, without empty and unknown ones."""
+    return [
+        b"%b:%b" % (quoted(name), quoted(value) if isinstance(value, str) else b"%d" % value)
+        for name, value in values.items()
+        if (value if isinstance(value, str) else math.isfinite(value))
+    ]
+
+
+def as_json(value: Any) -> bytes:
+    """A value as JSON; for bytes of unknown meaning, the string "bytes"."""
+    if isinstance(value, float) and not math.isfinite(value):
+        value = str(value)  # JSON has no such number
+    return b'"bytes"' if isinstance(value, Span) else json.dumps(value, ensure_ascii=False).encode()

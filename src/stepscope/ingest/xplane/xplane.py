@@ -15,23 +15,19 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from stepscope.arrays import Codes, Mask
+from stepscope.arrays import Integers, Mask, Rows
 from stepscope.errors import IngestError
 from stepscope.ingest.byte_stream import Progress, chunks
-from stepscope.ingest.chrome.event_columns import LONGEST_NS
-from stepscope.ingest.warning_log import WarningLog
+from stepscope.ingest.shared import LONGEST_NS, WarningLog
 from stepscope.ingest.xplane.compiled_events import CompiledEvents
 from stepscope.ingest.xplane.hlo import METADATA_PLANE, Programs
-from stepscope.ingest.xplane.xarrows import ArrowEnds
-from stepscope.ingest.xplane.xevents import Batch, EventReader
-from stepscope.ingest.xplane.xmemory import Allocations
-from stepscope.ingest.xplane.xnames import Naming
+from stepscope.ingest.xplane.xevents import Batch, PlaneReader
 from stepscope.ingest.xplane.xspace import Plane, Source, read_space
-from stepscope.ingest.xplane.xtracks import Track, Tracks
+from stepscope.ingest.xplane.xtracks import Naming, PlaneTracks, Track
 from stepscope.trace.arguments import ArgumentBlock, Arguments
-from stepscope.trace.builder import Parts, build
-from stepscope.trace.interner import Interner
+from stepscope.trace.builder import Arrows, Parts, build
 from stepscope.trace.schema import CATEGORIES, KERNEL_KINDS
+from stepscope.trace.sets import Interner
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Metadata, Trace
 
@@ -93,8 +89,8 @@ class _Profile:
         self._words: Interner[str] = Interner()
         self._compiled = CompiledEvents(self._programs, self._words)
         self._names: Interner[str] = Interner()
-        self._tracks = Tracks()
-        self._chunks: list[dict[str, Codes]] = []
+        self._tracks = PlaneTracks()
+        self._chunks: list[dict[str, Integers]] = []
         self._naming = Naming(self._names, source.log)
         self._memory = Allocations(self._names, self._words)
         self._arrows = ArrowEnds()
@@ -127,7 +123,7 @@ class _Profile:
             tables=self._compiled.tables(),
         )
 
-    def _near(self, start: Codes) -> Mask:
+    def _near(self, start: Integers) -> Mask:
         """Events with times near the others; the rest is counted and skipped."""
         if not len(start):
             return np.zeros(0, np.bool_)
@@ -170,7 +166,7 @@ class _Profile:
 
     def _add(self, plane: Plane) -> None:
         tracks = self._tracks.of(plane)
-        reader = EventReader(self._source, plane, self._words)
+        reader = PlaneReader(self._source, plane, self._words)
         for batch in reader:
             self._add_batch(plane, batch, tracks)
 
@@ -191,14 +187,14 @@ class _Profile:
         self._memory.take(batch, rows, columns)
         self._pack(batch.arguments(rows, further), columns["source"])
 
-    def _pack(self, texts: list[bytes], source: Codes) -> None:
+    def _pack(self, texts: list[bytes], source: Integers) -> None:
         kept = np.flatnonzero([bool(text) for text in texts])
         if len(kept):
             self._blocks.append(
                 ArgumentBlock.of(source[kept], [texts[row] for row in kept.tolist()])
             )
 
-    def _times(self, plane: Plane, batch: Batch) -> dict[str, Codes]:
+    def _times(self, plane: Plane, batch: Batch) -> dict[str, Integers]:
         """Start and duration, rounded to the nearest nanosecond, and the events that have them."""
         log = self._source.log
         line = np.array([line.timestamp_ns for line in plane.lines], np.int64)[batch.line]
@@ -216,16 +212,92 @@ class _Profile:
         end = np.where(valid, line, 0) + offset // 1000 + (offset % 1000 + length + 500) // 1000
         return {"start_ns": start, "duration_ns": end - start, "rows": np.flatnonzero(valid)}
 
-    def _bytes(self, batch: Batch) -> Codes:
+    def _bytes(self, batch: Batch) -> Integers:
         details = batch.texts("memcpy_details")
         ids, inverse = np.unique(details, return_inverse=True)
         words = list(self._words)
         found = [_SIZE.search(words[code]) if code >= 0 else None for code in ids.tolist()]
         sizes = np.array([int(match[1]) if match else -1 for match in found], np.int64)
-        result: Codes = sizes[inverse]
+        result: Integers = sizes[inverse]
         return result
 
 
-def _joined(chunks: Sequence[dict[str, Codes]]) -> dict[str, Codes]:
+def _joined(chunks: Sequence[dict[str, Integers]]) -> dict[str, Integers]:
     empty = np.zeros(0, np.int64)
     return {name: np.concatenate([empty, *(chunk[name] for chunk in chunks)]) for name in _COLUMNS}
+
+
+_TAIL, _HEAD = ("_pt", "_p"), ("_ct", "_c")
+_ARROW_COLUMNS = ("kind", "identity", "is_head", "time_ns", "track")
+
+
+class ArrowEnds:
+    """Collects the ends of the arrows of a file."""
+
+    def __init__(self) -> None:
+        self._chunks = [np.zeros((len(_ARROW_COLUMNS), 0), np.int64)]
+
+    def take(self, batch: Batch, rows: Rows, columns: dict[str, Integers]) -> None:
+        """Add the arrow ends among `rows` of a batch; `columns` are its event columns."""
+        for is_head, (kind, identity) in enumerate((_TAIL, _HEAD)):
+            number = batch.integers(identity)[rows]
+            ends = np.flatnonzero(number != -1)
+            parts = (
+                batch.integers(kind)[rows][ends], number[ends], np.full(len(ends), is_head),
+                columns["start_ns"][ends], columns["track"][ends],
+            )  # fmt: skip
+            self._chunks.append(np.stack(parts))
+
+    def arrows(self) -> Arrows:
+        """All arrow ends, kinds and numbers as codes."""
+        kind, identity, is_head, time, track = np.concatenate(self._chunks, axis=1)
+        kinds, code = np.unique(kind, return_inverse=True)
+        return Arrows(
+            kind=Text(code, [f"flow {number}" for number in kinds.tolist()]),
+            identity=np.unique(identity, return_inverse=True)[1],
+            is_head=is_head > 0,
+            time_ns=time,
+            track=track.astype(np.int32),
+        )
+
+
+_DEVICE = re.compile(r"^GPU_(\d+)_")
+_RELEASE = "MemoryDeallocation"
+_MEMORY_COLUMNS = ("time_ns", "track", "address", "bytes", "allocated_bytes", "allocator", "source")
+
+
+class Allocations:
+    """Collects the allocations of a file; `names` and `words` are texts by their codes."""
+
+    def __init__(self, names: Interner[str], words: Interner[str]) -> None:
+        self._names, self._words = names, words
+        self._chunks = [np.zeros((len(_MEMORY_COLUMNS), 0), np.int64)]
+
+    def take(self, batch: Batch, rows: Rows, columns: dict[str, Integers]) -> None:
+        """Add the allocations among `rows` of a batch; `columns` are its event columns."""
+        allocator, held = batch.texts("allocator_name")[rows], batch.integers("bytes_allocated")
+        found = np.flatnonzero((allocator >= 0) & (held[rows] >= 0))
+        size, address = (batch.integers(name)[rows] for name in ("allocation_bytes", "addr"))
+        released = columns["name"] == self._names[_RELEASE]
+        parts = (
+            columns["start_ns"], columns["track"], address, np.where(released, -size, size),
+            held[rows], allocator, columns["source"],
+        )  # fmt: skip
+        self._chunks.append(np.stack([part[found] for part in parts]))
+
+    def columns(self, kept: Integers) -> dict[str, Any]:
+        """Columns of the memory table for the kept events; empty if there is none."""
+        table = np.concatenate(self._chunks, axis=1)
+        table = table[:, np.isin(table[_MEMORY_COLUMNS.index("source")], kept)]
+        if not table.shape[1]:
+            return {}
+        columns: dict[str, Any] = dict(zip(_MEMORY_COLUMNS, table, strict=True))
+        words = list(self._words)
+        columns["device"] = [_device(words[code]) for code in columns.pop("allocator").tolist()]
+        columns["rank"] = 0 * columns.pop("source")
+        return columns
+
+
+def _device(allocator: str) -> str:
+    found = _DEVICE.match(allocator)
+    return f"gpu:{found[1]}" if found else allocator

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.arrays import ByteOffsets
-from stepscope.ingest.warning_log import WarningLog
+from stepscope.arrays import Integers
+from stepscope.ingest.shared import WarningLog
 from stepscope.ingest.xplane.protobuf import (
     BYTES,
     FIXED64,
@@ -125,8 +125,8 @@ class Line:
     id: int
     name: str
     timestamp_ns: int
-    starts: ByteOffsets
-    ends: ByteOffsets
+    starts: Integers
+    ends: Integers
 
 
 @dataclass

@@ -16,9 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.arrays import Codes
+from stepscope.arrays import Integers
+from stepscope.ingest.shared import WarningLog
+from stepscope.ingest.xplane.xevents import Batch
 from stepscope.ingest.xplane.xspace import Line, Plane
+from stepscope.trace.frame_name import FrameName
 from stepscope.trace.schema import CATEGORIES
+from stepscope.trace.sets import Interner, distinct_rows
 
 HOST, WORK, SUMMARY, STEPS = range(4)
 _DEVICE = re.compile(r"^/device:(?P<what>.*?):?(?P<index>\d{1,6})?(?: .*)?$")
@@ -47,7 +51,7 @@ class Track(NamedTuple):
     role: int
 
 
-class Tracks:
+class PlaneTracks:
     """The tracks of a file, numbered in order of first appearance."""
 
     def __init__(self) -> None:
@@ -100,7 +104,7 @@ class Tracks:
         found["name"] = [row["name"] or f"thread {row['thread']}" for row in self._rows]
         return {**found, "rank": [0] * len(self._rows)}
 
-    def correlations(self, columns: Mapping[str, Codes], run: Codes) -> Codes:
+    def correlations(self, columns: Mapping[str, Integers], run: Integers) -> Integers:
         """The number that links launches to device work: the runtime's, else the program run's.
 
         A TPU's operations have no correlation id; their program and the call that started it share
@@ -140,7 +144,9 @@ class Tracks:
         return list(devices.values())
 
 
-def _run_around(columns: Mapping[str, Codes], run: Codes, work: Codes, runs: Codes) -> Codes:
+def _run_around(
+    columns: Mapping[str, Integers], run: Integers, work: Integers, runs: Integers
+) -> Integers:
     """The run in which each piece of work starts, -1 if none."""
     if not len(runs):
         return np.full(len(work), -1, np.int64)
@@ -165,3 +171,86 @@ def _working(plane: Plane) -> set[str]:
 def _name(what: str, stats: Mapping[str, Any]) -> str:
     recorded = next((str(stats[key]) for key in _NAME_STATS if stats.get(key)), "")
     return recorded or " ".join(filter(None, (str(stats.get("device_vendor") or ""), what)))
+
+
+_CODE = {name: code for code, name in enumerate(CATEGORIES)}
+_CALL, _COMPILED = 1, 2
+_DIGITS = 18
+_API = re.compile(r"^(cu|cuda|hip|hsa_?)[A-Z]")
+_RUNTIME = re.compile(
+    r"::|^end: |^(Pjit|Py|pjit)\w*\(|^(ParseArguments|BlockHostUntilReady|"
+    r"\w*(Executable|Executor|Thunk|Transfer\w*Device)\w*( \(.*\))?)$"
+)
+_WAIT = re.compile(r" \(wait for completion\)$")
+_OUR_WAIT = "stepscope.wait: "  # of the program for a result, which our recorder marks
+_PYTHON = re.compile(r"^\$(?:(.+\.py):(\d{1,9}) )?(.*)$", re.DOTALL)
+_CONTROL = re.compile(r"^(while|conditional|call)(\.\d+)*$")
+_NEXT_BATCH = "IteratorGetNextOp::DoCompute"  # TensorFlow's operation that waits for tf.data
+_COPY = re.compile(r"^Memcpy|^copy-(start|done)(\.\d+)*$")  # a TPU's are named by the compiler
+
+
+class Naming:
+    """Names and categories of events; adds the names to `names`."""
+
+    def __init__(self, names: Interner[str], log: WarningLog) -> None:
+        self._names, self._log = names, log
+
+    def of(
+        self, plane: Plane, batch: Batch, tracks: list[Track], columns: Mapping[str, Integers]
+    ) -> tuple[Integers, Integers]:
+        """Codes of name and of category, computed once per distinct combination."""
+        role = np.array([track.role for track in tracks])[batch.line]
+        claim, step = _claims(batch, columns), batch.integers("step_num")
+        keys, inverse = distinct_rows(batch.kind, role, claim, step)
+        found = [self._name_and_category(plane, *key) for key in keys]
+        table = np.array(found, np.int64).reshape(-1, 2)[inverse]
+        return table[:, 0], table[:, 1]
+
+    def _name_and_category(
+        self, plane: Plane, kind: int, role: int, claim: int, step: int
+    ) -> tuple[int, int]:
+        name = self._recorded_name(plane, kind)
+        if role == STEPS and name.isascii() and name.isdigit():
+            name, step = "step", int(name[-_DIGITS:])
+        if step >= 0:
+            return self._names[f"{name}#step_num={step}"], _CODE["annotation"]
+        if role == HOST and (found := _PYTHON.match(name)):
+            file, line, function = found.groups()
+            written = str(FrameName(file, int(line), function)) if file else function
+            return self._names[written], _CODE["python"]
+        if name.startswith(_OUR_WAIT):
+            return self._names[name.removeprefix("stepscope.")], _CODE["runtime"]
+        if role == HOST and self._is_operation(plane, kind):
+            return self._names[name], _CODE["cpu_op"]
+        return self._names[name], _CODE[_category(name, role, claim)]
+
+    def _is_operation(self, plane: Plane, kind: int) -> bool:
+        found = plane.kinds.get(kind)
+        return found is not None and bool(found.operation or found.name == _NEXT_BATCH)
+
+    def _recorded_name(self, plane: Plane, kind: int) -> str:
+        found = plane.kinds.get(kind)
+        if found is None:
+            self._log("unnamed_event", "the name of an event is missing; shown by its number")
+            return f"event {kind}"
+        return found.display_name or found.name
+
+
+def _claims(batch: Batch, columns: Mapping[str, Integers]) -> Integers:
+    """The role of each event that follows from its ids: a call, compiled work, or 0."""
+    has_id = [columns["correlation"] >= 0, batch.texts("hlo_op") >= 0, columns["run"] >= 0]
+    return np.select(has_id, [_CALL, _COMPILED, _CALL], 0)
+
+
+def _category(name: str, role: int, claim: int) -> str:
+    if role == HOST:
+        if claim == _COMPILED and not _API.match(name):
+            return "cpu_op"
+        if _WAIT.search(name):
+            return "sync"
+        return "runtime" if claim or _API.match(name) or _RUNTIME.search(name) else "annotation"
+    if role != WORK or _CONTROL.match(name):
+        return "annotation"
+    if _COPY.match(name):
+        return "memcpy"
+    return "memset" if name.startswith("Memset") else "kernel"

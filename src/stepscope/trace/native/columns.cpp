@@ -1,5 +1,5 @@
-// Columns by rows, by codes and by groups; `trace/gather.py`, `trace/sets.py` and
-// `trace/row_order.py` call it, and their functions in Python are the specification.
+// Columns by rows, by codes and by groups; `trace/columns.py`, `trace/sets.py` and
+// `trace/row_order.py` call it.
 
 #include <cstdint>
 

@@ -1,8 +1,9 @@
-// The nesting of events; `trace/nesting.py` calls it, and its functions in Python are the
+// The nesting of events; `trace/nesting.py` calls it, and `tests/oracles/nesting.py` is the
 // specification.
 
 #include <algorithm>
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 #include "exported.h"
@@ -69,6 +70,54 @@ private:
     std::vector<Id> ends_, events_, after_;
 };
 
+// Events in an order in which each comes after the one around it.
+class OuterFirst {
+public:
+    OuterFirst(Number count, const Id* parent) {
+        for (Number event = 0; event < count; ++event) {
+            if (parent[event] < event) continue;
+            sort(count, parent);
+            break;
+        }
+    }
+
+    // Calls `visit` with each event; a loop of its own where they are in order, as they mostly are.
+    template <typename Visit>
+    void visit(Number count, Visit visit) const {
+        if (order_.empty())
+            for (Number event = 0; event < count; ++event) visit(event);
+        else
+            for (const Id event : order_) visit(Number(event));
+    }
+
+    // Calls `visit` with each event after those inside it.
+    template <typename Visit>
+    void visit_inner_first(Number count, Visit visit) const {
+        if (order_.empty())
+            for (Number event = count - 1; event >= 0; --event) visit(event);
+        else
+            for (auto event = order_.rbegin(); event != order_.rend(); ++event) visit(Number(*event));
+    }
+
+private:
+    void sort(Number count, const Id* parent) {
+        std::vector<bool> placed(std::size_t(count), false);
+        std::vector<Id> chain;
+        for (Id event = 0; event < count; ++event) {
+            for (Id at = event; at >= 0 && !placed[std::size_t(at)]; at = parent[at]) {
+                if (chain.size() == std::size_t(count)) throw std::invalid_argument("a cycle");
+                chain.push_back(at);
+            }
+            for (; !chain.empty(); chain.pop_back()) {
+                placed[std::size_t(chain.back())] = true;
+                order_.push_back(chain.back());
+            }
+        }
+    }
+
+    std::vector<Id> order_;  // empty where events come in this order
+};
+
 }  // namespace
 
 // Events by start, the longer first. track: 0 to `tracks - 1`. parent: filled in.
@@ -106,23 +155,29 @@ EXPORTED int stepscope_self_times(Number count, const Id* parent, const Number* 
 }
 
 // depth: of each event, how many are around it.
-// Returns 1, or 0 where an event comes before one around it.
+// Returns 1, or 0 where events are around each other, or there is too little memory.
 EXPORTED int stepscope_depths(Number count, const Id* parent, Id* depth) {
-    for (Number event = 0; event < count; ++event) {
-        if (parent[event] >= event) return 0;
-        depth[event] = parent[event] < 0 ? 0 : depth[parent[event]] + 1;
+    try {
+        OuterFirst(count, parent).visit(count, [=](Number event) {
+            depth[event] = parent[event] < 0 ? 0 : depth[parent[event]] + 1;
+        });
+        return 1;
+    } catch (...) {
+        return 0;
     }
-    return 1;
 }
 
 // value: of each event, -1 where it has none; that of the innermost event around it afterwards.
-// Returns 1, or 0 where an event comes before one around it, with nothing changed.
+// Returns 1, or 0 where events are around each other, or there is too little memory.
 EXPORTED int stepscope_inherit(Number count, const Id* parent, Id* value) {
-    for (Number event = 0; event < count; ++event)
-        if (parent[event] >= event) return 0;
-    for (Number event = 0; event < count; ++event)
-        if (value[event] < 0) value[event] = parent[event] < 0 ? value[event] : value[parent[event]];
-    return 1;
+    try {
+        OuterFirst(count, parent).visit(count, [=](Number event) {
+            if (value[event] < 0 && parent[event] >= 0) value[event] = value[parent[event]];
+        });
+        return 1;
+    } catch (...) {
+        return 0;
+    }
 }
 
 // Events by start; `tracks` and `track` as above. found: of each of `asked` times, the innermost
@@ -148,26 +203,32 @@ EXPORTED int stepscope_enclosing(Number count, Number tracks, const Id* track, c
 }
 
 // total: of each event, a number of its own; afterwards the sum over it and all events inside it.
-// Returns 1, or 0 where an event comes before one around it, with nothing changed.
+// Returns 1, or 0 where events are around each other, or there is too little memory.
 EXPORTED int stepscope_totals_inside(Number count, const Id* parent, Number* total) {
-    for (Number event = 0; event < count; ++event)
-        if (parent[event] >= event) return 0;
-    for (Number event = count - 1; event >= 0; --event)
-        if (parent[event] >= 0) total[parent[event]] += total[event];
-    return 1;
+    try {
+        OuterFirst(count, parent).visit_inner_first(count, [=](Number event) {
+            if (parent[event] >= 0) total[parent[event]] += total[event];
+        });
+        return 1;
+    } catch (...) {
+        return 0;
+    }
 }
 
 // own: of each event a code below `codes`, -1 for none. allowed: `codes` + 1 rows of `codes`, for
 // each code around an event, and last for none, which codes an event may have in it.
 // passed: filled in; an event without an allowed code of its own has that around it.
-// Returns 1, or 0 where an event comes before one around it.
+// Returns 1, or 0 where events are around each other, or there is too little memory.
 EXPORTED int stepscope_passed_down(Number count, const Id* parent, const std::int8_t* own,
                                    Number codes, const bool* allowed, std::int8_t* passed) {
-    for (Number event = 0; event < count; ++event) {
-        if (parent[event] >= event) return 0;
-        const std::int8_t outer = parent[event] < 0 ? std::int8_t(-1) : passed[parent[event]];
-        const Number row = outer < 0 ? codes : outer;
-        passed[event] = own[event] >= 0 && allowed[row * codes + own[event]] ? own[event] : outer;
+    try {
+        OuterFirst(count, parent).visit(count, [=](Number event) {
+            const std::int8_t outer = parent[event] < 0 ? std::int8_t(-1) : passed[parent[event]];
+            const Number row = outer < 0 ? codes : outer;
+            passed[event] = own[event] >= 0 && allowed[row * codes + own[event]] ? own[event] : outer;
+        });
+        return 1;
+    } catch (...) {
+        return 0;
     }
-    return 1;
 }

@@ -1,5 +1,5 @@
-// The order of events by start; `trace/start_order.py` calls it, and its function in Python is the
-// specification.
+// The order of events by start; `trace/row_order.py` calls it, and `tests/oracles/nesting.py` is
+// the specification.
 //
 // Events are put into buckets by start, about four in each, and each bucket is sorted: recordings
 // are nearly in order, so all this reads and writes memory almost from its start to its end.

@@ -1,11 +1,21 @@
-"""How much of a core the recorded process got."""
+"""What a capture says of the steps in it and after it: cores, waiting, and loading of data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from stepscope.trace.milliseconds import milliseconds
+
+def milliseconds(ns: float) -> str:
+    """A time with three digits and its unit, never with an exponent.
+
+    Example:
+        >>> milliseconds(421_271_000), milliseconds(4_100_000), milliseconds(61_234_567_000)
+        ('421 ms', '4.1 ms', '61,235 ms')
+    """
+    ms = ns / 1e6
+    return f"{ms:,.0f} ms" if abs(ms) >= 999.5 else f"{ms:.3g} ms"
+
 
 QUIET = 0.95  # of a core; with less, times are visibly longer than on a quiet machine
 _HALF = 0.5
@@ -96,3 +106,31 @@ def load_warning(capture: Mapping[str, Any]) -> str:
         elapsed = milliseconds(times["median_ns"])
         text += f"; a recorded step has {milliseconds(cpu)} of CPU time in {elapsed}"
     return text
+
+
+class LaterLoading(NamedTuple):
+    """Means per step after the recording, where the longest wait counts as the next longest."""
+
+    ms: float
+    step_ms: float
+
+    @property
+    def share(self) -> float:
+        """The share of the step that loads or waits for data."""
+        return self.ms / self.step_ms if self.step_ms else 0.0
+
+
+def later_loading(capture: Mapping[str, Any]) -> LaterLoading | None:
+    """Loading of data in the steps after the recording.
+
+    Args:
+        capture: the manifest of a capture.
+
+    Returns:
+        None where it was not measured, as in JAX and by earlier versions.
+    """
+    parts = (capture.get("unrecorded_steps") or {}).get("parts") or {}
+    times = {name: part.get("recurring_ns") for name, part in parts.items()}
+    if times.get("data_loading") is None or None in times.values():
+        return None
+    return LaterLoading(times["data_loading"] / 1e6, sum(times.values()) / 1e6)

@@ -1,12 +1,58 @@
-"""A log of a server that clients cannot fill: the first error of a kind, then every tenfold."""
+"""What a server on asyncio logs: no shortage of descriptors and no client can fill the log."""
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import logging
 import re
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
+
+from stepscope.errors import has_no_descriptors
+
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_CALM_S = 60.0  # without a shortage, until the next is worth a line
+
+
+class AcceptErrors:
+    """An exception handler for event loops: a shortage of descriptors or memory is one line.
+
+    Another line follows only after a minute without a shortage; other errors go to the loop's own
+    handler.
+
+    Args:
+        say: shows a line to the user.
+
+    Example:
+        >>> loop = asyncio.new_event_loop()
+        >>> loop.set_exception_handler(AcceptErrors(print))
+        >>> loop.close()
+    """
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self._say = say
+        self._last_s = -_CALM_S
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and error.errno in _SHORTAGES and "socket" in context):
+            loop.default_exception_handler(context)
+            return
+        now = loop.time()
+        if now - self._last_s >= _CALM_S:
+            self._say(shortage(error))
+        self._last_s = now
+
+
+def shortage(error: OSError) -> str:
+    """What is short, and what to do, in one line."""
+    reason = (error.strerror or str(error)).lower()
+    advice = "; raise the limit with `ulimit -n`" if has_no_descriptors(error) else ""
+    return f"{reason}: new connections wait until others are closed{advice}"
+
 
 _MOST_KINDS = 100
 _OTHERS = "errors of further kinds"

@@ -1,4 +1,4 @@
-"""Parses JSON from other programs into text that can be stored and printed."""
+"""What readers of several formats share: warnings, JSON of other programs, and limits."""
 
 from __future__ import annotations
 
@@ -6,6 +6,37 @@ import json
 import re
 from typing import Any
 
+
+class WarningLog:
+    """Counts warnings by code; call it with (code, message).
+
+    Example:
+        >>> log = WarningLog()
+        >>> log("odd", "first"); log("odd", "second")
+        >>> log.rows()
+        [('odd', 'first', 2)]
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[str, int]] = {}
+
+    def __call__(self, code: str, message: str, count: int = 1) -> None:
+        if count:
+            first, before = self._found.get(code, (message, 0))
+            self._found[code] = (first, before + count)
+
+    def add(self, other: WarningLog) -> None:
+        """Take over the warnings of another log, after those of this one."""
+        for code, message, count in other.rows():
+            self(code, message, count)
+
+    def rows(self) -> list[tuple[str, str, int]]:
+        """(code, first message, count) in order of first appearance."""
+        return [(code, message, count) for code, (message, count) in self._found.items()]
+
+
+MOST_RANKS = 1 << 24  # no job has more: a higher number is not a rank
+LONGEST_NS = 2**53  # 104 days: more is a recorder's mistake, and beyond a float's precision
 MOST_LEVELS = 150  # of nested objects and arrays: Python's recursion limit is 1000 calls
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 

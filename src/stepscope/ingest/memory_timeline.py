@@ -15,10 +15,10 @@ from typing import Any, BinaryIO
 import msgspec
 import numpy as np
 
-from stepscope.arrays import Codes, Counts, Times
+from stepscope.arrays import Codes, Integers, Times
 from stepscope.errors import IngestError
 from stepscope.ingest.byte_stream import Progress, chunks
-from stepscope.ingest.warning_log import WarningLog
+from stepscope.ingest.shared import WarningLog
 from stepscope.trace.schema import MEMORY
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace
@@ -65,7 +65,7 @@ def _decoded(text: bytes) -> _Levels | _Raw:
     )
 
 
-def _of_raw(events: _Raw) -> tuple[Times, Counts, Codes]:
+def _of_raw(events: _Raw) -> tuple[Times, Integers, Codes]:
     """The recorded changes; what was there before (time -1) comes at the first time."""
     table = _integers(events).reshape(len(events), 4)
     known = table[:, 0] >= 0
@@ -73,7 +73,7 @@ def _of_raw(events: _Raw) -> tuple[Times, Counts, Codes]:
     return np.where(known, table[:, 0], first), table[:, 2], table[:, 3]
 
 
-def _of_levels(times: list[int], sizes: list[list[int]]) -> tuple[Times, Counts, Codes]:
+def _of_levels(times: list[int], sizes: list[list[int]]) -> tuple[Times, Integers, Codes]:
     """What changes from each time to the next, category by category."""
     widths = {len(row) for row in sizes}
     if len(times) != len(sizes) or widths - {len(_KINDS) + 1}:
@@ -84,14 +84,14 @@ def _of_levels(times: list[int], sizes: list[list[int]]) -> tuple[Times, Counts,
     return _integers(times)[row] * _MICROSECOND, change[row, category], category.astype(np.int64)
 
 
-def _integers(values: Any) -> Counts:
+def _integers(values: Any) -> Integers:
     try:
         return np.array(values, np.int64)
     except OverflowError:
         raise IngestError("the memory timeline has numbers of more than 64 bits") from None
 
 
-def _trace(times: Times, change: Counts, category: Codes, log: WarningLog) -> Trace:
+def _trace(times: Times, change: Integers, category: Codes, log: WarningLog) -> Trace:
     rows = np.flatnonzero(change)
     if not len(rows):
         raise IngestError("the memory timeline holds no change of memory")

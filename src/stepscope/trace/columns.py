@@ -1,4 +1,4 @@
-"""Columns that grow as a file is read: one array each, not one for every piece of the file."""
+"""Columns as arrays: of one value, of some rows of another, and growing as a file is read."""
 
 from __future__ import annotations
 
@@ -9,12 +9,77 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from stepscope.arrays import Array
+from stepscope.arrays import Array, IntArray
+from stepscope.compiled.library import function
 from stepscope.trace import spill
-from stepscope.trace.spill import SpillFile
+from stepscope.trace.spill import SpillFile, spilled
 
+_MANY = 1 << 12  # for fewer rows, calling the library takes longer than NumPy
 _LEAST_BYTES = 1 << 16
 _HUGE_BYTES = 4 << 20  # from this size on in huge pages, as NumPy's own: few faults, little waste
+
+
+def constant(value: Any, length: int, dtype: DTypeLike | None = None) -> Array:
+    """One value as a column, shape (length,), which cannot be written to.
+
+    Example:
+        >>> constant(-1, 3, np.int32).tolist()
+        [-1, -1, -1]
+    """
+    return np.broadcast_to(np.array(value, dtype), (length,))
+
+
+def taken(column: Array, rows: ArrayLike) -> Array:
+    """Some rows of a column; those of a constant column are constant, many lie in a file.
+
+    Args:
+        column: shape (n,).
+        rows: m indices, or a mask of shape (n,).
+
+    Returns:
+        Shape (m,), of the column's type.
+    """
+    rows = np.asarray(rows)
+    if not rows.size:
+        return column[:0]
+    if column.strides != (0,) or rows.ndim != 1:
+        return spilled(gathered(column, rows))
+    count = int(rows.sum()) if rows.dtype == np.bool_ else len(rows)
+    return constant(column[0], count, column.dtype)
+
+
+def gathered(column: Array, rows: IntArray) -> Array:
+    """`column[rows]`, in half the time.
+
+    Args:
+        column: shape (n,), of any type.
+        rows: indices, which may be negative, shape (m,).
+
+    Returns:
+        Shape (m,).
+
+    Example:
+        >>> gathered(np.array([7, 8, 9]), np.array([2, 0])).tolist()
+        [9, 7]
+    """
+    if len(rows) >= _MANY and _is_plain(column, rows):
+        result = np.empty(len(rows), column.dtype)
+        sizes = (column.itemsize, len(column), column, len(rows), rows.itemsize, rows)
+        if function("stepscope_take")(*sizes, result):
+            return result
+    return column[rows]
+
+
+def _is_plain(column: Array, rows: Array) -> bool:
+    """Whether both are end to end in memory, in the order of bytes of this machine."""
+    return (
+        column.ndim == rows.ndim == 1
+        and column.flags.c_contiguous
+        and rows.flags.c_contiguous
+        and rows.dtype.kind == "i"
+        and rows.dtype.isnative
+        and not column.dtype.hasobject
+    )
 
 
 class GrowingArray:

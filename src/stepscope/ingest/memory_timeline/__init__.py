@@ -1,1 +1,0 @@
-"""Reader of the memory timelines that PyTorch's profiler exports."""
