@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 Model = Mapping[str, Any] | None
-_PACKAGES = ("ingest", "trace", "annotate", "contexts")  # those that make a trace of a file
+_PACKAGES = (
+    "ingest",
+    "trace",
+    "annotate",
+    "correct",
+    "contexts",
+)  # those that make a trace of a file
 _SOURCES = (".py", ".cpp", ".h", ".json")
 _MERGED = (
     "several processes use the same correlation ids, as in a file merged from several ranks: links "
@@ -90,7 +96,8 @@ def open_file(
 def _annotated(trace: Trace, model: Model, as_recorded: bool) -> Trace:
     """The annotated trace; if a file holds several ranks, each is annotated separately."""
     from stepscope.annotate import annotate
-    from stepscope.annotate.ranks.merged_file import looks_merged, merged_ranks
+    from stepscope.annotate.ranks import looks_merged, merged_ranks
+    from stepscope.correct import without_recording_cost
     from stepscope.trace.concat import concat
     from stepscope.trace.split import split
     from stepscope.trace.trace_rank import of_rank
@@ -100,7 +107,9 @@ def _annotated(trace: Trace, model: Model, as_recorded: bool) -> Trace:
         parts = zip(split(trace, merged.part), merged.ranks, strict=True)
         return concat([of_rank(annotate(part, model), rank) for part, rank in parts])
     warnings = [("merged_ranks", _MERGED, 1)] if looks_merged(trace) else []
-    return annotate(trace, model, as_recorded).with_warnings(warnings)
+    if trace.metadata.capture and not as_recorded:
+        trace = without_recording_cost(trace)
+    return annotate(trace, model).with_warnings(warnings)
 
 
 def _with_windows(trace: Trace, path: Path) -> Trace:
@@ -238,7 +247,7 @@ def _skipped(merged: Iterable[Path]) -> list[WarningRow]:
 
 
 def _joined_ranks(files: Mapping[Path, Trace]) -> Trace:
-    from stepscope.annotate.ranks.clocks import compare_clocks
+    from stepscope.annotate.ranks import compare_clocks
     from stepscope.ingest.rank_folder import number_ranks
     from stepscope.trace.concat import concat
     from stepscope.trace.trace_rank import of_rank
@@ -256,7 +265,7 @@ def _without_earlier_cycles(
     traces: Mapping[Path, Trace],
 ) -> tuple[dict[Path, Trace], list[WarningRow]]:
     """The last recording of each process, and a warning about the others."""
-    from stepscope.annotate.ranks.cycles import last_cycles, recording_of
+    from stepscope.annotate.ranks import last_cycles, recording_of
     from stepscope.ingest.rank_folder import rank_of
 
     files = list(traces)

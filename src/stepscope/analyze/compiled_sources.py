@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.annotate.names.compiled_calls import CALL
-from stepscope.annotate.names.named_scopes import scope_of
-from stepscope.annotate.names.origin_frames import frames_of_events, is_users
+from stepscope.annotate.jax.calls import CALL
+from stepscope.annotate.jax.frames import frames_of_events, is_users
+from stepscope.annotate.jax.scopes import scope_of
 from stepscope.arrays import Ids, Ids32
 from stepscope.trace.arguments import parse
 from stepscope.trace.nesting import inherit

@@ -9,9 +9,8 @@ import numpy as np
 
 from stepscope.analyze.event_search import EventSearch
 from stepscope.analyze.one_off_costs import first_use, one_off
-from stepscope.annotate.device.host_idle import exposed_communication
-from stepscope.annotate.device.host_idle import python_time as intervals_of_python
-from stepscope.annotate.device.idle import cause_names, windows
+from stepscope.annotate.device.idle import cause_names, exposed_communication, windows
+from stepscope.annotate.device.idle import python_time as intervals_of_python
 from stepscope.arrays import Floats, Rows
 from stepscope.summary.efficiency import WorkBounds
 from stepscope.summary.facts import Summary

@@ -11,9 +11,8 @@ import numpy as np
 
 from stepscope.analyze.compiled_sources import CompiledSources
 from stepscope.analyze.finding import Place
-from stepscope.annotate.line_ranges import has_lines, parse_lines
 from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.names.range_names import MODULE_RANGE
+from stepscope.annotate.range_names import MODULE_RANGE, has_lines, parse_lines
 from stepscope.arrays import Floats, Ids, Ids32, IntArray
 from stepscope.trace.frame_name import FrameName
 from stepscope.trace.nesting import inherit

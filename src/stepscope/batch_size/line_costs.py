@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from stepscope.annotate.attribution import Attribution
-from stepscope.annotate.line_ranges import Line
+from stepscope.annotate.range_names import Line
 from stepscope.batch_size.memory_owners import OwnedBytes
 from stepscope.batch_size.step_costs import Cost
 from stepscope.trace.trace import Trace

@@ -86,7 +86,7 @@ def _analyzed(
 
 def _with_device(trace: Trace, name: str) -> Trace:
     """The trace with the device named, unless its file names one."""
-    from stepscope.annotate.links.launch_sides import device_work
+    from stepscope.annotate.links.launches import device_work
     from stepscope.roofline import known_gpus, rates_of
 
     rates = rates_of(name)

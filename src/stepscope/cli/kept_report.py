@@ -45,7 +45,7 @@ def report_of(file: TraceFile, rank: int | None, step: int | None) -> KeptReport
 
 
 def _made(trace: Trace, rank: int | None, step: int | None) -> KeptReport:
-    from stepscope.annotate.steps.steps import ranks_with_steps
+    from stepscope.annotate.steps.step_table import ranks_with_steps
     from stepscope.summary.report_facts import summarize
 
     ranks = ranks_with_steps(trace) if rank is None else (rank,)

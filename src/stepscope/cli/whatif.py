@@ -105,7 +105,7 @@ def whatif(
 
 
 def _graph(file: TraceFile, step: int | None, rank: int | None, device: str | None) -> Graph:
-    from stepscope.annotate.steps.step_coverage import coverage_note
+    from stepscope.annotate.steps.step_table import coverage_note
     from stepscope.roofline import with_device
     from stepscope.whatif.ranking import graph_of
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.annotate.links.launch_sides import device_work, on_host
-from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.links.launches import device_work, launch_of, on_host
 from stepscope.arrays import Ids, Mask
 from stepscope.contexts.frames import Frame, Frames, frame_of
 from stepscope.contexts.module_frames import is_operator, module_frames, wrap_in_modules

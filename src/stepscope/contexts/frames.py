@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from stepscope.annotate.names.range_names import is_step
+from stepscope.annotate.range_names import is_step
 from stepscope.trace.frame_name import FrameName
 from stepscope.trace.interner import Interner
 

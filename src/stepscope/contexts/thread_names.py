@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from stepscope.annotate.names.range_names import is_step
+from stepscope.annotate.range_names import is_step
 from stepscope.arrays import Mask
 from stepscope.trace.trace import Trace
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.annotate.steps.steps import ranks_with_steps
+from stepscope.annotate.steps.step_table import ranks_with_steps
 from stepscope.arrays import Floats
 from stepscope.diff.sample import Key, Sample
 from stepscope.diff.significance import differs

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.annotate.device.idle import busiest_device, cause_names
-from stepscope.annotate.links.launch_sides import device_work, on_host
-from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.steps.requested_steps import no_such_rank
-from stepscope.annotate.steps.step_windows import step_lengths
-from stepscope.annotate.steps.steps import ranks_with_steps, require_steps
+from stepscope.annotate.links.launches import device_work, launch_of, on_host
+from stepscope.annotate.steps.step_table import (
+    no_such_rank,
+    ranks_with_steps,
+    require_steps,
+    step_lengths,
+)
 from stepscope.arrays import Floats, Ids, Times
 from stepscope.diff.sample import Key, Sample, sample
 from stepscope.errors import TraceError

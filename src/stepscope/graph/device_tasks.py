@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepscope.annotate.links.launch_sides import device_work
-from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.links.launches import device_work, launch_of
 from stepscope.arrays import Ids, Mask, Times
 from stepscope.graph.step_window import Window
 from stepscope.trace.nesting import outermost

@@ -7,10 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.annotate.steps.earlier_work import unrecorded_work_end
-from stepscope.annotate.steps.requested_steps import no_such_rank, no_such_steps
-from stepscope.annotate.steps.steps import ranks_with_steps, require_steps
-from stepscope.annotate.steps.warm_up import steady_steps
+from stepscope.annotate.steps.step_table import (
+    no_such_rank,
+    no_such_steps,
+    ranks_with_steps,
+    require_steps,
+    steady_steps,
+)
+from stepscope.annotate.steps.windows import unrecorded_work_end
 from stepscope.arrays import Times
 from stepscope.errors import TraceError
 from stepscope.trace.table import Table

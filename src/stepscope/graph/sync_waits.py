@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from stepscope.annotate.device.full_queue import full_queue_launches, usual_launch_ns
+from stepscope.annotate.device.idle import full_queue_launches, usual_launch_ns
 from stepscope.arrays import Ids, Mask, Times
 from stepscope.graph.device_tasks import WindowWork
 from stepscope.trace.table import Table

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.annotate.names.communication_names import is_communication_wait
+from stepscope.annotate.device.collectives import is_communication_wait
 from stepscope.arrays import Ids, Times
 from stepscope.graph.thread_tasks import around
 from stepscope.trace.row_order import begins_run

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.annotate.links.launch_sides import on_host
-from stepscope.annotate.names.range_names import is_step
+from stepscope.annotate.links.launches import on_host
+from stepscope.annotate.range_names import is_step
 from stepscope.arrays import Codes8, Ids, Mask, Times
 from stepscope.graph.step_window import Window
 from stepscope.trace.gather import gathered

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.annotate.line_ranges import Line
+from stepscope.annotate.range_names import Line
 from stepscope.arrays import Ids
 from stepscope.memory.owners import KINDS
 from stepscope.memory.recorded_allocations import AllocationRecord

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from stepscope.annotate.device.collectives import collective_key
-from stepscope.annotate.device.host_idle import exposed_communication
+from stepscope.annotate.device.idle import exposed_communication
 from stepscope.annotate.links.launches import launch_of
 from stepscope.arrays import Ids, Mask, Times
 from stepscope.trace.intervals import Intervals

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.annotate.device.collectives import collective_key
+from stepscope.annotate.device.collectives import collective_key, is_communication_call
 from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.names.communication_names import is_communication_call
 from stepscope.arrays import Ids, Ids32, Mask, Rows
 from stepscope.trace.nesting import inherit
 from stepscope.trace.trace import Trace

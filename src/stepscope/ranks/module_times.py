@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.annotate.modules.modules import subtree_totals
+from stepscope.annotate.modules.costs import subtree_totals
 from stepscope.arrays import Floats, Ids
 from stepscope.trace.trace import Trace
 

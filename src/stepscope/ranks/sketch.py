@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.annotate.ranks.cycles import Recording, machine_of, recording_of
-from stepscope.annotate.steps.warm_up import steady_steps
+from stepscope.annotate.ranks import Recording, machine_of, recording_of
+from stepscope.annotate.steps.step_table import steady_steps
 from stepscope.arrays import Floats, Ids, Times
 from stepscope.ranks.calls import (
     Calls,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stepscope.annotate.ranks.peers import usual_of_peers
+from stepscope.annotate.ranks import usual_of_peers
 from stepscope.arrays import Ids
 from stepscope.ranks.job_table import JobTable
 from stepscope.ranks.replay import Replay

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.annotate.steps.step_windows import mean_device_ms
+from stepscope.annotate.steps.step_table import mean_device_ms
 from stepscope.errors import ChangeError
 from stepscope.graph import (
     Graph,

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.annotate.links.launch_sides import on_host
-from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.links.launches import launch_of, on_host
+from stepscope.annotate.module_evidence import Evidence
 from stepscope.annotate.modules.inductor_code import Call, Parts, calls_in, modules_of_calls
-from stepscope.annotate.modules.module_evidence import Evidence
 from stepscope.arrays import Ids, Ids32, Mask
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import MODULE_SHARES

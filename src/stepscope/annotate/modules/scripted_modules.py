@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.annotate.links.launch_sides import on_host
-from stepscope.annotate.modules.module_evidence import Evidence
+from stepscope.annotate.links.launches import on_host
+from stepscope.annotate.module_evidence import Evidence
 from stepscope.arrays import Ids, Ids32, Mask, Rows
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import FORWARD_STAGES, STAGES

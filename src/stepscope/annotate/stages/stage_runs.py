@@ -7,17 +7,15 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.annotate.device.idle import time_blocked
-from stepscope.annotate.links.launch_sides import device_work, on_host
-from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.names.compiled_calls import is_compiled_call, is_wait
-from stepscope.annotate.names.tensorflow_scopes import loads_next_batch
+from stepscope.annotate.jax.calls import is_compiled_call, is_wait, waits_for_calls
+from stepscope.annotate.jax.scopes import loads_next_batch
+from stepscope.annotate.links.launches import device_work, launch_of, on_host
 from stepscope.annotate.stages.optimizers import (
     name_optimizers,
     optimizer_calls,
     split_by_optimizer,
 )
 from stepscope.annotate.stages.timed_parts import TimedParts, timed_parts
-from stepscope.annotate.stages.waited_calls import waits_for_calls
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Codes, Codes8, Ids, Ids32, Mask, Rows, Times
 from stepscope.trace.intervals import Intervals, grouped_union

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from stepscope.annotate.module_evidence import Module
 from stepscope.annotate.modules.matching.leaf_operators import FUNCTIONAL, role_around, role_of
 from stepscope.annotate.modules.matching.roles import Roles, class_name, roles_of
-from stepscope.annotate.modules.module_evidence import Module
 
 # Costs, relative to one operator that certainly belongs to a module but is unclaimed.
 NOT_CALLED, NOT_CALLED_UNSURE = 1.0, 0.1

@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stepscope.annotate.links.backward import is_backward
 from stepscope.annotate.links.recomputation import repeated_rows
+from stepscope.annotate.module_evidence import Evidence, Module, tree_modules
 from stepscope.annotate.modules.matching.alignment import common_positions, with_neighbors
 from stepscope.annotate.modules.matching.call_search import UNCLAIMED, CallMatch, Search
 from stepscope.annotate.modules.matching.leaf_roles import root_shape
@@ -31,8 +33,6 @@ from stepscope.annotate.modules.matching.roles import Roles, class_name
 from stepscope.annotate.modules.matching.tree_alignment import align
 from stepscope.annotate.modules.matching.tree_completion import complete
 from stepscope.annotate.modules.matching.unmatched_operators import owners
-from stepscope.annotate.modules.module_evidence import Evidence, Module, tree_modules
-from stepscope.annotate.names.autograd_marks import is_backward
 from stepscope.arrays import Ids, Mask, Rows
 from stepscope.trace.schema import DEVICE_WORK, STAGES
 from stepscope.trace.trace import Trace

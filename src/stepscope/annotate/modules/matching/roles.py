@@ -8,6 +8,7 @@ from itertools import combinations
 from math import prod
 from typing import Any
 
+from stepscope.annotate.module_evidence import Module
 from stepscope.annotate.modules.matching.leaf_operators import (
     FUNCTIONAL,
     Role,
@@ -15,7 +16,6 @@ from stepscope.annotate.modules.matching.leaf_operators import (
     role_around,
     role_of,
 )
-from stepscope.annotate.modules.module_evidence import Module
 
 
 class Roles:
