@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
@@ -27,6 +26,7 @@ _PACKAGES = (
     "contexts",
 )  # those that make a trace of a file
 _SOURCES = (".py", ".cpp", ".h", ".json")
+_INSTALLED = {"site-packages", "dist-packages"}
 _MERGED = (
     "several processes use the same correlation ids, as in a file merged from several ranks: links "
     "between launches and device work may be wrong; open a folder with one file per rank instead"
@@ -86,9 +86,7 @@ def open_file(
     trace = _annotated(read(path, _byte_counter([path], progress)), model, as_recorded)
     if trace.metadata.capture and len(trace["contexts"]):
         trace = _with_windows(trace, path)
-    if key and key == _trace_key(
-        path, model, as_recorded
-    ):  # else the file changed while it was read
+    if key and key == _trace_key(path, model, as_recorded):  # else it changed while it was read
         trace_cache.keep(key, trace)
     return trace
 
@@ -187,16 +185,17 @@ def _trace_key(path: Path, model: Model, as_recorded: bool) -> trace_cache.Key |
 
 @lru_cache
 def _code(packages: tuple[str, ...]) -> bytes:
-    """A fingerprint of the code and data that compute a result: a change of them misses the cache.
+    """A fingerprint of the code and data that compute a result, besides the version.
 
-    Compiled parts count by their sources, and modules next to the packages always do.
+    Only a checkout has one: times and sizes of its files. Installed code changes with the version.
     """
     here = Path(__file__).parent
+    if _INSTALLED & {*here.parts}:
+        return b""
     inside = (file for name in packages for file in (here / name).rglob("*"))
     files = sorted(file for file in (*here.glob("*.py"), *inside) if file.suffix in _SOURCES)
-    return repr(
-        [(file.relative_to(here).as_posix(), zlib.crc32(file.read_bytes())) for file in files]
-    ).encode()
+    states = ((file, file.stat()) for file in files)
+    return repr([(str(file), state.st_mtime_ns, state.st_size) for file, state in states]).encode()
 
 
 # -- folders

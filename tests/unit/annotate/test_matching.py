@@ -8,7 +8,7 @@ import re
 import pytest
 
 from stepscope.annotate import annotate
-from stepscope.annotate.modules.matching.leaf_operators import plain, role_of
+from stepscope.annotate.modules.matching.roles import plain, role_of
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from math import inf, log2
 from typing import NamedTuple
 
-from stepscope.annotate.modules.matching.leaf_roles import ModuleShape
+from stepscope.annotate.modules.matching.shapes import ModuleShape
 
 # Costs, relative to one operator that certainly belongs to a module but is unclaimed.
 UNCLAIMED, UNCLAIMED_UNSURE = 1.0, 0.2

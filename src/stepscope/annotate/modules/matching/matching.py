@@ -1,9 +1,9 @@
 """Modules from a model tree alone: match its leaves with the names of operators, in order.
 
-The leaves of the tree determine which operators to look for (`leaf_operators`). The operators of
-each step form a sequence (`operator_sequences`), a search finds the calls that best explain it
+The leaves of the tree determine which operators to look for (`roles`). The operators of
+each step form a sequence (`sequences`), a search finds the calls that best explain it
 (`call_search`), and operators in between go to a neighbor or to the enclosing block
-(`unmatched_operators`). Backward follows forward if the file links them; otherwise its nodes, last
+(`calls`). Backward follows forward if the file links them; otherwise its nodes, last
 first, are aligned with the operators that identified the forward calls.
 
 Source: HOTLINE section 4.3.
@@ -17,22 +17,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stepscope.annotate.links.backward import is_backward
-from stepscope.annotate.links.recomputation import repeated_rows
 from stepscope.annotate.module_evidence import Evidence, Module, tree_modules
 from stepscope.annotate.modules.matching.alignment import common_positions, with_neighbors
 from stepscope.annotate.modules.matching.call_search import UNCLAIMED, CallMatch, Search
-from stepscope.annotate.modules.matching.leaf_roles import root_shape
-from stepscope.annotate.modules.matching.matched_calls import MatchedCalls
-from stepscope.annotate.modules.matching.operator_sequences import (
+from stepscope.annotate.modules.matching.calls import MatchedCalls, owners
+from stepscope.annotate.modules.matching.roles import Roles, class_name
+from stepscope.annotate.modules.matching.sequences import (
     backward_rows,
     forward_rows,
     names_inside,
     recomputed_rows,
+    repeated_rows,
 )
-from stepscope.annotate.modules.matching.roles import Roles, class_name
+from stepscope.annotate.modules.matching.shapes import root_shape
 from stepscope.annotate.modules.matching.tree_alignment import align
 from stepscope.annotate.modules.matching.tree_completion import complete
-from stepscope.annotate.modules.matching.unmatched_operators import owners
 from stepscope.arrays import Ids, Mask, Rows
 from stepscope.trace.schema import DEVICE_WORK, STAGES
 from stepscope.trace.trace import Trace

@@ -24,7 +24,7 @@ from stepscope.annotate.modules.matching.call_search import (
     CallMatch,
     InnerCall,
 )
-from stepscope.annotate.modules.matching.leaf_roles import ModuleShape
+from stepscope.annotate.modules.matching.shapes import ModuleShape
 from stepscope.arrays import Codes8, Floats, Mask
 
 _INSIDE_BLOCK = 0.05  # what is skipped likelier begins and ends between blocks than inside one

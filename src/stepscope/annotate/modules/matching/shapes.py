@@ -1,4 +1,4 @@
-"""The model tree as the search sees it: the operator roles of each module."""
+"""The model tree as the aligner sees it: the operator roles of each module, and costs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from stepscope.annotate.module_evidence import Module
-from stepscope.annotate.modules.matching.leaf_operators import FUNCTIONAL, role_around, role_of
-from stepscope.annotate.modules.matching.roles import Roles, class_name, roles_of
+from stepscope.annotate.modules.matching.roles import (
+    FUNCTIONAL,
+    Roles,
+    class_name,
+    role_around,
+    role_of,
+    roles_of,
+)
 
 # Costs, relative to one operator that certainly belongs to a module but is unclaimed.
 NOT_CALLED, NOT_CALLED_UNSURE = 1.0, 0.1
