@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from stepscope.annotate.modules.matching.call_search import CallMatch, InnerCall
+from stepscope.annotate.modules.matching.aligner import CallMatch
 from stepscope.annotate.modules.matching.roles import (
     CONTAINERS,
     ONE_OPERATOR,
@@ -49,7 +49,7 @@ class MatchedCalls:
 
     @classmethod
     def of(cls, root: ModuleShape, call: CallMatch) -> MatchedCalls:
-        """Expand the result of the search."""
+        """Expand the result of an alignment."""
         calls = cls(claimed=[0] * call.length)
         calls._add(root, call, 0, _NOBODY)
         return calls
@@ -60,9 +60,8 @@ class MatchedCalls:
         self.outer.append(outer)
         self.runs.append(part.own != 0)
         self.claimed[start : start + call.length] = [number] * call.length
-        inner = _in_order(call)
-        ambiguous = _ambiguous(part, {found.child for found in inner})
-        for found in inner:
+        ambiguous = _ambiguous(part, {found.child for found in call.inner})
+        for found in call.inner:
             child = part.children[found.child]
             if child.shape not in ambiguous:
                 self._add(child, found.call, start + found.offset, number)
@@ -91,14 +90,6 @@ class MatchedCalls:
             found.append(call)
             call = self.outer[call]
         return found[::-1]
-
-
-def _in_order(call: CallMatch) -> list[InnerCall]:
-    inner, found = call.inner, []
-    while inner:
-        found.append(inner)
-        inner = inner.before
-    return found[::-1]
 
 
 def _ambiguous(part: ModuleShape, called: set[int]) -> set[int]:

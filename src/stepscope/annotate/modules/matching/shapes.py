@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from stepscope.annotate.module_evidence import Module
 from stepscope.annotate.modules.matching.roles import (
@@ -17,44 +17,49 @@ from stepscope.annotate.modules.matching.roles import (
 )
 
 # Costs, relative to one operator that certainly belongs to a module but is unclaimed.
-NOT_CALLED, NOT_CALLED_UNSURE = 1.0, 0.1
+_NOT_CALLED, _NOT_CALLED_UNSURE = 1.0, 0.1
 _DOUBTFUL = 0.05  # to call a leaf that may not exist
-AGAIN, AGAIN_UNSURE, BLOCK_AGAIN = 0.8, 0.15, 0.4
-# A module that is skipped as a whole is likelier than one that is called in part.
-_WHOLE_ABSENCE = 0.75
+_AGAIN, _AGAIN_UNSURE = 0.8, 0.15  # to call a leaf once more
+Kind = tuple[str, int]
+Kinds = tuple[Kind, tuple[Kind, ...]]
 
 
 @dataclass(eq=False)
 class ModuleShape:
-    """A module as the search sees it.
+    """A module as the aligner sees it.
 
     Attributes:
         module: index in the tree.
+        kind: the name of its class, and of a leaf the bit of its size.
+        kinds: its own kind and those of its children.
         own: bits of the roles of operators that it runs itself.
         all: the same including all descendants.
         children: its child modules.
+        shape: a number shared by modules that look the same to the aligner.
+        absence: of a leaf the cost of not calling it.
+        again: of a leaf the cost of calling it once more.
+        call: of a leaf the cost of calling it at all.
         is_leaf: whether each call runs one such operator.
-        size: the bit of operators with the leaf's number of parameters, or 0.
-        expected: operators per call, if each leaf runs one.
-        absence: the cost of not calling it.
-        again: the cost of calling it once more.
-        call: the cost of calling it at all.
-        shape: a number shared by modules that look the same to the search.
-        alike: the number of modules with this shape.
     """
 
     module: int
+    kind: Kind
     own: int
     all: int
     children: tuple[ModuleShape, ...]
-    is_leaf: bool
-    size: int
-    expected: int
-    absence: float
-    again: float
     shape: int
+    absence: float = 0.0
+    again: float = 0.0
     call: float = 0.0
-    alike: int = 1
+    is_leaf: bool = False
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        return self.kind, tuple(child.kind for child in self.children)
+
+    def fits_size(self, sizes: int) -> bool:
+        """Whether it may run an operator of some sizes; unknown sizes fit."""
+        return not (sizes and self.kind[1]) or bool(self.kind[1] & sizes)
 
 
 def root_shape(
@@ -73,9 +78,7 @@ def root_shape(
         inner = tuple(reversed(children.pop(index, [])))
         part = _part(index, modules[index], inner, roles, shapes, index in doubtful)
         children.setdefault(modules[index].parent, []).append(part)
-    root = _branch(-1, 0, tuple(reversed(children.get(-1, []))), shapes)
-    _count_alike(root)
-    return root
+    return _branch(-1, "", 0, tuple(reversed(children.get(-1, []))), shapes)
 
 
 def _part(
@@ -90,63 +93,40 @@ def _part(
         return _leaf(index, module, roles, shapes, doubtful)
     name = class_name(module)
     if name in FUNCTIONAL:
-        return _branch(index, roles.of(roles_of(name)), (), shapes, NOT_CALLED)
+        part = _branch(index, name, roles.of(roles_of(name)), (), shapes)
+        part.absence = _NOT_CALLED
+        return part
     around = role_around(name)
     own = roles.of([around]) if around else 0
     taken = any(child.all & own for child in children)
-    return _branch(index, 0 if taken else own, children, shapes)
+    return _branch(index, name, 0 if taken else own, children, shapes)
 
 
 def _leaf(
     index: int, module: Module, roles: Roles, shapes: dict[object, int], doubtful: bool
 ) -> ModuleShape:
-    bits = roles.of([role_of(class_name(module))])
-    size = roles.size(module)
+    name = class_name(module)
+    bits, size = roles.of([role_of(name)]), roles.size(module)
     sure = bool(bits & roles.sure)
+    shape = shapes.setdefault((bits, size, doubtful), len(shapes))
     return ModuleShape(
-        module=index,
-        own=bits,
-        all=bits,
-        children=(),
-        is_leaf=True,
-        size=size,
-        expected=bits != 0,
-        absence=NOT_CALLED if sure and not doubtful else NOT_CALLED_UNSURE,
-        again=AGAIN if sure else AGAIN_UNSURE,
-        shape=shapes.setdefault((bits, size, doubtful), len(shapes)),
+        index, (name, size), bits, bits, (), shape,
+        absence=_NOT_CALLED if sure and not doubtful else _NOT_CALLED_UNSURE,
+        again=_AGAIN if sure else _AGAIN_UNSURE,
         call=_DOUBTFUL * doubtful,
-    )
+        is_leaf=True,
+    )  # fmt: skip
 
 
 def _branch(
     index: int,
+    name: str,
     own: int,
     children: tuple[ModuleShape, ...],
     shapes: dict[object, int],
-    absence: float = 0.0,
 ) -> ModuleShape:
     below = own
     for child in children:
         below |= child.all
-    inner = sum(child.absence for child in children)
-    return ModuleShape(
-        module=index,
-        own=own,
-        all=below,
-        children=children,
-        is_leaf=False,
-        size=0,
-        expected=sum(child.expected for child in children) + 4 * bool(own),
-        absence=absence + _WHOLE_ABSENCE * inner,
-        again=BLOCK_AGAIN,
-        shape=shapes.setdefault((own, tuple(child.shape for child in children)), len(shapes)),
-    )
-
-
-def _count_alike(root: ModuleShape) -> None:
-    parts = [root]
-    for part in parts:
-        parts.extend(part.children)
-    counts = Counter(part.shape for part in parts)
-    for part in parts:
-        part.alike = counts[part.shape]
+    shape = shapes.setdefault((own, tuple(child.shape for child in children)), len(shapes))
+    return ModuleShape(index, (name, 0), own, below, children, shape)
