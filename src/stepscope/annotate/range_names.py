@@ -93,6 +93,7 @@ _RANGE_RULES = [(pattern, stage) for kinds, pattern, stage in _RULES if "annotat
 # A step as torch.profiler marks it (Paddle: `ProfileStep`), and as JAX's StepTraceAnnotation does.
 _STEP = re.compile(r"(?:^Profiler?Step#|#step_num=)(\d{1,9})$")
 _RECORDED = "stepscope.step#"
+_OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#|^## optimizer ##$")
 
 
 def is_step(name: str) -> bool:
@@ -108,6 +109,11 @@ def is_step(name: str) -> bool:
 def is_recorded_step(name: str) -> bool:
     """Whether a JAX capture begins a step with an event of this name."""
     return name.startswith(_RECORDED)
+
+
+def ends_update(name: str) -> bool:
+    """Whether a range of this name is the step of an optimizer."""
+    return _OPTIMIZER_STEP.match(name) is not None
 
 
 def step_number(name: str) -> int:

@@ -22,10 +22,10 @@ from stepscope.trace.trace import Trace
 Ends = dict[tuple[str, ...], Times]
 # No rank gets the result of one of these before all ranks have contributed.
 _TOGETHER = re.compile(r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all", re.IGNORECASE)
-_LEAST = 3
-_NOTABLE_NS = 50_000
-_TIMES_SPREAD = 5
-_SHOWN = 8
+# When the clocks of two ranks differ: by at least so much, and so many times their spread.
+_NOTABLE_NS, _TIMES_SPREAD = 50_000, 5
+_LEAST = 3  # collectives in common: a median of fewer is not robust
+_SHOWN = 8  # ranks in a warning
 
 
 class Clocks(NamedTuple):
@@ -184,7 +184,6 @@ def last_cycles(files: Sequence[Hashable], recordings: Sequence[Recording]) -> l
 
 _LABEL = re.compile(r"\[([^\]]+)\]|(rank[-_ ]?\d+)", re.IGNORECASE)
 _RANK = re.compile(r"rank[-_ ]?(\d+)", re.IGNORECASE)
-_TWO = 2
 
 
 class Merged(NamedTuple):
@@ -202,7 +201,7 @@ def merged_ranks(trace: Trace) -> Merged | None:
     """
     process = trace["tracks"].text("process")
     callers = _callers(trace)
-    if len(callers) < _TWO:
+    if len(callers) < 2:
         return None
     return _by_label(list(process)) or _by_launches(trace, callers)
 
@@ -212,7 +211,7 @@ def looks_merged(trace: Trace) -> bool:
 
     Correlation ids are unique per process only, so launches cannot be resolved in such a trace.
     """
-    return len(_callers(trace)) >= _TWO and not _is_unique(trace)
+    return len(_callers(trace)) >= 2 and not _is_unique(trace)
 
 
 def _callers(trace: Trace) -> IntArray:
@@ -228,7 +227,7 @@ def _by_label(processes: list[str | None]) -> Merged | None:
     """By the label before each process id; processes without one belong to the first rank."""
     matches = [_LABEL.match(process or "") for process in processes]
     labels = sorted({match[0].lower() for match in matches if match}, key=_natural)
-    if len(labels) < _TWO:
+    if len(labels) < 2:
         return None
     part = [labels.index(match[0].lower()) if match else 0 for match in matches]
     found = [_RANK.search(label) for label in labels]

@@ -20,7 +20,7 @@ from stepscope.arrays import Floats, Mask, Times
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.sets import distinct
 
-_IDLE_KEPT = 0.05
+_IDLE_KEPT = 0.05  # of idle time, so that the order of events holds
 
 
 class Clocks(NamedTuple):

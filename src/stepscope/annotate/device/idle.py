@@ -23,7 +23,7 @@ Spans = list[tuple[int, int, int]]
 _WAITS = re.compile(
     r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue"
 )
-_LEAST_NS = 1
+_LEAST_NS = 1  # the resolution of times
 
 
 class _Gaps(NamedTuple):
@@ -180,11 +180,7 @@ def _launch_calls(trace: Trace, work: Rows, gaps: Intervals) -> Times:
 
 
 def data_loading_times(trace: Trace) -> Intervals:
-    """When the training loop loads data.
-
-    Args:
-        trace: a trace with stages.
-    """
+    """When the training loop loads data."""
     runs = trace["stages"]
     loading = runs["stage"] == STAGES.index("data_loading")
     return Intervals(runs["start_ns"][loading], runs["end_ns"][loading])
@@ -224,7 +220,7 @@ _FULL = 500  # works in the queue; CUDA has room for 1,024 launches of a channel
 _MOST = 0.95  # of the works that were ever in the queue
 _LONG, _LONGER = 2, 8  # times the usual launch: while the queue holds most, and many, works
 _FULL_EVENT = "Command Buffer Full"  # CUPTI's name of such a wait, where it is recorded
-_UNDELAYED = 10  # percentile
+_UNDELAYED = 10  # percentile of the lengths of launches
 
 
 def full_queue_launches(trace: Trace, work: Rows) -> Rows:
@@ -280,11 +276,6 @@ def python_time(trace: Trace, rank: int, steps: Table) -> Intervals:
     """When no thread of a rank computes, loads data or communicates, within the given steps.
 
     Backward is excluded: autograd runs no Python, so idle time there is unrecorded work.
-
-    Args:
-        trace: an annotated trace.
-        rank: the rank.
-        steps: rows of the table `steps`.
     """
     events = trace.events
     works = _computes(events) | events.text("category").mask("communication")
@@ -297,11 +288,6 @@ def exposed_communication(trace: Trace, rank: int, steps: Table) -> Intervals:
     """When a rank communicates and none of its threads computes or loads data, within the steps.
 
     Operators that wait for a collective, and those that call them, do not compute meanwhile.
-
-    Args:
-        trace: an annotated trace.
-        rank: the rank.
-        steps: rows of the table `steps`.
     """
     events = trace.events
     communicates = _spans(trace, rank, steps, events.text("category").mask("communication"))
@@ -310,13 +296,7 @@ def exposed_communication(trace: Trace, rank: int, steps: Table) -> Intervals:
 
 
 def busy_time(trace: Trace, rank: int, steps: Table) -> Intervals:
-    """When any thread of a rank computes or loads data; waiting for a collective is neither.
-
-    Args:
-        trace: an annotated trace.
-        rank: the rank.
-        steps: rows of the table `steps`.
-    """
+    """When any thread of a rank computes or loads data; waiting for a collective is neither."""
     loads = trace.events.text("stage").mask("data_loading")
     return _computing(trace, rank, steps).union(_spans(trace, rank, steps, loads))
 

@@ -78,9 +78,6 @@ class _Row(NamedTuple):
 def frames_below_call(trace: Trace) -> tuple[Ids, Ids]:
     """The outer frame of each frame within the compiled function, and the frame itself; else -1.
 
-    Args:
-        trace: with the tables `frames` and `origins`.
-
     Returns:
         Rows of `frames`, int64, shape (frames,) each. Of several frames that are one, all have the
         first of them as the frame itself.

@@ -16,11 +16,11 @@ import numpy as np
 from stepscope.annotate.jax.calls import called_function, is_compiled_call, is_training_call
 from stepscope.annotate.jax.scopes import scope_of
 from stepscope.arrays import Mask, Rows, Times
-from stepscope.trace.nesting import inherit
+from stepscope.trace.nesting import outermost
 from stepscope.trace.trace import Trace
 
-_HEAVY = 0.5
-_FEWEST = 2
+_HEAVY = 0.5  # of the time of the program that takes most: the training function may take less
+_FEWEST = 2  # calls of a function that repeats
 
 
 class Iterations(NamedTuple):
@@ -83,9 +83,7 @@ def _calls(trace: Trace, track: int) -> _Calls:
     """The outermost calls on a track."""
     events = trace.events
     called = events.text("name").where(is_compiled_call) & (events["track"] == track)
-    around = inherit(events["parent"], np.where(called, 1, -1))
-    inside = (events["parent"] >= 0) & (around[events["parent"]] > 0)
-    rows = np.flatnonzero(called & ~inside)
+    rows = np.flatnonzero(outermost(events["parent"], called))
     name = events.text("name")
     found = [called_function(name[row] or "") for row in rows.tolist()]
     names = sorted(set(found))

@@ -28,7 +28,7 @@ def is_forward(events: Table, rows: Rows | slice = slice(None)) -> Mask:
     return result
 
 
-_SEQUENCE_BITS = 40
+_SEQUENCE_BITS = 40  # of a 64-bit key, the rest for the track
 
 
 def link_backward(trace: Trace) -> Trace:

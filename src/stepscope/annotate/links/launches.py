@@ -9,7 +9,7 @@ import numpy as np
 from stepscope.annotate.range_names import is_step
 from stepscope.arrays import Codes8, Ids, Ids32, IntArray, Mask
 from stepscope.trace.milliseconds import milliseconds
-from stepscope.trace.nesting import inherit
+from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.schema import DEVICE_WORK, LAUNCHES
 from stepscope.trace.sets import members
 from stepscope.trace.table import Table, Text
@@ -312,9 +312,7 @@ def _launch_calls(trace: Trace) -> tuple[Ids, Codes8]:
     kinds = events.text("name").map(lambda name: str(_kind_of_call(name)))
     table = np.array([*(int(value) for value in kinds.values), _NO_LAUNCH], np.int8)
     kind = np.where(runtime, table[kinds.codes], _NO_LAUNCH)
-    around = inherit(events["parent"], np.where(kind >= 0, 1, -1))
-    nested = (events["parent"] >= 0) & (around[events["parent"]] > 0)
-    rows = np.flatnonzero((kind >= 0) & ~nested)
+    rows = np.flatnonzero(outermost(events["parent"], kind >= 0))
     return rows, kind[rows].astype(np.int8)
 
 

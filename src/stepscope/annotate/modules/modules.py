@@ -19,7 +19,7 @@ from stepscope.annotate.modules.matching.matching import from_tree
 from stepscope.annotate.modules.scripted_modules import scripted_operators
 from stepscope.annotate.range_names import MODULE_FRAME, MODULE_RANGE
 from stepscope.arrays import Ids32, Mask
-from stepscope.trace.nesting import inherit
+from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -117,10 +117,7 @@ def _engine_nodes(trace: Trace) -> Mask:
     events = trace.events
     backward = events["stage"] == _BACKWARD
     operator = events.text("category").mask("cpu_op") & backward & on_host(trace)
-    around = inherit(events["parent"], np.where(operator, 1, -1))
-    inside = (events["parent"] >= 0) & (around[events["parent"]] > 0)
-    outermost: Mask = operator & ~inside
-    return outermost
+    return outermost(events["parent"], operator)
 
 
 def _from_inside(events: Table, engine: Mask, own: Ids32) -> Ids32:

@@ -25,8 +25,8 @@ from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
-_SHORT_GAP = 0.01
-_SHORT_PYTHON_NS = 50_000
+_SHORT_GAP = 0.01  # of the step
+_SHORT_PYTHON_NS = 50_000  # of Python between two calls of the training loop
 # Before its first operator, clipping groups all gradients: for so long, or as long as it works then
 _CLIPPING_PYTHON_NS = 200_000
 _CALLED = ("data_loading", "forward", "zero_grad", "backward", "optimizer")  # each call is one part

@@ -38,7 +38,7 @@ _INSIDE = {
     **dict.fromkeys((*INFERENCE_STAGES, "evaluation", "checkpointing"), ()),
     "other": STAGES,
 }  # fmt: skip
-_OTHER_THREAD_SHARE = 0.5
+_OTHER_THREAD_SHARE = 0.5  # of its time: a thread of autograd runs little but backward
 
 
 def assign_stages(trace: Trace) -> Trace:

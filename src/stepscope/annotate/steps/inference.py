@@ -26,15 +26,14 @@ import numpy as np
 
 from stepscope.annotate.links.backward import is_backward
 from stepscope.annotate.links.launches import on_host
-from stepscope.annotate.range_names import MODULE_FRAME, MODULE_RANGE
+from stepscope.annotate.range_names import MODULE_FRAME, MODULE_RANGE, ends_update
 from stepscope.arrays import Codes8, Ids, Mask, Rows, Times
-from stepscope.trace.nesting import inherit
+from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.row_order import begins_run
 from stepscope.trace.schema import INFERENCE_STAGES, ITERATIONS, STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
-_OPTIMIZER = re.compile(r"^Optimizer\.step#|^## optimizer ##$")
 _NONE = -1
 
 
@@ -87,11 +86,7 @@ def stages_by_iteration(trace: Trace, among: Mask) -> Codes8:
 
 def _trains(trace: Trace) -> bool:
     names = trace.events.text("name")
-    return bool(is_backward(trace.events).any() or names.where(_is_optimizer).any())
-
-
-def _is_optimizer(name: str) -> bool:
-    return _OPTIMIZER.search(name) is not None
+    return bool(is_backward(trace.events).any() or names.where(ends_update).any())
 
 
 def _by_names(trace: Trace, category: str, said: Callable[[str], Iteration | None]) -> _Found:
@@ -142,10 +137,7 @@ def outermost_modules(trace: Trace) -> Mask:
     """Calls of a module that no other module makes, bool, shape (events,)."""
     events = trace.events
     modules = events.text("name").where(lambda name: name.startswith((MODULE_FRAME, MODULE_RANGE)))
-    around = inherit(events["parent"], np.where(modules, 1, _NONE))
-    inside = (events["parent"] >= 0) & (around[events["parent"]] > 0)
-    outermost: Mask = modules & ~inside
-    return outermost
+    return outermost(events["parent"], modules)
 
 
 def _table_of_events(trace: Trace, found: _Found) -> Table:
@@ -305,8 +297,7 @@ def _calls(trace: Trace) -> _Attention:
     events = trace.events
     named = events.text("name").where(lambda name: _ATTENTION.match(name) is not None)
     named &= on_host(trace)
-    around = inherit(events["parent"], np.where(named, 1, -1))
-    rows = np.flatnonzero(named & ~((events["parent"] >= 0) & (around[events["parent"]] > 0)))
+    rows = np.flatnonzero(outermost(events["parent"], named))
     if len(rows):
         rows = rows[events["track"][rows] == np.bincount(events["track"][rows]).argmax()]
     sizes = [_sizes(trace.event_arguments(row).get("Input Dims")) for row in rows.tolist()]

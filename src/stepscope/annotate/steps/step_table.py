@@ -11,9 +11,9 @@ from stepscope.errors import TraceError
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
-WARM_UP_RATIO = 3
+WARM_UP_RATIO = 3  # medians: a first step that takes longer warms up
 ITERATION = "iteration"  # evidence of a step that is an iteration of a server
-_MIN_STEPS = 3
+_MIN_STEPS = 3  # of which a median shows what is typical
 
 
 def steady_steps(steps: Table) -> Mask:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +22,7 @@ from stepscope.annotate.links.launches import (
     marked_on_devices,
     on_host,
 )
-from stepscope.annotate.range_names import is_recorded_step, is_step, step_number
+from stepscope.annotate.range_names import ends_update, is_recorded_step, is_step, step_number
 from stepscope.annotate.steps.step_table import COVERS_LITTLE, ITERATION
 from stepscope.annotate.steps.windows import end_of_earlier_work, step_windows
 from stepscope.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
@@ -32,14 +31,15 @@ from stepscope.trace.schema import STEPS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
-_OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#|^## optimizer ##$")
-_REGULAR = 0.9
-_LEAST_EVENTS = 8
-_NEVER = np.iinfo(np.int64).max
-_CUT_OFF = 0.02
-_NOTABLE = 0.1
+# What counts as steps. The shares are judged, not measured; docs/design/annotation.md, "Steps".
+_REGULAR = 0.9  # of the top-level events recur: a loop also prints, evaluates or saves
+_LEAST_EVENTS = 8  # top-level events, of which fewer show no pattern
+_CUT_OFF = 0.02  # of the median length: shorter ranges are cut off by the end of the recording
+_NOTABLE = 0.1  # of the compiled work: as much outside of all steps is worth a warning
+_LITTLE = 0.25  # steps that hold less of the work do not stand for the trace
 _UNLIKE = 0.5  # a last iteration that differs by more is cut off, or includes work after the loop
 _FEW = 3  # repeats of which none is dropped: two steps are little enough
+_NEVER = np.iinfo(np.int64).max
 
 
 def find_steps(trace: Trace) -> Trace:
@@ -62,7 +62,7 @@ def find_steps(trace: Trace) -> Trace:
     whole = _whole_steps(starts, ends) | (evidence == ITERATION)
     called = calls_of_host_work(trace)
     step = _step_of_events(trace, called, starts[whole], ends[whole])
-    if not trace.metadata.capture and (share := covered_share(trace, step)) < LITTLE:
+    if not trace.metadata.capture and (share := covered_share(trace, step)) < _LITTLE:
         return _as_one_step(trace, called, evidence, (ends - starts)[whole], share)
     if not whole.all():
         message = "an incomplete step at the end of the recording is excluded"
@@ -153,7 +153,7 @@ def _by_profiler(trace: Trace) -> tuple[Times, Times, Times, str] | None:
 
 
 def _by_optimizer(trace: Trace) -> tuple[Times, Times, Times, str] | None:
-    rows = _named(trace, lambda name: bool(_OPTIMIZER_STEP.match(name)))
+    rows = _named(trace, ends_update)
     names = [trace.events.text("name")[row] for row in rows]
     if not names:
         return None
@@ -357,7 +357,6 @@ def _warn_inferred(trace: Trace, evidence: str) -> Trace:
 
 
 # -- how much of the trace the steps hold
-LITTLE = 0.25  # steps that hold less of the work do not stand for the trace
 
 
 def covered_share(trace: Trace, step: Rows) -> float:

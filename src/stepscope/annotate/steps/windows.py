@@ -61,7 +61,7 @@ def follows(steps: Table) -> Mask:
 # -- work from before the first step
 
 QUEUED_NS = 1_000_000  # no free device takes as long to begin what has been launched
-_SEVERAL = 2
+_SEVERAL = 2  # works of a queue
 _BUSY = 0.5  # of the time in which a queue is worked off
 
 

@@ -95,7 +95,7 @@ CONTAINERS = frozenset(("ModuleList", "ModuleDict", "Sequential", "ParameterList
 _AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function: |Backward\d*$")
 _NAMESPACE = re.compile(r"^\w+::")
 _SUFFIX = re.compile(r"(activation|function|layer|module)$")
-_LEAST_SUBSTRING = 5
+_LEAST_SUBSTRING = 5  # letters of a class name: shorter ones are part of other names
 
 
 @cache

@@ -9,7 +9,7 @@ import numpy as np
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import IntArray, Mask, Rows
-from stepscope.trace.nesting import inherit
+from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.schema import FORWARD_STAGES, STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace
@@ -45,10 +45,9 @@ def backward_rows(trace: Trace) -> list[Rows]:
     events = trace.events
     chosen = (events["stage"] == _BACKWARD) & events.text("category").mask("cpu_op")
     chosen &= events["recompute"] == 0
-    inside = inherit(events["parent"], np.where(chosen, 1, -1))
-    outermost = chosen & ~_around(trace, inside > 0)
-    outermost &= events.text("name").where(lambda name: bool(_NODE.search(name)))
-    return [rows[::-1] for rows in _by_step(trace, outermost)]
+    nodes = outermost(events["parent"], chosen)
+    nodes &= events.text("name").where(lambda name: bool(_NODE.search(name)))
+    return [rows[::-1] for rows in _by_step(trace, nodes)]
 
 
 def _outermost(trace: Trace, chosen: Mask, recognized: Mask) -> Mask:
@@ -60,7 +59,7 @@ def _outermost(trace: Trace, chosen: Mask, recognized: Mask) -> Mask:
     work = operator | (chosen & launch)
     named = events.text("name").where(lambda name: name.startswith("aten::"))
     solid = work & (named | recognized | ~_around_any(trace, work & recognized))
-    return solid & ~_around(trace, inherit(events["parent"], np.where(solid, 1, -1)) > 0)
+    return outermost(events["parent"], solid)
 
 
 def _around_any(trace: Trace, inner: Mask) -> Mask:
@@ -72,13 +71,6 @@ def _around_any(trace: Trace, inner: Mask) -> Mask:
         holds[outer] = True
         outer = distinct(parent[outer])
     return holds
-
-
-def _around(trace: Trace, mark: Mask) -> Mask:
-    """Events whose parent is marked."""
-    parent = trace.events["parent"]
-    result: Mask = (parent >= 0) & mark[parent]
-    return result
 
 
 def _by_step(trace: Trace, chosen: Mask) -> list[Rows]:
@@ -105,7 +97,7 @@ def names_inside(trace: Trace, opaque: Mask) -> dict[int, set[int]]:
 
 # -- recomputed operators
 
-_MIN_EQUAL = 0.5
+_MIN_EQUAL = 0.5  # of the operators of a piece: else it repeats no piece of the pass
 
 
 def repeated_rows(names: IntArray, nodes: Rows, forward: Rows, again: Rows) -> Rows:
