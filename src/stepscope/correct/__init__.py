@@ -54,6 +54,8 @@ def without_recording_cost(recorded: Trace) -> Trace:
     Args:
         recorded: a capture before annotation.
     """
+    if not len(recorded.events):
+        return recorded
     if why := why_unknown(recorded.metadata):
         return recorded.with_metadata(recording_cost={"unknown": why})
     annotated = find_stages(recorded)

@@ -22,18 +22,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.annotate.modules.matching.shapes import Kinds, ModuleShape
+from stepscope.annotate.modules.matching.shapes import BLOCK_AGAIN, Kinds, ModuleShape
 from stepscope.arrays import Codes8, Floats, Ids, Ids32, Mask
 
 # Costs, relative to one operator that certainly belongs to a module but is unclaimed.
 UNCLAIMED, UNCLAIMED_UNSURE = 1.0, 0.2
 _SIZE_MISMATCH = 0.3  # a leaf claims an operator with the parameter size of another leaf
-_BLOCK_AGAIN = 0.4  # a block runs once more
 _INSIDE_BLOCK = 0.05  # what is skipped likelier begins and ends between blocks than inside one
 _AGAIN_OUTSIDE = 0.01  # per block between a repeated leaf and what ran before
 _AGAIN_BEFORE = 0.04  # a leaf of the block that follows, which has not run yet
 _MOVED = 0.25  # a child of a class of blocks, divided by their number: they run the same code
-_TRIES, _ROUNDS = 6, 16  # moves that are tried before one is made, and moves that are made
+_TRIES, _ROUNDS = 24, 16  # moves that are tried before one is made, and moves that are made
 _MOST_CELLS = 200_000_000  # of all alignments together; an alignment takes a byte for each
 _TOKEN, _LEAF, _MATCH, _LOOP = 0, 1, 2, 3
 _TINY = 1e-9
@@ -231,7 +230,7 @@ class _Alignment:
             direct = np.minimum(matched, skipped)
             steps[row] = np.where(matched <= skipped, _MATCH, _TOKEN)
             best = _past_leaves(direct, passed, inside, steps[row])
-            ended = best[blocks.ends] + _BLOCK_AGAIN
+            ended = best[blocks.ends] + BLOCK_AGAIN
             least = np.minimum.reduceat(ended, blocks.first)
             again = least < best[blocks.begins] - _TINY
             if again.any():

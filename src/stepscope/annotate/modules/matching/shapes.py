@@ -19,7 +19,7 @@ from stepscope.annotate.modules.matching.roles import (
 # Costs, relative to one operator that certainly belongs to a module but is unclaimed.
 _NOT_CALLED, _NOT_CALLED_UNSURE = 1.0, 0.1
 _DOUBTFUL = 0.05  # to call a leaf that may not exist
-_AGAIN, _AGAIN_UNSURE = 0.8, 0.15  # to call a leaf once more
+_AGAIN, _AGAIN_UNSURE, BLOCK_AGAIN = 0.8, 0.15, 0.4  # to call a leaf, or a block, once more
 Kind = tuple[str, int]
 Kinds = tuple[Kind, tuple[Kind, ...]]
 
@@ -94,7 +94,7 @@ def _part(
     name = class_name(module)
     if name in FUNCTIONAL:
         part = _branch(index, name, roles.of(roles_of(name)), (), shapes)
-        part.absence = _NOT_CALLED
+        part.absence, part.again = _NOT_CALLED, BLOCK_AGAIN
         return part
     around = role_around(name)
     own = roles.of([around]) if around else 0
