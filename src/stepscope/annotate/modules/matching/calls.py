@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from stepscope.annotate.modules.matching.aligner import CallMatch
+from stepscope.annotate.modules.matching.alignment import CallMatch
 from stepscope.annotate.modules.matching.roles import (
     CONTAINERS,
     ONE_OPERATOR,

@@ -1,10 +1,9 @@
 """Modules from a model tree alone: match its leaves with the names of operators, in order.
 
-The leaves of the tree determine which operators to look for (`roles`). The operators of
-each step form a sequence (`sequences`), a search finds the calls that best explain it
-(`call_search`), and operators in between go to a neighbor or to the enclosing block
-(`calls`). Backward follows forward if the file links them; otherwise its nodes, last
-first, are aligned with the operators that identified the forward calls.
+The leaves of the tree determine which operators to look for (`roles`). The operators of each step
+form a sequence (`sequences`), which is aligned with the leaves (`alignment`); operators in between
+go to a neighbor or to the enclosing block (`calls`). Backward follows forward if the file links
+them; otherwise its nodes, last first, are aligned with the operators of the forward calls.
 
 Source: HOTLINE section 4.3.
 """
@@ -18,19 +17,20 @@ import numpy as np
 
 from stepscope.annotate.links.backward import is_backward
 from stepscope.annotate.module_evidence import Evidence, Module, tree_modules
-from stepscope.annotate.modules.matching.aligner import Aligner
-from stepscope.annotate.modules.matching.alignment import common_positions, with_neighbors
+from stepscope.annotate.modules.matching.alignment import Aligner
 from stepscope.annotate.modules.matching.calls import MatchedCalls, owners
+from stepscope.annotate.modules.matching.completion import complete
 from stepscope.annotate.modules.matching.roles import Roles, class_name
 from stepscope.annotate.modules.matching.sequences import (
     backward_rows,
+    common_positions,
     forward_rows,
     names_inside,
     recomputed_rows,
     repeated_rows,
+    with_neighbors,
 )
 from stepscope.annotate.modules.matching.shapes import root_shape
-from stepscope.annotate.modules.matching.tree_completion import complete
 from stepscope.arrays import Ids, Mask, Rows
 from stepscope.trace.schema import DEVICE_WORK, STAGES
 from stepscope.trace.trace import Trace

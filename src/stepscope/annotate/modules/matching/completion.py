@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.annotate.module_evidence import Module
-from stepscope.annotate.modules.matching.alignment import common_positions
 from stepscope.annotate.modules.matching.roles import class_name
+from stepscope.annotate.modules.matching.sequences import common_positions
 from stepscope.arrays import Ids, Mask
 
 _LEAST_ALIKE = 3  # blocks, of which two or more are the same
