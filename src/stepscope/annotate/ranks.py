@@ -41,12 +41,11 @@ class Clocks(NamedTuple):
             return []
         most = milliseconds(max(map(abs, self.ahead_ns)))
         which = ", ".join(map(str, wrong[:_SHOWN])) + (", …" if len(wrong) > _SHOWN else "")
-        one = len(wrong) == 1
-        whose = (
-            f"the clock of rank {which} differs" if one else f"the clocks of ranks {which} differ"
-        )
+        whose = f"the clock of rank {which} differs"
+        if len(wrong) > 1:
+            whose, most = f"the clocks of ranks {which} differ", f"up to {most}"
         message = (
-            f"{whose} from the clock of rank {ranks[0]} by {'' if one else 'up to '}{most}; "
+            f"{whose} from the clock of rank {ranks[0]} by {most}; "
             f"corrected with {self.collectives} collectives, which end on all ranks at once"
         )
         return [("clocks_set", message, len(wrong))]
@@ -169,9 +168,9 @@ def last_cycles(files: Sequence[Hashable], recordings: Sequence[Recording]) -> l
     """
     last = list(range(len(recordings)))
     of_process: dict[Hashable, list[int]] = {}
-    for row, (file, one) in enumerate(zip(files, recordings, strict=True)):
-        if one.process:
-            of_process.setdefault((file, one.machine, one.process), []).append(row)
+    for row, (file, recording) in enumerate(zip(files, recordings, strict=True)):
+        if recording.process:
+            of_process.setdefault((file, recording.machine, recording.process), []).append(row)
     for rows in of_process.values():
         rows.sort(key=lambda row: recordings[row].begin_ns)
         if all(recordings[a].end_ns <= recordings[b].begin_ns for a, b in pairwise(rows)):

@@ -104,7 +104,7 @@ def _cost_in_jax(trace: Trace) -> float:
     recorded = trace.metadata.capture.get("recorded_steps") or {}
     unrecorded = trace.metadata.capture["unrecorded_steps"]
     longer = median_step_ns(trace) - float(unrecorded["median_ns"])
-    before, after = (one.get("process_cpu_ns") for one in (unrecorded, recorded))
+    before, after = (steps.get("process_cpu_ns") for steps in (unrecorded, recorded))
     grew = longer if before is None or after is None else after - before
     return max(min(longer, float(grew)), 0.0)
 

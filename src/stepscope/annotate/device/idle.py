@@ -64,7 +64,7 @@ def cause_names(trace: Trace) -> tuple[str, ...]:
     """What each of `IDLE_CAUSES` is called: without the CPU's side nobody knows what it did."""
     if shows_cpu(trace):
         return IDLE_CAUSES
-    return tuple("unknown" if one == "host" else one for one in IDLE_CAUSES)
+    return tuple("unknown" if cause == "host" else cause for cause in IDLE_CAUSES)
 
 
 def windows(trace: Trace) -> Spans:

@@ -285,8 +285,8 @@ def waits_for_calls(trace: Trace, track: int) -> Waits:
     puts = here & names.where(lambda name: bool(_PUT.match(name)))
     outer = np.flatnonzero(outermost(events["parent"], wait | call | puts))
     waits = outer[wait[outer]]
-    compiled, all_calls = (_last_before(events, outer[one[outer]], waits)
-                           for one in (call, call | puts))  # fmt: skip
+    compiled, all_calls = (_last_before(events, outer[chosen[outer]], waits)
+                           for chosen in (call, call | puts))  # fmt: skip
     blocks = names.take(waits).where(lambda name: bool(_FOR_ARRAYS.search(name)))
     of = np.where(blocks, all_calls, compiled)
     starts = events["start_ns"][waits]

@@ -101,7 +101,7 @@ def scope_of(text: str) -> Scope:
 def _merged(around: str, operations: str) -> Scope:
     """The scope of merged operations, `(Dense_0/add:Dense_1/add)`: the first, in shared modules."""
     inner = operations.removeprefix("(").removesuffix(")")
-    scopes = [scope_of(f"{around}/{one}") for one in _split(inner, ":") if one]
+    scopes = [scope_of(f"{around}/{operation}") for operation in _split(inner, ":") if operation]
     levels = zip(*(scope.modules for scope in scopes if scope.modules), strict=False)
     shared = takewhile(lambda level: len(set(level)) == 1, levels)
     stage = next((scope.stage for scope in scopes if scope.stage), None)
@@ -204,7 +204,7 @@ def _stage_of_layer(name: str) -> str | None:
 def layers_with_gradients(texts: Iterable[str]) -> set[str]:
     """The outermost layers of which a profile has gradients."""
     names = filter(None, map(operation_name, texts))
-    return {one.layers[0] for one in names if one.stage == "backward" and one.layers}
+    return {name.layers[0] for name in names if name.stage == "backward" and name.layers}
 
 
 def loads_next_batch(name: str) -> bool:

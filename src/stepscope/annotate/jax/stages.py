@@ -78,7 +78,7 @@ def _with_named_passes(stage: IntArray, scopes: list[Scope], codes: Codes) -> In
     if "backward" not in named.values():
         return stage
     passes = [named[scope.program] for scope in scopes]
-    table = _table([CODE[one] if one in ("forward", "backward") else _NONE for one in passes])
+    table = _table([CODE[name] if name in ("forward", "backward") else _NONE for name in passes])
     return np.where(stage == _NONE, table[codes], stage)
 
 
@@ -100,7 +100,7 @@ def _stages_of_callers(trace: Trace) -> Codes8:
 def _with_rest_of_programs(trace: Trace, stage: IntArray, scopes: list[Scope]) -> IntArray:
     """Assign what its own scope does not, from the rest of its program."""
     codes = trace.events.text("scope").codes
-    functions = sorted({one.program for one in scopes})
+    functions = sorted({scope.program for scope in scopes})
     number = {name: code for code, name in enumerate(functions)}
     program = _table([number[scope.program] for scope in scopes], np.int32)[codes]
     single = _single_stages(stage, program, len(number))

@@ -165,12 +165,12 @@ class _Attribution:
         """The program with the key that the range has, in the region that it is in."""
         key = _PROGRAM.match(self._names[row] or "")
         fitting = [
-            one
-            for one in self._programs
-            if one.backward == backward and one.key in (None, key and key[1])
+            program
+            for program in self._programs
+            if program.backward == backward and program.key in (None, key and key[1])
         ]
-        inside = [one for one in fitting if region == _REGION + one.graph["region"]]
-        return next((one for one in (inside or fitting) if inside or one.key), None)
+        inside = [program for program in fitting if region == _REGION + program.graph["region"]]
+        return next((program for program in (inside or fitting) if inside or program.key), None)
 
     def _attribute(self, run: _Run) -> None:
         matched = self._match(run)

@@ -49,7 +49,7 @@ def scripted_operators(trace: Trace, evidence: Evidence) -> ScriptedOperators | 
     for row in np.flatnonzero(inside).tolist():
         found = _modules_on(paths.get(row, ()), int(around[row]), evidence, number)
         module[row] = found[-1]
-        calls[[one for one in found[1:] if one not in last]] += 1
+        calls[[inner for inner in found[1:] if inner not in last]] += 1
         last = found
     return ScriptedOperators(module, calls)
 

@@ -209,7 +209,7 @@ class _Alignment:
         self, leaves: _Leaves, paths: list[Path], places: Ids, tokens: Sequence[int]
     ) -> None:
         self._leaves, self._paths, self._places, self._tokens = leaves, paths, places, tokens
-        inside = [one[:-1] == other[:-1] for one, other in pairwise(paths)]
+        inside = [path[:-1] == other[:-1] for path, other in pairwise(paths)]
         self._inside = _INSIDE_BLOCK * np.array([False, *inside, False])
         self._blocks = _blocks(paths)
         self._costs: dict[int, tuple[Floats, Floats]] = {}
@@ -374,7 +374,7 @@ def _blocks(paths: Sequence[Path]) -> _Blocks:
 
 def _moves(token: int, sizes: int, before: Path, after: Path) -> Iterator[_Move]:
     """Moves after which a child that may claim an operator runs between two leaves."""
-    shared = sum(one is other for one, other in zip(before, after, strict=False))
+    shared = sum(path is other for path, other in zip(before, after, strict=False))
     for path, low, is_after in ((before, shared, True), (after, max(shared - 1, 0), False)):
         for part, anchor in pairwise(path[low:]):
             number = next(n for n, child in enumerate(part.children) if child is anchor)

@@ -101,9 +101,9 @@ def _aligned(
     result = {}
     for block, row in rows.items():
         branches = _branches(modules, row, inner)
-        found = [one for one in usual if _branches(modules, one, inner) == branches]
+        found = [other for other in usual if _branches(modules, other, inner) == branches]
         if found and _keys(row) not in map(_keys, found):
-            best = max(found, key=lambda one: len(_pairs(one, row)) / (len(one) + len(row)))
+            best = max(found, key=lambda other: len(_pairs(other, row)) / (len(other) + len(row)))
             if 4 * len(_pairs(best, row)) >= len(best) + len(row) or not row:
                 result[block] = _merged(modules, best, row)
     return result
@@ -143,7 +143,10 @@ def _usual(
 
 def _pairs(usual: Sequence[_Entry], row: Sequence[_Entry]) -> list[tuple[int, int]]:
     bits: dict[str, int] = {}
-    codes = [[1 << bits.setdefault(entry.key, len(bits)) for entry in one] for one in (usual, row)]
+    codes = [
+        [1 << bits.setdefault(entry.key, len(bits)) for entry in entries]
+        for entries in (usual, row)
+    ]
     return common_positions(*codes)
 
 
@@ -165,7 +168,7 @@ def _merged(
         before = position_of.get(place, before)
         if place not in position_of:
             merged.append((before + 0.5, _Child(entry.module, "", True)))
-    return [child for _, child in sorted(merged, key=lambda one: one[0])]
+    return [child for _, child in sorted(merged, key=lambda pair: pair[0])]
 
 
 def _partners(usual: Sequence[_Entry], row: Sequence[_Entry]) -> dict[int, int]:
@@ -191,7 +194,7 @@ def _ambiguous(usual: Sequence[_Entry], partner: dict[int, int]) -> set[int]:
     for position in range(1, len(usual) + 1):
         if position == len(usual) or usual[position].key != usual[first].key:
             run = range(first, position)
-            if any(one not in partner for one in run):
+            if any(place not in partner for place in run):
                 found.update(run)
             first = position
     return found
@@ -215,5 +218,5 @@ def _in_order(modules: Sequence[Module], children: dict[int, list[_Child]]) -> C
         if child.doubtful:
             doubtful.append(index)
         inner = children.get(child.module, []) if child.module >= 0 else []
-        stack += [(one, index, child.module) for one in reversed(inner)]
+        stack += [(inside, index, child.module) for inside in reversed(inner)]
     return CompletedTree(result, np.array(origin), np.array(own), frozenset(doubtful))
