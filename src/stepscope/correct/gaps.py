@@ -17,7 +17,7 @@ import numpy as np
 
 from stepscope.annotate.links.launches import device_work, on_host
 from stepscope.annotate.range_names import is_step
-from stepscope.annotate.stages.timed_parts import timed_parts
+from stepscope.annotate.stages.stage_runs import timed_parts
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Floats, Mask, Rows, Times
 from stepscope.correct.costs import MOST_NS, WHOLE, in_jax
