@@ -8,7 +8,7 @@ addition to the trace (`modules.matching`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,3 +77,19 @@ def _path(node: Mapping[str, Any], modules: list[Module], parent: int) -> str:
         return ""
     above = modules[parent].path
     return f"{above}.{node.get('name', '')}" if above else str(node.get("name", ""))
+
+
+def enclosing(modules: Sequence[Module], module: int) -> list[int]:
+    """A module and those around it, outermost first; none for -1."""
+    found = []
+    while module >= 0:
+        found.append(module)
+        module = modules[module].parent
+    return found[::-1]
+
+
+def innermost_around(modules: Sequence[Module], some: Iterable[int]) -> int:
+    """The innermost module that is or encloses each of some, -1 for none."""
+    chains = (enclosing(modules, module) for module in some)
+    shared = [level[0] for level in zip(*chains, strict=False) if len(set(level)) == 1]
+    return shared[-1] if shared else -1

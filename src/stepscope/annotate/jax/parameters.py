@@ -18,12 +18,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.annotate.module_evidence import Evidence, Module
+from stepscope.annotate.module_evidence import Evidence, innermost_around
 from stepscope.arrays import Ids32
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
@@ -168,19 +167,7 @@ class _Owners:
         )
         found = ([module for module in kind if module >= 0] for kind in kinds)
         known = next(filter(None, found), [self._model])
-        return reduce(lambda first, second: _shared(self._modules, first, second), known)
+        return innermost_around(self._modules, known)
 
     def _origin(self, scope: str | None, frame: int | None) -> int:
         return self._of_origin(scope or "", _NONE if frame is None else frame)
-
-
-def _shared(modules: Sequence[Module], first: int, second: int) -> int:
-    """The innermost module that is or encloses both, -1 for none."""
-    around = set(_enclosing(modules, first))
-    return next((module for module in _enclosing(modules, second) if module in around), _NONE)
-
-
-def _enclosing(modules: Sequence[Module], module: int) -> Iterable[int]:
-    while module >= 0:
-        yield module
-        module = modules[module].parent

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepscope.annotate.links.launches import launch_of, on_host
-from stepscope.annotate.module_evidence import Evidence
+from stepscope.annotate.module_evidence import Evidence, enclosing, innermost_around
 from stepscope.annotate.modules.inductor_code import Call, Parts, calls_in, modules_of_calls
 from stepscope.arrays import Ids, Ids32, Mask
 from stepscope.trace.nesting import inherit
@@ -258,31 +258,18 @@ class _Attribution:
     def _put(self, row: int, parts: dict[int, float]) -> None:
         known = [module for module in parts if module >= 0]
         if known:
-            self.module[row] = self._innermost_around(known)
+            self.module[row] = innermost_around(self.evidence.modules, known)
         if known and len(parts) > 1:
             self.divided[row] = parts
 
-    def _innermost_around(self, modules: list[int]) -> int:
-        chains = [self._chain(module) for module in modules]
-        shared = [level[0] for level in zip(*chains, strict=False) if len(set(level)) == 1]
-        return shared[-1] if shared else -1
-
-    def _chain(self, module: int) -> list[int]:
-        """A module and those around it, outermost first."""
-        found = []
-        while module >= 0:
-            found.append(module)
-            module = self.evidence.modules[module].parent
-        return found[::-1]
-
     def _count(self, run: _Run) -> None:
         """Count the calls of modules inside, each time that the graph enters one."""
-        last = set(self._chain(run.around))
+        last = set(enclosing(self.evidence.modules, run.around))
         for node in run.program.graph["nodes"]:
             if node["path"] is not None:
-                chain = self._chain(self._locate(node["path"], run))
+                chain = enclosing(self.evidence.modules, self._locate(node["path"], run))
                 self.calls[[module for module in chain if module not in last]] += 1
-                last = {*chain, *self._chain(run.around)}
+                last = {*chain, *enclosing(self.evidence.modules, run.around)}
 
     def _follow_launches(self) -> None:
         """What a divided call runs on the CPU and on devices divides alike."""
