@@ -127,6 +127,19 @@ NORM = "to@{0} pow@{0} mean@{0} rsqrt@{0} mul@{0}"
             id="in layers too: the first norm is not the final one",
         ),
         pytest.param(
+            MLP,
+            "linear@fc1 relu@act linear@fc2 linear@fc1 relu@act linear@fc2 "
+            "linear@fc1 relu@act linear@fc2",
+            id="a model is called several times in a step, as for gradients that add up",
+        ),
+        pytest.param(
+            tree("Net", h=blocks(*[tree("A", fc="Linear", n="LayerNorm"),
+                                   tree("B", conv="Conv2d", n="LayerNorm")] * 2), norm="LayerNorm"),
+            "layer_norm@h.0.n linear@h.0.fc layer_norm@h.1.n conv2d@h.1.conv "
+            "layer_norm@h.2.n linear@h.2.fc layer_norm@h.3.n conv2d@h.3.conv layer_norm@norm",
+            id="norms that all blocks register last run first in all of them",
+        ),
+        pytest.param(
             tree("Net", attn=tree("SelfAttention", q="Linear", k="Linear", v="Linear"),
                  out="Linear"),
             "linear@attn.q view@attn linear@attn.k linear@attn.v matmul@attn softmax@attn "

@@ -103,12 +103,11 @@ class Aligner:
             left -= len(orders) * len(self._paths) * len(tokens)
             if left < 0:
                 break
-            tried = [self._align(tokens, order) for order, _ in orders]
-            costs = [found.cost + extra for found, (_, extra) in zip(tried, orders, strict=True)]
-            if not costs or min(costs) >= best.cost:
+            tried = ((self._align(tokens, order), order, extra) for order, extra in orders)
+            found = min(tried, key=lambda trial: trial[0].cost + trial[2], default=None)
+            if found is None or found[0].cost + found[2] >= best.cost:
                 break
-            place = costs.index(min(costs))
-            best, self._order = tried[place], orders[place][0]
+            best, self._order, _ = found
         return best.calls(self._root) if best.cost < nothing.cost else nothing
 
     def _orders(self, moves: Sequence[_Move]) -> Iterator[tuple[Order, float]]:
@@ -119,13 +118,14 @@ class Aligner:
         for move in moves:
             yield _moved(self._order, move), _MOVED / self._count[move.kinds]
         for kind in dict.fromkeys(move.kinds[1][move.child] for move in moves):
-            order = self._order
+            order, blocks = self._order, 0
             for kinds, count in self._count.items():
-                if count > 1 and kind in kinds[1]:
-                    first = order.get(kinds, (0,))[0]
+                first = order.get(kinds, (0,))[0]
+                if count > 1 and kind in kinds[1] and kinds[1].index(kind) != first:
                     move = _Move(kinds, kinds[1].index(kind), first, after=False)
-                    order = _moved(order, move) if move.child != first else order
-            yield order, _MOVED
+                    order, blocks = _moved(order, move), blocks + count
+            if blocks:
+                yield order, _MOVED / blocks
 
     def _align(self, tokens: Sequence[int], order: Order) -> _Alignment:
         paths = list(_leaf_paths(self._root, (), order))
