@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepscope import load
-from stepscope.annotate.names.origin_frames import frames_of_events, is_users
+from stepscope.annotate.jax.frames import frames_of_events, is_users
 from stepscope.contexts.event_forest import build_forest
 from stepscope.trace.trace import Trace
 

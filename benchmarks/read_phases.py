@@ -25,7 +25,7 @@ PHASES = {
     "trace.builder": ("_sorted", "_from_zero", "rounding", "_with_nesting", "parents",
         "self_times", "_tied", "_around", "_match_tails"),
     "load": ("_annotated",),
-    "annotate.ranks.merged_file": ("merged_ranks", "looks_merged"),
+    "annotate.ranks": ("merged_ranks", "looks_merged"),
     "annotate": ("link_launches", "mark_communication", "link_backward", "find_iterations",
         "find_steps", "assign_stages", "classify_kernels", "attribute_modules", "find_runs",
         "find_idle"),

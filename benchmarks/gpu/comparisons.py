@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.gpu.predictions import measured
 
 import stepscope
-from stepscope.annotate.steps.step_windows import step_lengths
+from stepscope.annotate.steps.step_table import step_lengths
 from stepscope.memory import memory_facts
 from stepscope.trace.trace import Trace
 

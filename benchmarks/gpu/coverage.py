@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import stepscope
-from stepscope.annotate.links.launch_sides import device_work
-from stepscope.annotate.steps.step_windows import step_lengths
+from stepscope.annotate.links.launches import device_work
+from stepscope.annotate.steps.step_table import step_lengths
 from stepscope.arrays import Ids
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace

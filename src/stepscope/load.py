@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,8 +18,15 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 Model = Mapping[str, Any] | None
-_PACKAGES = ("ingest", "trace", "annotate", "contexts")  # those that make a trace of a file
+_PACKAGES = (
+    "ingest",
+    "trace",
+    "annotate",
+    "correct",
+    "contexts",
+)  # those that make a trace of a file
 _SOURCES = (".py", ".cpp", ".h", ".json")
+_INSTALLED = {"site-packages", "dist-packages"}
 _MERGED = (
     "several processes use the same correlation ids, as in a file merged from several ranks: links "
     "between launches and device work may be wrong; open a folder with one file per rank instead"
@@ -80,9 +86,7 @@ def open_file(
     trace = _annotated(read(path, _byte_counter([path], progress)), model, as_recorded)
     if trace.metadata.capture and len(trace["contexts"]):
         trace = _with_windows(trace, path)
-    if key and key == _trace_key(
-        path, model, as_recorded
-    ):  # else the file changed while it was read
+    if key and key == _trace_key(path, model, as_recorded):  # else it changed while it was read
         trace_cache.keep(key, trace)
     return trace
 
@@ -90,15 +94,20 @@ def open_file(
 def _annotated(trace: Trace, model: Model, as_recorded: bool) -> Trace:
     """The annotated trace; if a file holds several ranks, each is annotated separately."""
     from stepscope.annotate import annotate
-    from stepscope.annotate.ranks.merged_file import looks_merged, merged_ranks
-    from stepscope.trace.concat import concat, of_rank, split
+    from stepscope.annotate.ranks import looks_merged, merged_ranks
+    from stepscope.correct import without_recording_cost
+    from stepscope.trace.concat import concat
+    from stepscope.trace.concat import split
+    from stepscope.trace.concat import of_rank
 
     merged = merged_ranks(trace)
     if merged:
         parts = zip(split(trace, merged.part), merged.ranks, strict=True)
         return concat([of_rank(annotate(part, model), rank) for part, rank in parts])
     warnings = [("merged_ranks", _MERGED, 1)] if looks_merged(trace) else []
-    return annotate(trace, model, as_recorded).with_warnings(warnings)
+    if trace.metadata.capture and not as_recorded:
+        trace = without_recording_cost(trace)
+    return annotate(trace, model).with_warnings(warnings)
 
 
 def _with_windows(trace: Trace, path: Path) -> Trace:
@@ -176,16 +185,17 @@ def _trace_key(path: Path, model: Model, as_recorded: bool) -> trace_cache.Key |
 
 @lru_cache
 def _code(packages: tuple[str, ...]) -> bytes:
-    """A fingerprint of the code and data that compute a result: a change of them misses the cache.
+    """A fingerprint of the code and data that compute a result, besides the version.
 
-    Compiled parts count by their sources, and modules next to the packages always do.
+    Only a checkout has one: times and sizes of its files. Installed code changes with the version.
     """
     here = Path(__file__).parent
+    if _INSTALLED & {*here.parts}:
+        return b""
     inside = (file for name in packages for file in (here / name).rglob("*"))
     files = sorted(file for file in (*here.glob("*.py"), *inside) if file.suffix in _SOURCES)
-    return repr(
-        [(file.relative_to(here).as_posix(), zlib.crc32(file.read_bytes())) for file in files]
-    ).encode()
+    states = ((file, file.stat()) for file in files)
+    return repr([(str(file), state.st_mtime_ns, state.st_size) for file, state in states]).encode()
 
 
 # -- folders
@@ -236,9 +246,10 @@ def _skipped(merged: Iterable[Path]) -> list[WarningRow]:
 
 
 def _joined_ranks(files: Mapping[Path, Trace]) -> Trace:
-    from stepscope.annotate.ranks.clocks import compare_clocks
+    from stepscope.annotate.ranks import compare_clocks
     from stepscope.ingest.rank_folder import number_ranks
-    from stepscope.trace.concat import concat, of_rank
+    from stepscope.trace.concat import concat
+    from stepscope.trace.concat import of_rank
 
     traces, skipped = _without_earlier_cycles(files)
     ranks, warnings = number_ranks(list(traces), [trace.metadata for trace in traces.values()])
@@ -253,7 +264,7 @@ def _without_earlier_cycles(
     traces: Mapping[Path, Trace],
 ) -> tuple[dict[Path, Trace], list[WarningRow]]:
     """The last recording of each process, and a warning about the others."""
-    from stepscope.annotate.ranks.cycles import last_cycles, recording_of
+    from stepscope.annotate.ranks import last_cycles, recording_of
     from stepscope.ingest.rank_folder import rank_of
 
     files = list(traces)

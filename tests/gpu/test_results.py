@@ -22,8 +22,8 @@ from benchmarks.gpu.places import RESULTS
 from benchmarks.gpu.predictions import batch_sizes, measured, outcomes, replay_errors
 
 import stepscope
-from stepscope.annotate.links.launch_sides import device_work
-from stepscope.annotate.steps.step_windows import step_lengths
+from stepscope.annotate.links.launches import device_work
+from stepscope.annotate.steps.step_table import step_lengths
 from stepscope.contexts import build_contexts
 
 ALL_BYTES = 40 * 2**20

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import stepscope
-from stepscope.annotate.modules.modules import module_costs
+from stepscope.annotate.modules.costs import module_costs
 from stepscope.trace.trace import Trace
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import stepscope
-from stepscope.annotate.links.launch_sides import device_work
+from stepscope.annotate.links.launches import device_work
 from stepscope.contexts import bottom_up, build_contexts, difference, hide, merge_trees, prune
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import DEVICE_WORK

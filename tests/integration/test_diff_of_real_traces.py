@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import stepscope
-from stepscope.annotate.links.launch_sides import device_work
+from stepscope.annotate.links.launches import device_work
 from stepscope.diff import Row, RunComparison, compare, explain
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import stepscope
-from stepscope.annotate.links.launch_sides import device_work
+from stepscope.annotate.links.launches import device_work
 from stepscope.summary.report_facts import summarize
 from stepscope.trace.trace import Trace
 

@@ -18,7 +18,7 @@ from matching_models import MODELS
 from numpy.typing import NDArray
 
 from stepscope.annotate import annotate
-from stepscope.annotate.names.range_names import MODULE_RANGE
+from stepscope.annotate.range_names import MODULE_RANGE
 from stepscope.capture import profile
 from stepscope.ingest import read
 from stepscope.trace.nesting import inherit, self_times

@@ -25,7 +25,7 @@ from warm_python import JAX, run_warm
 import stepscope
 from stepscope.analyze import RULES, RuleContext
 from stepscope.analyze.analysis import analysis_of
-from stepscope.annotate.names.named_scopes import scope_of
+from stepscope.annotate.jax.scopes import scope_of
 from stepscope.capture.timed_steps import FEWEST
 from stepscope.contexts import build_contexts
 from stepscope.contexts.build_tree import own_shares

@@ -12,7 +12,7 @@ import pytest
 import stepscope
 from stepscope.analyze import RuleContext
 from stepscope.analyze.analysis import analysis_of
-from stepscope.annotate.steps.steps import ranks_with_steps
+from stepscope.annotate.steps.step_table import ranks_with_steps
 from stepscope.diff import compare
 from stepscope.errors import StepscopeError
 from stepscope.serve.axis_answers import area

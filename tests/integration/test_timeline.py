@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stepscope
-from stepscope.annotate.modules.modules import module_costs
+from stepscope.annotate.modules.costs import module_costs
 from stepscope.timeline import Level, Operation, Timeline
 from stepscope.trace.trace import Trace
 

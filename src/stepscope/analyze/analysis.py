@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from stepscope.analyze.finding import LEVELS, Finding, Gain
 from stepscope.analyze.rule import Rule
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.annotate.steps.step_coverage import capture_notes, coverage_note
+from stepscope.annotate.steps.step_table import capture_notes, coverage_note
 from stepscope.errors import RuleError, StepscopeError
 from stepscope.parallel import in_threads
 from stepscope.summary.facts import StepTimes

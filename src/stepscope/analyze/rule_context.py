@@ -11,7 +11,7 @@ from stepscope.analyze.finding import Finding, Gain, Patch, Place, patch_of
 from stepscope.analyze.gains import Gains, glob
 from stepscope.analyze.measures import Measures
 from stepscope.analyze.source_places import PlaceFinder
-from stepscope.annotate.steps.steps import ranks_with_steps
+from stepscope.annotate.steps.step_table import ranks_with_steps
 from stepscope.arrays import Rows
 from stepscope.contexts import ContextTree
 from stepscope.ranks import JobReport, job_report, sketch_of

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepscope.analyze.finding import Place
-from stepscope.annotate.line_ranges import has_lines, parse_lines
+from stepscope.annotate.range_names import has_lines, parse_lines
 from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.names.compiled_calls import CALL
-from stepscope.annotate.names.named_scopes import scope_of
-from stepscope.annotate.names.origin_frames import frames_of_events, is_users
-from stepscope.annotate.names.range_names import MODULE_RANGE
+from stepscope.annotate.jax.calls import CALL
+from stepscope.annotate.jax.scopes import scope_of
+from stepscope.annotate.jax.frames import frames_of_events, is_users
+from stepscope.annotate.range_names import MODULE_RANGE
 from stepscope.arrays import Floats, Ids, Ids32, IntArray, Mask, Rows
 from stepscope.trace.arguments import parse
 from stepscope.trace.frame_name import FrameName

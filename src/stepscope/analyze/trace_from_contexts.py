@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.annotate.device.kernel_kinds import kind_of
-from stepscope.annotate.names.range_names import stage_of_names
+from stepscope.annotate.range_names import stage_of_names
 from stepscope.arrays import Floats, Ids, Mask
 from stepscope.contexts import ContextTree
 from stepscope.trace.frame_name import FrameName

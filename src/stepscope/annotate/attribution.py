@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope.annotate.line_ranges import Line, has_lines, parse_lines
+from stepscope.annotate.range_names import Line, has_lines, parse_lines
 from stepscope.arrays import Ids32, IntArray, Mask
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import STAGES

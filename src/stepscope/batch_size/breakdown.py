@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from stepscope.annotate import annotate
 from stepscope.annotate.attribution import Attribution, attribute
-from stepscope.annotate.line_ranges import Line
+from stepscope.annotate.range_names import Line
 from stepscope.batch_size.peak_memory import Footprint, PeakBlock, Storage, Storages, find_footprint
 from stepscope.batch_size.step_costs import Cost, find_costs
 from stepscope.ingest import read

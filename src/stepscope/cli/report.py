@@ -111,7 +111,7 @@ def _report_of(
 def _summarize(
     trace: Trace, rank: int | None, step: int | None
 ) -> tuple[list[Summary], JobFindings | None]:
-    from stepscope.annotate.steps.steps import ranks_with_steps
+    from stepscope.annotate.steps.step_table import ranks_with_steps
     from stepscope.summary.report_facts import summarize
 
     ranks = ranks_with_steps(trace) if rank is None else (rank,)

@@ -180,7 +180,7 @@ def takes_trace(command: Command) -> Command:
 
 def ranks_without_steps(trace: Trace) -> list[int]:
     """The ranks of a job that have no recorded step."""
-    from stepscope.annotate.steps.steps import ranks_with_steps
+    from stepscope.annotate.steps.step_table import ranks_with_steps
 
     return sorted({*trace.metadata.ranks} - {*ranks_with_steps(trace)})
 

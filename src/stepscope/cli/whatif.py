@@ -80,7 +80,7 @@ def whatif(
 
 
 def _graph(file: Source, step: int | None, rank: int | None, device: str | None) -> Graph:
-    from stepscope.annotate.steps.step_coverage import coverage_note
+    from stepscope.annotate.steps.step_table import coverage_note
     from stepscope.roofline import with_device
     from stepscope.whatif.ranking import graph_of
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.annotate.links.launch_sides import device_work, on_host
+from stepscope.annotate.links.launches import device_work, on_host
 from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.names.range_names import is_step
+from stepscope.annotate.range_names import is_step
 from stepscope.arrays import Ids, Mask
 from stepscope.contexts.frames import (
     LEFT_OUT,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.annotate.names.range_names import is_step
+from stepscope.annotate.range_names import is_step
 from stepscope.arrays import Ids, Mask
 from stepscope.trace.frame_name import FrameName
 from stepscope.trace.sets import Interner

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.annotate.links.launch_sides import on_host
-from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.links.program_runs import call_around, calls_of_host_work
-from stepscope.annotate.names.named_scopes import Scope, scope_of
-from stepscope.annotate.names.traced_frames import frames_below_call
+from stepscope.annotate.jax.calls import call_around, calls_of_host_work
+from stepscope.annotate.jax.frames import frames_below_call
+from stepscope.annotate.jax.scopes import Scope, scope_of
+from stepscope.annotate.links.launches import launch_of, on_host
 from stepscope.arrays import Floats, Ids, Mask
 from stepscope.contexts.call_paths import merge_paths
 from stepscope.contexts.frames import LEFT_OUT, Frame, Frames, SyntheticElements

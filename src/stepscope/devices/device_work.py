@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.annotate.links.program_runs import calls_of_host_work
-from stepscope.annotate.names.compiled_calls import is_wait
+from stepscope.annotate.jax.calls import calls_of_host_work, is_wait
 from stepscope.arrays import Floats, Ids, Ids32, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, add_thread, append

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.annotate.steps.steps import ranks_with_steps
+from stepscope.annotate.steps.step_table import ranks_with_steps
 from stepscope.arrays import Floats
 from stepscope.diff.significance import differs
 from stepscope.diff.step_samples import Key, MeasuredRun, Sample, has_device, measure_run

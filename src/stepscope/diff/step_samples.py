@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stepscope.annotate.device.idle import busiest_device, cause_names
-from stepscope.annotate.links.launch_sides import device_work, on_host
+from stepscope.annotate.links.launches import device_work, on_host
 from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.steps.requested_steps import no_such_rank
-from stepscope.annotate.steps.step_windows import step_lengths
-from stepscope.annotate.steps.steps import ranks_with_steps, require_steps
+from stepscope.annotate.steps.step_table import no_such_rank
+from stepscope.annotate.steps.step_table import step_lengths
+from stepscope.annotate.steps.step_table import ranks_with_steps, require_steps
 from stepscope.arrays import Floats, Ids, IntArray, Times
 from stepscope.errors import TraceError
 from stepscope.trace.recorded_steps import core_share, load_warning

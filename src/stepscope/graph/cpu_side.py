@@ -19,9 +19,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepscope.annotate.links.launch_sides import on_host
-from stepscope.annotate.names.communication_names import is_communication_wait
-from stepscope.annotate.names.range_names import is_step
+from stepscope.annotate.links.launches import on_host
+from stepscope.annotate.device.collectives import is_communication_wait
+from stepscope.annotate.range_names import is_step
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Codes8, Ids, Mask, Times
 from stepscope.graph.device_tasks import Waits, WindowWork, find_waits

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepscope.annotate.device.collectives import collective_key
-from stepscope.annotate.steps.steps import ranks_with_steps
+from stepscope.annotate.steps.step_table import ranks_with_steps
 from stepscope.arrays import Ids, Mask, Times
 from stepscope.errors import TraceError
 from stepscope.graph.build_graph import build_graph

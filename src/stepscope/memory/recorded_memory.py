@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stepscope.annotate.attribution import Attribution, attribute
-from stepscope.annotate.line_ranges import Line
+from stepscope.annotate.range_names import Line
 from stepscope.arrays import Codes, Codes8, Floats, Ids, Mask
 from stepscope.errors import TraceError
 from stepscope.memory.lifetimes import Lifetimes

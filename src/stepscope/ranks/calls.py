@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 
 from stepscope.annotate.device.collectives import collective_key
-from stepscope.annotate.device.host_idle import exposed_communication
+from stepscope.annotate.device.idle import exposed_communication
 from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.names.communication_names import is_communication_call
+from stepscope.annotate.device.collectives import is_communication_call
 from stepscope.arrays import Ids, Mask, Times
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from stepscope.annotate.device.host_idle import busy_time
+from stepscope.annotate.device.idle import busy_time
 from stepscope.arrays import Ids, Rows
 from stepscope.ranks.collectives import Matched, match_trace, wire_factor
 from stepscope.summary.selected_steps import SelectedSteps

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope.annotate.ranks.cycles import last_cycles
+from stepscope.annotate.ranks import last_cycles
 from stepscope.errors import EngineError, IngestError, one_line
 from stepscope.parallel import attempt, on_each
 from stepscope.ranks.dataset import (
@@ -187,7 +187,7 @@ def _cached_sketch(above: str, tables: Path | None, file: RankFile) -> Sketch:
 
 
 def _sketch_file(above: str, tables: Path | None, file: RankFile) -> Sketch:
-    from stepscope.annotate.steps.steps import ranks_with_steps
+    from stepscope.annotate.steps.step_table import ranks_with_steps
     from stepscope.ingest.rank_folder import rank_of
     from stepscope.load import open_file
 

@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from stepscope.annotate.ranks.peers import usual_of_peers
+from stepscope.annotate.ranks import usual_of_peers
 from stepscope.arrays import Floats, Ids, Mask
 from stepscope.ranks.collectives import bus_bandwidth
 from stepscope.ranks.process_groups import pipeline_places

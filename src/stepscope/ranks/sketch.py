@@ -15,8 +15,8 @@ import numpy as np
 
 from stepscope.annotate.device.idle import data_loading_times
 from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.ranks.cycles import Recording, machine_of, recording_of
-from stepscope.annotate.steps.warm_up import steady_steps
+from stepscope.annotate.ranks import Recording, machine_of, recording_of
+from stepscope.annotate.steps.step_table import steady_steps
 from stepscope.arrays import Array, Floats, Ids, Times
 from stepscope.ranks.calls import (
     Calls,

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from stepscope.annotate.steps.steps import ranks_with_steps, require_steps
+from stepscope.annotate.steps.step_table import ranks_with_steps, require_steps
 from stepscope.diff import Row, RunComparison, Side, compare
 from stepscope.diff.step_samples import MeasuredRun
 from stepscope.errors import ServeError

@@ -10,8 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from stepscope.annotate.steps.requested_steps import missing_steps
-from stepscope.annotate.steps.steps import require_steps
+from stepscope.annotate.steps.step_table import missing_steps, require_steps
 from stepscope.errors import TraceError
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.routes import answer

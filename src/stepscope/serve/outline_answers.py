@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from stepscope.annotate.steps.step_windows import step_lengths
+from stepscope.annotate.steps.step_table import step_lengths
 from stepscope.arrays import Ids, Rows, Times
 from stepscope.serve.diff_answers import ranks_of
 from stepscope.serve.request_parameters import Query

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope.annotate.steps.step_windows import step_lengths
+from stepscope.annotate.steps.step_table import step_lengths
 from stepscope.errors import TraceError
 from stepscope.memory.memory_comparison import holds_memory
 from stepscope.ranks.collective_table import has_collectives

@@ -10,9 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stepscope.annotate.steps.requested_steps import missing_steps
-from stepscope.annotate.steps.step_windows import step_lengths
-from stepscope.annotate.steps.warm_up import steady_steps
+from stepscope.annotate.steps.step_table import missing_steps, steady_steps, step_lengths
 from stepscope.arrays import Mask
 from stepscope.errors import ServeError, TraceError
 from stepscope.memory.memory_comparison import holds_memory

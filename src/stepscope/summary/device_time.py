@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stepscope.annotate.device.idle import cause_names, copy_times, working_devices
-from stepscope.annotate.links.launch_sides import device_work
+from stepscope.annotate.links.launches import device_work
 from stepscope.arrays import Mask
 from stepscope.summary.facts import Device
 from stepscope.summary.selected_steps import SelectedSteps

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.annotate.modules.modules import subtree_totals
+from stepscope.annotate.modules.costs import subtree_totals
 from stepscope.arrays import Codes8, Floats, Mask
 from stepscope.roofline import WorkPieces, precisions, rates_of, work_of_pieces
 from stepscope.roofline.operator_work import SHAPES, XLA

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.annotate.names.range_names import MODULE_FRAME, MODULE_RANGE
+from stepscope.annotate.range_names import MODULE_FRAME, MODULE_RANGE
 from stepscope.arrays import Rows, Times
 from stepscope.trace.trace import Trace
 

@@ -9,8 +9,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.annotate.modules.modules import module_costs
-from stepscope.annotate.modules.repeated_blocks import numbered_blocks
+from stepscope.annotate.modules.costs import module_costs, numbered_blocks
 from stepscope.arrays import Mask
 from stepscope.summary.efficiency import ModuleWork
 from stepscope.summary.facts import Node

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.annotate.device.host_idle import exposed_communication, python_time
-from stepscope.annotate.links.launch_sides import shows_cpu
-from stepscope.annotate.steps.step_windows import mean_device_ms, step_lengths
-from stepscope.annotate.steps.steps import ranks_with_steps
+from stepscope.annotate.device.idle import exposed_communication, python_time
+from stepscope.annotate.links.launches import shows_cpu
+from stepscope.annotate.steps.step_table import mean_device_ms, ranks_with_steps, step_lengths
 from stepscope.arrays import Floats
 from stepscope.ingest.recorded.samples_json import NOT_SAMPLED
 from stepscope.summary.device_time import devices_of

@@ -6,10 +6,13 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope.annotate.steps.requested_steps import no_such_rank, no_such_steps
-from stepscope.annotate.steps.step_windows import step_lengths
-from stepscope.annotate.steps.steps import require_steps
-from stepscope.annotate.steps.warm_up import steady_steps
+from stepscope.annotate.steps.step_table import (
+    no_such_rank,
+    no_such_steps,
+    require_steps,
+    steady_steps,
+    step_lengths,
+)
 from stepscope.arrays import Ids, Mask, Rows
 from stepscope.errors import TraceError
 from stepscope.trace.table import Table

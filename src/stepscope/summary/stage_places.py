@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from stepscope.annotate.links.launch_sides import on_host
+from stepscope.annotate.links.launches import on_host
 from stepscope.arrays import Times
 from stepscope.ingest.recorded.samples_json import CATEGORY, IN_LOOP
 from stepscope.summary.facts import StagePlace

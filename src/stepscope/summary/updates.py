@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.modules.modules import module_costs
+from stepscope.annotate.modules.costs import module_costs
 from stepscope.annotate.stages.optimizers import optimizer_calls
 from stepscope.arrays import Ids, Ids32, Mask, Rows
 from stepscope.summary.facts import Update, UpdatedModel, UpdateStage

@@ -12,9 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope.annotate.links.launch_sides import device_work
-from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.names.range_names import MODULE_FRAME, MODULE_RANGE
+from stepscope.annotate.links.launches import device_work, launch_of
+from stepscope.annotate.range_names import MODULE_FRAME, MODULE_RANGE
 from stepscope.arrays import Codes8, Ids, IntArray, Mask
 from stepscope.trace.row_order import grouped, inverse, stable_order
 from stepscope.trace.trace import Trace

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from stepscope.annotate.names.range_names import MODULE_FRAME, MODULE_RANGE
+from stepscope.annotate.range_names import MODULE_FRAME, MODULE_RANGE
 from stepscope.arrays import Ids
 from stepscope.timeline.event_index import Index
 from stepscope.trace.frame_name import FrameName

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope.annotate.modules.repeated_blocks import numbered_blocks
+from stepscope.annotate.modules.costs import numbered_blocks
 from stepscope.arrays import Ids
 from stepscope.timeline.event_index import Index
 from stepscope.timeline.level_calls import ModuleTree

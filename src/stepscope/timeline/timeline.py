@@ -11,8 +11,7 @@ from threading import RLock
 
 import numpy as np
 
-from stepscope.annotate.steps.step_windows import step_lengths
-from stepscope.annotate.steps.warm_up import steady_steps
+from stepscope.annotate.steps.step_table import steady_steps, step_lengths
 from stepscope.arrays import Ids, Mask
 from stepscope.errors import TraceError
 from stepscope.timeline.chrome_export import ChromeTrace, chrome_trace

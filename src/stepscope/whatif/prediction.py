@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.annotate.steps.step_windows import mean_device_ms
+from stepscope.annotate.steps.step_table import mean_device_ms
 from stepscope.errors import ChangeError, TraceError
 from stepscope.graph import (
     Graph,

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
-from stepscope.annotate.links.recomputation import repeated_rows
-from stepscope.annotate.modules.matching.alignment import common_positions, with_neighbors
+from stepscope.annotate.modules.matching.sequences import (
+    common_positions,
+    repeated_rows,
+    with_neighbors,
+)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.annotate.modules.argument_names import parameter_sizes
+from stepscope.annotate.jax.parameters import parameter_sizes
 
 NET = [("Net",), ("Net", "block_0"), ("Net", "block_0", "Dense_0"), ("Net", "head")]
 

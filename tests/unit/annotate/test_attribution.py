@@ -6,7 +6,7 @@ import pytest
 
 from stepscope.annotate import annotate
 from stepscope.annotate.attribution import attribute
-from stepscope.annotate.line_ranges import LINES_RANGE
+from stepscope.annotate.range_names import LINES_RANGE
 from stepscope.batch_size.step_costs import find_costs
 from stepscope.testing import drawn_trace
 

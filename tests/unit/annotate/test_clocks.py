@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepscope.annotate import annotate
-from stepscope.annotate.ranks.clocks import compare_clocks
+from stepscope.annotate.ranks import compare_clocks
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 

@@ -8,8 +8,8 @@ from facts import of_events
 from traced_steps import SITE, traced
 
 from stepscope.annotate import annotate
-from stepscope.annotate.names.named_scopes import scope_of
-from stepscope.annotate.stages.compiled_evaluation import with_evaluation
+from stepscope.annotate.jax.scopes import scope_of
+from stepscope.annotate.jax.stages import with_evaluation
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import KERNEL_KINDS, STAGES
 from stepscope.trace.table import Text

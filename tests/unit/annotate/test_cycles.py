@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.annotate.ranks.cycles import Recording, last_cycles, recording_of
+from stepscope.annotate.ranks import Recording, last_cycles, recording_of
 from stepscope.testing import drawn_trace
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.annotate.links.forward_of_backward import link_backward
+from stepscope.annotate.links.backward import link_backward
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 

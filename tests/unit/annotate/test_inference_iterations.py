@@ -11,7 +11,7 @@ import pytest
 from facts import of_events, us
 
 from stepscope.annotate import annotate
-from stepscope.annotate.names.inference_names import iteration_of
+from stepscope.annotate.steps.inference import iteration_of
 from stepscope.summary.report_facts import summarize
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace

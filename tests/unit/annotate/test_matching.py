@@ -8,7 +8,7 @@ import re
 import pytest
 
 from stepscope.annotate import annotate
-from stepscope.annotate.modules.matching.leaf_operators import plain, role_of
+from stepscope.annotate.modules.matching.roles import plain, role_of
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -125,6 +125,19 @@ NORM = "to@{0} pow@{0} mean@{0} rsqrt@{0} mul@{0}"
             "layer_norm@layers.1.n2 linear@layers.1.mlp.fc1 relu@layers.1.mlp.act "
             "linear@layers.1.mlp.fc2 layer_norm@norm",
             id="in layers too: the first norm is not the final one",
+        ),
+        pytest.param(
+            MLP,
+            "linear@fc1 relu@act linear@fc2 linear@fc1 relu@act linear@fc2 "
+            "linear@fc1 relu@act linear@fc2",
+            id="a model is called several times in a step, as for gradients that add up",
+        ),
+        pytest.param(
+            tree("Net", h=blocks(*[tree("A", fc="Linear", n="LayerNorm"),
+                                   tree("B", conv="Conv2d", n="LayerNorm")] * 2), norm="LayerNorm"),
+            "layer_norm@h.0.n linear@h.0.fc layer_norm@h.1.n conv2d@h.1.conv "
+            "layer_norm@h.2.n linear@h.2.fc layer_norm@h.3.n conv2d@h.3.conv layer_norm@norm",
+            id="norms that all blocks register last run first in all of them",
         ),
         pytest.param(
             tree("Net", attn=tree("SelfAttention", q="Linear", k="Linear", v="Linear"),

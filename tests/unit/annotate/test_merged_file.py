@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.annotate.ranks.merged_file import looks_merged, merged_ranks
+from stepscope.annotate.ranks import looks_merged, merged_ranks
 from stepscope.testing import drawn_trace
 from stepscope.trace.concat import split
 from stepscope.trace.table import Text

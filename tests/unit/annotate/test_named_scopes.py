@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.annotate.names.named_scopes import Scope, scope_of
+from stepscope.annotate.jax.scopes import Scope, scope_of
 
 STEP = "jit(step)/"
 

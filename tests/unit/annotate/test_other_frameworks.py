@@ -6,8 +6,8 @@ import pytest
 from facts import of_events
 
 from stepscope.annotate import annotate
-from stepscope.annotate.names.named_scopes import scope_of
-from stepscope.annotate.names.range_names import stage_of_names
+from stepscope.annotate.jax.scopes import scope_of
+from stepscope.annotate.range_names import stage_of_names
 from stepscope.testing import drawn_trace
 from stepscope.trace.table import Text
 

@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 from facts import of_events, us
 
+from stepscope.annotate.jax.calls import BEFORE_RECORDING, UNKNOWN, calls_of_host_work
 from stepscope.annotate.links.launches import link_launches
-from stepscope.annotate.links.program_runs import (
-    BEFORE_RECORDING,
-    UNKNOWN,
-    calls_of_host_work,
-)
 from stepscope.annotate.steps.steps import find_steps
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.annotate.steps.requested_steps import number_list
+from stepscope.annotate.steps.step_table import number_list
 
 
 @pytest.mark.parametrize(

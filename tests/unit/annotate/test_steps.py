@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from stepscope.annotate import annotate
 from stepscope.annotate.links.launches import link_launches
-from stepscope.annotate.steps.step_coverage import coverage_note
-from stepscope.annotate.steps.steps import _begun_in, find_steps, require_steps
+from stepscope.annotate.steps.step_table import coverage_note, require_steps
+from stepscope.annotate.steps.steps import _begun_in, find_steps
 from stepscope.errors import TraceError
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import CONTEXTS

@@ -2,8 +2,8 @@
 
 import pytest
 
-from stepscope.annotate.modules.matching.tree_completion import complete
-from stepscope.annotate.modules.module_evidence import tree_modules
+from stepscope.annotate.module_evidence import tree_modules
+from stepscope.annotate.modules.matching.completion import complete
 
 KINDS = {"c": "Conv2d", "n": "BatchNorm2d", "a": "ReLU", "l": "Linear", "x": "Custom"}
 

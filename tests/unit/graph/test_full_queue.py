@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from queued_loop import QueuedLoop
 
-from stepscope.annotate.device.full_queue import full_queue_launches
-from stepscope.annotate.links.launch_sides import device_work
-from stepscope.annotate.steps.step_windows import step_lengths
+from stepscope.annotate.device.idle import full_queue_launches
+from stepscope.annotate.links.launches import device_work
+from stepscope.annotate.steps.step_table import step_lengths
 from stepscope.graph import build_graph, scale, select, simulate
 from stepscope.trace.concat import concat
 

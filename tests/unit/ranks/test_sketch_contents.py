@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from stepscope.annotate import annotate
-from stepscope.annotate.modules.modules import subtree_totals
+from stepscope.annotate.modules.costs import subtree_totals
 from stepscope.cli.commands import stepscope as command
 from stepscope.ranks import Sketch, sketch_files, sketch_of
 from stepscope.ranks.calls import CallColumns, CallKind, Calls

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from stepscope.annotate import annotate
+from stepscope.correct import without_recording_cost
 from stepscope.errors import TraceError
 from stepscope.summary.facts import Summary, WarmUp
 from stepscope.summary.report_facts import summarize
@@ -36,7 +37,8 @@ TWO_STEPS = """
 
 
 def drawn(text: str, **metadata: Any) -> Trace:
-    return annotate(drawn_trace(text, **metadata))
+    trace = drawn_trace(text, **metadata)
+    return annotate(without_recording_cost(trace) if trace.metadata.capture else trace)
 
 
 def summary(text: str = TWO_STEPS, **chosen: Any) -> Summary:

@@ -8,7 +8,7 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.annotate.names.named_scopes import scope_of
+from stepscope.annotate.jax.scopes import scope_of
 from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
 

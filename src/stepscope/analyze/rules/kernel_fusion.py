@@ -8,7 +8,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.annotate.device.kernel_kinds import is_of_library
-from stepscope.annotate.names.named_scopes import scope_of
+from stepscope.annotate.jax.scopes import scope_of
 from stepscope.arrays import Ids, Mask, Rows
 from stepscope.summary.numbers import rounded
 from stepscope.trace.schema import FORWARD_STAGES

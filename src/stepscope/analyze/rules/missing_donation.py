@@ -6,8 +6,8 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.annotate.names.compiled_calls import CALL
-from stepscope.annotate.names.origin_frames import frames_of_events
+from stepscope.annotate.jax.calls import CALL
+from stepscope.annotate.jax.frames import frames_of_events
 from stepscope.summary.numbers import rounded
 from stepscope.trace.table import Table
 

@@ -9,7 +9,7 @@ import numpy as np
 from stepscope.analyze.delays import COMPILING
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.annotate.names.compiled_calls import CALL
+from stepscope.annotate.jax.calls import CALL
 from stepscope.arrays import Mask, Rows
 from stepscope.contexts import ContextTree
 from stepscope.summary.numbers import rounded

@@ -8,7 +8,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.python_stalls import LONG_NS
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.annotate.names.compiled_calls import CALL, is_wait
+from stepscope.annotate.jax.calls import CALL, is_wait
 from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals

@@ -1,4 +1,4 @@
-"""When a device does not compute, and why."""
+"""When devices and the host do not compute, and why."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.annotate.device.full_queue import full_queue_launches
-from stepscope.annotate.links.launch_sides import device_work, shows_cpu
-from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.names.compiled_calls import is_wait
+from stepscope.annotate.device.collectives import is_communication_wait
+from stepscope.annotate.jax.calls import is_wait
+from stepscope.annotate.links.launches import device_work, launch_of, shows_cpu
 from stepscope.annotate.steps.steps import main_track
+from stepscope.annotate.steps.windows import unrecorded_work_end
 from stepscope.arrays import Mask, Rows, Times
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE, IDLE_CAUSES, STAGES
@@ -23,7 +23,7 @@ Spans = list[tuple[int, int, int]]
 _WAITS = re.compile(
     r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue"
 )
-_LEAST_NS = 1
+_LEAST_NS = 1  # the resolution of times
 
 
 class _Gaps(NamedTuple):
@@ -64,7 +64,7 @@ def cause_names(trace: Trace) -> tuple[str, ...]:
     """What each of `IDLE_CAUSES` is called: without the CPU's side nobody knows what it did."""
     if shows_cpu(trace):
         return IDLE_CAUSES
-    return tuple("unknown" if one == "host" else one for one in IDLE_CAUSES)
+    return tuple("unknown" if cause == "host" else cause for cause in IDLE_CAUSES)
 
 
 def windows(trace: Trace) -> Spans:
@@ -180,11 +180,7 @@ def _launch_calls(trace: Trace, work: Rows, gaps: Intervals) -> Times:
 
 
 def data_loading_times(trace: Trace) -> Intervals:
-    """When the training loop loads data.
-
-    Args:
-        trace: a trace with stages.
-    """
+    """When the training loop loads data."""
     runs = trace["stages"]
     loading = runs["stage"] == STAGES.index("data_loading")
     return Intervals(runs["start_ns"][loading], runs["end_ns"][loading])
@@ -216,3 +212,119 @@ def _drained(gaps: Intervals, waiting: Intervals) -> Mask:
     """Gaps at whose start the CPU was blocked on the device."""
     result: Mask = waiting.within(gaps.starts - _LEAST_NS, gaps.starts + _LEAST_NS) > 0
     return result
+
+
+# -- launches into a full queue
+
+_FULL = 500  # works in the queue; CUDA has room for 1,024 launches of a channel
+_MOST = 0.95  # of the works that were ever in the queue
+_LONG, _LONGER = 2, 8  # times the usual launch: while the queue holds most, and many, works
+_FULL_EVENT = "Command Buffer Full"  # CUPTI's name of such a wait, where it is recorded
+_UNDELAYED = 10  # percentile of the lengths of launches
+
+
+def full_queue_launches(trace: Trace, work: Rows) -> Rows:
+    """Launches that took several times as long as usual while the queue was full, events.id.
+
+    It was full if hundreds of works had been launched and not ended, or if the trace records it;
+    and it may have been while the device did work from before the recording.
+
+    Args:
+        trace: a trace with launches.
+        work: device work of one rank, events.id.
+    """
+    events = trace.events
+    caller = launch_of(trace)[work].astype(np.int64)
+    calls = np.unique(caller[caller >= 0])
+    if not len(calls):
+        return calls
+    length, usual = events["duration_ns"][calls], usual_launch_ns(trace, calls)
+    begin, end = events["start_ns"][calls], events["start_ns"][calls] + length
+    ended = np.searchsorted(np.sort(events["start_ns"][work] + events["duration_ns"][work]), end)
+    launched = np.searchsorted(np.sort(events["start_ns"][caller[caller >= 0]]), end)
+    queued = launched - ended
+    rank = int(trace["tracks"]["rank"][events["track"][work[0]]])
+    unseen = end <= unrecorded_work_end(trace, rank)  # what else is queued then is not known
+    many = unseen | (queued >= _FULL) | _recorded_as_full(trace, begin, end)
+    most = unseen | (queued >= max(_FULL, _MOST * queued.max()))
+    found: Rows = calls[(many & (length > _LONGER * usual)) | (most & (length > _LONG * usual))]
+    return found
+
+
+def usual_launch_ns(trace: Trace, calls: Rows) -> int:
+    """What a launch takes the CPU where nothing delays it, ns.
+
+    Args:
+        trace: any trace.
+        calls: launches, events.id.
+    """
+    return int(np.percentile(trace.events["duration_ns"][calls], _UNDELAYED)) if len(calls) else 0
+
+
+def _recorded_as_full(trace: Trace, begin: Times, end: Times) -> Mask:
+    """Whether the trace records a full queue in each span."""
+    events = trace.events
+    full = np.sort(events["start_ns"][events.text("name").mask(_FULL_EVENT)])
+    found: Mask = np.searchsorted(full, begin) < np.searchsorted(full, end)
+    return found
+
+
+# -- idle time of the host
+
+
+def python_time(trace: Trace, rank: int, steps: Table) -> Intervals:
+    """When no thread of a rank computes, loads data or communicates, within the given steps.
+
+    Backward is excluded: autograd runs no Python, so idle time there is unrecorded work.
+    """
+    events = trace.events
+    works = _computes(events) | events.text("category").mask("communication")
+    works |= events.text("stage").mask("data_loading")
+    busy = _spans(trace, rank, steps, works).union(_backward(trace["stages"], rank))
+    return Intervals(steps["start_ns"], steps["end_ns"]).minus(busy)
+
+
+def exposed_communication(trace: Trace, rank: int, steps: Table) -> Intervals:
+    """When a rank communicates and none of its threads computes or loads data, within the steps.
+
+    Operators that wait for a collective, and those that call them, do not compute meanwhile.
+    """
+    events = trace.events
+    communicates = _spans(trace, rank, steps, events.text("category").mask("communication"))
+    within = Intervals(steps["start_ns"], steps["end_ns"])
+    return communicates.intersect(within).minus(busy_time(trace, rank, steps))
+
+
+def busy_time(trace: Trace, rank: int, steps: Table) -> Intervals:
+    """When any thread of a rank computes or loads data; waiting for a collective is neither."""
+    loads = trace.events.text("stage").mask("data_loading")
+    return _computing(trace, rank, steps).union(_spans(trace, rank, steps, loads))
+
+
+def _computing(trace: Trace, rank: int, steps: Table) -> Intervals:
+    events = trace.events
+    waits = events.text("name").where(is_communication_wait)
+    computes = _computes(events) & ~waits
+    on_waiting_thread = np.isin(events["track"], np.unique(events["track"][waits]))
+    waiting = _spans(trace, rank, steps, waits)
+    here = _spans(trace, rank, steps, computes & on_waiting_thread).minus(waiting)
+    return here.union(_spans(trace, rank, steps, computes & ~on_waiting_thread))
+
+
+def _computes(events: Table) -> Mask:
+    """Operators and runtime calls; ranges written by a capture only mark Python code."""
+    markers = events.text("name").where(lambda name: name.startswith("stepscope."))
+    return events.text("category").mask("cpu_op", "runtime") & ~markers
+
+
+def _spans(trace: Trace, rank: int, steps: Table, chosen: Mask) -> Intervals:
+    events = trace.events
+    of_rank = trace["tracks"]["rank"][events["track"]] == rank
+    rows = np.flatnonzero(of_rank & np.isin(events["step"], steps["step"]) & chosen)
+    start = events["start_ns"][rows]
+    return Intervals(start, start + events["duration_ns"][rows])
+
+
+def _backward(runs: Table, rank: int) -> Intervals:
+    backward = runs.text("stage").mask("backward") & (runs["rank"] == rank)
+    return Intervals(runs["start_ns"][backward], runs["end_ns"][backward])

@@ -7,9 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from stepscope.annotate.line_ranges import has_lines
+from stepscope.annotate.jax.scopes import primitives
 from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.names.named_scopes import primitives
+from stepscope.annotate.range_names import has_lines
 from stepscope.arrays import Codes8, Mask
 from stepscope.kernel_names import without_parameters
 from stepscope.trace.nesting import inherit

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.annotate.links.launch_sides import on_host
-from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.links.launches import launch_of, on_host
+from stepscope.annotate.module_evidence import Evidence, enclosing, innermost_around
 from stepscope.annotate.modules.inductor_code import Call, Parts, calls_in, modules_of_calls
-from stepscope.annotate.modules.module_evidence import Evidence
 from stepscope.arrays import Ids, Ids32, Mask
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import MODULE_SHARES
@@ -166,12 +165,12 @@ class _Attribution:
         """The program with the key that the range has, in the region that it is in."""
         key = _PROGRAM.match(self._names[row] or "")
         fitting = [
-            one
-            for one in self._programs
-            if one.backward == backward and one.key in (None, key and key[1])
+            program
+            for program in self._programs
+            if program.backward == backward and program.key in (None, key and key[1])
         ]
-        inside = [one for one in fitting if region == _REGION + one.graph["region"]]
-        return next((one for one in (inside or fitting) if inside or one.key), None)
+        inside = [program for program in fitting if region == _REGION + program.graph["region"]]
+        return next((program for program in (inside or fitting) if inside or program.key), None)
 
     def _attribute(self, run: _Run) -> None:
         matched = self._match(run)
@@ -259,31 +258,18 @@ class _Attribution:
     def _put(self, row: int, parts: dict[int, float]) -> None:
         known = [module for module in parts if module >= 0]
         if known:
-            self.module[row] = self._innermost_around(known)
+            self.module[row] = innermost_around(self.evidence.modules, known)
         if known and len(parts) > 1:
             self.divided[row] = parts
 
-    def _innermost_around(self, modules: list[int]) -> int:
-        chains = [self._chain(module) for module in modules]
-        shared = [level[0] for level in zip(*chains, strict=False) if len(set(level)) == 1]
-        return shared[-1] if shared else -1
-
-    def _chain(self, module: int) -> list[int]:
-        """A module and those around it, outermost first."""
-        found = []
-        while module >= 0:
-            found.append(module)
-            module = self.evidence.modules[module].parent
-        return found[::-1]
-
     def _count(self, run: _Run) -> None:
         """Count the calls of modules inside, each time that the graph enters one."""
-        last = set(self._chain(run.around))
+        last = set(enclosing(self.evidence.modules, run.around))
         for node in run.program.graph["nodes"]:
             if node["path"] is not None:
-                chain = self._chain(self._locate(node["path"], run))
+                chain = enclosing(self.evidence.modules, self._locate(node["path"], run))
                 self.calls[[module for module in chain if module not in last]] += 1
-                last = {*chain, *self._chain(run.around)}
+                last = {*chain, *enclosing(self.evidence.modules, run.around)}
 
     def _follow_launches(self) -> None:
         """What a divided call runs on the CPU and on devices divides alike."""

@@ -1,39 +1,30 @@
-"""Attribute events to modules, forward and backward, and compute the cost of each module."""
+"""Attribute events to modules, forward and backward."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.annotate.links.launch_sides import on_host
-from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.modules.argument_names import parameter_sizes, sizes_by_use
-from stepscope.annotate.modules.evaluated_modules import with_evaluation
+from stepscope.annotate.jax.modules import from_functions, from_scopes, from_stacks, with_evaluation
+from stepscope.annotate.jax.parameters import parameter_sizes, sizes_by_use, with_updates
+from stepscope.annotate.links.launches import launch_of, on_host
+from stepscope.annotate.module_evidence import Evidence, Module, tree_modules
+from stepscope.annotate.modules.costs import module_table
 from stepscope.annotate.modules.inductor_graphs import compiled_operators
 from stepscope.annotate.modules.matching.matching import from_tree
-from stepscope.annotate.modules.module_evidence import (
-    Evidence,
-    Module,
-    from_frames,
-    from_ranges,
-    from_scopes,
-)
-from stepscope.annotate.modules.scripted_modules import scripted_operators
-from stepscope.annotate.modules.traced_modules import from_functions, from_stacks
-from stepscope.annotate.modules.updated_modules import with_updates
-from stepscope.arrays import Array, Ids32, Mask, Rows, Times
-from stepscope.trace.intervals import grouped_union
-from stepscope.trace.nesting import inherit
-from stepscope.trace.schema import COMPUTING, FORWARD_STAGES, MODULES, OUTSIDE_STAGES, STAGES
-from stepscope.trace.shares import NO_SHARES, Shares
-from stepscope.trace.table import Table, Text
+from stepscope.annotate.range_names import MODULE_FRAME, MODULE_RANGE
+from stepscope.arrays import Ids, Ids32, Mask, Rows
+from stepscope.trace.nesting import inherit, outermost
+from stepscope.trace.schema import FORWARD_STAGES, STAGES
+from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 _BACKWARD = STAGES.index("backward")
-_OUTSIDE = [STAGES.index(stage) for stage in OUTSIDE_STAGES]  # a validation, a rollout
-_FORWARD = [STAGES.index(stage) for stage in FORWARD_STAGES]
 
 
 def attribute_modules(trace: Trace) -> Trace:
@@ -58,7 +49,7 @@ def attribute_modules(trace: Trace) -> Trace:
         trace = trace.with_table(compiled.shares).with_warnings(compiled.warnings())
     module = known if evidence.own else _by_call(trace, known)
     trace = trace.with_events(module=module)
-    table = _table(trace, evidence)
+    table = module_table(trace, evidence)
     return trace.with_table(table.with_columns(calls=table["calls"] + calls))
 
 
@@ -126,10 +117,7 @@ def _engine_nodes(trace: Trace) -> Mask:
     events = trace.events
     backward = events["stage"] == _BACKWARD
     operator = events.text("category").mask("cpu_op") & backward & on_host(trace)
-    around = inherit(events["parent"], np.where(operator, 1, -1))
-    inside = (events["parent"] >= 0) & (around[events["parent"]] > 0)
-    outermost: Mask = operator & ~inside
-    return outermost
+    return outermost(events["parent"], operator)
 
 
 def _from_inside(events: Table, engine: Mask, own: Ids32) -> Ids32:
@@ -155,154 +143,190 @@ def _inherit_from_previous(events: Table, engine: Mask, own: Ids32) -> None:
     own[nodes[usable]] = own[nodes[last[usable]]]
 
 
-# -- what each module costs
+# -- ranges and frames that name modules
 
 
-def _table(trace: Trace, evidence: Evidence) -> Table:
-    modules = evidence.modules
-    parent = np.array([module.parent for module in modules], np.int32)
-    columns: dict[str, Any] = {
-        "parent": parent,
-        "rank": np.full(len(modules), trace.metadata.ranks[0]),
-        "path": [module.path for module in modules],
-        "name": [module.name for module in modules],
-        "class": [module.kind.rpartition(".")[2] for module in modules],
-        "evidence": Text.constant(evidence.how, len(modules)),
-        "calls": _calls(trace, evidence),
-        **_facts(modules),
-    }
-    return Table(MODULES, {**columns, **module_costs(trace, parent)})
+def from_ranges(trace: Trace) -> Evidence | None:
+    """Modules from the ranges of a capture, with facts from its model tree."""
+    names = trace.events.text("name")
+    calls = names.where(lambda name: name.startswith(MODULE_RANGE))
+    if not calls.any() and not trace.metadata.properties.get("compiled"):
+        return None
+    modules = tree_modules(trace.metadata.model)
+    number = {module.path: index for index, module in enumerate(modules)}
+    for path in sorted({_path_of(name) for name in names.take(calls) if name}):
+        _add_path(path, modules, number)
+    code = [
+        number.get(_path_of(value), -1) if value.startswith(MODULE_RANGE) else -1
+        for value in names.values
+    ]
+    return Evidence("ranges", modules, np.array([*code, -1], np.int32)[names.codes])
 
 
-def module_costs(trace: Trace, parent: Ids32, chosen: Mask | None = None) -> dict[str, Times]:
-    """The cost columns of the table `modules`, for all or for chosen events.
-
-    Args:
-        trace: a trace whose events have modules.
-        parent: int32, shape (modules,), as in the modules table.
-        chosen: bool, shape (events,); by default every event in a step.
-
-    Returns:
-        Columns as `forward_cpu_ns`, int64, shape (modules,), ns.
-    """
-    costs = {}
-    for phase, rows in _phases(trace).items():
-        rows = rows if chosen is None else rows & chosen
-        costs[f"{phase}_cpu_ns"] = _cpu(trace, rows, parent)
-        costs[f"{phase}_device_ns"] = _device(trace, rows, parent)
-    return costs
+def _path_of(name: str) -> str:
+    return name[len(MODULE_RANGE) :].strip()
 
 
-def _facts(modules: list[Module]) -> dict[str, Any]:
-    """Facts from the model tree for each module."""
-    facts = [module.facts for module in modules]
-    numbers = {
-        key: [_number(fact.get(key)) for fact in facts]
-        for key in ("parameters", "parameter_bytes", "line", "call_line")
-    }
-    texts = {key: [str(fact.get(key) or "") for fact in facts] for key in ("file", "call_file")}
-    return {**numbers, **texts}
+def _add_path(path: str, modules: list[Module], number: dict[str, int]) -> int:
+    if path not in number:
+        above, _, name = path.rpartition(".")
+        parent = _add_path(above, modules, number) if path else -1
+        number[path] = len(modules)
+        modules.append(Module(path, name, "", parent))
+    return number[path]
 
 
-def _number(value: Any) -> int:
-    return value if isinstance(value, int) and value >= 0 else -1
+def from_frames(trace: Trace) -> Evidence | None:
+    """Modules from `nn.Module: Class_3` frames, which number the instances of each class.
 
-
-def _calls(trace: Trace, evidence: Evidence) -> Times:
-    if evidence.calls is not None:
-        return evidence.calls
-    forward = (evidence.call_of >= 0) & (trace.events["recompute"] == 0)
-    forward &= ~np.isin(trace.events["stage"], _OUTSIDE)
-    return np.bincount(evidence.call_of[forward], minlength=len(evidence.modules))
-
-
-def _phases(trace: Trace) -> dict[str, Mask]:
-    events = trace.events
-    inside = (events["module"] >= 0) & (events["step"] >= 0)
-    again = inside & (events["recompute"] == 1)
-    return {
-        "forward": inside & ~again & np.isin(events["stage"], _FORWARD),
-        "backward": inside & ~again & (events["stage"] == _BACKWARD),
-        "recompute": again,
-        "outside": inside & ~again & np.isin(events["stage"], _OUTSIDE),
-    }
-
-
-def _cpu(trace: Trace, rows: Mask, parent: Ids32) -> Times:
-    """CPU time by module, children included; self times never overlap on one thread."""
-    events, shares = trace.events, _shares(trace)
-    on_cpu = np.flatnonzero(rows & on_host(trace))
-    owner, divided, part = shares.divide(on_cpu, events["self_ns"][on_cpu])
-    whole = on_cpu[np.bincount(owner, minlength=len(on_cpu)) == 0]
-    own = np.bincount(events["module"][whole], events["self_ns"][whole], len(parent))
-    own += np.bincount(divided[divided >= 0], part[divided >= 0], len(parent))
-    return subtree_totals(own.astype(np.int64), parent)
-
-
-def _device(trace: Trace, rows: Mask, parent: Ids32) -> Times:
-    """Device busy time by module, children included, as a union of intervals.
-
-    Collectives are left out: they belong to a bucket of many modules, not to the last of them.
+    The parent of an instance is the instance that encloses most of its calls. A call without an
+    enclosing one, as when checkpointing repeats a module in backward, is the same instance.
     """
     events = trace.events
-    computes = events.text("category").mask(*COMPUTING) & ~on_host(trace)
-    start, end, module = _intervals(trace, np.flatnonzero(rows & computes))
-    if (start[1:] >= np.maximum.accumulate(end)[:-1]).all():
-        own = np.bincount(module, end - start, len(parent))  # nothing overlaps: sums are unions
-        return subtree_totals(own.astype(np.int64), parent)
-    group, event = _with_ancestors(module, parent)
-    return grouped_union(group, start[event], end[event], len(parent))
+    names = events.text("name")
+    frame = names.where(lambda name: name.startswith(MODULE_FRAME))
+    frame &= events.text("category").mask("python")
+    if not frame.any():
+        return None
+    call_of = np.where(frame, names.codes, -1).astype(np.int32)
+    around = np.where(
+        events["parent"] >= 0, inherit(events["parent"], call_of)[events["parent"]], -1
+    )
+    pairs = Counter(zip(call_of[frame].tolist(), around[frame].tolist(), strict=True))
+    modules, number = _tree_of_instances(names.values, pairs)
+    table = np.full(len(names.values) + 1, -1, np.int32)
+    for code, index in number.items():
+        table[code] = index
+    return Evidence("nn_module", modules, table[call_of])
 
 
-def _intervals(trace: Trace, work: Rows) -> tuple[Times, Times, Ids32]:
-    """Start, end and module of events, in order; of a divided one an interval for each part."""
-    events = trace.events
-    start, size, module = (events[name][work] for name in ("start_ns", "duration_ns", "module"))
-    owner, divided, part = _shares(trace).divide(work, size)
-    if not len(owner):
-        return start, start + size, module
-    before = np.cumsum(part) - part
-    first = np.flatnonzero(np.diff(owner, prepend=-1))
-    before -= np.repeat(before[first], np.diff(np.append(first, len(owner))))
-    whole = np.bincount(owner, minlength=len(work)) == 0
-    begins = np.concatenate([start[whole], start[owner] + before])
-    ends = begins + np.concatenate([size[whole], part])
-    order = np.argsort(begins, kind="stable")
-    of_part = np.concatenate([module[whole], divided]).astype(np.int32)
-    order = order[of_part[order] >= 0]
-    return begins[order], ends[order], of_part[order]
+def _tree_of_instances(
+    names: Any, pairs: Counter[tuple[int, int]]
+) -> tuple[list[Module], dict[int, int]]:
+    """Modules from (instance, instance around it) counts, parents before children."""
+    parent: dict[int, int] = {}
+    for (code, outer), _ in sorted(pairs.items(), key=lambda item: (item[0][1] < 0, -item[1])):
+        if code not in parent and not _is_below(outer, code, parent):
+            parent[code] = outer
+    modules: list[Module] = []
+    number: dict[int, int] = {}
+
+    def add(code: int) -> int:
+        if code not in number:
+            outer = add(parent[code]) if parent.get(code, -1) >= 0 else -1
+            name = names[code][len(MODULE_FRAME) :]
+            path = f"{modules[outer].path}.{name}" if outer >= 0 else name
+            number[code] = len(modules)
+            modules.append(Module(path, name, name.rpartition("_")[0] or name, outer))
+        return number[code]
+
+    for code in sorted(parent):
+        add(code)
+    return modules, number
 
 
-def _shares(trace: Trace) -> Shares:
-    """The modules that events divide among."""
-    table = trace["module_shares"]
-    if not len(table):
-        return NO_SHARES
-    event = table["event"].astype(np.int64)
-    first = np.flatnonzero(np.diff(event, prepend=-1))
-    until = np.cumsum(table["share"])
-    until -= np.repeat(until[first] - table["share"][first], np.diff(np.append(first, len(event))))
-    until[np.append(first[1:] - 1, len(event) - 1)] = 1.0
-    return Shares(event, table["module"].astype(np.int64), until)
+def _is_below(code: int, ancestor: int, parent: Mapping[int, int]) -> bool:
+    """Whether `code` is `ancestor` or inside it, as known so far: parents must not form a cycle."""
+    while code >= 0:
+        if code == ancestor:
+            return True
+        code = parent.get(code, -1)
+    return False
 
 
-def subtree_totals(own: Array, parent: Ids32) -> Array:
-    """Each value, or row of values, plus those of all descendants."""
-    total, depth, above = own.copy(), np.zeros(len(parent), np.int64), parent
-    while (above >= 0).any():
-        depth += above >= 0
-        above = np.where(above >= 0, parent[above], -1)
-    for level in range(int(depth.max(initial=0)), 0, -1):
-        rows = np.flatnonzero(depth == level)[::-1]
-        np.add.at(total, parent[rows], total[rows])
-    return total
+# -- scripted models
+
+_HIERARCHY = re.compile(rb'"Module Hierarchy": ?"([^"]*)"')
+_PART = re.compile(r"(\w+)\([^)]*\)::[^.]*\.")
+_ENGINE = "autograd::engine::evaluate_function: "
+_FORWARD = [STAGES.index(stage) for stage in FORWARD_STAGES]
 
 
-def _with_ancestors(module: Ids32, parent: Ids32) -> tuple[Ids32, Rows]:
-    """Pairs (module or an ancestor, index of the event) for every event."""
-    groups, events = [module], [np.arange(len(module))]
-    while len(above := parent[groups[-1]]) and (above >= 0).any():
-        keep = above >= 0
-        groups.append(above[keep])
-        events.append(events[-1][keep])
-    return np.concatenate(groups), np.concatenate(events)
+class ScriptedOperators(NamedTuple):
+    """The module of each event inside a scripted model, -1 elsewhere, and calls of each module."""
+
+    module: Ids32
+    calls: Ids
+
+
+def scripted_operators(trace: Trace, evidence: Evidence) -> ScriptedOperators | None:
+    """The modules that operators of scripted models name; None where no model is scripted."""
+    scripted = np.array([bool(module.facts.get("scripted")) for module in evidence.modules])
+    if not scripted.any():
+        return None
+    around = inherit(trace.events["parent"], evidence.call_of)
+    inside = on_host(trace) & np.append(scripted, False)[around] & (evidence.call_of < 0)
+    inside &= np.isin(trace.events["stage"], _FORWARD)
+    paths = _paths(trace, inside)
+    number = {module.path: place for place, module in enumerate(evidence.modules)}
+    module = np.full(len(trace.events), -1, np.int32)
+    calls = np.zeros(len(evidence.modules), np.int64)
+    last: tuple[int, ...] = ()
+    for row in np.flatnonzero(inside).tolist():
+        found = _modules_on(paths.get(row, ()), int(around[row]), evidence, number)
+        module[row] = found[-1]
+        calls[[inner for inner in found[1:] if inner not in last]] += 1
+        last = found
+    return ScriptedOperators(module, calls)
+
+
+def _paths(trace: Trace, inside: Mask) -> dict[int, tuple[str, ...]]:
+    """The names of the modules that each operator is in, below the scripted model, by event.
+
+    torch notes no modules for nodes of the gradient graph, but reads the notes as if it did: after
+    the first backward pass each operator has those of another. Whichever of the two readings
+    gives more operators of scripted models a module is right.
+    """
+    result: dict[int, tuple[str, ...]] = {}
+    for track in np.unique(trace.events["track"][inside]).tolist():
+        rows = _recorded_on(trace, track)
+        noted = _noted(trace, rows)
+        moved = rows[~_of_gradients(trace)[rows]]
+        read = {"as noted": rows, "moved": moved}
+        fits = {
+            name: sum(bool(path) for row, path in zip(of, noted, strict=False) if inside[row])
+            for name, of in read.items()
+        }
+        best = read[max(fits, key=lambda name: fits[name])]
+        result |= dict(zip(best.tolist(), noted, strict=False))
+    return result
+
+
+def _recorded_on(trace: Trace, track: int) -> Rows:
+    """All that torch records on a thread, in order."""
+    kinds = trace.events.text("category").mask("cpu_op", "annotation", "communication")
+    return np.flatnonzero(kinds & (trace.events["track"] == track) & on_host(trace))
+
+
+def _of_gradients(trace: Trace) -> Mask:
+    """Nodes of the gradient graph, each inside of the engine's range for it."""
+    events, names = trace.events, trace.events.text("name")
+    engine = names.where(lambda name: name.startswith(_ENGINE))
+    result = np.zeros(len(events), np.bool_)
+    for row in np.flatnonzero((events["parent"] >= 0) & engine[events["parent"]]).tolist():
+        result[row] = names[int(events["parent"][row])] == _ENGINE + (names[row] or "")
+    return result
+
+
+def _noted(trace: Trace, rows: Rows) -> list[tuple[str, ...]]:
+    """The modules in the arguments of events, without the outermost."""
+    source = trace.events["source"][rows]
+    order = np.argsort(source, kind="stable")
+    found: list[tuple[str, ...]] = [()] * len(rows)
+    for place, text in zip(order.tolist(), trace.arguments.texts(source[order]), strict=True):
+        if match := _HIERARCHY.search(text):
+            found[place] = tuple(_PART.findall(match[1].decode("utf-8", "replace")))
+    return found
+
+
+def _modules_on(
+    path: tuple[str, ...], model: int, evidence: Evidence, number: dict[str, int]
+) -> tuple[int, ...]:
+    """The scripted model and the modules on the way to an operator, as far as the tree has them."""
+    found, above = [model], evidence.modules[model].path
+    for name in path[1:]:  # the first is the model
+        above = f"{above}.{name}" if above else name
+        if above not in number:
+            break
+        found.append(number[above])
+    return tuple(found)

@@ -8,15 +8,16 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope.annotate.line_ranges import has_lines
-from stepscope.annotate.links.launch_sides import device_work
-from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.names.autograd_marks import is_forward
-from stepscope.annotate.names.communication_names import is_communication_call
-from stepscope.annotate.names.range_names import CODE
-from stepscope.annotate.steps.eval_calls import mark_eval_calls
-from stepscope.annotate.steps.micro_batches import split_micro_batches
-from stepscope.annotate.steps.unmarked_forward import is_update, unmarked_forward
+from stepscope.annotate.device.collectives import is_communication_call
+from stepscope.annotate.links.backward import is_forward
+from stepscope.annotate.links.launches import device_work, launch_of
+from stepscope.annotate.range_names import CODE, has_lines
+from stepscope.annotate.stages.passes import (
+    is_update,
+    mark_eval_calls,
+    split_micro_batches,
+    unmarked_forward,
+)
 from stepscope.arrays import Codes8, Ids, Ids32, Mask, Rows
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit, totals_inside

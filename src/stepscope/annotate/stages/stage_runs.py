@@ -2,33 +2,94 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stepscope.annotate.device.idle import time_blocked
-from stepscope.annotate.links.launch_sides import device_work, on_host
-from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.names.compiled_calls import is_compiled_call, is_wait
-from stepscope.annotate.names.tensorflow_scopes import loads_next_batch
+from stepscope.annotate.jax.calls import is_compiled_call, is_wait, waits_for_calls
+from stepscope.annotate.jax.scopes import loads_next_batch
+from stepscope.annotate.links.launches import device_work, launch_of, on_host
 from stepscope.annotate.stages.optimizers import (
     name_optimizers,
     optimizer_calls,
     split_by_optimizer,
 )
-from stepscope.annotate.stages.timed_parts import TimedParts, timed_parts
-from stepscope.annotate.stages.waited_calls import waits_for_calls
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Codes, Codes8, Ids, Ids32, Mask, Rows, Times
+from stepscope.trace.trace import clock_of
 from stepscope.trace.intervals import Intervals, grouped_union
 from stepscope.trace.row_order import begins_run, ends_run
 from stepscope.trace.schema import BOUNDS, STAGE_RUNS, STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
-from stepscope.trace.trace import Trace
+from stepscope.trace.trace import Metadata, Trace
 
-_SHORT_GAP = 0.01
-_SHORT_PYTHON_NS = 50_000
+OWN_WORK = "recorder"  # the recorder's own work inside a step
+
+
+class TimedParts(NamedTuple):
+    """When each part began.
+
+    Attributes:
+        names: of parts: stages, `rest`, and `recorder`.
+        times: on the trace's clock, int64, ns, ascending, shape (n,).
+        part: what began, a position in `names`, shape (n,).
+    """
+
+    names: list[str]
+    times: Times
+    part: Rows
+
+    def at(self, moments: Times) -> Rows:
+        """The part at each moment, -1 before the first, the shape of `moments`."""
+        return np.append(self.part, -1)[np.searchsorted(self.times, moments, side="right") - 1]
+
+    def own_work_at(self, moments: Times) -> Mask:
+        """Whether the recorder itself works at each moment, the shape of `moments`."""
+        own = self.names.index(OWN_WORK) if OWN_WORK in self.names else len(self.names)
+        result: Mask = self.at(moments) == own
+        return result
+
+
+def timed_parts(metadata: Metadata) -> TimedParts | None:
+    """The parts that a capture's recorder noted; None if it noted none."""
+    changes = ((metadata.capture or {}).get("recorded_steps") or {}).get("changes")
+    if not changes:
+        return None
+    after, part = (np.array(changes[name], np.int64) for name in ("after_ns", "part"))
+    if not 0 < len(after) == len(part) or part.max() >= len(changes["parts"]):
+        return None
+    times = after + (changes["since_unix_ns"] - clock_of(metadata))
+    return TimedParts(list(changes["parts"]), np.maximum.accumulate(times), part)
+
+
+def with_parts_moved(metadata: Metadata, moved: Callable[[Times], Times]) -> dict[str, Any]:
+    """The facts of a capture with its parts on another clock.
+
+    Args:
+        metadata: of the trace; its zero stays.
+        moved: from times on the old clock to times on the new one, ns.
+    """
+    parts = timed_parts(metadata)
+    capture = dict(metadata.capture)
+    if parts is None:
+        return capture
+    times = moved(parts.times)
+    changes = {
+        **capture["recorded_steps"]["changes"],
+        "since_unix_ns": int(times[0]) + clock_of(metadata),
+        "after_ns": (times - times[0]).tolist(),
+    }
+    capture["recorded_steps"] = {**capture["recorded_steps"], "changes": changes}
+    return capture
+
+
+# -- runs
+
+_SHORT_GAP = 0.01  # of the step
+_SHORT_PYTHON_NS = 50_000  # of Python between two calls of the training loop
 # Before its first operator, clipping groups all gradients: for so long, or as long as it works then
 _CLIPPING_PYTHON_NS = 200_000
 _CALLED = ("data_loading", "forward", "zero_grad", "backward", "optimizer")  # each call is one part

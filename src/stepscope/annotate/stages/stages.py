@@ -6,17 +6,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepscope.annotate.links.launch_sides import on_host
-from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.names.autograd_marks import is_backward
-from stepscope.annotate.names.communication_names import is_communication_call
-from stepscope.annotate.names.range_names import CODE, is_step, stage_of_names
-from stepscope.annotate.stages.compiled_stages import stages_by_scope
-from stepscope.annotate.stages.optimizer_closures import release_closures
-from stepscope.annotate.stages.recomputed import recomputed
+from stepscope.annotate.device.collectives import is_communication_call
+from stepscope.annotate.jax.stages import passes_are_unknown, stages_by_scope, warn_unknown_passes
+from stepscope.annotate.links.backward import is_backward, recomputed
+from stepscope.annotate.links.launches import launch_of, on_host
+from stepscope.annotate.range_names import CODE, is_step, stage_of_names
+from stepscope.annotate.stages.optimizers import release_closures
 from stepscope.annotate.stages.stage_by_position import assign_by_position, work_launched
-from stepscope.annotate.stages.unknown_passes import passes_are_unknown, warn_unknown_passes
-from stepscope.annotate.steps.iterations import stages_by_iteration
+from stepscope.annotate.steps.inference import stages_by_iteration
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Codes8, Mask, Rows
 from stepscope.parallel import in_threads
@@ -41,7 +38,7 @@ _INSIDE = {
     **dict.fromkeys((*INFERENCE_STAGES, "evaluation", "checkpointing"), ()),
     "other": STAGES,
 }  # fmt: skip
-_OTHER_THREAD_SHARE = 0.5
+_OTHER_THREAD_SHARE = 0.5  # of its time: a thread of autograd runs little but backward
 
 
 def assign_stages(trace: Trace) -> Trace:

@@ -22,10 +22,6 @@ def one_off_delays(trace: Trace, rank: int) -> Rows:
     data, whose time varies, does not count. What takes long in two steps or more at the same place
     is no delay.
 
-    Args:
-        trace: an annotated trace.
-        rank: of which rank.
-
     Returns:
         events.id, shape (n,); none for fewer than three steps.
     """

@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from stepscope.annotate.links.launch_sides import device_work, marked_on_devices, on_host
-from stepscope.annotate.links.launches import launch_of, launched_before_recording
-from stepscope.annotate.links.program_runs import BEFORE_RECORDING, UNKNOWN, calls_of_host_work
-from stepscope.annotate.names.compiled_calls import is_compiled_call
-from stepscope.annotate.names.range_names import is_recorded_step, is_step, step_number
-from stepscope.annotate.steps.earlier_work import end_of_earlier_work
-from stepscope.annotate.steps.jit_iterations import call_starts, iterations_by_calls
-from stepscope.annotate.steps.step_coverage import (
-    LITTLE,
-    capture_notes,
-    covered_share,
-    warn_little,
+from stepscope.annotate.jax.calls import (
+    BEFORE_RECORDING,
+    UNKNOWN,
+    calls_of_host_work,
+    is_compiled_call,
 )
-from stepscope.annotate.steps.step_windows import step_windows
-from stepscope.annotate.steps.warm_up import ITERATION
+from stepscope.annotate.jax.iterations import call_starts, iterations_by_calls
+from stepscope.annotate.links.launches import (
+    device_work,
+    launch_of,
+    launched_before_recording,
+    marked_on_devices,
+    on_host,
+)
+from stepscope.annotate.range_names import ends_update, is_recorded_step, is_step, step_number
+from stepscope.annotate.steps.step_table import COVERS_LITTLE, ITERATION
+from stepscope.annotate.steps.windows import end_of_earlier_work, step_windows
 from stepscope.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
-from stepscope.errors import TraceError
 from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.schema import STEPS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
-_OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#|^## optimizer ##$")
-_REGULAR = 0.9
-_LEAST_EVENTS = 8
-_NEVER = np.iinfo(np.int64).max
-_CUT_OFF = 0.02
-_NOTABLE = 0.1
+# What counts as steps. The shares are judged, not measured; docs/design/annotation.md, "Steps".
+_REGULAR = 0.9  # of the top-level events recur: a loop also prints, evaluates or saves
+_LEAST_EVENTS = 8  # top-level events, of which fewer show no pattern
+_CUT_OFF = 0.02  # of the median length: shorter ranges are cut off by the end of the recording
+_NOTABLE = 0.1  # of the compiled work: as much outside of all steps is worth a warning
+_LITTLE = 0.25  # steps that hold less of the work do not stand for the trace
 _UNLIKE = 0.5  # a last iteration that differs by more is cut off, or includes work after the loop
 _FEW = 3  # repeats of which none is dropped: two steps are little enough
+_NEVER = np.iinfo(np.int64).max
 
 
 def find_steps(trace: Trace) -> Trace:
@@ -61,7 +62,7 @@ def find_steps(trace: Trace) -> Trace:
     whole = _whole_steps(starts, ends) | (evidence == ITERATION)
     called = calls_of_host_work(trace)
     step = _step_of_events(trace, called, starts[whole], ends[whole])
-    if not trace.metadata.capture and (share := covered_share(trace, step)) < LITTLE:
+    if not trace.metadata.capture and (share := covered_share(trace, step)) < _LITTLE:
         return _as_one_step(trace, called, evidence, (ends - starts)[whole], share)
     if not whole.all():
         message = "an incomplete step at the end of the recording is excluded"
@@ -110,33 +111,6 @@ def _with_steps(
     return _warn_work_outside(trace)
 
 
-def require_steps(trace: Trace, instead: str = "") -> None:
-    """Raise an error for a trace without steps that says why it has none.
-
-    Args:
-        trace: an annotated trace.
-        instead: what to do with the contexts of a whole run; the default is to print them.
-
-    Raises:
-        TraceError: if the trace has no step.
-    """
-    if len(trace["steps"]):
-        return
-    source = trace.metadata.source
-    why = trace.metadata.capture.get("message") or "no event has a duration"
-    why = "; ".join([why, *capture_notes(trace, trace.metadata.ranks[0])])
-    if len(trace["contexts"]):
-        instead = instead or f"see `stepscope contexts {source}`"
-        why = f"the file has the contexts of a whole run; {instead}"
-    raise TraceError(f"{source}: expected at least one recorded step, found none: {why}")
-
-
-def ranks_with_steps(trace: Trace) -> tuple[int, ...]:
-    """The ranks that have steps; all ranks if none has (a rank that failed early has none)."""
-    found = set(trace["steps"]["rank"].tolist())
-    return tuple(rank for rank in trace.metadata.ranks if rank in found) or trace.metadata.ranks
-
-
 def main_track(trace: Trace) -> int:
     """The CPU track of the training loop: the one with marks of steps, else the busiest."""
     events = trace.events
@@ -179,7 +153,7 @@ def _by_profiler(trace: Trace) -> tuple[Times, Times, Times, str] | None:
 
 
 def _by_optimizer(trace: Trace) -> tuple[Times, Times, Times, str] | None:
-    rows = _named(trace, lambda name: bool(_OPTIMIZER_STEP.match(name)))
+    rows = _named(trace, ends_update)
     names = [trace.events.text("name")[row] for row in rows]
     if not names:
         return None
@@ -380,3 +354,46 @@ def _warn_inferred(trace: Trace, evidence: str) -> Trace:
         "whole_trace": "the file marks no steps and has no pattern; the whole trace is one step",
     }[evidence]
     return trace.with_warnings([("steps_inferred", message, 1)])
+
+
+# -- how much of the trace the steps hold
+
+
+def covered_share(trace: Trace, step: Rows) -> float:
+    """The share of the work that belongs to steps: of device time, else of time in operators.
+
+    Args:
+        trace: with launches.
+        step: index of the step of each event, or -1, shape (events,).
+
+    Returns:
+        1 if there is no such work, or if it is not known to which step it belongs: compiled work
+        that runs on the CPU after its call has returned.
+    """
+    events = trace.events
+    work = device_work(trace) & ~launched_before_recording(trace)
+    duration = events["duration_ns"]
+    if not duration[work].any():
+        if (on_host(trace) & (events["scope"] >= 0)).any():
+            return 1.0
+        work = on_host(trace) & events.text("category").mask("cpu_op", "runtime", "communication")
+        duration = events["self_ns"]
+    whole = int(duration[work].sum())
+    covered = int(duration[work & (np.asarray(step) >= 0)].sum())
+    return covered / whole if whole else 1.0
+
+
+def warn_little(trace: Trace, lengths: Times, share: float) -> Trace:
+    """The trace with a warning that the steps found do not stand for it.
+
+    Args:
+        trace: the trace.
+        lengths: of the steps, ns.
+        share: of the work that belongs to them.
+    """
+    steps = "the step found takes" if len(lengths) == 1 else f"the {len(lengths)} steps found take"
+    message = (
+        f"{steps} {milliseconds(lengths.sum())} and {'holds' if len(lengths) == 1 else 'hold'} "
+        f"{share:.0%} of the trace's work, so the whole trace is shown as one step"
+    )
+    return trace.with_warnings([(COVERS_LITTLE, message, 1)])

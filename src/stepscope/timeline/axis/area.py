@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.annotate.links.launch_sides import device_work
+from stepscope.annotate.links.launches import device_work
 from stepscope.arrays import Ids, Mask, Times
 from stepscope.timeline.axis.time_axis import AxisTrack, TimeAxis
 from stepscope.timeline.event_index import Index

@@ -9,7 +9,7 @@ from threading import RLock
 import numpy as np
 
 from stepscope.annotate.device.idle import busy_times, cause_names, copy_times
-from stepscope.annotate.links.launch_sides import device_work
+from stepscope.annotate.links.launches import device_work
 from stepscope.arrays import Codes8, Ids, Mask, Times
 from stepscope.timeline.axis.counter_values import Runs
 from stepscope.timeline.axis.counters import Counter, counters_of

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from stepscope.annotate.names.range_names import MODULE_RANGE
+from stepscope.annotate.range_names import MODULE_RANGE
 from stepscope.arrays import Floats, Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, insert, numbers_after

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.annotate.ranks.peers import usual_of_peers
+from stepscope.annotate.ranks import usual_of_peers
 from stepscope.arrays import Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale

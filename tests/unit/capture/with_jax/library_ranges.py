@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from stepscope.annotate.names.range_names import stage_of_range
+from stepscope.annotate.range_names import stage_of_range
 from stepscope.capture.jax.library_ranges import LibraryRanges
 
 

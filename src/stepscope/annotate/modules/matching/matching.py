@@ -1,49 +1,40 @@
 """Modules from a model tree alone: match its leaves with the names of operators, in order.
 
-The leaves of the tree determine which operators to look for (`leaf_operators`). The operators of
-each step form a sequence (`operator_sequences`), a search finds the calls that best explain it
-(`call_search`), and operators in between go to a neighbor or to the enclosing block
-(`unmatched_operators`). Backward follows forward if the file links them; otherwise its nodes, last
-first, are aligned with the operators that identified the forward calls.
+The leaves of the tree determine which operators to look for (`roles`). The operators of each step
+form a sequence (`sequences`), which is aligned with the leaves (`alignment`); operators in between
+go to a neighbor or to the enclosing block (`calls`). Backward follows forward if the file links
+them; otherwise its nodes, last first, are aligned with the operators of the forward calls.
 
 Source: HOTLINE section 4.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stepscope.annotate.links.recomputation import repeated_rows
-from stepscope.annotate.modules.matching.alignment import common_positions, with_neighbors
-from stepscope.annotate.modules.matching.call_search import UNCLAIMED, CallMatch, Search
-from stepscope.annotate.modules.matching.leaf_roles import root_shape
-from stepscope.annotate.modules.matching.matched_calls import MatchedCalls
-from stepscope.annotate.modules.matching.operator_sequences import (
+from stepscope.annotate.links.backward import is_backward
+from stepscope.annotate.module_evidence import Evidence, Module, tree_modules
+from stepscope.annotate.modules.matching.alignment import Aligner
+from stepscope.annotate.modules.matching.calls import MatchedCalls, owners
+from stepscope.annotate.modules.matching.completion import complete
+from stepscope.annotate.modules.matching.roles import Roles, class_name
+from stepscope.annotate.modules.matching.sequences import (
     backward_rows,
+    common_positions,
     forward_rows,
     names_inside,
     recomputed_rows,
+    repeated_rows,
+    with_neighbors,
 )
-from stepscope.annotate.modules.matching.roles import Roles, class_name
-from stepscope.annotate.modules.matching.tree_alignment import align
-from stepscope.annotate.modules.matching.tree_completion import complete
-from stepscope.annotate.modules.matching.unmatched_operators import owners
-from stepscope.annotate.modules.module_evidence import Evidence, Module, tree_modules
-from stepscope.annotate.names.autograd_marks import is_backward
+from stepscope.annotate.modules.matching.shapes import root_shape
 from stepscope.arrays import Ids, Mask, Rows
 from stepscope.trace.schema import DEVICE_WORK, STAGES
 from stepscope.trace.trace import Trace
 
-# Costs of an explanation per operator. Up to `_FITS` it is taken as it is. Up to `_FAIR` an
-# alignment is taken where the search gives up. Above `_POOR` a wider search may do better, unless
-# the sequence is too long. An alignment may cost `_PREFERRED` times what the search costs.
-_FITS, _FAIR, _POOR, _LONGEST_WIDE = 0.01, 0.06, 0.03, 300
-_PREFERRED = 3.0
-# States that a search may look at, per operator and module: at first, and where no alignment fits.
-_EFFORT, _MORE_EFFORT = 60, 300
 _LOSS = STAGES.index("loss")
 _BACKWARD = STAGES.index("backward")
 
@@ -101,7 +92,7 @@ class _Matcher:
         self._classes = [class_name(module) for module in self._modules]
         self._roles = Roles(self._modules, _work_names(trace, backward=False))
         self._root = root_shape(self._modules, self._roles, self._tree.doubtful)
-        self._search = Search(self._roles.sure, self._roles.all_sizes)
+        self._aligner = Aligner(self._root, self._roles.sure, self._roles.all_sizes)
         self._passes: dict[int, _Pass] = {}
         self.recognized = self._names.where(lambda name: self._roles.bits_of(name) != 0)
         self.claims = np.full(len(trace.events), -1, np.int32)
@@ -162,45 +153,12 @@ class _Matcher:
         bits = [self._bits_of(event, inside.get(event, ())) for event in rows.tolist()]
         positions = [position for position, value in enumerate(bits) if value]
         identifying = [bits[position] for position in positions]
-        calls = MatchedCalls.of(self._root, self._explain(identifying))
+        calls = MatchedCalls.of(self._root, self._aligner.explain(identifying))
         names = [self._names[row] or "" for row in rows]
         modules = np.array(calls.module)[owners(calls, positions, names, self._classes)]
         # A loss outside the modules of the tree belongs to the training loop.
         loss = (self._trace.events["stage"][rows] == _LOSS) & (np.array(bits) == 0)
         return _Pass(np.where(loss, -1, modules), calls, identifying)
-
-    def _explain(self, tokens: Sequence[int]) -> CallMatch:
-        """What the search finds, or an alignment with the whole tree where the two do not fit.
-
-        A search that does not fit is likely to have taken a wrong turn, so the alignment counts
-        even if it costs more. If it costs far more, the order of the tree is not that of calls, or
-        modules are called several times.
-        """
-        found = self._search.explain(self._root, tokens, effort=_EFFORT * self._size(tokens))
-        if found and found.cost <= _FITS * len(tokens):
-            return found
-        aligned = align(self._root, tokens, self._roles.sure, self._roles.all_sizes)
-        fair = _FAIR * len(tokens)
-        if found:
-            fair = min(2 * fair, found.cost * _PREFERRED)
-        if aligned and aligned.cost <= fair:
-            return aligned
-        nothing = CallMatch(UNCLAIMED * len(tokens), len(tokens), None)
-        explanations = [aligned, *self._searches(tokens, found), nothing]
-        return min((one for one in explanations if one), key=lambda one: one.cost)
-
-    def _searches(
-        self, tokens: Sequence[int], found: CallMatch | None
-    ) -> Iterator[CallMatch | None]:
-        """Explanations of searches that take longer, and of the first if it came to an end."""
-        effort = _MORE_EFFORT * self._size(tokens)
-        found = found or self._search.explain(self._root, tokens, effort=effort)
-        yield found
-        if (not found or found.cost > _POOR * len(tokens)) and len(tokens) <= _LONGEST_WIDE:
-            yield self._search.explain(self._root, tokens, wide=True, effort=effort)
-
-    def _size(self, tokens: Sequence[int]) -> int:
-        return len(self._modules) + len(tokens)
 
     def _follow(self, forward: _Pass, names: Sequence[str], bits: Sequence[int]) -> Ids:
         pairs = with_neighbors(common_positions(forward.bits, bits), forward.bits, bits)

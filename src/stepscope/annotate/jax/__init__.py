@@ -1,0 +1,1 @@
+"""Profiles of JAX and TensorFlow: compiled operations, their calls, stages and modules."""

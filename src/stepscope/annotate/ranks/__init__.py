@@ -1,1 +1,0 @@
-"""Several ranks: clock offsets, and files with more than one rank."""

@@ -1,1 +1,0 @@
-"""Remove the cost of recording from a capture's times."""
