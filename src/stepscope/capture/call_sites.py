@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import inspect
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
-
-from stepscope.capture.internal_files import is_internal
+_TORCH = getattr(find_spec("torch"), "origin", None)
+_FILES = tuple(str(Path(file).parent) for file in (_TORCH, Path(__file__).parent) if file)
 
 _DEEPEST = 40  # frames that are searched for the model whose method runs
 _LARGEST = 1000  # a list or dict in which a module is searched
 _OWN_REFERENCES = 3  # of the frame, the variable, and the call that counts them
+
+
+def is_internal(file: str) -> bool:
+    """Whether code is torch's or ours."""
+    return file.startswith(_FILES)
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
@@ -54,7 +59,7 @@ def holder_in(frame: FrameType | None, module: Any) -> tuple[Any, str | None]:
         in a list or dict (`heads.0`); or `module` and None.
     """
     for name, held in variables(frame):
-        if isinstance(held, torch.nn.Module) and _holds(held, module):
+        if _is_module(held) and _holds(held, module):
             return held, name
         if isinstance(held, (dict, list, tuple)) and len(held) <= _LARGEST:
             parts = held.items() if isinstance(held, dict) else enumerate(held)
@@ -86,7 +91,7 @@ def owner_of(frame: FrameType | None, module: Any) -> tuple[Any, FrameType | Non
             break
         outer = user_frame(frame.f_back)
         holder = _self_of(frame)
-        if isinstance(holder, torch.nn.Module) and _holds(holder, module):
+        if _is_module(holder) and _holds(holder, module):
             owner, caller = holder, outer
         frame = outer
     return owner, caller
@@ -96,6 +101,11 @@ def _self_of(frame: FrameType) -> Any:
     """The first argument of a method."""
     names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
     return _local_variables(frame).get(names[0]) if names else None
+
+
+def _is_module(value: Any) -> bool:
+    """Not by `import torch`: code is also looked up where only JAX is loaded."""
+    return isinstance(value, sys.modules["torch"].nn.Module)
 
 
 def _holds(holder: Any, module: Any) -> bool:
@@ -119,5 +129,5 @@ def _local_variables(frame: FrameType) -> dict[str, Any]:
 def _attributes(holder: Any) -> dict[str, Any]:
     attributes: dict[str, Any] = getattr(holder, "__dict__", {})
     # Objects of other libraries may use the name `_modules` for something else (skorch: a list).
-    modules = attributes.get("_modules", {}) if isinstance(holder, torch.nn.Module) else {}
+    modules = attributes.get("_modules", {}) if _is_module(holder) else {}
     return {**attributes, **modules}

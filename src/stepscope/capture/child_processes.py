@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.capture import patch
-from stepscope.capture.import_hooks import AfterImport
 from stepscope.capture.manifest import Run
-from stepscope.capture.options import RecordOptions
-from stepscope.capture.output_path import SUFFIX, Rank, target_path
+from stepscope.capture.options import SUFFIX, Rank, RecordOptions, target_path
+from stepscope.capture.patch import AfterImport
 from stepscope.capture.run_shares.run_clock import RunClock
 from stepscope.capture.session import Ending, Session
 

@@ -18,11 +18,10 @@ from contextlib import suppress
 from math import prod
 from typing import Any
 
-from stepscope.capture.import_hooks import AfterImport
 from stepscope.capture.model_tree import unwrap
 from stepscope.capture.module_ranges import ModuleRanges
 from stepscope.capture.module_registry import ModuleRegistry
-from stepscope.capture.patch import replace
+from stepscope.capture.patch import AfterImport, replace
 
 Json = dict[str, Any]
 _MOST_GRAPHS = 2000

@@ -19,7 +19,7 @@ import torch
 from torch.utils.data import dataloader
 
 from stepscope.capture.autograd_engine import AUTOGRAD, ENGINE
-from stepscope.capture.data_loaders import LoaderWatch
+from stepscope.capture.creations import LoaderWatch
 from stepscope.capture.model_tree import unwrap
 from stepscope.capture.module_ranges import CompilerPaused, ModuleRanges, hide_from_compiler
 from stepscope.capture.module_registry import is_bare

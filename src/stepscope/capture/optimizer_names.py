@@ -1,4 +1,4 @@
-"""Ranges that name the optimizer which steps, as the user names it.
+"""Names optimizers as the user names them, numbers them, and lists the modules that each updates.
 
 torch names the range of a step by the class alone, which is the same for both optimizers of a GAN.
 """
@@ -8,13 +8,14 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from types import FrameType
 from typing import Any
 
 from stepscope.capture.call_sites import is_library, user_frame, variables
 from stepscope.capture.module_ranges import Range
+from stepscope.capture.module_registry import ModuleRegistry
 
 OPTIMIZER_RANGE = "stepscope.optimizer: "
 _DEEPEST = 40  # frames that are searched
@@ -86,3 +87,52 @@ def _is_or_wraps(held: Any, optimizer: Any) -> bool:
     if type(attributes) is not dict:
         return False
     return any(attributes.get(name) is optimizer for name in _WRAPS)
+
+
+class OptimizerOrder:
+    """Numbers optimizers from 1 in the order of their first steps.
+
+    An id alone is not enough: a sweep creates its next optimizer where the last one was.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self.last = 0  # the highest number so far
+
+    def number(self, optimizer: Any) -> int:
+        """The number of an optimizer that steps."""
+        known = self._known.get(id(optimizer))
+        if known is None or known[0]() is not optimizer:
+            self.last += 1
+            known = self._known[id(optimizer)] = weakref.ref(optimizer), self.last
+        return known[1]
+
+
+NOT_UPDATED = ""
+
+
+def updated_modules(labels: Mapping[Any, str], registry: ModuleRegistry) -> dict[str, list[str]]:
+    """The paths of modules by the name of the optimizer that holds parameters of their own.
+
+    Args:
+        labels: the name of each optimizer that stepped.
+        registry: the model trees.
+
+    Returns:
+        With those that need gradients and that no optimizer holds, under `NOT_UPDATED`; empty
+        where the optimizers hold no parameter of the models, as flat ones of FSDP.
+    """
+    held = {label: _held(optimizer) for optimizer, label in list(labels.items())}
+    found: dict[str, list[str]] = {label: [] for label in (*held, NOT_UPDATED)}
+    for node in (node for root in registry.roots for node in root.walk()):
+        own = [one for one in node.module._parameters.values() if one is not None]
+        names = [label for label, ids in held.items() if any(id(one) in ids for one in own)]
+        if not names and any(one.requires_grad for one in own):
+            names = [NOT_UPDATED]
+        for name in names:
+            found[name].append(node.path)
+    return found if any(found[label] for label in held) else {}
+
+
+def _held(optimizer: Any) -> set[int]:
+    return {id(one) for group in optimizer.param_groups for one in group["params"]}

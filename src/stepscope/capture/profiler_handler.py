@@ -15,11 +15,9 @@ from stepscope.capture.capture_file import CaptureFile
 from stepscope.capture.inductor_graphs import InductorGraphs
 from stepscope.capture.manifest import Result, Run, build_manifest
 from stepscope.capture.module_ranges import ModuleRanges
-from stepscope.capture.module_registry import ModuleRegistry
-from stepscope.capture.modules_json import describe_registry
-from stepscope.capture.options import RecordOptions
-from stepscope.capture.output_path import Rank
-from stepscope.capture.trace_export import export_trace
+from stepscope.capture.module_registry import ModuleRegistry, describe_registry
+from stepscope.capture.options import Rank, RecordOptions
+from stepscope.capture.profiler_window import export_trace
 from stepscope.unfinished_files import unfinished
 
 _CHUNK_BYTES = 1 << 20

@@ -22,29 +22,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from stepscope.capture.clock_readings import page_fault_ns
-from stepscope.capture.creations import CreationWatch
-from stepscope.capture.data_loaders import LoaderWatch
+from stepscope.capture.creations import CreationWatch, LoaderWatch
 from stepscope.capture.inductor_graphs import InductorGraphs
 from stepscope.capture.iterations import IterationWatch
 from stepscope.capture.memory.memory_recorder import MemoryRecorder
 from stepscope.capture.module_ranges import ModuleRanges
-from stepscope.capture.module_registry import ModuleRegistry
-from stepscope.capture.modules_json import describe_registry
-from stepscope.capture.open_ranges import OpenRanges
-from stepscope.capture.optimizer_names import OptimizerNames
-from stepscope.capture.optimizer_order import OptimizerOrder
+from stepscope.capture.module_registry import ModuleRegistry, describe_registry
+from stepscope.capture.optimizer_names import OptimizerNames, OptimizerOrder, updated_modules
 from stepscope.capture.optimizers import OptimizerWatch
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.part_timer import PartTimer
-from stepscope.capture.profiler_window import ProfilerWindow
+from stepscope.capture.profiler_window import OpenRanges, ProfilerWindow
 from stepscope.capture.recording import Recording, detach_in_forked_children
 from stepscope.capture.samples.loop_samples import LoopSamples
-from stepscope.capture.step_detector import Kind, StepDetector
-from stepscope.capture.step_marks import StepMarks
+from stepscope.capture.step_detector import Kind, StepDetector, StepMarks, TrainingThread
 from stepscope.capture.timed_steps import FEWEST, TimedSteps
-from stepscope.capture.training_thread import TrainingThread
 from stepscope.capture.unrecorded_steps import Detail, UnrecordedSteps
-from stepscope.capture.updated_modules import updated_modules
 from stepscope.errors import CaptureError
 
 if TYPE_CHECKING:

@@ -14,17 +14,15 @@ from stepscope.capture.archive import check_target
 from stepscope.capture.child_processes import ChildPlan, ChildProcesses
 from stepscope.capture.contexts.context_options import ContextOptions
 from stepscope.capture.contexts.contexts_session import ContextSession
-from stepscope.capture.import_hooks import AfterImport
 from stepscope.capture.manifest import Result, Run
 from stepscope.capture.memory.out_of_memory import find_out_of_memory
-from stepscope.capture.messages import Messages
-from stepscope.capture.options import RecordOptions
-from stepscope.capture.output_path import Rank, target_path
-from stepscope.capture.rank_choice import chosen_ranks
+from stepscope.capture.options import Rank, RecordOptions, chosen_ranks, target_path
+from stepscope.capture.patch import AfterImport
+from stepscope.capture.process_exit import show
 from stepscope.capture.run_shares.run_clock import RunClock
 from stepscope.capture.script_runner import ModuleMissing, Program
 from stepscope.capture.session import Ending, Session
-from stepscope.capture.uncaught import show
+from stepscope.capture.standard_error import Messages
 
 _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope.capture.archive import Member
-from stepscope.capture.capture_file import CaptureFile
-from stepscope.capture.file_descriptors import spare_descriptors
+from stepscope.capture.capture_file import CaptureFile, spare_descriptors
 from stepscope.capture.jax import cannot_record
 from stepscope.capture.manifest import Result, Run, build_manifest
 from stepscope.capture.memory.out_of_memory import OutOfMemory, verdict

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.capture.applied import Applied, apply_change
-from stepscope.capture.import_hooks import AfterImport
 from stepscope.capture.manifest import Run
 from stepscope.capture.options import RecordOptions
+from stepscope.capture.patch import AfterImport
 from stepscope.capture.script_runner import Program
 from stepscope.capture.session import Ending, Session
 from stepscope.errors import CaptureError

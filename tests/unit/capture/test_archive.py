@@ -14,8 +14,7 @@ from stepscope.capture.archive import (
     write_capture,
 )
 from stepscope.capture.manifest import Result, Run, build_manifest
-from stepscope.capture.options import RecordOptions
-from stepscope.capture.output_path import Rank, target_path
+from stepscope.capture.options import Rank, RecordOptions, target_path
 from stepscope.capture.profiler_handler import recorded_steps
 from stepscope.errors import CaptureError
 

@@ -8,8 +8,7 @@ import pytest
 from stepscope.capture.archive import is_capture
 from stepscope.capture.capture_file import CaptureFile
 from stepscope.capture.manifest import Result, Run, build_manifest
-from stepscope.capture.options import RecordOptions
-from stepscope.capture.output_path import Rank
+from stepscope.capture.options import Rank, RecordOptions
 
 
 def content(file: CaptureFile, text: str | None) -> None:

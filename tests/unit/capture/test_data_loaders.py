@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.utils.data import DataLoader, TensorDataset, dataloader
 
-from stepscope.capture.data_loaders import LoaderWatch
+from stepscope.capture.creations import LoaderWatch
 
 DATA = TensorDataset(torch.zeros(4, 1))
 

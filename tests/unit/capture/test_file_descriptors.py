@@ -6,7 +6,7 @@ import sys
 
 SCRIPT = """
 import json, os, resource, sys
-from stepscope.capture.file_descriptors import spare_descriptors
+from stepscope.capture.capture_file import spare_descriptors
 
 soft, hard = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

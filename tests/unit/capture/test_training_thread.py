@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from stepscope.capture.step_detector import Kind
-from stepscope.capture.training_thread import TrainingThread
+from stepscope.capture.step_detector import Kind, TrainingThread
 
 
 def in_thread(function: Callable[[], Any]) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.profiler_events import profiler_events
+from stepscope.capture.profiler_window import profiler_events
 
 
 def cpu_peak(profiler: Any) -> int:

@@ -21,8 +21,8 @@ from stepscope.capture.batch_size.framework import Peak, main_memory
 from stepscope.capture.batch_size.recorded_programs import RecordedPrograms
 from stepscope.capture.batch_size.request import Request
 from stepscope.capture.batch_size.step_clock import StepClock
+from stepscope.capture.jax.jax_window import RunAhead
 from stepscope.capture.jax.jit_calls import JitCall
-from stepscope.capture.jax.run_ahead import RunAhead
 
 Json = dict[str, Any]
 

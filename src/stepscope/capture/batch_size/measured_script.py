@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from stepscope.capture.batch_size.request import Request
-from stepscope.capture.import_hooks import AfterImport
+from stepscope.capture.patch import AfterImport
 from stepscope.capture.script_runner import Program
 from stepscope.scratch import relocated, relocated_word
 

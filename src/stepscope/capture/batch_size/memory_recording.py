@@ -13,11 +13,10 @@ from typing import Any
 from stepscope.capture.archive import write_capture
 from stepscope.capture.batch_size.request import Request
 from stepscope.capture.manifest import Result, Run, build_manifest
+from stepscope.capture.memory.memory_recorder import list_storages
 from stepscope.capture.memory.operator_lines import Creations, LineRanges
-from stepscope.capture.memory.storages import list_storages
 from stepscope.capture.module_ranges import ModuleRanges
-from stepscope.capture.module_registry import ModuleRegistry
-from stepscope.capture.modules_json import describe_registry
+from stepscope.capture.module_registry import ModuleRegistry, describe_registry
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.profiler_window import ProfilerWindow
 

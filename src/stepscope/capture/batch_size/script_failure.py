@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from stepscope.capture.internal_files import is_internal
+from stepscope.capture.call_sites import is_internal
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 _MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory", "bad_alloc",

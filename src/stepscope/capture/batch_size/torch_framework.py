@@ -25,7 +25,7 @@ from stepscope.capture.batch_size.memory_recording import Recording
 from stepscope.capture.batch_size.request import Request
 from stepscope.capture.batch_size.step_clock import StepClock
 from stepscope.capture.batch_size.step_counts import StepCounts
-from stepscope.capture.memory.cpu_table import CpuTable
+from stepscope.capture.memory.allocators import CpuTable
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.profiler_window import ProfilerWindow
 

@@ -15,8 +15,8 @@ from stepscope.capture.contexts import native_build as build
 from stepscope.capture.contexts.context_options import ContextOptions
 from stepscope.capture.contexts.flush_plan import NO_MODULES, FlushPlan
 from stepscope.capture.contexts.native_collector import NativeCollector, loaded_torch
-from stepscope.capture.import_hooks import AfterImport
 from stepscope.capture.manifest import Result, Run, build_manifest
+from stepscope.capture.patch import AfterImport
 from stepscope.errors import CaptureError
 
 _FIRST_FLUSH_S = 2.0

@@ -30,8 +30,7 @@ def _begin(output: str) -> None:
     from stepscope.capture.contexts.collection import Collection
     from stepscope.capture.contexts.context_options import ContextOptions
     from stepscope.capture.manifest import Run
-    from stepscope.capture.options import RecordOptions
-    from stepscope.capture.output_path import target_path
+    from stepscope.capture.options import RecordOptions, target_path
 
     is_worker = multiprocessing.current_process().daemon  # a data loader's
     is_ours = "stepscope.capture.run" in sys.modules  # `stepscope run` decides by itself

@@ -10,8 +10,7 @@ from stepscope.capture.archive import check_target
 from stepscope.capture.contexts.collection import Collection
 from stepscope.capture.contexts.context_options import ContextOptions
 from stepscope.capture.manifest import Run
-from stepscope.capture.options import RecordOptions
-from stepscope.capture.output_path import target_path
+from stepscope.capture.options import RecordOptions, target_path
 
 
 class record_contexts:

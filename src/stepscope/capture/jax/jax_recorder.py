@@ -18,9 +18,8 @@ from stepscope.capture.clock_readings import WholeSteps
 from stepscope.capture.jax import MEMBER, OTHER_PROFILER
 from stepscope.capture.jax.compilation_counter import CompilationCounter
 from stepscope.capture.jax.jax_step_detector import UNSURE_STEPS, JaxStepDetector
-from stepscope.capture.jax.jax_window import RUN_IN, JaxWindow, require_session
+from stepscope.capture.jax.jax_window import RUN_IN, JaxWindow, catch_up, require_session
 from stepscope.capture.jax.jit_calls import JitCall, JitCallWatch
-from stepscope.capture.jax.run_ahead import catch_up
 from stepscope.capture.jax.steady_steps import SteadySteps
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.recording import Recording, detach_in_forked_children

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from stepscope.capture.clock_readings import Reading, WholeSteps
-from stepscope.capture.jax.micro_batches import arrays_in
+from stepscope.capture.jax.jax_step_detector import arrays_in
 from stepscope.capture.timed_steps import MOST, TimedSteps
 
 _PATIENCE = 100  # steps: on a CPU, JAX gets 32 ahead

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from stepscope.capture.internal_files import is_internal
+from stepscope.capture.call_sites import is_internal
 from stepscope.capture.module_ranges import Range
 from stepscope.capture.patch import replace
 

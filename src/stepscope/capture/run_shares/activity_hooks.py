@@ -20,12 +20,10 @@ from torch.utils import _contextlib
 from torch.utils.data import dataloader
 
 from stepscope.capture.autograd_engine import AUTOGRAD, ENGINE
-from stepscope.capture.call_sites import user_frame
-from stepscope.capture.import_hooks import AfterImport
-from stepscope.capture.internal_files import is_internal
+from stepscope.capture.call_sites import is_internal, user_frame
 from stepscope.capture.module_ranges import CompilerPaused, Range, hide_from_compiler
-from stepscope.capture.optimizer_order import OptimizerOrder
-from stepscope.capture.patch import replace
+from stepscope.capture.optimizer_names import OptimizerOrder
+from stepscope.capture.patch import AfterImport, replace
 from stepscope.capture.recording import detach_in_forked_children
 from stepscope.capture.run_shares.activity_log import (
     Activity,

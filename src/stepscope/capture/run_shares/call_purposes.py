@@ -7,7 +7,7 @@ import sysconfig
 from collections.abc import Iterator
 from types import FrameType
 
-from stepscope.capture.internal_files import is_internal
+from stepscope.capture.call_sites import is_internal
 from stepscope.capture.run_shares.activity_log import Activity
 
 _EVALUATION = re.compile(r"(?i)eval|valid|predict|(^|_)(val|test|infer)(_|$)")

@@ -9,7 +9,7 @@ import jax
 
 from stepscope.capture.contexts.jax.jit_compilations import JitCompilations
 from stepscope.capture.contexts.jax.jit_functions import JitFunctions
-from stepscope.capture.jax.jax_waits import watch_waits
+from stepscope.capture.jax.program_ranges import watch_waits
 
 _BUFFER = "wait: np.asarray(x)"
 

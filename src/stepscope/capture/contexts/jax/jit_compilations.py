@@ -16,7 +16,7 @@ from jax import monitoring
 from stepscope.capture.contexts.jax.jit_functions import FunctionSite, site_of
 from stepscope.capture.contexts.jax.jit_signatures import KnownSignatures, signature_of
 from stepscope.capture.contexts.jax.nested_durations import NestedDurations
-from stepscope.capture.jax.listeners import unregister_duration_listener
+from stepscope.capture.jax.compilation_counter import unregister_duration_listener
 
 _PARTS = {
     "/jax/core/compile/jaxpr_trace_duration": "trace",
