@@ -13,9 +13,9 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import dataloader
 
 from stepscope.capture.autograd_engine import AUTOGRAD, ENGINE
-from stepscope.capture.clock_readings import Reading, page_faults
 from stepscope.capture.module_ranges import hide_from_compiler
 from stepscope.capture.patch import replace
+from stepscope.capture.step_times import Reading, page_faults
 
 _Batches: Any = dataloader._BaseDataLoaderIter
 
