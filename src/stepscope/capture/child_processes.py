@@ -23,7 +23,7 @@ from stepscope.capture import patch
 from stepscope.capture.manifest import Run
 from stepscope.capture.options import SUFFIX, Rank, RecordOptions, target_path
 from stepscope.capture.patch import AfterImport
-from stepscope.capture.run_shares.run_clock import RunClock
+from stepscope.capture.run_shares.run_shares import RunClock
 from stepscope.capture.session import Ending, Session
 
 _SPAWN = ("torch.multiprocessing", "torch.multiprocessing.spawn")

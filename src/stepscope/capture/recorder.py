@@ -45,7 +45,7 @@ from stepscope.errors import CaptureError
 if TYPE_CHECKING:
     from stepscope.capture.memory.memory_recorder import MemoryRecorder
     from stepscope.capture.module_registry import ModuleRegistry
-    from stepscope.capture.run_shares.run_clock import RunClock
+    from stepscope.capture.run_shares.run_shares import RunClock
 
 
 class State(Enum):

@@ -19,7 +19,7 @@ from stepscope.capture.memory.out_of_memory import find_out_of_memory
 from stepscope.capture.options import Rank, RecordOptions, chosen_ranks, target_path
 from stepscope.capture.patch import AfterImport
 from stepscope.capture.process_exit import show
-from stepscope.capture.run_shares.run_clock import RunClock
+from stepscope.capture.run_shares.run_shares import RunClock
 from stepscope.capture.script_runner import ModuleMissing, Program
 from stepscope.capture.session import Ending, Session
 from stepscope.capture.standard_error import Messages

@@ -19,13 +19,13 @@ from stepscope.capture.jax import cannot_record
 from stepscope.capture.manifest import Result, Run, build_manifest
 from stepscope.capture.memory.out_of_memory import OutOfMemory, verdict
 from stepscope.capture.recording import Recording
+from stepscope.capture.run_shares.run_shares import RunClock, unrecorded_training
 from stepscope.errors import CaptureError, has_no_descriptors
 
 if TYPE_CHECKING:
     from stepscope.capture.jax.jax_recorder import JaxRecorder
     from stepscope.capture.jax.public_profiler import PublicProfilerRecorder
     from stepscope.capture.recorder import Recorder
-    from stepscope.capture.run_shares.run_clock import RunClock
 
     AnyRecorder = Recorder | JaxRecorder | PublicProfilerRecorder
 
@@ -145,7 +145,7 @@ class Session:
         if self.is_forked:
             return
         shares = self._run_shares(ended=True)
-        unlike = self._clock.unrecorded_training() if self._clock and shares else None
+        unlike = unrecorded_training(self._clock.log) if self._clock and shares else None
         for recorder in self._recorders:
             recorder.close()
         if self._clock:

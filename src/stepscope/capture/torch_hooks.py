@@ -29,7 +29,7 @@ from stepscope.capture.step_detector import Kind, StepBoundary, StepDetector, St
 from stepscope.capture.step_times import Detail, StepTimes, UnrecordedSteps, page_fault_ns
 
 if TYPE_CHECKING:
-    from stepscope.capture.run_shares.run_clock import RunClock
+    from stepscope.capture.run_shares.run_shares import RunClock
 
 OnIteration = Callable[[object, Kind], None]
 
@@ -148,7 +148,7 @@ class TorchHooks:
 
     def outside_of_run(self) -> AbstractContextManager[None]:
         """The time inside is no time of the run."""
-        return self._clock.excluding() if self._clock else nullcontext()
+        return self._clock.log.excluding() if self._clock else nullcontext()
 
     # -- recorded steps
 

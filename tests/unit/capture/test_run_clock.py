@@ -7,7 +7,7 @@ import time
 import pytest
 
 from stepscope.capture.run_shares.activity_log import SteppingOptimizer
-from stepscope.capture.run_shares.run_clock import RunClock
+from stepscope.capture.run_shares.run_shares import RunClock
 
 SECOND = 10**9
 
@@ -26,7 +26,7 @@ def test_shares_are_published_ever_less_often(monkeypatch: pytest.MonkeyPatch) -
     optimizer = SteppingOptimizer("Adam")
     clock.publish_now_and_then(publish)
     for _ in range(1000):
-        clock.log.begin_training(clock.log.optimizer)
+        clock.log.begin_step(optimizer)
         now[0] += SECOND
         clock.log.end_step(optimizer)
     moments = [moment for moment, _ in published]

@@ -8,9 +8,11 @@ microseconds per step.
 from __future__ import annotations
 
 import functools
+import re
 import sys
+import sysconfig
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -28,13 +30,9 @@ from stepscope.capture.recording import detach_in_forked_children
 from stepscope.capture.run_shares.activity_log import (
     Activity,
     ActivityLog,
-    Excluding,
-    OptimizerSteps,
+    DurationHistogram,
     SteppingOptimizer,
-    Waiting,
 )
-from stepscope.capture.run_shares.call_purposes import activity_at
-from stepscope.capture.run_shares.duration_histogram import DurationHistogram
 from stepscope.capture.run_shares.run_shares import stage_of
 
 _Batches: Any = dataloader._BaseDataLoaderIter
@@ -46,6 +44,15 @@ _SAVING = {
     "torch.distributed.checkpoint.state_dict_saver": ("save", "async_save", "save_state_dict"),
 }
 _RANGES = {"evaluation": "evaluation", "checkpointing": "checkpointing"}
+# What the names of calling functions say; the nearest that says anything decides.
+_EVALUATION = re.compile(r"(?i)eval|valid|predict|(^|_)(val|test|infer)(_|$)")
+_ROLLOUT = re.compile(
+    r"(?i)roll_?out|generat|collect|explor|episode|self_?play|(^|_)(play|act|sample|samples)(_|$)|"
+    r"(get|select|choose|take|sample)_action"
+)
+_NEITHER = re.compile(r"(?i)train|(^|_)(fit|learn|update|optimi[sz]e|loss)(_|$)|^main$|^<module>$")
+_DEEPEST = 30
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 Function = Callable[..., Any]
 
 
@@ -60,8 +67,6 @@ class ActivityHooks:
         # Open blocks without gradients and their ranges, outermost first.
         self._blocks: list[tuple[Activity | None, Any]] = []
         self._order, self._optimizers = OptimizerOrder(), dict[int, SteppingOptimizer]()
-        self._stepping: SteppingOptimizer | None = None
-        self._loading: list[tuple[int | None, int, bool] | None] = []  # requests, outermost first
         self._switching = False
         self._restore: list[Callable[[], None]] = []
         self._patch(AUTOGRAD, ENGINE, self._backward)
@@ -123,34 +128,23 @@ class ActivityHooks:
         def backward(*args: Any, **kwargs: Any) -> Any:
             if self._is_elsewhere():
                 return original(*args, **kwargs)
-            self._log.note(self._log.begin_training, self._log.backward)
+            self._log.note(self._log.begin_backward, None)
             try:
                 return original(*args, **kwargs)
             finally:
-                self._log.note(self._log.end, self._log.backward)
+                self._log.note(self._log.end_backward, None)
 
         return backward
 
     def _optimizer_begins(self, optimizer: Any, args: object, kwargs: object) -> None:
         if not torch.compiler.is_compiling() and not self._is_elsewhere():
-            self._log.note(self._begin_step, self._known(optimizer))
-
-    def _begin_step(self, optimizer: SteppingOptimizer) -> None:
-        if self._stepping is optimizer:
-            self._log.end(self._log.optimizer)  # its last step failed
-        if self._log.begin_training(self._log.optimizer):
-            self._stepping = optimizer
+            self._log.note(self._log.begin_step, self._stepping(optimizer))
 
     def _optimizer_ended(self, optimizer: Any, args: object, kwargs: object) -> None:
         if not torch.compiler.is_compiling() and not self._is_elsewhere():
-            self._log.note(self._end_step, self._known(optimizer))
+            self._log.note(self._log.end_step, self._stepping(optimizer))
 
-    def _end_step(self, optimizer: SteppingOptimizer) -> None:
-        if self._stepping is optimizer:
-            self._stepping = None
-            self._log.end_step(optimizer)
-
-    def _known(self, optimizer: Any) -> SteppingOptimizer:
+    def _stepping(self, optimizer: Any) -> SteppingOptimizer:
         last, number = self._order.last, self._order.number(optimizer)
         if number > last:
             self._optimizers[id(optimizer)] = _stepping_optimizer(optimizer, number)
@@ -163,7 +157,7 @@ class ActivityHooks:
             if self._is_elsewhere():
                 return original(iterator)
             starts = getattr(iterator, "_num_yielded", 1) == 0
-            return self._noting(starts, original, iterator)
+            return self._loading(starts, original, iterator)
 
         return next_batch
 
@@ -171,32 +165,19 @@ class ActivityHooks:
         def loader(iterator: Any, *args: Any, **kwargs: Any) -> Any:
             if self._is_elsewhere() or not self._counted.is_idle:
                 return original(iterator, *args, **kwargs)
-            return self._noting(True, original, iterator, *args, **kwargs)
+            return self._loading(True, original, iterator, *args, **kwargs)
 
         return loader
 
-    def _noting(self, starts: bool, original: Function, *args: Any, **kwargs: Any) -> Any:
+    def _loading(self, starts: bool, original: Function, *args: Any, **kwargs: Any) -> Any:
         has_batch = False
-        self._log.note(self._begin_loading, starts)
+        self._log.note(self._log.begin_loading, starts)
         try:
             result = original(*args, **kwargs)
             has_batch = True
             return result
         finally:
-            self._log.note(self._end_loading, has_batch)
-
-    def _begin_loading(self, starts: bool) -> None:
-        if self._log.is_idle:
-            self._loading.append((self._log.begin_loading(), self._log.now(), starts))
-        else:
-            self._log.read_batch()
-            self._loading.append(None)
-
-    def _end_loading(self, has_batch: bool) -> None:
-        if request := self._loading.pop():
-            before, begun, starts = request
-            spent = self._log.now() - begun
-            self._log.end_loading(before, spent, starts=starts, has_batch=has_batch)
+            self._log.note(self._log.end_loading, has_batch)
 
     # -- evaluation
 
@@ -307,6 +288,50 @@ class ActivityHooks:
         return activity
 
 
+def activity_at(kind: str, frame: FrameType, decorated: str = "") -> Activity:
+    """An activity that begins in `frame`.
+
+    Its place is the nearest line outside of libraries; the nearest calling function whose name
+    says so gives the purpose.
+
+    Args:
+        kind: of the activity.
+        frame: the caller.
+        decorated: the name of the function that `frame` calls, if known.
+    """
+    callers = [caller for caller in _callers(frame) if not is_internal(caller.f_code.co_filename)]
+    names = [decorated, *(caller.f_code.co_name for caller in callers)]
+    place = next((c for c in callers if not c.f_code.co_filename.startswith(_LIBRARIES)), frame)
+    purpose, function = _purpose(names)
+    return Activity(
+        kind,
+        function or decorated or place.f_code.co_name,
+        place.f_code.co_filename,
+        place.f_lineno,
+        purpose,
+    )
+
+
+def _callers(frame: FrameType | None) -> Iterator[FrameType]:
+    for _ in range(_DEEPEST):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
+
+
+def _purpose(names: list[str]) -> tuple[str | None, str]:
+    """`evaluation` or `rollout`, and the name that says so."""
+    for name in names:
+        if _EVALUATION.search(name):
+            return "evaluation", name
+        if _ROLLOUT.search(name):
+            return "rollout", name
+        if _NEITHER.search(name):
+            break
+    return None, ""
+
+
 def _stepping_optimizer(optimizer: Any, number: int) -> SteppingOptimizer:
     with CompilerPaused():
         place = activity_at("optimizer", sys._getframe(1))
@@ -324,8 +349,7 @@ def _hide(function: object) -> None:
 
 # torch.compile must not compile what its own compiled functions lead to.
 _CLASSES = (
-    ActivityLog, Activity, OptimizerSteps, SteppingOptimizer, OptimizerOrder, Waiting, Excluding,
-    DurationHistogram, ActivityHooks,
+    ActivityLog, Activity, SteppingOptimizer, OptimizerOrder, DurationHistogram, ActivityHooks,
 )  # fmt: skip
 for _class in _CLASSES:
     for _member in vars(_class).values():
