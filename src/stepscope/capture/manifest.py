@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from stepscope.capture.archive import FORMAT, VERSION
+from stepscope.capture.capture_file import FORMAT, VERSION
 from stepscope.capture.options import Rank, RecordOptions
 from stepscope.version import __version__
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from stepscope.capture.capture_file import CaptureFile
+from stepscope.capture.capture_file import CaptureFile, Member
 from stepscope.capture.inductor_graphs import InductorGraphs
 from stepscope.capture.manifest import Result, Run, build_manifest
 from stepscope.capture.module_ranges import ModuleRanges
@@ -48,10 +48,10 @@ class TraceHandler:
                 Run(sys.argv, _options_of(profiler)), _result_of(recorded_steps(trace))
             )
             file = CaptureFile(path, self._rank, self._overwrite)
-            compiled = self._compiled.describe()
-            members = {"compiled.json": compiled} if compiled else None
-            modules = describe_registry(self.registry)
-            file.write(manifest, modules, trace.replace, members=members)
+            members: dict[str, Member] = {"trace.json": trace.replace}
+            if compiled := self._compiled.describe():
+                members["compiled.json"] = compiled
+            file.write(manifest, describe_registry(self.registry), members)
 
     def _remove_ranges_after(self, profiler: Any) -> None:
         """A profiler with a schedule may record again while it lives."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from stepscope.capture.archive import Member
+from stepscope.capture.capture_file import Member
 from stepscope.capture.samples.loop_samples import LoopSamples
 
 Json = dict[str, Any]
@@ -64,9 +64,10 @@ class Recording(Generic[WindowT]):
         if samples:
             self.members["samples.json"] = samples.stop()
 
-    def export(self, path: Path) -> None:
-        """Write what the profiler recorded to `path`."""
-        self.window.export(path)
+    @property
+    def all_members(self) -> dict[str, Member]:
+        """What was recorded: the profiler's own file, and what describes it."""
+        return {self.member: self.window.export, **self.members}
 
 
 class Detachable(Protocol):

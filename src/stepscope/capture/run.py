@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from stepscope.capture import process_exit as exits
-from stepscope.capture.archive import check_target
+from stepscope.capture.capture_file import check_target
 from stepscope.capture.child_processes import ChildPlan, ChildProcesses
 from stepscope.capture.contexts.context_options import ContextOptions
 from stepscope.capture.contexts.contexts_session import ContextSession

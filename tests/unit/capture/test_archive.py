@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.capture.archive import (
+from stepscope.capture.capture_file import (
     check_target,
     is_capture,
     replace_manifest,
@@ -29,7 +29,12 @@ def manifest():
 def test_a_capture_holds_what_it_was_given(tmp_path):
     path = tmp_path / "run.stepscope"
 
-    write_capture(path, manifest(), {"roots": []}, lambda p: p.write_bytes(b'{"traceEvents": []}'))
+    write_capture(
+        path,
+        manifest(),
+        {"roots": []},
+        {"trace.json": lambda p: p.write_bytes(b'{"traceEvents": []}')},
+    )
 
     with zipfile.ZipFile(path) as archive:
         assert archive.namelist() == ["modules.json", "trace.json", "manifest.json"]
@@ -41,14 +46,14 @@ def test_a_capture_holds_what_it_was_given(tmp_path):
 
 def test_a_failed_write_leaves_the_earlier_capture(tmp_path):
     path = tmp_path / "run.stepscope"
-    write_capture(path, manifest(), {"roots": []}, None)
+    write_capture(path, manifest(), {"roots": []}, {})
     before = path.read_bytes()
 
     def fail(_):
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        write_capture(path, manifest(), {"roots": []}, fail)
+        write_capture(path, manifest(), {"roots": []}, {"trace.json": fail})
 
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
@@ -71,7 +76,7 @@ def test_a_manifest_says_who_recorded_what():
 
 def test_an_earlier_capture_may_be_overwritten_and_nothing_else(tmp_path):
     capture = tmp_path / "run.stepscope"
-    write_capture(capture, manifest(), {"roots": []}, None)
+    write_capture(capture, manifest(), {"roots": []}, {})
     check_target(capture)
 
     thesis = tmp_path / "thesis.tex"
@@ -128,7 +133,7 @@ def test_steps_are_found_across_chunks(tmp_path, monkeypatch):
 
 def test_keys_of_a_manifest_can_be_changed(tmp_path):
     path = tmp_path / "run.stepscope"
-    write_capture(path, manifest(), {"roots": []}, lambda p: p.write_bytes(b"{}" * 1000))
+    write_capture(path, manifest(), {"roots": []}, {"trace.json": b"{}" * 1000})
     for value in ({"count": 20, "median_ns": 10**9}, None):
         replace_manifest(path, {"unrecorded_steps": value})
         with zipfile.ZipFile(path) as archive:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.capture.archive import is_capture
-from stepscope.capture.capture_file import CaptureFile
+from stepscope.capture.capture_file import CaptureFile, is_capture
 from stepscope.capture.manifest import Result, Run, build_manifest
 from stepscope.capture.options import Rank, RecordOptions
 
@@ -14,8 +13,7 @@ from stepscope.capture.options import Rank, RecordOptions
 def content(file: CaptureFile, text: str | None) -> None:
     """Write a capture whose trace is `text`; without a recording where that is None."""
     manifest = build_manifest(Run(["train.py"], RecordOptions()), Result("complete", "recorded"))
-    export = None if text is None else (lambda path: path.write_text(text))
-    file.write(manifest, {"roots": []}, export)
+    file.write(manifest, {"roots": []}, {} if text is None else {"trace.json": text.encode()})
 
 
 def trace_in(path: Path) -> str:

@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from stepscope.capture.archive import write_capture
 from stepscope.capture.batch_size.request import Request
+from stepscope.capture.capture_file import write_capture
 from stepscope.capture.manifest import Result, Run, build_manifest
 from stepscope.capture.memory.memory_recorder import list_storages
 from stepscope.capture.memory.operator_lines import Creations, LineRanges
@@ -65,7 +65,7 @@ class Recording:
         result = Result("complete", "recorded", self._steps[-1] + 1, self._steps)
         manifest = build_manifest(Run(command, _OPTIONS), result)
         modules = describe_registry(self.registry)
-        write_capture(self._path, manifest, modules, self._window.export)
+        write_capture(self._path, manifest, modules, {"trace.json": self._window.export})
         storages = self._path.with_suffix(".storages.json")
         storages.write_text(json.dumps(self._storages), encoding="utf-8")
 

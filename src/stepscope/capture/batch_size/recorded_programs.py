@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from stepscope.capture.archive import write_capture
 from stepscope.capture.batch_size.request import Request
+from stepscope.capture.capture_file import write_capture
 from stepscope.capture.jax import MEMBER
 from stepscope.capture.jax.jax_window import JaxWindow
 from stepscope.capture.manifest import Result, Run, build_manifest
@@ -58,4 +58,4 @@ class RecordedPrograms:
         steps = list(window.complete)
         result = Result("complete", "recorded", steps[-1] + 1, steps)
         manifest = build_manifest(Run(self._command, _OPTIONS), result, "jax")
-        write_capture(self._path, manifest, {"roots": []}, window.export, member=MEMBER)
+        write_capture(self._path, manifest, {"roots": []}, {MEMBER: window.export})

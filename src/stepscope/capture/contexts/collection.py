@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from stepscope.capture.archive import Member
-from stepscope.capture.capture_file import CaptureFile
+from stepscope.capture.capture_file import CaptureFile, Member
 from stepscope.capture.contexts import native_build as build
 from stepscope.capture.contexts.context_options import ContextOptions
 from stepscope.capture.contexts.flush_plan import NO_MODULES, FlushPlan
@@ -152,7 +151,8 @@ class Collection:
             if not self.keep_empty and _HAS_NOTHING in (content or b""):
                 return
             manifest = self._manifest(outcome, message)
-            self.file.write(manifest, NO_MODULES, None, content, members=self._members())
+            members: dict[str, Member] = {} if content is None else {"contexts.json": content}
+            self.file.write(manifest, NO_MODULES, members | self._members())
         except (OSError, RuntimeError) as error:
             self.failure = f"cannot write {self.path}: {error}"
 

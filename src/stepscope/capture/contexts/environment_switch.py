@@ -26,7 +26,7 @@ def _begin(output: str) -> None:
     import atexit
     import multiprocessing
 
-    from stepscope.capture.archive import check_target
+    from stepscope.capture.capture_file import check_target
     from stepscope.capture.contexts.collection import Collection
     from stepscope.capture.contexts.context_options import ContextOptions
     from stepscope.capture.manifest import Run

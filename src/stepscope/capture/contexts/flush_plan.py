@@ -57,6 +57,8 @@ class DueFlush:
         """Write if it is time."""
         if self._plan and time.monotonic() >= self._due_s:
             with suppress(OSError):  # reported when the run has ended and it fails again
-                self._plan.file.write(self._plan.manifest, NO_MODULES, None, self._content(False))
+                self._plan.file.write(
+                    self._plan.manifest, NO_MODULES, {"contexts.json": self._content(False)}
+                )
             self._wait_s = min(2 * self._wait_s, self._plan.interval_s)
             self._due_s = time.monotonic() + self._wait_s

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-from stepscope.capture.archive import check_target
+from stepscope.capture.capture_file import check_target
 from stepscope.capture.contexts.collection import Collection
 from stepscope.capture.contexts.context_options import ContextOptions
 from stepscope.capture.manifest import Run

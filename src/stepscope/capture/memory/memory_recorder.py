@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.archive import Member
+from stepscope.capture.capture_file import Member
 from stepscope.capture.memory.allocators import CpuTable, CudaHistory
 from stepscope.capture.memory.operator_lines import Creations, LineRanges
 from stepscope.capture.memory.out_of_memory import OutOfMemory
