@@ -343,6 +343,7 @@ def _hide(function: object) -> None:
     """Only functions written here: a decorator may share its code with others."""
     if isinstance(function, property):
         function = function.fget
+    function = getattr(function, "__wrapped__", function)
     if isinstance(function, FunctionType):
         hide_from_compiler(function.__code__)
 
