@@ -63,8 +63,8 @@ def holder_in(frame: FrameType | None, module: Any) -> tuple[Any, str | None]:
             return held, name
         if isinstance(held, (dict, list, tuple)) and len(held) <= _LARGEST:
             parts = held.items() if isinstance(held, dict) else enumerate(held)
-            if found := [key for key, part in parts if part is module]:
-                return module, f"{name}.{found[0]}"
+            if keys := [key for key, part in parts if part is module]:
+                return module, f"{name}.{keys[0]}"
     return module, None
 
 
@@ -119,11 +119,11 @@ def _local_variables(frame: FrameType) -> dict[str, Any]:
     long as the function runs. So it is emptied, unless the program holds it, too (`locals()`).
     """
     kept: Any = frame.f_locals
-    found = dict(kept)
+    local = dict(kept)
     is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
     if is_function and type(kept) is dict and sys.getrefcount(kept) <= _OWN_REFERENCES:
         kept.clear()
-    return found
+    return local
 
 
 def _attributes(holder: Any) -> dict[str, Any]:

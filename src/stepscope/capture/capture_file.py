@@ -326,10 +326,10 @@ class CaptureFile:
 def _identity(path: Path) -> Identity | None:
     """What tells one version of a file from another; None where there is none."""
     try:
-        found = path.stat()
+        state = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    return state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size
 
 
 def _existing_folder(path: Path) -> Path:

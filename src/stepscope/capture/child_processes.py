@@ -87,8 +87,8 @@ class ChildProcesses:
 
     def captures(self) -> list[Path]:
         """The captures that children have written."""
-        found = self._versions().items()
-        return sorted(path for path, now in found if now != self._before.get(path, 0))
+        versions = self._versions().items()
+        return sorted(path for path, now in versions if now != self._before.get(path, 0))
 
     def _versions(self) -> dict[Path, int]:
         """The captures that there are; none where the folder is gone or cannot be read."""
@@ -247,12 +247,12 @@ class Child:
 
 def _rank_of_group() -> Rank | None:
     """The rank of this process in its process group, or as launchers report it; None for none."""
-    found = Rank.from_environment()
+    rank = Rank.from_environment()
     distributed: Any = sys.modules.get("torch.distributed")
     exists = distributed and distributed.is_available() and distributed.is_initialized()
-    if found.world_size == 1 and exists:
-        found = Rank(distributed.get_rank(), distributed.get_world_size())
-    return found if found.world_size > 1 else None
+    if rank.world_size == 1 and exists:
+        rank = Rank(distributed.get_rank(), distributed.get_world_size())
+    return rank if rank.world_size > 1 else None
 
 
 def _never_trains() -> bool:

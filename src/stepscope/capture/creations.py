@@ -97,8 +97,8 @@ def call_at(file: str, line: int, name: str) -> dict[str, str]:
 def _aliases(nodes: Iterable[ast.AST], name: str) -> list[str]:
     """Other names of an imported class, as `DDP` of DistributedDataParallel."""
     imports = (node for node in nodes if isinstance(node, ast.ImportFrom))
-    imported = (one for node in imports for one in node.names if one.name == name)
-    return [one.asname for one in imported if one.asname]
+    imported = (alias for node in imports for alias in node.names if alias.name == name)
+    return [alias.asname for alias in imported if alias.asname]
 
 
 def _name_of(function: ast.expr) -> str:
@@ -140,8 +140,8 @@ class LoaderWatch:
 
     def describe(self) -> list[dict[str, Any]]:
         """The loaders in use, the one with most workers first."""
-        found = [
+        loaders = [
             {name: getattr(iterator, attribute, None) for name, attribute in _ATTRIBUTES.items()}
             for iterator in self._iterators
         ]
-        return sorted(found, key=lambda facts: -(facts["workers"] or 0))
+        return sorted(loaders, key=lambda facts: -(facts["workers"] or 0))

@@ -128,8 +128,8 @@ class InductorGraphs:
             return
         backward = bool(options.get("is_backward"))
         key = getattr(program, "_fx_graph_cache_key", None)
-        found = {"key": key, "backward": backward, "code": code}
-        graph["programs"].append(found)
+        program_facts = {"key": key, "backward": backward, "code": code}
+        graph["programs"].append(program_facts)
 
     def _own_module(self, tracer: Any) -> Any:
         """The module whose method is compiled: nodes without a stack belong to it."""
@@ -150,7 +150,7 @@ class InductorGraphs:
         model = unwrap(module)
         is_known = model is None or self._registry.has(model)
         if not is_known and id(model) != outermost:
-            is_known = all(id(one) != outermost for one in model.modules())
+            is_known = all(id(inner) != outermost for inner in model.modules())
         if not is_known:
             self._registry.add_root(module, name)
 
@@ -159,8 +159,8 @@ def _outermost(nodes: list[Any]) -> dict[int, str]:
     """The outermost modules that nodes were traced in, each with the expression for it."""
     stacks = [node.meta.get("nn_module_stack") or {} for node in nodes]
     first = (next(iter(stack.items())) for stack in stacks if stack)
-    known = ((_number(key), str(source)) for key, (source, *_) in first)
-    return {number: source for number, source in known if number is not None}
+    numbered = ((_number(key), str(source)) for key, (source, *_) in first)
+    return {number: source for number, source in numbered if number is not None}
 
 
 def _is_module(value: Any) -> bool:
@@ -178,19 +178,19 @@ def _tracer() -> Any:
     """Dynamo's view of the frame that is compiled, None where it is not known."""
     with suppress(Exception):
         convert: Any = sys.modules["torch._dynamo.symbolic_convert"]
-        found = convert.InstructionTranslator.current_tx()
-        return getattr(found.output, "root_tx", None) or found
+        tracer = convert.InstructionTranslator.current_tx()
+        return getattr(tracer.output, "root_tx", None) or tracer
     return None
 
 
 def _first_module(source: str, tracer: Any) -> tuple[str | None, Any]:
     """The first module on the way that an expression such as `L['self'].model` takes."""
-    found = _SOURCE.match(source)
-    if not found:
+    match = _SOURCE.match(source)
+    if not match:
         return None, None
-    scope = tracer.f_locals if found[1] == "L" else tracer.f_globals
-    name, value = found[2], scope.get(found[2])
-    for attribute, key, place in _PARTS.findall(source[found.end() :]):
+    scope = tracer.f_locals if match[1] == "L" else tracer.f_globals
+    name, value = match[2], scope.get(match[2])
+    for attribute, key, place in _PARTS.findall(source[match.end() :]):
         if _is_module(value) or value is None:
             break
         if attribute:
@@ -221,7 +221,7 @@ def _owner(placeholder: Any) -> list[int] | None:
 def _node(node: Any, place: dict[Any, int]) -> Json:
     """A node of a graph; `stack` becomes the path of its module."""
     target = str(getattr(node.target, "__name__", node.target))
-    values = [one.meta.get("example_value") for one in node.all_input_nodes]
+    values = [source.meta.get("example_value") for source in node.all_input_nodes]
     written = _elements(node.meta.get("example_value"))
     return {
         "name": node.name,
@@ -229,7 +229,7 @@ def _node(node: Any, place: dict[Any, int]) -> Json:
         "stack": _stack(node),
         "elements": written + (written if "embedding" in target else sum(map(_elements, values))),
         "operations": 2 * written * _width(target, values),
-        "reads": [place[one] for one in node.all_input_nodes if one in place],
+        "reads": [place[source] for source in node.all_input_nodes if source in place],
     }
 
 
@@ -260,16 +260,16 @@ def _calls_of(code: str) -> str:
     """The functions that call kernels and operators, without the source of the kernels."""
     begin = _CALLS.search(code := _KERNELS.sub("''", code))
     end = _END.search(code)
-    found = code[begin.start() : end.start() if end else None] if begin else ""
-    return found if len(found) <= _LONGEST_CODE else ""
+    calls = code[begin.start() : end.start() if end else None] if begin else ""
+    return calls if len(calls) <= _LONGEST_CODE else ""
 
 
 def _described(graph: Json, paths: dict[int, str]) -> Json:
     base = paths.get(graph["base"])
 
     def path_of(stack: list[int] | None) -> str | None:
-        known = [paths[number] for number in stack or () if number in paths]
-        return known[-1] if known else None
+        inside = [paths[number] for number in stack or () if number in paths]
+        return inside[-1] if inside else None
 
     nodes = []
     for node in graph["nodes"]:

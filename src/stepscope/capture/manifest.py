@@ -96,35 +96,27 @@ def describe_framework(name: str | None = None) -> Json:
     Args:
         name: `pytorch` or `jax`; by default the loaded framework, PyTorch where both are.
     """
+    facts: Json = {
+        "framework": None, "framework_version": None, "threads": None, "cpu_capability": None,
+        "devices": [],
+    }  # fmt: skip
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if torch is not None and name != "jax":
-        return {
+        facts |= {
             "framework": "pytorch",
             "framework_version": str(torch.__version__),
             "threads": torch.get_num_threads(),
             "cpu_capability": _capability(torch),
             "devices": list(_devices_of_torch(torch)),
         }
-    if jax is not None:
-        return {
+    elif jax is not None:
+        version = getattr(jax, "__version__", None)
+        facts |= {
             "framework": "jax",
-            "framework_version": _version(jax),
-            "threads": None,
-            "cpu_capability": None,
+            "framework_version": None if version is None else str(version),
             "devices": list(_devices_of_jax(jax)),
         }
-    return {
-        "framework": None,
-        "framework_version": None,
-        "threads": None,
-        "cpu_capability": None,
-        "devices": [],
-    }
-
-
-def _version(module: Any) -> str | None:
-    version = getattr(module, "__version__", None)
-    return None if version is None else str(version)
+    return facts
 
 
 def _capability(torch: Any) -> str | None:
@@ -142,12 +134,12 @@ def _devices_of_torch(torch: Any) -> Iterator[Json]:
     if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
         return
     for index in range(torch.cuda.device_count()):
-        found = torch.cuda.get_device_properties(index)
+        properties = torch.cuda.get_device_properties(index)
         yield {
             "type": "cuda",
             "index": index,
-            "name": found.name,
-            "memory_bytes": found.total_memory,
+            "name": properties.name,
+            "memory_bytes": properties.total_memory,
         }
 
 

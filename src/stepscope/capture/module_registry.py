@@ -113,8 +113,8 @@ class ModuleRegistry:
         owner, caller = owner_of(frame, unwrap(module))
         if owner is None:
             return None
-        known = caller is not None and not is_library(caller.f_code.co_filename)
-        self.add_root(owner, name_in(caller, owner) if known else None)
+        is_users = caller is not None and not is_library(caller.f_code.co_filename)
+        self.add_root(owner, name_in(caller, owner) if is_users else None)
         return self._find(self.top_level, unwrap(module))
 
     def _in_variable(self, frame: FrameType | None, module: Any) -> Node | None:
@@ -246,5 +246,5 @@ def class_site(cls: type) -> tuple[str | None, int | None]:
         return None, None
     definition = re.compile(rf"\s*class\s+{re.escape(cls.__name__)}\b")
     lines = linecache.getlines(file)
-    found = (number for number, text in enumerate(lines, 1) if definition.match(text))
-    return str(Path(file).absolute()), next(found, None)
+    numbers = (number for number, text in enumerate(lines, 1) if definition.match(text))
+    return str(Path(file).absolute()), next(numbers, None)

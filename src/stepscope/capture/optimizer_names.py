@@ -44,7 +44,10 @@ class OptimizerNames:
 
     def by_optimizer(self) -> dict[Any, str]:
         """The name of each optimizer that stepped."""
-        return {one: label[len(OPTIMIZER_RANGE) :] for one, label in list(self._labels.items())}
+        return {
+            optimizer: label[len(OPTIMIZER_RANGE) :]
+            for optimizer, label in list(self._labels.items())
+        }
 
     def _name_all(self) -> None:
         """Name every optimizer again: one more may show that a name is shared."""
@@ -65,8 +68,8 @@ def _names(optimizer: Any) -> Iterator[str]:
         if frame is None:
             break
         if not is_library(frame.f_code.co_filename):
-            found = [name for pair in variables(frame) for name in _places(*pair, optimizer)]
-            callers.append(sorted(found, key=lambda name: ("." in name, -len(name))))
+            names = [name for pair in variables(frame) for name in _places(*pair, optimizer)]
+            callers.append(sorted(names, key=lambda name: ("." in name, -len(name))))
         frame = user_frame(frame.f_back)
     return chain.from_iterable(reversed(callers))
 
@@ -101,11 +104,11 @@ class OptimizerOrder:
 
     def number(self, optimizer: Any) -> int:
         """The number of an optimizer that steps."""
-        known = self._known.get(id(optimizer))
-        if known is None or known[0]() is not optimizer:
+        numbered = self._known.get(id(optimizer))
+        if numbered is None or numbered[0]() is not optimizer:
             self.last += 1
-            known = self._known[id(optimizer)] = weakref.ref(optimizer), self.last
-        return known[1]
+            numbered = self._known[id(optimizer)] = weakref.ref(optimizer), self.last
+        return numbered[1]
 
 
 NOT_UPDATED = ""
@@ -123,16 +126,18 @@ def updated_modules(labels: Mapping[Any, str], registry: ModuleRegistry) -> dict
         where the optimizers hold no parameter of the models, as flat ones of FSDP.
     """
     held = {label: _held(optimizer) for optimizer, label in list(labels.items())}
-    found: dict[str, list[str]] = {label: [] for label in (*held, NOT_UPDATED)}
+    updated: dict[str, list[str]] = {label: [] for label in (*held, NOT_UPDATED)}
     for node in (node for root in registry.roots for node in root.walk()):
-        own = [one for one in node.module._parameters.values() if one is not None]
-        names = [label for label, ids in held.items() if any(id(one) in ids for one in own)]
-        if not names and any(one.requires_grad for one in own):
+        own = [parameter for parameter in node.module._parameters.values() if parameter is not None]
+        names = [
+            label for label, ids in held.items() if any(id(parameter) in ids for parameter in own)
+        ]
+        if not names and any(parameter.requires_grad for parameter in own):
             names = [NOT_UPDATED]
         for name in names:
-            found[name].append(node.path)
-    return found if any(found[label] for label in held) else {}
+            updated[name].append(node.path)
+    return updated if any(updated[label] for label in held) else {}
 
 
 def _held(optimizer: Any) -> set[int]:
-    return {id(one) for group in optimizer.param_groups for one in group["params"]}
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}

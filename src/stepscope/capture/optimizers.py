@@ -217,7 +217,7 @@ class BackwardSteps:
 
     def _report(self) -> None:
         stepped, self._stepped = self._stepped, []
-        known = (optimizer for optimizer in stepped if optimizer in self._reported)
-        optimizer = next(known, stepped[-1])
+        reported = (optimizer for optimizer in stepped if optimizer in self._reported)
+        optimizer = next(reported, stepped[-1])
         self._reported.add(optimizer)
         self._on_step(optimizer)

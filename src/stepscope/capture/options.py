@@ -47,10 +47,10 @@ class Rank:
     def from_environment(cls) -> Rank:
         """From RANK and WORLD_SIZE; a single process where they are absent or inconsistent."""
         try:
-            found = cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+            rank = cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
         except (KeyError, ValueError):
             return cls()
-        return found if 0 <= found.rank < found.world_size else cls()
+        return rank if 0 <= rank.rank < rank.world_size else cls()
 
 
 def target_path(output: str | Path | None, name: str, rank: Rank) -> Path:
@@ -94,13 +94,13 @@ def _ranks(part: str, count: int) -> range:
         return range(count - 1, count)
     if part == "first-of-node":
         return range(0, count, _ranks_per_node())
-    found = _RANGE.fullmatch(part)
-    if not found:
+    match = _RANGE.fullmatch(part)
+    if not match:
         raise CaptureError(
             f"--ranks: expected numbers, ranges such as 0-7, first-of-node, last or all; "
             f"found {part!r}"
         )
-    first, last = int(found[1]), int(found[2] or found[1])
+    first, last = int(match[1]), int(match[2] or match[1])
     if first > last or last >= count:
         raise CaptureError(f"--ranks: {part} is not in this job; its ranks are 0 to {count - 1}")
     return range(first, last + 1)

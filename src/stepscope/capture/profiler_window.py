@@ -163,11 +163,7 @@ class OpenRanges:
     def __init__(self) -> None:
         self._open: set[int] = set()
         self._recording = False
-        self._enter, self._exit = _record_function.__enter__, _record_function.__exit__
-        self._restore = [
-            replace(_record_function, "__enter__", self._watch_enter()),
-            replace(_record_function, "__exit__", self._watch_exit()),
-        ]
+        self._restore = self._watch()
 
     def profiler_starts(self) -> None:
         """Ranges that begin from now on matter."""
@@ -187,22 +183,24 @@ class OpenRanges:
         while self._restore:
             self._restore.pop()()
 
-    def _watch_enter(self) -> Any:
-        @functools.wraps(self._enter)
+    def _watch(self) -> list[Callable[[], None]]:
+        begin, end = _record_function.__enter__, _record_function.__exit__
+
+        @functools.wraps(begin)
         def enter(region: Any) -> Any:
             if self._recording:
                 self._open.add(id(region))
-            return self._enter(region)
+            return begin(region)
 
-        return enter
-
-    def _watch_exit(self) -> Any:
-        @functools.wraps(self._exit)
+        @functools.wraps(end)
         def exit(region: Any, *error: Any) -> Any:
             self._open.discard(id(region))
-            return self._exit(region, *error)
+            return end(region, *error)
 
-        return exit
+        return [
+            replace(_record_function, "__enter__", enter),
+            replace(_record_function, "__exit__", exit),
+        ]
 
 
 _LAST_BYTES = 64

@@ -41,10 +41,10 @@ def _flush_python() -> None:
 
 def _identity() -> tuple[int, int] | None:
     try:
-        found = os.fstat(_STDERR)
+        state = os.fstat(_STDERR)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return state.st_dev, state.st_ino
 
 
 def _encoding() -> str:

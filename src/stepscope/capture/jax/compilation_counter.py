@@ -71,8 +71,8 @@ class CompilationCounter:
             return
         self.count += 1
         if name := _compiling(sys._getframe(1)):
-            known = self._functions.get(name, _Compiled())
-            self._functions[name] = _Compiled(known.times + 1, known.seconds + duration)
+            compiled = self._functions.get(name, _Compiled())
+            self._functions[name] = _Compiled(compiled.times + 1, compiled.seconds + duration)
 
 
 def _compiling(frame: FrameType | None) -> str | None:

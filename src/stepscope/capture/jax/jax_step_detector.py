@@ -109,9 +109,9 @@ class _Arrays:
 
     def share_in(self, taken: list[Any]) -> float:
         """How many of their bytes are among other arrays, 0 to 1."""
-        known = {id(array) for array in taken}
-        found = sum(size for ref, size in self._refs if id(ref()) in known)
-        return found / self._bytes if self._bytes else 0.0
+        ids = {id(array) for array in taken}
+        shared = sum(size for ref, size in self._refs if id(ref()) in ids)
+        return shared / self._bytes if self._bytes else 0.0
 
     def others(self, taken: list[Any]) -> list[Any]:
         """Those of other arrays that are none of these."""
@@ -204,12 +204,16 @@ class JaxStepDetector:
 
     def _in_the_loop(self) -> list[_Function]:
         patience = _PATIENCE * len(self._functions)
-        present = [known for known in self._candidates if self._clock - known.last < patience]
+        present = [
+            function for function in self._candidates if self._clock - function.last < patience
+        ]
         return present or self._candidates
 
 
-def _candidates(known: list[_Function]) -> list[_Function]:
+def _candidates(functions: list[_Function]) -> list[_Function]:
     """The functions that may end a step."""
-    among = [function for function in known if function.micro_batches.carries_state] or known
+    among = [
+        function for function in functions if function.micro_batches.carries_state
+    ] or functions
     most = max(function.returned_bytes for function in among)
     return [function for function in among if function.returned_bytes >= _LARGE * most]

@@ -39,10 +39,10 @@ class ProfiledTime:
 
     def export(self, path: Path) -> None:
         """Move the profile to `path`."""
-        found = sorted(self.folder.rglob("*.xplane.pb"))
-        if not found:
+        profiles = sorted(self.folder.rglob("*.xplane.pb"))
+        if not profiles:
             raise RuntimeError("JAX's profiler wrote no profile")
-        shutil.move(found[-1], path)
+        shutil.move(profiles[-1], path)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -76,15 +76,15 @@ class MemoryRecorder:
         return self._members([], storages, out_of_memory=failed.to_json())
 
     def _members(self, before: list[Json], after: list[Json], **more: Json) -> dict[str, Member]:
-        found: dict[str, Member] = {
+        members: dict[str, Member] = {
             "memory.json": {
                 "format": "stepscope memory", "version": 1,
                 "storages": {"before": before, "after": after}, **more,
             }
         }  # fmt: skip
         if self.cuda.has_events:
-            found["snapshot.pickle"] = self.cuda.write
-        return found
+            members["snapshot.pickle"] = self.cuda.write
+        return members
 
     def storages(self) -> list[Json]:
         """What training keeps, as `list_storages` has it."""

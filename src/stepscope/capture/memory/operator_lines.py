@@ -80,13 +80,13 @@ def _marks_a_range(func: Any) -> bool:
 
 def user_frames(frame: FrameType | None) -> list[tuple[Any, int]]:
     """Code and line of the frames outside torch and stepscope, innermost first."""
-    found: list[tuple[Any, int]] = []
-    while frame is not None and len(found) < _DEEPEST:
+    frames: list[tuple[Any, int]] = []
+    while frame is not None and len(frames) < _DEEPEST:
         code = frame.f_code
         if not is_internal(code.co_filename) and not code.co_filename.startswith("<"):
-            found.append((code, frame.f_lineno))
+            frames.append((code, frame.f_lineno))
         frame = frame.f_back
-    return found
+    return frames
 
 
 def _absolute(file: str) -> str:

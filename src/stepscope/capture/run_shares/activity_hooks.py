@@ -270,8 +270,8 @@ class ActivityHooks:
             decorator, frame = frame, frame.f_back
         if frame is None:
             return None
-        found = self._places.get((id(frame.f_code), frame.f_lineno, kind))
-        return found[1] if found else self._new_place(kind, frame, decorator)
+        place = self._places.get((id(frame.f_code), frame.f_lineno, kind))
+        return place[1] if place else self._new_place(kind, frame, decorator)
 
     def _new_place(
         self, kind: str, frame: FrameType, decorator: FrameType | None
