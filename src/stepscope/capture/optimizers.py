@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from stepscope.capture.part_timer import PartTimer
 import weakref
 
-from stepscope.capture.autograd_engine import AUTOGRAD, ENGINE
-from stepscope.capture.module_ranges import hide_from_compiler
-from stepscope.capture.patch import replace
+from stepscope.capture.torch_internals import AUTOGRAD, ENGINE, Function, wrap
 
 Step = Callable[..., Any]
 _NO_RANGE = nullcontext()
@@ -184,27 +182,25 @@ class BackwardSteps:
         self._on_step = on_step
         self._stepped: list[Any] = []
         self._reported: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._restore: Callable[[], None] | None = None
+        self._restore: list[Callable[[], None]] = []
 
     def takes(self, optimizer: Any) -> bool:
         """Whether this step of an optimizer runs within a backward pass, and is reported later."""
         if _pass() < 0:
             return False
-        if self._restore is None:
-            self._watch()
-        else:
+        if self._restore:
             self._stepped.append(optimizer)
+        else:
+            self._restore = wrap(AUTOGRAD, ENGINE, self._watched)
         return True
 
     def close(self) -> None:
         """Leave torch as it was."""
         self._on_step = lambda optimizer: None
-        if self._restore:
-            self._restore()
+        for restore in self._restore:
+            restore()
 
-    def _watch(self) -> None:
-        engine = getattr(AUTOGRAD, ENGINE)
-
+    def _watched(self, engine: Function) -> Function:
         def watched(*args: Any, **kwargs: Any) -> Any:
             self._stepped = [] if _pass() < 0 else self._stepped  # an earlier pass may have failed
             result = engine(*args, **kwargs)
@@ -212,8 +208,7 @@ class BackwardSteps:
                 self._report()
             return result
 
-        hide_from_compiler(watched.__code__)
-        self._restore = replace(AUTOGRAD, ENGINE, functools.wraps(engine)(watched))
+        return watched
 
     def _report(self) -> None:
         stepped, self._stepped = self._stepped, []

@@ -12,7 +12,7 @@ import re
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -21,11 +21,10 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils import _contextlib
 from torch.utils.data import dataloader
 
-from stepscope.capture.autograd_engine import AUTOGRAD, ENGINE
 from stepscope.capture.call_sites import is_internal, user_frame
-from stepscope.capture.module_ranges import CompilerPaused, Range, hide_from_compiler
+from stepscope.capture.module_ranges import Range
 from stepscope.capture.optimizer_names import OptimizerOrder
-from stepscope.capture.patch import AfterImport, replace
+from stepscope.capture.patch import AfterImport
 from stepscope.capture.recording import detach_in_forked_children
 from stepscope.capture.run_shares.activity_log import (
     Activity,
@@ -34,6 +33,14 @@ from stepscope.capture.run_shares.activity_log import (
     SteppingOptimizer,
 )
 from stepscope.capture.run_shares.run_shares import stage_of
+from stepscope.capture.torch_internals import (
+    AUTOGRAD,
+    ENGINE,
+    CompilerPaused,
+    Function,
+    hide_from_compiler,
+    wrap,
+)
 
 _Batches: Any = dataloader._BaseDataLoaderIter
 _DECORATOR = _contextlib.__file__
@@ -53,7 +60,6 @@ _ROLLOUT = re.compile(
 _NEITHER = re.compile(r"(?i)train|(^|_)(fit|learn|update|optimi[sz]e|loss)(_|$)|^main$|^<module>$")
 _DEEPEST = 30
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
-Function = Callable[..., Any]
 
 
 class ActivityHooks:
@@ -68,15 +74,16 @@ class ActivityHooks:
         self._blocks: list[tuple[Activity | None, Any]] = []
         self._order, self._optimizers = OptimizerOrder(), dict[int, SteppingOptimizer]()
         self._switching = False
-        self._restore: list[Callable[[], None]] = []
-        self._patch(AUTOGRAD, ENGINE, self._backward)
-        self._patch(_Batches, "__next__", self._batch)
-        self._patch(_Batches, "__init__", self._loader)
-        self._patch(torch.nn.Module, "train", self._mode)
+        self._restore = [
+            *wrap(AUTOGRAD, ENGINE, self._backward),
+            *wrap(_Batches, "__next__", self._batch),
+            *wrap(_Batches, "__init__", self._loader),
+            *wrap(torch.nn.Module, "train", self._mode),
+            *wrap(torch.serialization, "save", self._saving, torch),
+        ]
         for block in (torch.no_grad, torch.inference_mode):
-            self._patch(block, "__enter__", self._enter)
-            self._patch(block, "__exit__", self._exit)
-        self._patch(torch.serialization, "save", self._saving, torch)
+            self._restore += wrap(block, "__enter__", self._enter)
+            self._restore += wrap(block, "__exit__", self._exit)
         self._hooks = [
             torch_optimizer.register_optimizer_step_pre_hook(self._optimizer_begins),
             torch_optimizer.register_optimizer_step_post_hook(self._optimizer_ended),
@@ -98,20 +105,10 @@ class ActivityHooks:
         while self._imports:
             self._imports.pop().remove()
 
-    def _patch(
-        self, holder: Any, name: str, around: Callable[[Function], Function], *others: Any
-    ) -> None:
-        """Replace a function in its module or class, and in others that export it."""
-        original = getattr(holder, name)
-        ours = around(original)
-        hide_from_compiler(ours.__code__)
-        ours = functools.wraps(original)(ours)
-        self._restore += [replace(each, name, ours) for each in (holder, *others)]
-
     def _watch_saving(self, module: str, names: tuple[str, ...]) -> None:
         for name in names:
             if hasattr(sys.modules[module], name):
-                self._patch(sys.modules[module], name, self._saving)
+                self._restore += wrap(sys.modules[module], name, self._saving)
 
     @property
     def _counted(self) -> ActivityLog:
