@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
 
 from stepscope.capture import process_exit as exits
 from stepscope.capture.capture_file import check_target
@@ -41,7 +40,7 @@ def run_program(
         options: what to record of a few training steps, or what to collect of the whole run.
         output: the file to write; None for one named after the program.
         overwrite: replace an earlier capture instead of keeping it under another name.
-        ranks: which ranks of a job to record, see `rank_choice`; others run as without stepscope.
+        ranks: which ranks of a job to record, see `chosen_ranks`; others run as without stepscope.
 
     Raises:
         CaptureError: before the program starts, if it is missing, the output cannot be written, or
@@ -50,13 +49,13 @@ def run_program(
     """
     rank = Rank.from_environment()
     chosen = chosen_ranks(ranks, rank)
-    if rank.rank not in chosen:
-        _run_unrecorded(program)
-    session = _session(program, options, output, overwrite)
+    session = _session(program, options, output, overwrite) if rank.rank in chosen else None
     run = _Run(session, rank.rank == min(chosen))
-    run.children = _children(program, options, output, overwrite, run.detach)
+    if session:
+        run.children = _children(program, options, output, overwrite, run.detach)
     program.check()
-    check_target(run.session.path)
+    if session:
+        check_target(session.path)
     exits.prepare()
     run.attach()
     _unload("click")
@@ -73,35 +72,25 @@ def run_program(
     raise SystemExit(code)
 
 
-def _run_unrecorded(program: Program) -> NoReturn:
-    """Run a program whose rank is not recorded: nothing of it is watched."""
-    program.check()
-    exits.prepare()
-    _unload("click")
-    try:
-        program.execute()
-    except (ModuleMissing, SystemExit):
-        raise
-    except BaseException as error:
-        code = show(error)
-        if type(error) is KeyboardInterrupt and code == 1:
-            exits.by_interrupt()
-        raise SystemExit(130 if type(error) is KeyboardInterrupt else code) from None
-    raise SystemExit(0)
-
-
 class _Run:
-    """A session, and what is said of it at the end, by one rank."""
+    """A session, and what is said of it at the end, by one rank.
 
-    def __init__(self, session: Session | ContextSession, reports: bool) -> None:
+    Args:
+        session: None if this rank is not recorded: then nothing of the program is watched.
+        reports: whether this rank says what was recorded.
+    """
+
+    def __init__(self, session: Session | ContextSession | None, reports: bool) -> None:
         self.session = session
         self.children: ChildProcesses | None = None
         self._reports = reports
         self._messages = Messages()
         self._import = builtins.__import__
-        self._watches = [
-            AfterImport("torch", session.attach), AfterImport("jax", session.attach_jax),
-        ]  # fmt: skip
+        self._watches = []
+        if session:
+            self._watches = [
+                AfterImport("torch", session.attach), AfterImport("jax", session.attach_jax),
+            ]  # fmt: skip
 
     def attach(self) -> None:
         """Watch for the import of a framework."""
@@ -144,6 +133,8 @@ class _Run:
 
     def finish(self, ending: Ending, code: object) -> None:
         """Write the capture; whatever happens here, the program ends as it would have ended."""
+        if self.session is None:
+            return
         if self.session.is_forked:
             exits.leave_forked_child(code)
         replaced, builtins.__import__ = builtins.__import__, self._import
