@@ -14,7 +14,7 @@ from pathlib import Path
 from zlib import crc32
 
 _MARK = "unfinished"
-_LONGEST_BYTES = 150
+_LONGEST_BYTES = 150  # of 255 that a name may have: prefix and suffix come with it
 
 
 def unfinished(path: Path, part: str = "file") -> Path:

@@ -24,10 +24,10 @@ from stepscope.unfinished_files import unfinished
 
 FORMAT = "stepscope capture"
 VERSION = 1
-_QUICK = 1
+_QUICK = 1  # zlib level: the run waits while it is written
 _MANIFEST = "manifest.json"
 RECORDINGS = {"trace.json", "trace.xplane.pb", "contexts.json"}
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 20  # copied at once
 Member = bytes | dict[str, Any] | Callable[[Path], object]
 
 

@@ -28,7 +28,7 @@ from stepscope.capture.session import Ending, Session
 
 _SPAWN = ("torch.multiprocessing", "torch.multiprocessing.spawn")
 _NEVER_TRAIN = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_")
-_MOST_FRAMES = 30
+_MOST_FRAMES = 30  # searched for who forks; multiprocessing needs fewer than ten
 _children: list[Child] = []  # multiprocessing.util refers to them weakly
 
 

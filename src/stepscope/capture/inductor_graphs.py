@@ -24,8 +24,8 @@ from stepscope.capture.module_registry import ModuleRegistry
 from stepscope.capture.patch import AfterImport, replace
 
 Json = dict[str, Any]
-_MOST_GRAPHS = 2000
-_LONGEST_CODE = 8 << 20
+_MOST_GRAPHS = 2000  # kept in memory: a program may compile for ever
+_LONGEST_CODE = 8 << 20  # characters; longer code is left out
 _KERNELS = re.compile(r"'''.*?'''|\"\"\".*?\"\"\"", re.DOTALL)
 _CALLS = re.compile(r"^\s*def (call|partition_\d+)\(", re.MULTILINE)
 _END = re.compile(r"^(def (get_args|benchmark_compiled_module)\(|if __name__)", re.MULTILINE)

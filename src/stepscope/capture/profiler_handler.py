@@ -20,9 +20,9 @@ from stepscope.capture.options import Rank, RecordOptions
 from stepscope.capture.profiler_window import export_trace
 from stepscope.unfinished_files import unfinished
 
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 20  # read at once
 _STEP = re.compile(rb'"ProfilerStep#(\d+)"')
-_LONGEST_STEP_BYTES = 40
+_LONGEST_STEP_BYTES = 40  # of a name, kept from one chunk to the next
 
 
 class TraceHandler:

@@ -203,8 +203,8 @@ class OpenRanges:
         ]
 
 
-_LAST_BYTES = 64
-_PROBE_BYTES = 1 << 16
+_LAST_BYTES = 64  # of a trace, which show whether it is whole
+_PROBE_BYTES = 1 << 16  # more than a nearly full disk may still take
 _NOT_WHOLE = "PyTorch could not write the whole trace; is the disk full?"
 
 

@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-_STDERR = 2
-_PATIENCE_MS = 1000
+_STDERR = 2  # file descriptor
+_PATIENCE_MS = 1000  # for a reader that does not read
 
 
 class Messages:

@@ -30,7 +30,7 @@ from stepscope.errors import CaptureError
 _LEAD = 1  # steps by which the window opens early, for programs that end soon
 _PATIENCE = 100  # steps after which a program that never stops compiling is recorded anyway
 _MOST_SEEN = 100  # steps: on a CPU, JAX gets 32 ahead
-_SMALL_BYTES, _MOST_KEPT = 4096, 256
+_SMALL_BYTES, _MOST_KEPT = 4096, 256  # arrays of a step that are kept
 _Returns = list[tuple[int, Reading]]
 
 

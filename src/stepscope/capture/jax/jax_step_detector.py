@@ -25,7 +25,7 @@ _MOST = 64  # micro-batches in a step
 _FOLLOWED = 2 * _MOST + 2  # calls, unless several are known to make a step
 _INSPECTED = 4  # first calls: they show how much is returned, and all their arrays are watched
 _WATCHED = 16  # arrays of a later call, the largest
-_HALF = 0.5
+_HALF = 0.5  # of the bytes of the parameters
 
 
 class MicroBatches:
@@ -132,7 +132,7 @@ def arrays_in(outputs: Any) -> list[Any]:
 
 
 UNSURE_STEPS = 20  # more warm-up steps where a function may not be the training step
-_LARGE = 0.5
+_LARGE = 0.5  # of the bytes that the largest function returns
 _PATIENCE = 100  # a function not called for as many iterations of all others has left the loop
 
 

@@ -18,7 +18,7 @@ from stepscope.capture.options import RecordOptions
 from stepscope.errors import CaptureError
 
 MARK = "stepscope.step"
-RUN_IN = 2
+RUN_IN = 2  # steps: see `JaxWindow`
 
 
 class Mark(NamedTuple):
@@ -145,7 +145,7 @@ def _options(options: RecordOptions) -> Any:
     return result
 
 
-_KEPT = 4
+_KEPT = 4  # arrays of a step; some may be donated
 _ARRAY: Any = getattr(jax_array, "ArrayImpl", None)
 # As it is before waits of the program are watched: ours are none of the program's.
 _BLOCK = getattr(_ARRAY, "block_until_ready", None)

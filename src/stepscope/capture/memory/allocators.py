@@ -52,7 +52,7 @@ def _find_flag() -> Any:
     return None
 
 
-_MOST_EVENTS = 200_000
+_MOST_EVENTS = 200_000  # of the ring: some steps of a large model
 _cuda: Any = torch.cuda
 
 

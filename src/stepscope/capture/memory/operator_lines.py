@@ -19,7 +19,7 @@ from stepscope.capture.module_ranges import Range
 from stepscope.capture.patch import replace
 
 LINES_PREFIX = "stepscope.lines: "
-_DEEPEST = 64
+_DEEPEST = 64  # frames that a label names
 _Mode: Any = TorchFunctionMode
 _Module: Any = torch.nn.Module
 _overrides: Any = torch.overrides

@@ -44,7 +44,7 @@ from stepscope.capture.torch_internals import (
 
 _Batches: Any = dataloader._BaseDataLoaderIter
 _DECORATOR = _contextlib.__file__
-_MOST_PLACES = 500
+_MOST_PLACES = 500  # a program may generate code
 # Functions that save, by the module that defines them. Packages re-export them under other names.
 _SAVING = {
     "safetensors.torch": ("save_file", "save_model"),
@@ -58,7 +58,7 @@ _ROLLOUT = re.compile(
     r"(get|select|choose|take|sample)_action"
 )
 _NEITHER = re.compile(r"(?i)train|(^|_)(fit|learn|update|optimi[sz]e|loss)(_|$)|^main$|^<module>$")
-_DEEPEST = 30
+_DEEPEST = 30  # callers that are asked for their names
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 _BINS_PER_OCTAVE = 8  # each 9 % wide
 _COUNTED_EVERY_NS = 100_000_000  # some hundred steps of the shortest kind
-_MOST_PHASES = 200
+_MOST_PHASES = 200  # memory must not grow with the run
 _FEW_STEPS = 10  # fewer are no training of their own
 _LATEST = 8  # of them, a new optimizer may go on with one
 

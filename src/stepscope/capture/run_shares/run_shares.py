@@ -38,17 +38,17 @@ _OF_KIND = {
 _LOOP = 4  # repetitions without training in between
 _USUAL = 0.5  # of the steps
 _LONG_GAP, _LONG_STEP = 4, 0.5  # times the usual gap, and the usual step
-_MOST_PLACES = 8
+_MOST_PLACES = 8  # written to the manifest
 
 _RARE_OPTIMIZER = 0.05  # of the steps of the most frequent one
 _LASTING = 0.5  # of a training
-_MOST_TRAININGS = 200
+_MOST_TRAININGS = 200  # written to the manifest
 _ALIKE = 2  # times as long a step
 _MUCH = 0.5  # of the time of all trainings
 _LONG = 3  # times as long a training
 
 _GROWTH = 0.5  # a run that is killed has lost at most the last third of its shares
-_SHORTEST_NS = 1_000_000_000
+_SHORTEST_NS = 1_000_000_000  # between two updates of the file
 _MOST_COST = 0.01  # of the run
 
 
