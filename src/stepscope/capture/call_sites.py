@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -27,6 +28,16 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     while frame is not None and is_internal(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
+
+
+def user_frames(frame: FrameType | None, most: int) -> Iterator[FrameType]:
+    """Frames that are neither torch's nor ours, from `frame` outwards, at most so many."""
+    for _ in range(most):
+        frame = user_frame(frame)
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
 
 
 def is_library(file: str) -> bool:

@@ -67,9 +67,8 @@ class InductorGraphs:
     def describe(self) -> Json | None:
         """The content of compiled.json, with paths of modules; None if nothing was compiled."""
         paths: dict[int, str] = {}
-        for root in self._registry.roots:
-            for node in root.walk():
-                paths.setdefault(id(node.module), node.path)
+        for node in self._registry.nodes():
+            paths.setdefault(id(node.module), node.path)
         graphs = [_described(graph, paths) for graph in self._graphs.values() if graph["programs"]]
         return {"version": 1, "graphs": graphs} if graphs else None
 

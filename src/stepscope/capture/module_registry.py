@@ -6,6 +6,7 @@ import functools
 import linecache
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -72,7 +73,11 @@ class ModuleRegistry:
     @property
     def has_scripted(self) -> bool:
         """Whether TorchScript made any of the modules, so that Python does not call its parts."""
-        return any(is_scripted(node.module) for root in self.roots for node in root.walk())
+        return any(is_scripted(node.module) for node in self.nodes())
+
+    def nodes(self) -> Iterator[Node]:
+        """Every node of every tree, parents first."""
+        return (node for root in self.roots for node in root.walk())
 
     def has(self, module: Any) -> bool:
         """Whether a module is in one of the trees."""

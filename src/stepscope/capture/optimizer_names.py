@@ -10,10 +10,9 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from types import FrameType
 from typing import Any
 
-from stepscope.capture.call_sites import is_library, user_frame, variables
+from stepscope.capture.call_sites import is_library, user_frames, variables
 from stepscope.capture.module_ranges import Range
 from stepscope.capture.module_registry import ModuleRegistry
 
@@ -62,15 +61,11 @@ class OptimizerNames:
 
 def _names(optimizer: Any) -> Iterator[str]:
     """The variables that hold the optimizer, the best name first."""
-    frame: FrameType | None = user_frame(sys._getframe(1))
     callers: list[list[str]] = []
-    for _ in range(_DEEPEST):
-        if frame is None:
-            break
+    for frame in user_frames(sys._getframe(1), _DEEPEST):
         if not is_library(frame.f_code.co_filename):
             names = [name for pair in variables(frame) for name in _places(*pair, optimizer)]
             callers.append(sorted(names, key=lambda name: ("." in name, -len(name))))
-        frame = user_frame(frame.f_back)
     return chain.from_iterable(reversed(callers))
 
 
@@ -127,7 +122,7 @@ def updated_modules(labels: Mapping[Any, str], registry: ModuleRegistry) -> dict
     """
     held = {label: _held(optimizer) for optimizer, label in list(labels.items())}
     updated: dict[str, list[str]] = {label: [] for label in (*held, NOT_UPDATED)}
-    for node in (node for root in registry.roots for node in root.walk()):
+    for node in registry.nodes():
         own = [parameter for parameter in node.module._parameters.values() if parameter is not None]
         names = [
             label for label, ids in held.items() if any(id(parameter) in ids for parameter in own)

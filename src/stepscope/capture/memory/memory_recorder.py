@@ -138,14 +138,13 @@ def list_storages(
 def _of_models(
     registry: ModuleRegistry, made_at: dict[tuple[int, str], list[tuple[str, int]]]
 ) -> Iterator[tuple[Json, Any]]:
-    for root in registry.roots:
-        for node in root.walk():
-            for kind, held in (("parameter", node.module._parameters),
-                               ("buffer", node.module._buffers)):  # fmt: skip
-                for name, tensor in held.items():
-                    if tensor is not None:
-                        lines = made_at.get((id(node.module), name), [])
-                        yield _row(kind, node.path, name, lines), tensor
+    for node in registry.nodes():
+        module = node.module
+        for kind, held in (("parameter", module._parameters), ("buffer", module._buffers)):
+            for name, tensor in held.items():
+                if tensor is not None:
+                    lines = made_at.get((id(module), name), [])
+                    yield _row(kind, node.path, name, lines), tensor
 
 
 def _of_optimizers(

@@ -12,7 +12,6 @@ import re
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -21,7 +20,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils import _contextlib
 from torch.utils.data import dataloader
 
-from stepscope.capture.call_sites import is_internal, user_frame
+from stepscope.capture.call_sites import is_internal, user_frame, user_frames
 from stepscope.capture.module_ranges import Range
 from stepscope.capture.optimizer_names import OptimizerOrder
 from stepscope.capture.patch import AfterImport
@@ -296,7 +295,7 @@ def activity_at(kind: str, frame: FrameType, decorated: str = "") -> Activity:
         frame: the caller.
         decorated: the name of the function that `frame` calls, if known.
     """
-    callers = [caller for caller in _callers(frame) if not is_internal(caller.f_code.co_filename)]
+    callers = list(user_frames(frame, _DEEPEST))
     names = [decorated, *(caller.f_code.co_name for caller in callers)]
     place = next((c for c in callers if not c.f_code.co_filename.startswith(_LIBRARIES)), frame)
     purpose, function = _purpose(names)
@@ -307,14 +306,6 @@ def activity_at(kind: str, frame: FrameType, decorated: str = "") -> Activity:
         place.f_lineno,
         purpose,
     )
-
-
-def _callers(frame: FrameType | None) -> Iterator[FrameType]:
-    for _ in range(_DEEPEST):
-        if frame is None:
-            return
-        yield frame
-        frame = frame.f_back
 
 
 def _purpose(names: list[str]) -> tuple[str | None, str]:
