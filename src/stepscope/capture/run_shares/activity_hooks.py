@@ -31,7 +31,6 @@ from stepscope.capture.run_shares.activity_log import (
     DurationHistogram,
     SteppingOptimizer,
 )
-from stepscope.capture.run_shares.run_shares import stage_of
 from stepscope.capture.torch_internals import (
     AUTOGRAD,
     ENGINE,
@@ -247,7 +246,7 @@ class ActivityHooks:
         if not self.marks or activity is None:
             return None
         if self._log.has_trained or activity.kind == "saving":
-            kind = _RANGES.get(stage_of(activity), "block")
+            kind = _RANGES.get(activity.stage, "block")
         else:
             kind = "block"
         marked = Range(f"stepscope.{kind}: {activity.function} ({activity.file}:{activity.line})")
@@ -343,5 +342,5 @@ _CLASSES = (
 for _class in _CLASSES:
     for _member in vars(_class).values():
         _hide(_member)
-for _function in (user_frame, is_internal, stage_of, _stepping_optimizer):
+for _function in (user_frame, is_internal, _stepping_optimizer):
     _hide(_function)

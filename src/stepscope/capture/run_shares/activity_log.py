@@ -6,7 +6,7 @@ that runs once per step finds its data in no cache, and would take them from the
 The run is a sequence of *activities* (backward passes, optimizer steps, blocks without gradients,
 saving) and of gaps between them, in which forward passes and everything else run. Every activity
 has its own time; the gaps are counted by which activity comes before and which after.
-`run_shares` decides at the end what each of them was.
+`run_shares` adds them up at the end.
 """
 
 from __future__ import annotations
@@ -18,6 +18,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+STAGES = (
+    "start_up", "training_steps", "data_preparation", "evaluation", "rollout", "checkpointing",
+    "other",
+)  # fmt: skip
+START_UP, TRAINING, OTHER = "start_up", "training_steps", "other"
+_OF_KIND = {
+    "start": START_UP, "backward": TRAINING, "optimizer": TRAINING, "eval_mode": "evaluation",
+    "saving": "checkpointing",
+}  # fmt: skip
+_LOOP = 4  # repetitions without training in between
+_USUAL = 0.5  # of the steps
 _BINS_PER_OCTAVE = 8  # each 9 % wide
 _COUNTED_EVERY_NS = 100_000_000  # some hundred steps of the shortest kind
 _MOST_PHASES = 200  # memory must not grow with the run
@@ -98,6 +109,31 @@ class Activity:
     in_eval_mode: bool = False
     reads_batches: bool = False
     last_cycle: int = -1
+
+    @property
+    def stage(self) -> str:
+        """What it was, as far as is known.
+
+        What happens in most steps is part of a step: the forward pass of a teacher, a moving
+        average of the weights. A block without gradients is evaluation or rollout if a calling
+        function is named so (`validate`, `collect`), if it repeats many times between two training
+        passes, or if it runs only once in a while.
+        """
+        if self.kind in _OF_KIND:
+            return _OF_KIND[self.kind]
+        if self.purpose:
+            return self.purpose
+        is_loop = self.count >= _LOOP * self.runs
+        if not is_loop and self._is_part_of_steps:
+            return TRAINING
+        if not (is_loop or self.in_eval_mode or self.count_in_training):
+            return START_UP
+        return "evaluation" if self.in_eval_mode or self.reads_batches else "rollout"
+
+    @property
+    def _is_part_of_steps(self) -> bool:
+        steps = self.last_step - self.first_step + 1
+        return self.count_in_training > 1 and self.runs > _USUAL * steps
 
 
 Gaps = dict[tuple[Activity, Activity], DurationHistogram]

@@ -1,10 +1,7 @@
 """The shares of a run: what each of its activities was, and its trainings, one after the other.
 
-What happens in most steps is part of a step: the forward pass of a teacher, a moving average of
-the weights. A block without gradients is evaluation or rollout if a calling function is named so
-(`validate`, `collect`), if it repeats many times between two training passes, or if it runs only
-once in a while. Time between activities of one kind is of that kind. A gap between training
-passes that is far longer than usual is not part of a step.
+Time between activities of one stage is of that stage. A gap between training passes that is far
+longer than usual is not part of a step.
 
 Optimizers that step in turns, as those of a GAN, belong to one training.
 """
@@ -17,6 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stepscope.capture.run_shares.activity_log import (
+    OTHER,
+    STAGES,
+    START_UP,
+    TRAINING,
     Activity,
     ActivityLog,
     DurationHistogram,
@@ -26,17 +27,6 @@ from stepscope.capture.run_shares.activity_log import (
 if TYPE_CHECKING:
     from stepscope.capture.run_shares.activity_hooks import ActivityHooks
 
-STAGES = (
-    "start_up", "training_steps", "data_preparation", "evaluation", "rollout", "checkpointing",
-    "other",
-)  # fmt: skip
-_START_UP, _TRAINING, _OTHER = "start_up", "training_steps", "other"
-_OF_KIND = {
-    "start": _START_UP, "backward": _TRAINING, "optimizer": _TRAINING, "eval_mode": "evaluation",
-    "saving": "checkpointing",
-}  # fmt: skip
-_LOOP = 4  # repetitions without training in between
-_USUAL = 0.5  # of the steps
 _LONG_GAP, _LONG_STEP = 4, 0.5  # times the usual gap, and the usual step
 _MOST_PLACES = 8  # written to the manifest
 
@@ -146,21 +136,21 @@ class _Stages:
         self.ns = dict.fromkeys(STAGES, 0)
         self.loading_ns = 0
         self._of_place: dict[Activity, int] = {}
-        self._stage = {activity: stage_of(activity) for activity in log.activities}
+        self._stage = {activity: activity.stage for activity in log.activities}
         for activity in self._stage:
             self._add_own(activity)
         for (before, after), lengths in log.early_gaps.items():
-            self._add_between(before, after, lengths.total_ns, otherwise=_START_UP)
+            self._add_between(before, after, lengths.total_ns, otherwise=START_UP)
         self._add_gaps(log)
         for running, spent in log.tail():
             if running:
-                self._add(self._stage.setdefault(running, stage_of(running)), spent, running)
+                self._add(self._stage.setdefault(running, running.stage), spent, running)
             else:
-                self._add(_OTHER, spent)
+                self._add(OTHER, spent)
 
     def places(self) -> list[dict[str, Any]]:
         """Where evaluation, rollout and checkpointing begin, the longest first."""
-        places = [p for p in self._of_place if self._stage[p] not in (_TRAINING, _START_UP)]
+        places = [p for p in self._of_place if self._stage[p] not in (TRAINING, START_UP)]
         places.sort(key=lambda place: -self._of_place[place])
         return [
             {
@@ -181,7 +171,7 @@ class _Stages:
 
     def _add_own(self, activity: Activity) -> None:
         stage = self._stage[activity]
-        if stage == _TRAINING:
+        if stage == TRAINING:
             self._add("data_preparation", activity.starting_ns)
             self._add(stage, activity.own_ns - activity.starting_ns)
             self.loading_ns += activity.loading_ns
@@ -193,7 +183,7 @@ class _Stages:
     ) -> None:
         """Time between two activities of one stage is of that stage, unless they train."""
         stage = self._stage[after]
-        if self._stage[before] == stage != _TRAINING:
+        if self._stage[before] == stage != TRAINING:
             self._add(stage, spent_ns, after)
         else:
             self._add(otherwise, spent_ns)
@@ -206,44 +196,25 @@ class _Stages:
             for activity in (phase.backward, phase.optimizer)
         }
         for (before, after), lengths in log.gaps.items():
-            if self._stage[after] != _TRAINING:
-                self._add_between(before, after, lengths.total_ns, otherwise=_OTHER)
+            if self._stage[after] != TRAINING:
+                self._add_between(before, after, lengths.total_ns, otherwise=OTHER)
                 continue
             usual_ns = longest_ns = usual.get(after, lengths.total_ns)
-            if self._stage[before] == _TRAINING:
+            if self._stage[before] == TRAINING:
                 usual_ns = lengths.median_ns()
                 step = step_ns.get(after, step_ns.get(before, 0))
                 longest_ns = max(_LONG_GAP * usual_ns, round(_LONG_STEP * step))
             spent = lengths.cut_at(longest_ns, usual_ns)
-            self._add(_TRAINING, spent)
-            self._add(_OTHER, lengths.total_ns - spent)
+            self._add(TRAINING, spent)
+            self._add(OTHER, lengths.total_ns - spent)
 
     def _usual_gaps_before(self, log: ActivityLog) -> dict[Activity, int]:
         """The median gap from training to each training activity."""
         pooled: dict[Activity, DurationHistogram] = {}
         for (before, after), lengths in log.gaps.items():
-            if self._stage[before] == self._stage[after] == _TRAINING:
+            if self._stage[before] == self._stage[after] == TRAINING:
                 pooled.setdefault(after, DurationHistogram()).merge(lengths)
         return {after: lengths.median_ns() for after, lengths in pooled.items()}
-
-
-def stage_of(activity: Activity) -> str:
-    """The stage of an activity."""
-    if activity.kind in _OF_KIND:
-        return _OF_KIND[activity.kind]
-    if activity.purpose:
-        return activity.purpose
-    is_loop = activity.count >= _LOOP * activity.runs
-    if not is_loop and _is_part_of_steps(activity):
-        return _TRAINING
-    if not (is_loop or activity.in_eval_mode or activity.count_in_training):
-        return _START_UP
-    return "evaluation" if activity.in_eval_mode or activity.reads_batches else "rollout"
-
-
-def _is_part_of_steps(activity: Activity) -> bool:
-    steps = activity.last_step - activity.first_step + 1
-    return activity.count_in_training > 1 and activity.runs > _USUAL * steps
 
 
 @dataclass(frozen=True)
