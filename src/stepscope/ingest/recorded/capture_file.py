@@ -88,7 +88,7 @@ class PartChanges(Struct):
     part: list[Annotated[int, Meta(ge=0)]]
 
 
-class StepTimes(Struct):
+class TimedSteps(Struct):
     """Times of steps by the clocks of the process that recorded them."""
 
     count: int
@@ -169,8 +169,8 @@ class Manifest(Struct):
     loaders: list[Loader] = []
     created: list[Created] = []
     updated_modules: dict[str, list[str]] = {}
-    recorded_steps: StepTimes | None = None
-    unrecorded_steps: StepTimes | None = None
+    recorded_steps: TimedSteps | None = None
+    unrecorded_steps: TimedSteps | None = None
     run_shares: RunShares | None = None
     warnings: list[str] = []
 
