@@ -67,7 +67,7 @@ class Recorder:
         options: what to record.
         on_complete: called between two steps, when all requested steps are recorded.
         on_resume: called when the program begins to train after that.
-        on_unrecorded: called with the times of steps after the recording (`StepTimes`).
+        on_unrecorded: called with the times of steps after the recording (`StepReadings`).
         only_training: whether only optimizers end steps.
         clock: measures the whole run, without the time of the recorder.
     """

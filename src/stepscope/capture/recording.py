@@ -28,7 +28,7 @@ WindowT = TypeVar("WindowT", bound=Steps)
 
 @dataclass(kw_only=True)
 class Recording(Generic[WindowT]):
-    """A window with its modules, data loaders, created objects and times (`StepTimes`).
+    """A window with its modules, data loaders, created objects and times (`StepReadings`).
 
     `updated` has the modules that each optimizer updates (`updated_modules`). `samples` are of the
     thread in which it began, until they are stopped.

@@ -1,7 +1,7 @@
 """Times of steps: recorded or not, in PyTorch or JAX, of a run or of a trial of `verify`.
 
 A clock (`PartTimer`, or `WholeSteps` where parts are not timed) is read where steps begin and end;
-`StepTimes` holds these readings and describes them. Which steps are timed differs: those under the
+`StepReadings` holds these readings and describes them. Which steps are timed differs: those under the
 profiler, those after it (`UnrecordedSteps`), those of a JAX loop that runs no further ahead
 (`SteadySteps`), or all after a warm-up (`verify_trial`).
 
@@ -82,7 +82,7 @@ class WholeSteps:
         return Reading(*clocks, {}, page_faults())
 
 
-class StepTimes:
+class StepReadings:
     """The clocks at the begin and end of each of some steps.
 
     Args:
@@ -232,8 +232,8 @@ class UnrecordedSteps:
 
     def __init__(self, clock: MarkingClock, time_in: Callable[[Detail], None] | None) -> None:
         self._clock, self._time_in = clock, time_in
-        self._waited, self._is_waiting = StepTimes(clock), True
-        self._timed = {detail: StepTimes(clock) for detail in Detail}
+        self._waited, self._is_waiting = StepReadings(clock), True
+        self._timed = {detail: StepReadings(clock) for detail in Detail}
         self._detail = Detail.CALLS
         self._left = 1  # steps in this block, of which some are skipped
         self._skipped = 0
@@ -253,7 +253,7 @@ class UnrecordedSteps:
             self._clock.mark()
 
     def describe(self) -> dict[str, Any] | None:
-        """As `StepTimes.describe`, without the cost of timing parts and watching calls."""
+        """As `StepReadings.describe`, without the cost of timing parts and watching calls."""
         self._collect()
         steps = self._timed[Detail.CALLS]
         if not steps.is_complete:  # the run has ended
@@ -292,7 +292,7 @@ class UnrecordedSteps:
         fewest = min(steps.count for steps in self._timed.values())
         return fewest >= _MOST_TIMED or (fewest >= MOST and timed_ns > _SHORTEST_NS)
 
-    def _remove_cost(self, facts: dict[str, Any], watched: StepTimes) -> None:
+    def _remove_cost(self, facts: dict[str, Any], watched: StepReadings) -> None:
         parts, whole = self._timed[Detail.PARTS], self._timed[Detail.STEP]
         for clock in range(2):
             if parts.count >= FEWEST:
@@ -303,7 +303,7 @@ class UnrecordedSteps:
                 _shorten(facts, clock, min(max(kept, 1 - _MOST_COST), 1.0))
 
 
-def _has_settled(waited: StepTimes) -> bool:
+def _has_settled(waited: StepReadings) -> bool:
     """Whether the last steps are not shorter than those before them, or it takes too long."""
     lengths = waited.lengths_ns
     if sum(lengths) > _LONGEST_WAIT_NS or len(lengths) >= _MOST_WAITED:
@@ -312,18 +312,18 @@ def _has_settled(waited: StepTimes) -> bool:
     return len(before) == _RECENT and median(recent) >= _STILL_FALLING * median(before)
 
 
-def _until_settled(waited: StepTimes) -> int:
+def _until_settled(waited: StepReadings) -> int:
     """After how many steps to look again."""
     return 1 if sum(waited.lengths_ns) > waited.count * _LONG_STEP_NS else _RECENT
 
 
-def _merged_ns(steps: StepTimes, clock: int) -> int:
+def _merged_ns(steps: StepReadings, clock: int) -> int:
     """The median time per step in parts that only a watch on calls tells apart, ns."""
     parts = [steps.part_ns(name, clock) for name in _MERGED]
     return median([sum(times) for times in zip(*parts, strict=True)])
 
 
-def _step_ns(steps: StepTimes, clock: int) -> int:
+def _step_ns(steps: StepReadings, clock: int) -> int:
     """The median time per step, ns."""
     return median(steps.cpu_ns if clock else steps.lengths_ns)
 

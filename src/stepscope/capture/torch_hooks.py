@@ -26,7 +26,7 @@ from stepscope.capture.profiler_window import OpenRanges, ProfilerWindow
 from stepscope.capture.recording import Recording
 from stepscope.capture.samples.loop_samples import LoopSamples
 from stepscope.capture.step_detector import Kind, StepBoundary, StepDetector, StepMarks
-from stepscope.capture.step_times import Detail, StepTimes, UnrecordedSteps, page_fault_ns
+from stepscope.capture.step_times import Detail, StepReadings, UnrecordedSteps, page_fault_ns
 
 if TYPE_CHECKING:
     from stepscope.capture.run_shares.run_shares import RunClock
@@ -67,7 +67,7 @@ class TorchHooks:
         self.ranges = ModuleRanges(self.registry)
         self._options, self._clock, self._on_iteration = options, clock, on_iteration
         self._timer: PartTimer | None = None
-        self._times: StepTimes | None = None  # of the steps that are recorded
+        self._times: StepReadings | None = None  # of the steps that are recorded
         self._optimizers = OptimizerWatch(self.optimizer_stepped)
         self._marks = StepMarks(lambda marks: on_iteration(marks, Kind.MARK))
         self._creations = CreationWatch()
@@ -183,7 +183,7 @@ class TorchHooks:
     def begin_step(self, recording: TorchRecording) -> None:
         """A step to be recorded begins."""
         if self._times is None:
-            self._times = StepTimes(self._start_timing())
+            self._times = StepReadings(self._start_timing())
         self._times.begin()
         recording.window.begin_step()
 

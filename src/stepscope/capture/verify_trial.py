@@ -23,7 +23,7 @@ from stepscope.capture.patch import AfterImport
 from stepscope.capture.script_runner import Program
 from stepscope.capture.session import Ending, Session
 from stepscope.capture.step_detector import StepDetector
-from stepscope.capture.step_times import StepTimes
+from stepscope.capture.step_times import StepReadings
 from stepscope.errors import CaptureError
 from stepscope.scratch import Scratch, WriteWatch, enter, relocated, relocated_word
 
@@ -148,7 +148,7 @@ class StepTimer:
         self._detector = StepDetector()
         self._seen = 0
         self._clock = PartTimer()
-        self._times = StepTimes(self._clock)
+        self._times = StepReadings(self._clock)
         self._watch = OptimizerWatch(self._stepped)
 
     def finish(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from stepscope.capture.jax.jit_calls import JitCall, JitCallWatch
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.recording import Recording, detach_in_forked_children
 from stepscope.capture.samples.loop_samples import LoopSamples
-from stepscope.capture.step_times import FEWEST, MOST, Reading, StepTimes, WholeSteps
+from stepscope.capture.step_times import FEWEST, MOST, Reading, StepReadings, WholeSteps
 from stepscope.errors import CaptureError
 
 _LEAD = 1  # steps by which the window opens early, for programs that end soon
@@ -60,7 +60,7 @@ class JaxRecorder:
     Args:
         options: what to record.
         on_complete: called between two steps, when all requested steps are recorded.
-        on_unrecorded: called with the times of steps after the recording (`StepTimes`).
+        on_unrecorded: called with the times of steps after the recording (`StepReadings`).
 
     Raises:
         CaptureError: this version of JAX lacks what the recorder hooks into.
@@ -79,7 +79,7 @@ class JaxRecorder:
         self.problem: str | None = None
         self._options = options
         self._on_complete, self._on_unrecorded = on_complete, on_unrecorded
-        self._timed: StepTimes | None = None
+        self._timed: StepReadings | None = None
         self._unrecorded: SteadySteps | None = None
         self._boundary: object = None  # of the steps that were recorded
         self._running: JaxRecording | None = None
@@ -211,7 +211,7 @@ class JaxRecorder:
         window = JaxWindow(self._options, first, self.detector.boundary, run_in)
         self._running = JaxRecording(window=window, compiled=self._compilations.count)
         self._running.samples = LoopSamples()
-        self._timed = StepTimes(WholeSteps())
+        self._timed = StepReadings(WholeSteps())
         return self._running
 
     def _close_window(self, *, drain: bool) -> None:
@@ -249,9 +249,9 @@ class SteadySteps:
         return _covered(self._longest) >= MOST or self._seen > _MOST_SEEN
 
     @property
-    def timed(self) -> StepTimes:
+    def timed(self) -> StepReadings:
         """The steps that have been timed, at most as many as are wanted."""
-        steps = StepTimes(self._timer)
+        steps = StepReadings(self._timer)
         for (first, before), (last, after) in pairwise(self._longest):
             for place in range(last - first):
                 if steps.is_complete:
