@@ -1,8 +1,8 @@
 """Times of steps: recorded or not, in PyTorch or JAX, of a run or of a trial of `verify`.
 
 A clock (`PartTimer`, or `WholeSteps` where parts are not timed) is read where steps begin and end;
-`StepReadings` holds these readings and describes them. Which steps are timed differs: those under the
-profiler, those after it (`UnrecordedSteps`), those of a JAX loop that runs no further ahead
+`StepReadings` holds these readings and describes them. Which steps are timed differs: those under
+the profiler, those after it (`UnrecordedSteps`), those of a JAX loop that runs no further ahead
 (`SteadySteps`), or all after a warm-up (`verify_trial`).
 
 Source: Linux, Documentation/scheduler/sched-stats.rst (the second field of `schedstat`).
