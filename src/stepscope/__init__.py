@@ -10,7 +10,7 @@ from stepscope.version import __version__
 
 if TYPE_CHECKING:
     from stepscope.capture import profile, record_contexts, trace_handler
-    from stepscope.capture.step_marks import step
+    from stepscope.capture.step_detector import step
     from stepscope.load import open
     from stepscope.trace.trace import Trace
 
@@ -31,7 +31,7 @@ _HOMES = {
     "open": "stepscope.load",
     "profile": "stepscope.capture",
     "record_contexts": "stepscope.capture",
-    "step": "stepscope.capture.step_marks",
+    "step": "stepscope.capture.step_detector",
     "trace_handler": "stepscope.capture",
 }
 

@@ -96,9 +96,7 @@ def _annotated(trace: Trace, model: Model, as_recorded: bool) -> Trace:
     from stepscope.annotate import annotate
     from stepscope.annotate.ranks import looks_merged, merged_ranks
     from stepscope.correct import without_recording_cost
-    from stepscope.trace.concat import concat
-    from stepscope.trace.concat import split
-    from stepscope.trace.concat import of_rank
+    from stepscope.trace.concat import concat, of_rank, split
 
     merged = merged_ranks(trace)
     if merged:
@@ -248,8 +246,7 @@ def _skipped(merged: Iterable[Path]) -> list[WarningRow]:
 def _joined_ranks(files: Mapping[Path, Trace]) -> Trace:
     from stepscope.annotate.ranks import compare_clocks
     from stepscope.ingest.rank_folder import number_ranks
-    from stepscope.trace.concat import concat
-    from stepscope.trace.concat import of_rank
+    from stepscope.trace.concat import concat, of_rank
 
     traces, skipped = _without_earlier_cycles(files)
     ranks, warnings = number_ranks(list(traces), [trace.metadata for trace in traces.values()])

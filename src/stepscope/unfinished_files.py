@@ -14,7 +14,7 @@ from pathlib import Path
 from zlib import crc32
 
 _MARK = "unfinished"
-_LONGEST_BYTES = 150
+_LONGEST_BYTES = 150  # of 255 that a name may have: prefix and suffix come with it
 
 
 def unfinished(path: Path, part: str = "file") -> Path:
@@ -43,10 +43,10 @@ def _left_by_others(folder: Path, prefix: str) -> list[Path]:
     # PyTorch writes a trace under a name of its own first: the one that it was given and `.tmp`.
     name = re.compile(rf"{re.escape(prefix)}(\d+)\..*\.{_MARK}(\.tmp)?")
     try:
-        found = [(entry, name.fullmatch(entry.name)) for entry in folder.iterdir()]
+        matches = [(entry, name.fullmatch(entry.name)) for entry in folder.iterdir()]
     except OSError:
         return []
-    return [entry for entry, match in found if match and not _runs(int(match[1]))]
+    return [entry for entry, match in matches if match and not _runs(int(match[1]))]
 
 
 def _remove(left: Path) -> None:

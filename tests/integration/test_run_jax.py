@@ -26,7 +26,7 @@ import stepscope
 from stepscope.analyze import RULES, RuleContext
 from stepscope.analyze.analysis import analysis_of
 from stepscope.annotate.jax.scopes import scope_of
-from stepscope.capture.timed_steps import FEWEST
+from stepscope.capture.step_times import FEWEST
 from stepscope.contexts import build_contexts
 from stepscope.contexts.build_tree import own_shares
 from stepscope.errors import TraceError

@@ -148,20 +148,13 @@ def test_a_full_disk_is_named_and_nothing_stays_behind(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"script.py"}
 
 
-@pytest.mark.parametrize(
-    ("hard", "at_the_end", "written"),
-    [(4096, "pass", True), (128, "[os.close(one) for one in opened]", True), (128, "pass", False)],
-    ids=["the soft limit", "until the end", "for good"],
-)
-def test_a_script_that_uses_up_its_descriptors_is_recorded_if_it_can_be(
-    tmp_path: Path, hard: int, at_the_end: str, written: bool
-) -> None:
-    (tmp_path / "script.py").write_text(f"""
+def test_a_script_that_uses_up_its_descriptors_runs_on_without_a_capture(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("""
 import os, resource, torch
 model = torch.nn.Linear(2, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 opened = []
-resource.setrlimit(resource.RLIMIT_NOFILE, (128, {hard}))
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 for step in range(12):
     while step == 7:
         try:
@@ -171,14 +164,11 @@ for step in range(12):
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-assert resource.getrlimit(resource.RLIMIT_NOFILE) == (128, {hard})
-{at_the_end}
 """)
     done = subprocess.run(
         [*RUN, "script.py"], cwd=tmp_path, check=False, timeout=60, capture_output=True, text=True
     )
     assert done.returncode == 0
-    assert (tmp_path / "script.stepscope").exists() == written
-    assert ("recorded steps 5 to 7" in done.stderr) == written
+    assert not (tmp_path / "script.stepscope").exists()
     refusal = f"cannot write {tmp_path / 'script.stepscope'}: Too many open files (`ulimit -n`"
-    assert done.stderr.count(refusal) == (not written)
+    assert done.stderr.count(refusal) == 1

@@ -13,10 +13,8 @@ from stepscope.analyze.delays import without_delays
 from stepscope.analyze.trace_from_contexts import ContextTrace, trace_from_contexts
 from stepscope.annotate.links.launches import device_work as mask_of_device_work
 from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.steps.step_table import no_such_rank
+from stepscope.annotate.steps.step_table import no_such_rank, require_steps, steady_steps
 from stepscope.annotate.steps.steps import main_track
-from stepscope.annotate.steps.step_table import require_steps
-from stepscope.annotate.steps.step_table import steady_steps
 from stepscope.arrays import Ids, Ids32, Mask, Rows, Times
 from stepscope.contexts import ContextTree, build_contexts
 from stepscope.errors import TraceError

@@ -9,9 +9,8 @@ import numpy as np
 from stepscope.analyze.delays import COMPILING
 from stepscope.analyze.event_search import EventSearch
 from stepscope.analyze.finding import WARNING
-from stepscope.annotate.device.idle import exposed_communication
+from stepscope.annotate.device.idle import cause_names, exposed_communication, windows
 from stepscope.annotate.device.idle import python_time as intervals_of_python
-from stepscope.annotate.device.idle import cause_names, windows
 from stepscope.annotate.steps.one_off_delays import one_off_delays
 from stepscope.arrays import Floats, Mask, Rows
 from stepscope.summary.efficiency import WorkBounds

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepscope.analyze.finding import Place
-from stepscope.annotate.range_names import has_lines, parse_lines
-from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.jax.calls import CALL
-from stepscope.annotate.jax.scopes import scope_of
 from stepscope.annotate.jax.frames import frames_of_events, is_users
-from stepscope.annotate.range_names import MODULE_RANGE
+from stepscope.annotate.jax.scopes import scope_of
+from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.range_names import MODULE_RANGE, has_lines, parse_lines
 from stepscope.arrays import Floats, Ids, Ids32, IntArray, Mask, Rows
 from stepscope.trace.arguments import parse
 from stepscope.trace.frame_name import FrameName

@@ -13,11 +13,10 @@ from stepscope.annotate.device.collectives import collective_key
 from stepscope.annotate.range_names import is_step
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Floats, Ids, IntArray, Times
-from stepscope.trace.trace import clock_of
 from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.schema import DEVICE_WORK
 from stepscope.trace.sets import distinct
-from stepscope.trace.trace import Trace
+from stepscope.trace.trace import Trace, clock_of
 
 Ends = dict[tuple[str, ...], Times]
 # No rank gets the result of one of these before all ranks have contributed.

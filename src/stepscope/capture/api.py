@@ -9,10 +9,9 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from stepscope.capture.archive import check_target
+from stepscope.capture.capture_file import check_target
 from stepscope.capture.manifest import Run
-from stepscope.capture.options import RecordOptions
-from stepscope.capture.output_path import Rank, target_path
+from stepscope.capture.options import Rank, RecordOptions, target_path
 from stepscope.capture.session import Ending, Session
 
 

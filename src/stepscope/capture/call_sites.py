@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
-
-from stepscope.capture.internal_files import is_internal
+_TORCH = getattr(find_spec("torch"), "origin", None)
+_FILES = tuple(str(Path(file).parent) for file in (_TORCH, Path(__file__).parent) if file)
 
 _DEEPEST = 40  # frames that are searched for the model whose method runs
 _LARGEST = 1000  # a list or dict in which a module is searched
 _OWN_REFERENCES = 3  # of the frame, the variable, and the call that counts them
+
+
+def is_internal(file: str) -> bool:
+    """Whether code is torch's or ours."""
+    return file.startswith(_FILES)
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
@@ -22,6 +28,16 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     while frame is not None and is_internal(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
+
+
+def user_frames(frame: FrameType | None, most: int) -> Iterator[FrameType]:
+    """Frames that are neither torch's nor ours, from `frame` outwards, at most so many."""
+    for _ in range(most):
+        frame = user_frame(frame)
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
 
 
 def is_library(file: str) -> bool:
@@ -54,12 +70,12 @@ def holder_in(frame: FrameType | None, module: Any) -> tuple[Any, str | None]:
         in a list or dict (`heads.0`); or `module` and None.
     """
     for name, held in variables(frame):
-        if isinstance(held, torch.nn.Module) and _holds(held, module):
+        if _is_module(held) and _holds(held, module):
             return held, name
         if isinstance(held, (dict, list, tuple)) and len(held) <= _LARGEST:
             parts = held.items() if isinstance(held, dict) else enumerate(held)
-            if found := [key for key, part in parts if part is module]:
-                return module, f"{name}.{found[0]}"
+            if keys := [key for key, part in parts if part is module]:
+                return module, f"{name}.{keys[0]}"
     return module, None
 
 
@@ -86,7 +102,7 @@ def owner_of(frame: FrameType | None, module: Any) -> tuple[Any, FrameType | Non
             break
         outer = user_frame(frame.f_back)
         holder = _self_of(frame)
-        if isinstance(holder, torch.nn.Module) and _holds(holder, module):
+        if _is_module(holder) and _holds(holder, module):
             owner, caller = holder, outer
         frame = outer
     return owner, caller
@@ -96,6 +112,11 @@ def _self_of(frame: FrameType) -> Any:
     """The first argument of a method."""
     names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
     return _local_variables(frame).get(names[0]) if names else None
+
+
+def _is_module(value: Any) -> bool:
+    """Not by `import torch`: code is also looked up where only JAX is loaded."""
+    return isinstance(value, sys.modules["torch"].nn.Module)
 
 
 def _holds(holder: Any, module: Any) -> bool:
@@ -109,15 +130,15 @@ def _local_variables(frame: FrameType) -> dict[str, Any]:
     long as the function runs. So it is emptied, unless the program holds it, too (`locals()`).
     """
     kept: Any = frame.f_locals
-    found = dict(kept)
+    local = dict(kept)
     is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
     if is_function and type(kept) is dict and sys.getrefcount(kept) <= _OWN_REFERENCES:
         kept.clear()
-    return found
+    return local
 
 
 def _attributes(holder: Any) -> dict[str, Any]:
     attributes: dict[str, Any] = getattr(holder, "__dict__", {})
     # Objects of other libraries may use the name `_modules` for something else (skorch: a list).
-    modules = attributes.get("_modules", {}) if isinstance(holder, torch.nn.Module) else {}
+    modules = attributes.get("_modules", {}) if _is_module(holder) else {}
     return {**attributes, **modules}

@@ -1,18 +1,168 @@
-"""The file of a capture: written whole or not at all, and never at the cost of another capture."""
+"""The capture file: written whole or not at all, and never at the cost of another capture.
+
+Its format: docs/reference/capture_format.md.
+"""
 
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
+import shutil
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
-from stepscope.capture.archive import Member, has_recording, replace_manifest, write_capture
-from stepscope.capture.output_path import SUFFIX, Rank
+from stepscope.capture.options import SUFFIX, Rank
+from stepscope.errors import CaptureError
+from stepscope.unfinished_files import unfinished
+
+FORMAT = "stepscope capture"
+VERSION = 1
+_QUICK = 1  # zlib level: the run waits while it is written
+_MANIFEST = "manifest.json"
+RECORDINGS = {"trace.json", "trace.xplane.pb", "contexts.json"}
+_CHUNK_BYTES = 1 << 20  # copied at once
+Member = bytes | dict[str, Any] | Callable[[Path], object]
+
+
+def write_capture(
+    path: Path,
+    manifest: dict[str, Any],
+    modules: dict[str, Any],
+    members: Mapping[str, Member],
+    publish: Callable[[Path], object] | None = None,
+) -> None:
+    """Write a capture file, all or nothing.
+
+    Args:
+        path: the file to write; by default an earlier capture is replaced.
+        manifest: the content of manifest.json.
+        modules: the content of modules.json.
+        members: what was recorded, by name: bytes, what JSON can write, or a function that writes
+            to a path.
+        publish: moves the complete file, which it is given, to its final place.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = unfinished(path)
+    try:
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=_QUICK) as archive:
+            archive.writestr("modules.json", json.dumps(modules))
+            for name, content in members.items():
+                _add_member(archive, path, name, content)
+            # The last member, so that `replace_manifest` need not write the others again.
+            archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
+        (publish or _move_to(path))(partial)
+    finally:
+        _remove(partial)
+
+
+def _add_member(archive: zipfile.ZipFile, path: Path, name: str, content: Member) -> None:
+    if not callable(content):
+        archive.writestr(name, content if isinstance(content, bytes) else json.dumps(content))
+        return
+    partial = unfinished(path, name)
+    try:
+        content(partial)
+        with partial.open("rb") as source, archive.open(name, "w", force_zip64=True) as member:
+            shutil.copyfileobj(source, member, _CHUNK_BYTES)
+    finally:
+        _remove(partial)
+
+
+def replace_manifest(path: Path, changes: dict[str, Any]) -> None:
+    """Change keys in the manifest of a capture, all or nothing.
+
+    Args:
+        path: a capture that `write_capture` wrote.
+        changes: keys to set.
+
+    Raises:
+        OSError: the file cannot be written; it is unchanged.
+    """
+    partial = unfinished(path)
+    try:
+        shutil.copyfile(path, partial)
+        with zipfile.ZipFile(partial, "a", zipfile.ZIP_DEFLATED, compresslevel=_QUICK) as archive:
+            _change_last_member(archive, changes)
+        partial.replace(path)
+    finally:
+        _remove(partial)
+
+
+def _change_last_member(archive: zipfile.ZipFile, changes: dict[str, Any]) -> None:
+    last = archive.infolist()[-1]
+    if last.filename != _MANIFEST:
+        raise OSError(f"{archive.filename} was not written by this version")
+    manifest = json.loads(archive.read(last)) | changes
+    archive.filelist.remove(last)
+    del archive.NameToInfo[_MANIFEST]
+    archive.start_dir = last.header_offset
+    archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
+
+
+def _remove(temporary: Path) -> None:
+    """An error on the way here must not be hidden by one of the cleanup."""
+    for left in (temporary, temporary.with_name(f"{temporary.name}.tmp")):  # PyTorch writes there
+        with suppress(OSError):
+            left.unlink(missing_ok=True)
+
+
+def _move_to(path: Path) -> Callable[[Path], object]:
+    return lambda partial: partial.replace(path)
+
+
+def check_target(path: Path) -> None:
+    """Refuse a target that cannot or must not be written, before the run starts.
+
+    Raises:
+        CaptureError: the folder is missing or read-only, or the file is not an earlier capture.
+    """
+    # A device such as /dev/zero has no end to look at.
+    if path.exists() and not (path.is_file() and is_capture(path)):
+        raise CaptureError(
+            f"cannot write the capture to {path}: the file exists and is not a capture; "
+            "choose another file with -o"
+        )
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not _is_writable(folder):
+        raise CaptureError(
+            f"cannot write the capture to {path}: the folder {folder} is not writable; "
+            "choose another file with -o"
+        )
+
+
+def _is_writable(folder: Path) -> bool:
+    """Tried, because permissions alone do not decide (root, quotas, network file systems)."""
+    try:
+        with TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def has_recording(path: Path) -> bool:
+    """Whether `path` is a capture that holds a trace or contexts, and not only how a run ended."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return bool(RECORDINGS & set(archive.namelist()))
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def is_capture(path: Path) -> bool:
+    """Whether `path` is a file that `write_capture` wrote."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return bool(json.loads(archive.read(_MANIFEST))["format"] == FORMAT)
+    except (OSError, zipfile.BadZipFile, KeyError, ValueError, TypeError):
+        return False
+
 
 Identity = tuple[int, int, int, int]
 
@@ -63,13 +213,7 @@ class CaptureFile:
         self._base = _existing_folder(path)
 
     def write(
-        self,
-        manifest: dict[str, Any],
-        modules: dict[str, Any],
-        export: Callable[[Path], object] | None,
-        contexts: bytes | None = None,
-        member: str = "trace.json",
-        members: Mapping[str, Member] | None = None,
+        self, manifest: dict[str, Any], modules: dict[str, Any], members: Mapping[str, Member]
     ) -> None:
         """Write the capture; the arguments are those of `write_capture`.
 
@@ -78,13 +222,12 @@ class CaptureFile:
         """
         if not self._base.is_dir():
             raise FileNotFoundError(2, "the folder no longer exists", str(self._base))
-        has_content = export is not None or contexts is not None
 
         def publish(partial: Path) -> None:
             with _locked(partial.parent):
-                self._publish(partial, has_content)
+                self._publish(partial, not RECORDINGS.isdisjoint(members))
 
-        write_capture(self.path, manifest, modules, export, contexts, member, members, publish)
+        write_capture(self.path, manifest, modules, members, publish)
 
     def update_manifest(self, changes: dict[str, Any]) -> None:
         """Set keys in the manifest of the file that was written, if it is still there.
@@ -183,10 +326,10 @@ class CaptureFile:
 def _identity(path: Path) -> Identity | None:
     """What tells one version of a file from another; None where there is none."""
     try:
-        found = path.stat()
+        state = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    return state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size
 
 
 def _existing_folder(path: Path) -> Path:

@@ -20,16 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.capture import patch
-from stepscope.capture.import_hooks import AfterImport
 from stepscope.capture.manifest import Run
-from stepscope.capture.options import RecordOptions
-from stepscope.capture.output_path import SUFFIX, Rank, target_path
-from stepscope.capture.run_shares.run_clock import RunClock
+from stepscope.capture.options import SUFFIX, Rank, RecordOptions, target_path
+from stepscope.capture.patch import AfterImport
+from stepscope.capture.run_shares.run_shares import RunClock
 from stepscope.capture.session import Ending, Session
 
 _SPAWN = ("torch.multiprocessing", "torch.multiprocessing.spawn")
 _NEVER_TRAIN = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_")
-_MOST_FRAMES = 30
+_MOST_FRAMES = 30  # searched for who forks; multiprocessing needs fewer than ten
 _children: list[Child] = []  # multiprocessing.util refers to them weakly
 
 
@@ -88,8 +87,8 @@ class ChildProcesses:
 
     def captures(self) -> list[Path]:
         """The captures that children have written."""
-        found = self._versions().items()
-        return sorted(path for path, now in found if now != self._before.get(path, 0))
+        versions = self._versions().items()
+        return sorted(path for path, now in versions if now != self._before.get(path, 0))
 
     def _versions(self) -> dict[Path, int]:
         """The captures that there are; none where the folder is gone or cannot be read."""
@@ -248,12 +247,12 @@ class Child:
 
 def _rank_of_group() -> Rank | None:
     """The rank of this process in its process group, or as launchers report it; None for none."""
-    found = Rank.from_environment()
+    rank = Rank.from_environment()
     distributed: Any = sys.modules.get("torch.distributed")
     exists = distributed and distributed.is_available() and distributed.is_initialized()
-    if found.world_size == 1 and exists:
-        found = Rank(distributed.get_rank(), distributed.get_world_size())
-    return found if found.world_size > 1 else None
+    if rank.world_size == 1 and exists:
+        rank = Rank(distributed.get_rank(), distributed.get_world_size())
+    return rank if rank.world_size > 1 else None
 
 
 def _never_trains() -> bool:

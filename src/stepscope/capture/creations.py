@@ -1,10 +1,11 @@
-"""Where the user's code creates optimizers, data loaders and DDP models: advice names the line."""
+"""Where the user's code creates optimizers, loaders and DDP models, and how the loaders load."""
 
 from __future__ import annotations
 
 import ast
 import functools
 import linecache
+import weakref
 from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, dataloader
 
 from stepscope.capture.call_sites import calling_frame
 from stepscope.capture.patch import replace
@@ -96,11 +97,51 @@ def call_at(file: str, line: int, name: str) -> dict[str, str]:
 def _aliases(nodes: Iterable[ast.AST], name: str) -> list[str]:
     """Other names of an imported class, as `DDP` of DistributedDataParallel."""
     imports = (node for node in nodes if isinstance(node, ast.ImportFrom))
-    imported = (one for node in imports for one in node.names if one.name == name)
-    return [one.asname for one in imported if one.asname]
+    imported = (alias for node in imports for alias in node.names if alias.name == name)
+    return [alias.asname for alias in imported if alias.asname]
 
 
 def _name_of(function: ast.expr) -> str:
     if isinstance(function, ast.Attribute):
         return function.attr
     return function.id if isinstance(function, ast.Name) else ""
+
+
+_Iterator: Any = dataloader._BaseDataLoaderIter
+_ATTRIBUTES = {
+    "workers": "_num_workers",
+    "pin_memory": "_pin_memory",
+    "prefetch_factor": "_prefetch_factor",
+    "persistent_workers": "_persistent_workers",
+}
+
+
+class LoaderWatch:
+    """Tracks the iterators of data loaders created since it was installed, while they live."""
+
+    def __init__(self) -> None:
+        self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
+        iterators, original = self._iterators, _Iterator.__init__
+
+        def watched(iterator: Any, loader: Any) -> None:
+            iterators.add(iterator)
+            original(iterator, loader)
+
+        self._restore = replace(_Iterator, "__init__", watched)
+
+    def remove(self) -> None:
+        """Leave torch as it was; known iterators stay known."""
+        self._restore()
+
+    @property
+    def are_in_use(self) -> bool:
+        """Whether the program still holds an iterator."""
+        return len(self._iterators) > 0
+
+    def describe(self) -> list[dict[str, Any]]:
+        """The loaders in use, the one with most workers first."""
+        loaders = [
+            {name: getattr(iterator, attribute, None) for name, attribute in _ATTRIBUTES.items()}
+            for iterator in self._iterators
+        ]
+        return sorted(loaders, key=lambda facts: -(facts["workers"] or 0))

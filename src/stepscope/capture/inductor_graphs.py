@@ -18,15 +18,14 @@ from contextlib import suppress
 from math import prod
 from typing import Any
 
-from stepscope.capture.import_hooks import AfterImport
 from stepscope.capture.model_tree import unwrap
 from stepscope.capture.module_ranges import ModuleRanges
 from stepscope.capture.module_registry import ModuleRegistry
-from stepscope.capture.patch import replace
+from stepscope.capture.patch import AfterImport, replace
 
 Json = dict[str, Any]
-_MOST_GRAPHS = 2000
-_LONGEST_CODE = 8 << 20
+_MOST_GRAPHS = 2000  # kept in memory: a program may compile for ever
+_LONGEST_CODE = 8 << 20  # characters; longer code is left out
 _KERNELS = re.compile(r"'''.*?'''|\"\"\".*?\"\"\"", re.DOTALL)
 _CALLS = re.compile(r"^\s*def (call|partition_\d+)\(", re.MULTILINE)
 _END = re.compile(r"^(def (get_args|benchmark_compiled_module)\(|if __name__)", re.MULTILINE)
@@ -68,9 +67,8 @@ class InductorGraphs:
     def describe(self) -> Json | None:
         """The content of compiled.json, with paths of modules; None if nothing was compiled."""
         paths: dict[int, str] = {}
-        for root in self._registry.roots:
-            for node in root.walk():
-                paths.setdefault(id(node.module), node.path)
+        for node in self._registry.nodes():
+            paths.setdefault(id(node.module), node.path)
         graphs = [_described(graph, paths) for graph in self._graphs.values() if graph["programs"]]
         return {"version": 1, "graphs": graphs} if graphs else None
 
@@ -129,8 +127,8 @@ class InductorGraphs:
             return
         backward = bool(options.get("is_backward"))
         key = getattr(program, "_fx_graph_cache_key", None)
-        found = {"key": key, "backward": backward, "code": code}
-        graph["programs"].append(found)
+        program_facts = {"key": key, "backward": backward, "code": code}
+        graph["programs"].append(program_facts)
 
     def _own_module(self, tracer: Any) -> Any:
         """The module whose method is compiled: nodes without a stack belong to it."""
@@ -151,7 +149,7 @@ class InductorGraphs:
         model = unwrap(module)
         is_known = model is None or self._registry.has(model)
         if not is_known and id(model) != outermost:
-            is_known = all(id(one) != outermost for one in model.modules())
+            is_known = all(id(inner) != outermost for inner in model.modules())
         if not is_known:
             self._registry.add_root(module, name)
 
@@ -160,8 +158,8 @@ def _outermost(nodes: list[Any]) -> dict[int, str]:
     """The outermost modules that nodes were traced in, each with the expression for it."""
     stacks = [node.meta.get("nn_module_stack") or {} for node in nodes]
     first = (next(iter(stack.items())) for stack in stacks if stack)
-    known = ((_number(key), str(source)) for key, (source, *_) in first)
-    return {number: source for number, source in known if number is not None}
+    numbered = ((_number(key), str(source)) for key, (source, *_) in first)
+    return {number: source for number, source in numbered if number is not None}
 
 
 def _is_module(value: Any) -> bool:
@@ -179,19 +177,19 @@ def _tracer() -> Any:
     """Dynamo's view of the frame that is compiled, None where it is not known."""
     with suppress(Exception):
         convert: Any = sys.modules["torch._dynamo.symbolic_convert"]
-        found = convert.InstructionTranslator.current_tx()
-        return getattr(found.output, "root_tx", None) or found
+        tracer = convert.InstructionTranslator.current_tx()
+        return getattr(tracer.output, "root_tx", None) or tracer
     return None
 
 
 def _first_module(source: str, tracer: Any) -> tuple[str | None, Any]:
     """The first module on the way that an expression such as `L['self'].model` takes."""
-    found = _SOURCE.match(source)
-    if not found:
+    match = _SOURCE.match(source)
+    if not match:
         return None, None
-    scope = tracer.f_locals if found[1] == "L" else tracer.f_globals
-    name, value = found[2], scope.get(found[2])
-    for attribute, key, place in _PARTS.findall(source[found.end() :]):
+    scope = tracer.f_locals if match[1] == "L" else tracer.f_globals
+    name, value = match[2], scope.get(match[2])
+    for attribute, key, place in _PARTS.findall(source[match.end() :]):
         if _is_module(value) or value is None:
             break
         if attribute:
@@ -222,7 +220,7 @@ def _owner(placeholder: Any) -> list[int] | None:
 def _node(node: Any, place: dict[Any, int]) -> Json:
     """A node of a graph; `stack` becomes the path of its module."""
     target = str(getattr(node.target, "__name__", node.target))
-    values = [one.meta.get("example_value") for one in node.all_input_nodes]
+    values = [source.meta.get("example_value") for source in node.all_input_nodes]
     written = _elements(node.meta.get("example_value"))
     return {
         "name": node.name,
@@ -230,7 +228,7 @@ def _node(node: Any, place: dict[Any, int]) -> Json:
         "stack": _stack(node),
         "elements": written + (written if "embedding" in target else sum(map(_elements, values))),
         "operations": 2 * written * _width(target, values),
-        "reads": [place[one] for one in node.all_input_nodes if one in place],
+        "reads": [place[source] for source in node.all_input_nodes if source in place],
     }
 
 
@@ -261,16 +259,16 @@ def _calls_of(code: str) -> str:
     """The functions that call kernels and operators, without the source of the kernels."""
     begin = _CALLS.search(code := _KERNELS.sub("''", code))
     end = _END.search(code)
-    found = code[begin.start() : end.start() if end else None] if begin else ""
-    return found if len(found) <= _LONGEST_CODE else ""
+    calls = code[begin.start() : end.start() if end else None] if begin else ""
+    return calls if len(calls) <= _LONGEST_CODE else ""
 
 
 def _described(graph: Json, paths: dict[int, str]) -> Json:
     base = paths.get(graph["base"])
 
     def path_of(stack: list[int] | None) -> str | None:
-        known = [paths[number] for number in stack or () if number in paths]
-        return known[-1] if known else None
+        inside = [paths[number] for number in stack or () if number in paths]
+        return inside[-1] if inside else None
 
     nodes = []
     for node in graph["nodes"]:

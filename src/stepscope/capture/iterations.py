@@ -18,13 +18,12 @@ from typing import Any
 import torch
 from torch.utils.data import dataloader
 
-from stepscope.capture.autograd_engine import AUTOGRAD, ENGINE
-from stepscope.capture.data_loaders import LoaderWatch
+from stepscope.capture.creations import LoaderWatch
 from stepscope.capture.model_tree import unwrap
-from stepscope.capture.module_ranges import CompilerPaused, ModuleRanges, hide_from_compiler
+from stepscope.capture.module_ranges import ModuleRanges
 from stepscope.capture.module_registry import is_bare
-from stepscope.capture.patch import replace
 from stepscope.capture.step_detector import Kind, StepDetector
+from stepscope.capture.torch_internals import AUTOGRAD, ENGINE, CompilerPaused, hide_from_compiler, wrap
 
 _Batches: Any = dataloader._BaseDataLoaderIter
 
@@ -90,8 +89,8 @@ class IterationWatch:
 
     def _watch_calls(self) -> None:
         self._restore = [
-            replace(_Batches, "__next__", self._around(_Batches.__next__, before=self._on_request)),
-            replace(AUTOGRAD, ENGINE, self._around(_engine(), after=self._after_backward)),
+            *wrap(_Batches, "__next__", functools.partial(self._around, before=self._on_request)),
+            *wrap(AUTOGRAD, ENGINE, functools.partial(self._around, after=self._after_backward)),
         ]
 
     def _leave_calls(self) -> None:
@@ -119,8 +118,7 @@ class IterationWatch:
             self._notify(after)
             return result
 
-        hide_from_compiler(watched.__code__)
-        return functools.wraps(function)(watched)
+        return watched
 
     def _notify(self, callback: Callable[[], None] | None) -> None:
         if callback is not None:
@@ -167,11 +165,6 @@ class IterationWatch:
             self._backward_ended = True
         elif not self._backward_ended:
             self._on_iteration(self._backward, Kind.BACKWARD)
-
-
-def _engine() -> Callable[..., Any]:
-    engine: Callable[..., Any] = getattr(AUTOGRAD, ENGINE)
-    return engine
 
 
 def _is_captured() -> bool:

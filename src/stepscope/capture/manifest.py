@@ -1,19 +1,18 @@
-"""manifest.json: who recorded what, and how it ended."""
+"""manifest.json: who recorded what, in which framework, and how it ended."""
 
 from __future__ import annotations
 
 import os
 import platform
 import socket
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from stepscope.capture.archive import FORMAT, VERSION
-from stepscope.capture.frameworks import describe_framework
-from stepscope.capture.options import RecordOptions
-from stepscope.capture.output_path import Rank
+from stepscope.capture.capture_file import FORMAT, VERSION
+from stepscope.capture.options import Rank, RecordOptions
 from stepscope.version import __version__
 
 
@@ -86,3 +85,74 @@ def build_manifest(run: Run, result: Result, framework: str | None = None) -> di
 def _usable_cpus() -> int | None:
     """The cores this process may run on; a container or scheduler may limit them."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+Json = dict[str, Any]
+
+
+def describe_framework(name: str | None = None) -> Json:
+    """The framework's name, version, threads, capability of the CPU and devices, for manifest.json.
+
+    Args:
+        name: `pytorch` or `jax`; by default the loaded framework, PyTorch where both are.
+    """
+    facts: Json = {
+        "framework": None, "framework_version": None, "threads": None, "cpu_capability": None,
+        "devices": [],
+    }  # fmt: skip
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if torch is not None and name != "jax":
+        facts |= {
+            "framework": "pytorch",
+            "framework_version": str(torch.__version__),
+            "threads": torch.get_num_threads(),
+            "cpu_capability": _capability(torch),
+            "devices": list(_devices_of_torch(torch)),
+        }
+    elif jax is not None:
+        version = getattr(jax, "__version__", None)
+        facts |= {
+            "framework": "jax",
+            "framework_version": None if version is None else str(version),
+            "devices": list(_devices_of_jax(jax)),
+        }
+    return facts
+
+
+def _capability(torch: Any) -> str | None:
+    """The instructions of the CPU for which PyTorch chooses its kernels; None in old versions.
+
+    Not by `torch.ops`: who counts operators would see that.
+    """
+    try:
+        return str(torch.backends.cpu.get_cpu_capability())
+    except AttributeError:
+        return None
+
+
+def _devices_of_torch(torch: Any) -> Iterator[Json]:
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        yield {
+            "type": "cuda",
+            "index": index,
+            "name": properties.name,
+            "memory_bytes": properties.total_memory,
+        }
+
+
+def _devices_of_jax(jax: Any) -> Iterator[Json]:
+    """The devices of this process, without the CPU."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if not getattr(bridge, "_backends", None):
+        return
+    for index, device in enumerate(jax.local_devices()):
+        if device.platform != "cpu":
+            yield {
+                "type": device.platform,
+                "index": index,
+                "name": device.device_kind,
+                "memory_bytes": (device.memory_stats() or {}).get("bytes_limit"),
+            }

@@ -81,8 +81,8 @@ class Node:
 
 def unwrap(module: Any) -> Any:
     """The wrapped module that does the work."""
-    while (name := _WRAPPED.get(type(module).__name__)) and hasattr(module, name):
-        module = getattr(module, name)
+    while (inner := unwrap_once(module)) is not module:
+        module = inner
     return module
 
 
@@ -101,7 +101,8 @@ def wrappers(module: Any) -> Iterator[Any]:
 
 def unwrap_once(module: Any) -> Any:
     """The module that `module` wraps; `module` itself where it wraps none."""
-    return getattr(module, _WRAPPED.get(type(module).__name__, ""), module)
+    name = _WRAPPED.get(type(module).__name__)
+    return getattr(module, name, module) if name else module
 
 
 def build_tree(module: Any, name: str) -> Node:

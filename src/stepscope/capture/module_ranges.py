@@ -8,16 +8,15 @@ of category `cpu_op`; without a running profiler it does next to nothing.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
-from types import CodeType
 from typing import Any, ClassVar, Protocol
 
 import torch
 
 from stepscope.capture.model_tree import Node
 from stepscope.capture.module_registry import ModuleRegistry
+from stepscope.capture.torch_internals import CompilerPaused, compiler_takes, hide_from_compiler
 
 _Module: Any = torch.nn.Module
 Range: Any = getattr(
@@ -170,42 +169,10 @@ class _Running(threading.local):
         self.is_reported = False  # whether a module runs whose call was only reported
 
 
-class CompilerPaused:
-    """Inside a compiled model's first call, torch.compile would otherwise compile us as well."""
-
-    def __enter__(self) -> None:
-        self._callback = torch._C._dynamo.eval_frame.set_eval_frame(None)
-
-    def __exit__(self, *exc: object) -> None:
-        torch._C._dynamo.eval_frame.set_eval_frame(self._callback)
-
-
-def compiler_takes(call: Callable[..., Any], instead_of: Callable[..., Any]) -> None:
-    """Make torch.compile continue with a module's forward where it meets this `__call__`.
-
-    It does so for the `nn.Module.__call__` that it saw when it was imported; any other it would
-    compile as the user's.
-    """
-    module: Any = sys.modules.get("torch._dynamo.variables.nn_module")
-    if getattr(module, "unpatched_nn_module_call", None) is instead_of:
-        module.unpatched_nn_module_call = call
-
-
-def hide_from_compiler(code: CodeType) -> None:
-    """Make torch.compile skip a function of ours and continue with what it calls."""
-    frames: Any = torch._C._dynamo.eval_frame
-    if hasattr(frames, "skip_code"):
-        frames.skip_code(code)
-    else:
-        skip, default = frames._FrameAction.SKIP, frames._FrameAction.DEFAULT
-        frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, default))
-
-
 for _function in (
     ModuleRanges._node_of,
     ModuleRanges._resolve,
     ModuleRanges._begin_outermost,
     ModuleRanges._notify_outermost,
-    CompilerPaused.__enter__,
 ):
     hide_from_compiler(_function.__code__)

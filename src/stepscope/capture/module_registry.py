@@ -1,20 +1,19 @@
-"""Detects model roots from module calls, and the tree node that each call means."""
+"""Detects model roots from module calls, the tree node that each call means, and modules.json."""
 
 from __future__ import annotations
 
+import functools
+import linecache
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
 
-from stepscope.capture.call_sites import (
-    call_site,
-    calling_frame,
-    holder_in,
-    is_library,
-    name_in,
-    owner_of,
-)
+from stepscope.capture.call_sites import call_site, calling_frame, holder_in, is_library, name_in, owner_of
 from stepscope.capture.model_tree import Node, build_tree, is_scripted, unwrap, wrappers
 
 
@@ -67,7 +66,11 @@ class ModuleRegistry:
     @property
     def has_scripted(self) -> bool:
         """Whether TorchScript made any of the modules, so that Python does not call its parts."""
-        return any(is_scripted(node.module) for root in self.roots for node in root.walk())
+        return any(is_scripted(node.module) for node in self.nodes())
+
+    def nodes(self) -> Iterator[Node]:
+        """Every node of every tree, parents first."""
+        return (node for root in self.roots for node in root.walk())
 
     def has(self, module: Any) -> bool:
         """Whether a module is in one of the trees."""
@@ -108,8 +111,8 @@ class ModuleRegistry:
         owner, caller = owner_of(frame, unwrap(module))
         if owner is None:
             return None
-        known = caller is not None and not is_library(caller.f_code.co_filename)
-        self.add_root(owner, name_in(caller, owner) if known else None)
+        is_users = caller is not None and not is_library(caller.f_code.co_filename)
+        self.add_root(owner, name_in(caller, owner) if is_users else None)
         return self._find(self.top_level, unwrap(module))
 
     def _in_variable(self, frame: FrameType | None, module: Any) -> Node | None:
@@ -172,3 +175,74 @@ def profiler_runs() -> bool:
 def is_bare(module: Any) -> bool:
     """Whether a module has no parameters: a loss, a transform."""
     return next(iter(module.parameters()), None) is None
+
+
+Json = dict[str, Any]
+
+
+def describe_registry(registry: ModuleRegistry) -> Json:
+    """The content of modules.json for the trees of `registry`."""
+    return {"roots": [_describe(root)[0] for root in registry.roots]}
+
+
+def _describe(node: Node) -> tuple[Json, dict[int, Any]]:
+    """A node as JSON, and the distinct parameters in its subtree."""
+    parameters = {id(p): p for p in node.module._parameters.values() if p is not None}
+    children = []
+    for child in node.children:
+        described, below = _describe(child)
+        children.append(described)
+        parameters.update(below)
+    scripted = is_scripted(node.module)
+    cls: type = type(node.module)
+    file, line = (None, None) if scripted else class_site(cls)
+    call_file, call_line = node.site or (None, None)
+    return {
+        "name": node.name,
+        "path": node.path,
+        "class": node.module.original_name if scripted else class_name(cls),
+        **({"scripted": True} if scripted else {}),
+        "file": file,
+        "line": line,
+        "call_file": call_file,
+        "call_line": call_line,
+        "parameters": sum(_count(p) for p in parameters.values()),
+        "parameter_bytes": sum(_count(p) * p.element_size() for p in parameters.values()),
+        "children": children,
+    }, parameters
+
+
+def _count(parameter: Any) -> int:
+    """Elements of a parameter; 0 while a lazy module has not seen its first input."""
+    try:
+        return int(parameter.numel())
+    except (RuntimeError, ValueError):
+        return 0
+
+
+def class_name(cls: type) -> str:
+    """A class with its module; a class that a function made is called what the function calls it.
+
+    Example:
+        >>> class_name(int)
+        'builtins.int'
+    """
+    full = cls.__qualname__
+    own = full if full.rpartition(".")[2] == cls.__name__ else cls.__name__
+    return f"{cls.__module__}.{own}"
+
+
+@functools.cache
+def class_site(cls: type) -> tuple[str | None, int | None]:
+    """File and line of a class definition, None where it has none.
+
+    `inspect.getsourcelines` parses the whole file, which for a large model file takes longer than
+    a training step.
+    """
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if file is None:
+        return None, None
+    definition = re.compile(rf"\s*class\s+{re.escape(cls.__name__)}\b")
+    lines = linecache.getlines(file)
+    numbers = (number for number, text in enumerate(lines, 1) if definition.match(text))
+    return str(Path(file).absolute()), next(numbers, None)

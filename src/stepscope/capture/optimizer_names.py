@@ -1,4 +1,4 @@
-"""Ranges that name the optimizer which steps, as the user names it.
+"""Names optimizers as the user names them, numbers them, and lists the modules that each updates.
 
 torch names the range of a step by the class alone, which is the same for both optimizers of a GAN.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
-from types import FrameType
 from typing import Any
 
-from stepscope.capture.call_sites import is_library, user_frame, variables
+from stepscope.capture.call_sites import is_library, user_frames, variables
 from stepscope.capture.module_ranges import Range
+from stepscope.capture.module_registry import ModuleRegistry
 
 OPTIMIZER_RANGE = "stepscope.optimizer: "
 _DEEPEST = 40  # frames that are searched
@@ -43,7 +43,10 @@ class OptimizerNames:
 
     def by_optimizer(self) -> dict[Any, str]:
         """The name of each optimizer that stepped."""
-        return {one: label[len(OPTIMIZER_RANGE) :] for one, label in list(self._labels.items())}
+        return {
+            optimizer: label[len(OPTIMIZER_RANGE) :]
+            for optimizer, label in list(self._labels.items())
+        }
 
     def _name_all(self) -> None:
         """Name every optimizer again: one more may show that a name is shared."""
@@ -58,15 +61,11 @@ class OptimizerNames:
 
 def _names(optimizer: Any) -> Iterator[str]:
     """The variables that hold the optimizer, the best name first."""
-    frame: FrameType | None = user_frame(sys._getframe(1))
     callers: list[list[str]] = []
-    for _ in range(_DEEPEST):
-        if frame is None:
-            break
+    for frame in user_frames(sys._getframe(1), _DEEPEST):
         if not is_library(frame.f_code.co_filename):
-            found = [name for pair in variables(frame) for name in _places(*pair, optimizer)]
-            callers.append(sorted(found, key=lambda name: ("." in name, -len(name))))
-        frame = user_frame(frame.f_back)
+            names = [name for pair in variables(frame) for name in _places(*pair, optimizer)]
+            callers.append(sorted(names, key=lambda name: ("." in name, -len(name))))
     return chain.from_iterable(reversed(callers))
 
 
@@ -86,3 +85,54 @@ def _is_or_wraps(held: Any, optimizer: Any) -> bool:
     if type(attributes) is not dict:
         return False
     return any(attributes.get(name) is optimizer for name in _WRAPS)
+
+
+class OptimizerOrder:
+    """Numbers optimizers from 1 in the order of their first steps.
+
+    An id alone is not enough: a sweep creates its next optimizer where the last one was.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self.last = 0  # the highest number so far
+
+    def number(self, optimizer: Any) -> int:
+        """The number of an optimizer that steps."""
+        numbered = self._known.get(id(optimizer))
+        if numbered is None or numbered[0]() is not optimizer:
+            self.last += 1
+            numbered = self._known[id(optimizer)] = weakref.ref(optimizer), self.last
+        return numbered[1]
+
+
+NOT_UPDATED = ""
+
+
+def updated_modules(labels: Mapping[Any, str], registry: ModuleRegistry) -> dict[str, list[str]]:
+    """The paths of modules by the name of the optimizer that holds parameters of their own.
+
+    Args:
+        labels: the name of each optimizer that stepped.
+        registry: the model trees.
+
+    Returns:
+        With those that need gradients and that no optimizer holds, under `NOT_UPDATED`; empty
+        where the optimizers hold no parameter of the models, as flat ones of FSDP.
+    """
+    held = {label: _held(optimizer) for optimizer, label in list(labels.items())}
+    updated: dict[str, list[str]] = {label: [] for label in (*held, NOT_UPDATED)}
+    for node in registry.nodes():
+        own = [parameter for parameter in node.module._parameters.values() if parameter is not None]
+        names = [
+            label for label, ids in held.items() if any(id(parameter) in ids for parameter in own)
+        ]
+        if not names and any(parameter.requires_grad for parameter in own):
+            names = [NOT_UPDATED]
+        for name in names:
+            updated[name].append(node.path)
+    return updated if any(updated[label] for label in held) else {}
+
+
+def _held(optimizer: Any) -> set[int]:
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim import optimizer as torch_optimizer
 
-from stepscope.capture.backward_steps import BackwardSteps
-
 if TYPE_CHECKING:
     from stepscope.capture.optimizer_names import OptimizerNames
     from stepscope.capture.part_timer import PartTimer
+import weakref
+
+from stepscope.capture.torch_internals import AUTOGRAD, ENGINE, Function, wrap
 
 Step = Callable[..., Any]
 _NO_RANGE = nullcontext()
@@ -161,3 +162,57 @@ def _subclasses(cls: type) -> Iterator[type]:
     for subclass in subclasses:
         yield subclass
         yield from _subclasses(subclass)
+
+
+_pass: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+
+
+class BackwardSteps:
+    """Calls `on_step(optimizer)` once for each backward pass in which optimizers stepped.
+
+    `Tensor.register_post_accumulate_grad_hook` lets an optimizer update each weight as soon as its
+    gradient is there. A profiler that starts or stops inside of the pass crashes torch, and the
+    pass is part of the step: such steps are reported once the pass is over.
+
+    The optimizer is the same for all passes that share one. Passes are watched from the first such
+    step on, so that the first pass is not reported.
+    """
+
+    def __init__(self, on_step: Callable[[Any], None]) -> None:
+        self._on_step = on_step
+        self._stepped: list[Any] = []
+        self._reported: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._restore: list[Callable[[], None]] = []
+
+    def takes(self, optimizer: Any) -> bool:
+        """Whether this step of an optimizer runs within a backward pass, and is reported later."""
+        if _pass() < 0:
+            return False
+        if self._restore:
+            self._stepped.append(optimizer)
+        else:
+            self._restore = wrap(AUTOGRAD, ENGINE, self._watched)
+        return True
+
+    def close(self) -> None:
+        """Leave torch as it was."""
+        self._on_step = lambda optimizer: None
+        for restore in self._restore:
+            restore()
+
+    def _watched(self, engine: Function) -> Function:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self._stepped = [] if _pass() < 0 else self._stepped  # an earlier pass may have failed
+            result = engine(*args, **kwargs)
+            if self._stepped and _pass() < 0:
+                self._report()
+            return result
+
+        return watched
+
+    def _report(self) -> None:
+        stepped, self._stepped = self._stepped, []
+        reported = (optimizer for optimizer in stepped if optimizer in self._reported)
+        optimizer = next(reported, stepped[-1])
+        self._reported.add(optimizer)
+        self._on_step(optimizer)

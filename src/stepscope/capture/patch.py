@@ -1,8 +1,14 @@
-"""Replaces a function of the program by one of ours, and restores it."""
+"""Replaces functions of the program by ours and restores them, now or once a module is imported.
+
+Scripts set environment variables before `import torch`; importing it first would undo that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -36,3 +42,55 @@ def shadow_builtin(module: ModuleType, name: str, ours: Any) -> Callable[[], Non
             delattr(module, name)
 
     return restore
+
+
+class AfterImport(MetaPathFinder):
+    """A finder that delegates to the other finders and calls `action` once `name` is imported.
+
+    The module keeps its own loader: only that loader's `exec_module` is wrapped, on the instance,
+    and only until it has run. Asking for the spec alone, as `importlib.util.find_spec` does,
+    triggers nothing.
+    """
+
+    def __init__(self, name: str, action: Callable[[], object]) -> None:
+        self._name = name
+        self._action = action
+
+    def install(self) -> None:
+        """Start watching; if the module is already imported, act now."""
+        if self._name in sys.modules:
+            self._action()
+        else:
+            sys.meta_path.insert(0, self)
+
+    def remove(self) -> None:
+        """Stop watching."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Part of the import protocol."""
+        if fullname != self._name:
+            return None
+        # Only later finders: another watch for the same name would ask this one again.
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                self._watch(spec.loader)
+                return spec
+        return None
+
+    def _watch(self, loader: Loader | None) -> None:
+        if loader is None:
+            return
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            vars(loader).pop("exec_module", None)  # another watch may have wrapped it too
+            execute(module)
+            self.remove()
+            self._action()
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]

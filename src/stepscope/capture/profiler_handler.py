@@ -11,20 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from stepscope.capture.capture_file import CaptureFile
+from stepscope.capture.capture_file import CaptureFile, Member
 from stepscope.capture.inductor_graphs import InductorGraphs
 from stepscope.capture.manifest import Result, Run, build_manifest
 from stepscope.capture.module_ranges import ModuleRanges
-from stepscope.capture.module_registry import ModuleRegistry
-from stepscope.capture.modules_json import describe_registry
-from stepscope.capture.options import RecordOptions
-from stepscope.capture.output_path import Rank
-from stepscope.capture.trace_export import export_trace
+from stepscope.capture.module_registry import ModuleRegistry, describe_registry
+from stepscope.capture.options import Rank, RecordOptions
+from stepscope.capture.profiler_window import export_trace
 from stepscope.unfinished_files import unfinished
 
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 20  # read at once
 _STEP = re.compile(rb'"ProfilerStep#(\d+)"')
-_LONGEST_STEP_BYTES = 40
+_LONGEST_STEP_BYTES = 40  # of a name, kept from one chunk to the next
 
 
 class TraceHandler:
@@ -50,10 +48,10 @@ class TraceHandler:
                 Run(sys.argv, _options_of(profiler)), _result_of(recorded_steps(trace))
             )
             file = CaptureFile(path, self._rank, self._overwrite)
-            compiled = self._compiled.describe()
-            members = {"compiled.json": compiled} if compiled else None
-            modules = describe_registry(self.registry)
-            file.write(manifest, modules, trace.replace, members=members)
+            members: dict[str, Member] = {"trace.json": trace.replace}
+            if compiled := self._compiled.describe():
+                members["compiled.json"] = compiled
+            file.write(manifest, describe_registry(self.registry), members)
 
     def _remove_ranges_after(self, profiler: Any) -> None:
         """A profiler with a schedule may record again while it lives."""

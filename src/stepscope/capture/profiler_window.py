@@ -1,7 +1,8 @@
-"""Consecutive training steps under torch.profiler."""
+"""Consecutive training steps under torch.profiler, and the trace that it writes."""
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import threading
@@ -16,7 +17,6 @@ from stepscope.capture.module_registry import profiler_runs
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.patch import replace
 from stepscope.capture.standard_error import without_lines
-from stepscope.capture.trace_export import export_trace
 from stepscope.errors import CaptureError
 
 _record_function: Any = torch.autograd.profiler.record_function
@@ -150,3 +150,102 @@ def _variable(name: str, value: str) -> Iterator[None]:
         yield
     finally:
         del os.environ[name]
+
+
+class OpenRanges:
+    """The `record_function` ranges that began under a profiler of ours and have not ended.
+
+    torch (2.13) keeps, in every open range, a pointer into the profiler that saw it begin. If that
+    profiler has stopped and another one runs when the range ends, torch writes through the pointer
+    into freed memory. A range that ends while no profiler runs is safe.
+    """
+
+    def __init__(self) -> None:
+        self._open: set[int] = set()
+        self._recording = False
+        self._restore = self._watch()
+
+    def profiler_starts(self) -> None:
+        """Ranges that begin from now on matter."""
+        self._recording = True
+
+    def profiler_stopped(self) -> None:
+        """Ranges that begin from now on do not matter."""
+        self._recording = False
+
+    @property
+    def are_left(self) -> bool:
+        """Whether another profiler must wait."""
+        return bool(self._open)
+
+    def close(self) -> None:
+        """Leave torch as it was."""
+        while self._restore:
+            self._restore.pop()()
+
+    def _watch(self) -> list[Callable[[], None]]:
+        begin, end = _record_function.__enter__, _record_function.__exit__
+
+        @functools.wraps(begin)
+        def enter(region: Any) -> Any:
+            if self._recording:
+                self._open.add(id(region))
+            return begin(region)
+
+        @functools.wraps(end)
+        def exit(region: Any, *error: Any) -> Any:
+            self._open.discard(id(region))
+            return end(region, *error)
+
+        return [
+            replace(_record_function, "__enter__", enter),
+            replace(_record_function, "__exit__", exit),
+        ]
+
+
+_LAST_BYTES = 64  # of a trace, which show whether it is whole
+_PROBE_BYTES = 1 << 16  # more than a nearly full disk may still take
+_NOT_WHOLE = "PyTorch could not write the whole trace; is the disk full?"
+
+
+def export_trace(profiler: Any, path: Path) -> None:
+    """Write torch.profiler's JSON, with an error where PyTorch gives none: on a full disk.
+
+    Args:
+        profiler: that has recorded.
+        path: of the file.
+
+    Raises:
+        OSError: the file could not be written, with the system's reason where it can be found.
+    """
+    profiler.export_chrome_trace(str(path))
+    if not _is_whole(path):
+        _write_as_much(path)
+        raise OSError(errno.EIO, _NOT_WHOLE, str(path))
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether there is a file that ends as JSON does."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(size - _LAST_BYTES, 0))
+            return file.read(_LAST_BYTES).rstrip()[-1:] in (b"}", b"]")
+    except FileNotFoundError:
+        return False
+
+
+def _write_as_much(path: Path) -> None:
+    """Write until the system says why it refuses."""
+    with path.open("ab", buffering=0) as file:
+        file.write(bytes(_PROBE_BYTES))
+        file.write(bytes(_PROBE_BYTES))  # what is partly written says nothing, the next does
+
+
+def profiler_events(profiler: Any) -> Iterator[Any]:
+    """All events of a stopped torch.profiler with their typed fields, in no order."""
+    pending = list(profiler.profiler.kineto_results.experimental_event_tree())
+    while pending:
+        event = pending.pop()
+        yield event
+        pending.extend(event.children)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from stepscope.capture.archive import Member
+from stepscope.capture.capture_file import Member
 from stepscope.capture.samples.loop_samples import LoopSamples
 
 Json = dict[str, Any]
@@ -28,7 +28,7 @@ WindowT = TypeVar("WindowT", bound=Steps)
 
 @dataclass(kw_only=True)
 class Recording(Generic[WindowT]):
-    """A window with its modules, data loaders, created objects and times (`TimedSteps`).
+    """A window with its modules, data loaders, created objects and times (`StepReadings`).
 
     `updated` has the modules that each optimizer updates (`updated_modules`). `samples` are of the
     thread in which it began, until they are stopped.
@@ -64,9 +64,10 @@ class Recording(Generic[WindowT]):
         if samples:
             self.members["samples.json"] = samples.stop()
 
-    def export(self, path: Path) -> None:
-        """Write what the profiler recorded to `path`."""
-        self.window.export(path)
+    @property
+    def all_members(self) -> dict[str, Member]:
+        """What was recorded: the profiler's own file, and what describes it."""
+        return {self.member: self.window.export, **self.members}
 
 
 class Detachable(Protocol):

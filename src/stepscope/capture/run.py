@@ -7,23 +7,20 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
 
 from stepscope.capture import process_exit as exits
-from stepscope.capture.archive import check_target
+from stepscope.capture.capture_file import check_target
 from stepscope.capture.child_processes import ChildPlan, ChildProcesses
 from stepscope.capture.contexts import ContextOptions, ContextSession
-from stepscope.capture.import_hooks import AfterImport
 from stepscope.capture.manifest import Result, Run
 from stepscope.capture.memory.out_of_memory import find_out_of_memory
-from stepscope.capture.messages import Messages
-from stepscope.capture.options import RecordOptions
-from stepscope.capture.output_path import Rank, target_path
-from stepscope.capture.rank_choice import chosen_ranks
-from stepscope.capture.run_shares.run_clock import RunClock
+from stepscope.capture.options import Rank, RecordOptions, chosen_ranks, target_path
+from stepscope.capture.patch import AfterImport
+from stepscope.capture.process_exit import show
+from stepscope.capture.run_shares.run_shares import RunClock
 from stepscope.capture.script_runner import ModuleMissing, Program
 from stepscope.capture.session import Ending, Session
-from stepscope.capture.uncaught import show
+from stepscope.capture.standard_error import Messages
 
 _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
 
@@ -42,7 +39,7 @@ def run_program(
         options: what to record of a few training steps, or what to collect of the whole run.
         output: the file to write; None for one named after the program.
         overwrite: replace an earlier capture instead of keeping it under another name.
-        ranks: which ranks of a job to record, see `rank_choice`; others run as without stepscope.
+        ranks: which ranks of a job to record, see `chosen_ranks`; others run as without stepscope.
 
     Raises:
         CaptureError: before the program starts, if it is missing, the output cannot be written, or
@@ -51,13 +48,13 @@ def run_program(
     """
     rank = Rank.from_environment()
     chosen = chosen_ranks(ranks, rank)
-    if rank.rank not in chosen:
-        _run_unrecorded(program)
-    session = _session(program, options, output, overwrite)
+    session = _session(program, options, output, overwrite) if rank.rank in chosen else None
     run = _Run(session, rank.rank == min(chosen))
-    run.children = _children(program, options, output, overwrite, run.detach)
+    if session:
+        run.children = _children(program, options, output, overwrite, run.detach)
     program.check()
-    check_target(run.session.path)
+    if session:
+        check_target(session.path)
     exits.prepare()
     run.attach()
     _unload("click")
@@ -74,35 +71,25 @@ def run_program(
     raise SystemExit(code)
 
 
-def _run_unrecorded(program: Program) -> NoReturn:
-    """Run a program whose rank is not recorded: nothing of it is watched."""
-    program.check()
-    exits.prepare()
-    _unload("click")
-    try:
-        program.execute()
-    except (ModuleMissing, SystemExit):
-        raise
-    except BaseException as error:
-        code = show(error)
-        if type(error) is KeyboardInterrupt and code == 1:
-            exits.by_interrupt()
-        raise SystemExit(130 if type(error) is KeyboardInterrupt else code) from None
-    raise SystemExit(0)
-
-
 class _Run:
-    """A session, and what is said of it at the end, by one rank."""
+    """A session, and what is said of it at the end, by one rank.
 
-    def __init__(self, session: Session | ContextSession, reports: bool) -> None:
+    Args:
+        session: None if this rank is not recorded: then nothing of the program is watched.
+        reports: whether this rank says what was recorded.
+    """
+
+    def __init__(self, session: Session | ContextSession | None, reports: bool) -> None:
         self.session = session
         self.children: ChildProcesses | None = None
         self._reports = reports
         self._messages = Messages()
         self._import = builtins.__import__
-        self._watches = [
-            AfterImport("torch", session.attach), AfterImport("jax", session.attach_jax),
-        ]  # fmt: skip
+        self._watches = []
+        if session:
+            self._watches = [
+                AfterImport("torch", session.attach), AfterImport("jax", session.attach_jax),
+            ]  # fmt: skip
 
     def attach(self) -> None:
         """Watch for the import of a framework."""
@@ -145,6 +132,8 @@ class _Run:
 
     def finish(self, ending: Ending, code: object) -> None:
         """Write the capture; whatever happens here, the program ends as it would have ended."""
+        if self.session is None:
+            return
         if self.session.is_forked:
             exits.leave_forked_child(code)
         replaced, builtins.__import__ = builtins.__import__, self._import

@@ -66,43 +66,36 @@ class Program:
         """Run it to its end; its exceptions propagate."""
         sys.argv = [self.target, *self.arguments]
         if self.is_module:
-            self._execute_module()
+            run = self._prepare_module()
         elif self._is_application:
-            self._execute_application()
+            run = self._prepare_application()
         else:
-            self._execute_script()
+            run = self._prepare_script()
+        try:
+            run()
+        finally:
+            _stop_profiling()
+            _stop_tracing()
 
-    def _execute_script(self) -> None:
+    def _prepare_script(self) -> Callable[[], object]:
         path = str(Path(self.target).absolute())
         _set_first_import_folder(str(Path(path).resolve().parent))
         main = _replace_main(path, importlib.machinery.SourceFileLoader("__main__", path))
         with io.open_code(path) as source:
             code = compile(source.read(), original_path(path), "exec", dont_inherit=True)
-        try:
-            exec(code, main.__dict__)
-        finally:
-            _stop_profiling()
-            _stop_tracing()
+        return partial(exec, code, main.__dict__)
 
-    def _execute_module(self) -> None:
+    def _prepare_module(self) -> Callable[[], object]:
         _set_first_import_folder(str(Path.cwd()))
         sys.argv[0] = "-m"
         _check_module(self.target)
         _replace_main(None, importlib.machinery.BuiltinImporter)
-        try:
-            _run_as_main(self.target, True)
-        finally:
-            _stop_profiling()
-            _stop_tracing()
+        return partial(_run_as_main, self.target, True)
 
-    def _execute_application(self) -> None:
+    def _prepare_application(self) -> Callable[[], object]:
         sys.path[0:1] = [self.target]
         _replace_main(None, importlib.machinery.BuiltinImporter)
-        try:
-            _run_as_main("__main__", False)
-        finally:
-            _stop_profiling()
-            _stop_tracing()
+        return partial(_run_as_main, "__main__", False)
 
 
 _runpy: Any = runpy

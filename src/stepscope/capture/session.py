@@ -13,20 +13,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepscope.capture.archive import Member
-from stepscope.capture.capture_file import CaptureFile
-from stepscope.capture.file_descriptors import spare_descriptors
+from stepscope.capture.capture_file import CaptureFile, Member
 from stepscope.capture.jax import cannot_record
 from stepscope.capture.manifest import Result, Run, build_manifest
 from stepscope.capture.memory.out_of_memory import OutOfMemory, verdict
 from stepscope.capture.recording import Recording
+from stepscope.capture.run_shares.run_shares import RunClock, unrecorded_training
 from stepscope.errors import CaptureError, has_no_descriptors
 
 if TYPE_CHECKING:
     from stepscope.capture.jax.jax_recorder import JaxRecorder
     from stepscope.capture.jax.public_profiler import PublicProfilerRecorder
     from stepscope.capture.recorder import Recorder
-    from stepscope.capture.run_shares.run_clock import RunClock
 
     AnyRecorder = Recorder | JaxRecorder | PublicProfilerRecorder
 
@@ -69,7 +67,6 @@ class Session:
         self._refused: str | None = None
         self.has_memory = False
         self._members: dict[str, Member] = {}
-        self._postponed: tuple[AnyRecorder | None, Recording[Any] | None, Result] | None = None
         self._pid = os.getpid()
 
     @property
@@ -146,15 +143,12 @@ class Session:
         if self.is_forked:
             return
         shares = self._run_shares(ended=True)
-        unlike = self._clock.unrecorded_training() if self._clock and shares else None
+        unlike = unrecorded_training(self._clock.log) if self._clock and shares else None
         for recorder in self._recorders:
             recorder.close()
         if self._clock:
             self._clock.detach()
-        if self._postponed:
-            watcher, recording, result = self._postponed
-            self._write(watcher, recording, replace(result, run_shares=shares))
-        elif self.result is None and self.failure is None:
+        if self.result is None and self.failure is None:
             chosen = self._chosen()
             recording = chosen.best() if chosen else None
             result = self._judge(chosen, recording, ending)
@@ -197,7 +191,7 @@ class Session:
         """The capture is complete without it, so nothing is said where this fails."""
         if self.result is not None:
             self.result = replace(self.result, **facts)
-            with suppress(OSError, RuntimeError), spare_descriptors():
+            with suppress(OSError, RuntimeError):
                 self.file.update_manifest(facts)
 
     def _reopen(self) -> None:
@@ -275,32 +269,18 @@ class Session:
         recording: Recording[Any] | None,
         result: Result,
     ) -> None:
-        """A capture that cannot be written must not stop the training run.
-
-        Without descriptors to write it, it is written when the run ends.
-        """
-        self._postponed, self.failure = None, None
+        """A capture that cannot be written must not stop the training run."""
+        self.failure = None
+        manifest = build_manifest(self.run, result, recorder.framework if recorder else None)
+        members = {**(recording.all_members if recording else {}), **self._members}
         try:
-            with spare_descriptors():
-                self._write_now(recorder, recording, result)
+            self.file.write(manifest, recording.modules if recording else {"roots": []}, members)
         except (OSError, RuntimeError) as error:
             self.failure = f"cannot write {self.path}: {reason(error)}"
             if has_no_descriptors(error):
-                self._postponed = recorder, recording, result
                 self.failure += " (`ulimit -n` raises the limit)"
         else:
-            self.result = result
-
-    def _write_now(
-        self, recorder: AnyRecorder | None, recording: Recording[Any] | None, result: Result
-    ) -> None:
-        manifest = build_manifest(self.run, result, recorder.framework if recorder else None)
-        modules = recording.modules if recording else {"roots": []}
-        members = {**(recording.members if recording else {}), **self._members}
-        export = recording.export if recording else None
-        member = recording.member if recording else "trace.json"
-        self.file.write(manifest, modules, export, member=member, members=members)
-        self.has_memory = "memory.json" in members
+            self.result, self.has_memory = result, "memory.json" in members
 
 
 def reason(error: Exception) -> str:

@@ -15,8 +15,10 @@ called. Among several models it is the one called least often, and among equals 
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -106,11 +108,11 @@ class StepDetector:
         is_new = self.expect(thing, kind)
         if kind is Kind.OPTIMIZER:
             self._count_own(thing)
-        known = self._known[thing]
-        self.is_taken_over = is_new and known.count > 0 and known is self.boundary
-        known.repeat(self._clock)
+        boundary = self._known[thing]
+        self.is_taken_over = is_new and boundary.count > 0 and boundary is self.boundary
+        boundary.repeat(self._clock)
         self.boundary = self._choose()
-        return self.boundary is known and self.boundary.count % self._every == 0
+        return self.boundary is boundary and self.boundary.count % self._every == 0
 
     def repeats_boundary(self, thing: object) -> bool:
         """As `advance`, in less time: nothing new is looked for."""
@@ -125,12 +127,12 @@ class StepDetector:
         if thing in self._known:
             return False
         name = type(thing).__name__
-        known = self._latest.get(name) if kind is Kind.OPTIMIZER else None
-        known = known or StepBoundary(kind, name, self._clock)
+        boundary = self._latest.get(name) if kind is Kind.OPTIMIZER else None
+        boundary = boundary or StepBoundary(kind, name, self._clock)
         if kind is Kind.OPTIMIZER:
-            known.holder = weakref.ref(thing)
-            self._latest[name] = known
-        self._known[thing] = known
+            boundary.holder = weakref.ref(thing)
+            self._latest[name] = boundary
+        self._known[thing] = boundary
         return True
 
     def _count_own(self, optimizer: object) -> None:
@@ -141,14 +143,14 @@ class StepDetector:
 
     def _separate(self, optimizer: object) -> None:
         """It steps again after another one went on with its count: each has its own from now on."""
-        known, own = self._known[optimizer], self._own[optimizer]
-        latest = self._latest[known.name]
+        boundary, own = self._known[optimizer], self._own[optimizer]
+        latest = self._latest[boundary.name]
         rest = replace(latest, count=latest.count - own)
         holder = rest.holder and rest.holder()
         if holder is not None:
             self._known[holder] = rest
-        self._latest[known.name] = rest
-        self._known[optimizer] = replace(known, count=own, holder=weakref.ref(optimizer))
+        self._latest[boundary.name] = rest
+        self._known[optimizer] = replace(boundary, count=own, holder=weakref.ref(optimizer))
 
     @property
     def boundary_name(self) -> str | None:
@@ -164,7 +166,9 @@ class StepDetector:
     def is_sure(self) -> bool:
         """Whether no more reliable boundary can still appear."""
         kind = self.boundary.kind if self.boundary else min(Kind)
-        return not any(known.count == 0 and known.kind > kind for known in self._in_the_loop())
+        return not any(
+            boundary.count == 0 and boundary.kind > kind for boundary in self._in_the_loop()
+        )
 
     @property
     def steps(self) -> int:
@@ -172,17 +176,109 @@ class StepDetector:
         return self.boundary.count // self._every if self.boundary else 0
 
     def _choose(self) -> StepBoundary:
-        candidates = [known for known in self._in_the_loop() if known.count]
+        candidates = [boundary for boundary in self._in_the_loop() if boundary.count]
         best_kind = max(candidate.kind for candidate in candidates)
         alike = [candidate for candidate in candidates if candidate.kind == best_kind]
         if best_kind >= Kind.OPTIMIZER:
-            return min(alike, key=lambda known: (known.count, -known.last))
+            return min(alike, key=lambda boundary: (boundary.count, -boundary.last))
         # An iteration ends as the next begins: its first event is one count ahead of the others.
-        fewest = min(known.count for known in alike)
-        return next(known for known in alike if known.count <= fewest + 1)
+        fewest = min(boundary.count for boundary in alike)
+        return next(boundary for boundary in alike if boundary.count <= fewest + 1)
 
     def _in_the_loop(self) -> Iterator[StepBoundary]:
         all_known = list(self._known.values())
-        for known in all_known:
-            if self._clock - known.last < PATIENCE * max(len(all_known), known.longest):
-                yield known
+        for boundary in all_known:
+            if self._clock - boundary.last < PATIENCE * max(len(all_known), boundary.longest):
+                yield boundary
+
+
+_watching: list[StepMarks] = []
+
+
+def step() -> None:
+    """Mark the end of a step; without a recording in this process it does nothing.
+
+    From the first call on only these calls end steps, so call it once per step in the training
+    loop, on one thread: for a step that is several optimizer steps, or that no optimizer ends.
+
+    Example:
+        >>> step()
+    """
+    for marks in tuple(_watching):
+        marks.on_mark()
+
+
+class StepMarks:
+    """Calls `on_mark` for each `stepscope.step()` of the program, until closed."""
+
+    def __init__(self, on_mark: Callable[[StepMarks], None]) -> None:
+        self._on_mark = on_mark
+        _watching.append(self)
+
+    def on_mark(self) -> None:
+        """The program marks a step."""
+        self._on_mark(self)
+
+    def close(self) -> None:
+        """Ignore later marks."""
+        if self in _watching:
+            _watching.remove(self)
+
+
+class TrainingThread:
+    """The thread in which an optimizer steps first; until one does, where something repeats first.
+
+    Steps of other threads would cut those of this one, and a profiler that another thread stops
+    crashes torch (2.13).
+    """
+
+    def __init__(self) -> None:
+        self._ident: int | None = None
+        self._trains = False
+        self._lock = threading.Lock()
+        self._of_thread = threading.local()
+
+    @contextmanager
+    def turn(self, kind: Kind, *, is_recording: bool) -> Iterator[bool]:
+        """Whether an event of the current thread counts; other threads wait for none.
+
+        Args:
+            kind: of the event.
+            is_recording: whether a profiler runs, which ties the recording to its thread.
+        """
+        if not self._lock.acquire(blocking=False):
+            yield False
+            return
+        try:
+            yield self._takes(kind, is_recording)
+        finally:
+            self._lock.release()
+
+    def is_current(self) -> bool:
+        """Whether this is the thread; True before there is one."""
+        return self._ident in (None, threading.get_ident())
+
+    def at_its_end(self, action: Callable[[], object]) -> None:
+        """Run `action` as the current thread ends, if it is still this one and not the main one."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if not is_main and not hasattr(self._of_thread, "guard"):
+            self._of_thread.guard = _Guard(lambda: self.is_current() and action())
+
+    def _takes(self, kind: Kind, is_recording: bool) -> bool:
+        trains = kind >= Kind.OPTIMIZER
+        if not self.is_current() and (is_recording or self._trains or not trains):
+            return False
+        self._ident = threading.get_ident()
+        self._trains = self._trains or trains
+        return True
+
+
+class _Guard:
+    """Python deletes what is local to a thread in that thread, as it ends."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action = action
+
+    def __del__(self) -> None:
+        with suppress(Exception):
+            self._action()

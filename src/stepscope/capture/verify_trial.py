@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.capture.applied import Applied, apply_change
-from stepscope.capture.import_hooks import AfterImport
 from stepscope.capture.manifest import Run
 from stepscope.capture.options import RecordOptions
+from stepscope.capture.patch import AfterImport
 from stepscope.capture.script_runner import Program
 from stepscope.capture.session import Ending, Session
+from stepscope.capture.step_detector import StepDetector
+from stepscope.capture.step_times import StepReadings
 from stepscope.errors import CaptureError
 from stepscope.scratch import Scratch, WriteWatch, enter, relocated, relocated_word
 
@@ -79,7 +81,9 @@ def run_trial(trial: Trial) -> dict[str, Any]:
 
     def begin() -> None:
         applied.extend((name, apply_change(name, values)) for name, values in trial.changes)
-        measured.append(_record(trial) if trial.capture else _time(trial))
+        measured.append(
+            _record(trial) if trial.capture else StepTimer(trial.warmup, trial.steps, Stopped(0))
+        )
 
     watch = AfterImport("torch", begin)
     watch.install()
@@ -125,10 +129,56 @@ def _record(trial: Trial) -> _Recorded:
     return _Recorded(session)
 
 
-def _time(trial: Trial) -> Any:
-    from stepscope.capture.step_timer import StepTimer
+class StepTimer:
+    """Measures the time from the end of each step to the end of the next, then ends the program.
 
-    return StepTimer(trial.warmup, trial.steps, Stopped(0))
+    Also measures the share spent loading batches and in optimizers.
+
+    Args:
+        warmup: steps to skip first.
+        steps: steps to time.
+        stop: the exception to raise when they are timed.
+    """
+
+    def __init__(self, warmup: int, steps: int, stop: BaseException) -> None:
+        from stepscope.capture.optimizers import OptimizerWatch
+        from stepscope.capture.part_timer import PartTimer
+
+        self._warmup, self._steps, self._stop = max(warmup, 1), steps, stop
+        self._detector = StepDetector()
+        self._seen = 0
+        self._clock = PartTimer()
+        self._times = StepReadings(self._clock)
+        self._watch = OptimizerWatch(self._stepped)
+
+    def finish(self) -> dict[str, Any]:
+        """Length, CPU time of this process, and parts of each timed step, ns."""
+        self._watch.close()
+        self._clock.close()
+        parts = ("data_loading", "optimizer")
+        return {
+            "steps_ns": self._times.lengths_ns,
+            "cpu_ns": self._times.process_cpu_ns,
+            "parts_ns": {name: self._times.part_ns(name) for name in parts},
+            "steps_seen": self._seen,
+        }
+
+    def _stepped(self, optimizer: Any) -> None:
+        if not self._detector.advance(optimizer):
+            return
+        _wait_for_device()
+        self._seen += 1
+        if self._seen >= self._warmup:
+            self._times.follow()
+        if self._times.count >= self._steps:
+            raise self._stop
+
+
+def _wait_for_device() -> None:
+    """A step ends with its device work; otherwise steps would not be comparable."""
+    cuda: Any = sys.modules["torch"].cuda
+    if cuda.is_available() and cuda.is_initialized():
+        cuda.synchronize()
 
 
 def _describe() -> dict[str, Any]:

@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from stepscope.capture.contexts import ContextOptions
-from stepscope.capture.options import RecordOptions
-from stepscope.capture.output_path import Rank
+from stepscope.capture.options import Rank, RecordOptions
 from stepscope.capture.run import run_program
 from stepscope.capture.script_runner import Program
 from stepscope.cli.commands import Deferred, call

@@ -11,8 +11,7 @@ from stepscope.summary.numbers import size
 if TYPE_CHECKING:
     from stepscope.whatif import Prediction
     from stepscope.whatif.change import Change
-    from stepscope.whatif.ranking import Fit
-    from stepscope.whatif.ranking import Ranking
+    from stepscope.whatif.ranking import Fit, Ranking
 
 _LEAST_MS = 0.0005  # shorter times would be shown as 0.000
 

@@ -15,8 +15,8 @@ from stepscope.contexts.prune import without_import_machinery, without_unused
 from stepscope.contexts.recorded_tree import recorded_contexts, with_contexts
 from stepscope.contexts.tree import ContextTree, Note
 from stepscope.errors import TraceError
-from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.nesting import depths
+from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.schema import CONTEXT_KINDS, CONTEXTS, STAGES, VIAS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace

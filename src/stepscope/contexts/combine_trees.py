@@ -14,8 +14,8 @@ from stepscope.contexts.call_paths import agreed, distinct, merge_paths, preorde
 from stepscope.contexts.metrics import METRICS, SampleStats
 from stepscope.contexts.node_values import measure
 from stepscope.contexts.tree import ContextTree
-from stepscope.trace.schema import VIAS
 from stepscope.trace.concat import stacked
+from stepscope.trace.schema import VIAS
 from stepscope.trace.table import Table, Text
 
 IDENTITY = ("kind", "via", "name", "file", "line")

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.annotate.links.launches import device_work, on_host
-from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.links.launches import device_work, launch_of, on_host
 from stepscope.annotate.range_names import is_step
 from stepscope.arrays import Ids, Mask
 from stepscope.contexts.frames import (

@@ -15,9 +15,9 @@ import numpy as np
 from stepscope.annotate.range_names import is_step
 from stepscope.arrays import Ids, Mask
 from stepscope.trace.frame_name import FrameName
-from stepscope.trace.sets import Interner
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import CONTEXT_KINDS, VIAS
+from stepscope.trace.sets import Interner
 from stepscope.trace.trace import Trace
 
 _BUILTIN = re.compile(

@@ -43,12 +43,11 @@ from stepscope.correct.gaps import (
     typical_events,
     with_hidden_cost,
 )
-from stepscope.trace.trace import with_times
 from stepscope.trace.concat import in_order_of_start
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import self_times
 from stepscope.trace.sets import distinct
-from stepscope.trace.trace import Trace
+from stepscope.trace.trace import Trace, with_times
 
 _IDLE_KEPT = 0.05  # of idle time, so that the order of events holds
 _USUAL_NS = 1_000.0  # of an event; 0.5 and 1.5 µs in captures of an H200 that the CPU limits

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from stepscope.roofline.device_memory import Capacity
 from stepscope.errors import BatchError
 from stepscope.roofline import known_gpus, rates_of
+from stepscope.roofline.device_memory import Capacity
 from stepscope.typed_data import decode
 from stepscope.whatif.parts.kernel_times import Rates
 

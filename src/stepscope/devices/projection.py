@@ -19,14 +19,7 @@ from stepscope.devices.device_answer import (
     RankPrediction,
 )
 from stepscope.devices.device_choice import Target
-from stepscope.devices.device_work import (
-    COUNTING_ERROR,
-    FAST,
-    SLOW,
-    TYPICAL,
-    find_device_work,
-    offload,
-)
+from stepscope.devices.device_work import COUNTING_ERROR, FAST, SLOW, TYPICAL, find_device_work, offload
 from stepscope.errors import BatchError, ChangeError
 from stepscope.graph import Graph, build_graph, simulate
 from stepscope.ingest import read

@@ -8,11 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stepscope.annotate.device.idle import busiest_device, cause_names
-from stepscope.annotate.links.launches import device_work, on_host
-from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.steps.step_table import no_such_rank
-from stepscope.annotate.steps.step_table import step_lengths
-from stepscope.annotate.steps.step_table import ranks_with_steps, require_steps
+from stepscope.annotate.links.launches import device_work, launch_of, on_host
+from stepscope.annotate.steps.step_table import no_such_rank, ranks_with_steps, require_steps, step_lengths
 from stepscope.arrays import Floats, Ids, IntArray, Times
 from stepscope.errors import TraceError
 from stepscope.trace.recorded_steps import core_share, load_warning

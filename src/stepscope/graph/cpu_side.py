@@ -19,8 +19,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepscope.annotate.links.launches import on_host
 from stepscope.annotate.device.collectives import is_communication_wait
+from stepscope.annotate.links.launches import on_host
 from stepscope.annotate.range_names import is_step
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Codes8, Ids, Mask, Times

@@ -9,8 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from stepscope.annotate.device.idle import full_queue_launches, usual_launch_ns
-from stepscope.annotate.links.launches import device_work
-from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.links.launches import device_work, launch_of
 from stepscope.arrays import Ids, Mask, Times
 from stepscope.graph.graph import Window
 from stepscope.trace.nesting import outermost

@@ -11,10 +11,14 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from stepscope.annotate.steps.step_table import (
+    no_such_rank,
+    no_such_steps,
+    ranks_with_steps,
+    require_steps,
+    steady_steps,
+)
 from stepscope.annotate.steps.windows import unrecorded_work_end
-from stepscope.annotate.steps.step_table import no_such_rank, no_such_steps
-from stepscope.annotate.steps.step_table import ranks_with_steps, require_steps
-from stepscope.annotate.steps.step_table import steady_steps
 from stepscope.arrays import Ids, Ids32, IntArray, Mask, Times
 from stepscope.errors import GraphError, TraceError
 from stepscope.graph.graph_schema import Edges, Topology, topology, with_delays

@@ -11,19 +11,11 @@ from numpy.typing import ArrayLike
 from stepscope.arrays import Ids, Ids32, Mask
 from stepscope.errors import GraphError
 from stepscope.graph.graph import Graph
-from stepscope.graph.graph_schema import (
-    COMMUNICATION,
-    EDGE_KINDS,
-    LAUNCH,
-    LINKS,
-    SYNC,
-    TASKS,
-    THREADS,
-)
+from stepscope.graph.graph_schema import COMMUNICATION, EDGE_KINDS, LAUNCH, LINKS, SYNC, TASKS, THREADS
+from stepscope.trace.concat import stacked
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import inverse
 from stepscope.trace.schema import CATEGORIES, KERNEL_KINDS, STAGES
-from stepscope.trace.concat import stacked
 from stepscope.trace.table import Table, Text
 
 _VALUES = {"stage": STAGES, "kind": KERNEL_KINDS, "category": CATEGORIES}

@@ -27,12 +27,7 @@ from stepscope.lsp.documents import Documents, OpenDocuments, past_indentation, 
 from stepscope.lsp.line_marks import Mark, marks_of
 from stepscope.lsp.measured_costs import Measured, MeasureRequest, Problem, Settings
 from stepscope.lsp.protocol import AnsweringProtocol, shared_converter
-from stepscope.lsp.text_document import (
-    BYTE_ORDER_MARK,
-    Document,
-    DocumentStore,
-    split_lines,
-)
+from stepscope.lsp.text_document import BYTE_ORDER_MARK, Document, DocumentStore, split_lines
 from stepscope.version import __version__
 
 _TYPING_PAUSE_S = 0.1  # before a changed script is parsed

@@ -18,8 +18,8 @@ from typing import Any
 from lsprotocol.types import EXIT
 from pygls.exceptions import JsonRpcException
 
-from stepscope.server_log import AcceptErrors
 from stepscope.lsp.language_server import StepscopeServer
+from stepscope.server_log import AcceptErrors
 
 _LENGTH = re.compile(rb"^Content-Length: (\d+)\r\n", re.MULTILINE)
 _INVALID_REQUEST = -32600  # of JSON-RPC

@@ -12,14 +12,7 @@ from stepscope.errors import TraceError
 from stepscope.memory.growth import find_growth, recorded_growth
 from stepscope.memory.history import MemoryHistory, memory_histories
 from stepscope.memory.lifetimes import Lifetimes
-from stepscope.memory.memory_facts import (
-    ACTIVE,
-    Growth,
-    MemoryFacts,
-    MemoryShare,
-    OutOfMemory,
-    shares,
-)
+from stepscope.memory.memory_facts import ACTIVE, Growth, MemoryFacts, MemoryShare, OutOfMemory, shares
 from stepscope.memory.owners import KINDS
 from stepscope.memory.recorded_allocations import AllocationRecord
 from stepscope.memory.recorded_memory import recorded_devices

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from stepscope.annotate.device.collectives import collective_key
+from stepscope.annotate.device.collectives import collective_key, is_communication_call
 from stepscope.annotate.device.idle import exposed_communication
 from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.device.collectives import is_communication_call
 from stepscope.arrays import Ids, Mask, Times
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit

@@ -25,14 +25,7 @@ from stepscope.ranks.process_groups import (
     pipeline_places,
 )
 from stepscope.ranks.replay import Replay, build_replay
-from stepscope.ranks.replay_whatifs import (
-    Slowdown,
-    slowdown,
-    steps_alike,
-    together_ms,
-    whatifs,
-    with_costs,
-)
+from stepscope.ranks.replay_whatifs import Slowdown, slowdown, steps_alike, together_ms, whatifs, with_costs
 from stepscope.ranks.sketch import JobTable, Sketch, job_table
 from stepscope.ranks.stragglers import SlowRanks, Straggler, find_stragglers
 from stepscope.summary.job_findings import JobFinding, JobFindings

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.annotate.modules.costs import subtree_totals
 from stepscope.annotate.device.collectives import is_communication_call, is_communication_wait
+from stepscope.annotate.modules.costs import subtree_totals
 from stepscope.arrays import Floats, Ids
 from stepscope.trace.trace import Trace
 

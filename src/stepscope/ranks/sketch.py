@@ -27,12 +27,10 @@ from stepscope.ranks.calls import (
     waits_of,
 )
 from stepscope.ranks.kernel_times import kernel_times, module_times, operators, work_ns
-from stepscope.trace.trace import allocated_peaks
-from stepscope.trace.trace import clock_of
-from stepscope.trace.recorded_steps import core_share
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.recorded_steps import core_share
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
-from stepscope.trace.trace import Trace
+from stepscope.trace.trace import Trace, allocated_peaks, clock_of
 
 VERSION = 13
 UNKNOWN_RANK = -1

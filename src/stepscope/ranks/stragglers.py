@@ -11,15 +11,7 @@ import numpy as np
 from stepscope.arrays import Floats, Ids, Mask
 from stepscope.ranks.causes import OF_STAGE, cause_of_stages, machine_or
 from stepscope.ranks.sketch import JobTable
-from stepscope.ranks.slow_groups import (
-    HALF,
-    LEAST_Z,
-    Excess,
-    SlowGroup,
-    slow_groups,
-    spread,
-    usual,
-)
+from stepscope.ranks.slow_groups import HALF, LEAST_Z, Excess, SlowGroup, slow_groups, spread, usual
 
 _NOTABLE = 0.005  # of the step: a further stage of a straggler is named, at least
 _NOTABLE_PART = 0.1  # of the excess of its first stage: the same

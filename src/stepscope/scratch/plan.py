@@ -16,14 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.errors import ScratchError
-from stepscope.scratch.project import (
-    copy_roots,
-    is_in,
-    linked_folders,
-    measure_copy,
-    outermost,
-    project_of,
-)
+from stepscope.scratch.project import copy_roots, is_in, linked_folders, measure_copy, outermost, project_of
 from stepscope.scratch.write_protection import can_protect
 
 OVERLAY, COPY, IN_PLACE = "overlay", "copy", "in place"

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.ranks.collective_table import (
-    ArrivalMatrix,
-    Collectives,
-    arrival_matrix,
-    collective_table,
-)
+from stepscope.ranks.collective_table import ArrivalMatrix, Collectives, arrival_matrix, collective_table
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
 

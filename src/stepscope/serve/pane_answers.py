@@ -19,13 +19,7 @@ from stepscope.serve.trace_view import TraceView
 from stepscope.timeline.event_index import Index
 from stepscope.timeline.known_lines import frame_place, module_places, nearest_frames
 from stepscope.timeline.operation_labels import short_name
-from stepscope.timeline.selected_events import (
-    frames_of_line,
-    modules_of_line,
-    of_line,
-    of_modules,
-    of_name,
-)
+from stepscope.timeline.selected_events import frames_of_line, modules_of_line, of_line, of_modules, of_name
 
 _MAX_ROWS = 50
 

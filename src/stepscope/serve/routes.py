@@ -17,12 +17,7 @@ from stepscope.serve.context_answers import context_findings, contexts
 from stepscope.serve.counter_answers import counter
 from stepscope.serve.diff_answers import diff
 from stepscope.serve.finding_answers import findings
-from stepscope.serve.memory_answers import (
-    memory,
-    memory_moment,
-    memory_tile,
-    memory_verdict,
-)
+from stepscope.serve.memory_answers import memory, memory_moment, memory_tile, memory_verdict
 from stepscope.serve.operation_details import details
 from stepscope.serve.outline_answers import outline
 from stepscope.serve.overview_answers import overview

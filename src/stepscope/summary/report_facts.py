@@ -11,15 +11,7 @@ from stepscope.arrays import Floats
 from stepscope.ingest.recorded.samples_json import NOT_SAMPLED
 from stepscope.summary.device_time import devices_of
 from stepscope.summary.efficiency import WorkBounds, efficiency_of, work_of_modules
-from stepscope.summary.facts import (
-    Device,
-    Node,
-    Stage,
-    StepTimes,
-    Summary,
-    Verdict,
-    WarmUp,
-)
+from stepscope.summary.facts import Device, Node, Stage, StepTimes, Summary, Verdict, WarmUp
 from stepscope.summary.iteration_facts import iterations_of
 from stepscope.summary.machine_load import under_load
 from stepscope.summary.module_costs import models_that_run, module_tree
@@ -29,12 +21,7 @@ from stepscope.summary.stage_places import places_of
 from stepscope.summary.top_kernels import kernels_of, time_by_kind
 from stepscope.summary.updates import updates_of
 from stepscope.summary.verdict import verdict
-from stepscope.trace.recorded_steps import (
-    active_share,
-    core_share,
-    later_blocked_share,
-    later_loading,
-)
+from stepscope.trace.recorded_steps import active_share, core_share, later_blocked_share, later_loading
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace, allocated_peaks

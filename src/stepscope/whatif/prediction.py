@@ -13,14 +13,7 @@ import numpy as np
 
 from stepscope.annotate.steps.step_table import mean_device_ms
 from stepscope.errors import ChangeError, TraceError
-from stepscope.graph import (
-    Graph,
-    Simulation,
-    breakdown,
-    critical_ms,
-    simulate,
-    without_unexplained_delays,
-)
+from stepscope.graph import Graph, Simulation, breakdown, critical_ms, simulate, without_unexplained_delays
 from stepscope.graph.critical_path import BusySides
 from stepscope.memory.recorded_memory import RecordedMemory, recorded_memory
 from stepscope.parallel import in_threads

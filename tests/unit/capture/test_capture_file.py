@@ -1,22 +1,159 @@
-"""A capture never costs another one: kept files, simultaneous runs, runs without steps."""
+"""Captures are written whole or not at all, and never at the cost of another one."""
 
+from __future__ import annotations
+
+import json
+import os
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from stepscope.capture.archive import is_capture
-from stepscope.capture.capture_file import CaptureFile
+from stepscope.capture.capture_file import (
+    CaptureFile,
+    check_target,
+    is_capture,
+    replace_manifest,
+    write_capture,
+)
 from stepscope.capture.manifest import Result, Run, build_manifest
-from stepscope.capture.options import RecordOptions
-from stepscope.capture.output_path import Rank
+from stepscope.capture.options import Rank, RecordOptions, target_path
+from stepscope.capture.profiler_handler import recorded_steps
+from stepscope.errors import CaptureError
+
+
+def manifest():
+    run = Run(
+        ["train.py", "--lr", "1"], RecordOptions(memory=True), cwd="/home/me", rank=Rank(1, 2)
+    )
+    return build_manifest(run, Result("complete", "recorded step 5", 6, [5], "SGD.step"))
+
+
+def test_a_capture_holds_what_it_was_given(tmp_path):
+    path = tmp_path / "run.stepscope"
+
+    write_capture(
+        path,
+        manifest(),
+        {"roots": []},
+        {"trace.json": lambda p: p.write_bytes(b'{"traceEvents": []}')},
+    )
+
+    with zipfile.ZipFile(path) as archive:
+        assert archive.namelist() == ["modules.json", "trace.json", "manifest.json"]
+        assert archive.testzip() is None
+        assert json.loads(archive.read("trace.json")) == {"traceEvents": []}
+    assert is_capture(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_write_leaves_the_earlier_capture(tmp_path):
+    path = tmp_path / "run.stepscope"
+    write_capture(path, manifest(), {"roots": []}, {})
+    before = path.read_bytes()
+
+    def fail(_):
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_capture(path, manifest(), {"roots": []}, {"trace.json": fail})
+
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_manifest_says_who_recorded_what():
+    said = json.loads(json.dumps(manifest()))
+
+    assert said["format"] == "stepscope capture"
+    assert said["version"] == 1
+    assert said["command"] == ["train.py", "--lr", "1"]
+    assert (said["rank"], said["world_size"]) == (1, 2)
+    assert said["options"] == {
+        "warmup": 5, "steps": 3, "memory": True, "shapes": True, "stack": False, "step_every": 1,
+        "from_optimizer": 1,
+    }  # fmt: skip
+    assert (said["outcome"], said["steps_seen"], said["steps_recorded"]) == ("complete", 6, [5])
+    assert said["warnings"] == []
+
+
+def test_an_earlier_capture_may_be_overwritten_and_nothing_else(tmp_path):
+    capture = tmp_path / "run.stepscope"
+    write_capture(capture, manifest(), {"roots": []}, {})
+    check_target(capture)
+
+    thesis = tmp_path / "thesis.tex"
+    thesis.write_text("years of work")
+    with pytest.raises(CaptureError, match=r"thesis.tex: the file exists and is not a capture"):
+        check_target(thesis)
+    with pytest.raises(CaptureError, match="choose another file"):
+        check_target(tmp_path)
+    with pytest.raises(CaptureError, match="is not writable"):
+        check_target(thesis / "run.stepscope")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_what_has_no_end_is_refused_without_reading_it(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(CaptureError, match="choose another file"):
+        check_target(pipe)
+
+
+@pytest.mark.parametrize(
+    ("output", "rank", "expected"),
+    [
+        (None, Rank(), "train.stepscope"),
+        ("a/b.stepscope", Rank(), "a/b.stepscope"),
+        (None, Rank(1, 4), "train/rank1.stepscope"),
+        ("out.v2.stepscope", Rank(0, 2), "out.v2/rank0.stepscope"),
+    ],
+)
+def test_each_rank_has_a_file(output, rank, expected):
+    assert target_path(output, "train", rank) == Path.cwd() / expected
+
+
+def test_the_rank_comes_from_the_environment(monkeypatch):
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    assert Rank.from_environment() == Rank(3, 8)
+
+    monkeypatch.setenv("RANK", "none")
+    assert Rank.from_environment() == Rank()
+
+    for rank in ("-1", "8"):  # launchers say so of a single process
+        monkeypatch.setenv("RANK", rank)
+        assert Rank.from_environment() == Rank()
+
+
+def test_steps_are_found_across_chunks(tmp_path, monkeypatch):
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps({"traceEvents": [{"name": f"ProfilerStep#{n}"} for n in (7, 12)]}))
+    for size in (5, 17, 1000):
+        monkeypatch.setattr("stepscope.capture.profiler_handler._CHUNK_BYTES", size)
+        assert recorded_steps(trace) == [7, 12]
+
+
+def test_keys_of_a_manifest_can_be_changed(tmp_path):
+    path = tmp_path / "run.stepscope"
+    write_capture(path, manifest(), {"roots": []}, {"trace.json": b"{}" * 1000})
+    for value in ({"count": 20, "median_ns": 10**9}, None):
+        replace_manifest(path, {"unrecorded_steps": value})
+        with zipfile.ZipFile(path) as archive:
+            assert archive.testzip() is None
+            assert archive.namelist() == ["modules.json", "trace.json", "manifest.json"]
+            assert json.loads(archive.read("manifest.json")) == {
+                **json.loads(json.dumps(manifest())),
+                "created_unix_ns": json.loads(archive.read("manifest.json"))["created_unix_ns"],
+                "unrecorded_steps": value,
+            }
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def content(file: CaptureFile, text: str | None) -> None:
     """Write a capture whose trace is `text`; without a recording where that is None."""
     manifest = build_manifest(Run(["train.py"], RecordOptions()), Result("complete", "recorded"))
-    export = None if text is None else (lambda path: path.write_text(text))
-    file.write(manifest, {"roots": []}, export)
+    file.write(manifest, {"roots": []}, {} if text is None else {"trace.json": text.encode()})
 
 
 def trace_in(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The calls that create optimizers and data loaders are noted with their source."""
+"""What the program creates: optimizers, loaders, DDP models, and how loaders load."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 from torch.optim import SGD as Descent
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset, dataloader
 
-from stepscope.capture.creations import CreationWatch, call_at
+from stepscope.capture.creations import CreationWatch, LoaderWatch, call_at
 
 
 @pytest.fixture
@@ -70,3 +70,32 @@ def test_torch_is_left_as_it_was() -> None:
 def test_what_cannot_be_parsed_or_told_apart_has_no_source(tmp_path: Path, text: str) -> None:
     (tmp_path / "train.py").write_text(text)
     assert call_at(str(tmp_path / "train.py"), 1, "SGD") == {"call": "", "source": ""}
+
+
+DATA = TensorDataset(torch.zeros(4, 1))
+
+
+def test_loaders_in_use_are_described_and_forgotten_with_their_iterators() -> None:
+    watch = LoaderWatch()
+    try:
+        iterator = iter(DataLoader(DATA, batch_size=2))
+        next(iterator)
+        (facts,) = watch.describe()
+        assert facts == {
+            "workers": 0,
+            "pin_memory": False,
+            "prefetch_factor": None,
+            "persistent_workers": False,
+        }
+        del iterator
+        assert watch.describe() == []
+    finally:
+        watch.remove()
+
+
+def test_what_was_watched_is_left_as_it_was() -> None:
+    before = dataloader._BaseDataLoaderIter.__init__
+    watch = LoaderWatch()
+    assert dataloader._BaseDataLoaderIter.__init__ is not before
+    watch.remove()
+    assert dataloader._BaseDataLoaderIter.__init__ is before

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stepscope.capture.frameworks import describe_framework
+from stepscope.capture.manifest import describe_framework
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from stepscope.capture.import_hooks import AfterImport
+from stepscope.capture.patch import AfterImport
 
 
 @pytest.fixture

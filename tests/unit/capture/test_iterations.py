@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, dataloader
 
-from stepscope.capture.data_loaders import LoaderWatch
+from stepscope.capture.creations import LoaderWatch
 from stepscope.capture.iterations import IterationWatch
 from stepscope.capture.module_ranges import ModuleRanges
 from stepscope.capture.module_registry import ModuleRegistry

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
-from stepscope.capture.memory import cuda_history
+from stepscope.capture.memory import allocators
 from stepscope.capture.memory.out_of_memory import _NAMES, find_out_of_memory, size, verdict
 from stepscope.trace.memory_schema import STORAGE_KINDS
 
@@ -87,14 +87,14 @@ class FakeCuda:
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     fake = FakeCuda(available=True)
-    monkeypatch.setattr(cuda_history, "_cuda", fake)
+    monkeypatch.setattr(allocators, "_cuda", fake)
     return fake
 
 
 def test_the_history_is_a_ring_that_begins_with_the_first_use_of_cuda(
     cuda: FakeCuda, tmp_path: Path
 ) -> None:
-    history = cuda_history.CudaHistory()
+    history = allocators.CudaHistory()
     assert (cuda.calls, history.has_events) == ([], False)
     cuda.queued[0]()
     (options,) = cuda.calls
@@ -108,7 +108,7 @@ def test_the_history_is_a_ring_that_begins_with_the_first_use_of_cuda(
 
 
 def test_a_closed_history_does_not_begin(cuda: FakeCuda) -> None:
-    history = cuda_history.CudaHistory()
+    history = allocators.CudaHistory()
     history.close()
     cuda.queued[0]()
     assert cuda.calls == []
@@ -116,6 +116,6 @@ def test_a_closed_history_does_not_begin(cuda: FakeCuda) -> None:
 
 def test_without_cuda_nothing_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeCuda(available=False)
-    monkeypatch.setattr(cuda_history, "_cuda", fake)
-    cuda_history.CudaHistory().close()
+    monkeypatch.setattr(allocators, "_cuda", fake)
+    allocators.CudaHistory().close()
     assert (fake.queued, fake.calls) == ([], [])

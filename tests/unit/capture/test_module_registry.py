@@ -9,8 +9,7 @@ from torch import nn
 
 from stepscope.capture.model_tree import build_tree
 from stepscope.capture.module_ranges import ModuleRanges
-from stepscope.capture.module_registry import ModuleRegistry
-from stepscope.capture.modules_json import describe_registry
+from stepscope.capture.module_registry import ModuleRegistry, describe_registry
 
 
 class Encoder(nn.Module):

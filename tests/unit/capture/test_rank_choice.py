@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.capture.output_path import Rank
-from stepscope.capture.rank_choice import chosen_ranks
+from stepscope.capture.options import Rank, chosen_ranks
 from stepscope.errors import CaptureError
 
 

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from stepscope.capture.run_shares.activity_log import Activity, ActivityLog, SteppingOptimizer
-from stepscope.capture.run_shares.duration_histogram import DurationHistogram
-from stepscope.capture.run_shares.run_shares import describe
-from stepscope.capture.run_shares.trainings import unrecorded_training
+from stepscope.capture.run_shares.activity_log import (
+    Activity,
+    ActivityLog,
+    DurationHistogram,
+    SteppingOptimizer,
+)
+from stepscope.capture.run_shares.run_shares import RunClock, describe, unrecorded_training
 from stepscope.summary.run_shares import run_lines, run_shares
 
 Facts = dict[str, Any]
@@ -37,18 +40,22 @@ class DrawnRun:
         return self.places.setdefault(name, new)
 
     def backward(self, length: float) -> DrawnRun:
-        self.log.begin_training(self.log.backward)
+        self.log.begin_backward()
         self.ms(length)
-        self.log.end(self.log.backward)
+        self.log.end_backward()
         return self
 
     def optimizer(self, length: float, which: int = 0, closure: float = 0) -> DrawnRun:
-        self.log.begin_training(self.log.optimizer)
+        stepping = self.stepping(which)
+        self.log.begin_step(stepping)
         self.backward(closure)
         self.ms(length)
-        new = SteppingOptimizer("Adam", "train", "train.py", 8, len(self.optimizers) + 1)
-        self.log.end_step(self.optimizers.setdefault(which, new))
+        self.log.end_step(stepping)
         return self
+
+    def stepping(self, which: int) -> SteppingOptimizer:
+        new = SteppingOptimizer("Adam", "train", "train.py", 8, len(self.optimizers) + 1)
+        return self.optimizers.setdefault(which, new)
 
     def step(
         self, forward: float = 3, backward: float = 5, optimizer: float = 2, which: int = 0
@@ -84,10 +91,9 @@ class DrawnRun:
         return self
 
     def load(self, length: float, *, starts: bool = False, has_batch: bool = True) -> DrawnRun:
-        before = self.log.begin_loading()
+        self.log.begin_loading(starts)
         self.ms(length)
-        spent = round(length * 1e6)
-        self.log.end_loading(before, spent, starts=starts, has_batch=has_batch)
+        self.log.end_loading(has_batch)
         return self
 
     def eval_mode(self) -> DrawnRun:
@@ -306,9 +312,8 @@ def test_a_closure_is_part_of_its_optimizer(run: DrawnRun) -> None:
 
 def test_an_optimizer_that_fails_is_left_behind(run: DrawnRun) -> None:
     run.step()
-    run.log.begin_training(run.log.optimizer)
+    run.log.begin_step(run.stepping(0))
     run.ms(3)
-    run.log.end(run.log.optimizer)  # the hooks notice when it steps again
     run.step()
     assert run.shares() == about(training_steps=23)
 
@@ -354,8 +359,9 @@ def test_batches_are_read_to_evaluate(run: DrawnRun) -> None:
     def between() -> None:
         place = run.at("no_grad", "main", None)
         run.log.begin(place)
-        run.log.read_batch()
-        run.ms(60).log.end(place)
+        run.log.begin_loading(False)
+        run.ms(60).log.end_loading(True)
+        run.log.end(place)
 
     epochs(run, between)
     assert run.shares() == about(training_steps=1000, evaluation=300)
@@ -394,3 +400,32 @@ def test_durations_keep_their_sum() -> None:
     assert one.median_ns() == 10
     assert one.cut_at(100, 20) == 0 + 1 + 3 + 10 + 10 + 11 + 20 + 20
     assert DurationHistogram().median_ns() == 0
+
+
+SECOND = 10**9
+
+
+def test_shares_are_published_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0]
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: now[0])
+    clock = RunClock()
+    published: list[tuple[int, bool]] = []
+
+    def publish(facts: dict[str, object]) -> None:
+        published.append((now[0] // SECOND, bool(facts["ended"])))
+        now[0] += SECOND // 100  # so the next is a second later at least
+        raise ValueError("must not reach the program")
+
+    optimizer = SteppingOptimizer("Adam")
+    clock.publish_now_and_then(publish)
+    for _ in range(1000):
+        clock.log.begin_step(optimizer)
+        now[0] += SECOND
+        clock.log.end_step(optimizer)
+    moments = [moment for moment, _ in published]
+    assert moments[:4] == [1, 2, 3, 5]
+    assert len(moments) < 20
+    assert moments[-1] > 600
+    assert not any(ended for _, ended in published)
+    assert clock.log.excluded_ns == len(published) * SECOND // 100
+    assert clock.describe(ended=True)["elapsed_ns"] == 1000 * SECOND

@@ -8,7 +8,7 @@ from torch import nn
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import dataloader
 
-from stepscope.capture.step_timer import StepTimer
+from stepscope.capture.verify_trial import StepTimer
 
 
 @pytest.fixture

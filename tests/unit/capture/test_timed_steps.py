@@ -10,12 +10,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
-from stepscope.capture import clock_readings, part_timer
-from stepscope.capture.clock_readings import page_fault_ns
+from stepscope.capture import part_timer, step_times
 from stepscope.capture.module_ranges import ModuleRanges
 from stepscope.capture.module_registry import ModuleRegistry
 from stepscope.capture.part_timer import PARTS, PartTimer
-from stepscope.capture.timed_steps import MOST, TimedSteps
+from stepscope.capture.step_times import MOST, StepReadings, page_fault_ns
 
 
 class Clock:
@@ -46,8 +45,8 @@ def timer(clock: Clock):
     timer.close()
 
 
-def timed(timer: PartTimer, clock: Clock, lengths: list[int]) -> TimedSteps:
-    steps = TimedSteps(timer)
+def timed(timer: PartTimer, clock: Clock, lengths: list[int]) -> StepReadings:
+    steps = StepReadings(timer)
     steps.follow()
     for length in lengths:
         clock.run(length, length // 10)
@@ -78,14 +77,14 @@ def test_the_longest_of_a_part_counts_as_the_next_longest(timer: PartTimer, cloc
 
 def test_what_a_page_fault_costs_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 20 < page_fault_ns() < 100_000
-    monkeypatch.setattr(clock_readings, "resource", None)  # as on Windows
+    monkeypatch.setattr(step_times, "resource", None)  # as on Windows
     assert page_fault_ns() is None
 
 
 def test_a_process_that_may_have_no_more_memory_is_not_disturbed() -> None:
     code = (
         "import resource\n"
-        "from stepscope.capture.clock_readings import page_fault_ns\n"
+        "from stepscope.capture.step_times import page_fault_ns\n"
         "resource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))\n"
         "print(page_fault_ns())"
     )
@@ -100,7 +99,7 @@ def test_no_step_says_nothing(timer: PartTimer, clock: Clock) -> None:
 def test_what_the_recorder_does_between_steps_does_not_count(
     timer: PartTimer, clock: Clock
 ) -> None:
-    steps = TimedSteps(timer)
+    steps = StepReadings(timer)
     for length in (10, 20, 30):
         steps.begin()
         clock.run(length, length)
@@ -145,7 +144,7 @@ def test_parts_of_a_step(timer: PartTimer, clock: Clock) -> None:
 
     weight = nn.Parameter(torch.ones(2))
     optimizer = Optimizer([weight], lr=0.1)
-    steps = TimedSteps(timer)
+    steps = StepReadings(timer)
     steps.follow()
     for batch in DataLoader(Data()):
 
@@ -193,7 +192,7 @@ def test_models_with_and_without_gradients_are_timed(
     model = nn.Sequential(Slow(clock, 1), Slow(clock, 10))
     teacher = Slow(clock, 100)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    steps = TimedSteps(timer)
+    steps = StepReadings(timer)
     steps.follow()
     for _ in range(3):
         with torch.no_grad():
@@ -234,7 +233,7 @@ def test_the_recorders_own_work_is_no_time_of_an_unrecorded_step(
     monkeypatch.setattr(time, "perf_counter_ns", slow_clock)
     timer.stop_noting_changes()
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1)
-    steps = TimedSteps(timer)
+    steps = StepReadings(timer)
     steps.follow()
     for _ in range(3):
         clock.run(10, 10)
@@ -258,7 +257,7 @@ def test_other_work_of_the_recorder_is_part_of_no_step(
     """Steps may end, and readings be taken, while it works."""
     if not records:
         timer.stop_noting_changes()
-    steps = TimedSteps(timer)
+    steps = StepReadings(timer)
     for _ in range(4):
         clock.run(20, 20)
         timer.pause()
@@ -278,7 +277,7 @@ def test_parts_are_told_apart_on_request(
 ) -> None:
     ranges.only_report()
     layer = Slow(clock, 10)
-    optimizer, steps = torch.optim.SGD(layer.parameters(), lr=0.1), TimedSteps(timer)
+    optimizer, steps = torch.optim.SGD(layer.parameters(), lr=0.1), StepReadings(timer)
     for tells in (True, False):
         timer.tell_parts(tells)
         steps.begin()
@@ -299,7 +298,7 @@ def test_a_layer_that_backward_runs_again_is_backward(
 ) -> None:
     ranges.install()
     layer = Slow(clock, 10)
-    steps = TimedSteps(timer)
+    steps = StepReadings(timer)
     steps.follow()
     checkpoint(layer, torch.ones(2), use_reentrant=False).sum().backward()
     steps.follow()
@@ -311,7 +310,7 @@ def test_a_model_that_fails_does_not_count_on(
     timer: PartTimer, clock: Clock, ranges: ModuleRanges
 ) -> None:
     ranges.only_report()
-    layer, steps = Slow(clock, 10), TimedSteps(timer)
+    layer, steps = Slow(clock, 10), StepReadings(timer)
     steps.follow()
     with pytest.raises(RuntimeError):
         layer(torch.ones(3))
@@ -323,7 +322,7 @@ def test_a_model_that_fails_does_not_count_on(
 
 def test_an_optimizer_that_fails_does_not_count_on(timer: PartTimer, clock: Clock) -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1)
-    steps = TimedSteps(timer)
+    steps = StepReadings(timer)
     with pytest.raises(ZeroDivisionError):
         optimizer.step(lambda: 1 // 0)
     steps.follow()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.capture.trace_export import export_trace
+from stepscope.capture.profiler_window import export_trace
 
 WHOLE = b'{"traceEvents": [{"ph": "X", "name": "mm"}]}\n'
 

@@ -2,10 +2,8 @@
 
 import pytest
 
-from stepscope.capture.clock_readings import Reading
 from stepscope.capture.part_timer import PARTS
-from stepscope.capture.timed_steps import MOST
-from stepscope.capture.unrecorded_steps import Detail, UnrecordedSteps
+from stepscope.capture.step_times import MOST, Detail, Reading, UnrecordedSteps
 
 US, MS = 1_000, 1_000_000
 STEP = {"forward": 300 * US, "loss": 50 * US, "backward": 500 * US, "optimizer": 100 * US}

@@ -20,12 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from stepscope.annotate.jax.calls import called_function, calls_of_host_work, is_compiled_call
-from stepscope.annotate.jax.frames import (
-    frames_below_call,
-    frames_of_events,
-    in_optimizer,
-    is_users,
-)
+from stepscope.annotate.jax.frames import frames_below_call, frames_of_events, in_optimizer, is_users
 from stepscope.annotate.jax.scopes import Scope, layers_with_gradients, scope_of
 from stepscope.annotate.links.backward import is_backward
 from stepscope.annotate.range_names import CODE, stage_of_names, stage_of_range

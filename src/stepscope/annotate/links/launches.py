@@ -8,8 +8,8 @@ import numpy as np
 
 from stepscope.annotate.range_names import is_step
 from stepscope.arrays import Codes8, Ids, Ids32, IntArray, Mask
-from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.nesting import inherit, outermost
+from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.schema import DEVICE_WORK, LAUNCHES
 from stepscope.trace.sets import members
 from stepscope.trace.table import Table, Text

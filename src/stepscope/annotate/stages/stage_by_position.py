@@ -12,12 +12,7 @@ from stepscope.annotate.device.collectives import is_communication_call
 from stepscope.annotate.links.backward import is_forward
 from stepscope.annotate.links.launches import device_work, launch_of
 from stepscope.annotate.range_names import CODE, has_lines
-from stepscope.annotate.stages.passes import (
-    is_update,
-    mark_eval_calls,
-    split_micro_batches,
-    unmarked_forward,
-)
+from stepscope.annotate.stages.passes import is_update, mark_eval_calls, split_micro_batches, unmarked_forward
 from stepscope.arrays import Codes8, Ids, Ids32, Mask, Rows
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit, totals_inside

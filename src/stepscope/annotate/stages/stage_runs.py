@@ -11,20 +11,15 @@ from stepscope.annotate.device.idle import time_blocked
 from stepscope.annotate.jax.calls import is_compiled_call, is_wait, waits_for_calls
 from stepscope.annotate.jax.scopes import loads_next_batch
 from stepscope.annotate.links.launches import device_work, launch_of, on_host
-from stepscope.annotate.stages.optimizers import (
-    name_optimizers,
-    optimizer_calls,
-    split_by_optimizer,
-)
+from stepscope.annotate.stages.optimizers import name_optimizers, optimizer_calls, split_by_optimizer
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Codes, Codes8, Ids, Ids32, Mask, Rows, Times
-from stepscope.trace.trace import clock_of
 from stepscope.trace.intervals import Intervals, grouped_union
 from stepscope.trace.row_order import begins_run, ends_run
 from stepscope.trace.schema import BOUNDS, STAGE_RUNS, STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
-from stepscope.trace.trace import Metadata, Trace
+from stepscope.trace.trace import Metadata, Trace, clock_of
 
 OWN_WORK = "recorder"  # the recorder's own work inside a step
 

@@ -8,12 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.annotate.jax.calls import (
-    BEFORE_RECORDING,
-    UNKNOWN,
-    calls_of_host_work,
-    is_compiled_call,
-)
+from stepscope.annotate.jax.calls import BEFORE_RECORDING, UNKNOWN, calls_of_host_work, is_compiled_call
 from stepscope.annotate.jax.iterations import call_starts, iterations_by_calls
 from stepscope.annotate.links.launches import (
     device_work,

@@ -6,12 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from stepscope.capture.applied.ddp import join_group
-from stepscope.capture.applied.patches import (
-    around_outermost_calls,
-    device_of,
-    is_model,
-    with_arguments,
-)
+from stepscope.capture.applied.patches import around_outermost_calls, device_of, is_model, with_arguments
 
 
 class Apply:
@@ -61,12 +56,12 @@ class Apply:
 
     def _outermost(self, module: Any) -> list[Any]:
         """The modules that are units: those that match and are in no other match."""
-        found: dict[str, Any] = {}
+        units: dict[str, Any] = {}
         for path, inner in module.named_modules():
-            inside = any(path.startswith(f"{outer}.") for outer in found)
+            inside = any(path.startswith(f"{outer}.") for outer in units)
             if path and not inside and fnmatchcase(path, self._unit):
-                found[path] = inner
-        return list(found.values())
+                units[path] = inner
+        return list(units.values())
 
     def _replace(self, shards: dict[int, Any]) -> None:
         """Give the shards to optimizers that hold whole parameters."""

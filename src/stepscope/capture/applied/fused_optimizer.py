@@ -22,8 +22,10 @@ class Apply:
         optimizers = list(self._optimizers.values())
         return {
             "count": len(optimizers),
-            "classes": sorted({type(one).__name__ for one in optimizers}),
-            "fused": all(bool(group["fused"]) for one in optimizers for group in one.param_groups),
+            "classes": sorted({type(optimizer).__name__ for optimizer in optimizers}),
+            "fused": all(
+                bool(group["fused"]) for optimizer in optimizers for group in optimizer.param_groups
+            ),
         }
 
     def _note(self, optimizer: Any) -> None:

@@ -22,7 +22,7 @@ class Apply(ddp.Apply):
 
     def evidence(self) -> dict[str, Any]:
         """The number of models, the classes of the optimizers, and the number of processes."""
-        classes = sorted(type(one).__name__ for one in self._sharded.values())
+        classes = sorted(type(optimizer).__name__ for optimizer in self._sharded.values())
         count = super().evidence()["count"] if classes else 0
         return {**super().evidence(), "count": count, "optimizers": classes}
 
@@ -39,8 +39,8 @@ class Apply(ddp.Apply):
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
         cls: Any = type(optimizer)
-        known = inspect.signature(cls.__init__).parameters
-        settings = {key: value for key, value in optimizer.defaults.items() if key in known}
+        accepted = inspect.signature(cls.__init__).parameters
+        settings = {key: value for key, value in optimizer.defaults.items() if key in accepted}
         sharded: Any = ZeroRedundancyOptimizer(optimizer.param_groups, cls, **settings)
         optimizer.step = sharded.step
         self._sharded[id(optimizer)] = optimizer

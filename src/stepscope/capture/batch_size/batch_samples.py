@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from jax import tree_util
 
 from stepscope.capture.batch_size.measured_steps import StepCounts
+from stepscope.capture.jax.jax_step_detector import arrays_in
 from stepscope.capture.jax.jit_calls import JitCall
-from stepscope.capture.jax.micro_batches import arrays_in
 
 
 class Argument(NamedTuple):

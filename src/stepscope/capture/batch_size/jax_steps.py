@@ -20,22 +20,15 @@ from typing import Any
 import jax
 from jax import tree_util
 
-from stepscope.capture.archive import write_capture
 from stepscope.capture.batch_size.batch_samples import BatchSamples
 from stepscope.capture.batch_size.energy_counters import PowerMeter, cpu_counters
-from stepscope.capture.batch_size.measured_steps import (
-    Peak,
-    StepClock,
-    StepCounts,
-    Steps,
-    main_memory,
-)
+from stepscope.capture.batch_size.measured_steps import Peak, StepClock, StepCounts, Steps, main_memory
 from stepscope.capture.batch_size.request import Request
+from stepscope.capture.capture_file import write_capture
 from stepscope.capture.jax import MEMBER
 from stepscope.capture.jax.jax_step_detector import UNSURE_STEPS, JaxStepDetector
-from stepscope.capture.jax.jax_window import JaxWindow
+from stepscope.capture.jax.jax_window import JaxWindow, RunAhead
 from stepscope.capture.jax.jit_calls import JitCall, JitCallWatch
-from stepscope.capture.jax.run_ahead import RunAhead
 from stepscope.capture.manifest import Result, Run, build_manifest
 from stepscope.capture.options import RecordOptions
 from stepscope.errors import CaptureError
@@ -140,7 +133,7 @@ class RecordedPrograms:
         steps = list(window.complete)
         result = Result("complete", "recorded", steps[-1] + 1, steps)
         manifest = build_manifest(Run(self._command, _OPTIONS), result, "jax")
-        write_capture(self._path, manifest, {"roots": []}, window.export, member=MEMBER)
+        write_capture(self._path, manifest, {"roots": []}, {MEMBER: window.export})
 
 
 class JaxFramework:

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from stepscope.capture.batch_size.request import Request
-from stepscope.capture.import_hooks import AfterImport
+from stepscope.capture.patch import AfterImport
 from stepscope.capture.script_runner import Program
 from stepscope.errors import CaptureError
 from stepscope.scratch import original_path, relocated, relocated_word

@@ -14,28 +14,20 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.archive import write_capture
 from stepscope.capture.batch_size.energy_counters import PowerMeter, cpu_counters, gpu_counters
-from stepscope.capture.batch_size.measured_steps import (
-    Peak,
-    StepClock,
-    StepCounts,
-    Steps,
-    main_memory,
-)
+from stepscope.capture.batch_size.measured_steps import Peak, StepClock, StepCounts, Steps, main_memory
 from stepscope.capture.batch_size.request import Request
 from stepscope.capture.batch_size.torch_inputs import InputSizes, LoadedSamples
+from stepscope.capture.capture_file import write_capture
 from stepscope.capture.manifest import Result, Run, build_manifest
-from stepscope.capture.memory.cpu_table import CpuTable
+from stepscope.capture.memory.allocators import CpuTable
+from stepscope.capture.memory.memory_recorder import list_storages
 from stepscope.capture.memory.operator_lines import Creations, LineRanges
-from stepscope.capture.memory.storages import list_storages
 from stepscope.capture.module_ranges import ModuleRanges
-from stepscope.capture.module_registry import ModuleRegistry
-from stepscope.capture.modules_json import describe_registry
+from stepscope.capture.module_registry import ModuleRegistry, describe_registry
 from stepscope.capture.optimizers import OptimizerWatch
 from stepscope.capture.options import RecordOptions
-from stepscope.capture.profiler_events import profiler_events
-from stepscope.capture.profiler_window import ProfilerWindow
+from stepscope.capture.profiler_window import ProfilerWindow, profiler_events
 from stepscope.capture.step_detector import StepDetector
 
 _Event: Any = torch.cuda.Event
@@ -142,7 +134,7 @@ class Recording:
         result = Result("complete", "recorded", self._steps[-1] + 1, self._steps)
         manifest = build_manifest(Run(command, _RECORDING), result)
         modules = describe_registry(self.registry)
-        write_capture(self._path, manifest, modules, self._window.export)
+        write_capture(self._path, manifest, modules, {"trace.json": self._window.export})
         storages = self._path.with_suffix(".storages.json")
         storages.write_text(json.dumps(self._storages), encoding="utf-8")
 

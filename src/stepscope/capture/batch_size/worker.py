@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from stepscope.capture.batch_size.request import Request
-from stepscope.capture.internal_files import is_internal
+from stepscope.capture.call_sites import is_internal
 from stepscope.scratch import Scratch, WriteWatch, enter, relocated
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})

@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from stepscope.capture.archive import Member
-from stepscope.capture.capture_file import CaptureFile
+from stepscope.capture.capture_file import CaptureFile, Member
 from stepscope.capture.contexts import native_build as build
 from stepscope.capture.contexts.collector import NO_MODULES, Collector, FlushPlan
 from stepscope.capture.contexts.context_options import ContextOptions
 from stepscope.capture.contexts.native_collector import NativeCollector
 from stepscope.capture.contexts.python_collector import PythonCollector
-from stepscope.capture.import_hooks import AfterImport
 from stepscope.capture.manifest import Result, Run, build_manifest
+from stepscope.capture.patch import AfterImport
 from stepscope.errors import CaptureError
 
 _FIRST_FLUSH_S = 2.0
@@ -120,13 +118,13 @@ class Collection:
             if not self.keep_empty and _HAS_NOTHING in (content or b""):
                 return
             manifest = self._manifest(outcome, message)
-            self.file.write(manifest, NO_MODULES, None, content, members=self._members())
+            members: dict[str, Member] = {} if content is None else {"contexts.json": content}
+            self.file.write(manifest, NO_MODULES, members | self._members())
         except (OSError, RuntimeError) as error:
             self.failure = f"cannot write {self.path}: {error}"
 
     def _members(self) -> dict[str, Member]:
-        found = self._collector.members() if self._collector else {}
-        return {name: partial(_write_bytes, content) for name, content in found.items()}
+        return dict(self._collector.members()) if self._collector else {}
 
     def _follow_jax(self) -> None:
         """The program imports JAX; it must not fail for us."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from stepscope.capture.import_hooks import AfterImport
+from stepscope.capture.patch import AfterImport
 
 # Frames of the compiler's own, left out: torch's, and those of code that it made.
 HIDDEN = ["*/torch/_dynamo/", "*/torch/_functorch/", "*/torch/_inductor/", "*<eval_with_key>",

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from stepscope.capture.contexts.jax_compilations import JitCompilations, JitFunctions
-from stepscope.capture.jax.jax_waits import watch_waits
+from stepscope.capture.jax.program_ranges import watch_waits
 
 _BUFFER = "wait: np.asarray(x)"
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jax
 from jax import monitoring, tree_util
 
-from stepscope.capture.jax.listeners import unregister_duration_listener
+from stepscope.capture.jax.compilation_counter import unregister_duration_listener
 
 _PARTS = {
     "/jax/core/compile/jaxpr_trace_duration": "trace",

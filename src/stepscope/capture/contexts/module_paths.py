@@ -18,8 +18,8 @@ import torch
 
 from stepscope.capture.call_sites import name_in, user_frame
 from stepscope.capture.model_tree import unwrap
-from stepscope.capture.module_ranges import CompilerPaused, hide_from_compiler
-from stepscope.capture.modules_json import class_name, class_site
+from stepscope.capture.module_registry import class_name, class_site
+from stepscope.capture.torch_internals import CompilerPaused, hide_from_compiler
 
 _Module: Any = torch.nn.Module
 CALL_CODE = _Module._wrapped_call_impl.__code__

@@ -184,7 +184,7 @@ class PythonCollector(Collector):
 
     def _flush(self, plan: FlushPlan) -> None:
         with suppress(OSError):  # reported when the run has ended and it fails again
-            plan.file.write(plan.manifest, NO_MODULES, None, self.content(False))
+            plan.file.write(plan.manifest, NO_MODULES, {"contexts.json": self.content(False)})
         self._wait_s = min(2 * self._wait_s, plan.interval_s)
         self._due_s = time.monotonic() + self._wait_s
 

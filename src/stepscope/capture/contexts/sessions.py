@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-from stepscope.capture.archive import check_target
+from stepscope.capture.capture_file import check_target
 from stepscope.capture.contexts.collection import Collection
 from stepscope.capture.contexts.context_options import ContextOptions
 from stepscope.capture.manifest import Result, Run
-from stepscope.capture.options import RecordOptions
-from stepscope.capture.output_path import target_path
+from stepscope.capture.options import RecordOptions, target_path
 from stepscope.capture.session import Ending
 from stepscope.errors import CaptureError
 

@@ -16,8 +16,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from jax import monitoring
-
-from stepscope.capture.jax.listeners import unregister_duration_listener
+from jax._src import monitoring as private_monitoring
 
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _CALL, _CALLED = "cache_miss", "fun"
@@ -72,8 +71,8 @@ class CompilationCounter:
             return
         self.count += 1
         if name := _compiling(sys._getframe(1)):
-            known = self._functions.get(name, _Compiled())
-            self._functions[name] = _Compiled(known.times + 1, known.seconds + duration)
+            compiled = self._functions.get(name, _Compiled())
+            self._functions[name] = _Compiled(compiled.times + 1, compiled.seconds + duration)
 
 
 def _compiling(frame: FrameType | None) -> str | None:
@@ -87,3 +86,16 @@ def _compiling(frame: FrameType | None) -> str | None:
     name = getattr(function, "__qualname__", "a function").rpartition("<locals>.")[2]
     code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
     return f"{name} ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else name
+
+
+_UNREGISTER = (
+    "unregister_event_duration_listener",
+    "_unregister_event_duration_listener_by_callback",  # before JAX 0.9
+)
+
+
+def unregister_duration_listener(listener: Callable[..., None]) -> None:
+    """Make JAX forget a listener of durations, where it can."""
+    names = (name for name in _UNREGISTER if hasattr(private_monitoring, name))
+    if unregister := next(names, None):
+        getattr(private_monitoring, unregister)(listener)

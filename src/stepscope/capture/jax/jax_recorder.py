@@ -10,26 +10,28 @@ program that ends before the main window, the second and third step of the windo
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-from stepscope.capture.clock_readings import WholeSteps
 from stepscope.capture.jax import MEMBER, OTHER_PROFILER
 from stepscope.capture.jax.compilation_counter import CompilationCounter
-from stepscope.capture.jax.jax_step_detector import UNSURE_STEPS, JaxStepDetector
-from stepscope.capture.jax.jax_window import RUN_IN, JaxWindow, require_session
+from stepscope.capture.jax.jax_step_detector import UNSURE_STEPS, JaxStepDetector, arrays_in
+from stepscope.capture.jax.jax_window import RUN_IN, JaxWindow, catch_up, require_session
 from stepscope.capture.jax.jit_calls import JitCall, JitCallWatch
-from stepscope.capture.jax.run_ahead import catch_up
-from stepscope.capture.jax.steady_steps import SteadySteps
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.recording import Recording, detach_in_forked_children
 from stepscope.capture.samples.loop_samples import LoopSamples
-from stepscope.capture.timed_steps import FEWEST, TimedSteps
+from stepscope.capture.step_times import FEWEST, MOST, Reading, StepReadings, WholeSteps
 from stepscope.errors import CaptureError
 
 _LEAD = 1  # steps by which the window opens early, for programs that end soon
 _PATIENCE = 100  # steps after which a program that never stops compiling is recorded anyway
+_MOST_SEEN = 100  # steps: on a CPU, JAX gets 32 ahead
+_SMALL_BYTES, _MOST_KEPT = 4096, 256  # arrays of a step that are kept
+_Returns = list[tuple[int, Reading]]
 
 
 @dataclass(kw_only=True)
@@ -58,7 +60,7 @@ class JaxRecorder:
     Args:
         options: what to record.
         on_complete: called between two steps, when all requested steps are recorded.
-        on_unrecorded: called with the times of steps after the recording (`TimedSteps`).
+        on_unrecorded: called with the times of steps after the recording (`StepReadings`).
 
     Raises:
         CaptureError: this version of JAX lacks what the recorder hooks into.
@@ -77,7 +79,7 @@ class JaxRecorder:
         self.problem: str | None = None
         self._options = options
         self._on_complete, self._on_unrecorded = on_complete, on_unrecorded
-        self._timed: TimedSteps | None = None
+        self._timed: StepReadings | None = None
         self._unrecorded: SteadySteps | None = None
         self._boundary: object = None  # of the steps that were recorded
         self._running: JaxRecording | None = None
@@ -209,7 +211,7 @@ class JaxRecorder:
         window = JaxWindow(self._options, first, self.detector.boundary, run_in)
         self._running = JaxRecording(window=window, compiled=self._compilations.count)
         self._running.samples = LoopSamples()
-        self._timed = TimedSteps(WholeSteps())
+        self._timed = StepReadings(WholeSteps())
         return self._running
 
     def _close_window(self, *, drain: bool) -> None:
@@ -224,3 +226,85 @@ class JaxRecorder:
         """What was recorded were not steps, or not steps after the warm-up."""
         self._close_window(drain=False)
         self._main = None
+
+
+class SteadySteps:
+    """Times steps between returns at which the loop is equally far ahead of its devices.
+
+    JAX returns from a call before the work is done, so the time between two returns is unrelated to
+    the length of a step. But between two returns at which the loop is equally far ahead, as many
+    steps were completed as were begun: a step takes this time divided by their number. How far the
+    loop is ahead is seen from which results are ready, which asks the devices nothing.
+    """
+
+    def __init__(self) -> None:
+        self._timer = WholeSteps()
+        self._pending: list[list[Any]] = []
+        self._returns: dict[int, _Returns] = defaultdict(list)  # by the number of steps ahead
+        self._seen = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether enough steps have been timed, or the loop shows no steady steps."""
+        return _covered(self._longest) >= MOST or self._seen > _MOST_SEEN
+
+    @property
+    def timed(self) -> StepReadings:
+        """The steps that have been timed, at most as many as are wanted."""
+        steps = StepReadings(self._timer)
+        for (first, before), (last, after) in pairwise(self._longest):
+            for place in range(last - first):
+                if steps.is_complete:
+                    break
+                begun, ended = place / (last - first), (place + 1) / (last - first)
+                steps.steps.append((_between(before, after, begun), _between(before, after, ended)))
+        return steps
+
+    def step_ended(self, outputs: Any) -> None:
+        """The call that ends a step has returned."""
+        self._seen += 1
+        self._pending.append(_small(outputs))
+        self._pending = [arrays for arrays in self._pending if not _are_ready(arrays)]
+        self._returns[len(self._pending)].append((self._seen, self._timer.read()))
+
+    def interrupt(self) -> None:
+        """The step that has begun is not like others."""
+        self._returns.clear()
+
+    @property
+    def _longest(self) -> _Returns:
+        """The returns at which the loop was equally far ahead, that have most steps between."""
+        return max(self._returns.values(), key=_covered, default=[])
+
+
+def _covered(returns: _Returns) -> int:
+    """Steps between the first and the last of some returns."""
+    return returns[-1][0] - returns[0][0] if returns else 0
+
+
+def _between(before: Reading, after: Reading, part: float) -> Reading:
+    def at(first: int, last: int) -> int:
+        return first + round(part * (last - first))
+
+    return Reading(
+        at(before.elapsed_ns, after.elapsed_ns),
+        at(before.cpu_ns, after.cpu_ns),
+        at(before.process_cpu_ns, after.process_cpu_ns),
+        {},
+        at(before.page_faults or 0, after.page_faults or 0) if before.page_faults else None,
+    )
+
+
+def _small(outputs: Any) -> list[Any]:
+    """Small arrays: all outputs of a program are ready at once, and large ones take memory.
+
+    Keys of random numbers do not say whether they are ready.
+    """
+    arrays = (array for array in arrays_in(outputs) if hasattr(array, "is_ready"))
+    return [array for array in arrays if array.nbytes <= _SMALL_BYTES][:_MOST_KEPT]
+
+
+def _are_ready(arrays: list[Any]) -> bool:
+    """Whether the work is done; not known, if all results were donated to the next step."""
+    left = (array for array in arrays if not array.is_deleted())
+    return any(array.is_ready() for array in left)

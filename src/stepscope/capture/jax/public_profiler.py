@@ -25,7 +25,7 @@ from stepscope.capture.options import RecordOptions
 from stepscope.capture.patch import replace
 from stepscope.capture.recording import Recording, detach_in_forked_children
 
-_QUIET_S, _LONGEST_S, _POLL_S = 3.0, 60.0, 0.1
+_QUIET_S, _LONGEST_S, _POLL_S = 3.0, 60.0, 0.1  # since the last compilation, in all, between looks
 _PUBLIC = ("start_trace", "trace", "start_server")
 
 
@@ -39,10 +39,10 @@ class ProfiledTime:
 
     def export(self, path: Path) -> None:
         """Move the profile to `path`."""
-        found = sorted(self.folder.rglob("*.xplane.pb"))
-        if not found:
+        profiles = sorted(self.folder.rglob("*.xplane.pb"))
+        if not profiles:
             raise RuntimeError("JAX's profiler wrote no profile")
-        shutil.move(found[-1], path)
+        shutil.move(profiles[-1], path)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

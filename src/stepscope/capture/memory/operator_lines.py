@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from stepscope.capture.internal_files import is_internal
+from stepscope.capture.call_sites import is_internal
 from stepscope.capture.module_ranges import Range
 from stepscope.capture.patch import replace
 
 LINES_PREFIX = "stepscope.lines: "
-_DEEPEST = 64
+_DEEPEST = 64  # frames that a label names
 _Mode: Any = TorchFunctionMode
 _Module: Any = torch.nn.Module
 _overrides: Any = torch.overrides
@@ -80,13 +80,13 @@ def _marks_a_range(func: Any) -> bool:
 
 def user_frames(frame: FrameType | None) -> list[tuple[Any, int]]:
     """Code and line of the frames outside torch and stepscope, innermost first."""
-    found: list[tuple[Any, int]] = []
-    while frame is not None and len(found) < _DEEPEST:
+    frames: list[tuple[Any, int]] = []
+    while frame is not None and len(frames) < _DEEPEST:
         code = frame.f_code
         if not is_internal(code.co_filename) and not code.co_filename.startswith("<"):
-            found.append((code, frame.f_lineno))
+            frames.append((code, frame.f_lineno))
         frame = frame.f_back
-    return found
+    return frames
 
 
 def _absolute(file: str) -> str:

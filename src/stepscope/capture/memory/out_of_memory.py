@@ -95,7 +95,7 @@ def _module(traceback: TracebackType | None) -> str:
 
 
 def _place(traceback: TracebackType | None) -> dict[str, Any]:
-    from stepscope.capture.internal_files import is_internal
+    from stepscope.capture.call_sites import is_internal
 
     places = [(entry.tb_frame.f_code.co_filename, entry.tb_lineno) for entry in _entries(traceback)]
     own = [(file, line) for file, line in places if not is_internal(file)]

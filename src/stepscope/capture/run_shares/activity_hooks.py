@@ -8,9 +8,10 @@ microseconds per step.
 from __future__ import annotations
 
 import functools
+import re
 import sys
+import sysconfig
 import threading
-from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -19,36 +20,44 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils import _contextlib
 from torch.utils.data import dataloader
 
-from stepscope.capture.autograd_engine import AUTOGRAD, ENGINE
-from stepscope.capture.call_sites import user_frame
-from stepscope.capture.import_hooks import AfterImport
-from stepscope.capture.internal_files import is_internal
-from stepscope.capture.module_ranges import CompilerPaused, Range, hide_from_compiler
-from stepscope.capture.optimizer_order import OptimizerOrder
-from stepscope.capture.patch import replace
+from stepscope.capture.call_sites import is_internal, user_frame, user_frames
+from stepscope.capture.module_ranges import Range
+from stepscope.capture.optimizer_names import OptimizerOrder
+from stepscope.capture.patch import AfterImport
 from stepscope.capture.recording import detach_in_forked_children
 from stepscope.capture.run_shares.activity_log import (
     Activity,
     ActivityLog,
-    Excluding,
-    OptimizerSteps,
+    DurationHistogram,
     SteppingOptimizer,
-    Waiting,
 )
-from stepscope.capture.run_shares.call_purposes import activity_at
-from stepscope.capture.run_shares.duration_histogram import DurationHistogram
-from stepscope.capture.run_shares.run_shares import stage_of
+from stepscope.capture.torch_internals import (
+    AUTOGRAD,
+    ENGINE,
+    CompilerPaused,
+    Function,
+    hide_from_compiler,
+    wrap,
+)
 
 _Batches: Any = dataloader._BaseDataLoaderIter
 _DECORATOR = _contextlib.__file__
-_MOST_PLACES = 500
+_MOST_PLACES = 500  # a program may generate code
 # Functions that save, by the module that defines them. Packages re-export them under other names.
 _SAVING = {
     "safetensors.torch": ("save_file", "save_model"),
     "torch.distributed.checkpoint.state_dict_saver": ("save", "async_save", "save_state_dict"),
 }
 _RANGES = {"evaluation": "evaluation", "checkpointing": "checkpointing"}
-Function = Callable[..., Any]
+# What the names of calling functions say; the nearest that says anything decides.
+_EVALUATION = re.compile(r"(?i)eval|valid|predict|(^|_)(val|test|infer)(_|$)")
+_ROLLOUT = re.compile(
+    r"(?i)roll_?out|generat|collect|explor|episode|self_?play|(^|_)(play|act|sample|samples)(_|$)|"
+    r"(get|select|choose|take|sample)_action"
+)
+_NEITHER = re.compile(r"(?i)train|(^|_)(fit|learn|update|optimi[sz]e|loss)(_|$)|^main$|^<module>$")
+_DEEPEST = 30  # callers that are asked for their names
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 
 class ActivityHooks:
@@ -62,18 +71,17 @@ class ActivityHooks:
         # Open blocks without gradients and their ranges, outermost first.
         self._blocks: list[tuple[Activity | None, Any]] = []
         self._order, self._optimizers = OptimizerOrder(), dict[int, SteppingOptimizer]()
-        self._stepping: SteppingOptimizer | None = None
-        self._loading: list[tuple[int | None, int, bool] | None] = []  # requests, outermost first
         self._switching = False
-        self._restore: list[Callable[[], None]] = []
-        self._patch(AUTOGRAD, ENGINE, self._backward)
-        self._patch(_Batches, "__next__", self._batch)
-        self._patch(_Batches, "__init__", self._loader)
-        self._patch(torch.nn.Module, "train", self._mode)
+        self._restore = [
+            *wrap(AUTOGRAD, ENGINE, self._backward),
+            *wrap(_Batches, "__next__", self._batch),
+            *wrap(_Batches, "__init__", self._loader),
+            *wrap(torch.nn.Module, "train", self._mode),
+            *wrap(torch.serialization, "save", self._saving, torch),
+        ]
         for block in (torch.no_grad, torch.inference_mode):
-            self._patch(block, "__enter__", self._enter)
-            self._patch(block, "__exit__", self._exit)
-        self._patch(torch.serialization, "save", self._saving, torch)
+            self._restore += wrap(block, "__enter__", self._enter)
+            self._restore += wrap(block, "__exit__", self._exit)
         self._hooks = [
             torch_optimizer.register_optimizer_step_pre_hook(self._optimizer_begins),
             torch_optimizer.register_optimizer_step_post_hook(self._optimizer_ended),
@@ -95,20 +103,10 @@ class ActivityHooks:
         while self._imports:
             self._imports.pop().remove()
 
-    def _patch(
-        self, holder: Any, name: str, around: Callable[[Function], Function], *others: Any
-    ) -> None:
-        """Replace a function in its module or class, and in others that export it."""
-        original = getattr(holder, name)
-        ours = around(original)
-        hide_from_compiler(ours.__code__)
-        ours = functools.wraps(original)(ours)
-        self._restore += [replace(each, name, ours) for each in (holder, *others)]
-
     def _watch_saving(self, module: str, names: tuple[str, ...]) -> None:
         for name in names:
             if hasattr(sys.modules[module], name):
-                self._patch(sys.modules[module], name, self._saving)
+                self._restore += wrap(sys.modules[module], name, self._saving)
 
     @property
     def _counted(self) -> ActivityLog:
@@ -125,34 +123,23 @@ class ActivityHooks:
         def backward(*args: Any, **kwargs: Any) -> Any:
             if self._is_elsewhere():
                 return original(*args, **kwargs)
-            self._log.note(self._log.begin_training, self._log.backward)
+            self._log.note(self._log.begin_backward, None)
             try:
                 return original(*args, **kwargs)
             finally:
-                self._log.note(self._log.end, self._log.backward)
+                self._log.note(self._log.end_backward, None)
 
         return backward
 
     def _optimizer_begins(self, optimizer: Any, args: object, kwargs: object) -> None:
         if not torch.compiler.is_compiling() and not self._is_elsewhere():
-            self._log.note(self._begin_step, self._known(optimizer))
-
-    def _begin_step(self, optimizer: SteppingOptimizer) -> None:
-        if self._stepping is optimizer:
-            self._log.end(self._log.optimizer)  # its last step failed
-        if self._log.begin_training(self._log.optimizer):
-            self._stepping = optimizer
+            self._log.note(self._log.begin_step, self._stepping(optimizer))
 
     def _optimizer_ended(self, optimizer: Any, args: object, kwargs: object) -> None:
         if not torch.compiler.is_compiling() and not self._is_elsewhere():
-            self._log.note(self._end_step, self._known(optimizer))
+            self._log.note(self._log.end_step, self._stepping(optimizer))
 
-    def _end_step(self, optimizer: SteppingOptimizer) -> None:
-        if self._stepping is optimizer:
-            self._stepping = None
-            self._log.end_step(optimizer)
-
-    def _known(self, optimizer: Any) -> SteppingOptimizer:
+    def _stepping(self, optimizer: Any) -> SteppingOptimizer:
         last, number = self._order.last, self._order.number(optimizer)
         if number > last:
             self._optimizers[id(optimizer)] = _stepping_optimizer(optimizer, number)
@@ -165,7 +152,7 @@ class ActivityHooks:
             if self._is_elsewhere():
                 return original(iterator)
             starts = getattr(iterator, "_num_yielded", 1) == 0
-            return self._noting(starts, original, iterator)
+            return self._loading(starts, original, iterator)
 
         return next_batch
 
@@ -173,32 +160,19 @@ class ActivityHooks:
         def loader(iterator: Any, *args: Any, **kwargs: Any) -> Any:
             if self._is_elsewhere() or not self._counted.is_idle:
                 return original(iterator, *args, **kwargs)
-            return self._noting(True, original, iterator, *args, **kwargs)
+            return self._loading(True, original, iterator, *args, **kwargs)
 
         return loader
 
-    def _noting(self, starts: bool, original: Function, *args: Any, **kwargs: Any) -> Any:
+    def _loading(self, starts: bool, original: Function, *args: Any, **kwargs: Any) -> Any:
         has_batch = False
-        self._log.note(self._begin_loading, starts)
+        self._log.note(self._log.begin_loading, starts)
         try:
             result = original(*args, **kwargs)
             has_batch = True
             return result
         finally:
-            self._log.note(self._end_loading, has_batch)
-
-    def _begin_loading(self, starts: bool) -> None:
-        if self._log.is_idle:
-            self._loading.append((self._log.begin_loading(), self._log.now(), starts))
-        else:
-            self._log.read_batch()
-            self._loading.append(None)
-
-    def _end_loading(self, has_batch: bool) -> None:
-        if request := self._loading.pop():
-            before, begun, starts = request
-            spent = self._log.now() - begun
-            self._log.end_loading(before, spent, starts=starts, has_batch=has_batch)
+            self._log.note(self._log.end_loading, has_batch)
 
     # -- evaluation
 
@@ -272,7 +246,7 @@ class ActivityHooks:
         if not self.marks or activity is None:
             return None
         if self._log.has_trained or activity.kind == "saving":
-            kind = _RANGES.get(stage_of(activity), "block")
+            kind = _RANGES.get(activity.stage, "block")
         else:
             kind = "block"
         marked = Range(f"stepscope.{kind}: {activity.function} ({activity.file}:{activity.line})")
@@ -291,8 +265,8 @@ class ActivityHooks:
             decorator, frame = frame, frame.f_back
         if frame is None:
             return None
-        found = self._places.get((id(frame.f_code), frame.f_lineno, kind))
-        return found[1] if found else self._new_place(kind, frame, decorator)
+        place = self._places.get((id(frame.f_code), frame.f_lineno, kind))
+        return place[1] if place else self._new_place(kind, frame, decorator)
 
     def _new_place(
         self, kind: str, frame: FrameType, decorator: FrameType | None
@@ -309,6 +283,42 @@ class ActivityHooks:
         return activity
 
 
+def activity_at(kind: str, frame: FrameType, decorated: str = "") -> Activity:
+    """An activity that begins in `frame`.
+
+    Its place is the nearest line outside of libraries; the nearest calling function whose name
+    says so gives the purpose.
+
+    Args:
+        kind: of the activity.
+        frame: the caller.
+        decorated: the name of the function that `frame` calls, if known.
+    """
+    callers = list(user_frames(frame, _DEEPEST))
+    names = [decorated, *(caller.f_code.co_name for caller in callers)]
+    place = next((c for c in callers if not c.f_code.co_filename.startswith(_LIBRARIES)), frame)
+    purpose, function = _purpose(names)
+    return Activity(
+        kind,
+        function or decorated or place.f_code.co_name,
+        place.f_code.co_filename,
+        place.f_lineno,
+        purpose,
+    )
+
+
+def _purpose(names: list[str]) -> tuple[str | None, str]:
+    """`evaluation` or `rollout`, and the name that says so."""
+    for name in names:
+        if _EVALUATION.search(name):
+            return "evaluation", name
+        if _ROLLOUT.search(name):
+            return "rollout", name
+        if _NEITHER.search(name):
+            break
+    return None, ""
+
+
 def _stepping_optimizer(optimizer: Any, number: int) -> SteppingOptimizer:
     with CompilerPaused():
         place = activity_at("optimizer", sys._getframe(1))
@@ -320,17 +330,17 @@ def _hide(function: object) -> None:
     """Only functions written here: a decorator may share its code with others."""
     if isinstance(function, property):
         function = function.fget
+    function = getattr(function, "__wrapped__", function)
     if isinstance(function, FunctionType):
         hide_from_compiler(function.__code__)
 
 
 # torch.compile must not compile what its own compiled functions lead to.
 _CLASSES = (
-    ActivityLog, Activity, OptimizerSteps, SteppingOptimizer, OptimizerOrder, Waiting, Excluding,
-    DurationHistogram, ActivityHooks,
+    ActivityLog, Activity, SteppingOptimizer, OptimizerOrder, DurationHistogram, ActivityHooks,
 )  # fmt: skip
 for _class in _CLASSES:
     for _member in vars(_class).values():
         _hide(_member)
-for _function in (user_frame, is_internal, stage_of, _stepping_optimizer):
+for _function in (user_frame, is_internal, _stepping_optimizer):
     _hide(_function)

@@ -1,40 +1,98 @@
-"""What each activity of a run was, and the shares of the run.
+"""The shares of a run: what each of its activities was, and its trainings, one after the other.
 
-What happens in most steps is part of a step: the forward pass of a teacher, a moving average of
-the weights. A block without gradients is evaluation or rollout if a calling function is named so
-(`validate`, `collect`), if it repeats many times between two training passes, or if it runs only
-once in a while. Time between activities of one kind is of that kind. A gap between training
-passes that is far longer than usual is not part of a step.
+Time between activities of one stage is of that stage. A gap between training passes that is far
+longer than usual is not part of a step.
+
+Optimizers that step in turns, as those of a GAN, belong to one training.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stepscope.capture.run_shares.activity_log import Activity, ActivityLog, Gaps, Phase
-from stepscope.capture.run_shares.duration_histogram import DurationHistogram
-from stepscope.capture.run_shares.trainings import (
-    describe_trainings,
-    merged_gaps,
-    merged_lengths,
-    phases_by_training,
-    trainings_of,
+from stepscope.capture.run_shares.activity_log import (
+    OTHER,
+    STAGES,
+    START_UP,
+    TRAINING,
+    Activity,
+    ActivityLog,
+    DurationHistogram,
+    OptimizerSteps,
 )
 
-STAGES = (
-    "start_up", "training_steps", "data_preparation", "evaluation", "rollout", "checkpointing",
-    "other",
-)  # fmt: skip
-_TRAINING, _OTHER = "training_steps", "other"
-_OF_KIND = {
-    "start": "start_up", "backward": _TRAINING, "optimizer": _TRAINING, "eval_mode": "evaluation",
-    "saving": "checkpointing",
-}  # fmt: skip
-_LOOP = 4  # repetitions without training in between
-_USUAL = 0.5  # of the steps
+if TYPE_CHECKING:
+    from stepscope.capture.run_shares.activity_hooks import ActivityHooks
+
 _LONG_GAP, _LONG_STEP = 4, 0.5  # times the usual gap, and the usual step
-_MOST_PLACES = 8
+_MOST_PLACES = 8  # written to the manifest
+
+_RARE_OPTIMIZER = 0.05  # of the steps of the most frequent one
+_LASTING = 0.5  # of a training
+_MOST_TRAININGS = 200  # written to the manifest
+_ALIKE = 2  # times as long a step
+_MUCH = 0.5  # of the time of all trainings
+_LONG = 3  # times as long a training
+
+_GROWTH = 0.5  # a run that is killed has lost at most the last third of its shares
+_SHORTEST_NS = 1_000_000_000  # between two updates of the file
+_MOST_COST = 0.01  # of the run
+
+
+class RunClock:
+    """The shares of a run that begins now.
+
+    Args:
+        step_every: optimizer steps per step.
+    """
+
+    def __init__(self, step_every: int = 1) -> None:
+        self.log = ActivityLog()
+        self._step_every = step_every
+        self._hooks: ActivityHooks | None = None
+
+    def attach(self) -> None:
+        """Torch has been imported: watch the activities of this thread."""
+        from stepscope.capture.run_shares.activity_hooks import ActivityHooks
+
+        self.log.torch_imported_ns = self.log.now() - self.log.begun_ns
+        self._hooks = ActivityHooks(self.log)
+
+    def detach(self) -> None:
+        """Leave torch as it was."""
+        if self._hooks:
+            self._hooks.detach()
+
+    def mark_activities(self, marks: bool) -> None:
+        """Whether activities are ranges in the trace that is being recorded."""
+        if marks:
+            self.log.recorded_ns = self.log.now()
+        if self._hooks:
+            self._hooks.marks = marks
+
+    def describe(self, *, ended: bool) -> dict[str, Any] | None:
+        """The shares so far; None where they are unknown."""
+        return describe(self.log, self._step_every, ended=ended)
+
+    def publish_now_and_then(self, publish: Callable[[dict[str, Any]], None]) -> None:
+        """Call `publish` with the shares between steps, ever less often."""
+        self.log.on_due = lambda: self._publish(publish)
+        self._set_due(0)
+
+    def _publish(self, publish: Callable[[dict[str, Any]], None]) -> None:
+        begun = self.log.clock()
+        with self.log.excluding(), suppress(Exception):  # called from a hook of the program
+            if facts := self.describe(ended=False):
+                publish(facts)
+        self._set_due(self.log.clock() - begun)
+
+    def _set_due(self, cost_ns: int) -> None:
+        now = self.log.now()
+        grown = round(_GROWTH * (now - self.log.begun_ns))
+        self.log.due_ns = now + max(_SHORTEST_NS, grown, round(cost_ns / _MOST_COST))
 
 
 def describe(log: ActivityLog, step_every: int, *, ended: bool) -> dict[str, Any] | None:
@@ -52,44 +110,48 @@ def describe(log: ActivityLog, step_every: int, *, ended: bool) -> dict[str, Any
     if not log.has_trained:
         return None
     stages = _Stages(log)
-    trainings = describe_trainings(log, step_every)
+    trainings = trainings_of(log)
+    recorded = _recorded_one(log, trainings)
     return {
         "ended": ended,
         "elapsed_ns": sum(stages.ns.values()),
         "recorder_ns": log.excluded_ns,
-        "steps": sum(training.steps for training in trainings_of(log)) // step_every,
+        "steps": sum(training.steps for training in trainings) // step_every,
         "first_step_ns": log.first_step_ns,
         "data_loading_ns": stages.loading_ns,
         "torch_imported_ns": log.torch_imported_ns,
         "stages_ns": stages.ns,
         "places": stages.places(),
-        "trainings": trainings,
+        "trainings": [
+            training.describe(step_every, is_recorded=training is recorded)
+            for training in trainings[:_MOST_TRAININGS]
+        ],
     }
 
 
 class _Stages:
+    """Gives the time of each activity and each gap to a stage."""
+
     def __init__(self, log: ActivityLog) -> None:
-        self._log = log
         self.ns = dict.fromkeys(STAGES, 0)
         self.loading_ns = 0
         self._of_place: dict[Activity, int] = {}
-        self._stage = {activity: stage_of(activity) for activity in log.activities}
+        self._stage = {activity: activity.stage for activity in log.activities}
         for activity in self._stage:
             self._add_own(activity)
-        self._add_gaps_of_start_up(log.early_gaps)
-        for phases in phases_by_training(log):
-            self._add_gaps_of(phases)
+        for (before, after), lengths in log.early_gaps.items():
+            self._add_between(before, after, lengths.total_ns, otherwise=START_UP)
+        self._add_gaps(log)
         for running, spent in log.tail():
             if running:
-                self._add(self._stage.setdefault(running, stage_of(running)), spent, running)
+                self._add(self._stage.setdefault(running, running.stage), spent, running)
             else:
-                self._add(_OTHER, spent)
+                self._add(OTHER, spent)
 
     def places(self) -> list[dict[str, Any]]:
         """Where evaluation, rollout and checkpointing begin, the longest first."""
-        parts = _TRAINING, "start_up"
-        known = [place for place in self._of_place if self._stage[place] not in parts]
-        known.sort(key=lambda place: -self._of_place[place])
+        places = [p for p in self._of_place if self._stage[p] not in (TRAINING, START_UP)]
+        places.sort(key=lambda place: -self._of_place[place])
         return [
             {
                 "stage": self._stage[place],
@@ -99,7 +161,7 @@ class _Stages:
                 "count": place.count,
                 "ns": self._of_place[place],
             }
-            for place in known[:_MOST_PLACES]
+            for place in places[:_MOST_PLACES]
         ]
 
     def _add(self, stage: str, spent_ns: int, place: Activity | None = None) -> None:
@@ -109,82 +171,162 @@ class _Stages:
 
     def _add_own(self, activity: Activity) -> None:
         stage = self._stage[activity]
-        if stage == _TRAINING:
+        if stage == TRAINING:
             self._add("data_preparation", activity.starting_ns)
             self._add(stage, activity.own_ns - activity.starting_ns)
             self.loading_ns += activity.loading_ns
         else:
             self._add(stage, activity.own_ns, activity)
 
-    def _add_gaps_of_start_up(self, gaps: Gaps) -> None:
-        for (before, after), found in gaps.items():
-            stage = self._stage[after]
-            if self._stage[before] == stage != _TRAINING:
-                self._add(stage, found.total_ns, after)
-            else:
-                self._add("start_up", found.total_ns)
-
-    def _add_gaps_of(self, phases: list[Phase]) -> None:
-        gaps = merged_gaps(phases)
-        usual = _Usual(merged_lengths(phases).median_ns(), self._usual_gaps_before(gaps))
-        for pair, found in gaps.items():
-            self._add_gaps(*pair, found, usual)
-
-    def _add_gaps(
-        self, before: Activity, after: Activity, found: DurationHistogram, usual: _Usual
+    def _add_between(
+        self, before: Activity, after: Activity, spent_ns: int, otherwise: str
     ) -> None:
-        first, then = self._stage[before], self._stage[after]
-        if then == _TRAINING:
-            training_ns = usual.training_time(first == _TRAINING, after, found)
-            self._add(_TRAINING, training_ns)
-            self._add(_OTHER, found.total_ns - training_ns)
-        elif first == then:
-            self._add(then, found.total_ns, after)
+        """Time between two activities of one stage is of that stage, unless they train."""
+        stage = self._stage[after]
+        if self._stage[before] == stage != TRAINING:
+            self._add(stage, spent_ns, after)
         else:
-            self._add(_OTHER, found.total_ns)
+            self._add(otherwise, spent_ns)
 
-    def _usual_gaps_before(self, gaps: Gaps) -> dict[Activity, int]:
+    def _add_gaps(self, log: ActivityLog) -> None:
+        usual = self._usual_gaps_before(log)
+        step_ns = {
+            activity: phase.step_lengths.median_ns()
+            for phase in log.phases
+            for activity in (phase.backward, phase.optimizer)
+        }
+        for (before, after), lengths in log.gaps.items():
+            if self._stage[after] != TRAINING:
+                self._add_between(before, after, lengths.total_ns, otherwise=OTHER)
+                continue
+            usual_ns = longest_ns = usual.get(after, lengths.total_ns)
+            if self._stage[before] == TRAINING:
+                usual_ns = lengths.median_ns()
+                step = step_ns.get(after, step_ns.get(before, 0))
+                longest_ns = max(_LONG_GAP * usual_ns, round(_LONG_STEP * step))
+            spent = lengths.cut_at(longest_ns, usual_ns)
+            self._add(TRAINING, spent)
+            self._add(OTHER, lengths.total_ns - spent)
+
+    def _usual_gaps_before(self, log: ActivityLog) -> dict[Activity, int]:
         """The median gap from training to each training activity."""
         pooled: dict[Activity, DurationHistogram] = {}
-        for (before, after), found in gaps.items():
-            if self._stage[before] == self._stage[after] == _TRAINING:
-                pooled.setdefault(after, DurationHistogram()).merge(found)
-        return {after: found.median_ns() for after, found in pooled.items()}
+        for (before, after), lengths in log.gaps.items():
+            if self._stage[before] == self._stage[after] == TRAINING:
+                pooled.setdefault(after, DurationHistogram()).merge(lengths)
+        return {after: lengths.median_ns() for after, lengths in pooled.items()}
 
 
 @dataclass(frozen=True)
-class _Usual:
-    """The usual step of a training, and its usual gap before each training activity."""
+class Training:
+    """Optimizers that step in turns, in the order of their first steps."""
 
-    step_ns: int
-    gaps: dict[Activity, int]
+    optimizers: list[OptimizerSteps]
 
-    def training_time(
-        self, follows_training: bool, after: Activity, found: DurationHistogram
-    ) -> int:
-        """How much of the gaps before a training activity is part of steps."""
-        if follows_training:
-            median = found.median_ns()
-            longest = max(_LONG_GAP * median, round(_LONG_STEP * self.step_ns))
-            return found.cut_at(longest, median)
-        usual = self.gaps.get(after)
-        return found.total_ns if usual is None else found.cut_at(usual, usual)
+    @property
+    def begun_ns(self) -> int:
+        """When its first step began."""
+        return self.optimizers[0].begun_ns
+
+    @property
+    def ended_ns(self) -> int:
+        """When its last step ended, so far."""
+        return max(steps.ended_ns for steps in self.optimizers)
+
+    @property
+    def elapsed_ns(self) -> int:
+        """Its time from the first step to the last, evaluation between them included."""
+        return self.ended_ns - self.begun_ns
+
+    @property
+    def boundary(self) -> OptimizerSteps:
+        """The optimizer that steps least often: its steps end those of the training.
+
+        Of those that step all along: one may be made for a few steps inside each step of another.
+        """
+        least_ns = _LASTING * self.elapsed_ns
+        lasting = [s for s in self.optimizers if s.ended_ns - s.begun_ns >= least_ns]
+        lasting = lasting or self.optimizers
+        most = max(steps.count for steps in lasting)
+        frequent = [steps for steps in lasting if steps.count >= _RARE_OPTIMIZER * most]
+        return min(frequent, key=lambda steps: steps.count)
+
+    @property
+    def steps(self) -> int:
+        """Its steps, as the step detector counts them."""
+        return self.boundary.count
+
+    @property
+    def step_ns(self) -> int:
+        """The usual length of a step."""
+        lengths = DurationHistogram()
+        for phase in dict.fromkeys(steps.phase for steps in self.optimizers):
+            lengths.merge(phase.step_lengths)
+        return lengths.median_ns() * sum(steps.count for steps in self.optimizers) // self.steps
+
+    def is_like(self, other: Training) -> bool:
+        """Whether both train at the same line, with steps that take about as long."""
+        shorter, longer = sorted([self.step_ns, other.step_ns])
+        is_same = self.optimizers[0].first.does_as(other.optimizers[0].first)
+        return is_same and longer <= _ALIKE * shorter
+
+    def describe(self, step_every: int, *, is_recorded: bool) -> dict[str, Any]:
+        """As manifest.json has it; `first_optimizer` counts from 1."""
+        optimizer = self.boundary.first
+        return {
+            "first_optimizer": self.optimizers[0].first.number,
+            "optimizers": len(self.optimizers),
+            "class": optimizer.name,
+            "function": optimizer.function,
+            "file": optimizer.file,
+            "line": optimizer.line,
+            "steps": self.steps // step_every,
+            "step_ns": self.step_ns * step_every,
+            "elapsed_ns": self.elapsed_ns,
+            "recorded": is_recorded,
+        }
 
 
-def stage_of(activity: Activity) -> str:
-    """The stage of an activity."""
-    if activity.kind in _OF_KIND:
-        return _OF_KIND[activity.kind]
-    if activity.purpose:
-        return activity.purpose
-    is_loop = activity.count >= _LOOP * activity.runs
-    if not is_loop and _is_part_of_steps(activity):
-        return _TRAINING
-    if not (is_loop or activity.in_eval_mode or activity.count_in_training):
-        return "start_up"
-    return "evaluation" if activity.in_eval_mode or activity.reads_batches else "rollout"
+def trainings_of(log: ActivityLog) -> list[Training]:
+    """The trainings of a run so far, in their order."""
+    trainings: list[Training] = []
+    for steps in log.optimizers:
+        if trainings and steps.begun_ns < trainings[-1].ended_ns:
+            trainings[-1].optimizers.append(steps)
+        else:
+            trainings.append(Training([steps]))
+    return trainings
 
 
-def _is_part_of_steps(activity: Activity) -> bool:
-    steps = activity.last_step - activity.first_step + 1
-    return activity.count_in_training > 1 and activity.runs > _USUAL * steps
+def _recorded_one(log: ActivityLog, trainings: list[Training]) -> Training | None:
+    """The training whose steps are recorded."""
+    begun = [t for t in trainings if log.recorded_ns and t.begun_ns <= log.recorded_ns]
+    return begun[-1] if begun else None
+
+
+def unrecorded_training(log: ActivityLog) -> str | None:
+    """What the reader of a recording has to know of trainings unlike the recorded one."""
+    trainings = trainings_of(log)
+    recorded = _recorded_one(log, trainings)
+    if recorded is None:
+        return None
+    total = sum(training.elapsed_ns for training in trainings)
+    others = [training for training in trainings if not training.is_like(recorded)]
+    if sum(training.elapsed_ns for training in others) <= _MUCH * total:
+        return None
+    longest = max(others, key=lambda training: training.elapsed_ns)
+    if longest.elapsed_ns <= _LONG * recorded.elapsed_ns:
+        return None
+    return (
+        f"the run has {len(trainings)} trainings, and the recorded steps are of "
+        f"the {_ordinal(trainings, recorded)}, {recorded.elapsed_ns / total:.0%} of their time; "
+        f"to record the {_ordinal(trainings, longest)} ({longest.elapsed_ns / total:.0%}): "
+        f"stepscope run --from-optimizer {longest.optimizers[0].first.number}"
+    )
+
+
+def _ordinal(trainings: list[Training], training: Training) -> str:
+    number = trainings.index(training) + 1
+    if number == len(trainings):
+        return "last"
+    return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from stepscope.capture.internal_files import is_internal
+from stepscope.capture.call_sites import is_internal
 from stepscope.capture.samples.stack_sampler import (
     SampledPlace,
     StackSampler,

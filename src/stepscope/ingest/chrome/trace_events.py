@@ -19,12 +19,7 @@ from stepscope.ingest.byte_stream import Progress, chunks
 from stepscope.ingest.chrome.categories import streams_by_label, track_columns
 from stepscope.ingest.chrome.decode import EventReader
 from stepscope.ingest.chrome.event_columns import EventColumns, RecordColumns
-from stepscope.ingest.chrome.instant_events import (
-    arrows_of,
-    counter_columns,
-    instant_columns,
-    memory_columns,
-)
+from stepscope.ingest.chrome.instant_events import arrows_of, counter_columns, instant_columns, memory_columns
 from stepscope.ingest.chrome.repeated_events import drop_repeated_events
 from stepscope.ingest.chrome.slices import event_columns, slices_of
 from stepscope.ingest.shared import MOST_RANKS, WarningLog

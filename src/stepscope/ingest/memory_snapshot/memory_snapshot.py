@@ -12,12 +12,7 @@ import numpy as np
 from stepscope.arrays import Array, Rows, Times
 from stepscope.errors import IngestError
 from stepscope.ingest.byte_stream import Progress
-from stepscope.ingest.memory_snapshot.history import (
-    CompiledHistory,
-    History,
-    Stacks,
-    segment_columns,
-)
+from stepscope.ingest.memory_snapshot.history import CompiledHistory, History, Stacks, segment_columns
 from stepscope.ingest.memory_snapshot.safe_pickle import load
 from stepscope.trace.memory_schema import ALLOCATIONS, BLOCKS, MEMORY_EVENTS, SEGMENTS, STACKS
 from stepscope.trace.table import Table, Text

@@ -15,13 +15,7 @@ from stepscope.trace.schema import FORWARD_STAGES
 from stepscope.whatif.change import Application, Change
 from stepscope.whatif.cpu.autocast import amp_on_cpu, autocast_assumptions
 from stepscope.whatif.cpu.calibrated import OnCpu, on_cpu
-from stepscope.whatif.parts.kernel_times import (
-    bound_by_memory,
-    compute_bound,
-    device_of,
-    in_half,
-    in_tf32,
-)
+from stepscope.whatif.parts.kernel_times import bound_by_memory, compute_bound, device_of, in_half, in_tf32
 from stepscope.whatif.parts.memory_flow import autocasted
 
 _STAGES = (*FORWARD_STAGES, "backward")

@@ -12,13 +12,7 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, append
 from stepscope.whatif.change import Application, Change
 from stepscope.whatif.cpu.calibrated import OnCpu, on_cpu
-from stepscope.whatif.parts.gradients import (
-    MIB,
-    Gradients,
-    after_backward,
-    buckets_of,
-    find_gradients,
-)
+from stepscope.whatif.parts.gradients import MIB, Gradients, after_backward, buckets_of, find_gradients
 from stepscope.whatif.parts.layers import add_channel, begins_next, last_updates
 from stepscope.whatif.parts.network import Network, refuse_communication
 from stepscope.whatif.parts.sharding import (

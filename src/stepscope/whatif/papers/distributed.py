@@ -8,12 +8,7 @@ import numpy as np
 
 from stepscope.arrays import Floats, Ids
 from stepscope.errors import ChangeError
-from stepscope.graph import (
-    Graph,
-    add_links,
-    add_thread,
-    append,
-)
+from stepscope.graph import Graph, add_links, add_thread, append
 from stepscope.trace.row_order import inverse
 from stepscope.whatif.change import OURS, Change
 from stepscope.whatif.cpu.calibrated import OnCpu, copy_rate, on_cpu, sparse_gradients_ns

@@ -24,14 +24,7 @@ from stepscope.graph import (
 )
 from stepscope.roofline.formulas import call_of
 from stepscope.whatif.cpu.calibrated import copy_rate, on_cpu
-from stepscope.whatif.parts.layers import (
-    add_channel,
-    first_of,
-    in_backward,
-    operators,
-    step_ends,
-    working,
-)
+from stepscope.whatif.parts.layers import add_channel, first_of, in_backward, operators, step_ends, working
 from stepscope.whatif.parts.network import Network
 
 _ACCUMULATE = "torch::autograd::AccumulateGrad"

@@ -14,7 +14,7 @@ from jax._src import profiler as jax_profiler
 from jax._src.interpreters import pxla
 from jax._src.lib import _profiler
 
-from stepscope.capture.jax import jit_calls, listeners
+from stepscope.capture.jax import compilation_counter, jit_calls
 from stepscope.capture.jax.compilation_counter import CompilationCounter
 from stepscope.capture.jax.jax_recorder import JaxRecorder
 from stepscope.capture.jax.public_profiler import PublicProfilerRecorder
@@ -68,7 +68,7 @@ def test_programs_with_effects_are_not_seen_without_their_class(
 
 
 def test_a_listener_that_jax_cannot_forget_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in listeners._UNREGISTER:
+    for name in compilation_counter._UNREGISTER:
         monkeypatch.delattr(private_monitoring, name, raising=False)
     counter = CompilationCounter()
     jax.jit(lambda x: x + 17.5)(jnp.ones(5)).block_until_ready()

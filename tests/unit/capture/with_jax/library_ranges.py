@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from stepscope.annotate.range_names import stage_of_range
-from stepscope.capture.jax.library_ranges import LibraryRanges
+from stepscope.capture.jax.program_ranges import LibraryRanges
 
 
 class DatasetIterator:

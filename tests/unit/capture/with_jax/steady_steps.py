@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import jax
 import pytest
 
-from stepscope.capture.jax.steady_steps import SteadySteps
+from stepscope.capture.jax.jax_recorder import SteadySteps
 
 
 class Result:
