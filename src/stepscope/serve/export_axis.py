@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stepscope.serve.export_request import KeyedAnswer, Report, request_key
-from stepscope.timeline.step_id import StepId
+from stepscope.timeline.operation import StepId
 
 _REQUESTS = {"track": "slices", "counter": "counter"}
 

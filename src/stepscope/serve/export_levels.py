@@ -15,7 +15,7 @@ from stepscope.serve.export_request import Report, request_key
 from stepscope.serve.step_answers import by_cost, details_of_levels, step_of_levels
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline.level import Opening
-from stepscope.timeline.step_id import StepId
+from stepscope.timeline.operation import StepId
 
 # A part may take this share of the room that is left, the tracks what the parts before them leave.
 _LEVELS, _DETAILS, _TRACKS = 0.7, 0.6, 0.7

@@ -16,7 +16,7 @@ from stepscope.errors import TraceError
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.routes import answer
 from stepscope.serve.trace_view import TraceView
-from stepscope.timeline.step_id import StepId
+from stepscope.timeline.operation import StepId
 
 _UNQUOTED = "!*'()"  # encodeURIComponent leaves these as they are, Python's quote does not
 KeyedAnswer = tuple[str, msgspec.Struct]

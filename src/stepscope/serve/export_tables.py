@@ -21,7 +21,7 @@ from stepscope.serve.request_parameters import Query
 from stepscope.serve.routes import answer
 from stepscope.serve.timeline_answers import LevelAnswer
 from stepscope.serve.whatif_answers import Refused
-from stepscope.timeline.step_id import StepId
+from stepscope.timeline.operation import StepId
 
 _MAX_STEPS, _MAX_RANKS = 20, 16
 _MAX_KERNELS, _MAX_LINES, _MAX_FILES = 300, 300, 100

@@ -25,9 +25,9 @@ from stepscope.serve.selection import Selection, known, module_of, selection_of,
 from stepscope.serve.table_answers import KernelLaunch
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline import Operation
-from stepscope.timeline.known_lines import KnownLine, frames_around, module_places, nearest_frames
+from stepscope.timeline.chosen_events import events_inside
 from stepscope.timeline.operation_costs import Costs
-from stepscope.timeline.raw_events import events_inside
+from stepscope.timeline.source_lines import KnownLine, frames_around, module_places, nearest_frames
 
 _MAX_PLACES, _MAX_ROWS = 30, 50
 

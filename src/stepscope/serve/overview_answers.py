@@ -25,7 +25,7 @@ from stepscope.summary.facts import (
     Verdict,
 )
 from stepscope.summary.report_facts import summarize
-from stepscope.timeline.step_id import StepId
+from stepscope.timeline.operation import StepId
 from stepscope.typed_data import convert
 
 

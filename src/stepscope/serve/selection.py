@@ -12,8 +12,8 @@ from stepscope.serve.request_parameters import Query
 from stepscope.serve.timeline_answers import event_of, place_of
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline import Level, Operation
+from stepscope.timeline.operation import StepId
 from stepscope.timeline.operation_costs import Costs
-from stepscope.timeline.step_id import StepId
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,7 @@ import msgspec
 from stepscope.contexts import LineTotal, build_contexts, line_totals, whole_ns
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.timeline.known_lines import KnownLine
-from stepscope.timeline.source_line_costs import LineCost
+from stepscope.timeline.source_lines import KnownLine, LineCost
 
 _MS = 1e-6
 Per = Literal["step", "recording"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepscope.errors import ServeError
-from stepscope.timeline.known_lines import frame_place
+from stepscope.timeline.source_lines import frame_place
 from stepscope.trace.trace import Trace
 
 _MAX_BYTES = 2_000_000

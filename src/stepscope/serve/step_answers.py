@@ -25,9 +25,9 @@ from stepscope.serve.operation_details import detail_columns
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.selection import Selection, selected, selected_all
 from stepscope.serve.trace_view import TraceView
+from stepscope.timeline.chosen_events import events_inside
 from stepscope.timeline.level import Level, Opening
 from stepscope.timeline.operation_labels import short_name
-from stepscope.timeline.raw_events import events_inside
 from stepscope.trace.interner import Interner
 
 _FEW_ROWS = 5

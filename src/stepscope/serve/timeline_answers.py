@@ -10,9 +10,9 @@ from stepscope.errors import ServeError
 from stepscope.serve.level_columns import WireLevel, wire_level
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
+from stepscope.timeline.chosen_events import Marks
 from stepscope.timeline.chrome_export import ChromeTrace, chrome_trace
-from stepscope.timeline.find_operations import Marks
-from stepscope.timeline.step_id import StepId
+from stepscope.timeline.operation import StepId
 
 
 class Levels(msgspec.Struct):

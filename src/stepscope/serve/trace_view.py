@@ -21,9 +21,9 @@ from stepscope.serve.request_parameters import Query
 from stepscope.serve.source_files import SourceFiles
 from stepscope.timeline import Timeline
 from stepscope.timeline.axis import TimeAxis
+from stepscope.timeline.operation import StepId
 from stepscope.timeline.operation_labels import short_name
-from stepscope.timeline.source_line_costs import LineCost, line_costs
-from stepscope.timeline.step_id import StepId
+from stepscope.timeline.source_lines import LineCost, line_costs
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 

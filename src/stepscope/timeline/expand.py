@@ -11,14 +11,19 @@ from stepscope.arrays import Ids, Mask
 from stepscope.timeline.collapse_wrappers import Collapsed, collapsed_lanes
 from stepscope.timeline.event_index import Index, values_at
 from stepscope.timeline.lanes import Contents
-from stepscope.timeline.level import Level, alignments, span_ends
-from stepscope.timeline.operation import Operation, the_trace
+from stepscope.timeline.level import (
+    Level,
+    Resource,
+    Resources,
+    alignments,
+    find_resources,
+    ranks_of_steps,
+    span_ends,
+)
+from stepscope.timeline.operation import Operation, StepId, the_trace
 from stepscope.timeline.operation_costs import Costs, measure
 from stepscope.timeline.operation_groups import group
-from stepscope.timeline.resource_rows import Resource, Resources, find_resources, ranks_of_steps
-from stepscope.timeline.stage_level import find_stages
-from stepscope.timeline.step_id import StepId
-from stepscope.timeline.step_level import find_steps
+from stepscope.timeline.step_levels import find_stages, find_steps
 
 Path = tuple[str, ...]
 

@@ -12,8 +12,7 @@ from stepscope.timeline.lanes import Contents, Lanes
 from stepscope.timeline.operation import Operation, Spread
 from stepscope.timeline.operation_costs import Costs
 from stepscope.timeline.operation_labels import range_name, summary_names
-from stepscope.timeline.repeated_patterns import whole_period
-from stepscope.timeline.sections import SiblingOperations, find_sections
+from stepscope.timeline.sections import SiblingOperations, find_sections, whole_period
 
 
 def group(

@@ -6,8 +6,13 @@ import numpy as np
 from drawings import drawn
 
 from stepscope.timeline import Timeline
-from stepscope.timeline.known_lines import KnownLine, frame_place, frames_around
-from stepscope.timeline.source_line_costs import LineCost, line_costs
+from stepscope.timeline.source_lines import (
+    KnownLine,
+    LineCost,
+    frame_place,
+    frames_around,
+    line_costs,
+)
 
 
 def costs(timeline: Timeline) -> dict[tuple[str, int, str], LineCost]:
