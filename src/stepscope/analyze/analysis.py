@@ -13,8 +13,8 @@ from stepscope.annotate.steps.step_coverage import capture_notes, coverage_note
 from stepscope.errors import RuleError, StepscopeError
 from stepscope.parallel import in_threads
 from stepscope.summary.facts import StepTimes
-from stepscope.summary.machine_load import certain_share
 from stepscope.summary.plain_data import plain_data
+from stepscope.summary.verdict import certain_share
 from stepscope.trace.core_share import core_share, load_warning
 from stepscope.whatif.prediction import MOST_TASKS
 

@@ -56,7 +56,7 @@ def write_html(
         ServeError: if it cannot be written.
         TraceError: if there is no such rank or step.
     """
-    from stepscope.serve.export_request import report_of
+    from stepscope.serve.export_answers import report_of
     from stepscope.serve.single_file import project_files, single_file
     from stepscope.serve.trace_view import TraceView
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stepscope.serve.export_request import KeyedAnswer
-from stepscope.serve.json_encoding import encode
+from stepscope.serve.export_answers import KeyedAnswer
 from stepscope.serve.open_files import Traces
+from stepscope.serve.requests import encode
 
 _END_BYTES = 1 << 16  # for what is left out and the list of traces
 _TRIES = 6

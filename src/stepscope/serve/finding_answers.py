@@ -11,7 +11,7 @@ import numpy as np
 from stepscope import analyze
 from stepscope.arrays import Mask
 from stepscope.errors import ServeError
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline.operation_labels import short_name
 from stepscope.typed_data import convert

@@ -15,7 +15,7 @@ from stepscope.memory.over_time.living import Living, living_at
 from stepscope.memory.over_time.segment_state import segments_at
 from stepscope.memory.over_time.stacked_levels import BINS, StackedLevels
 from stepscope.memory.owners import KINDS
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
 
 _MOST_LIVING = 200

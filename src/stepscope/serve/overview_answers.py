@@ -10,7 +10,7 @@ from stepscope.annotate.steps.step_windows import step_lengths
 from stepscope.errors import TraceError
 from stepscope.memory.memory_comparison import holds_memory
 from stepscope.ranks.collective_table import has_collectives
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.summary.facts import (
     Device,

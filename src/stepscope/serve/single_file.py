@@ -7,35 +7,176 @@ lists what it leaves out. For collected contexts it holds flame graphs.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
 
-from stepscope.errors import ServeError
+import msgspec
+from msgspec.structs import replace
+
+from stepscope.errors import ServeError, StepscopeError
 from stepscope.serve.answer_archive import Archive
 from stepscope.serve.bundle import page_in_one
 from stepscope.serve.diff_answers import ranks_of
-from stepscope.serve.export_levels import add_step
-from stepscope.serve.export_memory import add_memory
-from stepscope.serve.export_request import KeyedAnswer, Report
-from stepscope.serve.export_tables import (
+from stepscope.serve.export_answers import (
+    KeyedAnswer,
+    Report,
     arrivals,
     comparisons,
     comparisons_with_others,
     flames,
     flames_against_others,
     flames_of_contexts,
+    request_key,
     tables,
     tables_of_contexts,
 )
+from stepscope.serve.memory_answers import MemoryDevice
 from stepscope.serve.open_files import TraceEntry, Traces
+from stepscope.serve.step_answers import by_cost, details_of_levels, step_of_levels
 from stepscope.serve.trace_view import TraceView
+from stepscope.timeline.level import Opening
+from stepscope.timeline.operation import StepId
 from stepscope.version import __version__
 
+# A part may take this share of the room that is left, the tracks what the parts before them leave.
+_LEVELS, _DETAILS, _TRACKS = 0.7, 0.6, 0.7
+Make = Callable[[TraceView, str, Sequence[Opening]], msgspec.Struct]
+_REQUESTS = {"track": "slices", "counter": "counter"}
+_MOMENTS = 60
+_ROWS = 40
 MAX_BYTES = 5_000_000
 _MAX_COMPARED = 56  # every pair of eight ranks, both ways
 ELEMENT = "stepscope-data"
+
+
+def add_step(archive: Archive, report: Report, step: str) -> list[str]:
+    """Write the timeline of one step as far as there is room; returns what is left out.
+
+    Levels come first, then what is known of their operations, the tracks, and the raw events.
+    """
+    view, title, left_out = report.view, _title(step), list[str]()
+    openings = view.timeline.open_all(step)
+    costliest = by_cost(openings)
+
+    def add(request: str, make: Make, share: float) -> int:
+        def answer(most: int) -> msgspec.Struct:
+            return make(view, step, [openings[row] for row in sorted(costliest[:most])])
+
+        reserve = round(archive.room * (1 - share))
+        key = request_key(request, path=step)
+        return archive.add_largest(key, answer, len(openings), reserve)
+
+    levels = add("step", step_of_levels, _LEVELS)
+    details = add("step_details", details_of_levels, _DETAILS)
+    if levels < len(openings):
+        left_out.append(f"what is inside {len(openings) - levels:,} small operations of {title}")
+    if details < levels:
+        left_out.append(f"details of small operations of {title}")
+    reserve = round(archive.room * (1 - _TRACKS))
+    if not all(archive.add(tile, reserve=reserve) for tile in step_tiles(report, step)):
+        left_out.append(f"the shortest slices on the tracks of {title}")
+    if not archive.add((request_key("trace", path=step), report.ask("trace", path=step))):
+        left_out.append(f"the raw events of {title}")
+    return left_out
+
+
+def _title(step: str) -> str:
+    number, rank = StepId.of(step)
+    return f"step {number} of rank {rank}"
+
+
+def step_tiles(report: Report, step: str) -> Iterator[KeyedAnswer]:
+    """The answers about each tile that shows a part of a step, zoom by zoom.
+
+    A tile inside an exact one shows nothing more, so none is listed.
+
+    Args:
+        report: what the file covers.
+        step: path of the step.
+    """
+    axis, (_, rank) = report.view.time_axis, StepId.of(step)
+    level = report.view.timeline.level(step)
+    start, end = level.start_ns, level.reach_ns
+    open_tiles = [("track", id, 0) for id, one in axis.tracks.items() if one.rank == rank]
+    open_tiles += [("counter", id, 0) for id, one in axis.counters.items() if one.rank == rank]
+    for zoom in range(axis.deepest + 1):
+        length, inner = axis.tile_ns >> (zoom + 1), []
+        for kind, id, tile in open_tiles:
+            query = {kind: id, "zoom": str(zoom), "tile": str(tile)}
+            answer = report.ask(_REQUESTS[kind], **query)
+            yield request_key(_REQUESTS[kind], **query), answer
+            if not answer.exact:
+                inner += [
+                    (kind, id, part)
+                    for part in (2 * tile, 2 * tile + 1)
+                    if part * length < end and (part + 1) * length > start
+                ]
+        open_tiles = inner
+
+
+def add_memory(add: Callable[..., bool], report: Report) -> list[str]:
+    """Add the memory of the steps that a file covers, or all; returns what is left out.
+
+    Args:
+        add: takes keyed answers and writes all of them, or none and returns false.
+        report: what the file covers.
+    """
+    try:
+        known = report.ask("memory")
+    except StepscopeError:  # nothing was recorded, or that of several ranks
+        return []
+    if not add(("memory", known), *_verdicts(report, known.devices)):
+        return ["the memory over time"]
+    left_out = ["what lives at most moments of the memory"]
+    for device in known.devices:
+        for by in (one.by for one in device.groupings):
+            if not all(add(tile) for tile in _tiles(report, device.id, by, known.tile_ns)):
+                left_out.append(f"the shortest changes of {device.id}'s memory by {by}")
+        add(*_moments(report, device))
+    return left_out
+
+
+def _verdicts(report: Report, devices: list[MemoryDevice]) -> Iterator[KeyedAnswer]:
+    for device in devices:
+        for request in ("memory_verdict", "memory_moment"):
+            key = request_key(request, device=device.id)
+            yield key, report.ask(request, device=device.id)
+
+
+def _tiles(report: Report, device: str, by: str, tile_ns: int) -> Iterator[KeyedAnswer]:
+    """The tiles that show a part of the extent, zoom by zoom, none inside an exact one."""
+    start, end = _extent(report)
+    zoom, tiles = 0, [0]
+    while tiles:
+        length, inner = tile_ns >> (zoom + 1), []
+        for tile in tiles:
+            query = {"device": device, "by": by, "zoom": str(zoom), "tile": str(tile)}
+            answer = report.ask("memory_tile", **query)
+            yield request_key("memory_tile", **query), answer
+            if not answer.exact:
+                inner += [part for part in (2 * tile, 2 * tile + 1)
+                          if part * length < end and (part + 1) * length > start]  # fmt: skip
+        zoom, tiles = zoom + 1, inner
+
+
+def _moments(report: Report, device: MemoryDevice) -> Iterator[KeyedAnswer]:
+    """What lives at moments evenly spread over the extent, the largest of it."""
+    start, end = _extent(report)
+    for number in range(_MOMENTS):
+        time = str(start + (end - start) * number // _MOMENTS)
+        found = report.ask("memory_moment", device=device.id, time=time)
+        key = request_key("memory_moment", device=device.id, time=time)
+        yield key, replace(found, living=found.living[:_ROWS])
+
+
+def _extent(report: Report) -> tuple[int, int]:
+    """Start and end of what the file covers, ns since the trace's start."""
+    if not report.steps:
+        return 0, report.ask("memory").end_ns
+    level = report.view.timeline.level(report.steps[0])
+    return level.start_ns, level.reach_ns
 
 
 def project_files(view: TraceView) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from stepscope.contexts import LineTotal, build_contexts, line_totals, whole_ns
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline.source_lines import KnownLine, LineCost
 

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from stepscope.errors import ServeError
 from stepscope.serve.instance_answers import Instances
-from stepscope.serve.json_encoding import encode
 from stepscope.serve.level_columns import (
     DeviceColumns,
     OperationColumns,
@@ -22,7 +21,7 @@ from stepscope.serve.level_columns import (
     resources_of,
 )
 from stepscope.serve.operation_details import detail_columns
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import Query, encode
 from stepscope.serve.selection import Selection, selected, selected_all
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline.chosen_events import events_inside

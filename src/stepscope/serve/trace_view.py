@@ -16,13 +16,12 @@ from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Mask
 from stepscope.errors import ServeError, TraceError
 from stepscope.memory.memory_comparison import holds_memory
-from stepscope.serve.distinct_names import distinct_short_names
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import Query
 from stepscope.serve.source_files import SourceFiles
 from stepscope.timeline import Timeline
 from stepscope.timeline.axis import TimeAxis
 from stepscope.timeline.operation import StepId
-from stepscope.timeline.operation_labels import short_name
+from stepscope.timeline.operation_labels import distinct_short_names, short_name
 from stepscope.timeline.source_lines import LineCost, line_costs
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from stepscope.errors import ChangeError, GraphError
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.typed_data import convert
 from stepscope.whatif.whatif_pane import Pane

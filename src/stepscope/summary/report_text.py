@@ -10,17 +10,20 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.summary.efficiency_text import efficiency_parts
-from stepscope.summary.facts import Device, StepTimes, Summary
-from stepscope.summary.iterations_text import iterations_table
-from stepscope.summary.kernels_text import kernels_parts
-from stepscope.summary.modules_text import modules_table
+from stepscope.summary.facts import (
+    Device,
+    Iterations,
+    StagePlace,
+    StepTimes,
+    Summary,
+    Update,
+    UpdatedModel,
+)
 from stepscope.summary.numbers import count, ms, percent, plural, size
 from stepscope.summary.run_shares import run_lines
-from stepscope.summary.stage_places_text import places_text
-from stepscope.summary.text_tables import STAGE_STYLE, TIME_WORDS, bar_for, stage_words
+from stepscope.summary.text_tables import STAGE_STYLE, TIME_WORDS, bar_for, plain_table, stage_words
 from stepscope.summary.text_tables import plain_table as _table
-from stepscope.summary.updates_text import updates_table
+from stepscope.summary.work_text import efficiency_parts, kernels_parts, modules_table
 from stepscope.trace.core_share import load_warning
 
 _ROOM_FOR_BARS = 76
@@ -46,6 +49,10 @@ _EVIDENCE = {
     "whole_trace": "not a step: this is the whole trace",
 }
 _OF_FOLDER = ("other_file", "other_run", "merged_file", "unreadable_file", "rank_missing")
+_PHASES = ("forward", "backward")
+_NO_COUNT = "–"
+_LEAST_PLACE, _MOST_PLACES = 0.005, 5
+_MUCH = 0.05  # of the step, in `other`
 
 
 def print_report(
@@ -315,3 +322,69 @@ def _computing(summary: Summary) -> float:
 
 def _times(device: Device) -> dict[str, float]:
     return {key: device.parts_ms.get(key, 0.0) for key in _TIME_STYLE}
+
+
+def updates_table(summary: Summary) -> Table:
+    """A row for each update, and one for each model in it: device time if there is a device."""
+    side = "device" if summary.devices else "cpu"
+    where = "device" if summary.devices else "CPU"
+    found = {stage.stage for update in summary.updates for stage in update.stages}
+    stages = [stage for stage in STAGE_STYLE if stage in found]
+    heads = (f"{stage_words(stage)}>" for stage in stages)
+    table = plain_table(
+        f"Updates by optimizer, {where} ms per step", "", "times>", *heads, "of step>"
+    )
+    for update in summary.updates:
+        _add_update(table, update, stages, side, summary.steps.mean_ms or 1.0)
+        for model in update.models if len(update.models) > 1 else []:
+            table.add_row(Text(f"  {model.path}", "dim"), "", *_of_model(model, stages, side), "")
+    return table
+
+
+def _add_update(table: Table, update: Update, stages: list[str], side: str, step_ms: float) -> None:
+    spent = {stage.stage: getattr(stage, f"{side}_ms") for stage in update.stages}
+    cells = (
+        Text(ms(spent[stage]) if stage in spent else "", STAGE_STYLE[stage]) for stage in stages
+    )
+    share = getattr(update, f"{side}_ms") / step_ms
+    table.add_row(update.optimizer, f"{update.count:.3g}", *cells, percent(share))
+
+
+def _of_model(model: UpdatedModel, stages: list[str], side: str) -> list[Text]:
+    """The times of a model's passes below those of the update; it has no other stages."""
+    spent = {phase: getattr(model, f"{phase}_{side}_ms") for phase in _PHASES}
+    return [Text(ms(spent[stage]) if spent.get(stage) else "", "dim") for stage in stages]
+
+
+def iterations_table(kinds: list[Iterations]) -> Table:
+    """The kinds as a table of a report."""
+    table = plain_table(
+        "Iterations, means", "", "count>", "CPU ms>", "prompts>", "prompt tokens>", "decoding>",
+        "decoded tokens>",
+    )  # fmt: skip
+    for kind in kinds:
+        numbers = (kind.prefill_requests, kind.prefill_tokens, kind.decode_requests,
+                   kind.decode_tokens)  # fmt: skip
+        cells = (_NO_COUNT if number is None else count(round(number)) for number in numbers)
+        name = Text(stage_words(kind.stage), STAGE_STYLE[kind.stage])
+        table.add_row(name, f"{kind.count}", ms(kind.ms), *cells)
+    return table
+
+
+def places_text(summary: Summary) -> Text:
+    """The longest places, one on a line; why the lines of `other` are not known, if it matters."""
+    places = summary.places[:_MOST_PLACES]
+    lines = [_place_line(place) for place in places if place.share >= _LEAST_PLACE]
+    other = sum(stage.share for stage in summary.stages if stage.stage == "other")
+    if summary.not_sampled and other >= _MUCH:
+        lines.append(f"  other has no functions and lines: {summary.not_sampled}")
+    return Text("\n".join(lines), "dim")
+
+
+def _place_line(place: StagePlace) -> str:
+    name = "" if place.function == "<module>" else f"{place.function}, "
+    where = f"{name}{place.file.rpartition('/')[2]}:{place.line}"
+    if not place.samples:
+        return f"  {ms(place.ms)} ms of {stage_words(place.stage)} in {where}"
+    time = f"about {ms(place.ms)} ± {ms(place.error_ms)} ms"
+    return f"  {time} of {stage_words(place.stage)} in {where} ({place.samples} samples)"

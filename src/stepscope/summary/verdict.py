@@ -1,20 +1,20 @@
-"""The verdict: what limits the step, in one sentence."""
+"""The verdict: what limits the step, in one sentence, and how certain that is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from stepscope.summary.facts import Verdict
 from stepscope.summary.text_tables import stage_words
-from stepscope.trace.core_share import blocked_share
+from stepscope.trace.core_share import QUIET, blocked_share
 from stepscope.trace.vocabulary import INFERENCE_STAGES
 
 NOTABLE = 0.10  # a cause that costs less than this share of the step does not limit it
 MOSTLY = 0.50
 MUCH_BLOCKED = 0.20  # more than in the recorded steps, whose shares of CPU time vary by less
 MUCH_LONGER = 2  # that steps load data after the recording than in it
-
 _SENTENCES = {
     "data": "The step waits for data: "
     "for {share:.0%} of it the device is idle while a batch is loaded.",
@@ -48,8 +48,6 @@ _SENTENCES = {
     "no data loading, forward, backward or optimizer was found.",
     "cpu": "The step is CPU-bound; the longest stage is {stage} ({share:.0%}).",
 }
-
-
 # Stages that show the purpose of a step, this purpose, and the parts of such a step.
 _PURPOSES = (
     (("optimizer",), "training", ("data loading", "forward", "backward", "optimizer")),
@@ -58,6 +56,7 @@ _PURPOSES = (
     (INFERENCE_STAGES, "the model", ("prefill", "decode")),
     ((), "the model", ("data loading", "forward")),
 )
+CANNOT_TELL = 0.6
 
 
 class _Stage(Protocol):
@@ -189,3 +188,41 @@ def _purpose(stages: Sequence[_Stage]) -> tuple[str, tuple[str, ...]]:
     """What the steps do by their stages, and its parts: training needs evidence."""
     found = {stage.stage for stage in stages}
     return next((what, parts) for shown, what, parts in _PURPOSES if not shown or found & {*shown})
+
+
+def under_load(verdict: Verdict, share: float | None) -> Verdict:
+    """The verdict, marked as uncertain or withheld where other processes used the machine.
+
+    A step that its device limits is no shorter on a quiet machine.
+
+    Args:
+        verdict: of the recorded steps.
+        share: of a core, as `core_share` gives it.
+
+    Returns:
+        `bound_by` is `unknown` for a verdict that is withheld.
+    """
+    if share is None or share >= QUIET or verdict.bound_by == "device":
+        return verdict
+    if share < CANNOT_TELL:
+        sentence = "Cannot tell what limits the step, since other processes used the machine. "
+        return Verdict("unknown", 0.0, f"{sentence}As recorded: {verdict.sentence}")
+    return replace(verdict, sentence=f"{verdict.sentence} Other processes may be the cause.")
+
+
+def certain_share(part: float, verdict: Verdict, share: float | None) -> float:
+    """How much of the step a part takes at least, wherever the process waited for a core.
+
+    Without a verdict nothing is certain. A step that its device limits is no shorter on a quiet
+    machine. Else all the time without a core may have been in this part.
+
+    Args:
+        part: what it takes as recorded, a share of the step.
+        verdict: as `under_load` left it.
+        share: of a core, as `core_share` gives it.
+    """
+    if verdict.bound_by == "unknown":
+        return 0.0
+    if share is None or share >= QUIET or verdict.bound_by == "device":
+        return part
+    return max(part - (1 - share), 0.0) / share

@@ -1,4 +1,4 @@
-"""Events chosen by an operation, a module, a source line or a name, and the operations that hold them."""
+"""Events chosen by an operation, a module, a line or a name, and the operations that hold them."""
 
 from __future__ import annotations
 

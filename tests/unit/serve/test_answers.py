@@ -10,9 +10,8 @@ import pytest
 from serving import ask, opened
 
 from stepscope.errors import ServeError
-from stepscope.serve import search_answers
-from stepscope.serve.json_encoding import encode
-from stepscope.serve.request_parameters import Query
+from stepscope.serve import timeline_answers
+from stepscope.serve.requests import Query, encode
 from stepscope.serve.routes import ROUTES, answer
 from stepscope.serve.trace_view import TraceView
 
@@ -142,7 +141,7 @@ def test_names_with_most_time_come_first_and_nothing_may_be_found(trace: TraceVi
 def test_of_too_many_hits_the_longest_are_listed(
     trace: TraceView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_answers, "_MOST", 1)
+    monkeypatch.setattr(timeline_answers, "_MOST", 1)
     told = ask(trace, "search_hits", text="conv2d")
     assert (told["total"], told["names"][0]["count"]) == (2, 2)
     assert told["events"]["duration_ns"] == [15_000]

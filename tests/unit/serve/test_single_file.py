@@ -24,11 +24,9 @@ from stepscope.errors import ChangeError, ServeError, TraceError
 from stepscope.serve import bundle
 from stepscope.serve.answer_archive import Archive
 from stepscope.serve.app import Failure
-from stepscope.serve.export_levels import add_step
-from stepscope.serve.export_request import report_of, request_key
-from stepscope.serve.export_tables import tables
+from stepscope.serve.export_answers import report_of, request_key, tables
 from stepscope.serve.open_files import Traces
-from stepscope.serve.single_file import add_contexts, project_files, single_file
+from stepscope.serve.single_file import add_contexts, add_step, project_files, single_file
 from stepscope.serve.trace_view import TraceView
 from stepscope.testing import drawn_trace
 from stepscope.trace.concat import concat

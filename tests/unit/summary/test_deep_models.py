@@ -13,7 +13,7 @@ from stepscope.annotate import annotate
 from stepscope.cli.commands import stepscope
 from stepscope.cli.json_output import _pieces, finite
 from stepscope.ingest import read
-from stepscope.serve.json_encoding import encode
+from stepscope.serve.requests import encode
 from stepscope.serve.table_answers import _module_nodes
 from stepscope.summary.report_facts import summarize
 
