@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from stepscope.analyze.finding import LEVELS, Finding, Gain
 from stepscope.analyze.rule import Rule
 from stepscope.analyze.rule_context import RuleContext
@@ -13,7 +15,6 @@ from stepscope.annotate.steps.step_coverage import capture_notes, coverage_note
 from stepscope.errors import RuleError, StepscopeError
 from stepscope.parallel import in_threads
 from stepscope.summary.facts import StepTimes
-from stepscope.summary.plain_data import plain_data
 from stepscope.summary.verdict import certain_share
 from stepscope.trace.core_share import core_share, load_warning
 from stepscope.whatif.prediction import MOST_TASKS
@@ -67,7 +68,7 @@ class Analysis:
     def to_json(self) -> dict[str, Any]:
         """The steps, the findings and the notes as dicts and lists for `json`."""
         return {
-            "steps": self.heading.steps and plain_data(self.heading.steps),
+            "steps": self.heading.steps and msgspec.to_builtins(self.heading.steps),
             "findings": [one.to_json() for one in self.findings],
             "notes": list(self.heading.notes),
         }

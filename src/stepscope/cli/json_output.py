@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
+import msgspec
 
 _WRITTEN = -1
 
@@ -22,6 +23,8 @@ def _pieces(facts: Any) -> Iterator[str]:
     pending: list[tuple[Any, int]] = [(facts, 0)]
     while pending:
         value, level = pending.pop()
+        if isinstance(value, msgspec.Struct):
+            value = msgspec.structs.asdict(value)
         if level == _WRITTEN:
             yield value
         elif isinstance(value, Mapping) and value:

@@ -68,7 +68,10 @@ def _compared(trace: Trace, ranks: Sequence[int]) -> JobFindings | None:
 
 
 def _named(report: KeptReport, source: str) -> KeptReport:
-    return replace(report, summaries=[replace(one, source=source) for one in report.summaries])
+    from msgspec import structs
+
+    summaries = [structs.replace(one, source=source) for one in report.summaries]
+    return replace(report, summaries=summaries)
 
 
 _KIND = AnswerKind("report", KeptReport, ("ranks", "roofline", "summary"), _named)

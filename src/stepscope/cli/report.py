@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,8 +81,8 @@ def report(
     if many:
         found = replace(found, job=many.findings)
     if as_json:
-        facts = [summary.to_json() for summary in found.summaries]
-        echo_json({"job": asdict(found.job), "ranks": facts} if found.job else facts[0])
+        facts = found.summaries
+        echo_json({"job": found.job, "ranks": facts} if found.job else facts[0])
     elif svg is not None:
         from stepscope.summary.report_text import picture
 

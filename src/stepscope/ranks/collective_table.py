@@ -61,8 +61,7 @@ class CollectiveRow(msgspec.Struct, frozen=True):
     longest_event: int
 
 
-@dataclass(frozen=True)
-class CollectiveTable:
+class CollectiveTable(msgspec.Struct, frozen=True):
     """The collectives of one rank, those with the most exposed time first; ms per step.
 
     Attributes:

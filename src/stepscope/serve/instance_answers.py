@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
 from stepscope.annotate.names.range_names import MODULE_FRAME, MODULE_RANGE
 from stepscope.arrays import Rows, Times
@@ -21,8 +21,7 @@ from stepscope.trace.trace import Trace
 _MAX_ROWS, _MAX_SHAPES = 50, 100
 
 
-@dataclass(frozen=True)
-class InstanceStatistics:
+class DurationStatistics(msgspec.Struct, kw_only=True):
     """Statistics of some durations, ns."""
 
     count: int
@@ -34,14 +33,14 @@ class InstanceStatistics:
     most_ns: int
 
 
-def statistics(durations: Times) -> InstanceStatistics:
+def statistics(durations: Times) -> DurationStatistics:
     """Statistics of at least one duration, int64, shape (instances,), ns.
 
     Example:
         >>> statistics(np.array([1, 2, 6])).median_ns
         2
     """
-    return InstanceStatistics(
+    return DurationStatistics(
         count=len(durations),
         total_ns=int(durations.sum()),
         mean_ns=round(durations.mean()),
@@ -105,7 +104,7 @@ class Instance(msgspec.Struct):
     duration_ns: int
 
 
-class Instances(msgspec.Struct):
+class Instances(DurationStatistics, kw_only=True):
     """All events of one name on one rank, all calls of a module, all runs of a stage, or all steps.
 
     Attributes:
@@ -117,13 +116,6 @@ class Instances(msgspec.Struct):
 
     of: str
     side: str
-    count: int
-    total_ns: int
-    mean_ns: int
-    median_ns: int
-    std_ns: int
-    least_ns: int
-    most_ns: int
     shapes: list[Shapes]
     rows: list[Instance]
 
@@ -165,7 +157,7 @@ def _of_ranges(table: Table, name: str) -> Instances | None:
     order = np.argsort(-time, kind="stable")[:_MAX_ROWS].tolist()
     steps, start = table["step"], table["start_ns"]
     rows = [Instance(None, int(steps[row]), int(start[row]), int(time[row])) for row in order]
-    return Instances(of=name, side=side, **vars(statistics(time)), shapes=[], rows=rows)
+    return Instances(of=name, side=side, **asdict(statistics(time)), shapes=[], rows=rows)
 
 
 def _of_events(view: TraceView, rows: Rows, name: str) -> Instances:
@@ -175,7 +167,7 @@ def _of_events(view: TraceView, rows: Rows, name: str) -> Instances:
     return Instances(
         of=name,
         side="device" if index.on_device[rows[0]] else "cpu",
-        **vars(statistics(time)),
+        **asdict(statistics(time)),
         shapes=_shapes(view, longest),
         rows=[_instance(view, event) for event in longest[:_MAX_ROWS].tolist()],
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from stepscope.annotate.steps.step_windows import step_lengths
@@ -12,21 +10,9 @@ from stepscope.memory.memory_comparison import holds_memory
 from stepscope.ranks.collective_table import has_collectives
 from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.summary.facts import (
-    Device,
-    Efficiency,
-    Iterations,
-    RunShares,
-    Stage,
-    StagePlace,
-    StepTimes,
-    Summary,
-    Update,
-    Verdict,
-)
-from stepscope.summary.report_facts import summarize
+from stepscope.summary.facts import Facts, Summary, Warning
+from stepscope.summary.report_facts import summarize, warnings_of
 from stepscope.timeline.operation import StepId
-from stepscope.typed_data import convert
 
 
 class StepRow(msgspec.Struct):
@@ -47,67 +33,6 @@ class StepRow(msgspec.Struct):
     runtime_ns: int
     device_busy_ns: int
     device_idle_ns: int
-
-
-class Warning(msgspec.Struct):
-    """Something that could not be read, linked or attributed.
-
-    Attributes:
-        count: how often.
-    """
-
-    rank: int
-    code: str
-    message: str
-    count: int
-
-
-class Facts(msgspec.Struct):
-    """What `stepscope report --json` reports of one rank, without modules and kernels.
-
-    Attributes:
-        source: path of the file.
-        kinds: device time by kind of work, ms.
-        kernels_are: `kernels`, or `operators` for a trace without device work.
-        modules_evidence: how modules were found.
-        capture: how the trace was recorded, as written by `stepscope run`.
-        recording_cost: what recording cost and was removed from all times, ns per step
-            (`recorded_ns`, `unrecorded_ns`, `removed_ns`, `memory_ns` of it, `events`), or
-            why it is `unknown`.
-        core_share: share of a core that the training thread got while it could run, null if
-            unknown.
-        run: the whole run by stage, null where it was not measured.
-        iterations: of a server or a generating loop, by kind.
-        places: where work outside of training begins, the longest first.
-        not_sampled: why the rest of `other` has no functions and lines, else empty.
-        updates: by optimizer, where the loop has several.
-    """
-
-    source: str
-    framework: str
-    rank: int
-    world_size: int
-    steps: StepTimes
-    verdict: Verdict
-    stages: list[Stage]
-    devices: list[Device]
-    efficiency: Efficiency | None
-    kinds: dict[str, float]
-    kernels_are: str
-    modules_evidence: str
-    data_wait_ms: float
-    parameters: int | None
-    parameter_bytes: int | None
-    peak_memory_bytes: dict[str, int]
-    capture: dict[str, Any]
-    recording_cost: dict[str, Any]
-    core_share: float | None
-    run: RunShares | None
-    iterations: list[Iterations]
-    places: list[StagePlace]
-    not_sampled: str
-    updates: list[Update]
-    warnings: list[Warning]
 
 
 class Has(msgspec.Struct):
@@ -159,7 +84,6 @@ def overview(view: TraceView, query: Query) -> Overview:
     """
     rank, trace = view.rank_of(query), view.trace
     facts, why = _facts(view, query)
-    warnings = [row for row in trace["warnings"].rows() if row["rank"] == rank]
     return Overview(
         start=view.start,
         rank=rank,
@@ -175,7 +99,7 @@ def overview(view: TraceView, query: Query) -> Overview:
         ),
         facts=facts,
         why=why,
-        warnings=convert(warnings, list[Warning]),
+        warnings=warnings_of(trace, rank),
     )
 
 
@@ -186,7 +110,7 @@ def _facts(view: TraceView, query: Query) -> tuple[Facts | None, str]:
         if len(view.trace["steps"]):
             raise
         return None, str(error)
-    return convert(summary, Facts, from_attributes=True), ""
+    return Facts(**{name: getattr(summary, name) for name in Facts.__struct_fields__}), ""
 
 
 def summary_of(view: TraceView, query: Query) -> Summary:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
 
 from stepscope.ranks.arrival_matrix import ArrivalMatrix, arrival_matrix
-from stepscope.ranks.collective_table import CollectiveRow, collective_table
+from stepscope.ranks.collective_table import CollectiveTable, collective_table
 from stepscope.roofline import rates_of
 from stepscope.serve.overview_answers import summary_of
 from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.summary.facts import Kernel, Node, Summary, busiest_ms
-from stepscope.summary.work_table import WorkOfName, work_by_name
+from stepscope.summary.facts import KernelStatistics, ModuleNode, Summary, busiest_ms
+from stepscope.summary.kernels import kernel_statistics
+from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.typed_data import convert
 
 _CONFIGURATION = {
@@ -27,48 +28,6 @@ _CONFIGURATION = {
     "warps_per_sm": "warps per SM",
 }
 _OCCUPANCY = "est. achieved occupancy %"
-
-
-class ModuleNode(msgspec.Struct):
-    """A module, or `count` equal modules in a row; times are means a step.
-
-    Attributes:
-        path: of the first of them.
-        modules: ids of all of them.
-        calls: mean a step.
-        outside_cpu_ms, outside_device_ms: outside of training, as in rollouts and evaluation.
-        flops: of matrix products, convolutions and attention, a step; null if unknown.
-        intensity: FLOPs per byte of all work whose FLOPs and bytes are known; null if none is.
-        file: where its class is defined, empty if unknown.
-        call_file: where it is called, empty if unknown.
-        spread_ms: least and most time of one of them.
-        copies: each of them alone and without children, if `count` is above 1.
-    """
-
-    name: str
-    class_: str = msgspec.field(name="class")
-    path: str
-    count: int
-    modules: list[int]
-    calls: float
-    forward_cpu_ms: float
-    forward_device_ms: float
-    backward_cpu_ms: float
-    backward_device_ms: float
-    recompute_cpu_ms: float
-    recompute_device_ms: float
-    outside_cpu_ms: float
-    outside_device_ms: float
-    flops: float | None
-    intensity: float | None
-    parameters: int | None
-    file: str
-    line: int | None
-    call_file: str
-    call_line: int | None
-    spread_ms: tuple[float, float]
-    children: list[ModuleNode]
-    copies: list[ModuleNode] | UnsetType = UNSET
 
 
 class Modules(msgspec.Struct):
@@ -91,45 +50,16 @@ class Modules(msgspec.Struct):
     tree: list[ModuleNode]
 
 
-class KernelRow(msgspec.Struct):
-    """Device work of one name (operators if there is no device).
+class KernelRow(KernelStatistics, frozen=True, kw_only=True):
+    """Device work of one name (operators if there is no device), mean per step.
 
     Attributes:
-        name: as recorded.
-        short: shortened for display.
-        kind: of work, such as `gemm`.
-        count: mean a step.
-        total_ms: mean a step.
-        share: of all device work.
-        longest_event: id of the longest piece.
-        stages: share of the row's time in each stage.
-        tflops: rate of computing, TFLOP/s.
-        gbytes: rate of moving its inputs and outputs once, GB/s.
-        intensity: FLOPs per byte moved.
-        of_peak: time at the device's peak rate over measured time; above 1 only if a peak rate or
-            a count is wrong.
-        limit: which rate sets `of_peak`.
+        short: name shortened for display.
     """
 
-    name: str
     short: str
-    kind: str
-    count: float
-    total_ms: float
-    share: float
-    mean_ns: int
-    least_ns: int
-    most_ns: int
-    std_ns: int
-    longest_event: int
-    stages: dict[str, float]
     blocks_per_sm: float | None
     occupancy: float | None
-    tflops: float | None
-    gbytes: float | None
-    intensity: float | None
-    of_peak: float | None
-    limit: Literal["compute", "memory", ""] | None
 
 
 class Roofs(msgspec.Struct):
@@ -196,7 +126,7 @@ def modules(view: TraceView, query: Query) -> Modules:
         evidence=summary.modules_evidence,
         rest_cpu_ms=max(step_ms - sum(root.cpu_ms for root in roots), 0.0),
         rest_device_ms=max(busy_ms - sum(root.device_ms for root in roots), 0.0),
-        tree=_module_nodes(roots),
+        tree=roots,
     )
 
 
@@ -207,12 +137,11 @@ def kernels(view: TraceView, query: Query) -> Kernels:
         rank: by default the rank of `start`.
         step: number of one step; by default means over all steps except warm-up.
     """
-    rank, step = view.rank_of(query), query.number("step")
-    work = work_by_name(view.trace, rank, step)
     summary = summary_of(view, query)
-    rates = {kernel.name: kernel for kernel in summary.kernels}
-    rows = [_kernel_row(view, row, rates.get(row.name)) for row in work.rows]
-    return Kernels(work.are, rank, work.steps, rows, _roofs(summary))
+    selected = SelectedSteps(view.trace, summary.rank, query.number("step"))
+    rows = [_kernel_row(view, one) for one in kernel_statistics(selected, summary.kernels)]
+    steps = summary.steps.numbers
+    return Kernels(summary.kernels_are, summary.rank, steps, rows, _roofs(summary))
 
 
 def kernel_launch(arguments: Mapping[str, Any]) -> KernelLaunch | None:
@@ -233,45 +162,13 @@ def _checked(name: str, value: Any) -> Any:
     return value if isinstance(value, (int, float)) else None
 
 
-def _module_nodes(nodes: Sequence[Node]) -> list[ModuleNode]:
-    """The answer for a tree of modules, without recursion: it may be hundreds deep."""
-    roots: list[ModuleNode] = []
-    pending = [(nodes, roots)]
-    while pending:
-        siblings, answers = pending.pop()
-        for node in siblings:
-            answer = _module_node(node)
-            answers.append(answer)
-            pending.append((node.children, answer.children))
-    return roots
-
-
-def _module_node(node: Node) -> ModuleNode:
-    """A module without its children."""
-    names = (name for name in ModuleNode.__struct_fields__ if name not in _RENAMED)
-    return ModuleNode(
-        class_=node.kind,
-        children=[],
-        copies=[_module_node(copy) for copy in node.copies] or UNSET,
-        **{name: getattr(node, name) for name in names},
-    )
-
-
-_RENAMED = ("class_", "children", "copies")
-
-
-def _kernel_row(view: TraceView, row: WorkOfName, rates: Kernel | None) -> KernelRow:
-    launch = kernel_launch(view.trace.event_arguments(row.longest_event))
+def _kernel_row(view: TraceView, kernel: KernelStatistics) -> KernelRow:
+    launch = kernel_launch(view.trace.event_arguments(kernel.longest_event))
     return KernelRow(
-        **vars(row),
-        short=view.short_name(row.longest_event),
+        **asdict(kernel),
+        short=view.short_name(kernel.longest_event),
         blocks_per_sm=launch.blocks_per_sm if launch else None,
         occupancy=launch.occupancy if launch else None,
-        tflops=rates.tflops if rates else None,
-        gbytes=rates.gbytes if rates else None,
-        intensity=rates.intensity if rates else None,
-        of_peak=rates.of_peak if rates else None,
-        limit=_limit(rates),
     )
 
 
@@ -284,45 +181,7 @@ def _roofs(summary: Summary) -> Roofs | None:
     return Roofs(rates["name"], rates.get("bandwidth"), peaks)
 
 
-def _limit(rates: Kernel | None) -> Literal["compute", "memory", ""] | None:
-    if rates is None:
-        return None
-    return "compute" if rates.limit == "compute" else "memory" if rates.limit == "memory" else ""
-
-
-class Arrival(msgspec.Struct):
-    """A rank at the collectives of a step.
-
-    Attributes:
-        late_ms: how much later it arrives than the median rank, ms per step; less than zero for
-            one that waits longer.
-    """
-
-    rank: int
-    late_ms: float
-
-
-class Collectives(msgspec.Struct):
-    """The collectives of one rank, those with the most exposed time first; ms per step.
-
-    Attributes:
-        steps: numbers of the steps that times are means of.
-        step_ms: the step length.
-        total_ms: time in which any collective runs.
-        exposed_ms: the part in which the rank computes nothing.
-        arrivals: of all ranks of the trace, the latest first; empty for one rank.
-    """
-
-    rank: int
-    steps: list[int]
-    step_ms: float
-    total_ms: float
-    exposed_ms: float
-    arrivals: list[Arrival]
-    rows: list[CollectiveRow]
-
-
-def collectives(view: TraceView, query: Query) -> Collectives:
+def collectives(view: TraceView, query: Query) -> CollectiveTable:
     """Collectives by kind and process group.
 
     Query:
@@ -330,7 +189,9 @@ def collectives(view: TraceView, query: Query) -> Collectives:
         step: number of one step; by default means over all steps except warm-up.
     """
     rank, step = view.rank_of(query), query.number("step")
-    return view.cached(("collectives", rank, step), lambda: _collectives(view, rank, step))
+    return view.cached(
+        ("collectives", rank, step), lambda: collective_table(view.trace, rank, step)
+    )
 
 
 def arrivals(view: TraceView, query: Query) -> ArrivalMatrix:
@@ -342,13 +203,3 @@ def arrivals(view: TraceView, query: Query) -> ArrivalMatrix:
     """
     rank, step = view.rank_of(query), query.number("step")
     return view.cached(("arrivals", rank, step), lambda: arrival_matrix(view.trace, rank, step))
-
-
-def _collectives(view: TraceView, rank: int, step: int | None) -> Collectives:
-    found = collective_table(view.trace, rank, step)
-    late = sorted(found.late_ms.items(), key=lambda one: -one[1])
-    return Collectives(
-        found.rank, found.steps, found.step_ms, found.total_ms, found.exposed_ms,
-        [Arrival(*one) for one in late],
-        found.rows,
-    )  # fmt: skip

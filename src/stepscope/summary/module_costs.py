@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import chain
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope.annotate.modules.modules import module_costs
 from stepscope.annotate.modules.repeated_blocks import numbered_blocks
 from stepscope.arrays import Mask
 from stepscope.summary.efficiency import ModuleWork
-from stepscope.summary.facts import Node
+from stepscope.summary.facts import ModuleNode
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -27,7 +27,7 @@ def module_tree(
     chosen: Mask,
     steps: int,
     work: ModuleWork,
-) -> list[Node]:
+) -> list[ModuleNode]:
     """The module tree of one rank with its costs over chosen events.
 
     Consecutive numbered children of one class (`h.0 … h.11`, `Bottleneck_3 …`) fold into one node,
@@ -89,7 +89,7 @@ class _Builder:
             if parent >= 0:
                 self.children[parent].append(index)
 
-    def level(self, families: Iterable[list[int]]) -> list[Node]:
+    def level(self, families: Iterable[list[int]]) -> list[ModuleNode]:
         """Nodes for the children of equal parents: the same child of each makes one node."""
         found: list[tuple[list[int], int]] = []  # modules of a node, and the place of its parent
         pending = [(list(families), -1)]
@@ -98,8 +98,8 @@ class _Builder:
             for indices in self._groups(below):
                 pending.append(([self.children[index] for index in indices], len(found)))
                 found.append((indices, parent))
-        children: list[list[Node]] = [[] for _ in found]
-        roots: list[Node] = []
+        children: list[list[ModuleNode]] = [[] for _ in found]
+        roots: list[ModuleNode] = []
         for place in reversed(range(len(found))):  # a node comes after its parent
             indices, parent = found[place]
             node = self._node(indices, children[place][::-1])
@@ -137,11 +137,11 @@ class _Builder:
         """Whether two children are numbered copies of one block."""
         return bool(self.blocks[first[0]] == self.blocks[other[0]] >= 0)
 
-    def _node(self, indices: list[int], children: list[Node]) -> Node:
+    def _node(self, indices: list[int], children: list[ModuleNode]) -> ModuleNode:
         copies = [self._of([index]) for index in indices] if len(indices) > 1 else []
         return replace(self._of(indices), copies=copies, children=children)
 
-    def _of(self, indices: list[int]) -> Node:
+    def _of(self, indices: list[int]) -> ModuleNode:
         """One node for several modules, without their children."""
         first, last = indices[0], indices[-1]
         each = self.total[indices]
@@ -150,7 +150,7 @@ class _Builder:
         name = self.names[first] or ""
         if len(indices) > 1 and self.names[last] != name:
             name = f"{name} … {(self.names[last] or '').rpartition('_')[2]}"
-        return Node(
+        return ModuleNode(
             name=name,
             path=self.modules.text("path")[first] or "",
             kind=self.kinds[first] or "",

@@ -15,18 +15,19 @@ from stepscope.summary.efficiency import WorkBounds, efficiency_of, work_of_modu
 from stepscope.summary.facts import (
     Device,
     Iterations,
-    Node,
+    ModuleNode,
     Stage,
     StepTimes,
     Summary,
     Verdict,
     WarmUp,
+    Warning,
 )
+from stepscope.summary.kernels import kernels_of, time_by_kind
 from stepscope.summary.module_costs import models_that_run, module_tree
 from stepscope.summary.run_shares import run_shares
 from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.summary.stage_places import places_of
-from stepscope.summary.top_kernels import kernels_of, time_by_kind
 from stepscope.summary.updates import updates_of
 from stepscope.summary.verdict import under_load, verdict
 from stepscope.trace.allocated_peaks import allocated_peaks
@@ -36,6 +37,7 @@ from stepscope.trace.later_loading import later_loading
 from stepscope.trace.schema import INFERENCE_STAGES, STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
+from stepscope.typed_data import convert
 
 _MS = 1e-6
 _COUNTS = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
@@ -173,10 +175,16 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         parameters=_of_roots(selected, "parameters"),
         parameter_bytes=_of_roots(selected, "parameter_bytes"),
         peak_memory_bytes=allocated_peaks(trace["memory"], selected.rank),
-        capture=trace.metadata.capture,
-        recording_cost=trace.metadata.recording_cost,
-        warnings=[row for row in trace["warnings"].rows() if row["rank"] == selected.rank],
+        capture=dict(trace.metadata.capture),
+        recording_cost=dict(trace.metadata.recording_cost),
+        warnings=warnings_of(trace, selected.rank),
     )
+
+
+def warnings_of(trace: Trace, rank: int) -> list[Warning]:
+    """The warnings about a rank."""
+    rows = trace["warnings"].rows()
+    return convert([row for row in rows if row["rank"] == rank], list[Warning])
 
 
 def _verdict(
@@ -195,7 +203,7 @@ def _verdict(
     return under_load(found, core_share(capture))
 
 
-def _modules(selected: SelectedSteps, bounds: WorkBounds) -> list[Node]:
+def _modules(selected: SelectedSteps, bounds: WorkBounds) -> list[ModuleNode]:
     return module_tree(
         selected.trace,
         selected.rank,

@@ -18,6 +18,7 @@ from stepscope.summary.facts import (
     Summary,
     Update,
     UpdatedModel,
+    Warning,
 )
 from stepscope.summary.numbers import count, ms, percent, plural, size
 from stepscope.summary.run_shares import run_lines
@@ -295,16 +296,16 @@ class _Report:
                 "shortest, and all figures are means: show one step with --step, or record more"
             )
         for warning in self.warnings():
-            text.append("\n! ", "yellow").append(str(warning["message"]))
-            text.append(f" ({warning['count']} times)" if warning["count"] > 1 else "", "dim")
+            text.append("\n! ", "yellow").append(warning.message)
+            text.append(f" ({warning.count} times)" if warning.count > 1 else "", "dim")
         return text
 
-    def warnings(self) -> list[dict[str, Any]]:
+    def warnings(self) -> list[Warning]:
         """Warnings of the folder and of the rank shown, without how its run ended (see header)."""
         ended = self.main.capture.get("outcome")
         return [
             warning for summary in self.all for warning in summary.warnings
-            if warning["code"] in _OF_FOLDER or (summary is self.main and warning["code"] != ended)
+            if warning.code in _OF_FOLDER or (summary is self.main and warning.code != ended)
         ]  # fmt: skip
 
     def bar(self, share: float, style: str) -> Text:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stepscope.kernel_names import short_kernel
-from stepscope.summary.facts import Efficiency, Kernel, Node, Summary, busiest_ms
+from stepscope.summary.facts import Efficiency, Kernel, ModuleNode, Summary, busiest_ms
 from stepscope.summary.numbers import count, ms, operations, percent
 from stepscope.summary.text_tables import STAGE_STYLE, WIDE, bar_for, plain_table, stage_words
 
@@ -61,7 +61,7 @@ class _Modules:
         self.add_nodes(summary.modules)
         self.add_rest(_work_ms(summary))
 
-    def add_nodes(self, nodes: Sequence[Node], level: int = 0, deep: int = 0) -> None:
+    def add_nodes(self, nodes: Sequence[ModuleNode], level: int = 0, deep: int = 0) -> None:
         """Rows for the nodes that matter, and one row for the rest.
 
         A container (ModuleList) and what LoRA puts around a model are levels of the tree but do not
@@ -113,7 +113,7 @@ class _Modules:
         empty = [""] * (4 if self.outside else 3)
         self.table.add_row(Text(label, "dim"), *empty, Text(share, "dim"))
 
-    def add_node(self, node: Node, level: int) -> None:
+    def add_node(self, node: ModuleNode, level: int) -> None:
         forward = node.forward_device_ms if self.on_device else node.forward_cpu_ms
         name = Text("  " * level).append(node.name or "model", "" if level else "bold")
         if node.count > 1:
@@ -128,20 +128,20 @@ class _Modules:
             *([Text(count(node.parameters or 0), "dim")] if self.parameters else []),
         )  # fmt: skip
 
-    def outside_of(self, node: Node) -> float:
+    def outside_of(self, node: ModuleNode) -> float:
         """Time outside of training: a rollout, an evaluation."""
         return node.outside_device_ms if self.on_device else node.outside_cpu_ms
 
-    def cost(self, node: Node) -> float:
+    def cost(self, node: ModuleNode) -> float:
         return node.device_ms if self.on_device else node.cpu_ms
 
 
-def _only_holds(node: Node) -> bool:
+def _only_holds(node: ModuleNode) -> bool:
     """Whether a module holds others and is never called itself, as a ModuleList."""
     return bool(node.children) and not node.calls
 
 
-def _is_wrapper(node: Node) -> bool:
+def _is_wrapper(node: ModuleNode) -> bool:
     """Whether a class of the library peft holds the user's model."""
     return _ADAPTERS in node.file and len(node.children) == 1
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from serving import ask, opened
 
@@ -63,7 +64,7 @@ def test_one_begins_with_the_slowest_step(trace: TraceView) -> None:
 def test_the_overview_is_the_report(trace: TraceView) -> None:
     from stepscope.summary.report_facts import summarize
 
-    facts = summarize(trace.trace).to_json()
+    facts = msgspec.to_builtins(summarize(trace.trace))
     told = ask(trace, "overview")["facts"]
     assert told == {name: facts[name] for name in facts if name not in ("modules", "kernels")}
 
@@ -191,7 +192,7 @@ def test_kernels_tell_how_near_they_come_to_the_device() -> None:
 def test_the_model_tree_names_the_modules_of_each_node(net: TraceView) -> None:
     (root,) = ask(net, "modules")["tree"]
     (inner,) = root["children"]
-    assert (root["class"], root["modules"], root["call_line"]) == ("Net", [0], 20)
+    assert (root["kind"], root["modules"], root["call_line"]) == ("Net", [0], 20)
     assert (inner["name"], inner["modules"], inner["forward_device_ms"]) == ("fc", [1], 0.02)
 
 

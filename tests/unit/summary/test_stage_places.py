@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from stepscope.annotate import annotate
 from stepscope.ingest.recorded.samples_json import CATEGORY, IN_LOOP

@@ -54,7 +54,7 @@ export class Client {
     return this.ask("kernels", { ...scope });
   }
 
-  collectives(scope: Scope): Promise<wire.Collectives> {
+  collectives(scope: Scope): Promise<wire.CollectiveTable> {
     return this.ask("collectives", { ...scope });
   }
 

@@ -793,15 +793,14 @@ export interface DetailColumns {
   columns: Record<string, Column>;
 }
 
-/** A module, or `count` equal modules in a row; times are means a step. */
+/** A module, or `count` equal modules in a row; times are means per step, ms. */
 export interface ModuleNode {
   name: string;
-  class: string;
   /** Of the first of them. */
   path: string;
+  /** Its class. */
+  kind: string;
   count: number;
-  /** Ids of all of them. */
-  modules: number[];
   /** Mean a step. */
   calls: number;
   forward_cpu_ms: number;
@@ -825,9 +824,11 @@ export interface ModuleNode {
   call_line: number | null;
   /** Least and most time of one of them. */
   spread_ms: [number, number];
-  children: ModuleNode[];
+  /** Ids of all of them. */
+  modules: number[];
   /** Each of them alone and without children, if `count` is above 1. */
-  copies?: ModuleNode[];
+  copies: ModuleNode[];
+  children: ModuleNode[];
 }
 
 /** The model tree of one rank. */
@@ -846,40 +847,29 @@ export interface Modules {
   tree: ModuleNode[];
 }
 
-/** Device work of one name (operators if there is no device). */
+/** Device work of one name (operators if there is no device), mean per step. */
 export interface KernelRow {
-  /** As recorded. */
   name: string;
-  /** Shortened for display. */
-  short: string;
-  /** Of work, such as `gemm`. */
   kind: string;
-  /** Mean a step. */
+  stage: string;
   count: number;
-  /** Mean a step. */
   total_ms: number;
-  /** Of all device work. */
   share: number;
+  tflops: number | null;
+  gbytes: number | null;
+  intensity: number | null;
+  of_peak: number | null;
+  limit: "compute" | "memory" | "";
   mean_ns: number;
   least_ns: number;
   most_ns: number;
   std_ns: number;
-  /** Id of the longest piece. */
   longest_event: number;
-  /** Share of the row's time in each stage. */
   stages: Record<string, number>;
+  /** Name shortened for display. */
+  short: string;
   blocks_per_sm: number | null;
   occupancy: number | null;
-  /** Rate of computing, TFLOP/s. */
-  tflops: number | null;
-  /** Rate of moving its inputs and outputs once, GB/s. */
-  gbytes: number | null;
-  /** FLOPs per byte moved. */
-  intensity: number | null;
-  /** Time at the device's peak rate over measured time; above 1 only if a peak rate or a count is wrong. */
-  of_peak: number | null;
-  /** Which rate sets `of_peak`. */
-  limit: "compute" | "memory" | "" | null;
 }
 
 /** Peak rates of the device, the roofs of a roofline plot. */
@@ -902,13 +892,6 @@ export interface Kernels {
   rows: KernelRow[];
   /** Null if the device, or its peak rates, are unknown. */
   roofs: Roofs | null;
-}
-
-/** A rank at the collectives of a step. */
-export interface Arrival {
-  rank: number;
-  /** How much later it arrives than the median rank, ms per step; less than zero for one that waits longer. */
-  late_ms: number;
 }
 
 /** Collectives of one kind on one process group; counts and times are means per step. */
@@ -945,7 +928,8 @@ export interface CollectiveRow {
 }
 
 /** The collectives of one rank, those with the most exposed time first; ms per step. */
-export interface Collectives {
+export interface CollectiveTable {
+  /** Whose. */
   rank: number;
   /** Numbers of the steps that times are means of. */
   steps: number[];
@@ -955,8 +939,8 @@ export interface Collectives {
   total_ms: number;
   /** The part in which the rank computes nothing. */
   exposed_ms: number;
-  /** Of all ranks of the trace, the latest first; empty for one rank. */
-  arrivals: Arrival[];
+  /** For each rank how much later it arrives than the median rank, at all kinds of collectives together; empty for one rank. */
+  late_ms: Record<string, number>;
   rows: CollectiveRow[];
 }
 
@@ -1548,10 +1532,6 @@ export interface Instance {
 
 /** All events of one name on one rank, all calls of a module, all runs of a stage, or all steps. */
 export interface Instances {
-  /** What they are instances of. */
-  of: string;
-  /** Cpu or device: where durations were measured. */
-  side: string;
   count: number;
   total_ns: number;
   mean_ns: number;
@@ -1559,6 +1539,10 @@ export interface Instances {
   std_ns: number;
   least_ns: number;
   most_ns: number;
+  /** What they are instances of. */
+  of: string;
+  /** Cpu or device: where durations were measured. */
+  side: string;
   /** Input shapes of the longest instances. */
   shapes: Shapes[];
   /** The longest instances, at most 50. */

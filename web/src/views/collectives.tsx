@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import type { Arrival, CollectiveRow, Collectives } from "../api/types";
+import type { CollectiveRow, CollectiveTable } from "../api/types";
 import { bytes, count, milliseconds, percent, plural, significant, words } from "../base/format";
 import { ends } from "../model/heat";
 import { mainStage } from "../model/roofline";
@@ -30,8 +30,8 @@ export const collectives: Pane = {
   ),
 };
 
-function Rows({ store, value }: { store: Store; value: Collectives }): JSX.Element {
-  const together = value.arrivals.length > 1;
+function Rows({ store, value }: { store: Store; value: CollectiveTable }): JSX.Element {
+  const together = arrivalsOf(value).length > 1;
   const { byRank } = store.view.value;
   return (
     <div class={`pane-column${together && byRank ? " flows" : ""}`}>
@@ -67,11 +67,11 @@ function Views({ store }: { store: Store }): JSX.Element {
   );
 }
 
-function Kinds({ store, value }: { store: Store; value: Collectives }): JSX.Element {
+function Kinds({ store, value }: { store: Store; value: CollectiveTable }): JSX.Element {
   const columns = useMemo(() => columnsOf(value), [value]);
   return (
     <Table
-      caption="Collectives by exposed time"
+      caption="CollectiveTable by exposed time"
       kept={keptTable(store, "collectives")}
       file={fileName(store, "collectives")}
       columns={columns}
@@ -88,14 +88,27 @@ function Kinds({ store, value }: { store: Store; value: Collectives }): JSX.Elem
 const BY_EXPOSED = { column: "exposed", down: true };
 const keyOf = (row: CollectiveRow): string => `${row.kind} ${row.group} ${row.ranks}`;
 
-function sentence({ rank, total_ms, exposed_ms, step_ms }: Collectives): string {
+/** A rank at the collectives of a step. */
+interface Arrival {
+  rank: number;
+  late_ms: number;
+}
+
+/** The ranks of the trace, the latest first; none for one rank. */
+function arrivalsOf({ late_ms }: CollectiveTable): Arrival[] {
+  const ranks = Object.entries(late_ms).map(([rank, late]) => ({ rank: +rank, late_ms: late }));
+  return ranks.sort((one, other) => other.late_ms - one.late_ms);
+}
+
+function sentence({ rank, total_ms, exposed_ms, step_ms }: CollectiveTable): string {
   const share = percent(exposed_ms / (step_ms || 1));
   return `Rank ${rank} communicates for ${milliseconds(total_ms)} of a step; ${milliseconds(exposed_ms)} (${share} of the step) are exposed.`;
 }
 
 /** The ranks from the latest to the one that waits longest; one click shows a rank. */
-function Arrivals({ store, value }: { store: Store; value: Collectives }): JSX.Element | null {
-  const { arrivals, step_ms } = value;
+function Arrivals({ store, value }: { store: Store; value: CollectiveTable }): JSX.Element | null {
+  const { step_ms } = value;
+  const arrivals = arrivalsOf(value);
   const [latest, first] = [arrivals[0], arrivals.at(-1)];
   if (!latest || !first || arrivals.length < 2) return null;
   const notable = latest.late_ms > LEAST_LATE * step_ms;
@@ -131,7 +144,7 @@ function Arrivals({ store, value }: { store: Store; value: Collectives }): JSX.E
   );
 }
 
-function RankChip(props: { store: Store; value: Collectives; one: Arrival }): JSX.Element {
+function RankChip(props: { store: Store; value: CollectiveTable; one: Arrival }): JSX.Element {
   const { store, value, one } = props;
   return (
     <li>
@@ -164,9 +177,9 @@ function goTo(store: Store, row: CollectiveRow): void {
 }
 
 /** What is known of no row is left out. */
-function columnsOf({ rows, step_ms, arrivals }: Collectives): Column<CollectiveRow>[] {
+function columnsOf({ rows, step_ms, late_ms }: CollectiveTable): Column<CollectiveRow>[] {
   const share = (row: CollectiveRow): number => row.exposed_ms / (step_ms || 1);
-  const together = arrivals.length > 1;
+  const together = Object.keys(late_ms).length > 1;
   const known = (value: (row: CollectiveRow) => unknown): boolean =>
     rows.some((row) => value(row) !== null && value(row) !== "");
   const columns: (Column<CollectiveRow> | false)[] = [

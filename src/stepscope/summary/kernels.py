@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from stepscope.arrays import Floats, Mask
+import numpy as np
+from msgspec.structs import asdict
+
+from stepscope.arrays import Floats, Ids, IntArray, Mask
 from stepscope.summary.efficiency import WorkBounds, with_known_intensity
-from stepscope.summary.facts import Kernel
+from stepscope.summary.facts import Kernel, KernelStatistics
 from stepscope.summary.selected_steps import SelectedSteps
+from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Text
 
 _MS = 1e-6
@@ -30,7 +34,7 @@ def kernels_of(selected: SelectedSteps, bounds: WorkBounds) -> list[Kernel]:
             float(count[code] / selected.count),
             float(total[code] * _MS / selected.count),
             float(total[code] / whole),
-            *rates.of(code),
+            **rates.of(code),
         )
         for code in np.flatnonzero(total).tolist()
     ]
@@ -64,17 +68,17 @@ class _Rates:
         self.of_peak = over(known, best)
         self.by_memory = over(known, np.where(moving > computing, time, 0.0)) > 0.5
 
-    def of(self, code: int) -> tuple[float | None, float | None, float | None, float | None, str]:
-        """As the last fields of a `Kernel`."""
+    def of(self, code: int) -> dict[str, Any]:
+        """The last fields of a `Kernel`."""
         of_peak = _known(self.of_peak[code])
         limit = "memory" if self.by_memory[code] else "compute"
-        return (
-            _known(self.tflops[code]),
-            _known(self.gbytes[code]),
-            _known(self.intensity[code]),
-            of_peak,
-            "" if of_peak is None else limit,
-        )
+        return {
+            "tflops": _known(self.tflops[code]),
+            "gbytes": _known(self.gbytes[code]),
+            "intensity": _known(self.intensity[code]),
+            "of_peak": of_peak,
+            "limit": "" if of_peak is None else limit,
+        }
 
 
 def _kernels(selected: SelectedSteps) -> Mask:
@@ -106,3 +110,43 @@ def _dominant(selected: SelectedSteps, column: str) -> Text:
     spent = np.bincount(key, selected.work_ns[known] + 1.0, names * len(values))
     spent = spent.reshape(names, len(values))
     return Text(np.where(spent.any(1), spent.argmax(1), -1), values)
+
+
+def kernel_statistics(selected: SelectedSteps, kernels: list[Kernel]) -> list[KernelStatistics]:
+    """Kernels of the selected steps with statistics of their pieces: of operators, of self time."""
+    events, rows = selected.trace.events, selected.work
+    time = selected.work_ns.astype(np.float64)
+    names, name = np.unique(events["name"][rows], return_inverse=True)
+    count, total = np.bincount(name), np.bincount(name, time)
+    mean = total / np.maximum(count, 1)
+    std = np.sqrt(np.bincount(name, (time - mean[name]) ** 2) / np.maximum(count, 1))
+    order = np.lexsort((rows, time, name))  # the last of each name is its longest
+    ends = np.cumsum(count)
+    least, longest = order[ends - count], order[ends - 1]
+    stages = _stage_shares(events["stage"][rows], name, time, len(names))
+    texts = events.text("name").values
+    number = {texts[code]: at for at, code in enumerate(names.tolist())}
+    return [
+        KernelStatistics(
+            **asdict(kernel),
+            mean_ns=round(mean[at]),
+            least_ns=int(time[least[at]]),
+            most_ns=int(time[longest[at]]),
+            std_ns=round(std[at]),
+            longest_event=int(rows[longest[at]]),
+            stages=stages[at],
+        )
+        for kernel, at in ((kernel, number[kernel.name]) for kernel in kernels)
+    ]
+
+
+def _stage_shares(stage: IntArray, name: Ids, time: Floats, names: int) -> list[dict[str, float]]:
+    """Shares of each name's time by stage, the largest first."""
+    known = stage >= 0
+    key = name[known] * len(STAGES) + stage[known]
+    spent = np.bincount(key, time[known], names * len(STAGES)).reshape(names, len(STAGES))
+    shares = spent / np.maximum(np.bincount(name, time, names), 1.0)[:, None]
+    return [
+        {STAGES[code]: float(row[code]) for code in np.argsort(-row).tolist() if row[code] > 0}
+        for row in shares
+    ]
