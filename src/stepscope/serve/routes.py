@@ -27,7 +27,6 @@ from stepscope.serve.pane_answers import select
 from stepscope.serve.query_answers import query, schema
 from stepscope.serve.requests import Query
 from stepscope.serve.source_answers import source, sources
-from stepscope.serve.step_answers import step, step_details
 from stepscope.serve.table_answers import arrivals, collectives, kernels, modules
 from stepscope.serve.timeline_answers import (
     level,
@@ -54,8 +53,6 @@ ROUTES: dict[str, Callable[[TraceView, Query], msgspec.Struct]] = {
     "path": path,
     "search": search,
     "search_hits": search_hits,
-    "step": step,
-    "step_details": step_details,
     "modules": modules,
     "kernels": kernels,
     "collectives": collectives,

@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from stepscope.errors import ServeError
 from stepscope.serve.instance_answers import Instances
 from stepscope.serve.level_columns import (
     DeviceColumns,
@@ -21,7 +20,7 @@ from stepscope.serve.level_columns import (
     resources_of,
 )
 from stepscope.serve.operation_details import detail_columns
-from stepscope.serve.requests import Query, encode
+from stepscope.serve.requests import encode
 from stepscope.serve.selection import Selection, selected, selected_all
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline.chosen_events import events_inside
@@ -142,54 +141,6 @@ class DetailColumns(msgspec.Struct):
 
     path: str
     columns: dict[str, Column]
-
-
-def step(view: TraceView, query: Query) -> StepAnswer:
-    """Every level of a step at once.
-
-    Query:
-        path: of the step.
-        most: number of levels, the costliest; by default all.
-    """
-    path, most = _step_path(query), query.number("most")
-    with view.whole_steps:
-        return step_of_levels(view, path, _kept(view, path, most))
-
-
-def _step_path(query: Query) -> str:
-    """The path of the step that is asked for.
-
-    Raises:
-        ServeError: if it is missing.
-    """
-    if not (path := query.text("path")):
-        raise ServeError("expected the path of a step in `path`, found none")
-    return path
-
-
-def step_details(view: TraceView, query: Query) -> DetailColumns:
-    """Details of the operations at the places of a step.
-
-    Query:
-        path: of the step.
-        most: number of levels, as asked of `step`.
-    """
-    path, most = _step_path(query), query.number("most")
-    with view.whole_steps:
-        return details_of_levels(view, path, _kept(view, path, most))
-
-
-def _kept(view: TraceView, path: str, most: int | None) -> list[Opening]:
-    openings = view.timeline.open_all(path)
-    return costliest(openings, len(openings) if most is None else most)
-
-
-# -- parts of a single file
-
-
-def costliest(openings: Sequence[Opening], most: int) -> list[Opening]:
-    """The levels inside the costliest operations, and those around them, in order."""
-    return [openings[row] for row in sorted(by_cost(openings)[:most])]
 
 
 def by_cost(openings: Sequence[Opening]) -> list[int]:

@@ -47,8 +47,6 @@ class TraceView:
         trace, other, source_root: as given.
         timeline: the trace's timeline.
         start: path of the step to open first, empty if the trace has no step.
-        whole_steps: held while the answer with all levels of a step is made, which takes so much
-            memory that one at a time is enough.
     """
 
     def __init__(
@@ -63,7 +61,6 @@ class TraceView:
         self._cache: dict[tuple[Any, ...], Any] = {}
         self._computing: dict[tuple[Any, ...], RLock] = {}
         self._lock = Lock()
-        self.whole_steps = Lock()
 
     @property
     def rank(self) -> int:

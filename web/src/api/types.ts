@@ -707,92 +707,6 @@ export interface SearchHits {
   events: FoundEvents;
 }
 
-/** Columns of one length, a row for each level: a `WireLevel` but for its operations. */
-export interface LevelRows {
-  /** Place that it opens. */
-  opened: number[];
-  /** 0 for a level that is the same with all threads and streams, 1 for one without those that are hidden, 2 for the same with all. */
-  lists: number[];
-  /** Index into `strings`. */
-  name: number[];
-  /** Indexes into `strings`. */
-  through: number[][];
-  /** Since the trace's start. */
-  start_ns: number[];
-  /** Of the level. */
-  length_ns: number[];
-  /** From the start of the CPU side to that of the device side. */
-  shift_ns: number[];
-  /** Raw events of the opened operation itself. */
-  passed: number[];
-  /** Raw events on resources that are not listed. */
-  hidden: number[];
-  /** Number of its rows of `resources`; those of each level follow each other. */
-  resources: number[];
-  /** Number of its rows of `operations`. */
-  operations: number[];
-  /** Number of its rows of `device`. */
-  device: number[];
-}
-
-/** Columns of one length, a row for each resource of each level. */
-export interface ResourceColumns {
-  /** Index into `tracks`. */
-  track: number[];
-  busy_ns: number[];
-  /** 1 if the level lists it. */
-  shown: number[];
-}
-
-/** Columns of one length, a row for each raw event of the step. */
-export interface EventColumns {
-  /** Its id. */
-  event: number[];
-  /** Index into `names`. */
-  name: number[];
-  /** Of the smallest operation that holds it. */
-  place: number[];
-  duration_ns: number[];
-}
-
-/** The whole timeline of a step, or its costliest levels.
- *
- * The step is place 0; the operations of all levels that list all of theirs, in order, are the
- * places from 1 on.
- */
-export interface StepAnswer {
-  /** Of the step. */
-  path: string;
-  levels: LevelRows;
-  /** Resources, as in each level but for `busy_ns` and `shown`. */
-  tracks: ResourceRow[];
-  resources: ResourceColumns;
-  operations: OperationColumns;
-  device: DeviceColumns;
-  /** What `operations`, `device` and `through` name. */
-  strings: string[];
-  events: EventColumns;
-  /** Distinct names of raw events, as recorded. */
-  names: string[];
-  /** The same names, shortened. */
-  short: string[];
-}
-
-/** A column of any values, each distinct one once. */
-export interface Column {
-  values: unknown[];
-  /** Index into `values`, a row for each place. */
-  value: number[];
-}
-
-/** What is known of the operations at a step's places, with few rows in each table. */
-export interface DetailColumns {
-  /** Of the step. */
-  path: string;
-  /** The fields of `Details` but `path` and `level`. */
-  columns: Record<string, Column>;
-}
-
 /** A module, or `count` equal modules in a row; times are means per step, ms. */
 export interface ModuleNode {
   name: string;
@@ -1889,4 +1803,90 @@ export interface Embedded {
   /** What is missing; shown at the page's foot. */
   left_out: string[];
   traces: Traces;
+}
+
+/** Columns of one length, a row for each level: a `WireLevel` but for its operations. */
+export interface LevelRows {
+  /** Place that it opens. */
+  opened: number[];
+  /** 0 for a level that is the same with all threads and streams, 1 for one without those that are hidden, 2 for the same with all. */
+  lists: number[];
+  /** Index into `strings`. */
+  name: number[];
+  /** Indexes into `strings`. */
+  through: number[][];
+  /** Since the trace's start. */
+  start_ns: number[];
+  /** Of the level. */
+  length_ns: number[];
+  /** From the start of the CPU side to that of the device side. */
+  shift_ns: number[];
+  /** Raw events of the opened operation itself. */
+  passed: number[];
+  /** Raw events on resources that are not listed. */
+  hidden: number[];
+  /** Number of its rows of `resources`; those of each level follow each other. */
+  resources: number[];
+  /** Number of its rows of `operations`. */
+  operations: number[];
+  /** Number of its rows of `device`. */
+  device: number[];
+}
+
+/** Columns of one length, a row for each resource of each level. */
+export interface ResourceColumns {
+  /** Index into `tracks`. */
+  track: number[];
+  busy_ns: number[];
+  /** 1 if the level lists it. */
+  shown: number[];
+}
+
+/** Columns of one length, a row for each raw event of the step. */
+export interface EventColumns {
+  /** Its id. */
+  event: number[];
+  /** Index into `names`. */
+  name: number[];
+  /** Of the smallest operation that holds it. */
+  place: number[];
+  duration_ns: number[];
+}
+
+/** The whole timeline of a step, or its costliest levels.
+ *
+ * The step is place 0; the operations of all levels that list all of theirs, in order, are the
+ * places from 1 on.
+ */
+export interface StepAnswer {
+  /** Of the step. */
+  path: string;
+  levels: LevelRows;
+  /** Resources, as in each level but for `busy_ns` and `shown`. */
+  tracks: ResourceRow[];
+  resources: ResourceColumns;
+  operations: OperationColumns;
+  device: DeviceColumns;
+  /** What `operations`, `device` and `through` name. */
+  strings: string[];
+  events: EventColumns;
+  /** Distinct names of raw events, as recorded. */
+  names: string[];
+  /** The same names, shortened. */
+  short: string[];
+}
+
+/** A column of any values, each distinct one once. */
+export interface Column {
+  values: unknown[];
+  /** Index into `values`, a row for each place. */
+  value: number[];
+}
+
+/** What is known of the operations at a step's places, with few rows in each table. */
+export interface DetailColumns {
+  /** Of the step. */
+  path: string;
+  /** The fields of `Details` but `path` and `level`. */
+  columns: Record<string, Column>;
 }
