@@ -11,7 +11,7 @@ from statistics import median
 from time import perf_counter
 
 from stepscope.load import open as open_trace
-from stepscope.whatif.whatif_pane import Pane
+from stepscope.serve.whatif_answers import Pane
 
 RUNS = 5
 
@@ -28,7 +28,7 @@ def main(files: list[str]) -> None:
     for file in files:
         begin = perf_counter()
         pane = Pane(open_trace(Path(file)))
-        applying = [one["name"] for one in pane.changes if one["applies"] and not one["reason"]]
+        applying = [one.name for one in pane.changes if one.applies and not one.reason]
         built = perf_counter() - begin
         tasks = len(pane.graph)
         print(f"{file}: {tasks:,} tasks, opened, built and every change tried in {built:.1f} s")

@@ -10,7 +10,17 @@ from stepscope.errors import ServeError
 from stepscope.roofline import work_of_pieces
 from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.timeline.axis import BINS, Area, AreaShare, AxisTrack, Counter, TimeAxis, area_of
+from stepscope.timeline.axis import (
+    BINS,
+    Area,
+    AreaShare,
+    AxisTrack,
+    Counter,
+    CounterSummary,
+    DeviceShare,
+    TimeAxis,
+    area_of,
+)
 from stepscope.trace.interner import Interner
 from stepscope.trace.schema import STAGES
 
@@ -63,22 +73,6 @@ class CounterTile(msgspec.Struct):
     most: list[float]
 
 
-class CounterStatistics(msgspec.Struct):
-    """A counter in an area.
-
-    Attributes:
-        id: of the counter.
-        least: null for a share of time.
-        mean: weighted by time.
-        most: null for a share of time.
-    """
-
-    id: str
-    least: float | None
-    mean: float
-    most: float | None
-
-
 def counter(view: TraceView, query: Query) -> CounterTile:
     """What a tile shows of a counter: its values, or the least and the most of each bin.
 
@@ -128,15 +122,6 @@ def _row(id: str, counter: Counter) -> CounterRow:
     return CounterRow(
         id, counter.name, counter.short, counter.rank, device, counter.unit, least, most
     )
-
-
-def counter_statistics(
-    axis: TimeAxis, start: int, end: int, ranks: set[int]
-) -> list[CounterStatistics]:
-    """Statistics in [start, end) of each counter of some ranks that has a known value there."""
-    counters = ((id, one) for id, one in axis.counters.items() if one.rank in ranks)
-    found = ((id, one.values.statistics(start, end)) for id, one in counters)
-    return [CounterStatistics(id, one.least, one.mean, one.most) for id, one in found if one]
 
 
 class TrackRow(msgspec.Struct):
@@ -240,24 +225,6 @@ class Slices(msgspec.Struct):
     strings: list[str]
 
 
-class DeviceShare(msgspec.Struct):
-    """How a device spends an area.
-
-    Attributes:
-        computing_ns: time that it computes.
-        copying_ns: time that it only copies or fills memory.
-        communicating_ns: time that it only communicates.
-        idle_ns: idle time by cause, also `outside_steps`.
-    """
-
-    rank: int
-    device: int
-    computing_ns: int
-    copying_ns: int
-    communicating_ns: int
-    idle_ns: dict[str, int]
-
-
 class ThreadShare(msgspec.Struct):
     """How long a thread is busy in an area."""
 
@@ -294,7 +261,7 @@ class AreaAnswer(msgspec.Struct):
         names: the work by name, at most 100.
         modules: the work by module, at most 100.
         stages: the work by stage.
-        counters: each counter of the ranks of the tracks.
+        counters: each counter of the ranks of the tracks, by id.
     """
 
     start_ns: int
@@ -307,7 +274,7 @@ class AreaAnswer(msgspec.Struct):
     names: list[WorkShare]
     modules: list[WorkShare]
     stages: list[WorkShare]
-    counters: list[CounterStatistics]
+    counters: dict[str, CounterSummary]
 
 
 def axis(view: TraceView, query: Query) -> Axis:
@@ -372,8 +339,11 @@ def area(view: TraceView, query: Query) -> AreaAnswer:
         raise ServeError("expected an area with to after from")
     wanted = [name for name in query.text("tracks").split(",") if name]
     tracks = [_track(found, name) for name in wanted] or list(found.tracks.values())
-    counters = counter_statistics(found, start, end, {track.rank for track in tracks})
-    return _area_answer(view, start, end, area_of(found, start, end, tracks), counters)
+    ranks = {track.rank for track in tracks}
+    counters = ((id, one) for id, one in found.counters.items() if one.rank in ranks)
+    values = ((id, one.values.statistics(start, end)) for id, one in counters)
+    known = {id: one for id, one in values if one}
+    return _area_answer(view, start, end, area_of(found, start, end, tracks), known)
 
 
 def _track(found: TimeAxis, name: str) -> AxisTrack:
@@ -411,7 +381,7 @@ def _names(
 
 
 def _area_answer(
-    view: TraceView, start: int, end: int, found: Area, counters: list[CounterStatistics]
+    view: TraceView, start: int, end: int, found: Area, counters: dict[str, CounterSummary]
 ) -> AreaAnswer:
     rate, known = _operation_rate(view, found, end - start)
     modules = view.trace["modules"].text("path")
@@ -422,17 +392,7 @@ def _area_answer(
         work_is="kernels" if found.on_device else "operators",
         flops_per_s=rate,
         known=known,
-        devices=[
-            DeviceShare(
-                one.rank,
-                one.device,
-                one.computing_ns,
-                one.copying_ns,
-                one.communicating_ns,
-                one.idle_ns,
-            )
-            for one in found.devices
-        ],
+        devices=found.devices,
         threads=[
             ThreadShare(tracks[id].name, tracks[id].rank, busy)
             for id, busy in found.threads.items()

@@ -50,22 +50,6 @@ class ComparedRun(msgspec.Struct):
     world_size: str
 
 
-class ComparedTime(msgspec.Struct):
-    """The time of a part on one side.
-
-    Attributes:
-        median_ms: over the steps.
-        least_ms: of the shortest step.
-        most_ms: of the longest step.
-        count: calls per step, null where none are counted.
-    """
-
-    median_ms: float
-    least_ms: float
-    most_ms: float
-    count: float | None
-
-
 class ComparedRow(msgspec.Struct):
     """A part of the step before and after.
 
@@ -85,8 +69,8 @@ class ComparedRow(msgspec.Struct):
     short: str
     side: str
     module: int
-    before: ComparedTime | None
-    after: ComparedTime | None
+    before: Side | None
+    after: Side | None
     change_ms: float
     ratio: float | None
     verdict: Verdict
@@ -197,18 +181,12 @@ def _row(row: Row, *, short: str | None = None, module: int = -1) -> ComparedRow
         short=short or name,
         side=side[0] if side else "",
         module=module,
-        before=_time(row.before),
-        after=_time(row.after),
+        before=row.before,
+        after=row.after,
         change_ms=row.change_ms,
         ratio=row.ratio,
         verdict=convert(row.verdict, Verdict),
     )
-
-
-def _time(side: Side | None) -> ComparedTime | None:
-    if side is None:
-        return None
-    return ComparedTime(side.median_ms, side.least_ms, side.most_ms, side.count)
 
 
 class StepOutline(msgspec.Struct):

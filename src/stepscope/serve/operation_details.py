@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ import numpy as np
 
 from stepscope.arrays import Ids, Rows
 from stepscope.serve.instance_answers import Instances, instances_of
-from stepscope.serve.pane_answers import Line, Selects, panes_of_each
+from stepscope.serve.pane_answers import Selects, panes_of_each
 from stepscope.serve.requests import Query
 from stepscope.serve.selection import (
     Selection,
@@ -25,7 +25,12 @@ from stepscope.serve.trace_view import TraceView
 from stepscope.timeline import Operation
 from stepscope.timeline.chosen_events import events_inside
 from stepscope.timeline.operation_costs import Costs
-from stepscope.timeline.source_lines import KnownLine, frames_around, module_places, nearest_frames
+from stepscope.timeline.source_lines import (
+    SourcePlace,
+    frames_around,
+    module_places,
+    nearest_frames,
+)
 
 _MAX_WORK = 50
 _MAX_PLACES, _MAX_ROWS = 30, 50
@@ -183,18 +188,6 @@ class ModuleLink(msgspec.Struct):
     id: int
     path: str
     class_: str = msgspec.field(name="class")
-
-
-class SourcePlace(Line):
-    """A source line of an operation.
-
-    Attributes:
-        what: `call` of a module, `class` of a module, or a recorded Python `frame`.
-        name: of the module, the class or the function.
-    """
-
-    what: str
-    name: str
 
 
 class Details(msgspec.Struct):
@@ -404,19 +397,13 @@ def _sources(view: TraceView, chosen: Selection) -> list[list[SourcePlace]]:
 
 def _module_places(view: TraceView, module: int) -> list[SourcePlace]:
     """The lines of a module and of those around it."""
-    found, parents = list[KnownLine](), view.trace["modules"]["parent"]
+    found, parents = list[SourcePlace](), view.trace["modules"]["parent"]
     while module >= 0:
         found += module_places(view.timeline.index, module)
         module = int(parents[module])
-    return list(map(_source_place, found))
+    return found
 
 
 def _frame_places(view: TraceView, frame: int) -> list[SourcePlace]:
     """The lines of a frame and of those around it."""
-    frames = frames_around(view.timeline.index, frame) if frame >= 0 else []
-    return list(map(_source_place, frames[:_MAX_PLACES]))
-
-
-@lru_cache(maxsize=1 << 16)
-def _source_place(place: KnownLine) -> SourcePlace:
-    return SourcePlace(**vars(place))
+    return frames_around(view.timeline.index, frame)[:_MAX_PLACES] if frame >= 0 else []

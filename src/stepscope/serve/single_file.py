@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice, takewhile
 from math import inf
 from pathlib import Path
@@ -236,7 +237,7 @@ def _fill(archive: Archive, report: Report, progress: Callable[[int, int], None]
     archive.add_some(export.arrivals(report), archive.reserve(_OTHERS))
     archive.add_all(export.comparisons_with_others(report))
     left_out += _add_others(archive, report) + _add_comparisons(archive, report)
-    left_out += _add_memory(archive, report, archive.reserve(_OTHERS))
+    left_out += add_memory(partial(archive.add, reserve=archive.reserve(_OTHERS)), report)
     for number, step in enumerate(report.steps, 1):
         left_out += add_step(archive, report, step)
         progress(number, len(report.steps))
@@ -247,7 +248,7 @@ def _fill_with_memory(archive: Archive, report: Report) -> list[str]:
     if report.compared:
         raise ServeError("a file of memory alone cannot hold a comparison; use: stepscope diff")
     archive.add_all([report.keyed("overview")])
-    return _add_memory(archive, report, 0)
+    return add_memory(archive.add, report)
 
 
 def add_step(archive: Archive, report: Report, step: str) -> list[str]:
@@ -312,23 +313,23 @@ def add_contexts(add: Callable[..., bool], report: Report) -> list[str]:
     return ["the flame graphs"]
 
 
-def _add_memory(archive: Archive, report: Report, reserve: int) -> list[str]:
-    """Add the memory of what a file covers; returns what is left out."""
+def add_memory(add: Callable[..., bool], report: Report) -> list[str]:
+    """Add the memory of what a file covers, with `add` of the archive; returns what is left out."""
     try:
         known = report.ask("memory")
     except StepscopeError:  # nothing was recorded, or that of several ranks
         return []
     requests = ("memory_verdict", "memory_moment")
     verdicts = [report.keyed(one, device=device.id) for device in known.devices for one in requests]
-    if not archive.add(("memory", known), *verdicts, reserve=reserve):
+    if not add(("memory", known), *verdicts):
         return ["the memory over time"]
     left_out = ["what lives at most moments of the memory"]
     for device in known.devices:
         for by in (one.by for one in device.groupings):
             tiles = export.memory_tiles(report, device.id, by)
-            if not all(archive.add(tile, reserve=reserve) for tile in tiles):
+            if not all(add(tile) for tile in tiles):
                 left_out.append(f"the shortest changes of {device.id}'s memory by {by}")
-        archive.add(*export.memory_moments(report, device.id), reserve=reserve)
+        add(*export.memory_moments(report, device.id))
     return left_out
 
 

@@ -14,7 +14,7 @@ import msgspec
 from stepscope.contexts import LineTotal, build_contexts, line_totals, whole_ns
 from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.timeline.source_lines import KnownLine, LineCost
+from stepscope.timeline.source_lines import LineCost, SourcePlace
 
 _MS = 1e-6
 Per = Literal["step", "recording"]
@@ -177,7 +177,7 @@ def _collected(view: TraceView) -> list[LineCost]:
 
 
 def _line_cost(total: LineTotal) -> LineCost:
-    place = KnownLine(total.file, total.line, "frame", total.function)
+    place = SourcePlace(total.file, total.line, "frame", total.function)
     times = {name: getattr(total, f"{name}_ns") for name in _TIMES}
     return LineCost(place, [], 0, **{f"{name}_ns": time for name, time in times.items()})
 

@@ -13,7 +13,6 @@ from stepscope.serve.instance_answers import Instances
 from stepscope.serve.level_columns import (
     DeviceColumns,
     OperationColumns,
-    ResourceRow,
     device_columns,
     listed_parts,
     operation_columns,
@@ -24,7 +23,7 @@ from stepscope.serve.requests import encode
 from stepscope.serve.selection import Selection, selected, selected_all
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline.chosen_events import events_inside
-from stepscope.timeline.level import Level, Opening
+from stepscope.timeline.level import Level, Opening, ResourceRow
 from stepscope.timeline.operation_labels import short_name
 from stepscope.trace.interner import Interner
 
@@ -160,7 +159,7 @@ def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> S
     levels = [*whole, *(one.shown for one in openings if one.shown is not one.every)]
     place = {path: 0} | {one: number for number, one in enumerate(_paths(whole), 1)}
     strings: Interner[str] = Interner()
-    tracks, resources, counts = _resources(levels, view)
+    tracks, resources, counts = _resources(levels)
     operations = operation_columns(levels, view, strings)
     device = device_columns(levels, view, strings)
     rows = LevelRows(
@@ -209,14 +208,14 @@ def _paths(levels: Sequence[Level]) -> list[str]:
 
 
 def _resources(
-    levels: Sequence[Level], view: TraceView
+    levels: Sequence[Level],
 ) -> tuple[list[ResourceRow], ResourceColumns, list[int]]:
     """The distinct resources of levels, a row for each of each level, and how many each has."""
     tracks: dict[tuple[str, int], ResourceRow] = {}
     number: dict[tuple[str, int], int] = {}
     columns, counts = ResourceColumns([], [], []), []
     for level in levels:
-        rows = resources_of(level, view)
+        rows = resources_of(level)
         counts.append(len(rows))
         for row in rows:
             key = (row.kind, row.id)

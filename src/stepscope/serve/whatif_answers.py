@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Literal
 
 import msgspec
 
-from stepscope.errors import ChangeError, GraphError
+from stepscope.errors import ChangeError, GraphError, StepscopeError
+from stepscope.graph import Graph, Simulation, build_graph, build_ranks
 from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.typed_data import convert
-from stepscope.whatif.whatif_pane import Pane
+from stepscope.trace.trace import Trace
+from stepscope.whatif import CHANGES, Request, parse_request
+from stepscope.whatif import Change as ChangeSpec
+from stepscope.whatif.prediction import Baseline, Prediction
+from stepscope.whatif.simulated_timeline import rectangles
 
 _DEFAULT_RECTANGLES, _MAX_RECTANGLES = 2000, 20_000
 
@@ -49,61 +55,6 @@ class Changes(msgspec.Struct):
     """Every change."""
 
     changes: list[Change]
-
-
-class TimeBreakdown(msgspec.Struct):
-    """Which side is busy; mean a step."""
-
-    cpu_only_ms: float
-    device_only_ms: float
-    parallel_ms: float
-    idle_ms: float
-
-
-class BreakdownSides(msgspec.Struct):
-    """Without and with the changes."""
-
-    before: TimeBreakdown
-    after: TimeBreakdown
-
-
-class CriticalPath(msgspec.Struct):
-    """Time on the critical path, ms a step."""
-
-    stages: dict[str, float]
-    modules: dict[str, float]
-
-
-class CriticalPathSides(msgspec.Struct):
-    """Without and with the changes."""
-
-    before: CriticalPath
-    after: CriticalPath
-
-
-class Answer(msgspec.Struct):
-    """A prediction, as `stepscope whatif --json` has it; times are means a step.
-
-    Attributes:
-        replayed_step_ms: simulated without a change.
-        replay_error: replayed over measured, less 1.
-        predicted_step_ms: simulated with the changes.
-        speedup: replayed over predicted; null if nothing is left of the step.
-        range: predicted step for the largest and smallest gain, ms.
-        changes: as asked for.
-        assumptions: what has to hold.
-    """
-
-    measured_step_ms: float
-    replayed_step_ms: float
-    replay_error: float
-    predicted_step_ms: float
-    speedup: float | None
-    range: tuple[float, float]
-    changes: list[str]
-    assumptions: list[str]
-    breakdown: BreakdownSides
-    critical_path: CriticalPathSides
 
 
 class Thread(msgspec.Struct):
@@ -151,7 +102,7 @@ class WhatIf(msgspec.Struct):
         reason: empty.
     """
 
-    answer: Answer
+    answer: Prediction
     timeline: SimulatedTimelines
     reason: Literal[""] = ""
 
@@ -175,10 +126,7 @@ def changes(view: TraceView, query: Query) -> Changes:
         rank: by default all ranks together.
         step: by default the longest run of consecutive steps.
     """
-    pane = _pane(view, query)
-    return view.cached(
-        ("changes", *_scope(query)), lambda: Changes(convert(pane.changes, list[Change]))
-    )
+    return Changes(_pane(view, query).changes)
 
 
 def whatif(view: TraceView, query: Query) -> WhatIf | Refused:
@@ -195,16 +143,93 @@ def whatif(view: TraceView, query: Query) -> WhatIf | Refused:
     most = min(query.number("most") or _DEFAULT_RECTANGLES, _MAX_RECTANGLES)
     pane = _pane(view, query)
     try:
-        return convert(pane.answer(asked, most), WhatIf)
+        return pane.answer(asked, most)
     except (ChangeError, GraphError) as refusal:
         return Refused(None, None, str(refusal))
 
 
 def _pane(view: TraceView, query: Query) -> Pane:
     """The graph of a rank and a step, built once."""
-    scope = _scope(query)
+    scope = query.number("rank"), query.number("step")
     return view.cached(("what-ifs", *scope), lambda: Pane(view.trace, *scope))
 
 
-def _scope(query: Query) -> tuple[int | None, int | None]:
-    return query.number("rank"), query.number("step")
+class Pane:
+    """The what-ifs of one trace; the graph is built once.
+
+    Args:
+        trace: an annotated trace.
+        rank: one rank alone; by default all ranks of the trace together.
+        step: one step; by default the longest run of consecutive steps.
+
+    Raises:
+        TraceError: if there is no such step.
+
+    Example:
+        >>> pane = Pane(stepscope.open("run.stepscope"))  # doctest: +SKIP
+        >>> pane.answer(["amp", "bandwidth:factor=2"]).answer.speedup  # doctest: +SKIP
+    """
+
+    def __init__(self, trace: Trace, rank: int | None = None, step: int | None = None) -> None:
+        steps = None if step is None else (step, step)
+        graph = build_ranks(trace, steps=steps) if rank is None else build_graph(trace, rank, steps)
+        self._baseline, self._timelines = Baseline(graph), dict[int, Rectangles]()
+
+    @property
+    def graph(self) -> Graph:
+        """The graph without a change."""
+        return self._baseline.graph
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """Every change, and whether it applies to this trace."""
+        return [self._described(change) for change in CHANGES.values()]
+
+    def answer(self, changes: Sequence[str], most: int = _DEFAULT_RECTANGLES) -> WhatIf:
+        """The prediction, and the timelines before and after.
+
+        Args:
+            changes: as on the command line (`bandwidth:factor=2`), in the order of application.
+            most: the maximum number of rectangles of a timeline.
+
+        Raises:
+            ChangeError: if there is no such change or one does not apply, with the reason.
+        """
+        requests = [parse_request(text, CHANGES) for text in changes]
+        prediction, after = self._baseline.predict_all(requests)
+        threads = after.graph.threads
+        facts = (threads.text("name"), threads.text("kind"), threads["rank"].tolist())
+        rows = [
+            Thread(name or "", kind or "", rank) for name, kind, rank in zip(*facts, strict=True)
+        ]
+        return WhatIf(prediction, SimulatedTimelines(rows, self._before(most), _drawn(after, most)))
+
+    def _before(self, most: int) -> Rectangles:
+        if most not in self._timelines:
+            self._timelines[most] = _drawn(self._baseline.simulation, most)
+        return self._timelines[most]
+
+    def _described(self, change: ChangeSpec) -> Change:
+        applies, reason = self._applies(change)
+        return Change(
+            name=change.name,
+            summary=change.summary,
+            parameters=[Parameter(**vars(one)) for one in change.parameters.values()],
+            assumptions=list(change.assumptions),
+            applies=applies,
+            reason=reason,
+        )
+
+    def _applies(self, change: ChangeSpec) -> tuple[bool, str]:
+        missing = [one.name for one in change.parameters.values() if one.default is None]
+        if missing:
+            return True, f"needs {' and '.join(missing)}"
+        try:
+            Request(change).apply(self.graph)
+        except StepscopeError as error:
+            return False, str(error).removeprefix(f"{change.name}: ")
+        return True, ""
+
+
+def _drawn(simulation: Simulation, most: int) -> Rectangles:
+    return Rectangles(simulation.last_end_ns / 1000, **rectangles(simulation, most))

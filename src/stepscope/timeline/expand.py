@@ -13,7 +13,7 @@ from stepscope.timeline.event_index import Index, values_at
 from stepscope.timeline.lanes import Contents
 from stepscope.timeline.level import (
     Level,
-    Resource,
+    ResourceRow,
     Resources,
     alignments,
     find_resources,
@@ -250,7 +250,7 @@ def _levels(
     opened: Sequence[Opened],
     listed: _Listed,
     costs: Costs,
-    resources: list[list[Resource]],
+    resources: list[list[ResourceRow]],
     through: Sequence[tuple[str, ...]] = ((),),
     passed: Sequence[int] = (0,),
     hidden: Sequence[int] = (0,),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from stepscope.arrays import Ids, Mask, Times
@@ -40,7 +41,7 @@ class Level:
     name: str
     operations: list[Operation]
     costs: Costs
-    resources: list[Resource]
+    resources: list[ResourceRow]
     forward: Ids
     backward: Ids
     launch: Ids
@@ -120,22 +121,23 @@ def span_ends(costs: Costs, level: Ids, shift_ns: Times, start_ns: Times, end_ns
     return ends
 
 
-@dataclass(frozen=True)
-class Resource:
-    """A thread, a stream, or a rank.
+class ResourceRow(msgspec.Struct, frozen=True):
+    """A thread, a stream, or (for steps) a rank.
 
     Attributes:
-        id: number of the track, or of the rank.
-        kind: `cpu`, `device` or `communication`, as in the table of tracks; `rank` for steps.
-        name: as in the table of tracks.
-        rank: of the process that it belongs to.
+        id: number of the track or of the rank.
+        kind: `cpu`, `device`, `communication`, or `rank` for steps.
+        name: as recorded.
+        device: number of its device, null for a thread or a rank.
+        rank: of the process it belongs to.
         busy_ns: time in which the level's operations run on it.
-        shown: whether the level lists it.
+        shown: whether the level lists it; offer `every=1` where one is not.
     """
 
     id: int
     kind: str
     name: str
+    device: int | None
     rank: int
     busy_ns: int
     shown: bool
@@ -166,15 +168,17 @@ class Resources:
         found: Mask = np.isin(level * tracks + track, listed)
         return found
 
-    def split(self, levels: int) -> list[list[Resource]]:
+    def split(self, levels: int) -> list[list[ResourceRow]]:
         """The rows of each level."""
         table, kinds = self.index.trace["tracks"], kinds_of_tracks(self.index)
         names, ranks = table.text("name"), table["rank"].tolist()
-        found: list[list[Resource]] = [[] for _ in range(levels)]
+        devices = table["device"].tolist()
+        found: list[list[ResourceRow]] = [[] for _ in range(levels)]
         columns = (self.level, self.track, self.busy_ns, self.shown)
         for level, track, busy, shown in zip(*(one.tolist() for one in columns), strict=True):
-            name = names[track] or ""
-            found[level].append(Resource(track, kinds[track], name, ranks[track], busy, shown))
+            device = devices[track] if devices[track] >= 0 else None
+            kind, name, rank = kinds[track], names[track] or "", ranks[track]
+            found[level].append(ResourceRow(track, kind, name, device, rank, busy, shown))
         return found
 
 
@@ -256,11 +260,11 @@ def kinds_of_tracks(index: Index) -> list[str]:
     ]
 
 
-def ranks_of_steps(ranks: Ids, costs: Costs, every: bool) -> list[Resource]:
+def ranks_of_steps(ranks: Ids, costs: Costs, every: bool) -> list[ResourceRow]:
     """The ranks of a trace; the one whose steps take longest is shown, or all."""
     total = {int(rank): int(costs.runtime_ns[ranks == rank].sum()) for rank in np.unique(ranks)}
     longest = max(total, key=lambda rank: total[rank], default=0)
     return [
-        Resource(rank, "rank", f"rank {rank}", rank, busy, every or rank == longest)
+        ResourceRow(rank, "rank", f"rank {rank}", None, rank, busy, every or rank == longest)
         for rank, busy in total.items()
     ]

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 
 from stepscope.annotate.names.range_names import MODULE_FRAME, MODULE_RANGE
@@ -29,9 +30,8 @@ _NO_FILE = ("<", MODULE_FRAME, MODULE_RANGE)
 _BACKWARD = STAGES.index("backward")
 
 
-@dataclass(frozen=True)
-class KnownLine:
-    """A line of a file.
+class SourcePlace(msgspec.Struct, frozen=True):
+    """A source line of an operation.
 
     Attributes:
         file: as recorded; of frames without the folder of their package.
@@ -47,20 +47,20 @@ class KnownLine:
 
 
 @lru_cache(maxsize=1 << 16)
-def frame_place(name: str) -> KnownLine | None:
+def frame_place(name: str) -> SourcePlace | None:
     """The source line in the name of a recorded Python frame; None for other events.
 
     Example:
         >>> frame_place("train.py(12): step")
-        KnownLine(file='train.py', line=12, what='frame', name='step')
+        SourcePlace(file='train.py', line=12, what='frame', name='step')
     """
     frame = FrameName.of(name)
     if frame is None or not frame.file.endswith(".py") or frame.file.startswith(_NO_FILE):
         return None
-    return KnownLine(frame.file, frame.line, "frame", frame.function)
+    return SourcePlace(frame.file, frame.line, "frame", frame.function)
 
 
-def module_places(index: Index, module: int) -> list[KnownLine]:
+def module_places(index: Index, module: int) -> list[SourcePlace]:
     """Where a module is called from, and where its class is written, those that are known."""
     table = index.trace["modules"]
     kind = table.text("class")[module] or ""
@@ -69,7 +69,7 @@ def module_places(index: Index, module: int) -> list[KnownLine]:
         ("class", kind, "file", "line"),
     )
     places = [
-        KnownLine(table.text(file)[module] or "", int(table[line][module]), what, name)
+        SourcePlace(table.text(file)[module] or "", int(table[line][module]), what, name)
         for what, name, file, line in columns
     ]
     return [place for place in places if place.file and place.line > 0]
@@ -87,7 +87,7 @@ def nearest_frames(index: Index, events: Ids) -> Ids:
     return at
 
 
-def frames_around(index: Index, event: int) -> list[KnownLine]:
+def frames_around(index: Index, event: int) -> list[SourcePlace]:
     """The recorded Python frames around an event, or around its launch, the innermost first."""
     names, found = index.events.text("name"), []
     at = int(index.launch[event]) if index.on_device[event] else event
@@ -114,7 +114,7 @@ class LineCost:
         backward_device_ns: device busy time of the same.
     """
 
-    place: KnownLine
+    place: SourcePlace
     modules: list[int]
     calls: int
     cpu_ns: int
@@ -186,13 +186,15 @@ def _computing(index: Index, chosen: Mask) -> Ids:
 
 def _of_modules(index: Index, chosen: Mask) -> Iterator[LineCost]:
     modules = index.trace["modules"]
-    called: dict[KnownLine, list[int]] = {}
+    called: dict[SourcePlace, list[int]] = {}
     for module in range(len(modules)):
         for place in module_places(index, module):
-            called.setdefault(KnownLine(place.file, place.line, place.what, ""), []).append(module)
+            called.setdefault(SourcePlace(place.file, place.line, place.what, ""), []).append(
+                module
+            )
     lines = _ModuleLines(index, chosen, called)
     for line, (place, inside) in enumerate(called.items()):
-        named = KnownLine(place.file, place.line, place.what, _names(index, place, inside))
+        named = SourcePlace(place.file, place.line, place.what, _names(index, place, inside))
         calls = int(modules["calls"][inside].sum())
         yield LineCost(named, inside, calls, *(column[line] for column in lines.columns()))
 
@@ -200,7 +202,7 @@ def _of_modules(index: Index, chosen: Mask) -> Iterator[LineCost]:
 class _ModuleLines:
     """The times of lines that call modules or define their classes."""
 
-    def __init__(self, index: Index, chosen: Mask, called: dict[KnownLine, list[int]]) -> None:
+    def __init__(self, index: Index, chosen: Mask, called: dict[SourcePlace, list[int]]) -> None:
         known = chosen & (index.events["module"] >= 0)
         self._index, self._backward = index, _is_backward(index)
         self._costs = _Costs(index, chosen, len(called))
@@ -238,12 +240,12 @@ class _ModuleLines:
         return lines[position], event[pair]
 
 
-def _names(index: Index, place: KnownLine, modules: list[int]) -> str:
+def _names(index: Index, place: SourcePlace, modules: list[int]) -> str:
     text = index.trace["modules"].text("class" if place.what == "class" else "path")
     return ", ".join(dict.fromkeys(text[module] or "model" for module in modules))
 
 
-def _lines_around(parent: IntArray, called: dict[KnownLine, list[int]]) -> tuple[Ids, Ids]:
+def _lines_around(parent: IntArray, called: dict[SourcePlace, list[int]]) -> tuple[Ids, Ids]:
     """For each module the lines of itself and of those around it, each once: ends, and lines."""
     own: list[set[int]] = [set() for _ in range(len(parent))]
     for line, modules in enumerate(called.values()):

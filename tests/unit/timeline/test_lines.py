@@ -7,8 +7,8 @@ from drawings import drawn
 
 from stepscope.timeline import Timeline
 from stepscope.timeline.source_lines import (
-    KnownLine,
     LineCost,
+    SourcePlace,
     frame_place,
     frames_around,
     line_costs,
@@ -141,8 +141,8 @@ def test_frames_around_a_kernel_are_those_around_its_launch() -> None:
     timeline = drawn(FRAMES)
     kernel = list(timeline.trace.events.text("name")).index("sgemm")
     assert frames_around(timeline.index, kernel) == [
-        KnownLine("model.py", 5, "frame", "forward"),
-        KnownLine("train.py", 10, "frame", "main"),
+        SourcePlace("model.py", 5, "frame", "forward"),
+        SourcePlace("train.py", 10, "frame", "main"),
     ]
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
+import msgspec
 import numpy as np
 import pytest
 from drawn_steps import V100, graph_of
@@ -12,10 +11,10 @@ from test_changes import FORWARD
 from stepscope.annotate import annotate
 from stepscope.errors import ChangeError
 from stepscope.graph import simulate
+from stepscope.serve.whatif_answers import Pane
 from stepscope.testing import drawn_trace
 from stepscope.whatif import CHANGES
 from stepscope.whatif.simulated_timeline import rectangles
-from stepscope.whatif.whatif_pane import Pane
 
 
 @pytest.fixture
@@ -24,17 +23,17 @@ def pane() -> Pane:
 
 
 def test_every_change_says_whether_it_applies(pane: Pane) -> None:
-    assert [one["name"] for one in pane.changes] == list(CHANGES)
-    found = {one["name"]: one for one in pane.changes}
-    assert found["kernel_fusion"]["applies"]
-    assert not found["bandwidth"]["applies"]
-    assert found["bandwidth"]["reason"] == "these steps have no collectives"
-    assert found["checkpoint"]["reason"] == "needs module"
+    assert [one.name for one in pane.changes] == list(CHANGES)
+    found = {one.name: one for one in pane.changes}
+    assert found["kernel_fusion"].applies
+    assert not found["bandwidth"].applies
+    assert found["bandwidth"].reason == "these steps have no collectives"
+    assert found["checkpoint"].reason == "needs module"
 
 
 def test_parameters_have_types_defaults_and_meanings(pane: Pane) -> None:
-    (one,) = [change for change in pane.changes if change["name"] == "faster_gpu"]
-    assert one["parameters"] == [
+    (one,) = [change for change in pane.changes if change.name == "faster_gpu"]
+    assert msgspec.to_builtins(one.parameters) == [
         {"name": "to", "type": "str", "default": "",
          "meaning": "a device of `data/gpus.json`; by default H100, or the next one that is "
                     "faster."},
@@ -45,8 +44,7 @@ def test_parameters_have_types_defaults_and_meanings(pane: Pane) -> None:
 
 
 def test_the_answer_is_that_of_the_command_with_both_timelines(pane: Pane) -> None:
-    result = pane.answer(["scale:select=kind=gemm,factor=0.5"])
-    assert json.loads(json.dumps(result)) is not None
+    result = msgspec.to_builtins(pane.answer(["scale:select=kind=gemm,factor=0.5"]))
     assert result["answer"]["predicted_step_ms"] == pytest.approx((162 - 45) / 1000)
     timeline = result["timeline"]
     assert [one["name"] for one in timeline["threads"]] == ["main", "stream 7"]
@@ -58,9 +56,9 @@ def test_the_answer_is_that_of_the_command_with_both_timelines(pane: Pane) -> No
 
 
 def test_a_new_thread_is_drawn_too(pane: Pane) -> None:
-    timeline = pane.answer(["scale:select=kind=gemm,factor=1"])["timeline"]
-    assert timeline["before"]["thread"] == timeline["after"]["thread"]
-    assert set(timeline["after"]["thread"]) == {0, 1}
+    timeline = pane.answer(["scale:select=kind=gemm,factor=1"]).timeline
+    assert timeline.before.thread == timeline.after.thread
+    assert set(timeline.after.thread) == {0, 1}
 
 
 def test_a_change_that_does_not_apply_is_refused(pane: Pane) -> None:

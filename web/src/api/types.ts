@@ -578,7 +578,7 @@ export interface DeviceShare {
   copying_ns: number;
   /** Time that it only communicates. */
   communicating_ns: number;
-  /** Idle time by cause, also `outside_steps`. */
+  /** Idle time by cause; `outside_steps` if no step is there. */
   idle_ns: Record<string, number>;
 }
 
@@ -604,14 +604,10 @@ export interface WorkShare {
 }
 
 /** A counter in an area. */
-export interface CounterStatistics {
-  /** Of the counter. */
-  id: string;
-  /** Null for a share of time. */
+export interface CounterSummary {
   least: number | null;
-  /** Weighted by time. */
+  /** Over the part of the area in which a value is known, weighted by time. */
   mean: number;
-  /** Null for a share of time. */
   most: number | null;
 }
 
@@ -633,8 +629,8 @@ export interface AreaAnswer {
   modules: WorkShare[];
   /** The work by stage. */
   stages: WorkShare[];
-  /** Each counter of the ranks of the tracks. */
-  counters: CounterStatistics[];
+  /** Each counter of the ranks of the tracks, by id. */
+  counters: Record<string, CounterSummary>;
 }
 
 /** Where the timeline shows a raw event. */
@@ -896,8 +892,8 @@ export interface ArrivalMatrix {
   left: number;
 }
 
-/** Lines of the program, and what to replace them with. */
-export interface FindingPatch {
+/** Lines of the user's program, and what to replace them with. */
+export interface Patch {
   /** As recorded. */
   file: string;
   /** The first of them. */
@@ -948,7 +944,7 @@ export interface Finding {
   /** What-ifs that show the gain. */
   changes: string[];
   /** The lines to change, null if they are not known. */
-  patch: FindingPatch | null;
+  patch: Patch | null;
   /** The places that take longest, at most 12. */
   evidence: FindingPlace[];
   /** Number of all places. */
@@ -1177,19 +1173,24 @@ export interface MemoryMoment {
   largest_hole: number;
 }
 
-/** What to do about a full memory; `gain_bytes` is the most that it could give back. */
-export interface MemoryAdvice {
+/** One problem of a device's memory. */
+export interface MemoryFinding {
+  /** Its short name. */
   rule: string;
+  /** What fills or wastes memory. */
   what: string;
+  /** What to do. */
   advice: string;
-  place: string;
+  /** What that would give back at the peak, at most. */
   gain_bytes: number;
+  /** The user's line, empty where none is known. */
+  place: string;
 }
 
 /** What fills a device's memory, in one sentence, and what to do. */
 export interface MemoryVerdict {
   sentence: string;
-  findings: MemoryAdvice[];
+  findings: MemoryFinding[];
 }
 
 /** One of the two traces. */
@@ -1210,15 +1211,11 @@ export interface ComparedRun {
   world_size: string;
 }
 
-/** The time of a part on one side. */
-export interface ComparedTime {
-  /** Over the steps. */
+/** One side of a row: median, minimum and maximum over the steps, ms; calls per step. */
+export interface Side {
   median_ms: number;
-  /** Of the shortest step. */
   least_ms: number;
-  /** Of the longest step. */
   most_ms: number;
-  /** Calls per step, null where none are counted. */
   count: number | null;
 }
 
@@ -1233,9 +1230,9 @@ export interface ComparedRow {
   /** Id in the trace on screen, -1 for anything else. */
   module: number;
   /** Null if only the trace on screen has it. */
-  before: ComparedTime | null;
+  before: Side | null;
   /** Null if only the other trace has it. */
-  after: ComparedTime | null;
+  after: Side | null;
   change_ms: number;
   /** After over before, null without a time before. */
   ratio: number | null;
@@ -1336,51 +1333,58 @@ export interface Changes {
   changes: Change[];
 }
 
-/** Which side is busy; mean a step. */
-export interface TimeBreakdown {
+/** Mean time per step in ms: only the CPU busy, only devices, both, neither. */
+export interface BusySides {
   cpu_only_ms: number;
   device_only_ms: number;
   parallel_ms: number;
   idle_ms: number;
 }
 
-/** Without and with the changes. */
-export interface BreakdownSides {
-  before: TimeBreakdown;
-  after: TimeBreakdown;
+/** The effect of some changes on the peak of allocated bytes. */
+export interface MemoryPrediction {
+  /** Whose memory. */
+  device: string;
+  /** The recorded peak. */
+  measured_bytes: number;
+  /** The peak of the changed lifetimes. */
+  predicted_bytes: number;
+  /** How far such predictions were from measurements, relative; None where none was made. */
+  error: number | null;
+  /** Changes whose effect on memory is not known; it counts as none. */
+  unknown: string[];
 }
 
-/** Time on the critical path, ms a step. */
-export interface CriticalPath {
-  stages: Record<string, number>;
-  modules: Record<string, number>;
-}
-
-/** Without and with the changes. */
-export interface CriticalPathSides {
-  before: CriticalPath;
-  after: CriticalPath;
-}
-
-/** A prediction, as `stepscope whatif --json` has it; times are means a step. */
-export interface Answer {
+/** The effect of some changes on the step; times are means per step, ms. */
+export interface Prediction {
+  /** Until the next step begins; of the last, until its device work ends. */
   measured_step_ms: number;
-  /** Simulated without a change. */
+  /** The same steps simulated without a change. */
   replayed_step_ms: number;
-  /** Replayed over measured, less 1. */
+  /** Replayed over measured, minus 1. */
   replay_error: number;
-  /** Simulated with the changes. */
+  /** Simulated with the changes, in the order given. */
   predicted_step_ms: number;
-  /** Replayed over predicted; null if nothing is left of the step. */
-  speedup: number | null;
-  /** Predicted step for the largest and smallest gain, ms. */
+  /** Replayed over predicted. */
+  speedup: number;
+  /** The prediction if the changes gain most and least, each widened by the largest of three errors: the replay's, the step's unexplained part, and the published one; ms. */
   range: [number, number];
-  /** As asked for. */
+  /** As requested. */
   changes: string[];
+  /** Where the numbers of each change come from. */
+  basis: string[];
   /** What has to hold. */
   assumptions: string[];
-  breakdown: BreakdownSides;
-  critical_path: CriticalPathSides;
+  /** Before and after: only CPU, only device, both, neither, ms. */
+  breakdown: Record<string, BusySides>;
+  /** Before and after, by stage and by module, ms. */
+  critical_path: Record<string, Record<string, Record<string, number>>>;
+  /** Measured busy time of the busiest device; None if none works. */
+  device_busy_ms: number | null;
+  /** The rest of the measured step. */
+  device_idle_ms: number | null;
+  /** The peak; None if it was not asked for, not recorded, or cannot be predicted. */
+  memory: MemoryPrediction | null;
 }
 
 /** The steps simulated without and with the changes. */
@@ -1392,7 +1396,7 @@ export interface SimulatedTimelines {
 
 /** The predicted effect of some changes. */
 export interface WhatIf {
-  answer: Answer;
+  answer: Prediction;
   timeline: SimulatedTimelines;
   /** Empty. */
   reason: "";
@@ -1522,9 +1526,11 @@ export interface EventLink {
 
 /** A source line of an operation. */
 export interface SourcePlace {
+  /** As recorded; of frames without the folder of their package. */
   file: string;
+  /** From 1. */
   line: number;
-  /** `call` of a module, `class` of a module, or a recorded Python `frame`. */
+  /** `call` of a module, `class` of a module, or a `frame`. */
   what: string;
   /** Of the module, the class or the function. */
   name: string;

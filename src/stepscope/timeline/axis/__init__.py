@@ -1,7 +1,7 @@
 """The time axis: every track where it was recorded, in tiles of several levels of detail."""
 
-from stepscope.timeline.axis.area import Area, AreaShare, area_of
-from stepscope.timeline.axis.counters import BINS, Counter
+from stepscope.timeline.axis.area import Area, AreaShare, DeviceShare, area_of
+from stepscope.timeline.axis.counters import BINS, Counter, CounterSummary
 from stepscope.timeline.axis.time_axis import AxisTrack, TimeAxis, TrackSlices
 
 __all__ = [
@@ -10,6 +10,8 @@ __all__ = [
     "AreaShare",
     "AxisTrack",
     "Counter",
+    "CounterSummary",
+    "DeviceShare",
     "TimeAxis",
     "TrackSlices",
     "area_of",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from stepscope.arrays import Floats, IntArray, Rows, Times
@@ -44,12 +45,11 @@ class Runs:
     most: Floats
 
 
-@dataclass(frozen=True)
-class CounterSummary:
+class CounterSummary(msgspec.Struct, frozen=True):
     """A counter in an area.
 
     Attributes:
-        least, most: None for a share of time.
+        least, most: null for a share of time.
         mean: over the part of the area in which a value is known, weighted by time.
     """
 
