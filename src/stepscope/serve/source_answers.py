@@ -169,7 +169,7 @@ def _whole_ns(view: TraceView, query: Query) -> int:
     """The time that shares are of: that of the steps, or all that was collected."""
     if _per(view, query) == "recording":
         return max(whole_ns(build_contexts(view.trace)))
-    return view.wall_ns(view.rank_of(query), query.number("step"))
+    return view.selected(view.rank_of(query), query.number("step")).length_ns
 
 
 def _collected(view: TraceView) -> list[LineCost]:

@@ -16,7 +16,6 @@ from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.summary.facts import KernelStatistics, ModuleNode, Summary, busiest_ms
 from stepscope.summary.kernels import kernel_statistics
-from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.typed_data import convert
 
 _CONFIGURATION = {
@@ -138,7 +137,7 @@ def kernels(view: TraceView, query: Query) -> Kernels:
         step: number of one step; by default means over all steps except warm-up.
     """
     summary = summary_of(view, query)
-    selected = SelectedSteps(view.trace, summary.rank, query.number("step"))
+    selected = view.selected(summary.rank, query.number("step"))
     rows = [_kernel_row(view, one) for one in kernel_statistics(selected, summary.kernels)]
     steps = summary.steps.numbers
     return Kernels(summary.kernels_are, summary.rank, steps, rows, _roofs(summary))

@@ -10,20 +10,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stepscope.annotate.steps.requested_steps import missing_steps
-from stepscope.annotate.steps.step_windows import step_lengths
-from stepscope.annotate.steps.warm_up import steady_steps
-from stepscope.arrays import Mask
-from stepscope.errors import ServeError, TraceError
+from stepscope.errors import ServeError
 from stepscope.memory.memory_comparison import holds_memory
 from stepscope.serve.requests import Query
 from stepscope.serve.source_files import SourceFiles
+from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.timeline import Timeline
 from stepscope.timeline.axis import TimeAxis
 from stepscope.timeline.operation import StepId
 from stepscope.timeline.operation_labels import distinct_short_names, short_name
 from stepscope.timeline.source_lines import LineCost, line_costs
-from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 Result = TypeVar("Result")
@@ -115,32 +111,15 @@ class TraceView:
         """The source files that the trace names."""
         return SourceFiles(self.trace, self.source_root)
 
-    def events_of(self, rank: int, step: int | None) -> Mask:
-        """Events of one step on a rank, or of all steps except warm-up, bool, shape (events,)."""
-        numbers = self.steps_of(rank, step)["step"]
-        chosen: Mask = (self.timeline.index.rank == rank) & np.isin(
-            self.trace.events["step"], numbers
-        )
-        if not chosen.any():
-            raise TraceError(missing_steps(self.trace, rank, step))
-        return chosen
-
-    def steps_of(self, rank: int, step: int | None) -> Table:
+    def selected(self, rank: int, step: int | None) -> SelectedSteps:
         """One step of a rank, or all steps except warm-up."""
-        steps = self.trace["steps"]
-        chosen = steady_steps(steps) if step is None else steps["step"] == step
-        return steps.take(chosen & (steps["rank"] == rank))
-
-    def wall_ns(self, rank: int, step: int | None) -> int:
-        """The length of these steps together, that of their windows."""
-        return int(step_lengths(self.steps_of(rank, step)).sum())
+        key = ("steps", rank, step)
+        return self.cached(key, lambda: SelectedSteps(self.trace, rank, step))
 
     def line_costs(self, rank: int, step: int | None) -> tuple[list[LineCost], int]:
         """Cost of each source line in the chosen steps, and the number of steps."""
-
-        def compute() -> tuple[list[LineCost], int]:
-            chosen = self.events_of(rank, step)
-            count = len(np.unique(self.trace.events["step"][chosen]))
-            return line_costs(self.timeline.index, chosen), count
-
-        return self.cached(("lines", rank, step), compute)
+        selected, index = self.selected(rank, step), self.timeline.index
+        costs = self.cached(
+            ("lines", rank, step), lambda: line_costs(index, selected.chosen_events)
+        )
+        return costs, selected.count

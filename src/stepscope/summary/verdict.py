@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from msgspec.structs import replace
 
-from stepscope.summary.facts import Verdict
+from stepscope.summary.facts import Device, Stage, Verdict
 from stepscope.summary.text_tables import stage_words
 from stepscope.trace.core_share import QUIET, blocked_share
 from stepscope.trace.vocabulary import INFERENCE_STAGES
@@ -60,26 +59,10 @@ _PURPOSES = (
 CANNOT_TELL = 0.6
 
 
-class _Stage(Protocol):
-    @property
-    def stage(self) -> str: ...
-    @property
-    def share(self) -> float: ...
-
-
-class _Device(Protocol):
-    @property
-    def window_ms(self) -> float: ...
-    @property
-    def computing_ms(self) -> float: ...
-    @property
-    def idle_ms(self) -> dict[str, float]: ...
-
-
 def verdict(
     step_ms: float,
-    stages: Sequence[_Stage],
-    devices: Sequence[_Device],
+    stages: Sequence[Stage],
+    devices: Sequence[Device],
     python: Mapping[str, float] | None = None,
     communication: float = 0.0,
     copies: float = 0.0,
@@ -122,7 +105,7 @@ def verdict(
 
 
 def _later_verdict(
-    stages: Sequence[_Stage],
+    stages: Sequence[Stage],
     python: Mapping[str, float],
     communication: float,
     later_data: float,
@@ -139,12 +122,12 @@ def _later_verdict(
     return None
 
 
-def _loading(stages: Sequence[_Stage]) -> float:
+def _loading(stages: Sequence[Stage]) -> float:
     return sum(stage.share for stage in stages if stage.stage == "data_loading")
 
 
 def _cpu_verdict(
-    stages: Sequence[_Stage],
+    stages: Sequence[Stage],
     python: Mapping[str, float],
     communication: float,
     active: float,
@@ -177,7 +160,7 @@ def _cpu_verdict(
     return Verdict("cpu", longest.share, text)
 
 
-def _outside(stages: Sequence[_Stage]) -> str:
+def _outside(stages: Sequence[Stage]) -> str:
     """Outside of the parts of a step, in words."""
     parts = [part for part in _purpose(stages)[1] if part != "data loading"]
     return (
@@ -185,7 +168,7 @@ def _outside(stages: Sequence[_Stage]) -> str:
     )
 
 
-def _purpose(stages: Sequence[_Stage]) -> tuple[str, tuple[str, ...]]:
+def _purpose(stages: Sequence[Stage]) -> tuple[str, tuple[str, ...]]:
     """What the steps do by their stages, and its parts: training needs evidence."""
     found = {stage.stage for stage in stages}
     return next((what, parts) for shown, what, parts in _PURPOSES if not shown or found & {*shown})

@@ -282,10 +282,6 @@ class Timeline:
         level, number = self.find(path)
         return events_of(self.index, level.operations[number])
 
-    def places(self, path: str) -> EventPlaces:
-        """The smallest operation that holds each raw event of an operation."""
-        return place_events(self.index, path, self.raw_events(path), self.below(path))
-
     def as_operation(self, event: int) -> tuple[Operation, Costs, Ids]:
         """A raw event as if it were listed: an operation, what it costs, its raw events.
 
