@@ -31,7 +31,7 @@ _ROOM_FOR_BARS = 76
 _SKEWED = 0.1
 _UNEVEN = 3
 _OVERLAP = 1.005
-_NOTABLE_ERROR = 0.03  # of the median of the unrecorded steps
+_NOTABLE_COST = 0.01  # of the step: less changes no conclusion
 _MANY_PAGE_FAULTS = 500  # 2 MB, about half a millisecond
 _UNEXPLAINED = 0.1
 _TIME_STYLE = {
@@ -78,32 +78,33 @@ def picture(summaries: Sequence[Summary], depth: int = 4, rank: int | None = Non
 
 
 def recording_cost(summary: Summary) -> str:
-    """What was done about the cost of recording; empty if the trace is no capture of ours."""
-    cost = summary.recording_cost
+    """What recording cost and was removed, added to the mean step; empty if it is below the noise.
+
+    The noise is the error of the unrecorded steps' median, from which the cost is known.
+    """
+    cost, steps = summary.recording_cost, summary.steps
     if why := cost.get("unknown"):
         return f"times include the cost of recording: {why}"
     if not cost:
         return ""
-    recorded, unrecorded = (cost[name] for name in ("recorded_ns", "unrecorded_ns"))
-    error = cost.get("unrecorded_error", 0.0)
-    noise = f" ± {error:.0%}" if error >= _NOTABLE_ERROR else ""
-    steps = f"as recorded {ms(recorded / 1e6)} ms, unrecorded {ms(unrecorded / 1e6)} ms{noise}"
-    steps += " (medians)"
-    removed, events = cost["removed_ns"], cost["events"]
-    if not removed:
-        return f"{steps}; no cost of recording to remove"
-    memory = min(cost.get("memory_ns", 0), removed)
-    each = (removed - memory) / max(events, 1) / 1e3
-    text = f"{steps}; recording's cost is removed: "
-    text += f"{each:.1f} µs per event for {count(events)} events"
-    says_memory = memory > _UNEXPLAINED * unrecorded
-    if says_memory:
-        pages = count(cost["recorded_page_faults"])
-        text += f" and {ms(memory / 1e6)} ms for {pages} page faults (memory the profiler keeps)"
-    if recorded - removed - unrecorded > _UNEXPLAINED * unrecorded:
-        other = "has another cause" if says_memory else _other_cause(cost)
-        text += f"; the rest of the difference {other}"
-    return text
+    removed, unrecorded = cost["removed_ns"] / 1e6, cost["unrecorded_ns"] / 1e6
+    memory = min(cost.get("memory_ns", 0) / 1e6, removed)
+    notes = []
+    if removed > max(_NOTABLE_COST, cost.get("unrecorded_error", 0.0)) * unrecorded:
+        each = (removed - memory) / max(cost["events"], 1) * 1e3
+        notes.append(
+            f"recorded steps took {ms(steps.mean_ms + removed)} ms, of which {ms(removed)} ms is "
+            f"recording: {each:.1f} µs per event for {count(cost['events'])} events"
+        )
+        if memory > _UNEXPLAINED * unrecorded:
+            pages = count(cost["recorded_page_faults"])
+            notes[0] += f" and {ms(memory)} ms for {pages} page faults (memory the profiler keeps)"
+    if cost["recorded_ns"] / 1e6 - removed - unrecorded > _UNEXPLAINED * unrecorded:
+        other = "has another cause" if memory > _UNEXPLAINED * unrecorded else _other_cause(cost)
+        notes.append(
+            f"unrecorded steps take {ms(unrecorded)} ms; the rest of the difference {other}"
+        )
+    return "; ".join(notes)
 
 
 def _other_cause(cost: Mapping[str, Any]) -> str:

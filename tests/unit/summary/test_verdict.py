@@ -59,7 +59,11 @@ def test_the_device_that_computes_most_decides() -> None:
 
 
 def test_without_a_device_loading_data_or_the_longest_stage_decides() -> None:
-    computing = [stage_of("data_loading", 0.05), stage_of("forward", 0.3), stage_of("backward", 0.6)]
+    computing = [
+        stage_of("data_loading", 0.05),
+        stage_of("forward", 0.3),
+        stage_of("backward", 0.6),
+    ]
     waiting = [stage_of("data_loading", 0.4), stage_of("backward", 0.6)]
     assert "backward (60%)" in verdict(100.0, computing, []).sentence
     assert verdict(100.0, waiting, []).bound_by == "data"
