@@ -18,7 +18,7 @@ from stepscope.diff import compare
 from stepscope.errors import StepscopeError
 from stepscope.serve.axis_answers import area
 from stepscope.serve.operation_details import details
-from stepscope.serve.overview_answers import overview
+from stepscope.serve.report_answers import overview
 from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.summary.report_facts import summarize

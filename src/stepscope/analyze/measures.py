@@ -13,8 +13,8 @@ from stepscope.annotate.device.host_idle import exposed_communication
 from stepscope.annotate.device.host_idle import python_time as intervals_of_python
 from stepscope.annotate.device.idle import cause_names, windows
 from stepscope.arrays import Floats, Rows
-from stepscope.summary.efficiency import WorkBounds
 from stepscope.summary.facts import Summary
+from stepscope.summary.kernels import WorkBounds
 from stepscope.summary.report_facts import summarize
 from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.trace.intervals import Intervals

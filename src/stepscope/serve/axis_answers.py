@@ -376,8 +376,7 @@ def _names(
     recorded = 2 * recorded + view.timeline.index.on_device[events]
     _, first, of = np.unique(recorded, return_index=True, return_inverse=True)
     short = strings.codes(view.short_name(event) for event in events[first].tolist())
-    named: list[int] = short[of].tolist() if len(of) else []
-    return named
+    return short[of].tolist() if len(of) else []
 
 
 def _area_answer(

@@ -278,21 +278,17 @@ def _drawn(trace: Trace, rank: int, step: int | None) -> _Drawn:
 
 
 def _device_work(trace: Trace, rank: int, step: int) -> Rows:
-    """The work on devices that was launched in a step."""
     events, tracks = trace.events, trace["tracks"]
     on_device = (tracks["rank"] == rank) & (tracks["device"] >= 0)
     mine = events.text("category").mask(*DEVICE_WORK) & (events["step"] == step)
-    found: Rows = np.flatnonzero(mine & on_device[events["track"]] & (events["duration_ns"] > 0))
-    return found
+    return np.flatnonzero(mine & on_device[events["track"]] & (events["duration_ns"] > 0))
 
 
 def _device_rows(trace: Trace, work: Rows) -> Ids:
-    """The row of each piece of device work."""
     events = trace.events
     _, number = np.unique(trace["tracks"]["device"][events["track"][work]], return_inverse=True)
     communicates = events.text("category").mask("communication")[work]
-    found: Ids = 1 + 2 * number.ravel().astype(np.int64) + communicates
-    return found
+    return 1 + 2 * number.ravel().astype(np.int64) + communicates
 
 
 def _rectangles(drawn: _Drawn, rows: Ids) -> Rectangles:

@@ -307,7 +307,6 @@ def flames_of(
 
 
 def _shown(marks: ContextFindings, nodes: list[int]) -> ContextFindings:
-    """The findings with the nodes that a flame graph shows."""
     shown = set(nodes)
     return ContextFindings(
         [

@@ -269,7 +269,6 @@ def listed_parts(level: Level) -> Ids:
 
 
 def _starts(levels: Sequence[Level], sizes: Sequence[int]) -> Ids:
-    """The start of the level of each row."""
     return np.repeat(np.array([level.start_ns for level in levels], np.int64), sizes)
 
 

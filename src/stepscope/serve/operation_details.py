@@ -11,6 +11,7 @@ import numpy as np
 from stepscope.arrays import Ids, Rows
 from stepscope.serve.instance_answers import Instances, instances_of
 from stepscope.serve.pane_answers import Selects, panes_of_each
+from stepscope.serve.report_answers import KernelLaunch, kernel_launch
 from stepscope.serve.requests import Query
 from stepscope.serve.selection import (
     Selection,
@@ -20,7 +21,6 @@ from stepscope.serve.selection import (
     selection_of,
     step_of,
 )
-from stepscope.serve.table_answers import KernelLaunch, kernel_launch
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline import Operation
 from stepscope.timeline.chosen_events import events_inside
@@ -396,7 +396,6 @@ def _sources(view: TraceView, chosen: Selection) -> list[list[SourcePlace]]:
 
 
 def _module_places(view: TraceView, module: int) -> list[SourcePlace]:
-    """The lines of a module and of those around it."""
     found, parents = list[SourcePlace](), view.trace["modules"]["parent"]
     while module >= 0:
         found += module_places(view.timeline.index, module)
@@ -405,5 +404,4 @@ def _module_places(view: TraceView, module: int) -> list[SourcePlace]:
 
 
 def _frame_places(view: TraceView, frame: int) -> list[SourcePlace]:
-    """The lines of a frame and of those around it."""
     return frames_around(view.timeline.index, frame)[:_MAX_PLACES] if frame >= 0 else []

@@ -22,12 +22,11 @@ from stepscope.serve.memory_answers import (
     memory_verdict,
 )
 from stepscope.serve.operation_details import details
-from stepscope.serve.overview_answers import overview
 from stepscope.serve.pane_answers import select
 from stepscope.serve.query_answers import query, schema
+from stepscope.serve.report_answers import arrivals, collectives, kernels, modules, overview
 from stepscope.serve.requests import Query
 from stepscope.serve.source_answers import source, sources
-from stepscope.serve.table_answers import arrivals, collectives, kernels, modules
 from stepscope.serve.timeline_answers import (
     level,
     levels,

@@ -140,5 +140,4 @@ def longest_of_each(of: Ids, time: Times, most: int) -> Ids:
     rows = np.flatnonzero(kept)
     order = rows[np.lexsort((-time[rows], of[rows]))]
     rank = np.arange(len(order)) - np.searchsorted(of[order], of[order])
-    longest: Ids = order[rank < most]
-    return longest
+    return order[rank < most]

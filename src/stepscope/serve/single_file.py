@@ -160,7 +160,6 @@ class Archive:
         return b"".join([*self._pieces, self._compressor.flush()])
 
     def _with(self, *answers: KeyedAnswer) -> _Grown:
-        """The archive with some more answers."""
         texts = (encode(key) + b":" + encode(value) for key, value in answers)
         compressor = self._compressor.copy()
         piece = compressor.compress(self._comma + b",".join(texts))
@@ -334,7 +333,6 @@ def add_memory(add: Callable[..., bool], report: Report) -> list[str]:
 
 
 def _always_left_out(report: Report) -> list[str]:
-    """What no single file holds."""
     steps = len(report.view.timeline.level("", every=True)) - len(report.steps)
     left_out = [
         "all but the slowest few instances of each operation",

@@ -245,7 +245,6 @@ def _events(view: TraceView, path: str, levels: Sequence[Level]) -> tuple[EventC
 
 
 def _column(values: list[Any]) -> Column:
-    """Each distinct value once."""
     if {type(value) for value in values} <= _PLAIN:
         kept = list(dict.fromkeys(values))
         number = {value: code for code, value in enumerate(kept)}
@@ -265,5 +264,4 @@ def _column(values: list[Any]) -> Column:
 
 
 def _short(value: Any) -> Any:
-    """A value with few rows."""
     return replace(value, rows=value.rows[:_FEW_ROWS]) if isinstance(value, Instances) else value

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from stepscope.annotate.modules.modules import module_costs
 from stepscope.annotate.modules.repeated_blocks import numbered_blocks
 from stepscope.arrays import Mask
-from stepscope.summary.efficiency import ModuleWork
 from stepscope.summary.facts import ModuleNode
+from stepscope.summary.kernels import ModuleWork
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -123,7 +123,6 @@ class _Builder:
         return kind if name.startswith(f"{kind}_") else name
 
     def _folded(self, groups: list[list[int]]) -> list[list[list[int]]]:
-        """Merge consecutive numbered groups of one class."""
         runs: list[list[list[int]]] = []
         for group in groups:
             if runs and self._are_copies(runs[-1][-1], group):
@@ -134,7 +133,6 @@ class _Builder:
         return [[group] for run in split for group in run]
 
     def _are_copies(self, first: list[int], other: list[int]) -> bool:
-        """Whether two children are numbered copies of one block."""
         return bool(self.blocks[first[0]] == self.blocks[other[0]] >= 0)
 
     def _node(self, indices: list[int], children: list[ModuleNode]) -> ModuleNode:

@@ -11,7 +11,6 @@ from stepscope.annotate.steps.step_windows import mean_device_ms, step_lengths
 from stepscope.annotate.steps.steps import ranks_with_steps
 from stepscope.arrays import Floats, Mask
 from stepscope.ingest.recorded.samples_json import NOT_SAMPLED
-from stepscope.summary.efficiency import WorkBounds, efficiency_of, work_of_modules
 from stepscope.summary.facts import (
     Device,
     Iterations,
@@ -23,7 +22,13 @@ from stepscope.summary.facts import (
     WarmUp,
     Warning,
 )
-from stepscope.summary.kernels import kernels_of, time_by_kind
+from stepscope.summary.kernels import (
+    WorkBounds,
+    efficiency_of,
+    kernels_of,
+    time_by_kind,
+    work_of_modules,
+)
 from stepscope.summary.module_costs import models_that_run, module_tree
 from stepscope.summary.run_shares import run_shares
 from stepscope.summary.selected_steps import SelectedSteps
@@ -242,7 +247,6 @@ def _inner_steps(selected: SelectedSteps) -> dict[str, int]:
 
 
 def _lengths(steps: Table) -> Floats:
-    """Length of each step, ms."""
     return (step_lengths(steps) * _MS).astype(np.float64)
 
 
@@ -288,7 +292,6 @@ def _without_device(selected: SelectedSteps) -> tuple[dict[str, float], float]:
 
 
 def _modules_evidence(trace: Trace) -> str:
-    """How the modules were found; empty if there are none."""
     return next(iter(trace["modules"].text("evidence")), None) or ""
 
 

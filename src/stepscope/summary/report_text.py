@@ -108,7 +108,6 @@ def recording_cost(summary: Summary) -> str:
 
 
 def _other_cause(cost: Mapping[str, Any]) -> str:
-    """Why recorded steps are longer than their events cost."""
     before, later = (cost.get(f"{kind}_page_faults", 0) for kind in ("recorded", "unrecorded"))
     if before < later + _MANY_PAGE_FAULTS:
         return "has another cause"
@@ -314,7 +313,6 @@ class _Report:
 
 
 def _is_skewed(steps: StepTimes) -> bool:
-    """Whether a few steps dominate the mean."""
     return abs(steps.mean_ms - steps.median_ms) > _SKEWED * steps.median_ms
 
 

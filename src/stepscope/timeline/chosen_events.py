@@ -25,14 +25,12 @@ def of_modules(index: Index, modules: set[int]) -> Mask:
     inside = np.zeros(len(parent) + 1, np.bool_)
     for module, above in enumerate(parent):  # parents come first
         inside[module] = module in modules or (above >= 0 and inside[above])
-    chosen: Mask = inside[index.events["module"]]
-    return chosen
+    return inside[index.events["module"]]
 
 
 def of_name(index: Index, name: str) -> Mask:
     """Device work of a name, or operators where there is no device, bool, shape (events,)."""
-    chosen: Mask = index.events.text("name").mask(name) & (index.events["kind"] >= 0)
-    return chosen
+    return index.events.text("name").mask(name) & (index.events["kind"] >= 0)
 
 
 def of_line(index: Index, file: str, line: int) -> Mask:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.arrays import Ids, Mask
-from stepscope.timeline.collapse_wrappers import Collapsed, collapsed_lanes
 from stepscope.timeline.event_index import Index, values_at
-from stepscope.timeline.lanes import Contents
+from stepscope.timeline.lanes import Collapsed, Contents, collapsed_lanes
 from stepscope.timeline.level import (
     Level,
     ResourceRow,
@@ -22,7 +21,7 @@ from stepscope.timeline.level import (
 )
 from stepscope.timeline.operation import Operation, StepId, the_trace
 from stepscope.timeline.operation_costs import Costs, measure
-from stepscope.timeline.operation_groups import group
+from stepscope.timeline.sections import group
 from stepscope.timeline.step_levels import find_stages, find_steps
 
 Path = tuple[str, ...]
@@ -223,7 +222,6 @@ class _Inside:
 
 
 def _numbered(chosen: Mask) -> Ids:
-    """Numbers of the chosen ones, in order."""
     return np.cumsum(chosen) - 1
 
 

@@ -103,8 +103,7 @@ def alignments(costs: Costs, level: Ids, start_ns: Times) -> Times:
     order = both[np.lexsort((costs.start_ns[both], level[both]))]
     of, first = np.unique(level[order], return_index=True)
     lag[of] = (costs.device_start_ns - costs.start_ns)[order[first]]
-    shift: Times = np.maximum(lag, 0)
-    return shift
+    return np.maximum(lag, 0)
 
 
 def span_ends(costs: Costs, level: Ids, shift_ns: Times, start_ns: Times, end_ns: Times) -> Times:
@@ -165,8 +164,7 @@ class Resources:
         """Whether each of these levels lists this track, shape (n,)."""
         tracks = len(self.index.trace["tracks"])
         listed = (self.level * tracks + self.track)[self.shown]
-        found: Mask = np.isin(level * tracks + track, listed)
-        return found
+        return np.isin(level * tracks + track, listed)
 
     def split(self, levels: int) -> list[list[ResourceRow]]:
         """The rows of each level."""

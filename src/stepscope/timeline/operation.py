@@ -11,6 +11,7 @@ import numpy as np
 from stepscope.arrays import Ids
 from stepscope.errors import TraceError
 
+TINY = 0.05  # of its parent's runtime: an operation that takes less is tiny
 KINDS = ("trace", "step", "stage", "module", "event", "section", "series", "repeat")
 _STEP = re.compile(r"s(\d+)\.(\d+)(?:/|$)")
 

@@ -378,7 +378,5 @@ def _around(index: Index, line: Ids, start: Ids) -> Iterator[tuple[Ids, Ids]]:
 
 
 def _runs_during(index: Index, event: Ids, frame: Ids) -> Mask:
-    """Whether each event starts while its frame runs, on whichever thread."""
     time = index.start[event]
-    during: Mask = (index.start[frame] <= time) & (time < index.end[frame])
-    return during
+    return (index.start[frame] <= time) & (time < index.end[frame])

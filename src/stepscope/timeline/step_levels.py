@@ -133,8 +133,7 @@ def _run_of(index: Index, rows: Ids, table: Table) -> Ids:
 
 
 def _is_around(index: Index, rows: Ids) -> Mask:
-    around: Mask = index.last[rows] > index.place[rows]
-    return around
+    return index.last[rows] > index.place[rows]
 
 
 def _launched(index: Index, spanning: Ids, shown: Ids) -> Ids:

@@ -27,9 +27,8 @@ from stepscope.timeline.chrome_export import ChromeTrace, chrome_trace
 from stepscope.timeline.expand import Opened, Path, open_operations, open_step, open_trace
 from stepscope.timeline.lanes import Contents
 from stepscope.timeline.level import Level, Opening
-from stepscope.timeline.operation import Operation, StepId
+from stepscope.timeline.operation import TINY, Operation, StepId
 from stepscope.timeline.operation_costs import Costs, measure
-from stepscope.timeline.sections import TINY
 from stepscope.trace.trace import Trace
 
 Key = TypeVar("Key")
@@ -320,7 +319,6 @@ class Timeline:
         return level
 
     def _known(self, key: tuple[Path, bool]) -> Level | None:
-        """A level that was opened before."""
         path, _ = key
         for depth in range(1, len(path) + 1):
             whole = self._wholes.get(path[:depth])
@@ -355,7 +353,6 @@ class Timeline:
 
 
 def _parts(path: str) -> Path:
-    """The ids that a path joins."""
     return tuple(filter(None, path.split("/")))
 
 
@@ -372,13 +369,11 @@ def _in_parts(operations: Sequence[Opened]) -> Iterator[list[Opened]]:
 
 
 def _openable(level: Level) -> Iterator[Opened]:
-    """The operations of a level that have a level inside."""
     for number in np.flatnonzero(level.costs.events > 1).tolist():
         yield _opened(level, number, (*level.path, level.operations[number].id))
 
 
 def _opened(above: Level, number: int, path: Path) -> Opened:
-    """An operation of a level, to open it."""
     costs = above.costs
     start, end = int(costs.start_ns[number]), int(costs.end_ns[number])
     runtime, events = int(costs.runtime_ns[number]), int(costs.events[number])

@@ -108,14 +108,11 @@ def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack]) -> Ar
 def _touching(index: Index, track: AxisTrack, start: int, end: int) -> Ids:
     """The events of a thread or a stream that touch the area, ascending."""
     rows = track.rows[: np.searchsorted(index.start[track.rows], end)]
-    touching: Ids = rows[index.end[rows] > start]
-    return touching
+    return rows[index.end[rows] > start]
 
 
 def _operators(index: Index, rows: Ids) -> Mask:
-    """What does something itself: no frames, no annotations."""
-    result: Mask = ~index.surrounds[rows]
-    return result
+    return ~index.surrounds[rows]
 
 
 def _time_inside(index: Index, rows: Ids, start: int, end: int, on_device: bool) -> Times:
@@ -161,7 +158,6 @@ def _idle(axis: TimeAxis, start: int, end: int, rank: int, device: int) -> Devic
 
 
 def _grouped(index: Index, codes: Ids, work: Ids, inside: Times) -> list[AreaShare]:
-    """Work by code, the most time first."""
     if not len(work):
         return []
     values, group = np.unique(codes, return_inverse=True)
