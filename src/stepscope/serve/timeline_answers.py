@@ -18,7 +18,7 @@ _MOST = 10_000
 
 
 class Levels(msgspec.Struct):
-    """All levels down to one: the first lists the steps, the last what is inside `path`.
+    """All levels down to one, the steps first; or at most 32 inside the operations of one.
 
     Attributes:
         path: as asked for.
@@ -37,18 +37,6 @@ class LevelAnswer(msgspec.Struct):
 
     path: str
     level: WireLevel
-
-
-class LevelsInside(msgspec.Struct):
-    """The levels inside the operations of one level.
-
-    Attributes:
-        path: as asked for.
-        levels: inside its longest operations, at most 32.
-    """
-
-    path: str
-    levels: list[WireLevel]
 
 
 class Place(msgspec.Struct):
@@ -101,7 +89,7 @@ def level(view: TraceView, query: Query) -> LevelAnswer:
     return LevelAnswer(path, wire_level(found, view))
 
 
-def levels_inside(view: TraceView, query: Query) -> LevelsInside:
+def levels_inside(view: TraceView, query: Query) -> Levels:
     """The levels that may be opened next: those inside the longest operations of a level.
 
     Query:
@@ -110,7 +98,7 @@ def levels_inside(view: TraceView, query: Query) -> LevelsInside:
     """
     path = query.text("path")
     found = view.timeline.inside(path, query.flag("every"))
-    return LevelsInside(path, [wire_level(level, view) for level in found])
+    return Levels(path, [wire_level(level, view) for level in found])
 
 
 def path(view: TraceView, query: Query) -> Place:

@@ -421,7 +421,7 @@ export interface WireLevel {
   strings: string[];
 }
 
-/** All levels down to one: the first lists the steps, the last what is inside `path`. */
+/** All levels down to one, the steps first; or at most 32 inside the operations of one. */
 export interface Levels {
   /** As asked for. */
   path: string;
@@ -433,14 +433,6 @@ export interface LevelAnswer {
   /** As asked for. */
   path: string;
   level: WireLevel;
-}
-
-/** The levels inside the operations of one level. */
-export interface LevelsInside {
-  /** As asked for. */
-  path: string;
-  /** Inside its longest operations, at most 32. */
-  levels: WireLevel[];
 }
 
 /** A track of the axis. */
