@@ -32,7 +32,7 @@ _STEPSCOPE = """
 import json, sys, time
 from pathlib import Path
 from stepscope.ingest import read
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import Query
 from stepscope.serve.routes import answer
 from stepscope.serve.trace_view import TraceView
 begin = time.perf_counter()

@@ -18,8 +18,8 @@ from statistics import median, quantiles
 from typing import Any
 
 import stepscope
-from stepscope.serve.json_encoding import encode
 from stepscope.serve.level_columns import wire_level
+from stepscope.serve.requests import encode
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline.level import Level
 

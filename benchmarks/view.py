@@ -44,7 +44,7 @@ from watched_page import (
 )
 
 import stepscope
-from stepscope.serve.perfetto import perfetto_folder
+from stepscope.serve.bundle import perfetto_folder
 
 _URL = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
 

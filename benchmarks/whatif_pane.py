@@ -11,7 +11,7 @@ from statistics import median
 from time import perf_counter
 
 from stepscope.load import open as open_trace
-from stepscope.whatif.whatif_pane import Pane
+from stepscope.serve.whatif_answers import Pane
 
 RUNS = 5
 

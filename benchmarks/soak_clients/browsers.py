@@ -56,7 +56,7 @@ class Browsers:
             prefix = f"/api/traces/{trace}"
             levels = json.loads((await other.ask(f"{prefix}/levels")).body)["levels"]
             steps = levels[0]["operations"]["id"]
-            of_steps = (f"{name}?path={step}" for step in steps for name in ("step", "level"))
+            of_steps = (f"{name}?path={step}" for step in steps for name in ("level",))
             for question in (*_QUESTIONS, *of_steps):
                 path = f"{prefix}/{question}"
                 self.reference[path] = await other.ask(path)

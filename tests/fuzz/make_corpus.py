@@ -133,7 +133,7 @@ QUERIES = (
     "slices?track=s0&zoom=0&tile=0", "counter?counter=c0&zoom=1&tile=0", "path?event=3",
     "tiles?wanted=s0:0:0,c0:1:0",
     "area?from=0&to=900000&tracks=s0,s1", "search?text=mm", "search_hits?text=mm",
-    "step?path=s5.0&most=3", "step_details?path=s5.0&most=3", "modules?rank=0&step=6",
+    "modules?rank=0&step=6",
     "kernels?step=5", "collectives?rank=0", "arrivals?step=5", "findings?rank=0",
     "contexts?by=device&up=1&start=0&most=9", "context_findings?rank=0", "memory?device=0&by=kind",
     "memory_moment?time=130000", "memory_tile?zoom=1&tile=0", "memory_verdict",

@@ -498,7 +498,7 @@ for step in range(40):
     }  # fmt: skip
     assert (recorded["count"], recorded["median_ns"]) == (3, 1006)
     report = start([sys.executable, "-m", "stepscope", "report", "train.stepscope"], tmp_path)
-    assert "unrecorded 0.001 ms (medians)" in report.stdout
+    assert report.stdout.count("Step ") == 1
 
 
 def test_torch_is_as_it_was_when_enough_steps_are_timed(tmp_path):

@@ -11,8 +11,8 @@ from test_run import TRAINING, record, write
 from stepscope.compiled.build import LIBRARY
 from stepscope.load import open as open_trace
 from stepscope.summary.report_facts import summarize
+from stepscope.summary.report_text import places_text
 from stepscope.summary.run_shares import run_lines
-from stepscope.summary.stage_places_text import places_text
 
 PARTS = """
 import io, time

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -17,8 +18,8 @@ from stepscope.diff import compare
 from stepscope.errors import StepscopeError
 from stepscope.serve.axis_answers import area
 from stepscope.serve.operation_details import details
-from stepscope.serve.overview_answers import overview
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.report_answers import overview
+from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.summary.report_facts import summarize
 from stepscope.trace.trace import Trace
@@ -64,9 +65,9 @@ def opened_traces(folder: Path) -> Iterator[tuple[str, Trace]]:
 def stated(trace: Trace, rank: int, steps: list[int]) -> Iterator[tuple[str, Times]]:
     """What each command and each answer of the page states of these steps."""
     summary = summarize(trace, rank)
-    yield "report", of_json(summary.to_json()["steps"])
+    yield "report", of_json(msgspec.to_builtins(summary.steps))
     if summary.devices:
-        yield "report's devices", of_devices(summary.to_json())
+        yield "report's devices", of_devices(msgspec.to_builtins(summary))
     yield "analyze", of_json(analysis_of(RuleContext(trace, rank), []).to_json()["steps"])
     yield "diff", of_diff(trace, rank, steps)
     view = TraceView(trace)

@@ -11,6 +11,7 @@ import pytest
 import stepscope
 from stepscope.annotate.modules.costs import module_costs
 from stepscope.timeline import Level, Operation, Timeline
+from stepscope.timeline.chosen_events import place_events
 from stepscope.trace.trace import Trace
 
 RESNET = "kineto_resnet50_v100/num_workers_0.json.gz"
@@ -244,7 +245,7 @@ def held_by(trace: Trace, operation: Operation) -> set[int]:
 
 def test_every_raw_event_of_a_step_has_its_place(resnet: Timeline) -> None:
     step = resnet.start()
-    places = resnet.places(step)
+    places = place_events(resnet.index, step, resnet.raw_events(step), resnet.below(step))
     assert len(places.events) == events_of(resnet.trace, step)
     for number in range(0, len(places.events), 97):
         path = places.paths[places.place[number]]

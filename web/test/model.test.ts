@@ -48,11 +48,11 @@ function module(
   rest: Partial<ModuleNode> = {},
 ): ModuleNode {
   return {
-    name: last(path.replaceAll(".", "/")) || "model", class: "C", path, count: 1, modules: [], calls: 1,
+    name: last(path.replaceAll(".", "/")) || "model", kind: "C", path, count: 1, modules: [], calls: 1,
     forward_cpu_ms: 1, forward_device_ms: device, backward_cpu_ms: 0, backward_device_ms: device,
     outside_cpu_ms: 0, outside_device_ms: 0,
     recompute_cpu_ms: 0, recompute_device_ms: 0, flops: null, intensity: null, parameters: null, file: "", line: null,
-    call_file: "", call_line: null, spread_ms: [0, 0], children, ...rest,
+    call_file: "", call_line: null, spread_ms: [0, 0], copies: [], children, ...rest,
   }; // prettier-ignore
 }
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { Answer, Change, Parameter, Rectangles, WhatIf } from "../src/api/types";
+import type { Prediction, ListedChange, Parameter, Rectangles, WhatIf } from "../src/api/types";
 import {
   compared,
   missing,
@@ -51,7 +51,7 @@ describe("a change as text", () => {
 
   it("waits for parameters that have to be given", () => {
     const parameters = [parameter("select", null), parameter("factor", null), factor];
-    const change = { name: "scale", parameters } as Change;
+    const change = { name: "scale", parameters } as ListedChange;
     expect(missing("scale:factor=2", change)).toEqual(["select"]);
     expect(missing("scale:factor=2,select=name=x", change)).toEqual([]);
     expect(missing("unknown", undefined)).toEqual([]);
@@ -75,7 +75,7 @@ describe("the answer", () => {
   });
 
   it("says how fast in words", () => {
-    const of = (speedup: number | null): string => speed({ speedup } as Answer);
+    const of = (speedup: number | null): string => speed({ speedup } as Prediction);
     expect([of(1.4974), of(1.001), of(0.5), of(null)]).toEqual([
       "1.50× as fast",
       "as fast as now",

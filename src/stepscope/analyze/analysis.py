@@ -13,7 +13,7 @@ from stepscope.annotate.steps.step_table import capture_notes, coverage_note
 from stepscope.errors import RuleError, StepscopeError
 from stepscope.parallel import in_threads
 from stepscope.summary.facts import StepTimes
-from stepscope.summary.machine_load import certain_share
+from stepscope.summary.verdict import certain_share
 from stepscope.trace.recorded_steps import core_share, load_warning
 from stepscope.whatif.prediction import MOST_TASKS
 

@@ -145,9 +145,13 @@ def echo_json(facts: Any) -> None:
 
 def _pieces(facts: Any) -> Iterator[str]:
     """`json.dumps(facts, indent=1)`, without recursion: a model may nest hundreds of modules."""
+    import msgspec
+
     pending: list[tuple[Any, int]] = [(facts, 0)]
     while pending:
         value, level = pending.pop()
+        if isinstance(value, msgspec.Struct):
+            value = msgspec.structs.asdict(value)
         if level == _WRITTEN:
             yield value
         elif isinstance(value, Mapping) and value:

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +78,7 @@ def report(
         return
     job = many.findings if many else job
     if as_json:
-        facts = [summary.to_json() for summary in summaries]
-        echo_json({"job": asdict(job), "ranks": facts} if job else facts[0])
+        echo_json({"job": job, "ranks": summaries} if job else summaries[0])
     elif svg is not None:
         from stepscope.summary.report_text import picture
 
@@ -92,13 +91,15 @@ def _report_of(
     file: Source, rank: int | None, step: int | None
 ) -> tuple[list[Summary], JobFindings | None]:
     """The summaries of a file by rank, and its ranks compared if there are several."""
+    from msgspec import structs
+
     from stepscope.cli.answers import AnswerKind, answer_of
     from stepscope.summary.facts import Summary
     from stepscope.summary.job_findings import JobFindings
 
     def at(answer: Any, source: str) -> Any:
         summaries, job = answer
-        return [replace(summary, source=source) for summary in summaries], job
+        return [structs.replace(summary, source=source) for summary in summaries], job
 
     answer: Any = tuple[list[Summary], JobFindings | None]
     kind = AnswerKind("report", answer, ("ranks", "roofline", "summary"), at)
@@ -189,7 +190,7 @@ def _write_html(
         ServeError: if it cannot be written.
         TraceError: if there is no such rank or step.
     """
-    from stepscope.serve.export_request import report_of
+    from stepscope.serve.export_answers import report_of
     from stepscope.serve.single_file import project_files, single_file
     from stepscope.serve.trace_view import TraceView
 

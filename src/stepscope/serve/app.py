@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gzip
-from asyncio import Lock
-from contextlib import nullcontext
+from asyncio import Event, Lock
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
+from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
@@ -17,15 +18,14 @@ from starlette.types import ASGIApp
 
 from stepscope.errors import ServeError, StepscopeError, TraceError, has_no_descriptors
 from stepscope.serve import bundle
-from stepscope.serve.ahead import AHEAD, Ahead
+from stepscope.serve.bundle import PREFIX, Perfetto, perfetto_folder
 from stepscope.serve.guard import Guard, Token
-from stepscope.serve.json_encoding import encode
 from stepscope.serve.open_files import Traces, Workbench
-from stepscope.serve.perfetto import PREFIX, Perfetto, perfetto_folder
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import Query, encode
 from stepscope.serve.routes import answer
 from stepscope.version import __version__
 
+AHEAD = "levels_inside"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; frame-src 'self'; "
@@ -36,6 +36,39 @@ POLICY = (
 _ONE_AT_A_TIME = ("tiles", AHEAD)
 _CLOSED = 499  # the client went away; nobody reads it
 _LARGE_BYTES = 1 << 16  # smaller answers take longer to compress than to send
+
+
+class Ahead:
+    """Opens levels ahead in parts, and each part once nobody waits for another answer."""
+
+    def __init__(self) -> None:
+        self._waiting = 0
+        self._nobody_waits = Event()
+        self._nobody_waits.set()
+
+    @contextmanager
+    def gives_way(self) -> Iterator[None]:
+        """While somebody waits for an answer, no further part begins."""
+        self._waiting += 1
+        self._nobody_waits.clear()
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._nobody_waits.set()
+
+    async def prepare(self, workbench: Workbench, request: Request) -> bool:
+        """Open the levels that a request asks for; False once its client went away."""
+        query = Query(dict(request.query_params))
+        timeline = workbench[request.path_params["id"]].view.timeline
+        parts = timeline.open_inside(query.text("path"), query.flag("every"))
+        await self._nobody_waits.wait()
+        async for _ in iterate_in_threadpool(parts):
+            if await request.is_disconnected():
+                return False
+            await self._nobody_waits.wait()
+        return not await request.is_disconnected()
 
 
 def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:

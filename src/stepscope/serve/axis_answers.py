@@ -1,4 +1,4 @@
-"""Answers about the time axis: its tracks, what a tile of one shows, and an area's statistics."""
+"""Answers about the time axis: its tracks and counters, what a tile shows, an area's statistics."""
 
 from __future__ import annotations
 
@@ -8,20 +8,120 @@ import numpy as np
 from stepscope.arrays import Ids
 from stepscope.errors import ServeError
 from stepscope.roofline import work_of_pieces
-from stepscope.serve.counter_answers import (
-    CounterRow,
-    CounterStatistics,
-    counter_rows,
-    counter_statistics,
-    tile_number,
-)
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.timeline.axis import BINS, Area, AreaShare, AxisTrack, TimeAxis, area_of
-from stepscope.trace.schema import STAGES
+from stepscope.timeline.axis import (
+    BINS,
+    Area,
+    AreaShare,
+    AxisTrack,
+    Counter,
+    CounterSummary,
+    DeviceShare,
+    TimeAxis,
+    area_of,
+)
 from stepscope.trace.sets import Interner
+from stepscope.trace.schema import STAGES
 
 _MOST_ROWS = 100
+MOST = 32  # a request more lets others go first
+
+
+class CounterRow(msgspec.Struct):
+    """A counter of the axis.
+
+    Attributes:
+        id: in requests.
+        name: with the device or process it is of.
+        short: the same without that.
+        device: number of its device, null for the CPU and where none is known.
+        unit: `share` of time, `bytes`, or empty where the recorder names none.
+        least: smallest value of the trace; of a share 0.
+        most: largest value of the trace; of a share 1.
+    """
+
+    id: str
+    name: str
+    short: str
+    rank: int
+    device: int | None
+    unit: str
+    least: float
+    most: float
+
+
+class CounterTile(msgspec.Struct):
+    """What a tile shows of a counter: runs that each last until the next; columns of one length.
+
+    Attributes:
+        counter: as asked for.
+        zoom: as asked for.
+        tile: as asked for.
+        exact: whether each run is one recorded value: the tiles inside this one show nothing more.
+        start_ns: start of each run since the tile's start; negative if it began before.
+        least: smallest value in the run; of a share of time its mean.
+        most: largest value in the run; of a share of time its mean.
+    """
+
+    counter: str
+    zoom: int
+    tile: int
+    exact: bool
+    start_ns: list[int]
+    least: list[float]
+    most: list[float]
+
+
+def counter(view: TraceView, query: Query) -> CounterTile:
+    """What a tile shows of a counter: its values, or the least and the most of each bin.
+
+    Query:
+        counter: id of the counter; by default the first.
+        zoom: 0 for the whole axis; each further one halves the tile.
+        tile: number of the tile, from 0.
+    """
+    axis = view.time_axis
+    id = query.text("counter") or next(iter(axis.counters), "")
+    if id not in axis.counters:
+        raise ServeError(f"expected the id of a counter, found {id[:40]!r}", 404)
+    zoom, tile = tile_number(axis, query)
+    runs = axis.counter_tile(axis.counters[id], zoom, tile)
+    return CounterTile(
+        counter=id,
+        zoom=zoom,
+        tile=tile,
+        exact=runs.exact,
+        start_ns=(runs.start_ns - tile * (axis.tile_ns >> zoom)).tolist(),
+        least=runs.least.tolist(),
+        most=runs.most.tolist(),
+    )
+
+
+def tile_number(axis: TimeAxis, query: Query) -> tuple[int, int]:
+    """The zoom and the number of the tile that a request is about.
+
+    Raises:
+        ServeError: if there is no such tile.
+    """
+    zoom, tile = query.number("zoom") or 0, query.number("tile") or 0
+    if zoom > axis.deepest or tile >= 1 << zoom:
+        raise ServeError(f"expected zoom up to {axis.deepest} and tile below 2^zoom", 404)
+    return zoom, tile
+
+
+def counter_rows(axis: TimeAxis) -> list[CounterRow]:
+    """The counters of an axis."""
+    return [_row(id, one) for id, one in axis.counters.items()]
+
+
+def _row(id: str, counter: Counter) -> CounterRow:
+    share = counter.unit == "share"
+    device = counter.device if counter.device >= 0 else None
+    least, most = (0.0, 1.0) if share else counter.values.range
+    return CounterRow(
+        id, counter.name, counter.short, counter.rank, device, counter.unit, least, most
+    )
 
 
 class TrackRow(msgspec.Struct):
@@ -125,24 +225,6 @@ class Slices(msgspec.Struct):
     strings: list[str]
 
 
-class DeviceShare(msgspec.Struct):
-    """How a device spends an area.
-
-    Attributes:
-        computing_ns: time that it computes.
-        copying_ns: time that it only copies or fills memory.
-        communicating_ns: time that it only communicates.
-        idle_ns: idle time by cause, also `outside_steps`.
-    """
-
-    rank: int
-    device: int
-    computing_ns: int
-    copying_ns: int
-    communicating_ns: int
-    idle_ns: dict[str, int]
-
-
 class ThreadShare(msgspec.Struct):
     """How long a thread is busy in an area."""
 
@@ -179,7 +261,7 @@ class AreaAnswer(msgspec.Struct):
         names: the work by name, at most 100.
         modules: the work by module, at most 100.
         stages: the work by stage.
-        counters: each counter of the ranks of the tracks.
+        counters: each counter of the ranks of the tracks, by id.
     """
 
     start_ns: int
@@ -192,7 +274,7 @@ class AreaAnswer(msgspec.Struct):
     names: list[WorkShare]
     modules: list[WorkShare]
     stages: list[WorkShare]
-    counters: list[CounterStatistics]
+    counters: dict[str, CounterSummary]
 
 
 def axis(view: TraceView, query: Query) -> Axis:
@@ -257,8 +339,11 @@ def area(view: TraceView, query: Query) -> AreaAnswer:
         raise ServeError("expected an area with to after from")
     wanted = [name for name in query.text("tracks").split(",") if name]
     tracks = [_track(found, name) for name in wanted] or list(found.tracks.values())
-    counters = counter_statistics(found, start, end, {track.rank for track in tracks})
-    return _area_answer(view, start, end, area_of(found, start, end, tracks), counters)
+    ranks = {track.rank for track in tracks}
+    counters = ((id, one) for id, one in found.counters.items() if one.rank in ranks)
+    values = ((id, one.values.statistics(start, end)) for id, one in counters)
+    known = {id: one for id, one in values if one}
+    return _area_answer(view, start, end, area_of(found, start, end, tracks), known)
 
 
 def _track(found: TimeAxis, name: str) -> AxisTrack:
@@ -291,12 +376,11 @@ def _names(
     recorded = 2 * recorded + view.timeline.index.on_device[events]
     _, first, of = np.unique(recorded, return_index=True, return_inverse=True)
     short = strings.codes(view.short_name(event) for event in events[first].tolist())
-    named: list[int] = short[of].tolist() if len(of) else []
-    return named
+    return short[of].tolist() if len(of) else []
 
 
 def _area_answer(
-    view: TraceView, start: int, end: int, found: Area, counters: list[CounterStatistics]
+    view: TraceView, start: int, end: int, found: Area, counters: dict[str, CounterSummary]
 ) -> AreaAnswer:
     rate, known = _operation_rate(view, found, end - start)
     modules = view.trace["modules"].text("path")
@@ -307,17 +391,7 @@ def _area_answer(
         work_is="kernels" if found.on_device else "operators",
         flops_per_s=rate,
         known=known,
-        devices=[
-            DeviceShare(
-                one.rank,
-                one.device,
-                one.computing_ns,
-                one.copying_ns,
-                one.communicating_ns,
-                one.idle_ns,
-            )
-            for one in found.devices
-        ],
+        devices=found.devices,
         threads=[
             ThreadShare(tracks[id].name, tracks[id].rank, busy)
             for id, busy in found.threads.items()
@@ -352,3 +426,37 @@ def _operation_rate(view: TraceView, found: Area, length: int) -> tuple[float | 
     share = np.minimum(inside / np.maximum(time[pieces.products], 1), 1)
     total = float((flops * share)[has].sum())
     return total / length * 1e9, float(inside[has].sum() / max(inside.sum(), 1))
+
+
+class Tiles(msgspec.Struct):
+    """Tiles of tracks and of counters, each in the order in which they were asked for.
+
+    Attributes:
+        slices: as `slices` answers.
+        counters: as `counter` answers.
+    """
+
+    slices: list[Slices]
+    counters: list[CounterTile]
+
+
+def tiles(view: TraceView, query: Query) -> Tiles:
+    """What several tiles show of tracks and of counters.
+
+    Query:
+        wanted: at most 32 tiles as `id:zoom:tile`, separated by commas; ids as `axis` has them.
+    """
+    wanted = [one for one in query.text("wanted").split(",") if one]
+    if len(wanted) > MOST:
+        raise ServeError(f"expected at most {MOST} tiles, found {len(wanted)}")
+    answer, counters = Tiles([], []), view.time_axis.counters
+    for one in wanted:
+        id, *place = one.rsplit(":", 2)
+        if len(place) < 2:
+            raise ServeError(f"expected tiles as id:zoom:tile, found {one[:40]!r}")
+        numbers = dict(zip(("zoom", "tile"), place, strict=True))
+        if id in counters:
+            answer.counters.append(counter(view, Query({"counter": id, **numbers})))
+        else:
+            answer.slices.append(slices(view, Query({"track": id, **numbers})))
+    return answer

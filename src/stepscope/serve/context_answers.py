@@ -25,7 +25,7 @@ from stepscope.serve.finding_answers import (
     events_of_finding,
     findings,
 )
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.typed_data import convert
 

@@ -9,9 +9,10 @@ import msgspec
 import numpy as np
 
 from stepscope import analyze
+from stepscope.analyze.finding import Patch
 from stepscope.arrays import Mask
 from stepscope.errors import ServeError
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline.operation_labels import short_name
 from stepscope.typed_data import convert
@@ -43,21 +44,6 @@ class FindingPlace(msgspec.Struct):
     event: int | None
 
 
-class FindingPatch(msgspec.Struct):
-    """Lines of the program, and what to replace them with.
-
-    Attributes:
-        file: as recorded.
-        line: the first of them.
-        before, after: the lines without indentation, as many of each.
-    """
-
-    file: str
-    line: int
-    before: str
-    after: str
-
-
 class Finding(msgspec.Struct):
     """One result of a rule.
 
@@ -87,7 +73,7 @@ class Finding(msgspec.Struct):
     gain_by: str
     range_ms: tuple[float, float] | None
     changes: list[str]
-    patch: FindingPatch | None
+    patch: Patch | None
     evidence: list[FindingPlace]
     places: int
 

@@ -183,7 +183,6 @@ def _refuse(message: str, status: int) -> Response:
 
 
 def _marking(send: Send) -> Send:
-    """Adds the headers of every response."""
 
     async def marked(message: Message) -> None:
         if message["type"] == "http.response.start":

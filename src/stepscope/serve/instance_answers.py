@@ -7,17 +7,75 @@ from functools import partial
 
 import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
-from stepscope.arrays import Rows
-from stepscope.serve.longest import longest_of
-from stepscope.serve.selection import known, step_of
+from stepscope.annotate.range_names import MODULE_FRAME, MODULE_RANGE
+from stepscope.arrays import Rows, Times
+from stepscope.serve.selection import known, longest_of, step_of
 from stepscope.serve.trace_view import TraceView
-from stepscope.summary.instance_stats import calls_of, runs_of, same_name_events, statistics
 from stepscope.timeline import Operation
 from stepscope.trace.arguments import parse
 from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
 
 _MAX_ROWS, _MAX_SHAPES = 50, 100
+
+
+class DurationStatistics(msgspec.Struct, kw_only=True):
+    """Statistics of some durations, ns."""
+
+    count: int
+    total_ns: int
+    mean_ns: int
+    median_ns: int
+    std_ns: int
+    least_ns: int
+    most_ns: int
+
+
+def statistics(durations: Times) -> DurationStatistics:
+    """Statistics of at least one duration, int64, shape (instances,), ns.
+
+    Example:
+        >>> statistics(np.array([1, 2, 6])).median_ns
+        2
+    """
+    return DurationStatistics(
+        count=len(durations),
+        total_ns=int(durations.sum()),
+        mean_ns=round(durations.mean()),
+        median_ns=round(float(np.median(durations))),
+        std_ns=round(durations.std()),
+        least_ns=int(durations.min()),
+        most_ns=int(durations.max()),
+    )
+
+
+def same_name_events(trace: Trace, event: int) -> Rows:
+    """Events with the same name and rank, on the same side (host or device), ascending."""
+    events, tracks = trace.events, trace["tracks"]
+    same = np.flatnonzero(events["name"] == events["name"][event])
+    track, own = events["track"][same], int(events["track"][event])
+    rank, on_device = tracks["rank"], tracks["device"] >= 0
+    kept: Rows = same[(rank[track] == rank[own]) & (on_device[track] == on_device[own])]
+    return kept
+
+
+def calls_of(trace: Trace, module: int) -> Rows:
+    """Recorded calls of a module, ascending; empty if only its operators are known."""
+    own = np.flatnonzero(trace.events["module"] == module)
+    marked = (
+        trace.events.text("name")
+        .take(own)
+        .where(lambda name: name.startswith((MODULE_RANGE, MODULE_FRAME)))
+    )
+    return own[marked]
+
+
+def runs_of(trace: Trace, stage: str, rank: int) -> Rows:
+    """Rows of the table `stages`: the runs of one stage on one rank."""
+    stages = trace["stages"]
+    return np.flatnonzero(stages.text("stage").mask(stage) & (stages["rank"] == rank))
 
 
 class Shapes(msgspec.Struct):
@@ -46,7 +104,7 @@ class Instance(msgspec.Struct):
     duration_ns: int
 
 
-class Instances(msgspec.Struct):
+class Instances(DurationStatistics, kw_only=True):
     """All events of one name on one rank, all calls of a module, all runs of a stage, or all steps.
 
     Attributes:
@@ -58,13 +116,6 @@ class Instances(msgspec.Struct):
 
     of: str
     side: str
-    count: int
-    total_ns: int
-    mean_ns: int
-    median_ns: int
-    std_ns: int
-    least_ns: int
-    most_ns: int
     shapes: list[Shapes]
     rows: list[Instance]
 
@@ -106,7 +157,7 @@ def _of_ranges(table: Table, name: str) -> Instances | None:
     order = np.argsort(-time, kind="stable")[:_MAX_ROWS].tolist()
     steps, start = table["step"], table["start_ns"]
     rows = [Instance(None, int(steps[row]), int(start[row]), int(time[row])) for row in order]
-    return Instances(of=name, side=side, **vars(statistics(time)), shapes=[], rows=rows)
+    return Instances(of=name, side=side, **asdict(statistics(time)), shapes=[], rows=rows)
 
 
 def _of_events(view: TraceView, rows: Rows, name: str) -> Instances:
@@ -116,7 +167,7 @@ def _of_events(view: TraceView, rows: Rows, name: str) -> Instances:
     return Instances(
         of=name,
         side="device" if index.on_device[rows[0]] else "cpu",
-        **vars(statistics(time)),
+        **asdict(statistics(time)),
         shapes=_shapes(view, longest),
         rows=[_instance(view, event) for event in longest[:_MAX_ROWS].tolist()],
     )

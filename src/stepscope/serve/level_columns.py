@@ -14,33 +14,11 @@ import numpy as np
 from stepscope.arrays import Ids
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline.event_index import values_at
-from stepscope.timeline.level import Level
+from stepscope.timeline.level import Level, ResourceRow
 from stepscope.timeline.operation import Operation
 from stepscope.timeline.operation_costs import Costs
 from stepscope.trace.schema import STAGES
 from stepscope.trace.sets import Interner
-
-
-class ResourceRow(msgspec.Struct):
-    """A thread, a stream, or (for steps) a rank.
-
-    Attributes:
-        id: number of the track or of the rank.
-        kind: `cpu`, `device`, `communication`, or `rank` for steps.
-        name: as recorded.
-        device: number of its device, null for a thread or a rank.
-        rank: of the process it belongs to.
-        busy_ns: time in which the level's operations run on it.
-        shown: whether the level lists it; offer `every=1` where one is not.
-    """
-
-    id: int
-    kind: str
-    name: str
-    device: int | None
-    rank: int
-    busy_ns: int
-    shown: bool
 
 
 class OperationColumns(msgspec.Struct):
@@ -165,24 +143,17 @@ def wire_level(level: Level, view: TraceView) -> WireLevel:
         shift_ns=level.shift_ns,
         passed=level.passed,
         hidden=level.hidden,
-        resources=resources_of(level, view),
+        resources=resources_of(level),
         operations=operation_columns([level], view, strings),
         device=device_columns([level], view, strings),
         strings=list(strings),
     )
 
 
-def resources_of(level: Level, view: TraceView) -> list[ResourceRow]:
+def resources_of(level: Level) -> list[ResourceRow]:
     """The resources of a level, devices by their number."""
-    devices = view.trace["tracks"]["device"]
-    rows = []
-    for one in level.resources:
-        device = int(devices[one.id]) if one.kind != "rank" else -1
-        number = device if device >= 0 else None
-        rows.append(
-            ResourceRow(one.id, one.kind, one.name, number, one.rank, one.busy_ns, one.shown)
-        )
-    return sorted(rows, key=lambda row: (row.rank, -1 if row.device is None else row.device))
+    device = {row.id: -1 if row.device is None else row.device for row in level.resources}
+    return sorted(level.resources, key=lambda row: (row.rank, device[row.id]))
 
 
 def _operation_name(view: TraceView, operation: Operation) -> str:
@@ -298,7 +269,6 @@ def listed_parts(level: Level) -> Ids:
 
 
 def _starts(levels: Sequence[Level], sizes: Sequence[int]) -> Ids:
-    """The start of the level of each row."""
     return np.repeat(np.array([level.start_ns for level in levels], np.int64), sizes)
 
 

@@ -7,14 +7,15 @@ import numpy as np
 
 from stepscope.errors import ServeError
 from stepscope.memory import memory_facts
-from stepscope.memory.history import Living, MemoryHistory, living_at, memory_histories
 from stepscope.memory.memory_comparison import holds_memory
-from stepscope.memory.memory_findings import find_problems
+from stepscope.memory.memory_findings import MemoryFinding, find_problems
 from stepscope.memory.memory_text import verdict
-from stepscope.memory.owners import KINDS
+from stepscope.memory.history import MemoryHistory, memory_histories
+from stepscope.memory.history import Living, living_at
 from stepscope.memory.segments import segments_at
 from stepscope.memory.stacked_levels import BINS, StackedLevels
-from stepscope.serve.request_parameters import Query
+from stepscope.memory.owners import KINDS
+from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
 
 _MOST_LIVING = 200
@@ -170,21 +171,11 @@ class MemoryMoment(msgspec.Struct):
     largest_hole: int
 
 
-class MemoryAdvice(msgspec.Struct):
-    """What to do about a full memory; `gain_bytes` is the most that it could give back."""
-
-    rule: str
-    what: str
-    advice: str
-    place: str
-    gain_bytes: int
-
-
 class MemoryVerdict(msgspec.Struct):
     """What fills a device's memory, in one sentence, and what to do."""
 
     sentence: str
-    findings: list[MemoryAdvice]
+    findings: list[MemoryFinding]
 
 
 def memory(view: TraceView, query: Query) -> Memory:
@@ -272,13 +263,7 @@ def memory_verdict(view: TraceView, query: Query) -> MemoryVerdict:
     known = view.cached(("memory facts",), lambda: memory_facts(view.trace))
     facts = next(one for one in known if one.device == history.number)
     findings = find_problems(facts)
-    return MemoryVerdict(
-        sentence=verdict(facts, findings),
-        findings=[
-            MemoryAdvice(one.rule, one.what, one.advice, one.place, one.gain_bytes)
-            for one in findings
-        ],
-    )
+    return MemoryVerdict(verdict(facts, findings), findings)
 
 
 def _histories(view: TraceView) -> list[MemoryHistory]:

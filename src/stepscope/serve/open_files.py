@@ -17,7 +17,7 @@ import msgspec
 from stepscope.errors import ServeError, StepscopeError
 from stepscope.load import open as open_trace
 from stepscope.memory.memory_comparison import holds_memory
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import Query
 from stepscope.serve.routes import answer
 from stepscope.serve.trace_view import TraceView, no_other_trace
 from stepscope.trace.freed_memory import freed_memory_kept

@@ -12,14 +12,20 @@ from msgspec import UNSET, UnsetType
 from stepscope.arrays import Ids, IntArray, Mask, Rows, Times
 from stepscope.errors import ServeError
 from stepscope.serve.finding_answers import events_of_finding
-from stepscope.serve.longest import longest_of_each
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import Query
+from stepscope.serve.selection import longest_of_each
 from stepscope.serve.timeline_answers import Hits, Place, event_of, hits, in_step_of
 from stepscope.serve.trace_view import TraceView
+from stepscope.timeline.chosen_events import (
+    frames_of_line,
+    modules_of_line,
+    of_line,
+    of_modules,
+    of_name,
+)
 from stepscope.timeline.event_index import Index
-from stepscope.timeline.known_lines import frame_place, module_places, nearest_frames
 from stepscope.timeline.operation_labels import short_name
-from stepscope.timeline.selected_events import frames_of_line, modules_of_line, of_line, of_modules, of_name
+from stepscope.timeline.source_lines import frame_place, module_places, nearest_frames
 
 _MAX_ROWS = 50
 

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from stepscope.errors import QueryError, ServeError
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.trace.query import ARGUMENTS, QueryLimits, run_query
 from stepscope.trace.schema import SCHEMAS

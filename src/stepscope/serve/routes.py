@@ -11,25 +11,26 @@ from collections.abc import Callable
 import msgspec
 
 from stepscope.errors import ServeError
-from stepscope.serve.axis_answers import area, axis, slices
-from stepscope.serve.collective_answers import arrivals, collectives
+from stepscope.serve.axis_answers import area, axis, counter, slices, tiles
 from stepscope.serve.context_answers import context_findings, contexts
-from stepscope.serve.counter_answers import counter
-from stepscope.serve.diff_answers import diff
+from stepscope.serve.diff_answers import diff, outline
 from stepscope.serve.finding_answers import findings
 from stepscope.serve.memory_answers import memory, memory_moment, memory_tile, memory_verdict
 from stepscope.serve.operation_details import details
-from stepscope.serve.outline_answers import outline
-from stepscope.serve.overview_answers import overview
 from stepscope.serve.pane_answers import select
 from stepscope.serve.query_answers import query, schema
-from stepscope.serve.request_parameters import Query
-from stepscope.serve.search_answers import search, search_hits
+from stepscope.serve.report_answers import arrivals, collectives, kernels, modules, overview
+from stepscope.serve.requests import Query
 from stepscope.serve.source_answers import source, sources
-from stepscope.serve.step_answers import step, step_details
-from stepscope.serve.table_answers import kernels, modules
-from stepscope.serve.tile_answers import tiles
-from stepscope.serve.timeline_answers import level, levels, levels_inside, path, trace
+from stepscope.serve.timeline_answers import (
+    level,
+    levels,
+    levels_inside,
+    path,
+    search,
+    search_hits,
+    trace,
+)
 from stepscope.serve.trace_view import TraceView
 from stepscope.serve.whatif_answers import changes, whatif
 
@@ -46,8 +47,6 @@ ROUTES: dict[str, Callable[[TraceView, Query], msgspec.Struct]] = {
     "path": path,
     "search": search,
     "search_hits": search_hits,
-    "step": step,
-    "step_details": step_details,
     "modules": modules,
     "kernels": kernels,
     "collectives": collectives,

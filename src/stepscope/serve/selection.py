@@ -1,4 +1,4 @@
-"""What a request about one operation names: an operation of a level, or one raw event."""
+"""What a request about one operation names, and the longest of many rows without sorting all."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.arrays import Ids, IntArray
-from stepscope.serve.request_parameters import Query
+from stepscope.arrays import Ids, IntArray, Rows, Times
+from stepscope.serve.requests import Query
 from stepscope.serve.timeline_answers import event_of, place_of
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline import Level, Operation
+from stepscope.timeline.operation import StepId
 from stepscope.timeline.operation_costs import Costs
-from stepscope.timeline.step_id import StepId
+from stepscope.trace.row_order import begins_run
+
+_MANY = 4  # times as many rows as are wanted: cutting off the rest is cheaper than sorting it
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,3 +108,36 @@ def known(column: IntArray, row: int | None) -> int | None:
     """The value in a row of a nullable column, None if it is null or there is no row."""
     value = -1 if row is None else int(column[row])
     return value if value >= 0 else None
+
+
+def longest_of(rows: Rows, time: Times, most: int) -> Rows:
+    """The rows that take most time, the longest first; of equals the first."""
+    return rows[longest_of_each(np.zeros(len(rows), np.int64), time, most)]
+
+
+def longest_of_each(of: Ids, time: Times, most: int) -> Ids:
+    """The places of the rows that take most time in each of several sets.
+
+    Args:
+        of: the set of each row, ascending, shape (rows,).
+        time: of each row, ns, shape (rows,).
+        most: places of each set.
+
+    Returns:
+        Set by set, the longest first; of equals the first.
+
+    Example:
+        >>> longest_of_each(np.array([0, 0, 0, 2]), np.array([5, 9, 9, 1]), 2).tolist()
+        [1, 2, 3]
+    """
+    first = np.flatnonzero(begins_run(of))
+    size = np.diff(np.append(first, len(of)))
+    kept = np.ones(len(of), np.bool_)
+    large = size > _MANY * most
+    for start, count in zip(first[large].tolist(), size[large].tolist(), strict=True):
+        part = time[start : start + count]
+        kept[start : start + count] = part >= np.partition(part, count - most)[count - most]
+    rows = np.flatnonzero(kept)
+    order = rows[np.lexsort((-time[rows], of[rows]))]
+    rank = np.arange(len(order)) - np.searchsorted(of[order], of[order])
+    return order[rank < most]

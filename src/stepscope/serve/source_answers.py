@@ -12,10 +12,9 @@ from typing import Literal
 import msgspec
 
 from stepscope.contexts import LineTotal, build_contexts, line_totals, whole_ns
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.timeline.known_lines import KnownLine
-from stepscope.timeline.source_line_costs import LineCost
+from stepscope.timeline.source_lines import LineCost, SourcePlace
 
 _MS = 1e-6
 Per = Literal["step", "recording"]
@@ -170,7 +169,7 @@ def _whole_ns(view: TraceView, query: Query) -> int:
     """The time that shares are of: that of the steps, or all that was collected."""
     if _per(view, query) == "recording":
         return max(whole_ns(build_contexts(view.trace)))
-    return view.wall_ns(view.rank_of(query), query.number("step"))
+    return view.selected(view.rank_of(query), query.number("step")).length_ns
 
 
 def _collected(view: TraceView) -> list[LineCost]:
@@ -178,7 +177,7 @@ def _collected(view: TraceView) -> list[LineCost]:
 
 
 def _line_cost(total: LineTotal) -> LineCost:
-    place = KnownLine(total.file, total.line, "frame", total.function)
+    place = SourcePlace(total.file, total.line, "frame", total.function)
     times = {name: getattr(total, f"{name}_ns") for name in _TIMES}
     return LineCost(place, [], 0, **{f"{name}_ns": time for name, time in times.items()})
 

@@ -9,25 +9,22 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from stepscope.errors import ServeError
 from stepscope.serve.instance_answers import Instances
-from stepscope.serve.json_encoding import encode
 from stepscope.serve.level_columns import (
     DeviceColumns,
     OperationColumns,
-    ResourceRow,
     device_columns,
     listed_parts,
     operation_columns,
     resources_of,
 )
 from stepscope.serve.operation_details import detail_columns
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import encode
 from stepscope.serve.selection import Selection, selected, selected_all
 from stepscope.serve.trace_view import TraceView
-from stepscope.timeline.level import Level, Opening
+from stepscope.timeline.chosen_events import events_inside
+from stepscope.timeline.level import Level, Opening, ResourceRow
 from stepscope.timeline.operation_labels import short_name
-from stepscope.timeline.raw_events import events_inside
 from stepscope.trace.sets import Interner
 
 _FEW_ROWS = 5
@@ -145,54 +142,6 @@ class DetailColumns(msgspec.Struct):
     columns: dict[str, Column]
 
 
-def step(view: TraceView, query: Query) -> StepAnswer:
-    """Every level of a step at once.
-
-    Query:
-        path: of the step.
-        most: number of levels, the costliest; by default all.
-    """
-    path, most = _step_path(query), query.number("most")
-    with view.whole_steps:
-        return step_of_levels(view, path, _kept(view, path, most))
-
-
-def _step_path(query: Query) -> str:
-    """The path of the step that is asked for.
-
-    Raises:
-        ServeError: if it is missing.
-    """
-    if not (path := query.text("path")):
-        raise ServeError("expected the path of a step in `path`, found none")
-    return path
-
-
-def step_details(view: TraceView, query: Query) -> DetailColumns:
-    """Details of the operations at the places of a step.
-
-    Query:
-        path: of the step.
-        most: number of levels, as asked of `step`.
-    """
-    path, most = _step_path(query), query.number("most")
-    with view.whole_steps:
-        return details_of_levels(view, path, _kept(view, path, most))
-
-
-def _kept(view: TraceView, path: str, most: int | None) -> list[Opening]:
-    openings = view.timeline.open_all(path)
-    return costliest(openings, len(openings) if most is None else most)
-
-
-# -- parts of a single file
-
-
-def costliest(openings: Sequence[Opening], most: int) -> list[Opening]:
-    """The levels inside the costliest operations, and those around them, in order."""
-    return [openings[row] for row in sorted(by_cost(openings)[:most])]
-
-
 def by_cost(openings: Sequence[Opening]) -> list[int]:
     """The numbers of levels, those inside the costliest operations first."""
     cost = {openings[0].every.path: float("inf")}
@@ -210,7 +159,7 @@ def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> S
     levels = [*whole, *(one.shown for one in openings if one.shown is not one.every)]
     place = {path: 0} | {one: number for number, one in enumerate(_paths(whole), 1)}
     strings: Interner[str] = Interner()
-    tracks, resources, counts = _resources(levels, view)
+    tracks, resources, counts = _resources(levels)
     operations = operation_columns(levels, view, strings)
     device = device_columns(levels, view, strings)
     rows = LevelRows(
@@ -259,14 +208,14 @@ def _paths(levels: Sequence[Level]) -> list[str]:
 
 
 def _resources(
-    levels: Sequence[Level], view: TraceView
+    levels: Sequence[Level],
 ) -> tuple[list[ResourceRow], ResourceColumns, list[int]]:
     """The distinct resources of levels, a row for each of each level, and how many each has."""
     tracks: dict[tuple[str, int], ResourceRow] = {}
     number: dict[tuple[str, int], int] = {}
     columns, counts = ResourceColumns([], [], []), []
     for level in levels:
-        rows = resources_of(level, view)
+        rows = resources_of(level)
         counts.append(len(rows))
         for row in rows:
             key = (row.kind, row.id)
@@ -296,7 +245,6 @@ def _events(view: TraceView, path: str, levels: Sequence[Level]) -> tuple[EventC
 
 
 def _column(values: list[Any]) -> Column:
-    """Each distinct value once."""
     if {type(value) for value in values} <= _PLAIN:
         kept = list(dict.fromkeys(values))
         number = {value: code for code, value in enumerate(kept)}
@@ -316,5 +264,4 @@ def _column(values: list[Any]) -> Column:
 
 
 def _short(value: Any) -> Any:
-    """A value with few rows."""
     return replace(value, rows=value.rows[:_FEW_ROWS]) if isinstance(value, Instances) else value

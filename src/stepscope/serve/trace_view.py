@@ -1,8 +1,13 @@
-"""A trace as the page reads it: with its timeline and a cache of computed results."""
+"""A trace as the page reads it: its timeline, a cache of computed results, and its source files.
+
+Only source files that the trace names are read.
+"""
 
 from __future__ import annotations
 
+import sysconfig
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Lock, RLock
@@ -10,22 +15,143 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stepscope.annotate.steps.step_table import missing_steps, steady_steps, step_lengths
-from stepscope.arrays import Mask
-from stepscope.errors import ServeError, TraceError
+from stepscope.errors import ServeError
 from stepscope.memory.memory_comparison import holds_memory
-from stepscope.serve.distinct_names import distinct_short_names
-from stepscope.serve.request_parameters import Query
-from stepscope.serve.source_files import SourceFiles
+from stepscope.serve.requests import Query
+from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.timeline import Timeline
 from stepscope.timeline.axis import TimeAxis
-from stepscope.timeline.operation_labels import short_name
-from stepscope.timeline.source_line_costs import LineCost, line_costs
-from stepscope.timeline.step_id import StepId
-from stepscope.trace.table import Table
+from stepscope.timeline.operation import StepId
+from stepscope.timeline.operation_labels import distinct_short_names, short_name
+from stepscope.timeline.source_lines import LineCost, frame_place, line_costs
 from stepscope.trace.trace import Trace
 
+_MAX_BYTES = 2_000_000
+_OURS = Path(__file__).parents[1]
+_PACKAGES = ("site-packages", "dist-packages")
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """A source file: its text, or the reason why there is none.
+
+    Attributes:
+        text: None if it cannot be read.
+        reason: why not, else empty.
+        changed: whether it was written after the recording.
+    """
+
+    text: str | None
+    reason: str = ""
+    changed: bool = False
+
+
+class SourceFiles:
+    """The files that a trace names for modules, their calls, and Python frames.
+
+    A trace may come from anyone. So only Python files are read, and a relative name is resolved in
+    the folder that the recorded program ran in, never outside it.
+
+    Args:
+        trace: an annotated trace.
+        root: a folder of the user's choice: relative names are resolved in it, and no file outside
+            it is read, wherever links lead.
+
+    Attributes:
+        names: of the files, as recorded.
+        root: as given.
+    """
+
+    def __init__(self, trace: Trace, root: Path | None = None) -> None:
+        self.names, self.root = _named(trace), root
+        capture = trace.metadata.capture
+        cwd = capture.get("cwd")
+        recorded = Path(cwd) if isinstance(cwd, str) and Path(cwd).is_absolute() else None
+        self._folder = root or recorded
+        created = capture.get("created_unix_ns")
+        self._recorded_ns = created if isinstance(created, int) else 0
+
+    def read(self, name: str) -> SourceText:
+        """The text of a file.
+
+        Args:
+            name: as the trace has it.
+
+        Raises:
+            ServeError: if the trace does not name it.
+        """
+        if name not in self.names:
+            raise ServeError("this trace does not name the file", 404)
+        found = self._find(name)
+        return found if isinstance(found, SourceText) else self._text(found)
+
+    def is_readable(self, name: str) -> bool:
+        """Whether a file that the trace names can be read; does not read it."""
+        return not isinstance(self._find(name), SourceText)
+
+    def is_installed(self, name: str) -> bool:
+        """Whether a file belongs to an installed package or to Python itself."""
+        path = Path(name)
+        if not path.is_absolute():
+            return False
+        libraries = (Path(sysconfig.get_path("stdlib")), _OURS)
+        return any(part in _PACKAGES for part in path.parts) or any(
+            path.is_relative_to(library) for library in libraries
+        )
+
+    def _find(self, name: str) -> Path | SourceText:
+        """The file itself, or why it is not served."""
+        try:
+            path = self._path(Path(name))
+            real = path.resolve(strict=True) if path else None
+            if path is None or real is None or not real.is_file():
+                return SourceText(None, "the file is not on this machine")
+            if real.suffix != ".py" or real.parent != path.parent.resolve():
+                return SourceText(None, "the name is a link to another file, which is not shown")
+            if self.root and not _inside(real, self.root):
+                return SourceText(None, "the file is outside the source folder")
+            if not Path(name).is_absolute() and not _inside(real, self._folder):
+                return SourceText(None, "the file is outside the project")
+            return real
+        except (OSError, ValueError, RuntimeError):  # a loop of links, an invalid name
+            return SourceText(None, "the file is not on this machine")
+
+    def _path(self, path: Path) -> Path | None:
+        if path.is_absolute():
+            return path
+        within = self._folder / path if self._folder else None
+        if within is None or not _inside(within.resolve(), self._folder):
+            return None
+        return within
+
+    def _text(self, path: Path) -> SourceText:
+        try:
+            facts = path.stat()
+            if facts.st_size > _MAX_BYTES:
+                return SourceText(None, f"the file is larger than {_MAX_BYTES:,} bytes")
+            text = path.read_text("utf-8", "replace")
+        except OSError as error:
+            return SourceText(None, f"the file cannot be read: {error.strerror}")
+        changed = bool(self._recorded_ns) and facts.st_mtime_ns > self._recorded_ns
+        return SourceText(text, "", changed)
+
+
+def _inside(path: Path, folder: Path | None) -> bool:
+    return folder is not None and path.is_relative_to(folder.resolve())
+
+
+def _named(trace: Trace) -> frozenset[str]:
+    modules = trace["modules"]
+    files = {name for column in ("file", "call_file") for name in modules.text(column) if name}
+    frames = (frame_place(name) for name in trace.events.text("name").values)
+    return frozenset(files | {place.file for place in frames if place} | _collected(trace))
+
+
+def _collected(trace: Trace) -> set[str]:
+    contexts = trace["contexts"]
+    file = contexts.text("file").take(contexts.text("kind").mask("python"))
+    return {name for name in file.compact().values if name}
 
 
 def no_other_trace(id: str) -> Trace:
@@ -46,8 +172,6 @@ class TraceView:
         trace, other, source_root: as given.
         timeline: the trace's timeline.
         start: path of the step to open first, empty if the trace has no step.
-        whole_steps: held while the answer with all levels of a step is made, which takes so much
-            memory that one at a time is enough.
     """
 
     def __init__(
@@ -62,7 +186,6 @@ class TraceView:
         self._cache: dict[tuple[Any, ...], Any] = {}
         self._computing: dict[tuple[Any, ...], RLock] = {}
         self._lock = Lock()
-        self.whole_steps = Lock()
 
     @property
     def rank(self) -> int:
@@ -96,7 +219,6 @@ class TraceView:
 
     @cached_property
     def _device_names(self) -> dict[str, str]:
-        """Short names of device work, each distinct."""
         text = self.trace.events.text("name").take(np.flatnonzero(self.timeline.index.on_device))
         return distinct_short_names(text.compact().values)
 
@@ -117,32 +239,15 @@ class TraceView:
         """The source files that the trace names."""
         return SourceFiles(self.trace, self.source_root)
 
-    def events_of(self, rank: int, step: int | None) -> Mask:
-        """Events of one step on a rank, or of all steps except warm-up, bool, shape (events,)."""
-        numbers = self.steps_of(rank, step)["step"]
-        chosen: Mask = (self.timeline.index.rank == rank) & np.isin(
-            self.trace.events["step"], numbers
-        )
-        if not chosen.any():
-            raise TraceError(missing_steps(self.trace, rank, step))
-        return chosen
-
-    def steps_of(self, rank: int, step: int | None) -> Table:
+    def selected(self, rank: int, step: int | None) -> SelectedSteps:
         """One step of a rank, or all steps except warm-up."""
-        steps = self.trace["steps"]
-        chosen = steady_steps(steps) if step is None else steps["step"] == step
-        return steps.take(chosen & (steps["rank"] == rank))
-
-    def wall_ns(self, rank: int, step: int | None) -> int:
-        """The length of these steps together, that of their windows."""
-        return int(step_lengths(self.steps_of(rank, step)).sum())
+        key = ("steps", rank, step)
+        return self.cached(key, lambda: SelectedSteps(self.trace, rank, step))
 
     def line_costs(self, rank: int, step: int | None) -> tuple[list[LineCost], int]:
         """Cost of each source line in the chosen steps, and the number of steps."""
-
-        def compute() -> tuple[list[LineCost], int]:
-            chosen = self.events_of(rank, step)
-            count = len(np.unique(self.trace.events["step"][chosen]))
-            return line_costs(self.timeline.index, chosen), count
-
-        return self.cached(("lines", rank, step), compute)
+        selected, index = self.selected(rank, step), self.timeline.index
+        costs = self.cached(
+            ("lines", rank, step), lambda: line_costs(index, selected.chosen_events)
+        )
+        return costs, selected.count

@@ -7,141 +7,18 @@ from typing import Literal
 import msgspec
 
 from stepscope.errors import ChangeError, GraphError
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.typed_data import convert
-from stepscope.whatif.whatif_pane import Pane
+from stepscope.whatif.prediction import Prediction
+from stepscope.whatif.whatif_pane import ListedChange, Pane, SimulatedTimelines
 
 _DEFAULT_RECTANGLES, _MAX_RECTANGLES = 2000, 20_000
-
-
-class Parameter(msgspec.Struct):
-    """A parameter of a change.
-
-    Attributes:
-        type: float, int, str or bool.
-        default: null if a value must be given.
-    """
-
-    name: str
-    type: str
-    default: bool | int | float | str | None
-    meaning: str
-
-
-class Change(msgspec.Struct):
-    """A change that `stepscope whatif` knows.
-
-    Attributes:
-        applies: whether it applies to this trace with its defaults.
-        reason: why not, or which parameters it needs.
-    """
-
-    name: str
-    summary: str
-    parameters: list[Parameter]
-    assumptions: list[str]
-    applies: bool
-    reason: str
 
 
 class Changes(msgspec.Struct):
     """Every change."""
 
-    changes: list[Change]
-
-
-class TimeBreakdown(msgspec.Struct):
-    """Which side is busy; mean a step."""
-
-    cpu_only_ms: float
-    device_only_ms: float
-    parallel_ms: float
-    idle_ms: float
-
-
-class BreakdownSides(msgspec.Struct):
-    """Without and with the changes."""
-
-    before: TimeBreakdown
-    after: TimeBreakdown
-
-
-class CriticalPath(msgspec.Struct):
-    """Time on the critical path, ms a step."""
-
-    stages: dict[str, float]
-    modules: dict[str, float]
-
-
-class CriticalPathSides(msgspec.Struct):
-    """Without and with the changes."""
-
-    before: CriticalPath
-    after: CriticalPath
-
-
-class Answer(msgspec.Struct):
-    """A prediction, as `stepscope whatif --json` has it; times are means a step.
-
-    Attributes:
-        replayed_step_ms: simulated without a change.
-        replay_error: replayed over measured, less 1.
-        predicted_step_ms: simulated with the changes.
-        speedup: replayed over predicted; null if nothing is left of the step.
-        range: predicted step for the largest and smallest gain, ms.
-        changes: as asked for.
-        assumptions: what has to hold.
-    """
-
-    measured_step_ms: float
-    replayed_step_ms: float
-    replay_error: float
-    predicted_step_ms: float
-    speedup: float | None
-    range: tuple[float, float]
-    changes: list[str]
-    assumptions: list[str]
-    breakdown: BreakdownSides
-    critical_path: CriticalPathSides
-
-
-class Thread(msgspec.Struct):
-    """A row of the simulated timelines."""
-
-    name: str
-    kind: str
-    rank: int
-
-
-class Rectangles(msgspec.Struct):
-    """A simulated timeline: columns of one length, thread by thread in order of time.
-
-    Attributes:
-        length_us: of all steps together.
-        thread: index into `threads`.
-        name: of the longest task that the rectangle groups.
-        stage: of this task, null outside all stages.
-        kind: of this task.
-        tasks: number of tasks that the rectangle groups.
-    """
-
-    length_us: float
-    thread: list[int]
-    start_us: list[float]
-    duration_us: list[float]
-    name: list[str]
-    stage: list[str | None]
-    kind: list[str | None]
-    tasks: list[int]
-
-
-class SimulatedTimelines(msgspec.Struct):
-    """The steps simulated without and with the changes."""
-
-    threads: list[Thread]
-    before: Rectangles
-    after: Rectangles
+    changes: list[ListedChange]
 
 
 class WhatIf(msgspec.Struct):
@@ -151,7 +28,7 @@ class WhatIf(msgspec.Struct):
         reason: empty.
     """
 
-    answer: Answer
+    answer: Prediction
     timeline: SimulatedTimelines
     reason: Literal[""] = ""
 
@@ -175,11 +52,7 @@ def changes(view: TraceView, query: Query) -> Changes:
         rank: by default all ranks together.
         step: by default the longest run of consecutive steps.
     """
-    pane = _pane(view, query)
-    return view.cached(
-        ("changes", *_scope(query)),
-        lambda: Changes(convert(pane.changes, list[Change], from_attributes=True)),
-    )
+    return Changes(_pane(view, query).changes)
 
 
 def whatif(view: TraceView, query: Query) -> WhatIf | Refused:
@@ -196,16 +69,13 @@ def whatif(view: TraceView, query: Query) -> WhatIf | Refused:
     most = min(query.number("most") or _DEFAULT_RECTANGLES, _MAX_RECTANGLES)
     pane = _pane(view, query)
     try:
-        return convert(pane.answer(asked, most), WhatIf, from_attributes=True)
+        found = pane.answer(asked, most)
     except (ChangeError, GraphError) as refusal:
         return Refused(None, None, str(refusal))
+    return WhatIf(found.answer, found.timeline)
 
 
 def _pane(view: TraceView, query: Query) -> Pane:
     """The graph of a rank and a step, built once."""
-    scope = _scope(query)
+    scope = query.number("rank"), query.number("step")
     return view.cached(("what-ifs", *scope), lambda: Pane(view.trace, *scope))
-
-
-def _scope(query: Query) -> tuple[int | None, int | None]:
-    return query.number("rank"), query.number("step")

@@ -1,26 +1,26 @@
-"""The facts of a report as plain data: no NumPy here, so that a kept report is shown at once."""
+"""The facts of a report: what `report --json` prints, the cache keeps and the page shows.
+
+No NumPy here, so that a kept report is shown at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
-from stepscope.summary.plain_data import plain_data
+import msgspec
 
 _NOTED_COPIES = 0.01  # of the window
 
 
-@dataclass(frozen=True)
-class WarmUp:
+class WarmUp(msgspec.Struct, frozen=True):
     """A first step that is excluded from all means because it takes far longer."""
 
     step: int
     ms: float
 
 
-@dataclass(frozen=True)
-class StepTimes:
+class StepTimes(msgspec.Struct, frozen=True):
     """The steps that figures are means of, and their spread.
 
     Attributes:
@@ -48,8 +48,7 @@ class StepTimes:
     device_idle_ms: float | None = None
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(msgspec.Struct, frozen=True):
     """A stage's mean time per step.
 
     Attributes:
@@ -64,8 +63,7 @@ class Stage:
     bound_by: str
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(msgspec.Struct, frozen=True):
     """A device's mean time per step.
 
     Attributes:
@@ -100,8 +98,7 @@ def busiest_ms(devices: Sequence[Device]) -> float:
     return device.computing_ms + device.idle_ms["communication"] if device else 0.0
 
 
-@dataclass(frozen=True)
-class Efficiency:
+class Efficiency(msgspec.Struct, frozen=True):
     """FLOPs and FLOP/s of the matrix products, convolutions and attention of a step.
 
     Attributes:
@@ -137,16 +134,20 @@ class Efficiency:
     counted_by: str
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(msgspec.Struct, frozen=True):
     """Device work of one name (operators if there is no device), mean per step.
 
     Attributes:
-        tflops: achieved TFLOP/s; None if unknown, and for everything but matrix products,
+        name: as recorded.
+        kind: of work, such as `gemm`: that of most of its time.
+        stage: that of most of its time.
+        share: of all work.
+        tflops: achieved TFLOP/s; null if unknown, and for everything but matrix products,
             convolutions and attention.
-        gbytes: achieved GB/s if inputs and outputs move once; None if unknown.
-        intensity: arithmetic intensity, FLOPs per byte moved; None if unknown.
-        of_peak: time at the device's peak rates as a share of the measured time; None if unknown.
+        gbytes: achieved GB/s if inputs and outputs move once; null if unknown.
+        intensity: arithmetic intensity, FLOPs per byte moved; null if unknown.
+        of_peak: time at the device's peak rates as a share of the measured time; null if unknown;
+            above 1 only if a peak rate or a count is wrong.
         limit: `compute` or `memory`, whichever bounds the time at peak; else empty.
     """
 
@@ -160,18 +161,40 @@ class Kernel:
     gbytes: float | None
     intensity: float | None
     of_peak: float | None
-    limit: str
+    limit: Literal["compute", "memory", ""]
 
 
-@dataclass(frozen=True)
-class Node:
-    """A module, or `count` consecutive copies of one block; times are means per step, ms.
+class KernelStatistics(Kernel, frozen=True, kw_only=True):
+    """A kernel with statistics of its pieces.
 
-    `flops` counts matrix products, convolutions and attention per step; None if unknown.
-    `outside` is time outside of training, such as rollouts and evaluation.
-    `intensity` is FLOPs per byte of all work whose FLOPs and bytes are known; None if none is.
-    `spread_ms` holds the shortest and the longest time among the folded modules. `path` is the path
-    of the first, `modules` has the ids of all, and `copies` has a node for each, without children.
+    Attributes:
+        longest_event: id of the longest piece.
+        stages: share of the time in each known stage, the largest first.
+    """
+
+    mean_ns: int
+    least_ns: int
+    most_ns: int
+    std_ns: int
+    longest_event: int
+    stages: dict[str, float]
+
+
+class ModuleNode(msgspec.Struct, frozen=True):
+    """A module, or `count` equal modules in a row; times are means per step, ms.
+
+    Attributes:
+        path: of the first of them.
+        kind: its class.
+        calls: mean a step.
+        outside_cpu_ms, outside_device_ms: outside of training, as in rollouts and evaluation.
+        flops: of matrix products, convolutions and attention, a step; null if unknown.
+        intensity: FLOPs per byte of all work whose FLOPs and bytes are known; null if none is.
+        file: where its class is defined, empty if unknown.
+        call_file: where it is called, empty if unknown.
+        spread_ms: least and most time of one of them.
+        modules: ids of all of them.
+        copies: each of them alone and without children, if `count` is above 1.
     """
 
     name: str
@@ -196,8 +219,8 @@ class Node:
     call_line: int | None
     spread_ms: tuple[float, float]
     modules: list[int]
-    copies: list[Node]
-    children: list[Node]
+    copies: list[ModuleNode]
+    children: list[ModuleNode]
 
     @property
     def cpu_ms(self) -> float:
@@ -212,8 +235,7 @@ class Node:
         return trained + self.outside_device_ms
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What bounds the step.
 
     Attributes:
@@ -226,8 +248,7 @@ class Verdict:
     sentence: str
 
 
-@dataclass(frozen=True)
-class RunPlace:
+class RunPlace(msgspec.Struct, frozen=True):
     """Where a stage of the run begins, how often, and its share of the run."""
 
     stage: str
@@ -238,8 +259,7 @@ class RunPlace:
     share: float
 
 
-@dataclass(frozen=True)
-class RunTraining:
+class RunTraining(msgspec.Struct, frozen=True):
     """Trainings of the run that follow each other and are alike.
 
     Attributes:
@@ -267,8 +287,7 @@ class RunTraining:
     recorded: bool
 
 
-@dataclass(frozen=True)
-class RunShares:
+class RunShares(msgspec.Struct, frozen=True):
     """The whole run, as its process measured it, without the time that recording took.
 
     Attributes:
@@ -296,8 +315,7 @@ class RunShares:
     trainings: list[RunTraining]
 
 
-@dataclass(frozen=True)
-class Iterations:
+class Iterations(msgspec.Struct, frozen=True):
     """The iterations of one kind: how many, and means; None where the trace does not say.
 
     Attributes:
@@ -319,8 +337,7 @@ class Iterations:
     decode_tokens: float | None
 
 
-@dataclass(frozen=True)
-class StagePlace:
+class StagePlace(msgspec.Struct, frozen=True):
     """A function and line that runs outside of training.
 
     Attributes:
@@ -344,8 +361,7 @@ class StagePlace:
     error_ms: float = 0.0
 
 
-@dataclass(frozen=True)
-class UpdateStage:
+class UpdateStage(msgspec.Struct, frozen=True):
     """A stage of an update: its mean time per step."""
 
     stage: str
@@ -353,8 +369,7 @@ class UpdateStage:
     device_ms: float
 
 
-@dataclass(frozen=True)
-class UpdatedModel:
+class UpdatedModel(msgspec.Struct, frozen=True):
     """A model that runs in an update: its mean time per step."""
 
     path: str
@@ -364,8 +379,7 @@ class UpdatedModel:
     backward_device_ms: float
 
 
-@dataclass(frozen=True)
-class Update:
+class Update(msgspec.Struct, frozen=True):
     """What leads to the steps of one optimizer, or of several that share their passes.
 
     Attributes:
@@ -384,9 +398,39 @@ class Update:
     models: list[UpdatedModel]
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Everything that a report says about one rank; `to_json` returns plain data."""
+class Warning(msgspec.Struct, frozen=True):
+    """Something that could not be read, linked or attributed.
+
+    Attributes:
+        count: how often.
+    """
+
+    rank: int
+    code: str
+    message: str
+    count: int
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What `stepscope report --json` reports of one rank, without modules and kernels.
+
+    Attributes:
+        source: path of the file.
+        kinds: device time by kind of work, ms.
+        kernels_are: `kernels`, or `operators` for a trace without device work.
+        modules_evidence: how modules were found.
+        capture: how the trace was recorded, as written by `stepscope run`.
+        recording_cost: what recording cost and was removed from all times, ns per step
+            (`recorded_ns`, `unrecorded_ns`, `removed_ns`, `memory_ns` of it, `events`), or
+            why it is `unknown`.
+        core_share: share of a core that the training thread got while it could run, null if
+            unknown.
+        run: the whole run by stage, null where it was not measured.
+        iterations: of a server or a generating loop, by kind.
+        places: where work outside of training begins, the longest first.
+        not_sampled: why the rest of `other` has no functions and lines, else empty.
+        updates: by optimizer, where the loop has several.
+    """
 
     source: str
     framework: str
@@ -398,25 +442,25 @@ class Summary:
     devices: list[Device]
     efficiency: Efficiency | None
     kinds: dict[str, float]
-    kernels: list[Kernel]
     kernels_are: str
-    modules: list[Node]
     modules_evidence: str
     data_wait_ms: float
     parameters: int | None
     parameter_bytes: int | None
     peak_memory_bytes: dict[str, int]
-    capture: Mapping[str, Any]
-    recording_cost: Mapping[str, Any] = field(default_factory=dict)
+    capture: dict[str, Any]
+    recording_cost: dict[str, Any] = {}
     core_share: float | None = None
     run: RunShares | None = None
-    iterations: list[Iterations] = field(default_factory=list)
-    places: list[StagePlace] = field(default_factory=list)
+    iterations: list[Iterations] = []
+    places: list[StagePlace] = []
     not_sampled: str = ""
-    updates: list[Update] = field(default_factory=list)
-    warnings: list[dict[str, Any]] = field(default_factory=list)
+    updates: list[Update] = []
+    warnings: list[Warning] = []
 
-    def to_json(self) -> dict[str, Any]:
-        """The same as dicts and lists that `json` can write."""
-        facts: dict[str, Any] = plain_data(self)
-        return facts
+
+class Summary(Facts, frozen=True, kw_only=True):
+    """Everything that a report says about one rank."""
+
+    kernels: list[Kernel]
+    modules: list[ModuleNode]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from stepscope.summary.numbers import ms, plural
 
@@ -15,8 +16,7 @@ NONE_IS_SLOW = "no rank is slower than the others beyond noise."
 _MOST = 3
 
 
-@dataclass(frozen=True)
-class JobFinding:
+class JobFinding(msgspec.Struct, frozen=True):
     """Slow ranks or a slow link in one sentence; times in ms per step."""
 
     sentence: str
@@ -25,8 +25,7 @@ class JobFinding:
     cost_ms: float
 
 
-@dataclass(frozen=True)
-class JobFindings:
+class JobFindings(msgspec.Struct, frozen=True):
     """What the sketches of a job's ranks show.
 
     Attributes:

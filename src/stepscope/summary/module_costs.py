@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import chain
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope.annotate.modules.costs import module_costs, numbered_blocks
 from stepscope.arrays import Mask
-from stepscope.summary.efficiency import ModuleWork
-from stepscope.summary.facts import Node
+from stepscope.summary.facts import ModuleNode
+from stepscope.summary.kernels import ModuleWork
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -26,7 +26,7 @@ def module_tree(
     chosen: Mask,
     steps: int,
     work: ModuleWork,
-) -> list[Node]:
+) -> list[ModuleNode]:
     """The module tree of one rank with its costs over chosen events.
 
     Consecutive numbered children of one class (`h.0 … h.11`, `Bottleneck_3 …`) fold into one node,
@@ -88,7 +88,7 @@ class _Builder:
             if parent >= 0:
                 self.children[parent].append(index)
 
-    def level(self, families: Iterable[list[int]]) -> list[Node]:
+    def level(self, families: Iterable[list[int]]) -> list[ModuleNode]:
         """Nodes for the children of equal parents: the same child of each makes one node."""
         found: list[tuple[list[int], int]] = []  # modules of a node, and the place of its parent
         pending = [(list(families), -1)]
@@ -97,8 +97,8 @@ class _Builder:
             for indices in self._groups(below):
                 pending.append(([self.children[index] for index in indices], len(found)))
                 found.append((indices, parent))
-        children: list[list[Node]] = [[] for _ in found]
-        roots: list[Node] = []
+        children: list[list[ModuleNode]] = [[] for _ in found]
+        roots: list[ModuleNode] = []
         for place in reversed(range(len(found))):  # a node comes after its parent
             indices, parent = found[place]
             node = self._node(indices, children[place][::-1])
@@ -122,7 +122,6 @@ class _Builder:
         return kind if name.startswith(f"{kind}_") else name
 
     def _folded(self, groups: list[list[int]]) -> list[list[list[int]]]:
-        """Merge consecutive numbered groups of one class."""
         runs: list[list[list[int]]] = []
         for group in groups:
             if runs and self._are_copies(runs[-1][-1], group):
@@ -133,14 +132,13 @@ class _Builder:
         return [[group] for run in split for group in run]
 
     def _are_copies(self, first: list[int], other: list[int]) -> bool:
-        """Whether two children are numbered copies of one block."""
         return bool(self.blocks[first[0]] == self.blocks[other[0]] >= 0)
 
-    def _node(self, indices: list[int], children: list[Node]) -> Node:
+    def _node(self, indices: list[int], children: list[ModuleNode]) -> ModuleNode:
         copies = [self._of([index]) for index in indices] if len(indices) > 1 else []
         return replace(self._of(indices), copies=copies, children=children)
 
-    def _of(self, indices: list[int]) -> Node:
+    def _of(self, indices: list[int]) -> ModuleNode:
         """One node for several modules, without their children."""
         first, last = indices[0], indices[-1]
         each = self.total[indices]
@@ -149,7 +147,7 @@ class _Builder:
         name = self.names[first] or ""
         if len(indices) > 1 and self.names[last] != name:
             name = f"{name} … {(self.names[last] or '').rpartition('_')[2]}"
-        return Node(
+        return ModuleNode(
             name=name,
             path=self.modules.text("path")[first] or "",
             kind=self.kinds[first] or "",

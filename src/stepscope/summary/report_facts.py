@@ -5,28 +5,132 @@ from __future__ import annotations
 import numpy as np
 
 from stepscope.annotate.device.idle import exposed_communication, python_time
-from stepscope.annotate.links.launches import shows_cpu
-from stepscope.annotate.steps.step_table import mean_device_ms, ranks_with_steps, step_lengths
-from stepscope.arrays import Floats
+from stepscope.annotate.device.idle import cause_names, copy_times, working_devices
+from stepscope.annotate.links.launches import device_work, shows_cpu
+from stepscope.annotate.steps.step_table import mean_device_ms, step_lengths
+from stepscope.annotate.steps.step_table import ranks_with_steps
+from stepscope.arrays import Floats, Mask
 from stepscope.ingest.recorded.samples_json import NOT_SAMPLED
-from stepscope.summary.device_time import devices_of
-from stepscope.summary.efficiency import WorkBounds, efficiency_of, work_of_modules
-from stepscope.summary.facts import Device, Node, Stage, StepTimes, Summary, Verdict, WarmUp
-from stepscope.summary.iteration_facts import iterations_of
-from stepscope.summary.machine_load import under_load
+from stepscope.summary.facts import (
+    Device,
+    Iterations,
+    ModuleNode,
+    Stage,
+    StepTimes,
+    Summary,
+    Verdict,
+    WarmUp,
+    Warning,
+)
+from stepscope.summary.kernels import (
+    WorkBounds,
+    efficiency_of,
+    kernels_of,
+    time_by_kind,
+    work_of_modules,
+)
 from stepscope.summary.module_costs import models_that_run, module_tree
 from stepscope.summary.run_shares import run_shares
 from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.summary.stage_places import places_of
-from stepscope.summary.top_kernels import kernels_of, time_by_kind
 from stepscope.summary.updates import updates_of
-from stepscope.summary.verdict import verdict
-from stepscope.trace.recorded_steps import active_share, core_share, later_blocked_share, later_loading
-from stepscope.trace.schema import STAGES
+from stepscope.summary.verdict import under_load, verdict
+from stepscope.trace.trace import allocated_peaks
+from stepscope.trace.recorded_steps import active_share, core_share, later_blocked_share
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.recorded_steps import later_loading
+from stepscope.trace.schema import INFERENCE_STAGES, STAGES
 from stepscope.trace.table import Table
-from stepscope.trace.trace import Trace, allocated_peaks
+from stepscope.trace.trace import Trace
+from stepscope.typed_data import convert
 
 _MS = 1e-6
+_COUNTS = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
+
+
+def devices_of(selected: SelectedSteps) -> list[Device]:
+    """The devices that work in the windows of the steps."""
+    windows = Intervals(selected.steps["window_start_ns"], selected.steps["window_end_ns"])
+    active = working_devices(selected.trace, selected.rank, windows)
+    idle = selected.rows_of(selected.trace["idle"])
+    return [_device(selected, idle, device) for device in active]
+
+
+def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
+    here = idle["device"] == device
+    length = (idle["end_ns"] - idle["start_ns"]) * _MS / selected.count
+    causes = {
+        cause: float(length[here & (idle["cause"] == code)].sum())
+        for code, cause in enumerate(cause_names(selected.trace))
+    }
+    window = float(sum(end - start for start, end in selected.windows) * _MS / selected.count)
+    communication = _communication_ms(selected, device)
+    return Device(
+        device=device,
+        name=str(selected.trace.metadata.device(device).get("name", "")),
+        window_ms=window,
+        computing_ms=window - sum(causes.values()),
+        copying_ms=_copying_ms(selected, device),
+        idle_ms=causes,
+        communication_ms=communication,
+        overlapped_ms=max(0.0, communication - causes["communication"]),
+    )
+
+
+def _communication_ms(selected: SelectedSteps, device: int) -> float:
+    """Time in which any communication runs on the device, within the steps' windows."""
+    events = selected.trace.events
+    rows = _here(selected, device) & events.text("category").mask("communication")
+    start = events["start_ns"][rows]
+    return _inside_ms(selected, Intervals(start, start + events["duration_ns"][rows]))
+
+
+def _copying_ms(selected: SelectedSteps, device: int) -> float:
+    """Time in which the device only copies or fills memory, within the steps' windows."""
+    work = np.flatnonzero(_here(selected, device) & device_work(selected.trace))
+    return _inside_ms(selected, copy_times(selected.trace, work))
+
+
+def _here(selected: SelectedSteps, device: int) -> Mask:
+    tracks = selected.trace["tracks"]
+    here: Mask = (tracks["device"] == device) & (tracks["rank"] == selected.rank)
+    return here[selected.trace.events["track"]]
+
+
+def _inside_ms(selected: SelectedSteps, time: Intervals) -> float:
+    """A time within the steps' windows, a mean per step."""
+    return sum(time.clip(*span).total() for span in selected.windows) * _MS / selected.count
+
+
+def iterations_of(selected: SelectedSteps) -> list[Iterations]:
+    """The iterations that begin in the selected steps, by kind."""
+    table = selected.trace["iterations"]
+    table = table.take(_chosen(selected, table))
+    kinds = (
+        (stage, table.take(table["stage"] == code)) for code, stage in enumerate(INFERENCE_STAGES)
+    )
+    return [_of_kind(stage, rows) for stage, rows in kinds if len(rows)]
+
+
+def _chosen(selected: SelectedSteps, table: Table) -> Mask:
+    steps = selected.steps
+    index = np.searchsorted(steps["start_ns"], table["start_ns"], side="right") - 1
+    inside = (index >= 0) & (table["start_ns"] < steps["end_ns"][np.maximum(index, 0)])
+    chosen: Mask = inside & (table["rank"] == selected.rank)
+    return chosen
+
+
+def _of_kind(stage: str, rows: Table) -> Iterations:
+    means = {name: _mean(rows[name]) for name in _COUNTS}
+    return Iterations(stage, len(rows), _length_ms(rows), **means)
+
+
+def _length_ms(rows: Table) -> float:
+    return float((rows["end_ns"] - rows["start_ns"]).mean()) / 1e6
+
+
+def _mean(values: np.typing.NDArray[np.int32]) -> float | None:
+    return float(values.mean()) if (values >= 0).all() else None
 
 
 def summarize(trace: Trace, rank: int | None = None, step: int | None = None) -> Summary:
@@ -76,10 +180,16 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         parameters=_of_roots(selected, "parameters"),
         parameter_bytes=_of_roots(selected, "parameter_bytes"),
         peak_memory_bytes=allocated_peaks(trace["memory"], selected.rank),
-        capture=trace.metadata.capture,
-        recording_cost=trace.metadata.recording_cost,
-        warnings=[row for row in trace["warnings"].rows() if row["rank"] == selected.rank],
+        capture=dict(trace.metadata.capture),
+        recording_cost=dict(trace.metadata.recording_cost),
+        warnings=warnings_of(trace, selected.rank),
     )
+
+
+def warnings_of(trace: Trace, rank: int) -> list[Warning]:
+    """The warnings about a rank."""
+    rows = trace["warnings"].rows()
+    return convert([row for row in rows if row["rank"] == rank], list[Warning])
 
 
 def _verdict(
@@ -98,7 +208,7 @@ def _verdict(
     return under_load(found, core_share(capture))
 
 
-def _modules(selected: SelectedSteps, bounds: WorkBounds) -> list[Node]:
+def _modules(selected: SelectedSteps, bounds: WorkBounds) -> list[ModuleNode]:
     return module_tree(
         selected.trace,
         selected.rank,
@@ -137,7 +247,6 @@ def _inner_steps(selected: SelectedSteps) -> dict[str, int]:
 
 
 def _lengths(steps: Table) -> Floats:
-    """Length of each step, ms."""
     return (step_lengths(steps) * _MS).astype(np.float64)
 
 
@@ -183,7 +292,6 @@ def _without_device(selected: SelectedSteps) -> tuple[dict[str, float], float]:
 
 
 def _modules_evidence(trace: Trace) -> str:
-    """How the modules were found; empty if there are none."""
     return next(iter(trace["modules"].text("evidence")), None) or ""
 
 

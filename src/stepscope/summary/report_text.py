@@ -10,24 +10,28 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.summary.efficiency_text import efficiency_parts
-from stepscope.summary.facts import Device, StepTimes, Summary
-from stepscope.summary.iterations_text import iterations_table
-from stepscope.summary.kernels_text import kernels_parts
-from stepscope.summary.modules_text import modules_table
+from stepscope.summary.facts import (
+    Device,
+    Iterations,
+    StagePlace,
+    StepTimes,
+    Summary,
+    Update,
+    UpdatedModel,
+    Warning,
+)
 from stepscope.summary.numbers import count, ms, percent, plural, size
 from stepscope.summary.run_shares import run_lines
-from stepscope.summary.stage_places_text import places_text
-from stepscope.summary.text_tables import STAGE_STYLE, TIME_WORDS, bar_for, stage_words
+from stepscope.summary.text_tables import STAGE_STYLE, TIME_WORDS, bar_for, plain_table, stage_words
 from stepscope.summary.text_tables import plain_table as _table
-from stepscope.summary.updates_text import updates_table
+from stepscope.summary.work_text import efficiency_parts, kernels_parts, modules_table
 from stepscope.trace.recorded_steps import load_warning
 
 _ROOM_FOR_BARS = 76
 _SKEWED = 0.1
 _UNEVEN = 3
 _OVERLAP = 1.005
-_NOTABLE_ERROR = 0.03  # of the median of the unrecorded steps
+_NOTABLE_COST = 0.01  # of the step: less changes no conclusion
 _MANY_PAGE_FAULTS = 500  # 2 MB, about half a millisecond
 _UNEXPLAINED = 0.1
 _TIME_STYLE = {
@@ -46,6 +50,10 @@ _EVIDENCE = {
     "whole_trace": "not a step: this is the whole trace",
 }
 _OF_FOLDER = ("other_file", "other_run", "merged_file", "unreadable_file", "rank_missing")
+_PHASES = ("forward", "backward")
+_NO_COUNT = "–"
+_LEAST_PLACE, _MOST_PLACES = 0.005, 5
+_MUCH = 0.05  # of the step, in `other`
 
 
 def print_report(
@@ -70,36 +78,36 @@ def picture(summaries: Sequence[Summary], depth: int = 4, rank: int | None = Non
 
 
 def recording_cost(summary: Summary) -> str:
-    """What was done about the cost of recording; empty if the trace is no capture of ours."""
-    cost = summary.recording_cost
+    """What recording cost and was removed, added to the mean step; empty if it is below the noise.
+
+    The noise is the error of the unrecorded steps' median, from which the cost is known.
+    """
+    cost, steps = summary.recording_cost, summary.steps
     if why := cost.get("unknown"):
         return f"times include the cost of recording: {why}"
     if not cost:
         return ""
-    recorded, unrecorded = (cost[name] for name in ("recorded_ns", "unrecorded_ns"))
-    error = cost.get("unrecorded_error", 0.0)
-    noise = f" ± {error:.0%}" if error >= _NOTABLE_ERROR else ""
-    steps = f"as recorded {ms(recorded / 1e6)} ms, unrecorded {ms(unrecorded / 1e6)} ms{noise}"
-    steps += " (medians)"
-    removed, events = cost["removed_ns"], cost["events"]
-    if not removed:
-        return f"{steps}; no cost of recording to remove"
-    memory = min(cost.get("memory_ns", 0), removed)
-    each = (removed - memory) / max(events, 1) / 1e3
-    text = f"{steps}; recording's cost is removed: "
-    text += f"{each:.1f} µs per event for {count(events)} events"
-    says_memory = memory > _UNEXPLAINED * unrecorded
-    if says_memory:
-        pages = count(cost["recorded_page_faults"])
-        text += f" and {ms(memory / 1e6)} ms for {pages} page faults (memory the profiler keeps)"
-    if recorded - removed - unrecorded > _UNEXPLAINED * unrecorded:
-        other = "has another cause" if says_memory else _other_cause(cost)
-        text += f"; the rest of the difference {other}"
-    return text
+    removed, unrecorded = cost["removed_ns"] / 1e6, cost["unrecorded_ns"] / 1e6
+    memory = min(cost.get("memory_ns", 0) / 1e6, removed)
+    notes = []
+    if removed > max(_NOTABLE_COST, cost.get("unrecorded_error", 0.0)) * unrecorded:
+        each = (removed - memory) / max(cost["events"], 1) * 1e3
+        notes.append(
+            f"recorded steps took {ms(steps.mean_ms + removed)} ms, of which {ms(removed)} ms is "
+            f"recording: {each:.1f} µs per event for {count(cost['events'])} events"
+        )
+        if memory > _UNEXPLAINED * unrecorded:
+            pages = count(cost["recorded_page_faults"])
+            notes[0] += f" and {ms(memory)} ms for {pages} page faults (memory the profiler keeps)"
+    if cost["recorded_ns"] / 1e6 - removed - unrecorded > _UNEXPLAINED * unrecorded:
+        other = "has another cause" if memory > _UNEXPLAINED * unrecorded else _other_cause(cost)
+        notes.append(
+            f"unrecorded steps take {ms(unrecorded)} ms; the rest of the difference {other}"
+        )
+    return "; ".join(notes)
 
 
 def _other_cause(cost: Mapping[str, Any]) -> str:
-    """Why recorded steps are longer than their events cost."""
     before, later = (cost.get(f"{kind}_page_faults", 0) for kind in ("recorded", "unrecorded"))
     if before < later + _MANY_PAGE_FAULTS:
         return "has another cause"
@@ -288,16 +296,16 @@ class _Report:
                 "shortest, and all figures are means: show one step with --step, or record more"
             )
         for warning in self.warnings():
-            text.append("\n! ", "yellow").append(str(warning["message"]))
-            text.append(f" ({warning['count']} times)" if warning["count"] > 1 else "", "dim")
+            text.append("\n! ", "yellow").append(warning.message)
+            text.append(f" ({warning.count} times)" if warning.count > 1 else "", "dim")
         return text
 
-    def warnings(self) -> list[dict[str, Any]]:
+    def warnings(self) -> list[Warning]:
         """Warnings of the folder and of the rank shown, without how its run ended (see header)."""
         ended = self.main.capture.get("outcome")
         return [
             warning for summary in self.all for warning in summary.warnings
-            if warning["code"] in _OF_FOLDER or (summary is self.main and warning["code"] != ended)
+            if warning.code in _OF_FOLDER or (summary is self.main and warning.code != ended)
         ]  # fmt: skip
 
     def bar(self, share: float, style: str) -> Text:
@@ -305,7 +313,6 @@ class _Report:
 
 
 def _is_skewed(steps: StepTimes) -> bool:
-    """Whether a few steps dominate the mean."""
     return abs(steps.mean_ms - steps.median_ms) > _SKEWED * steps.median_ms
 
 
@@ -315,3 +322,69 @@ def _computing(summary: Summary) -> float:
 
 def _times(device: Device) -> dict[str, float]:
     return {key: device.parts_ms.get(key, 0.0) for key in _TIME_STYLE}
+
+
+def updates_table(summary: Summary) -> Table:
+    """A row for each update, and one for each model in it: device time if there is a device."""
+    side = "device" if summary.devices else "cpu"
+    where = "device" if summary.devices else "CPU"
+    found = {stage.stage for update in summary.updates for stage in update.stages}
+    stages = [stage for stage in STAGE_STYLE if stage in found]
+    heads = (f"{stage_words(stage)}>" for stage in stages)
+    table = plain_table(
+        f"Updates by optimizer, {where} ms per step", "", "times>", *heads, "of step>"
+    )
+    for update in summary.updates:
+        _add_update(table, update, stages, side, summary.steps.mean_ms or 1.0)
+        for model in update.models if len(update.models) > 1 else []:
+            table.add_row(Text(f"  {model.path}", "dim"), "", *_of_model(model, stages, side), "")
+    return table
+
+
+def _add_update(table: Table, update: Update, stages: list[str], side: str, step_ms: float) -> None:
+    spent = {stage.stage: getattr(stage, f"{side}_ms") for stage in update.stages}
+    cells = (
+        Text(ms(spent[stage]) if stage in spent else "", STAGE_STYLE[stage]) for stage in stages
+    )
+    share = getattr(update, f"{side}_ms") / step_ms
+    table.add_row(update.optimizer, f"{update.count:.3g}", *cells, percent(share))
+
+
+def _of_model(model: UpdatedModel, stages: list[str], side: str) -> list[Text]:
+    """The times of a model's passes below those of the update; it has no other stages."""
+    spent = {phase: getattr(model, f"{phase}_{side}_ms") for phase in _PHASES}
+    return [Text(ms(spent[stage]) if spent.get(stage) else "", "dim") for stage in stages]
+
+
+def iterations_table(kinds: list[Iterations]) -> Table:
+    """The kinds as a table of a report."""
+    table = plain_table(
+        "Iterations, means", "", "count>", "CPU ms>", "prompts>", "prompt tokens>", "decoding>",
+        "decoded tokens>",
+    )  # fmt: skip
+    for kind in kinds:
+        numbers = (kind.prefill_requests, kind.prefill_tokens, kind.decode_requests,
+                   kind.decode_tokens)  # fmt: skip
+        cells = (_NO_COUNT if number is None else count(round(number)) for number in numbers)
+        name = Text(stage_words(kind.stage), STAGE_STYLE[kind.stage])
+        table.add_row(name, f"{kind.count}", ms(kind.ms), *cells)
+    return table
+
+
+def places_text(summary: Summary) -> Text:
+    """The longest places, one on a line; why the lines of `other` are not known, if it matters."""
+    places = summary.places[:_MOST_PLACES]
+    lines = [_place_line(place) for place in places if place.share >= _LEAST_PLACE]
+    other = sum(stage.share for stage in summary.stages if stage.stage == "other")
+    if summary.not_sampled and other >= _MUCH:
+        lines.append(f"  other has no functions and lines: {summary.not_sampled}")
+    return Text("\n".join(lines), "dim")
+
+
+def _place_line(place: StagePlace) -> str:
+    name = "" if place.function == "<module>" else f"{place.function}, "
+    where = f"{name}{place.file.rpartition('/')[2]}:{place.line}"
+    if not place.samples:
+        return f"  {ms(place.ms)} ms of {stage_words(place.stage)} in {where}"
+    time = f"about {ms(place.ms)} ± {ms(place.error_ms)} ms"
+    return f"  {time} of {stage_words(place.stage)} in {where} ({place.samples} samples)"

@@ -90,5 +90,4 @@ class SelectedSteps:
     def work_ns(self) -> Ids:
         """Duration of each piece of work, self time for operators, int64, ns, shape (n,)."""
         column = "duration_ns" if self.works_on_device else "self_ns"
-        result: Ids = self.trace.events[column][self.work]
-        return result
+        return self.trace.events[column][self.work]

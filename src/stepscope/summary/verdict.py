@@ -1,20 +1,20 @@
-"""The verdict: what limits the step, in one sentence."""
+"""The verdict: what limits the step, in one sentence, and how certain that is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
-from stepscope.summary.facts import Verdict
+from msgspec.structs import replace
+
+from stepscope.summary.facts import Device, Stage, Verdict
 from stepscope.summary.text_tables import stage_words
+from stepscope.trace.recorded_steps import QUIET, blocked_share
 from stepscope.trace.declaration import INFERENCE_STAGES
-from stepscope.trace.recorded_steps import blocked_share
 
 NOTABLE = 0.10  # a cause that costs less than this share of the step does not limit it
 MOSTLY = 0.50
 MUCH_BLOCKED = 0.20  # more than in the recorded steps, whose shares of CPU time vary by less
 MUCH_LONGER = 2  # that steps load data after the recording than in it
-
 _SENTENCES = {
     "data": "The step waits for data: "
     "for {share:.0%} of it the device is idle while a batch is loaded.",
@@ -48,8 +48,6 @@ _SENTENCES = {
     "no data loading, forward, backward or optimizer was found.",
     "cpu": "The step is CPU-bound; the longest stage is {stage} ({share:.0%}).",
 }
-
-
 # Stages that show the purpose of a step, this purpose, and the parts of such a step.
 _PURPOSES = (
     (("optimizer",), "training", ("data loading", "forward", "backward", "optimizer")),
@@ -58,28 +56,13 @@ _PURPOSES = (
     (INFERENCE_STAGES, "the model", ("prefill", "decode")),
     ((), "the model", ("data loading", "forward")),
 )
-
-
-class _Stage(Protocol):
-    @property
-    def stage(self) -> str: ...
-    @property
-    def share(self) -> float: ...
-
-
-class _Device(Protocol):
-    @property
-    def window_ms(self) -> float: ...
-    @property
-    def computing_ms(self) -> float: ...
-    @property
-    def idle_ms(self) -> dict[str, float]: ...
+CANNOT_TELL = 0.6
 
 
 def verdict(
     step_ms: float,
-    stages: Sequence[_Stage],
-    devices: Sequence[_Device],
+    stages: Sequence[Stage],
+    devices: Sequence[Device],
     python: Mapping[str, float] | None = None,
     communication: float = 0.0,
     copies: float = 0.0,
@@ -122,7 +105,7 @@ def verdict(
 
 
 def _later_verdict(
-    stages: Sequence[_Stage],
+    stages: Sequence[Stage],
     python: Mapping[str, float],
     communication: float,
     later_data: float,
@@ -139,12 +122,12 @@ def _later_verdict(
     return None
 
 
-def _loading(stages: Sequence[_Stage]) -> float:
+def _loading(stages: Sequence[Stage]) -> float:
     return sum(stage.share for stage in stages if stage.stage == "data_loading")
 
 
 def _cpu_verdict(
-    stages: Sequence[_Stage],
+    stages: Sequence[Stage],
     python: Mapping[str, float],
     communication: float,
     active: float,
@@ -177,7 +160,7 @@ def _cpu_verdict(
     return Verdict("cpu", longest.share, text)
 
 
-def _outside(stages: Sequence[_Stage]) -> str:
+def _outside(stages: Sequence[Stage]) -> str:
     """Outside of the parts of a step, in words."""
     parts = [part for part in _purpose(stages)[1] if part != "data loading"]
     return (
@@ -185,7 +168,45 @@ def _outside(stages: Sequence[_Stage]) -> str:
     )
 
 
-def _purpose(stages: Sequence[_Stage]) -> tuple[str, tuple[str, ...]]:
+def _purpose(stages: Sequence[Stage]) -> tuple[str, tuple[str, ...]]:
     """What the steps do by their stages, and its parts: training needs evidence."""
     found = {stage.stage for stage in stages}
     return next((what, parts) for shown, what, parts in _PURPOSES if not shown or found & {*shown})
+
+
+def under_load(verdict: Verdict, share: float | None) -> Verdict:
+    """The verdict, marked as uncertain or withheld where other processes used the machine.
+
+    A step that its device limits is no shorter on a quiet machine.
+
+    Args:
+        verdict: of the recorded steps.
+        share: of a core, as `core_share` gives it.
+
+    Returns:
+        `bound_by` is `unknown` for a verdict that is withheld.
+    """
+    if share is None or share >= QUIET or verdict.bound_by == "device":
+        return verdict
+    if share < CANNOT_TELL:
+        sentence = "Cannot tell what limits the step, since other processes used the machine. "
+        return Verdict("unknown", 0.0, f"{sentence}As recorded: {verdict.sentence}")
+    return replace(verdict, sentence=f"{verdict.sentence} Other processes may be the cause.")
+
+
+def certain_share(part: float, verdict: Verdict, share: float | None) -> float:
+    """How much of the step a part takes at least, wherever the process waited for a core.
+
+    Without a verdict nothing is certain. A step that its device limits is no shorter on a quiet
+    machine. Else all the time without a core may have been in this part.
+
+    Args:
+        part: what it takes as recorded, a share of the step.
+        verdict: as `under_load` left it.
+        share: of a core, as `core_share` gives it.
+    """
+    if verdict.bound_by == "unknown":
+        return 0.0
+    if share is None or share >= QUIET or verdict.bound_by == "device":
+        return part
+    return max(part - (1 - share), 0.0) / share

@@ -85,8 +85,7 @@ class Index:
 
     def has_children(self, events: Ids) -> Mask:
         """Whether anything is inside each of `events` on its track."""
-        inside: Mask = self.last[events] > self.place[events]
-        return inside
+        return self.last[events] > self.place[events]
 
     def launched_by(self, events: Ids) -> tuple[Ids, Ids]:
         """The device work that each call itself started: index into `events`, and ids."""
@@ -139,8 +138,7 @@ class Index:
         """Events that are themselves calls of modules, bool, shape (events,)."""
         names = self.events.text("name")
         marked = names.where(lambda name: name.startswith((MODULE_RANGE, MODULE_FRAME)))
-        result: Mask = marked & (self.events["module"] >= 0)
-        return result
+        return marked & (self.events["module"] >= 0)
 
     @cached_property
     def calls_before(self) -> Ids:

@@ -8,17 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.arrays import Ids, Mask
-from stepscope.timeline.collapse_wrappers import Collapsed, collapsed_lanes
 from stepscope.timeline.event_index import Index, values_at
-from stepscope.timeline.lanes import Contents
-from stepscope.timeline.level import Level, alignments, span_ends
-from stepscope.timeline.operation import Operation, the_trace
+from stepscope.timeline.lanes import Collapsed, Contents, collapsed_lanes
+from stepscope.timeline.level import (
+    Level,
+    ResourceRow,
+    Resources,
+    alignments,
+    find_resources,
+    ranks_of_steps,
+    span_ends,
+)
+from stepscope.timeline.operation import Operation, StepId, the_trace
 from stepscope.timeline.operation_costs import Costs, measure
-from stepscope.timeline.operation_groups import group
-from stepscope.timeline.resource_rows import Resource, Resources, find_resources, ranks_of_steps
-from stepscope.timeline.stage_level import find_stages
-from stepscope.timeline.step_id import StepId
-from stepscope.timeline.step_level import find_steps
+from stepscope.timeline.sections import group
+from stepscope.timeline.step_levels import find_stages, find_steps
 
 Path = tuple[str, ...]
 
@@ -218,7 +222,6 @@ class _Inside:
 
 
 def _numbered(chosen: Mask) -> Ids:
-    """Numbers of the chosen ones, in order."""
     return np.cumsum(chosen) - 1
 
 
@@ -245,7 +248,7 @@ def _levels(
     opened: Sequence[Opened],
     listed: _Listed,
     costs: Costs,
-    resources: list[list[Resource]],
+    resources: list[list[ResourceRow]],
     through: Sequence[tuple[str, ...]] = ((),),
     passed: Sequence[int] = (0,),
     hidden: Sequence[int] = (0,),

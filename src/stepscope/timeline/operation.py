@@ -1,14 +1,19 @@
-"""One operation of the timeline: a step, a stage, a call of a module, an event, or a section."""
+"""Operations of the timeline: a step, a stage, a call of a module, an event, or a section."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from stepscope.arrays import Ids
+from stepscope.errors import TraceError
 
+TINY = 0.05  # of its parent's runtime: an operation that takes less is tiny
 KINDS = ("trace", "step", "stage", "module", "event", "section", "series", "repeat")
+_STEP = re.compile(r"s(\d+)\.(\d+)(?:/|$)")
 
 
 @dataclass(frozen=True)
@@ -68,3 +73,30 @@ class Operation:
 def the_trace() -> Operation:
     """The operation around all steps, which the first level opens."""
     return Operation("", "trace", "trace", np.zeros(0, np.int64))
+
+
+class StepId(NamedTuple):
+    """A step and its rank; as text it is the id of the operation.
+
+    Example:
+        >>> StepId.of("s5.0/t3"), str(StepId(5, 0))
+        (StepId(step=5, rank=0), 's5.0')
+    """
+
+    step: int
+    rank: int
+
+    def __str__(self) -> str:
+        return f"s{self.step}.{self.rank}"
+
+    @classmethod
+    def of(cls, path: str) -> StepId:
+        """The step that an operation is, or lies in, by its path.
+
+        Raises:
+            TraceError: if a path does not begin with a step.
+        """
+        found = _STEP.match(path)
+        if found is None:
+            raise TraceError(f"expected the path of an operation, as s5.0/t3, found {path!r}")
+        return cls(int(found[1]), int(found[2]))

@@ -80,8 +80,7 @@ class Costs:
 
         Source: HOTLINE section 6.3, "limited by GPU or CPU".
         """
-        bound: Mask = self.device_ns >= np.maximum(self.cpu_ns, 1)
-        return bound
+        return self.device_ns >= np.maximum(self.cpu_ns, 1)
 
     def take(self, operations: Ids) -> Costs:
         """The costs of chosen operations, in the order of `operations`, none twice."""

@@ -1,4 +1,4 @@
-"""Operation names without paths, addresses and boilerplate, and names for groups of operations.
+"""Operation names without paths, addresses and boilerplate, distinct ones, and names for groups.
 
 Source: HOTLINE appendix C.2 (Rename, Summarize) and figure 14.
 """
@@ -6,7 +6,7 @@ Source: HOTLINE appendix C.2 (Rename, Summarize) and figure 14.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -36,6 +36,8 @@ _RULES: tuple[_Rule, ...] = (
     (re.compile(r"^(enumerate\((?:DataLoader|grain|tf\.data|keras)\))#"), lambda found: found[1]),
     (re.compile(r"^#+ *(.*?) *#+$"), lambda found: found[1]),
 )  # fmt: skip
+_MAX_LENGTH = 40
+_WORD = re.compile(r"[A-Za-z0-9_]+")
 
 
 @lru_cache(maxsize=1 << 16)
@@ -104,3 +106,39 @@ def range_name(first: str, last: str) -> str:
         ('h.0 … 11', 'Bottleneck_3 … 1')
     """
     return f"{first} … {re.split(r'[._]', last)[-1]}"
+
+
+def distinct_short_names(names: Collection[str]) -> dict[str, str]:
+    """A short name for each name, in which those that would look the same say what differs.
+
+    Example:
+        >>> sorted(distinct_short_names(["void at::f<1>(int)", "void at::f<1>(long)"]).values())
+        ['f<1> [int]', 'f<1> [long]']
+    """
+    alike: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        alike.setdefault(short_name(name), []).append(name)
+    found: dict[str, str] = {}
+    for short, members in alike.items():
+        if len(members) == 1:
+            found[members[0]] = short
+        else:
+            found.update(_told_apart(short, members))
+    return found
+
+
+def _told_apart(short: str, names: Sequence[str]) -> dict[str, str]:
+    """The words of each name that not all have, or a number where this does not help."""
+    words = [_WORD.findall(name) for name in names]
+    common = set(words[0]).intersection(*words[1:])
+    notes = [_note([word for word in own if word not in common]) for own in words]
+    known = {note: notes.count(note) for note in notes}
+    return {
+        name: f"{short} [{note}]" if note and known[note] == 1 else f"{short} #{number}"
+        for number, (name, note) in enumerate(zip(names, notes, strict=True), 1)
+    }
+
+
+def _note(words: Sequence[str]) -> str:
+    text = " ".join(dict.fromkeys(words))
+    return text if len(text) <= _MAX_LENGTH else ""

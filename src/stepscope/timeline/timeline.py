@@ -5,32 +5,79 @@ Source: HOTLINE sections 4.5 and 5, appendix C.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from threading import RLock
+from threading import Lock, RLock
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from stepscope.annotate.steps.step_table import steady_steps, step_lengths
 from stepscope.arrays import Ids, Mask
 from stepscope.errors import TraceError
+from stepscope.timeline.chosen_events import (
+    EventPlaces,
+    Marks,
+    OperationSearch,
+    events_of,
+    place_events,
+)
 from stepscope.timeline.chrome_export import ChromeTrace, chrome_trace
 from stepscope.timeline.expand import Opened, Path, open_operations, open_step, open_trace
-from stepscope.timeline.find_operations import Marks, OperationSearch
-from stepscope.timeline.kept_by_size import KeptBySize
 from stepscope.timeline.lanes import Contents
 from stepscope.timeline.level import Level, Opening
-from stepscope.timeline.operation import Operation
+from stepscope.timeline.operation import TINY, Operation, StepId
 from stepscope.timeline.operation_costs import Costs, measure
-from stepscope.timeline.raw_events import EventPlaces, events_of, place_events
-from stepscope.timeline.sections import TINY
-from stepscope.timeline.step_id import StepId
 from stepscope.trace.trace import Trace
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 _KEPT_OPERATIONS = 25_000  # of levels that were opened: about 2 kB each
 _KEPT_WHOLE = 50_000  # operations of steps that were opened whole
 _OPENED_AHEAD = 32
 _OPENED_EVENTS = 30_000  # at a time, where others may have their turn
+
+
+class KeptBySize(Generic[Key, Value]):
+    """Values used last, as long as they have room; the newest stays however large it is.
+
+    Threads may share it.
+
+    Args:
+        room: total size of what is kept.
+        size_of: the size of a value.
+
+    Example:
+        >>> kept = KeptBySize[str, str](room=5, size_of=len)
+        >>> for word in ("two", "to", "too"):
+        ...     kept.set(word, word)
+        >>> kept.get("two"), kept.get("to")
+        (None, 'to')
+    """
+
+    def __init__(self, room: int, size_of: Callable[[Value], int]) -> None:
+        self._room, self._size_of = room, size_of
+        self._values: dict[Key, Value] = {}
+        self._size = 0
+        self._lock = Lock()
+
+    def get(self, key: Key) -> Value | None:
+        """A value, which becomes the last to be dropped; None if it is not kept."""
+        with self._lock:
+            value = self._values.pop(key, None)
+            if value is not None:
+                self._values[key] = value
+            return value
+
+    def set(self, key: Key, value: Value) -> None:
+        """Keep a value, and drop those that were not used for longest where there is no room."""
+        with self._lock:
+            if (before := self._values.pop(key, None)) is not None:
+                self._size -= self._size_of(before)
+            self._values[key] = value
+            self._size += self._size_of(value)
+            while self._size > self._room and len(self._values) > 1:
+                self._size -= self._size_of(self._values.pop(next(iter(self._values))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,10 +280,6 @@ class Timeline:
         level, number = self.find(path)
         return events_of(self.index, level.operations[number])
 
-    def places(self, path: str) -> EventPlaces:
-        """The smallest operation that holds each raw event of an operation."""
-        return place_events(self.index, path, self.raw_events(path), self.below(path))
-
     def as_operation(self, event: int) -> tuple[Operation, Costs, Ids]:
         """A raw event as if it were listed: an operation, what it costs, its raw events.
 
@@ -275,7 +318,6 @@ class Timeline:
         return level
 
     def _known(self, key: tuple[Path, bool]) -> Level | None:
-        """A level that was opened before."""
         path, _ = key
         for depth in range(1, len(path) + 1):
             whole = self._wholes.get(path[:depth])
@@ -310,7 +352,6 @@ class Timeline:
 
 
 def _parts(path: str) -> Path:
-    """The ids that a path joins."""
     return tuple(filter(None, path.split("/")))
 
 
@@ -327,13 +368,11 @@ def _in_parts(operations: Sequence[Opened]) -> Iterator[list[Opened]]:
 
 
 def _openable(level: Level) -> Iterator[Opened]:
-    """The operations of a level that have a level inside."""
     for number in np.flatnonzero(level.costs.events > 1).tolist():
         yield _opened(level, number, (*level.path, level.operations[number].id))
 
 
 def _opened(above: Level, number: int, path: Path) -> Opened:
-    """An operation of a level, to open it."""
     costs = above.costs
     start, end = int(costs.start_ns[number]), int(costs.end_ns[number])
     runtime, events = int(costs.runtime_ns[number]), int(costs.events[number])

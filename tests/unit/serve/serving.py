@@ -9,7 +9,7 @@ import msgspec
 
 from stepscope.annotate import annotate
 from stepscope.contexts import build_contexts, with_contexts
-from stepscope.serve.request_parameters import Query
+from stepscope.serve.requests import Query
 from stepscope.serve.routes import answer
 from stepscope.serve.trace_view import TraceView
 from stepscope.testing import drawn_trace

@@ -10,7 +10,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 from serving import ask, opened
+
+from stepscope.serve.step_answers import details_of_levels, step_of_levels
 
 FILE = Path(__file__).parents[3] / "web" / "test" / "step.json"
 STEP = """
@@ -39,8 +42,9 @@ MODEL = {
 def fixture() -> dict[str, object]:
     """The columns of the step, and the answers of the server."""
     view = opened(STEP, MODEL)
-    step, details = ask(view, "step", path="s1.0"), ask(view, "step_details", path="s1.0")
     openings = view.timeline.open_all("s1.0")
+    step = msgspec.to_builtins(step_of_levels(view, "s1.0", openings))
+    details = msgspec.to_builtins(details_of_levels(view, "s1.0", openings))
     paths = [path for one in openings for path in one.every.paths]
     levels = ["/".join(one.every.path) for one in openings]
     return {

@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from stepscope.serve.ahead import Ahead
+from stepscope.serve.app import Ahead
 
 
 def opening(opened: list[int], parts: int) -> Any:

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from serving import ask, opened
 
 from stepscope.errors import ServeError
-from stepscope.serve import search_answers
-from stepscope.serve.json_encoding import encode
-from stepscope.serve.request_parameters import Query
+from stepscope.serve import timeline_answers
+from stepscope.serve.requests import Query, encode
 from stepscope.serve.routes import ROUTES, answer
 from stepscope.serve.trace_view import TraceView
 
@@ -64,7 +64,7 @@ def test_one_begins_with_the_slowest_step(trace: TraceView) -> None:
 def test_the_overview_is_the_report(trace: TraceView) -> None:
     from stepscope.summary.report_facts import summarize
 
-    facts = summarize(trace.trace).to_json()
+    facts = msgspec.to_builtins(summarize(trace.trace))
     told = ask(trace, "overview")["facts"]
     assert told == {name: facts[name] for name in facts if name not in ("modules", "kernels")}
 
@@ -142,7 +142,7 @@ def test_names_with_most_time_come_first_and_nothing_may_be_found(trace: TraceVi
 def test_of_too_many_hits_the_longest_are_listed(
     trace: TraceView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_answers, "_MOST", 1)
+    monkeypatch.setattr(timeline_answers, "_MOST", 1)
     told = ask(trace, "search_hits", text="conv2d")
     assert (told["total"], told["names"][0]["count"]) == (2, 2)
     assert told["events"]["duration_ns"] == [15_000]
@@ -192,7 +192,7 @@ def test_kernels_tell_how_near_they_come_to_the_device() -> None:
 def test_the_model_tree_names_the_modules_of_each_node(net: TraceView) -> None:
     (root,) = ask(net, "modules")["tree"]
     (inner,) = root["children"]
-    assert (root["class"], root["modules"], root["call_line"]) == ("Net", [0], 20)
+    assert (root["kind"], root["modules"], root["call_line"]) == ("Net", [0], 20)
     assert (inner["name"], inner["modules"], inner["forward_device_ms"]) == ("fc", [1], 0.02)
 
 

@@ -136,8 +136,7 @@ def test_hostile_names_come_as_text(tmp_path: Path, built_page: Path) -> None:
     given = {"Authorization": f"Bearer {token.secret}"}
     with TestClient(make_app(workbench, token, 1), "http://127.0.0.1:1", headers=given) as client:
         for name in (
-            "levels?path=s1.0", "overview", "kernels", "details?event=1", "step?path=s1.0",
-                "step_details?path=s1.0",
+            "levels?path=s1.0", "overview", "kernels", "details?event=1",
             "trace?path=s1.0", "search?text=alert",
         ):  # fmt: skip
             response = client.get(f"/api/traces/{id}/{name}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from serving import ask, opened
 
-from stepscope.serve.distinct_names import distinct_short_names
+from stepscope.timeline.operation_labels import distinct_short_names
 
 
 def test_names_that_differ_elsewhere_say_where() -> None:

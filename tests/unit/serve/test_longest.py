@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.serve.longest import longest_of, longest_of_each
+from stepscope.serve.selection import longest_of, longest_of_each
 
 
 @pytest.mark.parametrize("seed", range(20))

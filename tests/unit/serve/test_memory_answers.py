@@ -9,8 +9,8 @@ import pytest
 from serving import ask, opened
 
 from stepscope.errors import ServeError
-from stepscope.serve.export_memory import add_memory
-from stepscope.serve.export_request import KeyedAnswer, report_of
+from stepscope.serve.export_answers import KeyedAnswer, report_of
+from stepscope.serve.single_file import add_memory
 from stepscope.serve.trace_view import TraceView
 
 sys.path.append(str(Path(__file__).parents[1] / "memory"))

@@ -8,7 +8,7 @@ from typing import Any
 from serving import ask
 
 from stepscope.annotate import annotate
-from stepscope.serve.json_encoding import encode
+from stepscope.serve.requests import encode
 from stepscope.serve.trace_view import TraceView
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace

@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from serving import STEP, ask, collected, opened
 
@@ -22,13 +23,11 @@ import stepscope
 from stepscope.annotate import annotate
 from stepscope.errors import ChangeError, ServeError, TraceError
 from stepscope.serve import bundle
-from stepscope.serve.answer_archive import Archive
 from stepscope.serve.app import Failure
-from stepscope.serve.export_levels import add_step
-from stepscope.serve.export_request import report_of, request_key
-from stepscope.serve.export_tables import tables
+from stepscope.serve.export_answers import report_of, request_key, tables
 from stepscope.serve.open_files import Traces
-from stepscope.serve.single_file import add_contexts, project_files, single_file
+from stepscope.serve.single_file import Archive, add_contexts, add_step, project_files, single_file
+from stepscope.serve.step_answers import details_of_levels, step_of_levels
 from stepscope.serve.trace_view import TraceView
 from stepscope.testing import drawn_trace
 from stepscope.trace.concat import concat
@@ -61,8 +60,11 @@ def written(trace: TraceView, **options: Any) -> dict[str, Any]:
 
 def test_every_answer_is_the_servers(trace: TraceView) -> None:
     answers = written(trace)["answers"]
-    for request in ("step", "step_details"):
-        assert answers[request_key(request, path="s1.0")] == ask(trace, request, path="s1.0")
+    openings = trace.timeline.open_all("s1.0")
+    step = step_of_levels(trace, "s1.0", openings)
+    details = details_of_levels(trace, "s1.0", openings)
+    assert answers["step?path=s1.0"] == msgspec.to_builtins(step)
+    assert answers["step_details?path=s1.0"] == msgspec.to_builtins(details)
     assert answers["kernels"] == ask(trace, "kernels")
     assert answers["overview?rank=0&step=2"] == ask(trace, "overview", step=2)
     assert answers["trace?path=s1.0"] == ask(trace, "trace", path="s1.0")

@@ -10,7 +10,7 @@ import pytest
 
 from stepscope.annotate import annotate
 from stepscope.errors import ServeError
-from stepscope.serve.source_files import SourceFiles
+from stepscope.serve.trace_view import SourceFiles
 from stepscope.testing import drawn_trace
 
 NOT_HERE = "the file is not on this machine"

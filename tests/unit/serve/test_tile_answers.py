@@ -6,7 +6,7 @@ import pytest
 from serving import ask, opened
 
 from stepscope.errors import ServeError
-from stepscope.serve.tile_answers import MOST
+from stepscope.serve.axis_answers import MOST
 from stepscope.serve.trace_view import TraceView
 
 

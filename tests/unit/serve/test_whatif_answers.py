@@ -6,7 +6,7 @@ import pytest
 from serving import ask, opened
 
 from stepscope.errors import ServeError, StepscopeError
-from stepscope.serve.json_encoding import encode
+from stepscope.serve.requests import encode
 from stepscope.serve.trace_view import TraceView
 from stepscope.whatif import CHANGES
 

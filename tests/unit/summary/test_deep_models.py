@@ -13,8 +13,7 @@ from stepscope.annotate import annotate
 from stepscope.cli.commands import stepscope
 from stepscope.cli.output import _pieces, finite
 from stepscope.ingest import read
-from stepscope.serve.json_encoding import encode
-from stepscope.serve.table_answers import _module_nodes
+from stepscope.serve.requests import encode
 from stepscope.summary.report_facts import summarize
 
 DEEP = 500
@@ -53,8 +52,8 @@ def test_the_report_as_a_table(deep: Path) -> None:
 
 
 def test_the_answer_for_the_page(deep: Path) -> None:
-    nodes = _module_nodes(summarize(annotate(read(deep))).modules)
-    assert encode(nodes).count(b'"children":') == DEEP
+    summary = summarize(annotate(read(deep)))
+    assert encode(summary.modules).count(b'"children":') == DEEP
 
 
 @pytest.mark.parametrize(

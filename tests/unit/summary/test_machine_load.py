@@ -3,7 +3,7 @@
 import pytest
 
 from stepscope.summary.facts import Verdict
-from stepscope.summary.machine_load import certain_share, under_load
+from stepscope.summary.verdict import certain_share, under_load
 from stepscope.trace.recorded_steps import core_share, later_blocked_share, load_warning
 
 CPU = Verdict("cpu", 0.6, "The step is CPU-bound.")

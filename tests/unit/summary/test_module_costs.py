@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stepscope.annotate import annotate
-from stepscope.summary.facts import Node
+from stepscope.summary.facts import ModuleNode
 from stepscope.summary.report_facts import summarize
 from stepscope.testing import drawn_trace
 
@@ -14,7 +14,7 @@ def node(name: str, kind: str, *children: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "class": kind, "parameters": 1, "children": list(children)}
 
 
-def tree(model: dict[str, Any], *calls: str) -> list[Node]:
+def tree(model: dict[str, Any], *calls: str) -> list[ModuleNode]:
     """The tree of a forward in which each path of `calls` takes 10 us."""
     lines = ["main | 0 1000 | ProfilerStep#1", "main | 0 900 | stepscope.module:"]
     for index, path in enumerate(calls):
@@ -23,7 +23,7 @@ def tree(model: dict[str, Any], *calls: str) -> list[Node]:
     return summarize(annotate(drawn_trace("\n".join(lines), model=model))).modules
 
 
-def shown(nodes: list[Node]) -> list[tuple[Any, ...]]:
+def shown(nodes: list[ModuleNode]) -> list[tuple[Any, ...]]:
     return [(one.name, one.count, one.forward_cpu_ms, shown(one.children)) for one in nodes]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from stepscope.annotate import annotate
@@ -159,7 +160,7 @@ def test_communication_that_computing_hides_is_told_apart() -> None:
 
 
 def test_everything_can_be_written_as_json() -> None:
-    data = json.loads(json.dumps(summary().to_json()))
+    data = json.loads(msgspec.json.encode(summary()))
     assert data["verdict"]["bound_by"] == "data"
     assert data["stages"][0]["stage"] == "data_loading"
 

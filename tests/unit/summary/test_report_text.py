@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 from test_module_costs import node
 from test_report_facts import TWO_STEPS, WARMING, drawn
@@ -15,7 +16,7 @@ from test_report_facts import TWO_STEPS, WARMING, drawn
 from stepscope.kernel_names import short_kernel
 from stepscope.summary.numbers import bar, count, ms, percent, size
 from stepscope.summary.report_facts import summarize
-from stepscope.summary.report_text import print_report
+from stepscope.summary.report_text import print_report, recording_cost
 from stepscope.trace.concat import concat
 from stepscope.trace.trace import Trace
 
@@ -193,12 +194,6 @@ def test_steps_that_differ_widely_are_said_to(end: int, said: bool) -> None:
     assert ("the longest step takes 5 times as long" in printed(trace, 120)) == said
 
 
-def test_steps_of_jax_are_corrected_too() -> None:
-    capture = {"unrecorded_steps": timed(120), "recorded_steps": timed(130)}
-    out = printed(drawn(ONE, capture=capture, framework="jax"), 160)
-    assert "unrecorded 120.0 ms (medians); recording's cost is removed" in out
-
-
 def test_a_step_that_warms_up_is_told_beside_the_mean() -> None:
     out = printed(drawn(WARMING, source="/tmp/step.json"), 80)
     assert "step.json   3 steps" in out
@@ -216,34 +211,37 @@ def timed(median_ms: int) -> dict[str, int]:
     return {"count": 20, "median_ns": median_ms * 1_000_000, "p10_ns": 0, "p90_ns": 0}
 
 
-def test_a_median_of_steps_that_vary_is_uncertain() -> None:
-    """Two standard errors of the median of 20 steps, most of which take 100 to 160 ms."""
-    times = {**timed(120), "cpu_ns": 120_000_000, "cpu_p10_ns": 100_000_000}
-    out = printed(
-        drawn(ONE, capture={"unrecorded_steps": {**times, "cpu_p90_ns": 160_000_000}}), 160
-    )
-    assert "unrecorded 120.0 ms ± 11% (medians)" in " ".join(out.split())
-    out = printed(
-        drawn(ONE, capture={"unrecorded_steps": {**times, "cpu_p90_ns": 110_000_000}}), 160
-    )
-    assert "unrecorded 120.0 ms (medians)" in " ".join(out.split())
+def cost_said(removed_ms: float, unrecorded_ms: float, error: float = 0.0) -> str:
+    """What a report says of a cost; the mean step without it takes 150 ms."""
+    cost = {
+        "recorded_ns": 150_000_000,
+        "unrecorded_ns": unrecorded_ms * 1e6,
+        "unrecorded_error": error,
+        "removed_ns": removed_ms * 1e6,
+        "events": 1000,
+    }
+    return recording_cost(replace(summarize(drawn(ONE)), recording_cost=cost))
 
 
-@pytest.mark.parametrize(
-    ("unrecorded", "text"),
-    [
-        (
-            timed(120),
-            "unrecorded 120.0 ms (medians); recording's cost is removed: 10.8 µs per event",
-        ),
-        (timed(180), "unrecorded 180.0 ms (medians); no cost of recording to remove"),
-        (None, "times include the cost of recording: no unrecorded steps were timed in this run"),
-    ],
-)
-def test_what_recording_costs_is_said(unrecorded: dict[str, int] | None, text: str) -> None:
-    out = printed(drawn(ONE, capture={"unrecorded_steps": unrecorded}), 160)
-    assert text in out
-    assert ("rest of the difference has another cause" in out) == (unrecorded == timed(120))
+def test_what_recording_costs_adds_up_with_the_mean_step() -> None:
+    said = cost_said(30, 120)
+    assert said.startswith("recorded steps took 180.0 ms, of which 30.00 ms is recording: ")
+    assert said.endswith("30.0 µs per event for 1.0 k events")
+
+
+@pytest.mark.parametrize(("removed_ms", "error"), [(0, 0.0), (1, 0.0), (10, 0.1)])
+def test_a_cost_below_the_noise_is_not_said(removed_ms: float, error: float) -> None:
+    assert cost_said(removed_ms, 150, error) == ""
+
+
+def test_what_the_cost_does_not_explain_is_said() -> None:
+    said = "unrecorded steps take 120.0 ms; the rest of the difference has another cause"
+    assert cost_said(1, 120) == said
+
+
+def test_a_cost_that_is_not_known_is_said() -> None:
+    out = printed(drawn(ONE, capture={"unrecorded_steps": None}), 160)
+    assert "times include the cost of recording: no unrecorded steps were timed in this run" in out
     assert "recording" not in printed(drawn(ONE), 160)
 
 

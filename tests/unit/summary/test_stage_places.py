@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from stepscope.annotate import annotate
 from stepscope.ingest.recorded.samples_json import CATEGORY, IN_LOOP
 from stepscope.summary.facts import Summary
 from stepscope.summary.report_facts import summarize
-from stepscope.summary.stage_places_text import places_text
+from stepscope.summary.report_text import places_text
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import INSTANTS
 from stepscope.trace.table import Table, Text

@@ -7,7 +7,7 @@ import pytest
 from drawings import drawn
 
 from stepscope.arrays import Times
-from stepscope.timeline.axis import BINS, TimeAxis, TrackSlices, area_of, track_slices
+from stepscope.timeline.axis import BINS, TimeAxis, TrackSlices, area_of, time_axis
 
 _STEP = """
     thread 1 | 0 100 | ProfilerStep#1
@@ -53,7 +53,7 @@ def random_slices(seed: int, count: int) -> tuple[Times, Times]:
 def test_a_tile_covers_each_bin_as_much_as_its_slices_do(
     seed: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(track_slices, "_FEW", 500)  # so that both ways of finding long ones are met
+    monkeypatch.setattr(time_axis, "_FEW", 500)  # so that both ways of finding long ones are met
     start, length = random_slices(seed, count)
     slices = TrackSlices(start, length, np.zeros(count, np.int64))
     tile = BINS << max(int((start[-1] + length[-1]) // BINS).bit_length(), 1)

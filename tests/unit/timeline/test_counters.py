@@ -11,7 +11,7 @@ from drawings import drawn
 from stepscope.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.timeline.axis import BINS, TimeAxis
-from stepscope.timeline.axis.counter_values import CounterSummary, CounterValues, Runs
+from stepscope.timeline.axis.counters import CounterSummary, CounterValues, Runs
 from stepscope.timeline.event_index import Index
 from stepscope.trace.schema import COUNTERS, MEMORY
 from stepscope.trace.table import Table, Text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from concurrent.futures import ThreadPoolExecutor
 
-from stepscope.timeline.kept_by_size import KeptBySize
+from stepscope.timeline.timeline import KeptBySize
 
 
 def test_those_not_used_for_longest_are_dropped_first() -> None:

@@ -6,8 +6,13 @@ import numpy as np
 from drawings import drawn
 
 from stepscope.timeline import Timeline
-from stepscope.timeline.known_lines import KnownLine, frame_place, frames_around
-from stepscope.timeline.source_line_costs import LineCost, line_costs
+from stepscope.timeline.source_lines import (
+    LineCost,
+    SourcePlace,
+    frame_place,
+    frames_around,
+    line_costs,
+)
 
 
 def costs(timeline: Timeline) -> dict[tuple[str, int, str], LineCost]:
@@ -136,8 +141,8 @@ def test_frames_around_a_kernel_are_those_around_its_launch() -> None:
     timeline = drawn(FRAMES)
     kernel = list(timeline.trace.events.text("name")).index("sgemm")
     assert frames_around(timeline.index, kernel) == [
-        KnownLine("model.py", 5, "frame", "forward"),
-        KnownLine("train.py", 10, "frame", "main"),
+        SourcePlace("model.py", 5, "frame", "forward"),
+        SourcePlace("train.py", 10, "frame", "main"),
     ]
 
 

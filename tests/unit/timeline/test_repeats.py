@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.timeline.repeated_patterns import find_repeats, whole_period
+from stepscope.timeline.sections import find_repeats, whole_period
 
 
 def repeats(names: str) -> list[tuple[str, int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepscope.errors import TraceError
-from stepscope.timeline.step_id import StepId
+from stepscope.timeline.operation import StepId
 
 
 @pytest.mark.parametrize("path", ["s5.12", "s5.12/t3", "s5.12/t3/m4.9"])

@@ -7,7 +7,7 @@ import pytest
 from stepscope.annotate import annotate
 from stepscope.contexts import build_contexts
 from stepscope.testing import drawn_trace
-from stepscope.timeline.known_lines import frame_place
+from stepscope.timeline.source_lines import frame_place
 from stepscope.trace.frame_name import FrameName
 
 LONG = f"train.py({'9' * 5000}): step"

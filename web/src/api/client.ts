@@ -130,7 +130,7 @@ export class Client {
   async askInside(path: string, every: boolean, signal?: AbortSignal): Promise<void> {
     if (this.knowsInside(path, every)) return;
     const key = requestKey("levels_inside", { path, every });
-    const answer = (await this.host.ask(this.trace, key, true, signal)) as wire.LevelsInside;
+    const answer = (await this.host.ask(this.trace, key, true, signal)) as wire.Levels;
     answer.levels.forEach((level) => this.known.set(levelKey(level.path, every), level));
     this.opened.set(levelKey(path, every), true);
   }

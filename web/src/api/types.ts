@@ -421,7 +421,7 @@ export interface WireLevel {
   strings: string[];
 }
 
-/** All levels down to one: the first lists the steps, the last what is inside `path`. */
+/** All levels down to one, the steps first; or at most 32 inside the operations of one. */
 export interface Levels {
   /** As asked for. */
   path: string;
@@ -433,14 +433,6 @@ export interface LevelAnswer {
   /** As asked for. */
   path: string;
   level: WireLevel;
-}
-
-/** The levels inside the operations of one level. */
-export interface LevelsInside {
-  /** As asked for. */
-  path: string;
-  /** Inside its longest operations, at most 32. */
-  levels: WireLevel[];
 }
 
 /** A track of the axis. */
@@ -578,7 +570,7 @@ export interface DeviceShare {
   copying_ns: number;
   /** Time that it only communicates. */
   communicating_ns: number;
-  /** Idle time by cause, also `outside_steps`. */
+  /** Idle time by cause; `outside_steps` if no step is there. */
   idle_ns: Record<string, number>;
 }
 
@@ -604,14 +596,10 @@ export interface WorkShare {
 }
 
 /** A counter in an area. */
-export interface CounterStatistics {
-  /** Of the counter. */
-  id: string;
-  /** Null for a share of time. */
+export interface CounterSummary {
   least: number | null;
-  /** Weighted by time. */
+  /** Over the part of the area in which a value is known, weighted by time. */
   mean: number;
-  /** Null for a share of time. */
   most: number | null;
 }
 
@@ -633,8 +621,8 @@ export interface AreaAnswer {
   modules: WorkShare[];
   /** The work by stage. */
   stages: WorkShare[];
-  /** Each counter of the ranks of the tracks. */
-  counters: CounterStatistics[];
+  /** Each counter of the ranks of the tracks, by id. */
+  counters: Record<string, CounterSummary>;
 }
 
 /** Where the timeline shows a raw event. */
@@ -707,101 +695,14 @@ export interface SearchHits {
   events: FoundEvents;
 }
 
-/** Columns of one length, a row for each level: a `WireLevel` but for its operations. */
-export interface LevelRows {
-  /** Place that it opens. */
-  opened: number[];
-  /** 0 for a level that is the same with all threads and streams, 1 for one without those that are hidden, 2 for the same with all. */
-  lists: number[];
-  /** Index into `strings`. */
-  name: number[];
-  /** Indexes into `strings`. */
-  through: number[][];
-  /** Since the trace's start. */
-  start_ns: number[];
-  /** Of the level. */
-  length_ns: number[];
-  /** From the start of the CPU side to that of the device side. */
-  shift_ns: number[];
-  /** Raw events of the opened operation itself. */
-  passed: number[];
-  /** Raw events on resources that are not listed. */
-  hidden: number[];
-  /** Number of its rows of `resources`; those of each level follow each other. */
-  resources: number[];
-  /** Number of its rows of `operations`. */
-  operations: number[];
-  /** Number of its rows of `device`. */
-  device: number[];
-}
-
-/** Columns of one length, a row for each resource of each level. */
-export interface ResourceColumns {
-  /** Index into `tracks`. */
-  track: number[];
-  busy_ns: number[];
-  /** 1 if the level lists it. */
-  shown: number[];
-}
-
-/** Columns of one length, a row for each raw event of the step. */
-export interface EventColumns {
-  /** Its id. */
-  event: number[];
-  /** Index into `names`. */
-  name: number[];
-  /** Of the smallest operation that holds it. */
-  place: number[];
-  duration_ns: number[];
-}
-
-/** The whole timeline of a step, or its costliest levels.
- *
- * The step is place 0; the operations of all levels that list all of theirs, in order, are the
- * places from 1 on.
- */
-export interface StepAnswer {
-  /** Of the step. */
-  path: string;
-  levels: LevelRows;
-  /** Resources, as in each level but for `busy_ns` and `shown`. */
-  tracks: ResourceRow[];
-  resources: ResourceColumns;
-  operations: OperationColumns;
-  device: DeviceColumns;
-  /** What `operations`, `device` and `through` name. */
-  strings: string[];
-  events: EventColumns;
-  /** Distinct names of raw events, as recorded. */
-  names: string[];
-  /** The same names, shortened. */
-  short: string[];
-}
-
-/** A column of any values, each distinct one once. */
-export interface Column {
-  values: unknown[];
-  /** Index into `values`, a row for each place. */
-  value: number[];
-}
-
-/** What is known of the operations at a step's places, with few rows in each table. */
-export interface DetailColumns {
-  /** Of the step. */
-  path: string;
-  /** The fields of `Details` but `path` and `level`. */
-  columns: Record<string, Column>;
-}
-
-/** A module, or `count` equal modules in a row; times are means a step. */
+/** A module, or `count` equal modules in a row; times are means per step, ms. */
 export interface ModuleNode {
   name: string;
-  class: string;
   /** Of the first of them. */
   path: string;
+  /** Its class. */
+  kind: string;
   count: number;
-  /** Ids of all of them. */
-  modules: number[];
   /** Mean a step. */
   calls: number;
   forward_cpu_ms: number;
@@ -825,9 +726,11 @@ export interface ModuleNode {
   call_line: number | null;
   /** Least and most time of one of them. */
   spread_ms: [number, number];
-  children: ModuleNode[];
+  /** Ids of all of them. */
+  modules: number[];
   /** Each of them alone and without children, if `count` is above 1. */
-  copies?: ModuleNode[];
+  copies: ModuleNode[];
+  children: ModuleNode[];
 }
 
 /** The model tree of one rank. */
@@ -846,40 +749,29 @@ export interface Modules {
   tree: ModuleNode[];
 }
 
-/** Device work of one name (operators if there is no device). */
+/** Device work of one name (operators if there is no device), mean per step. */
 export interface KernelRow {
-  /** As recorded. */
   name: string;
-  /** Shortened for display. */
-  short: string;
-  /** Of work, such as `gemm`. */
   kind: string;
-  /** Mean a step. */
+  stage: string;
   count: number;
-  /** Mean a step. */
   total_ms: number;
-  /** Of all device work. */
   share: number;
+  tflops: number | null;
+  gbytes: number | null;
+  intensity: number | null;
+  of_peak: number | null;
+  limit: "compute" | "memory" | "";
   mean_ns: number;
   least_ns: number;
   most_ns: number;
   std_ns: number;
-  /** Id of the longest piece. */
   longest_event: number;
-  /** Share of the row's time in each stage. */
   stages: Record<string, number>;
+  /** Name shortened for display. */
+  short: string;
   blocks_per_sm: number | null;
   occupancy: number | null;
-  /** Rate of computing, TFLOP/s. */
-  tflops: number | null;
-  /** Rate of moving its inputs and outputs once, GB/s. */
-  gbytes: number | null;
-  /** FLOPs per byte moved. */
-  intensity: number | null;
-  /** Time at the device's peak rate over measured time; above 1 only if a peak rate or a count is wrong. */
-  of_peak: number | null;
-  /** Which rate sets `of_peak`. */
-  limit: "compute" | "memory" | "" | null;
 }
 
 /** Peak rates of the device, the roofs of a roofline plot. */
@@ -902,13 +794,6 @@ export interface Kernels {
   rows: KernelRow[];
   /** Null if the device, or its peak rates, are unknown. */
   roofs: Roofs | null;
-}
-
-/** A rank at the collectives of a step. */
-export interface Arrival {
-  rank: number;
-  /** How much later it arrives than the median rank, ms per step; less than zero for one that waits longer. */
-  late_ms: number;
 }
 
 /** Collectives of one kind on one process group; counts and times are means per step. */
@@ -945,7 +830,8 @@ export interface CollectiveRow {
 }
 
 /** The collectives of one rank, those with the most exposed time first; ms per step. */
-export interface Collectives {
+export interface CollectiveTable {
+  /** Whose. */
   rank: number;
   /** Numbers of the steps that times are means of. */
   steps: number[];
@@ -955,8 +841,8 @@ export interface Collectives {
   total_ms: number;
   /** The part in which the rank computes nothing. */
   exposed_ms: number;
-  /** Of all ranks of the trace, the latest first; empty for one rank. */
-  arrivals: Arrival[];
+  /** For each rank how much later it arrives than the median rank, at all kinds of collectives together; empty for one rank. */
+  late_ms: Record<string, number>;
   rows: CollectiveRow[];
 }
 
@@ -998,8 +884,8 @@ export interface ArrivalMatrix {
   left: number;
 }
 
-/** Lines of the program, and what to replace them with. */
-export interface FindingPatch {
+/** Lines of the user's program, and what to replace them with. */
+export interface Patch {
   /** As recorded. */
   file: string;
   /** The first of them. */
@@ -1050,7 +936,7 @@ export interface Finding {
   /** What-ifs that show the gain. */
   changes: string[];
   /** The lines to change, null if they are not known. */
-  patch: FindingPatch | null;
+  patch: Patch | null;
   /** The places that take longest, at most 12. */
   evidence: FindingPlace[];
   /** Number of all places. */
@@ -1279,19 +1165,24 @@ export interface MemoryMoment {
   largest_hole: number;
 }
 
-/** What to do about a full memory; `gain_bytes` is the most that it could give back. */
-export interface MemoryAdvice {
+/** One problem of a device's memory. */
+export interface MemoryFinding {
+  /** Its short name. */
   rule: string;
+  /** What fills or wastes memory. */
   what: string;
+  /** What to do. */
   advice: string;
-  place: string;
+  /** What that would give back at the peak, at most. */
   gain_bytes: number;
+  /** The user's line, empty where none is known. */
+  place: string;
 }
 
 /** What fills a device's memory, in one sentence, and what to do. */
 export interface MemoryVerdict {
   sentence: string;
-  findings: MemoryAdvice[];
+  findings: MemoryFinding[];
 }
 
 /** One of the two traces. */
@@ -1312,15 +1203,11 @@ export interface ComparedRun {
   world_size: string;
 }
 
-/** The time of a part on one side. */
-export interface ComparedTime {
-  /** Over the steps. */
+/** One side of a row: median, minimum and maximum over the steps, ms; calls per step. */
+export interface Side {
   median_ms: number;
-  /** Of the shortest step. */
   least_ms: number;
-  /** Of the longest step. */
   most_ms: number;
-  /** Calls per step, null where none are counted. */
   count: number | null;
 }
 
@@ -1335,9 +1222,9 @@ export interface ComparedRow {
   /** Id in the trace on screen, -1 for anything else. */
   module: number;
   /** Null if only the trace on screen has it. */
-  before: ComparedTime | null;
+  before: Side | null;
   /** Null if only the other trace has it. */
-  after: ComparedTime | null;
+  after: Side | null;
   change_ms: number;
   /** After over before, null without a time before. */
   ratio: number | null;
@@ -1438,51 +1325,58 @@ export interface Changes {
   changes: Change[];
 }
 
-/** Which side is busy; mean a step. */
-export interface TimeBreakdown {
+/** Mean time per step in ms: only the CPU busy, only devices, both, neither. */
+export interface BusySides {
   cpu_only_ms: number;
   device_only_ms: number;
   parallel_ms: number;
   idle_ms: number;
 }
 
-/** Without and with the changes. */
-export interface BreakdownSides {
-  before: TimeBreakdown;
-  after: TimeBreakdown;
+/** The effect of some changes on the peak of allocated bytes. */
+export interface MemoryPrediction {
+  /** Whose memory. */
+  device: string;
+  /** The recorded peak. */
+  measured_bytes: number;
+  /** The peak of the changed lifetimes. */
+  predicted_bytes: number;
+  /** How far such predictions were from measurements, relative; None where none was made. */
+  error: number | null;
+  /** Changes whose effect on memory is not known; it counts as none. */
+  unknown: string[];
 }
 
-/** Time on the critical path, ms a step. */
-export interface CriticalPath {
-  stages: Record<string, number>;
-  modules: Record<string, number>;
-}
-
-/** Without and with the changes. */
-export interface CriticalPathSides {
-  before: CriticalPath;
-  after: CriticalPath;
-}
-
-/** A prediction, as `stepscope whatif --json` has it; times are means a step. */
-export interface Answer {
+/** The effect of some changes on the step; times are means per step, ms. */
+export interface Prediction {
+  /** Until the next step begins; of the last, until its device work ends. */
   measured_step_ms: number;
-  /** Simulated without a change. */
+  /** The same steps simulated without a change. */
   replayed_step_ms: number;
-  /** Replayed over measured, less 1. */
+  /** Replayed over measured, minus 1. */
   replay_error: number;
-  /** Simulated with the changes. */
+  /** Simulated with the changes, in the order given. */
   predicted_step_ms: number;
-  /** Replayed over predicted; null if nothing is left of the step. */
-  speedup: number | null;
-  /** Predicted step for the largest and smallest gain, ms. */
+  /** Replayed over predicted. */
+  speedup: number;
+  /** The prediction if the changes gain most and least, each widened by the largest of three errors: the replay's, the step's unexplained part, and the published one; ms. */
   range: [number, number];
-  /** As asked for. */
+  /** As requested. */
   changes: string[];
+  /** Where the numbers of each change come from. */
+  basis: string[];
   /** What has to hold. */
   assumptions: string[];
-  breakdown: BreakdownSides;
-  critical_path: CriticalPathSides;
+  /** Before and after: only CPU, only device, both, neither, ms. */
+  breakdown: Record<string, BusySides>;
+  /** Before and after, by stage and by module, ms. */
+  critical_path: Record<string, Record<string, Record<string, number>>>;
+  /** Measured busy time of the busiest device; None if none works. */
+  device_busy_ms: number | null;
+  /** The rest of the measured step. */
+  device_idle_ms: number | null;
+  /** The peak; None if it was not asked for, not recorded, or cannot be predicted. */
+  memory: MemoryPrediction | null;
 }
 
 /** The steps simulated without and with the changes. */
@@ -1494,7 +1388,7 @@ export interface SimulatedTimelines {
 
 /** The predicted effect of some changes. */
 export interface WhatIf {
-  answer: Answer;
+  answer: Prediction;
   timeline: SimulatedTimelines;
   /** Empty. */
   reason: "";
@@ -1548,10 +1442,6 @@ export interface Instance {
 
 /** All events of one name on one rank, all calls of a module, all runs of a stage, or all steps. */
 export interface Instances {
-  /** What they are instances of. */
-  of: string;
-  /** Cpu or device: where durations were measured. */
-  side: string;
   count: number;
   total_ns: number;
   mean_ns: number;
@@ -1559,6 +1449,10 @@ export interface Instances {
   std_ns: number;
   least_ns: number;
   most_ns: number;
+  /** What they are instances of. */
+  of: string;
+  /** Cpu or device: where durations were measured. */
+  side: string;
   /** Input shapes of the longest instances. */
   shapes: Shapes[];
   /** The longest instances, at most 50. */
@@ -1624,9 +1518,11 @@ export interface EventLink {
 
 /** A source line of an operation. */
 export interface SourcePlace {
+  /** As recorded; of frames without the folder of their package. */
   file: string;
+  /** From 1. */
   line: number;
-  /** `call` of a module, `class` of a module, or a recorded Python `frame`. */
+  /** `call` of a module, `class` of a module, or a `frame`. */
   what: string;
   /** Of the module, the class or the function. */
   name: string;
@@ -1905,4 +1801,90 @@ export interface Embedded {
   /** What is missing; shown at the page's foot. */
   left_out: string[];
   traces: Traces;
+}
+
+/** Columns of one length, a row for each level: a `WireLevel` but for its operations. */
+export interface LevelRows {
+  /** Place that it opens. */
+  opened: number[];
+  /** 0 for a level that is the same with all threads and streams, 1 for one without those that are hidden, 2 for the same with all. */
+  lists: number[];
+  /** Index into `strings`. */
+  name: number[];
+  /** Indexes into `strings`. */
+  through: number[][];
+  /** Since the trace's start. */
+  start_ns: number[];
+  /** Of the level. */
+  length_ns: number[];
+  /** From the start of the CPU side to that of the device side. */
+  shift_ns: number[];
+  /** Raw events of the opened operation itself. */
+  passed: number[];
+  /** Raw events on resources that are not listed. */
+  hidden: number[];
+  /** Number of its rows of `resources`; those of each level follow each other. */
+  resources: number[];
+  /** Number of its rows of `operations`. */
+  operations: number[];
+  /** Number of its rows of `device`. */
+  device: number[];
+}
+
+/** Columns of one length, a row for each resource of each level. */
+export interface ResourceColumns {
+  /** Index into `tracks`. */
+  track: number[];
+  busy_ns: number[];
+  /** 1 if the level lists it. */
+  shown: number[];
+}
+
+/** Columns of one length, a row for each raw event of the step. */
+export interface EventColumns {
+  /** Its id. */
+  event: number[];
+  /** Index into `names`. */
+  name: number[];
+  /** Of the smallest operation that holds it. */
+  place: number[];
+  duration_ns: number[];
+}
+
+/** The whole timeline of a step, or its costliest levels.
+ *
+ * The step is place 0; the operations of all levels that list all of theirs, in order, are the
+ * places from 1 on.
+ */
+export interface StepAnswer {
+  /** Of the step. */
+  path: string;
+  levels: LevelRows;
+  /** Resources, as in each level but for `busy_ns` and `shown`. */
+  tracks: ResourceRow[];
+  resources: ResourceColumns;
+  operations: OperationColumns;
+  device: DeviceColumns;
+  /** What `operations`, `device` and `through` name. */
+  strings: string[];
+  events: EventColumns;
+  /** Distinct names of raw events, as recorded. */
+  names: string[];
+  /** The same names, shortened. */
+  short: string[];
+}
+
+/** A column of any values, each distinct one once. */
+export interface Column {
+  values: unknown[];
+  /** Index into `values`, a row for each place. */
+  value: number[];
+}
+
+/** What is known of the operations at a step's places, with few rows in each table. */
+export interface DetailColumns {
+  /** Of the step. */
+  path: string;
+  /** The fields of `Details` but `path` and `level`. */
+  columns: Record<string, Column>;
 }

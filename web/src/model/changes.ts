@@ -1,4 +1,4 @@
-import type { Answer, Change, Parameter } from "../api/types";
+import type { Prediction, ListedChange, Parameter } from "../api/types";
 
 /** `bandwidth:factor=2` in its parts, as the command line takes it. */
 export interface Request {
@@ -44,7 +44,7 @@ export function withValue(text: string, parameter: Parameter, value: string): st
 }
 
 /** Parameters that a request has to give, and does not. */
-export function missing(text: string, change: Change | undefined): string[] {
+export function missing(text: string, change: ListedChange | undefined): string[] {
   const { values } = parseRequest(text);
   return (change?.parameters ?? [])
     .filter((one) => one.default === null && !values[one.name])
@@ -84,9 +84,14 @@ export function compared(
 }
 
 /** How the answer's speed is to be put: `1.50× as fast`, `as fast as now`. */
-export function speed(answer: Answer): string {
+export function speed(answer: Prediction): string {
   const { speedup } = answer;
   if (speedup === null) return "no work is left";
   const text = speedup.toFixed(2);
   return text === "1.00" ? "as fast as now" : `${text}× as fast`;
+}
+
+/** What a prediction has without and with the changes. */
+export function bothSides<T>(sides: Record<string, T>): { before: T; after: T } {
+  return sides as { before: T; after: T };
 }

@@ -26,15 +26,18 @@ export function hottestOf(tree: readonly ModuleNode[]): ReadonlySet<ModuleNode> 
   return hottest;
 }
 
+/** Each module that a node stands for. */
+function copiesOf(node: ModuleNode): readonly ModuleNode[] {
+  return node.copies.length ? node.copies : [node];
+}
+
 /** The module without others inside that takes longest, each copy of a folded block on its own. */
 export function slowestLayer(
   tree: readonly ModuleNode[],
   cost: (node: ModuleNode) => number,
 ): ModuleNode | undefined {
   const layers = (nodes: readonly ModuleNode[]): ModuleNode[] =>
-    nodes.flatMap((node) =>
-      node.children.length ? layers(node.children) : (node.copies ?? [node]),
-    );
+    nodes.flatMap((node) => (node.children.length ? layers(node.children) : copiesOf(node)));
   const slowest = layers(tree).reduce<ModuleNode | undefined>(
     (most, one) => (most && cost(most) >= cost(one) ? most : one),
     undefined,
@@ -49,7 +52,7 @@ export function slowestLayer(
 export function leavesOf(tree: readonly ModuleNode[]): ModuleNode[] {
   return tree.flatMap((node) => {
     if (node.children.length) return [...ownOf(node), ...leavesOf(node.children)];
-    return (node.copies ?? [node]).map((one) => ({ ...one, name: one.path || one.name }));
+    return copiesOf(node).map((one) => ({ ...one, name: one.path || one.name }));
   });
 }
 

@@ -1,15 +1,15 @@
-import type { Rectangles, StepOutline, Thread } from "../api/types";
+import type { Rectangles, StepOutline, SimulatedThread } from "../api/types";
 
 /** Two timelines that are drawn below each other: simulated steps, or those of two traces. */
 export interface TwoTimelines {
-  threads: Thread[];
+  threads: SimulatedThread[];
   before: Rectangles;
   after: Rectangles;
 }
 
 /** A thread of the two timelines, with its rectangles in each by time. */
 export interface Row {
-  thread: Thread;
+  thread: SimulatedThread;
   before: number[];
   after: number[];
 }
@@ -28,7 +28,7 @@ export interface Spot {
 export function together(before: StepOutline, after: StepOutline): TwoTimelines {
   const kinds = [...new Set([...before.rows, ...after.rows])].sort((a, b) => a - b);
   const place = new Map(kinds.map((kind, row) => [kind, row]));
-  const named = (kind: number): Thread =>
+  const named = (kind: number): SimulatedThread =>
     [before, after].map(({ rows, threads }) => threads[rows.indexOf(kind)]).find(Boolean)!;
   const moved = ({ rows, timeline }: StepOutline): Rectangles => ({
     ...timeline,

@@ -1,5 +1,5 @@
 import type { JSX } from "preact";
-import type { AreaAnswer, CounterStatistics, DeviceShare, WorkShare } from "../api/types";
+import type { AreaAnswer, DeviceShare, WorkShare } from "../api/types";
 import { causeName } from "../base/causes";
 import { duration, grouped, operationRate, percent, plural, words } from "../base/format";
 import { counterText } from "../model/counters";
@@ -103,11 +103,12 @@ function Device(props: { store: Store; share: DeviceShare; length: number }): JS
 }
 
 /** Least, mean and most of each counter that the trace has. */
-function Counters(props: { store: Store; rows: CounterStatistics[] }): JSX.Element | null {
+function Counters(props: { store: Store; rows: AreaAnswer["counters"] }): JSX.Element | null {
   const about = axisOf(props.store).about.value.value?.counters ?? [];
   const device = deviceChip(props.store);
   const ranks = new Set(about.map((one) => one.rank)).size;
-  if (!props.rows.length) return null;
+  const rows = Object.entries(props.rows);
+  if (!rows.length) return null;
   return (
     <section aria-label="Counters in the area">
       <h3>Counters</h3>
@@ -127,7 +128,7 @@ function Counters(props: { store: Store; rows: CounterStatistics[] }): JSX.Eleme
           </tr>
         </thead>
         <tbody>
-          {props.rows.map(({ id, least, mean, most }) => {
+          {rows.map(([id, { least, mean, most }]) => {
             const one = about.find((counter) => counter.id === id);
             if (!one) return null;
             const rank = ranks > 1 ? `rank ${one.rank} ` : "";

@@ -1,5 +1,5 @@
 import type { JSX } from "preact";
-import type { Finding, FindingPatch, FindingPlace, Findings } from "../api/types";
+import type { Finding, FindingPlace, Findings, Patch as FindingPatch } from "../api/types";
 import { count, milliseconds, percent, plural, words } from "../base/format";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";

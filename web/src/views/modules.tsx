@@ -116,7 +116,7 @@ function SlowestLayers(props: {
           <button
             type="button"
             class="chip"
-            title={`${node.class}: go to its longest operation`}
+            title={`${node.kind}: go to its longest operation`}
             onClick={() => choose(store, node)}
           >
             <bdi>{node.path || node.name}</bdi>
@@ -140,7 +140,7 @@ function viewsOf(tree: ModuleNode[], unfolded: ReadonlySet<string>): TableView<M
       hint: "Modules within modules, in their order in the model",
       open: true,
       childrenOf: (node) =>
-        node.copies && (unfolded.has(node.path) || !node.children.length)
+        node.copies.length && (unfolded.has(node.path) || !node.children.length)
           ? node.copies
           : node.children,
     },
@@ -156,7 +156,7 @@ function viewsOf(tree: ModuleNode[], unfolded: ReadonlySet<string>): TableView<M
       title: "By class",
       hint: "Totals by class",
       rows: leaves,
-      groupBy: (node) => node.class,
+      groupBy: (node) => node.kind,
       sorting,
     },
   ];
@@ -221,7 +221,7 @@ function columnsOf(
     {
       id: "module",
       title: "module",
-      value: (node) => node.name || node.class,
+      value: (node) => node.name || node.kind,
       full: (node) => node.path || node.name,
       cell: (node, open) => (
         <Name
@@ -234,7 +234,7 @@ function columnsOf(
         />
       ),
     },
-    textColumn("class", "class", (node) => node.class, { minor: true }),
+    textColumn("class", "class", (node) => node.kind, { minor: true }),
     numberColumn("calls", "calls", (node) => node.calls || null, count, {
       total: sum((node) => node.calls),
     }),
@@ -271,7 +271,7 @@ function Name(props: { node: ModuleNode; hottest: boolean; onUnfold: () => void 
   const { node } = props;
   return (
     <>
-      <span class={props.hottest ? "hottest" : undefined}>{node.name || node.class}</span>
+      <span class={props.hottest ? "hottest" : undefined}>{node.name || node.kind}</span>
       {node.count > 1 && <Copies node={node} onUnfold={props.onUnfold} />}
     </>
   );

@@ -89,7 +89,7 @@ function InModel({ store, text }: { store: Store; text: string }): JSX.Element |
   );
 }
 
-function isNamed({ path, name, class: kind, children }: ModuleNode, text: string): boolean {
+function isNamed({ path, name, kind, children }: ModuleNode, text: string): boolean {
   const held = [path, name, kind].join("\n").toLowerCase();
   return held.includes(text) || children.some((child) => isNamed(child, text));
 }

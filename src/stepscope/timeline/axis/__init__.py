@@ -1,9 +1,8 @@
 """The time axis: every track where it was recorded, in tiles of several levels of detail."""
 
-from stepscope.timeline.axis.area import Area, AreaShare, area_of
-from stepscope.timeline.axis.counters import Counter
-from stepscope.timeline.axis.time_axis import AxisTrack, TimeAxis
-from stepscope.timeline.axis.track_slices import BINS, TrackSlices
+from stepscope.timeline.axis.area import Area, AreaShare, DeviceShare, area_of
+from stepscope.timeline.axis.counters import BINS, Counter, CounterSummary
+from stepscope.timeline.axis.time_axis import AxisTrack, TimeAxis, TrackSlices
 
 __all__ = [
     "BINS",
@@ -11,6 +10,8 @@ __all__ = [
     "AreaShare",
     "AxisTrack",
     "Counter",
+    "CounterSummary",
+    "DeviceShare",
     "TimeAxis",
     "TrackSlices",
     "area_of",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from stepscope.annotate.links.launches import device_work
@@ -31,12 +32,10 @@ class AreaShare:
     longest: int
 
 
-@dataclass(frozen=True)
-class Idle:
+class DeviceShare(msgspec.Struct, frozen=True):
     """How a device spends an area.
 
     Attributes:
-        rank, device: which.
         computing_ns: time that it computes.
         copying_ns: time that it only copies or fills memory.
         communicating_ns: time that it only communicates.
@@ -64,7 +63,7 @@ class Area:
         names, modules, stages: `work` grouped, the longest first.
     """
 
-    devices: list[Idle]
+    devices: list[DeviceShare]
     threads: dict[str, int]
     work: Ids
     inside_ns: Times
@@ -109,14 +108,11 @@ def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack]) -> Ar
 def _touching(index: Index, track: AxisTrack, start: int, end: int) -> Ids:
     """The events of a thread or a stream that touch the area, ascending."""
     rows = track.rows[: np.searchsorted(index.start[track.rows], end)]
-    touching: Ids = rows[index.end[rows] > start]
-    return touching
+    return rows[index.end[rows] > start]
 
 
 def _operators(index: Index, rows: Ids) -> Mask:
-    """What does something itself: no frames, no annotations."""
-    result: Mask = ~index.surrounds[rows]
-    return result
+    return ~index.surrounds[rows]
 
 
 def _time_inside(index: Index, rows: Ids, start: int, end: int, on_device: bool) -> Times:
@@ -143,7 +139,7 @@ def _devices(tracks: list[AxisTrack]) -> list[tuple[int, int]]:
     return sorted({(one.rank, one.device) for one in tracks if one.device >= 0})
 
 
-def _idle(axis: TimeAxis, start: int, end: int, rank: int, device: int) -> Idle:
+def _idle(axis: TimeAxis, start: int, end: int, rank: int, device: int) -> DeviceShare:
     idle = axis.index.trace["idle"]
     spent = axis.device_time(rank, device)
     computing, copying, communicating = (
@@ -158,11 +154,10 @@ def _idle(axis: TimeAxis, start: int, end: int, rank: int, device: int) -> Idle:
     rest = end - start - computing - copying - communicating - sum(found.values())
     if rest > 0:
         found["outside_steps"] = rest
-    return Idle(rank, device, computing, copying, communicating, found)
+    return DeviceShare(rank, device, computing, copying, communicating, found)
 
 
 def _grouped(index: Index, codes: Ids, work: Ids, inside: Times) -> list[AreaShare]:
-    """Work by code, the most time first."""
     if not len(work):
         return []
     values, group = np.unique(codes, return_inverse=True)

@@ -1,11 +1,11 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import type { Change, Parameter } from "../../api/types";
+import type { ListedChange, Parameter } from "../../api/types";
 import { missing, moved, parseRequest, valueOf, withValue } from "../../model/changes";
 import type { Store } from "../../state/store";
 
 /** The changes: those switched on in their order, then those that apply, then the others. */
-export function ChangeList({ store, known }: { store: Store; known: Change[] }): JSX.Element {
+export function ChangeList({ store, known }: { store: Store; known: ListedChange[] }): JSX.Element {
   const on = store.view.value.changes;
   const names = new Set(on.map((text) => parseRequest(text).name));
   const off = known.filter((one) => !names.has(one.name));
@@ -43,7 +43,7 @@ export function ChangeList({ store, known }: { store: Store; known: Change[] }):
   );
 }
 
-function Off({ change, onOn }: { change: Change; onOn: () => void }): JSX.Element {
+function Off({ change, onOn }: { change: ListedChange; onOn: () => void }): JSX.Element {
   // It may apply behind another change, or with other parameters: so it can be tried.
   return (
     <li class={`whatif-change ${change.applies ? "" : "whatif-not"}`} data-change={change.name}>
@@ -64,7 +64,7 @@ function Off({ change, onOn }: { change: Change; onOn: () => void }): JSX.Elemen
 
 function On(props: {
   text: string;
-  change: Change | undefined;
+  change: ListedChange | undefined;
   place: number;
   count: number;
   onText: (text: string) => void;

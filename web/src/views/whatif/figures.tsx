@@ -1,7 +1,7 @@
 import type { ComponentChildren, JSX } from "preact";
-import type { Answer } from "../../api/types";
+import type { Prediction } from "../../api/types";
 import { milliseconds, percent, words } from "../../base/format";
-import { compared, speed, type Compared } from "../../model/changes";
+import { bothSides, compared, speed, type Compared } from "../../model/changes";
 import { ShareBar } from "../../widgets/bars";
 import { FactList } from "../../widgets/fact_list";
 
@@ -14,11 +14,11 @@ const SIDES = {
 } as const; // prettier-ignore
 
 /** The prediction in a sentence and in numbers; the timelines go between them. */
-export function Figures(props: { answer: Answer; children: ComponentChildren }): JSX.Element {
+export function Figures(props: { answer: Prediction; children: ComponentChildren }): JSX.Element {
   const { answer } = props;
   const changed = answer.changes.length > 0;
-  const { before, after } = answer.critical_path;
-  const modules = compared(before.modules, after.modules).slice(0, MOST_MODULES);
+  const { before, after } = bothSides(answer.critical_path);
+  const modules = compared(before.modules ?? {}, after.modules ?? {}).slice(0, MOST_MODULES);
   return (
     <>
       <p class="whatif-sentence" role="status">
@@ -31,7 +31,7 @@ export function Figures(props: { answer: Answer; children: ComponentChildren }):
         <Comparison caption="Who was busy" rows={sides(answer)} changed={changed} />
         <Comparison
           caption="Critical path by stage"
-          rows={compared(before.stages, after.stages).map(readable)}
+          rows={compared(before.stages ?? {}, after.stages ?? {}).map(readable)}
           changed={changed}
         />
         {modules.length > 1 && (
@@ -50,13 +50,13 @@ export function Figures(props: { answer: Answer; children: ComponentChildren }):
   );
 }
 
-function sentence(answer: Answer): string {
+function sentence(answer: Prediction): string {
   const [now, then] = [answer.replayed_step_ms, answer.predicted_step_ms];
   if (!answer.changes.length) return `A step takes ${milliseconds(answer.measured_step_ms)}.`;
   return `A step would take ${milliseconds(then)} instead of ${milliseconds(now)}: ${speed(answer)}.`;
 }
 
-function Numbers({ answer }: { answer: Answer }): JSX.Element {
+function Numbers({ answer }: { answer: Prediction }): JSX.Element {
   const error = answer.replay_error;
   const sign = error < 0 ? "−" : "+";
   const rows: [string, string, string][] = [
@@ -83,8 +83,8 @@ function between([low, high]: [number, number]): string {
   return least === most ? `${low.toFixed(2)} to ${high.toFixed(2)}\u202fms` : `${least} to ${most}`;
 }
 
-function sides(answer: Answer): Compared[] {
-  const { before, after } = answer.breakdown;
+function sides(answer: Prediction): Compared[] {
+  const { before, after } = bothSides(answer.breakdown);
   return Object.entries(SIDES).map(([name, key]) => ({
     name,
     before: before[key],

@@ -1,4 +1,4 @@
-"""Costs of source lines: those that call a module or define its class, and Python frames.
+"""Source lines that a trace knows, of module calls and Python frames, and what they cost.
 
 Inclusive time is the time in which a line, or anything it calls, runs: a union of intervals, so no
 line takes more than the step. Own time is the part that no deeper line has. The backward of what a
@@ -13,17 +13,89 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
+import msgspec
 import numpy as np
 
+from stepscope.annotate.range_names import MODULE_FRAME, MODULE_RANGE
 from stepscope.arrays import Ids, IntArray, Mask, Times
 from stepscope.timeline.event_index import Index, ranges
-from stepscope.timeline.known_lines import KnownLine, frame_place, module_places
+from stepscope.trace.frame_name import FrameName
 from stepscope.trace.intervals import grouped_union
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import COMPUTING, STAGES
 
+_NO_FILE = ("<", MODULE_FRAME, MODULE_RANGE)
 _BACKWARD = STAGES.index("backward")
+
+
+class SourcePlace(msgspec.Struct, frozen=True):
+    """A source line of an operation.
+
+    Attributes:
+        file: as recorded; of frames without the folder of their package.
+        line: from 1.
+        what: `call` of a module, `class` of a module, or a `frame`.
+        name: of the module, the class or the function.
+    """
+
+    file: str
+    line: int
+    what: str
+    name: str
+
+
+@lru_cache(maxsize=1 << 16)
+def frame_place(name: str) -> SourcePlace | None:
+    """The source line in the name of a recorded Python frame; None for other events.
+
+    Example:
+        >>> frame_place("train.py(12): step")
+        SourcePlace(file='train.py', line=12, what='frame', name='step')
+    """
+    frame = FrameName.of(name)
+    if frame is None or not frame.file.endswith(".py") or frame.file.startswith(_NO_FILE):
+        return None
+    return SourcePlace(frame.file, frame.line, "frame", frame.function)
+
+
+def module_places(index: Index, module: int) -> list[SourcePlace]:
+    """Where a module is called from, and where its class is written, those that are known."""
+    table = index.trace["modules"]
+    kind = table.text("class")[module] or ""
+    columns = (
+        ("call", table.text("path")[module] or kind, "call_file", "call_line"),
+        ("class", kind, "file", "line"),
+    )
+    places = [
+        SourcePlace(table.text(file)[module] or "", int(table[line][module]), what, name)
+        for what, name, file, line in columns
+    ]
+    return [place for place in places if place.file and place.line > 0]
+
+
+def nearest_frames(index: Index, events: Ids) -> Ids:
+    """The innermost recorded Python frame around each event, or around its launch; -1 for none."""
+    names = index.events.text("name")
+    is_place = names.passing(lambda name: frame_place(name) is not None)
+    if not is_place.any():
+        return np.full(len(events), -1, np.int64)
+    at = np.where(index.on_device[events], index.launch[events], events)
+    while (outwards := (at >= 0) & ~is_place[names.codes[at]]).any():
+        at[outwards] = index.parent[at[outwards]]
+    return at
+
+
+def frames_around(index: Index, event: int) -> list[SourcePlace]:
+    """The recorded Python frames around an event, or around its launch, the innermost first."""
+    names, found = index.events.text("name"), []
+    at = int(index.launch[event]) if index.on_device[event] else event
+    while at >= 0:
+        if (place := frame_place(names[at] or "")) is not None:
+            found.append(place)
+        at = int(index.parent[at])
+    return found
 
 
 @dataclass(frozen=True)
@@ -42,7 +114,7 @@ class LineCost:
         backward_device_ns: device busy time of the same.
     """
 
-    place: KnownLine
+    place: SourcePlace
     modules: list[int]
     calls: int
     cpu_ns: int
@@ -114,13 +186,15 @@ def _computing(index: Index, chosen: Mask) -> Ids:
 
 def _of_modules(index: Index, chosen: Mask) -> Iterator[LineCost]:
     modules = index.trace["modules"]
-    called: dict[KnownLine, list[int]] = {}
+    called: dict[SourcePlace, list[int]] = {}
     for module in range(len(modules)):
         for place in module_places(index, module):
-            called.setdefault(KnownLine(place.file, place.line, place.what, ""), []).append(module)
+            called.setdefault(SourcePlace(place.file, place.line, place.what, ""), []).append(
+                module
+            )
     lines = _ModuleLines(index, chosen, called)
     for line, (place, inside) in enumerate(called.items()):
-        named = KnownLine(place.file, place.line, place.what, _names(index, place, inside))
+        named = SourcePlace(place.file, place.line, place.what, _names(index, place, inside))
         calls = int(modules["calls"][inside].sum())
         yield LineCost(named, inside, calls, *(column[line] for column in lines.columns()))
 
@@ -128,7 +202,7 @@ def _of_modules(index: Index, chosen: Mask) -> Iterator[LineCost]:
 class _ModuleLines:
     """The times of lines that call modules or define their classes."""
 
-    def __init__(self, index: Index, chosen: Mask, called: dict[KnownLine, list[int]]) -> None:
+    def __init__(self, index: Index, chosen: Mask, called: dict[SourcePlace, list[int]]) -> None:
         known = chosen & (index.events["module"] >= 0)
         self._index, self._backward = index, _is_backward(index)
         self._costs = _Costs(index, chosen, len(called))
@@ -166,12 +240,12 @@ class _ModuleLines:
         return lines[position], event[pair]
 
 
-def _names(index: Index, place: KnownLine, modules: list[int]) -> str:
+def _names(index: Index, place: SourcePlace, modules: list[int]) -> str:
     text = index.trace["modules"].text("class" if place.what == "class" else "path")
     return ", ".join(dict.fromkeys(text[module] or "model" for module in modules))
 
 
-def _lines_around(parent: IntArray, called: dict[KnownLine, list[int]]) -> tuple[Ids, Ids]:
+def _lines_around(parent: IntArray, called: dict[SourcePlace, list[int]]) -> tuple[Ids, Ids]:
     """For each module the lines of itself and of those around it, each once: ends, and lines."""
     own: list[set[int]] = [set() for _ in range(len(parent))]
     for line, modules in enumerate(called.values()):
@@ -304,7 +378,5 @@ def _around(index: Index, line: Ids, start: Ids) -> Iterator[tuple[Ids, Ids]]:
 
 
 def _runs_during(index: Index, event: Ids, frame: Ids) -> Mask:
-    """Whether each event starts while its frame runs, on whichever thread."""
     time = index.start[event]
-    during: Mask = (index.start[frame] <= time) & (time < index.end[frame])
-    return during
+    return (index.start[frame] <= time) & (time < index.end[frame])

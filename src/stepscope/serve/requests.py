@@ -1,16 +1,58 @@
-"""Answers as JSON."""
+"""A request's parameters, parsed and checked, and its answer as JSON."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from threading import Lock, Thread, stack_size
 from typing import Any
 
 import msgspec
 
+from stepscope.errors import ServeError
+
 _DEEP = 100_000  # levels
 _STACK_BYTES = 256 << 20
 _limits = Lock()  # the limit of recursion and the size of stacks are the whole process's
+
+
+class Query:
+    """Parameters by name; an empty one counts as missing.
+
+    Args:
+        values: as decoded from a URL.
+    """
+
+    def __init__(self, values: Mapping[str, str] | None = None) -> None:
+        self._values = {name: value for name, value in (values or {}).items() if value}
+
+    def text(self, name: str) -> str:
+        """A text, empty if missing."""
+        return self._values.get(name, "")
+
+    def number(self, name: str) -> int | None:
+        """A whole number of at most 18 digits, None if missing.
+
+        Raises:
+            ServeError: if it is anything else.
+        """
+        text = self._values.get(name)
+        if text is None:
+            return None
+        if not text.isascii() or not text.isdigit() or len(text) > 18:
+            raise ServeError(f"expected {name} to be a whole number, found {text[:40]!r}")
+        return int(text)
+
+    def flag(self, name: str) -> bool:
+        """Whether it is 1.
+
+        Raises:
+            ServeError: if it is neither 0 nor 1.
+        """
+        text = self._values.get(name, "0")
+        if text not in ("0", "1"):
+            raise ServeError(f"expected {name} to be 0 or 1, found {text[:40]!r}")
+        return text == "1"
 
 
 def encode(value: Any) -> bytes:
