@@ -85,9 +85,8 @@ def dump(folders: list[Path], text: str = "") -> dict[str, Any]:
 def inside(top: Path) -> Iterator[Path]:
     """Every recording below a folder, and every folder with a file for each rank."""
     for path in sorted(top.rglob("*")):
-        if path.is_file() and path.name.endswith(SUFFIXES):
-            yield path
-        elif path.is_dir() and len(list(path.glob("*rank*"))) > 1:
+        is_job = path.is_dir() and len(list(path.glob("*rank*"))) > 1
+        if is_job or (path.is_file() and path.name.endswith(SUFFIXES)):
             yield path
 
 

@@ -29,8 +29,8 @@ _LISTED_CPU_S = 3.0  # a table of all files would be too long to read; these are
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--tier`, and `--changed-since` for the tier `changed`."""
     group = parser.getgroup("tiers")
-    group.addoption("--tier", choices=("main", "changed", "all"), default="main",
-                    help="main: without the tests marked full; changed: of those, what --changed-since touches")  # fmt: skip
+    meaning = "main: without tests marked full; changed: of those, what --changed-since touches"
+    group.addoption("--tier", choices=("main", "changed", "all"), default="main", help=meaning)
     group.addoption("--changed-since", metavar="REV", default="HEAD")
 
 

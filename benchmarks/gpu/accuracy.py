@@ -16,14 +16,7 @@ from benchmarks.gpu.comparisons import StageTimes, jax_steps, snapshots, stage_t
 from benchmarks.gpu.coverage import coverage
 from benchmarks.gpu.index import table
 from benchmarks.gpu.places import RESULTS, ROOT
-from benchmarks.gpu.predictions import (
-    Outcome,
-    Sizes,
-    batch_sizes,
-    measured,
-    outcomes,
-    replay_errors,
-)
+from benchmarks.gpu.predictions import Outcome, Sizes, batch_sizes, measured, outcomes, replay_errors
 from benchmarks.gpu.results import read_results
 
 Json = dict[str, Any]

@@ -12,14 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_run import (
-    EXAMPLES,
-    RUN,
-    own_words,
-    start,
-    without_own_words,
-    write,
-)
+from test_run import EXAMPLES, RUN, own_words, start, without_own_words, write
 from warm_python import JAX, run_warm
 
 import stepscope

@@ -13,8 +13,8 @@ from stepscope.annotate.device.idle import cause_names, exposed_communication, w
 from stepscope.annotate.device.idle import python_time as intervals_of_python
 from stepscope.annotate.steps.one_off_delays import one_off_delays
 from stepscope.arrays import Floats, Mask, Rows
-from stepscope.summary.kernels import WorkBounds
 from stepscope.summary.facts import Summary
+from stepscope.summary.kernels import WorkBounds
 from stepscope.summary.report_facts import summarize
 from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.trace.intervals import Intervals

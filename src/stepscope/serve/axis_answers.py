@@ -21,8 +21,8 @@ from stepscope.timeline.axis import (
     TimeAxis,
     area_of,
 )
-from stepscope.trace.sets import Interner
 from stepscope.trace.schema import STAGES
+from stepscope.trace.sets import Interner
 
 _MOST_ROWS = 100
 MOST = 32  # a request more lets others go first

@@ -8,21 +8,19 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from stepscope.annotate.steps.step_table import step_lengths
-from stepscope.annotate.steps.step_table import ranks_with_steps, require_steps
+from stepscope.annotate.steps.step_table import ranks_with_steps, require_steps, step_lengths
 from stepscope.arrays import Ids, Rows, Times
 from stepscope.diff import Row, RunComparison, Side, compare
 from stepscope.diff.step_samples import MeasuredRun
 from stepscope.errors import ServeError
 from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.whatif.whatif_pane import Rectangles, SimulatedThread
 from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.timeline.operation_labels import distinct_short_names, short_name
 from stepscope.trace.schema import DEVICE_WORK, STAGES
 from stepscope.trace.trace import Trace
 from stepscope.typed_data import convert
-from stepscope.whatif.whatif_pane import merge_short
+from stepscope.whatif.whatif_pane import Rectangles, SimulatedThread, merge_short
 
 Verdict = Literal["slower", "faster", "unclear", "one_step", "same", "new", "gone"]
 _MOST = 4000

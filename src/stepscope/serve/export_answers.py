@@ -15,8 +15,7 @@ from urllib.parse import quote
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from stepscope.annotate.steps.step_table import missing_steps
-from stepscope.annotate.steps.step_table import require_steps
+from stepscope.annotate.steps.step_table import missing_steps, require_steps
 from stepscope.errors import ChangeError, TraceError
 from stepscope.serve.context_answers import ContextFindings
 from stepscope.serve.diff_answers import ranks_of

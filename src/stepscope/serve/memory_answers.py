@@ -7,14 +7,13 @@ import numpy as np
 
 from stepscope.errors import ServeError
 from stepscope.memory import memory_facts
+from stepscope.memory.history import Living, MemoryHistory, living_at, memory_histories
 from stepscope.memory.memory_comparison import holds_memory
 from stepscope.memory.memory_findings import MemoryFinding, find_problems
 from stepscope.memory.memory_text import verdict
-from stepscope.memory.history import MemoryHistory, memory_histories
-from stepscope.memory.history import Living, living_at
+from stepscope.memory.owners import KINDS
 from stepscope.memory.segments import segments_at
 from stepscope.memory.stacked_levels import BINS, StackedLevels
-from stepscope.memory.owners import KINDS
 from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
 

@@ -13,24 +13,12 @@ from stepscope.serve.instance_answers import Instances, instances_of
 from stepscope.serve.pane_answers import Selects, panes_of_each
 from stepscope.serve.report_answers import KernelLaunch, kernel_launch
 from stepscope.serve.requests import Query
-from stepscope.serve.selection import (
-    Selection,
-    known,
-    longest_of_each,
-    module_of,
-    selection_of,
-    step_of,
-)
+from stepscope.serve.selection import Selection, known, longest_of_each, module_of, selection_of, step_of
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline import Operation
 from stepscope.timeline.chosen_events import events_inside
 from stepscope.timeline.operation_costs import Costs
-from stepscope.timeline.source_lines import (
-    SourcePlace,
-    frames_around,
-    module_places,
-    nearest_frames,
-)
+from stepscope.timeline.source_lines import SourcePlace, frames_around, module_places, nearest_frames
 
 _MAX_WORK = 50
 _MAX_PLACES, _MAX_ROWS = 30, 50

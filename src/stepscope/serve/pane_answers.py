@@ -16,13 +16,7 @@ from stepscope.serve.requests import Query
 from stepscope.serve.selection import longest_of_each
 from stepscope.serve.timeline_answers import Hits, Place, event_of, hits, in_step_of
 from stepscope.serve.trace_view import TraceView
-from stepscope.timeline.chosen_events import (
-    frames_of_line,
-    modules_of_line,
-    of_line,
-    of_modules,
-    of_name,
-)
+from stepscope.timeline.chosen_events import frames_of_line, modules_of_line, of_line, of_modules, of_name
 from stepscope.timeline.event_index import Index
 from stepscope.timeline.operation_labels import short_name
 from stepscope.timeline.source_lines import frame_place, module_places, nearest_frames

@@ -11,19 +11,17 @@ from msgspec.structs import asdict
 from stepscope.annotate.steps.step_table import step_lengths
 from stepscope.errors import TraceError
 from stepscope.memory.memory_comparison import holds_memory
-from stepscope.ranks.collective_table import ArrivalMatrix, arrival_matrix
-from stepscope.ranks.collective_table import Collectives, collective_table, has_collectives
+from stepscope.ranks.collective_table import (
+    ArrivalMatrix,
+    Collectives,
+    arrival_matrix,
+    collective_table,
+    has_collectives,
+)
 from stepscope.roofline import rates_of
 from stepscope.serve.requests import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.summary.facts import (
-    Facts,
-    KernelStatistics,
-    ModuleNode,
-    Summary,
-    Warning,
-    busiest_ms,
-)
+from stepscope.summary.facts import Facts, KernelStatistics, ModuleNode, Summary, Warning, busiest_ms
 from stepscope.summary.kernels import kernel_statistics
 from stepscope.summary.report_facts import summarize, warnings_of
 from stepscope.timeline.operation import StepId

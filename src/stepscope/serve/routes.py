@@ -22,15 +22,7 @@ from stepscope.serve.query_answers import query, schema
 from stepscope.serve.report_answers import arrivals, collectives, kernels, modules, overview
 from stepscope.serve.requests import Query
 from stepscope.serve.source_answers import source, sources
-from stepscope.serve.timeline_answers import (
-    level,
-    levels,
-    levels_inside,
-    path,
-    search,
-    search_hits,
-    trace,
-)
+from stepscope.serve.timeline_answers import level, levels, levels_inside, path, search, search_hits, trace
 from stepscope.serve.trace_view import TraceView
 from stepscope.serve.whatif_answers import changes, whatif
 

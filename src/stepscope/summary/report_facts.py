@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.annotate.device.idle import exposed_communication, python_time
-from stepscope.annotate.device.idle import cause_names, copy_times, working_devices
+from stepscope.annotate.device.idle import (
+    cause_names,
+    copy_times,
+    exposed_communication,
+    python_time,
+    working_devices,
+)
 from stepscope.annotate.links.launches import device_work, shows_cpu
-from stepscope.annotate.steps.step_table import mean_device_ms, step_lengths
-from stepscope.annotate.steps.step_table import ranks_with_steps
+from stepscope.annotate.steps.step_table import mean_device_ms, ranks_with_steps, step_lengths
 from stepscope.arrays import Floats, Mask
 from stepscope.ingest.recorded.samples_json import NOT_SAMPLED
 from stepscope.summary.facts import (
@@ -22,26 +26,18 @@ from stepscope.summary.facts import (
     WarmUp,
     Warning,
 )
-from stepscope.summary.kernels import (
-    WorkBounds,
-    efficiency_of,
-    kernels_of,
-    time_by_kind,
-    work_of_modules,
-)
+from stepscope.summary.kernels import WorkBounds, efficiency_of, kernels_of, time_by_kind, work_of_modules
 from stepscope.summary.module_costs import models_that_run, module_tree
 from stepscope.summary.run_shares import run_shares
 from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.summary.stage_places import places_of
 from stepscope.summary.updates import updates_of
 from stepscope.summary.verdict import under_load, verdict
-from stepscope.trace.trace import allocated_peaks
-from stepscope.trace.recorded_steps import active_share, core_share, later_blocked_share
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.recorded_steps import later_loading
+from stepscope.trace.recorded_steps import active_share, core_share, later_blocked_share, later_loading
 from stepscope.trace.schema import INFERENCE_STAGES, STAGES
 from stepscope.trace.table import Table
-from stepscope.trace.trace import Trace
+from stepscope.trace.trace import Trace, allocated_peaks
 from stepscope.typed_data import convert
 
 _MS = 1e-6

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from stepscope.summary.facts import Device, Stage, Verdict
 from stepscope.summary.text_tables import stage_words
-from stepscope.trace.recorded_steps import QUIET, blocked_share
 from stepscope.trace.declaration import INFERENCE_STAGES
+from stepscope.trace.recorded_steps import QUIET, blocked_share
 
 NOTABLE = 0.10  # a cause that costs less than this share of the step does not limit it
 MOSTLY = 0.50

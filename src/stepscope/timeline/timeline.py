@@ -15,13 +15,7 @@ import numpy as np
 from stepscope.annotate.steps.step_table import steady_steps, step_lengths
 from stepscope.arrays import Ids, Mask
 from stepscope.errors import TraceError
-from stepscope.timeline.chosen_events import (
-    EventPlaces,
-    Marks,
-    OperationSearch,
-    events_of,
-    place_events,
-)
+from stepscope.timeline.chosen_events import EventPlaces, Marks, OperationSearch, events_of, place_events
 from stepscope.timeline.chrome_export import ChromeTrace, chrome_trace
 from stepscope.timeline.expand import Opened, Path, open_operations, open_step, open_trace
 from stepscope.timeline.lanes import Contents

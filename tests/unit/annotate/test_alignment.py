@@ -3,11 +3,7 @@
 import numpy as np
 import pytest
 
-from stepscope.annotate.modules.matching.sequences import (
-    common_positions,
-    repeated_rows,
-    with_neighbors,
-)
+from stepscope.annotate.modules.matching.sequences import common_positions, repeated_rows, with_neighbors
 
 
 @pytest.mark.parametrize(

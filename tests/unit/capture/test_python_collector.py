@@ -78,7 +78,7 @@ def test_beyond_the_limit_the_parent_counts() -> None:
 
 def test_an_operator_after_a_write_is_due_writes(tmp_path: Path) -> None:
     files: list[bytes] = []
-    file = SimpleNamespace(write=lambda manifest, modules, trace, content: files.append(content))
+    file = SimpleNamespace(write=lambda manifest, modules, members: files.append(members["contexts.json"]))
     collector = PythonCollector(ContextOptions(), "no compiler", None)
     plan: Any = FlushPlan(file, {}, True, first_s=0.0, interval_s=0.0)  # type: ignore[arg-type]
     collector.flush_regularly(plan)

@@ -10,14 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepscope.annotate import annotate
-from stepscope.devices.device_work import (
-    FAST,
-    SLOW,
-    TYPICAL,
-    OffloadEstimate,
-    find_device_work,
-    offload,
-)
+from stepscope.devices.device_work import FAST, SLOW, TYPICAL, OffloadEstimate, find_device_work, offload
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, build_graph, simulate
 from stepscope.roofline import known_gpus, rates_of

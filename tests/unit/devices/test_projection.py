@@ -23,7 +23,7 @@ STEP = """
     main     |   10 20   | aten::mm | Input_Dims=[[4096,4096],[4096,4096]] Input_type=["float","float"]
     main     |   12 14   | cudaLaunchKernel   | corr=7
     stream 7 |   20 1025 | volta_sgemm_128x64 | corr=7
-"""  # noqa: E501
+"""
 TIMES = {8: 0.5, 16: 1.0, 32: 2.0}  # ms, without a constant
 BYTES = 10**9
 

@@ -7,16 +7,7 @@ from drawn import US, step_us
 
 from stepscope.annotate import annotate
 from stepscope.errors import GraphError, TraceError
-from stepscope.graph import (
-    Graph,
-    breakdown,
-    build_graph,
-    build_ranks,
-    critical_ms,
-    scale,
-    select,
-    simulate,
-)
+from stepscope.graph import Graph, breakdown, build_graph, build_ranks, critical_ms, scale, select, simulate
 from stepscope.testing import drawn_trace
 from stepscope.trace.concat import concat, of_rank
 from stepscope.trace.trace import Trace

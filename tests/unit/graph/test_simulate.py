@@ -16,9 +16,9 @@ from oracles import graph as oracle
 from stepscope.errors import GraphError
 from stepscope.graph import Graph, simulate, simulate_plainly
 from stepscope.graph.critical_path import path_to
-from stepscope.graph.simulate import compiled_start_times
-from stepscope.graph.graph_schema import EDGE_KINDS, LINKS, TASKS, THREADS
 from stepscope.graph.graph import Window
+from stepscope.graph.graph_schema import EDGE_KINDS, LINKS, TASKS, THREADS
+from stepscope.graph.simulate import compiled_start_times
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 

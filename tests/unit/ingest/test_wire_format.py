@@ -9,17 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xspaces import message, part, varint
 
-from stepscope.ingest.xplane.protobuf import (
-    BYTES,
-    Damage,
-    Field,
-    Span,
-    doubles,
-    fields,
-    padded,
-    scan,
-    signed,
-)
+from stepscope.ingest.xplane.protobuf import BYTES, Damage, Field, Span, doubles, fields, padded, scan, signed
 
 VALUES = st.one_of(
     st.integers(0, 2**64 - 1), st.floats(allow_nan=False), st.binary(max_size=20), st.text()

@@ -8,17 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xspaces import (
-    ORIGIN_NS,
-    Operation,
-    Slice,
-    message,
-    part,
-    read_bytes,
-    read_space,
-    varint,
-    xspace,
-)
+from xspaces import ORIGIN_NS, Operation, Slice, message, part, read_bytes, read_space, varint, xspace
 
 from stepscope.errors import IngestError
 from stepscope.ingest import read

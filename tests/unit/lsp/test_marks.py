@@ -10,13 +10,7 @@ from lsprotocol import types as lsp
 from stepscope.batch_size.breakdown import LineCost, ModuleTime, OperatorTime
 from stepscope.lsp.documents import Documents, findings_by_file
 from stepscope.lsp.line_marks import Mark, hover_text, marks_of, milliseconds, percent, size
-from stepscope.lsp.measured_costs import (
-    FileCosts,
-    Measured,
-    Problem,
-    Settings,
-    settings_of,
-)
+from stepscope.lsp.measured_costs import FileCosts, Measured, Problem, Settings, settings_of
 
 CONV = LineCost(
     file="/m.py", line=2, ms=6.0, forward_ms=2.0, backward_ms=4.0,

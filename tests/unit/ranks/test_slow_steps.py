@@ -5,13 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.ranks.slow_groups import (
-    SlowSteps,
-    grown,
-    is_no_chance,
-    pausing_in_turn,
-    slow_steps,
-)
+from stepscope.ranks.slow_groups import SlowSteps, grown, is_no_chance, pausing_in_turn, slow_steps
 from stepscope.ranks.stragglers import steps_in_words
 
 

@@ -34,7 +34,7 @@ STEP = """
 TRACE = """[
 {"ph": "X", "name": "ProfilerStep#1", "cat": "user_annotation", "pid": 1, "tid": 1, "ts": 0, "dur": 9},
 {"ph": "X", "name": "aten::mm", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 1, "dur": 5}
-]"""  # noqa: E501
+]"""
 
 
 def opened(text: str = STEP, model: dict[str, Any] | None = None, **metadata: Any) -> TraceView:

@@ -6,13 +6,7 @@ import numpy as np
 from drawings import drawn
 
 from stepscope.timeline import Timeline
-from stepscope.timeline.source_lines import (
-    LineCost,
-    SourcePlace,
-    frame_place,
-    frames_around,
-    line_costs,
-)
+from stepscope.timeline.source_lines import LineCost, SourcePlace, frame_place, frames_around, line_costs
 
 
 def costs(timeline: Timeline) -> dict[tuple[str, int, str], LineCost]:

@@ -10,14 +10,7 @@ from hypothesis.extra import numpy as arrays
 from oracles import nesting as oracle
 
 from stepscope.arrays import IntArray, Times
-from stepscope.trace.row_order import (
-    begins_run,
-    ends_run,
-    grouped,
-    inverse,
-    stable_order,
-    start_order,
-)
+from stepscope.trace.row_order import begins_run, ends_run, grouped, inverse, stable_order, start_order
 from stepscope.trace.sets import Interner
 
 BOUNDS = st.sampled_from([-(2**63), 2**16, 2**63 - 1])

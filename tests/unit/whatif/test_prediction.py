@@ -201,13 +201,6 @@ def test_the_list_names_every_change(file: Path) -> None:
     assert [one["name"] for one in json.loads(result.stdout)] == list(CHANGES)
 
 
-def test_the_rank_needs_its_number(file: Path) -> None:
-    for words in (["--rank"], ["--rank", "--json"]):
-        result = CliRunner().invoke(stepscope, ["whatif", str(file), *words])
-        assert result.exit_code == 2
-        assert "to try every change, use --all" in result.stderr
-
-
 def test_what_is_not_predicted_is_two_lines_and_each_gain_has_its_basis(tmp_path: Path) -> None:
     events = [
         _event("user_annotation", "ProfilerStep#0", 1, 0, 100),

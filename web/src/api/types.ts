@@ -796,6 +796,13 @@ export interface Kernels {
   roofs: Roofs | null;
 }
 
+/** A rank at the collectives of a step. */
+export interface Arrival {
+  rank: number;
+  /** How much later it arrives than the median rank, ms per step; less than zero for one that waits longer. */
+  late_ms: number;
+}
+
 /** Collectives of one kind on one process group; counts and times are means per step. */
 export interface CollectiveRow {
   /** Such as `allreduce`. */
@@ -830,8 +837,7 @@ export interface CollectiveRow {
 }
 
 /** The collectives of one rank, those with the most exposed time first; ms per step. */
-export interface CollectiveTable {
-  /** Whose. */
+export interface Collectives {
   rank: number;
   /** Numbers of the steps that times are means of. */
   steps: number[];
@@ -841,8 +847,8 @@ export interface CollectiveTable {
   total_ms: number;
   /** The part in which the rank computes nothing. */
   exposed_ms: number;
-  /** For each rank how much later it arrives than the median rank, at all kinds of collectives together; empty for one rank. */
-  late_ms: Record<string, number>;
+  /** Of all ranks of the trace, the latest first; empty for one rank. */
+  arrivals: Arrival[];
   rows: CollectiveRow[];
 }
 
@@ -1258,28 +1264,25 @@ export interface Difference {
   parts: ComparedParts;
 }
 
-/** A row of the simulated timelines. */
-export interface Thread {
+/** A row of both timelines. */
+export interface SimulatedThread {
   name: string;
   kind: string;
   rank: number;
 }
 
-/** A simulated timeline: columns of one length, thread by thread in order of time. */
+/** A simulated timeline: columns of equal length, by thread and time. */
 export interface Rectangles {
   /** Of all steps together. */
   length_us: number;
-  /** Index into `threads`. */
+  /** Threads.id. */
   thread: number[];
   start_us: number[];
   duration_us: number[];
-  /** Of the longest task that the rectangle groups. */
-  name: string[];
-  /** Of this task, null outside all stages. */
+  name: (string | null)[];
   stage: (string | null)[];
-  /** Of this task. */
   kind: (string | null)[];
-  /** Number of tasks that the rectangle groups. */
+  /** How many tasks a rectangle merges. */
   tasks: number[];
 }
 
@@ -1293,36 +1296,37 @@ export interface StepOutline {
   /** What each thread is: 0 for the CPU, then an odd number for each device and the next one for its communication. The n-th devices of all traces have the same number. */
   rows: number[];
   /** The rows by name. */
-  threads: Thread[];
+  threads: SimulatedThread[];
   /** What is drawn. */
   timeline: Rectangles;
 }
 
-/** A parameter of a change. */
+/** A parameter that the user can set. */
 export interface Parameter {
+  /** As in `CHANGE:NAME=VALUE`. */
   name: string;
-  /** Float, int, str or bool. */
+  /** `float`, `int`, `str` or `bool`. */
   type: string;
-  /** Null if a value must be given. */
-  default: boolean | number | string | null;
+  /** None if the user has to give a value. */
+  default: unknown;
+  /** What it sets. */
   meaning: string;
 }
 
-/** A change that `stepscope whatif` knows. */
-export interface Change {
+/** A change, and whether it applies to the trace with its defaults. */
+export interface ListedChange {
   name: string;
   summary: string;
   parameters: Parameter[];
   assumptions: string[];
-  /** Whether it applies to this trace with its defaults. */
   applies: boolean;
-  /** Why not, or which parameters it needs. */
+  /** Why it does not apply, or which parameters it needs. */
   reason: string;
 }
 
 /** Every change. */
 export interface Changes {
-  changes: Change[];
+  changes: ListedChange[];
 }
 
 /** Mean time per step in ms: only the CPU busy, only devices, both, neither. */
@@ -1381,7 +1385,7 @@ export interface Prediction {
 
 /** The steps simulated without and with the changes. */
 export interface SimulatedTimelines {
-  threads: Thread[];
+  threads: SimulatedThread[];
   before: Rectangles;
   after: Rectangles;
 }
