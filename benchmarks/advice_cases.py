@@ -39,9 +39,7 @@ class Case:
         """The source of the script; it prints the time of each step in ms."""
         body = "\n".join(f"    {line}" for line in self.body.strip().split("\n"))
         clock = "perf_counter" if self.waits else "process_time"
-        return _SCRIPT.format(
-            setup=self.setup.strip(), body=body, batches=self.batches, clock=clock
-        )
+        return _SCRIPT.format(setup=self.setup.strip(), body=body, batches=self.batches, clock=clock)
 
 
 _SCRIPT = """
@@ -106,8 +104,7 @@ def _written_out(name: str, written: str, fused: str, size: int = 64) -> Case:
     body = f"x = batch\nfor layer in model:\n    x = layer(x)\n    x = {written}\n"
     body += f"loss = x.mean()\n{_TRAIN}"
     batches = f"(torch.randn(32, {size}) for _ in range(STEPS))"
-    return Case(f"fusion-{name}", "kernel_fusion", setup, body, f"x = {written}", f"x = {fused}",
-                batches)  # fmt: skip
+    return Case(f"fusion-{name}", "kernel_fusion", setup, body, f"x = {written}", f"x = {fused}", batches)
 
 
 def _hot(name: str, slow: str, fast: str, columns: int = 4096) -> Case:
@@ -118,8 +115,15 @@ def _hot(name: str, slow: str, fast: str, columns: int = 4096) -> Case:
 
 def _reads(name: str, slow: str, fast: str) -> Case:
     body = f"{_LOSS}\nx = batch[:, 0]\nhits = torch.zeros(())\n{slow}"
-    return Case(f"reads-{name}", "synchronizing_calls", _LINEAR, body, slow, fast,
-                "(torch.randn(128, 64) for _ in range(STEPS))")  # fmt: skip
+    return Case(
+        f"reads-{name}",
+        "synchronizing_calls",
+        _LINEAR,
+        body,
+        slow,
+        fast,
+        "(torch.randn(128, 64) for _ in range(STEPS))",
+    )
 
 
 def _python(name: str, slow: str, waits: bool = False) -> Case:
@@ -130,16 +134,31 @@ def _python(name: str, slow: str, waits: bool = False) -> Case:
 def _one_row(name: str, layers: int) -> Case:
     setup = f"{_MODEL.format(64, layers)}\n{_SGD}"
     batches = "(torch.randn(1, 64) for _ in range(STEPS))"
-    return Case(f"rows-{name}", "small_batch", setup, _LOSS, "torch.randn(1, 64)",
-                "torch.randn(64, 64)", batches, (1, 64))  # fmt: skip
+    return Case(
+        f"rows-{name}",
+        "small_batch",
+        setup,
+        _LOSS,
+        "torch.randn(1, 64)",
+        "torch.randn(64, 64)",
+        batches,
+        (1, 64),
+    )
 
 
 def _zeroing(name: str, created: str, size: int, layers: int) -> Case:
     setup = f"{_MODEL.format(size, layers)}\noptimizer = torch.optim.{created}"
     body = "loss = model(batch).square().mean()\noptimizer.zero_grad(set_to_none=False)\n"
     body += "loss.backward()\noptimizer.step()"
-    return Case(f"zeroing-{name}", "zero_grad_memset", setup, body, "set_to_none=False",
-                "set_to_none=True", f"(torch.randn(2, {size}) for _ in range(STEPS))")  # fmt: skip
+    return Case(
+        f"zeroing-{name}",
+        "zero_grad_memset",
+        setup,
+        body,
+        "set_to_none=False",
+        "set_to_none=True",
+        f"(torch.randn(2, {size}) for _ in range(STEPS))",
+    )
 
 
 CASES = (
@@ -153,10 +172,14 @@ CASES = (
     _loader("slower-disk", 0.005, 8, 256),
     _loader("many-small", 0.0005, 32, 128),
     _loader("large-samples", 0.003, 8, 1024),
-    _written_out("gelu", "0.5 * x * (1 + torch.tanh(0.8 * (x + 0.04 * x * x * x)))",
-                 "F.gelu(x, approximate='tanh')"),
-    _written_out("layer-norm", "(x - x.mean(1, True)) * (x.var(1, keepdim=True) + 1e-5).rsqrt()",
-                 "F.layer_norm(x, x.shape[1:])"),
+    _written_out(
+        "gelu", "0.5 * x * (1 + torch.tanh(0.8 * (x + 0.04 * x * x * x)))", "F.gelu(x, approximate='tanh')"
+    ),
+    _written_out(
+        "layer-norm",
+        "(x - x.mean(1, True)) * (x.var(1, keepdim=True) + 1e-5).rsqrt()",
+        "F.layer_norm(x, x.shape[1:])",
+    ),
     _written_out("softplus", "torch.log(1 + torch.exp(-x.abs())) + x.clamp(0)", "F.softplus(x)"),
     _written_out("hardswish", "x * (x + 3).clamp(0, 6) * (1 / 6)", "F.hardswish(x)"),
     _written_out("mish", "x * torch.tanh(torch.log(1 + torch.exp(x)))", "F.mish(x)"),
@@ -178,18 +201,22 @@ CASES = (
     _zeroing("sgd", "SGD(model.parameters(), lr=1e-3, fused=True)", 128, 30),
     _zeroing("adam", "Adam(model.parameters(), lr=1e-3, fused=True)", 256, 30),
     Case(
-        "gradient-embedding", "forward_backward",
+        "gradient-embedding",
+        "forward_backward",
         "model = nn.Embedding(100_000, 64, sparse=False)\n"
         "optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)",
         f"loss = model(batch).square().mean()\n{_TRAIN}",
-        "sparse=False", "sparse=True", "(torch.randint(100_000, (64,)) for _ in range(STEPS))",
+        "sparse=False",
+        "sparse=True",
+        "(torch.randint(100_000, (64,)) for _ in range(STEPS))",
     ),
     Case(
-        "gradient-index", "index_backward",
-        "weight = torch.randn(1000, requires_grad=True)\n"
-        "optimizer = torch.optim.SGD([weight], lr=1e-3)",
+        "gradient-index",
+        "index_backward",
+        "weight = torch.randn(1000, requires_grad=True)\noptimizer = torch.optim.SGD([weight], lr=1e-3)",
         f"loss = weight[batch].sum()\n{_TRAIN}",
-        "weight[batch]", "weight.index_select(0, batch)",
+        "weight[batch]",
+        "weight.index_select(0, batch)",
         "(torch.randint(1000, (200_000,)) for _ in range(STEPS))",
     ),
-)  # fmt: skip
+)

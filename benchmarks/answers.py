@@ -28,7 +28,7 @@ from urllib.parse import urlencode, urlsplit
 from big_trace import write_trace
 
 _TABLES = {"modules": {}, "kernels": {}, "sources": {}, "search": {"text": "lstm"}}
-_START = "from stepscope.cli import main; main()"
+_START = "from stepscope.faces.terminal import main; main()"
 
 
 class Server:
@@ -153,9 +153,7 @@ def show(figures: dict[str, Any]) -> None:
     """Print the figures as a table."""
     ready, peak = figures["ready_s"], figures["peak_mb"]
     print(f"{figures['slices']:,} slices: ready after {ready:.1f} s, {peak:,.0f} MB at most")
-    print(
-        f"{'answer':<10}{'count':>7}{'median ms':>12}{'p95 ms':>10}{'most ms':>10}{'most kB':>10}"
-    )
+    print(f"{'answer':<10}{'count':>7}{'median ms':>12}{'p95 ms':>10}{'most ms':>10}{'most kB':>10}")
     for question, one in figures["answers"].items():
         times = f"{one['median_ms']:>12.1f}{one['p95_ms']:>10.1f}{one['most_ms']:>10.1f}"
         print(f"{question:<10}{one['count']:>7}{times}{one['most_kb']:>10.1f}")

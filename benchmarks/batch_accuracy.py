@@ -24,12 +24,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stepscope.batch_size.entry import Entry, open_entry
-from stepscope.batch_size.entry_profile import Profile, make_profile
-from stepscope.batch_size.measurement import MeasuredBatch
-from stepscope.batch_size.sweep import Plan, sweep
-from stepscope.batch_size.worker_process import Worker
-from stepscope.capture.batch_size.request import Effort
+from stepscope.models.batch_size.entry import Entry, open_entry
+from stepscope.models.batch_size.entry_profile import Profile, make_profile
+from stepscope.models.batch_size.measurement import MeasuredBatch
+from stepscope.models.batch_size.sweep import Plan, sweep
+from stepscope.models.batch_size.worker_process import Worker
+from stepscope.record.batch_size.request import Effort
 
 Json = dict[str, Any]
 _HERE = Path(__file__).parent
@@ -159,8 +159,14 @@ def _compared(profile: Profile, truth: dict[int, MeasuredBatch]) -> Json:
 
 def table(results: Iterable[Json]) -> Iterator[str]:
     """A row a model, and one for all of them, as Markdown."""
-    heads = ("model", "starts", "predicted", "throughput error, mean / max",
-             "memory error, mean / max", "estimate against real, greatest")  # fmt: skip
+    heads = (
+        "model",
+        "starts",
+        "predicted",
+        "throughput error, mean / max",
+        "memory error, mean / max",
+        "estimate against real, greatest",
+    )
     yield f"| {' | '.join(heads)} |"
     yield "|---|---|---|---:|---:|---:|"
     every: dict[str, list[float]] = {"throughput": [], "memory": []}

@@ -88,10 +88,13 @@ def write_snapshot(path: Path, events: int, seed: int = 0) -> None:
         if number and number % _BATCH == 0:
             out.put(b"e(")
         values = {
-            "action": words[action], "addr": integer(address), "size": integer(size),
-            "stream": b"K\0", "time_us": integer(1_700_000_000_000_000 + number),
+            "action": words[action],
+            "addr": integer(address),
+            "size": integer(size),
+            "stream": b"K\0",
+            "time_us": integer(1_700_000_000_000_000 + number),
             "frames": b"]\x94(" + chance.choice(stacks) + b"e",
-        }  # fmt: skip
+        }
         pairs = b"".join(words[key] + value for key, value in values.items())
         out.put(b"}\x94(" + pairs + b"u", 2)
     out.put(b"ea")

@@ -25,16 +25,29 @@ _SLICES_PER_STEP = 6  # step, data loading, copy (operator, call, device), optim
 _LINES_AT_ONCE = 4096
 _WIDTHS = (256, 320, 640, 1024, 1344)
 _LAYERS = (
-    ("aten::linear", "aten::t", "aten::addmm", "AddmmBackward0",
-     "ampere_sgemm_128x64_tn"),
-    ("aten::lstm_cell", "aten::unsafe_chunk", "aten::_thnn_fused_lstm_cell",
-     "ThnnFusedLstmCellBackward0",
-     "void at::native::(anonymous namespace)::kernel::lstm_cell_forward<float, float, int, 1>"),
-    ("aten::dropout", "aten::empty_like", "aten::native_dropout", "NativeDropoutBackward0",
-     "void at::native::(anonymous namespace)::fused_dropout_kernel_vec<float, float, 1, 4>"),
-    ("aten::layer_norm", "aten::empty", "aten::native_layer_norm", "NativeLayerNormBackward0",
-     "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>"),
-)  # fmt: skip
+    ("aten::linear", "aten::t", "aten::addmm", "AddmmBackward0", "ampere_sgemm_128x64_tn"),
+    (
+        "aten::lstm_cell",
+        "aten::unsafe_chunk",
+        "aten::_thnn_fused_lstm_cell",
+        "ThnnFusedLstmCellBackward0",
+        "void at::native::(anonymous namespace)::kernel::lstm_cell_forward<float, float, int, 1>",
+    ),
+    (
+        "aten::dropout",
+        "aten::empty_like",
+        "aten::native_dropout",
+        "NativeDropoutBackward0",
+        "void at::native::(anonymous namespace)::fused_dropout_kernel_vec<float, float, 1, 4>",
+    ),
+    (
+        "aten::layer_norm",
+        "aten::empty",
+        "aten::native_layer_norm",
+        "NativeLayerNormBackward0",
+        "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>",
+    ),
+)
 
 
 def write_trace(path: Path, slices: int, seed: int = 0) -> Path:
@@ -84,7 +97,7 @@ def _labels() -> Iterator[str]:
         ("thread_name", _PROCESS, _AUTOGRAD, "pt_autograd_0"),
         ("process_name", 0, 0, "GPU 0"),
     ]
-    names += [("thread_name", 0, stream, f"stream {stream}") for stream in STREAMS]  # fmt: skip
+    names += [("thread_name", 0, stream, f"stream {stream}") for stream in STREAMS]
     for name, process, thread, value in names:
         yield (
             f'{{"name": "{name}", "ph": "M", "ts": {_us(_BEGIN_NS)}, "pid": {process}, '
@@ -134,9 +147,7 @@ def _forward(clock: _Clock, layer: tuple[str, ...]) -> tuple[list[str], tuple[in
     return events, (sequence, second)
 
 
-def _backward(
-    clock: _Clock, layer: tuple[str, ...], sequence: int, forward_ns: int
-) -> Iterator[str]:
+def _backward(clock: _Clock, layer: tuple[str, ...], sequence: int, forward_ns: int) -> Iterator[str]:
     node, kernel = layer[3], layer[4]
     tied = f'"Sequence number": {sequence}, "Fwd thread id": 1'
     begin, first = clock.pass_us(1, 4), clock.pass_us(1, 3)
@@ -174,20 +185,17 @@ def _launch(clock: _Clock, thread: int, call: str, work: str, stream: int) -> It
     where = f'"device": 0, "stream": {number}, {tied}'
     kind = "gpu_memcpy" if call == "cudaMemcpyAsync" else "kernel"
     facts = (
-        f'{where}, "bytes": {32 * 240 * 4}, "memory bandwidth (GB/s)": 7.2' if kind != "kernel"
-        else f'{where}, "grid": [{stream + 8}, 1, 1], '
-        '"block": [128, 1, 1]'
-    )  # fmt: skip
-    yield _slice(kind, work, number, start, clock.streams[stream], facts, process=0)
-    yield from _arrow(
-        clock, "ac2g", (_PROCESS, thread, begin), (0, number, start), clock.correlation
+        f'{where}, "bytes": {32 * 240 * 4}, "memory bandwidth (GB/s)": 7.2'
+        if kind != "kernel"
+        else f'{where}, "grid": [{stream + 8}, 1, 1], "block": [128, 1, 1]'
     )
+    yield _slice(kind, work, number, start, clock.streams[stream], facts, process=0)
+    yield from _arrow(clock, "ac2g", (_PROCESS, thread, begin), (0, number, start), clock.correlation)
 
 
 def _slice(
-    category: str, name: str, thread: int, begin: int, end: int, arguments: str,
-    process: int = _PROCESS,
-) -> str:  # fmt: skip
+    category: str, name: str, thread: int, begin: int, end: int, arguments: str, process: int = _PROCESS
+) -> str:
     return (
         f'{{"ph": "X", "cat": "{category}", "name": "{name}", "pid": {process}, "tid": {thread}, '
         f'"ts": {_us(begin)}, "dur": {_us(end - begin)}, "args": {{{arguments}}}}}'
@@ -195,9 +203,12 @@ def _slice(
 
 
 def _arrow(
-    clock: _Clock, kind: str, tail: tuple[int, int, int], head: tuple[int, int, int],
+    clock: _Clock,
+    kind: str,
+    tail: tuple[int, int, int],
+    head: tuple[int, int, int],
     identity: int | None = None,
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     clock.arrow += identity is None
     number = clock.arrow if identity is None else identity
     for phase, (process, thread, moment), bound in (("s", tail, ""), ("f", head, ', "bp": "e"')):
@@ -208,10 +219,7 @@ def _arrow(
 
 
 def _shapes(rows: int, columns: int) -> str:
-    return (
-        f'"Input Dims": [[{rows}, {columns}], [{columns}], []], '
-        '"Input type": ["float", "float", "Scalar"]'
-    )
+    return f'"Input Dims": [[{rows}, {columns}], [{columns}], []], "Input type": ["float", "float", "Scalar"]'
 
 
 def _us(ns: int) -> str:

@@ -30,9 +30,9 @@ from pathlib import Path
 import torch
 import transformers
 
-from stepscope.capture.manifest import Run
-from stepscope.capture.options import RecordOptions
-from stepscope.capture.session import Session
+from stepscope.record.manifest import Run
+from stepscope.record.options import RecordOptions
+from stepscope.record.session import Session
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from train_resnet import ResNet18
@@ -66,9 +66,15 @@ class Training:
 
 def gpt2() -> Training:
     config = transformers.GPT2Config(
-        vocab_size=1000, n_positions=64, n_layer=4, n_embd=128, n_head=4, bos_token_id=0,
-        eos_token_id=0, loss_type="ForCausalLM",
-    )  # fmt: skip
+        vocab_size=1000,
+        n_positions=64,
+        n_layer=4,
+        n_embd=128,
+        n_head=4,
+        bos_token_id=0,
+        eos_token_id=0,
+        loss_type="ForCausalLM",
+    )
     tokens = torch.randint(1000, (4, 64))
     model = transformers.GPT2LMHeadModel(config).train()
     return Training(model, lambda model: model(input_ids=tokens, labels=tokens).loss)
@@ -146,7 +152,7 @@ class attached:
         return self._session
 
     def __exit__(self, *error: object) -> None:
-        from stepscope.capture.session import Ending
+        from stepscope.record.session import Ending
 
         self._session.finish(Ending())
         self._folder.cleanup()
@@ -171,9 +177,7 @@ def compare(costs: dict[str, list[Cost]], base: str) -> dict[str, dict[str, obje
     """Each variant against `base`: steps per second, and ratios within rounds."""
     table = {}
     for name, measured in costs.items():
-        row: dict[str, object] = {
-            "steps_per_second": 1 / statistics.median(c.wall for c in measured)
-        }
+        row: dict[str, object] = {"steps_per_second": 1 / statistics.median(c.wall for c in measured)}
         for clock in ("cpu", "wall"):
             ratios = [
                 getattr(mine, clock) / getattr(theirs, clock)
@@ -188,10 +192,7 @@ def compare(costs: dict[str, list[Cost]], base: str) -> dict[str, dict[str, obje
 
 
 QUESTIONS = {
-    "while recording": (
-        {"torch.profiler": under_profiler, "stepscope": while_recording},
-        "torch.profiler",
-    ),
+    "while recording": ({"torch.profiler": under_profiler, "stepscope": while_recording}, "torch.profiler"),
     "steps not recorded": (
         {
             "no tool": under_nothing,

@@ -28,10 +28,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stepscope.capture.jax.jax_recorder import JaxRecorder
-from stepscope.capture.jax.jax_window import JaxWindow
-from stepscope.capture.options import RecordOptions
-from stepscope.ingest import read
+from stepscope.read import read
+from stepscope.record.jax.jax_recorder import JaxRecorder
+from stepscope.record.jax.jax_window import JaxWindow
+from stepscope.record.options import RecordOptions
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from train_jax import init, load_batch, update
@@ -60,9 +60,7 @@ class Training:
 
 
 def recorder(warmup: int, **options: bool) -> JaxRecorder:
-    return JaxRecorder(
-        RecordOptions(warmup=warmup, steps=NEVER, **options), *[lambda result: None] * 2
-    )
+    return JaxRecorder(RecordOptions(warmup=warmup, steps=NEVER, **options), *[lambda result: None] * 2)
 
 
 def waiting(training: Training, steps: int) -> float:
@@ -128,9 +126,7 @@ def programs() -> dict[str, Callable[[], object]]:
     def repeated(w: jax.Array, times: int) -> Callable[[jax.Array], jax.Array]:
         return jax.jit(lambda y: [y := jnp.tanh(y @ w) for _ in range(times)][-1])
 
-    scanned = jax.jit(
-        lambda y: jax.lax.scan(lambda c, _: (jnp.tanh(c @ x), None), y, None, length=200)[0]
-    )
+    scanned = jax.jit(lambda y: jax.lax.scan(lambda c, _: (jnp.tanh(c @ x), None), y, None, length=200)[0])
     small, pool = repeated(x, 100), repeated(weights, 20)
     return {
         "30 operations outside jit": eager,

@@ -20,10 +20,8 @@ from torch.utils.checkpoint import checkpoint
 LAYERS = {
     "Linear, ReLU": (lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()), (2, 4)),
     "Linear, LayerNorm": (lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)), (2, 4)),
-    "Conv2d, BatchNorm2d": (
-        lambda: nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)), (2, 4, 4, 4)
-    ),
-}  # fmt: skip
+    "Conv2d, BatchNorm2d": (lambda: nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)), (2, 4, 4, 4)),
+}
 DEPTHS = (1, 2, 4, 8, 16)
 WARMUP = 20
 

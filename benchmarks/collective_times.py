@@ -28,7 +28,7 @@ from benchmarks.networked.links import PAYLOAD, TOPOLOGIES, Links, environment, 
 from benchmarks.networked.points import BANDWIDTHS, LATENCY_US, WITHIN_MBIT
 from benchmarks.networked.trainers import FACTORS
 
-from stepscope.whatif.parts.network import Network
+from stepscope.models.whatif.parts.network import Network
 
 MIB = 1 << 20
 SIZES = (1 * MIB, 8 * MIB, 25 * MIB)
@@ -106,8 +106,10 @@ def main() -> None:
     args = parser.parse_args()
     if args.work:
         work(args.way, args.rounds)
-    print("| links | Mbit/s | MiB | predicted, ms | measured, ms | error | least | its error "
-          "| CPU of a worker, ms |")  # fmt: skip
+    print(
+        "| links | Mbit/s | MiB | predicted, ms | measured, ms | error | least | its error "
+        "| CPU of a worker, ms |"
+    )
     print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     port = _PORT
     for topology in TOPOLOGIES:

@@ -38,12 +38,11 @@ import transformers
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from train_resnet import ResNet18
 
-from stepscope.capture.contexts import native_build as build
-from stepscope.capture.contexts.context_options import ContextOptions
-from stepscope.capture.contexts.native_collector import NativeCollector
+from stepscope.record.contexts import native_build as build
+from stepscope.record.contexts.context_options import ContextOptions
+from stepscope.record.contexts.native_collector import NativeCollector
 
-_KEPT = {"MALLOC_TRIM_THRESHOLD_": str(8 << 30), "MALLOC_MMAP_MAX_": "0",
-         "MALLOC_TOP_PAD_": str(64 << 20)}  # fmt: skip
+_KEPT = {"MALLOC_TRIM_THRESHOLD_": str(8 << 30), "MALLOC_MMAP_MAX_": "0", "MALLOC_TOP_PAD_": str(64 << 20)}
 WARM_UP_ITERATIONS = 200
 SETTLING_STEPS = 2
 STEPS = {"tiny": 6, "large": 2}
@@ -64,9 +63,15 @@ class Training:
 
 def gpt2(width: int, batch: int, length: int) -> Training:
     config = transformers.GPT2Config(
-        vocab_size=1000, n_positions=length, n_layer=4, n_embd=width, n_head=4, bos_token_id=0,
-        eos_token_id=0, loss_type="ForCausalLM",
-    )  # fmt: skip
+        vocab_size=1000,
+        n_positions=length,
+        n_layer=4,
+        n_embd=width,
+        n_head=4,
+        bos_token_id=0,
+        eos_token_id=0,
+        loss_type="ForCausalLM",
+    )
     tokens = torch.randint(1000, (batch, length))
     model = transformers.GPT2LMHeadModel(config).train()
     return Training(model, lambda model: model(input_ids=tokens, labels=tokens).loss)
@@ -245,8 +250,10 @@ def memory(iterations: int) -> dict[str, dict[str, float]]:
     table = {}
     # torch.profiler would need tens of gigabytes for them all; its growth is the same each time
     for variant, turns in (
-        ("no tool", iterations), ("contexts", iterations), ("torch.profiler", iterations // 20),
-    ):  # fmt: skip
+        ("no tool", iterations),
+        ("contexts", iterations),
+        ("torch.profiler", iterations // 20),
+    ):
         command = [sys.executable, __file__, "--grow", variant, "--iterations", str(turns)]
         usual = {name: value for name, value in os.environ.items() if name not in _KEPT}
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=usual)

@@ -38,9 +38,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stepscope.capture.contexts import native_build as build
-from stepscope.capture.contexts.context_options import ContextOptions
-from stepscope.capture.contexts.native_collector import NativeCollector
+from stepscope.record.contexts import native_build as build
+from stepscope.record.contexts.context_options import ContextOptions
+from stepscope.record.contexts.native_collector import NativeCollector
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from train_jax import init, load_batch, update

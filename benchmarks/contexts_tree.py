@@ -15,8 +15,8 @@ from statistics import median
 from typing import Any
 
 import stepscope
-from stepscope.contexts import bottom_up, build_contexts, difference, merge_trees, prune
-from stepscope.contexts.flame import flame
+from stepscope.facts.contexts import bottom_up, build_contexts, difference, merge_trees, prune
+from stepscope.facts.contexts.flame import flame
 from stepscope.trace.concat import concat, of_rank
 
 _TIMES = 5

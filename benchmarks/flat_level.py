@@ -49,27 +49,63 @@ def _wire(
     none, once = [-1] * size, [1] * size
     tracks = trace["tracks"]
     shown = [
-        {"id": one, "kind": "cpu" if one in cpu["resource"] else "device", "rank": 0,
-         "name": tracks.text("name")[one], "busy_ns": 0, "shown": True}
+        {
+            "id": one,
+            "kind": "cpu" if one in cpu["resource"] else "device",
+            "rank": 0,
+            "name": tracks.text("name")[one],
+            "busy_ns": 0,
+            "shown": True,
+        }
         for one in sorted({*cpu["resource"], *device["resource"]})
-    ]  # fmt: skip
+    ]
     operations = {
-        "id": [f"e{i}" for i in range(size)], "name": cpu["name"], "stage": none,
+        "id": [f"e{i}" for i in range(size)],
+        "name": cpu["name"],
+        "stage": none,
         "kind": [len(texts)] * size,
-        "resource": cpu["resource"], "start_ns": cpu["start_ns"], "end_ns": cpu["end_ns"],
-        "cpu_ns": cpu["ns"], "self_ns": cpu["ns"], "recompute_ns": [0] * size,
-        "device_ns": device["ns"], "bound_by": [len(texts) + 1] * size, "events": once,
-        "event": none, "module": none, "recompute": [0] * size, "forward": none,
-        "backward": none, "launch": none, "count": once, "least_ns": none, "mean_ns": none,
-        "most_ns": none, "slowest": [""] * size, "opens": [0] * size,
-    }  # fmt: skip
+        "resource": cpu["resource"],
+        "start_ns": cpu["start_ns"],
+        "end_ns": cpu["end_ns"],
+        "cpu_ns": cpu["ns"],
+        "self_ns": cpu["ns"],
+        "recompute_ns": [0] * size,
+        "device_ns": device["ns"],
+        "bound_by": [len(texts) + 1] * size,
+        "events": once,
+        "event": none,
+        "module": none,
+        "recompute": [0] * size,
+        "forward": none,
+        "backward": none,
+        "launch": none,
+        "count": once,
+        "least_ns": none,
+        "mean_ns": none,
+        "most_ns": none,
+        "slowest": [""] * size,
+        "opens": [0] * size,
+    }
     parts = {
-        "operation": list(range(size)), "resource": device["resource"], "name": device["name"],
-        "event": none, "start_ns": device["start_ns"], "end_ns": device["end_ns"],
-        "busy_ns": device["ns"], "count": once,
-    }  # fmt: skip
+        "operation": list(range(size)),
+        "resource": device["resource"],
+        "name": device["name"],
+        "event": none,
+        "start_ns": device["start_ns"],
+        "end_ns": device["end_ns"],
+        "busy_ns": device["ns"],
+        "count": once,
+    }
     return {
-        "name": f"{2 * size} bars", "through": [], "start_ns": 0, "length_ns": length,
-        "shift_ns": 0, "passed": 0, "hidden": 0, "resources": shown, "operations": operations,
-        "device": parts, "strings": [*texts, "event", "device"],
-    }  # fmt: skip
+        "name": f"{2 * size} bars",
+        "through": [],
+        "start_ns": 0,
+        "length_ns": length,
+        "shift_ns": 0,
+        "passed": 0,
+        "hidden": 0,
+        "resources": shown,
+        "operations": operations,
+        "device": parts,
+        "strings": [*texts, "event", "device"],
+    }

@@ -32,8 +32,7 @@ Files = Iterator[tuple[str, bytes]]
 
 
 def _slice(name: str, start: float, length: float, **more: Any) -> Event:
-    return {"ph": "X", "cat": "cpu_op", "pid": 1, "tid": 1, "name": name, "ts": start,
-            "dur": length, **more}  # fmt: skip
+    return {"ph": "X", "cat": "cpu_op", "pid": 1, "tid": 1, "name": name, "ts": start, "dur": length, **more}
 
 
 def _launched(number: int, start: float, kernel: str = "sgemm", stream: int = 7) -> list[Event]:
@@ -42,9 +41,10 @@ def _launched(number: int, start: float, kernel: str = "sgemm", stream: int = 7)
     return [
         _slice("aten::mm", start, 8, args={"External id": number}),
         _slice("cudaLaunchKernel", start + 1, 4, cat="cuda_runtime", args=key),
-        _slice(kernel, start + 6, 3, cat="kernel", pid=0, tid=stream,
-               args={**key, "stream": stream, "device": 0}),
-    ]  # fmt: skip
+        _slice(
+            kernel, start + 6, 3, cat="kernel", pid=0, tid=stream, args={**key, "stream": stream, "device": 0}
+        ),
+    ]
 
 
 def _step(number: int, start: float, length: float) -> Event:
@@ -100,8 +100,9 @@ def nesting(n: int) -> Iterator[Event]:
         at = step * 2 * length
         yield _step(step, at, 2 * length)
         for depth in range(n):
-            yield _slice(f"m.py({depth}): f", at + depth, 2 * (length - depth) - 1 - depth,
-                         cat="python_function")  # fmt: skip
+            yield _slice(
+                f"m.py({depth}): f", at + depth, 2 * (length - depth) - 1 - depth, cat="python_function"
+            )
 
 
 def begin_end(n: int) -> Iterator[Event]:
@@ -126,8 +127,15 @@ def asynchronous(n: int) -> Iterator[Event]:
     yield from _in_steps(lambda i: _launched(i, i * 10), 10)
     for number in range(n):
         for phase, at in (("b", number), ("e", number + 5)):
-            yield {"ph": phase, "cat": f"c{number % 9}", "id": number, "name": "a", "pid": 1,
-                   "tid": 1, "ts": at}  # fmt: skip
+            yield {
+                "ph": phase,
+                "cat": f"c{number % 9}",
+                "id": number,
+                "name": "a",
+                "pid": 1,
+                "tid": 1,
+                "ts": at,
+            }
 
 
 def modules(n: int) -> Iterator[Event]:
@@ -148,8 +156,7 @@ def module_depth(n: int) -> Iterator[Event]:
         at = step * n * 30
         yield _step(step, at, n * 30)
         for depth in range(n):
-            yield _slice(f"nn.Module: Block_{depth}", at + depth, 10 * n - 2 * depth,
-                         cat="python_function")  # fmt: skip
+            yield _slice(f"nn.Module: Block_{depth}", at + depth, 10 * n - 2 * depth, cat="python_function")
             yield _slice("aten::linear", at + depth + 0.25, 0.5)
 
 
@@ -174,9 +181,20 @@ def allocations(n: int) -> Iterator[Event]:
     yield from _in_steps(lambda i: _launched(i, i * 10), 50)
     for number in range(n):
         size = 512 if number % 2 == 0 else -512
-        yield {"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": number * 500 / n,
-               "args": {"Bytes": size, "Addr": number // 2, "Device Type": 1, "Device Id": 0,
-                        "Total Allocated": 512}}  # fmt: skip
+        yield {
+            "ph": "i",
+            "name": "[memory]",
+            "pid": 1,
+            "tid": 1,
+            "ts": number * 500 / n,
+            "args": {
+                "Bytes": size,
+                "Addr": number // 2,
+                "Device Type": 1,
+                "Device Id": 0,
+                "Total Allocated": 512,
+            },
+        }
 
 
 def arrows(n: int) -> Iterator[Event]:
@@ -184,9 +202,20 @@ def arrows(n: int) -> Iterator[Event]:
         ends = (("s", 1), ("f", 7))
         return [
             *_launched(i, i * 10),
-            *({"ph": phase, "id": i, "cat": "ac2g", "name": "ac2g", "bp": "e", "pid": 1, "tid": 1,
-               "ts": i * 10 + at} for phase, at in ends),
-        ]  # fmt: skip
+            *(
+                {
+                    "ph": phase,
+                    "id": i,
+                    "cat": "ac2g",
+                    "name": "ac2g",
+                    "bp": "e",
+                    "pid": 1,
+                    "tid": 1,
+                    "ts": i * 10 + at,
+                }
+                for phase, at in ends
+            ),
+        ]
 
     return _in_steps(both, n)
 
@@ -267,23 +296,37 @@ def contexts(n: int) -> Files:
     strings = sorted(set(names) | {"train.py"})
     places = {text: place for place, text in enumerate(strings)}
     leaves = list(range(11, count, 10))
-    columns = {name: [value] * len(leaves) for name, value in (("count", 3), ("sum", 300),
-               ("min", 90), ("max", 110), ("squares", 200.0))}  # fmt: skip
+    columns = {
+        name: [value] * len(leaves)
+        for name, value in (("count", 3), ("sum", 300), ("min", 90), ("max", 110), ("squares", 200.0))
+    }
     tree = {
-        "format": "stepscope contexts", "version": 1, "collector": "native", "lacks": [],
-        "started_unix_ns": 0, "elapsed_ns": 10**9, "complete": True, "sources": ["python"],
-        "strings": strings, "kinds": ["root", "thread", "python", "operator"],
+        "format": "stepscope contexts",
+        "version": 1,
+        "collector": "native",
+        "lacks": [],
+        "started_unix_ns": 0,
+        "elapsed_ns": 10**9,
+        "complete": True,
+        "sources": ["python"],
+        "strings": strings,
+        "kinds": ["root", "thread", "python", "operator"],
         "nodes": {
-            "parent": parents, "relation": [0] * count,
+            "parent": parents,
+            "relation": [0] * count,
             "kind": [0, 1, *(3 if row % 10 == 9 else 2 for row in range(10 * n))],
             "name": [places[name] for name in names],
-            "file": [places["train.py"]] * count, "line": [row % 5000 for row in range(count)],
+            "file": [places["train.py"]] * count,
+            "line": [row % 5000 for row in range(count)],
             "class": [places[""]] * count,
         },
-        "metrics": {"cpu_ns": {"unit": "ns", "nesting": "inclusive", "meaning": "time",
-                               "node": leaves, **columns}},
-        "totals": {"cpu_ns": 300 * n}, "dropped": {}, "notes": [],
-    }  # fmt: skip
+        "metrics": {
+            "cpu_ns": {"unit": "ns", "nesting": "inclusive", "meaning": "time", "node": leaves, **columns}
+        },
+        "totals": {"cpu_ns": 300 * n},
+        "dropped": {},
+        "notes": [],
+    }
     manifest = {"format": "stepscope capture", "version": 1, "outcome": "complete", "message": ""}
     yield "run.stepscope", _zipped(manifest, tree)
 
@@ -307,7 +350,7 @@ OTHER_DIMENSIONS: dict[str, tuple[Callable[[int], Files], int, str, tuple[str, .
 
 
 def _run(*arguments: str, cache: bool = True) -> None:
-    from stepscope.cli.commands import stepscope
+    from stepscope.faces.terminal.commands import stepscope
 
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         options = ["--no-cache"] if cache else []
@@ -346,9 +389,7 @@ def exponent(sizes: list[int], times: list[float]) -> float:
     return float(np.polyfit(x, y, 1)[0])
 
 
-def measure(
-    dimension: str, scale: float, command: str, folder: Path, fixed: float
-) -> tuple[float, float]:
+def measure(dimension: str, scale: float, command: str, folder: Path, fixed: float) -> tuple[float, float]:
     """The exponent of one dimension and command, and the longest time."""
     make, base = DIMENSIONS[dimension]
     sizes, times = [round(scale * base * point) for point in _POINTS], []
@@ -373,15 +414,17 @@ def _print_other(dimension: str, scale: float, folder: Path) -> None:
             times.append(seconds(command, folder / name))
         slope = exponent(sizes[1:], [time - times[0] for time in times[1:]])
         mark = " !" * (slope > LIMIT)
-        print(f"| {dimension} | {sizes[-1]:,} | {command} | {slope:.2f}{mark} | {times[-1]:.2f} |",
-              flush=True)  # fmt: skip
+        print(
+            f"| {dimension} | {sizes[-1]:,} | {command} | {slope:.2f}{mark} | {times[-1]:.2f} |", flush=True
+        )
 
 
 def main() -> None:
     """Print the table of the dimensions and commands asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("dimensions", nargs="*", metavar="DIMENSION",
-                        default=[*DIMENSIONS, *OTHER_DIMENSIONS])  # fmt: skip
+    parser.add_argument(
+        "dimensions", nargs="*", metavar="DIMENSION", default=[*DIMENSIONS, *OTHER_DIMENSIONS]
+    )
     parser.add_argument("--scale", type=float, default=1, help="multiplies every size")
     parser.add_argument("--command", action="append", choices=COMMANDS)
     options = parser.parse_args()

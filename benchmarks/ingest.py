@@ -44,11 +44,15 @@ TRACES = Path(os.environ.get("STEPSCOPE_TRACES") or ROOT.parent / "shared" / "tr
 # HTA 0.5 fails on pandas 3 for some traces.
 HTA = ("HolisticTraceAnalysis==0.5.0", "pandas==2.3.3", "pysimdjson==7.0.2")
 REAL = (
-    "kineto_resnet50_v100/num_workers_0.json.gz", "kineto_resnet50_v100/num_workers_4.json.gz",
-    "diff_a100_v100/a100_rank3of8.json.gz", "diff_a100_v100/v100_rank1of2.json.gz",
-    "resnet_2080ti_with_et/kineto.json.gz", "edge_cases/a100_rank0of16.json.gz",
-    "cuda_graph_vllm/graph_capture.json.gz", "mtia_training/rank0.json.gz",
-)  # fmt: skip
+    "kineto_resnet50_v100/num_workers_0.json.gz",
+    "kineto_resnet50_v100/num_workers_4.json.gz",
+    "diff_a100_v100/a100_rank3of8.json.gz",
+    "diff_a100_v100/v100_rank1of2.json.gz",
+    "resnet_2080ti_with_et/kineto.json.gz",
+    "edge_cases/a100_rank0of16.json.gz",
+    "cuda_graph_vllm/graph_capture.json.gz",
+    "mtia_training/rank0.json.gz",
+)
 DECOMPRESSED = ("diff_a100_v100/a100_rank3of8.json.gz", "mtia_training/rank0.json.gz")
 QUICK = ("critical_path_a100/simple_add.json.gz",)
 MILLION, HUGE, SMALL = 1_000_000, 3_600_000, 10_000
@@ -176,8 +180,7 @@ def _of_tool(theirs: list[Reading], mine: list[Reading]) -> dict[str, Any]:
 def show(label: str, size: int, table: dict[str, dict[str, Any]]) -> None:
     print(f"\n{label}, {size / 1e6:.1f} MB, load average {os.getloadavg()[0]:.1f}")
     print(
-        f"  {'':12}{'to tables':>10}{'its CPU':>9}{'process':>9}{'CPU':>9}{'peak MB':>9}   "
-        "against stepscope"
+        f"  {'':12}{'to tables':>10}{'its CPU':>9}{'process':>9}{'CPU':>9}{'peak MB':>9}   against stepscope"
     )
     for tool, row in table.items():
         if "error" in row:

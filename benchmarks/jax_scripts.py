@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope import load
-from stepscope.annotate.jax.frames import frames_of_events, is_users
-from stepscope.contexts.event_forest import build_forest
+from stepscope.facts import load
+from stepscope.facts.annotate.jax.frames import frames_of_events, is_users
+from stepscope.facts.contexts.event_forest import build_forest
 from stepscope.trace.trace import Trace
 
 SCRIPTS = Path(__file__).with_name("jax_scripts")
@@ -97,14 +97,8 @@ def differences(run: Run, stages: tuple[str, ...]) -> Differences:
     return {
         stage: {
             "recorded": (by_hand(same, stage), stage_ms(run.as_recorded, STAGES[stage])),
-            "unrecorded": (
-                by_hand(run.timers[-UNRECORDED:], stage),
-                stage_ms(run.reported, STAGES[stage]),
-            ),
-            "without stepscope": (
-                by_hand(run.plain[WARMUP:], stage),
-                stage_ms(run.reported, STAGES[stage]),
-            ),
+            "unrecorded": (by_hand(run.timers[-UNRECORDED:], stage), stage_ms(run.reported, STAGES[stage])),
+            "without stepscope": (by_hand(run.plain[WARMUP:], stage), stage_ms(run.reported, STAGES[stage])),
         }
         for stage in stages
     }

@@ -16,9 +16,9 @@ import tempfile
 from pathlib import Path
 
 import stepscope
-from stepscope.memory.recorded_memory import recorded_memory
-from stepscope.whatif import CHANGES, parse_request
-from stepscope.whatif.prediction import predict_memory
+from stepscope.models.memory.recorded_memory import recorded_memory
+from stepscope.models.whatif import CHANGES, parse_request
+from stepscope.models.whatif.prediction import predict_memory
 
 SCRIPT = Path(__file__).parent / "memory_scripts" / "train.py"
 BATCH = 8
@@ -29,16 +29,12 @@ NAMES = {"gpt": "GPT-2-like", "resnet": "ResNet-50-like", "lstm": "LSTM"}
 
 def changes(model: str) -> list[tuple[str, int, str, str]]:
     """Name, batch size and change of the script, and the same as `whatif` has it."""
-    found = [
-        ("batch size", size, "", f"batch_size:factor={size / BATCH}") for size in (4, 12, 16, 32)
-    ]
+    found = [("batch size", size, "", f"batch_size:factor={size / BATCH}") for size in (4, 12, 16, 32)]
     for number in range(COUNT[model]):
         path = BLOCKS[model].format(number)
-        found.append(("checkpoint one block", BATCH, f"checkpoint:{path}",
-                      f"checkpoint:module={path}"))  # fmt: skip
+        found.append(("checkpoint one block", BATCH, f"checkpoint:{path}", f"checkpoint:module={path}"))
     every = BLOCKS[model].format("?")
-    found.append(("checkpoint all blocks", BATCH, f"checkpoint:{every}",
-                  f"checkpoint:module={every}"))  # fmt: skip
+    found.append(("checkpoint all blocks", BATCH, f"checkpoint:{every}", f"checkpoint:module={every}"))
     found.append(("autocast", BATCH, "autocast", "amp"))
     found.append(("stateless optimizer", BATCH, "stateless", "stateless_optimizer"))
     return found
@@ -50,12 +46,21 @@ def record(folder: Path, model: str, batch: int, change: str) -> stepscope.Trace
     path = path.with_suffix(".stepscope")
     if not path.exists():
         command = [
-            sys.executable, "-c", "from stepscope.cli import main; main()", "run", "--memory",
-            "--warmup=2", "--steps=2", "-o", str(path), str(SCRIPT), model, str(batch), change,
-        ]  # fmt: skip
-        subprocess.run(
-            command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-        )
+            sys.executable,
+            "-c",
+            "from stepscope.faces.terminal import main; main()",
+            "run",
+            "--memory",
+            "--warmup=2",
+            "--steps=2",
+            "-o",
+            str(path),
+            str(SCRIPT),
+            model,
+            str(batch),
+            change,
+        ]
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     return stepscope.open(path, cache=False)
 
 
@@ -82,10 +87,14 @@ def main() -> None:
         for name, found in rows.items():
             sizes = [abs(one) for one in found]
             errors += sizes
-            print(f"| {NAMES[model]} | {name} | {len(found)} | {sum(sizes) / len(found):.2%} "
-                  f"| {max(found, key=abs):+.2%} |", flush=True)  # fmt: skip
-    print(f"\n{len(errors)} predictions, mean error {sum(errors) / len(errors):.2%}, "
-          f"largest {max(errors):.2%}")  # fmt: skip
+            print(
+                f"| {NAMES[model]} | {name} | {len(found)} | {sum(sizes) / len(found):.2%} "
+                f"| {max(found, key=abs):+.2%} |",
+                flush=True,
+            )
+    print(
+        f"\n{len(errors)} predictions, mean error {sum(errors) / len(errors):.2%}, largest {max(errors):.2%}"
+    )
 
 
 if __name__ == "__main__":

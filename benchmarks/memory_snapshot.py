@@ -31,10 +31,10 @@ print(json.dumps({"read_s": time.perf_counter() - begin, "events": len(found["de
 _STEPSCOPE = """
 import json, sys, time
 from pathlib import Path
-from stepscope.ingest import read
-from stepscope.serve.requests import Query
-from stepscope.serve.routes import answer
-from stepscope.serve.trace_view import TraceView
+from stepscope.read import read
+from stepscope.faces.page.requests import Query
+from stepscope.faces.page.routes import answer
+from stepscope.faces.page.trace_view import TraceView
 begin = time.perf_counter()
 trace = read(Path(sys.argv[1]))
 done = time.perf_counter()

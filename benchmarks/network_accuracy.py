@@ -100,8 +100,10 @@ def row(one: Outcome, ddp: Outcome | None) -> str:
 
 def table(arguments: argparse.Namespace, runs: Runs) -> None:
     """Print the points, and the errors of each change."""
-    print("| change | model | links | Mbit/s | alone, ms | predicted | measured | error | spread "
-          "| gain predicted | measured |")  # fmt: skip
+    print(
+        "| change | model | links | Mbit/s | alone, ms | predicted | measured | error | spread "
+        "| gain predicted | measured |"
+    )
     print("|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     errors: dict[str, list[float]] = defaultdict(list)
     ddp: dict[tuple[str, str, int], Outcome] = {}
@@ -112,16 +114,15 @@ def table(arguments: argparse.Namespace, runs: Runs) -> None:
         print(row(one, ddp.get(place)), flush=True)
         for name in (one.point.way, "all"):
             errors[name].append(one.error)
-    print(
-        "\n| change | points | mean error | mean of the signed | worst |\n|---|---:|---:|---:|---:|"
-    )
+    print("\n| change | points | mean error | mean of the signed | worst |\n|---|---:|---:|---:|---:|")
     for way, values in errors.items():
         sizes = [abs(value) for value in values]
-        print(f"| `{way}` | {len(values)} | {statistics.fmean(sizes):.1%} "
-              f"| {statistics.fmean(values):+.1%} | {max(sizes):.1%} |")  # fmt: skip
+        print(
+            f"| `{way}` | {len(values)} | {statistics.fmean(sizes):.1%} "
+            f"| {statistics.fmean(values):+.1%} | {max(sizes):.1%} |"
+        )
     loads = [run.load for run in runs]
-    print(f"\n{len(loads)} runs, load {min(loads)} to {max(loads)}, median "
-          f"{statistics.median(loads)}")  # fmt: skip
+    print(f"\n{len(loads)} runs, load {min(loads)} to {max(loads)}, median {statistics.median(loads)}")
 
 
 def prefer(nice: int) -> None:

@@ -24,7 +24,7 @@ from benchmarks.networked.points import Point
 from benchmarks.networked.predicted import predicted_parts, recording
 from benchmarks.networked.runs import Run, Runs
 
-from stepscope.verify.comparison import middle_mean
+from stepscope.models.verify.comparison import middle_mean
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,11 @@ def _median_ms(rounds: Sequence[Sequence[int]]) -> float:
 def row(point: Point, predicted: Parts, measured: Parts, others: tuple[float, float]) -> str:
     """A line of the table: predicted and measured, and the other threads' times."""
     pairs = (
-        (predicted.step, measured.step), (predicted.cpu, measured.cpu),
-        (predicted.queued, measured.queued), (predicted.blocked, measured.blocked),
-    )  # fmt: skip
+        (predicted.step, measured.step),
+        (predicted.cpu, measured.cpu),
+        (predicted.queued, measured.queued),
+        (predicted.blocked, measured.blocked),
+    )
     cells = " | ".join(f"{first:.0f}, {second:.0f}" for first, second in pairs)
     name = f"`{point.way}` | {point.model} | {point.topology.name} | {point.mbit}"
     error = predicted.step / measured.step - 1
@@ -79,8 +81,10 @@ def row(point: Point, predicted: Parts, measured: Parts, others: tuple[float, fl
 
 def table(arguments: argparse.Namespace, runs: Runs) -> None:
     """Print predicted and measured parts of the points beyond."""
-    print("| change | model | links | Mbit/s | error | step, ms | CPU of training "
-          "| waits for a core | waits for gradients | others' CPU | others' waits |")  # fmt: skip
+    print(
+        "| change | model | links | Mbit/s | error | step, ms | CPU of training "
+        "| waits for a core | waits for gradients | others' CPU | others' waits |"
+    )
     print("|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     for one in outcomes(arguments, runs):
         if abs(one.error) >= arguments.beyond:

@@ -19,13 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.annotate import annotate
-from stepscope.arrays import Mask
-from stepscope.devices.device_work import EFFICIENCY, offload
+from stepscope.base.arrays import Mask
+from stepscope.facts.annotate import annotate
+from stepscope.facts.roofline import rates_of
 from stepscope.graph import Graph, build_graph, select
-from stepscope.ingest import read
-from stepscope.roofline import rates_of
-from stepscope.whatif.parts.kernel_times import (
+from stepscope.models.devices.device_work import EFFICIENCY, offload
+from stepscope.models.whatif.parts.kernel_times import (
     FIXED_NS,
     Rates,
     device_of,
@@ -33,15 +32,21 @@ from stepscope.whatif.parts.kernel_times import (
     times_ns,
     work_of_tasks,
 )
+from stepscope.read import read
 
 PAIRS = (
-    ("BERT-small, inference", "pair_h100_mi300x/bert_small_h100.json.gz",
-     "pair_h100_mi300x/bert_small_mi300.json.gz"),
-    ("TimeSformer, inference", "pair_h100_mi300x/timesformer_h100.json.gz",
-     "pair_h100_mi300x/timesformer_mi300.json.gz"),
-    ("a training job, DDP", "diff_a100_v100/a100_rank3of8.json.gz",
-     "diff_a100_v100/v100_rank1of2.json.gz"),
-)  # fmt: skip
+    (
+        "BERT-small, inference",
+        "pair_h100_mi300x/bert_small_h100.json.gz",
+        "pair_h100_mi300x/bert_small_mi300.json.gz",
+    ),
+    (
+        "TimeSformer, inference",
+        "pair_h100_mi300x/timesformer_h100.json.gz",
+        "pair_h100_mi300x/timesformer_mi300.json.gz",
+    ),
+    ("a training job, DDP", "diff_a100_v100/a100_rank3of8.json.gz", "diff_a100_v100/v100_rank1of2.json.gz"),
+)
 COUNTED = (
     ("BERT-small", "pair_h100_mi300x/bert_small_h100.json.gz"),
     ("BERT-small", "pair_h100_mi300x/bert_small_mi300.json.gz"),

@@ -33,21 +33,14 @@ from generated_jobs.score import Score, score
 from generated_jobs.sketches import sketches
 from generated_jobs.template import Template, template
 
-from stepscope.ranks import JobReport, job_report, sketch_files
-from stepscope.ranks.files import files_at
-from stepscope.ranks.sketch import Sketch
+from stepscope.models.ranks import JobReport, job_report, sketch_files
+from stepscope.models.ranks.files import files_at
+from stepscope.models.ranks.sketch import Sketch
 
 _NOISE = (0.003, 0.01, 0.02)
 _STEPS = 48
 # It exchanges nothing, and its device always has work queued: its CPU is never late.
-_NOT_DDP = (
-    "imbalanced_expert",
-    "gc_pauses",
-    "pauses_of_one",
-    "slow_cpu",
-    "brief_hiccups",
-    "gc_of_some",
-)
+_NOT_DDP = ("imbalanced_expert", "gc_pauses", "pauses_of_one", "slow_cpu", "brief_hiccups", "gc_of_some")
 
 
 def cases(kinds: list[str], ranks: int, jobs: int, files: int) -> Iterator[dict[str, Any]]:
@@ -108,12 +101,19 @@ def _row(
     kind: str, name: str, ranks: int, source: str, judged: Score, gain: float, report: JobReport
 ) -> dict[str, Any]:
     return {
-        "kind": kind, "template": name, "ranks": ranks, "source": source,
-        "planted": judged.planted, "found": judged.found, "cause": judged.cause,
-        "wrong": judged.wrong, "gain_ms": gain, "step_ms": report.step_ms,
+        "kind": kind,
+        "template": name,
+        "ranks": ranks,
+        "source": source,
+        "planted": judged.planted,
+        "found": judged.found,
+        "cause": judged.cause,
+        "wrong": judged.wrong,
+        "gain_ms": gain,
+        "step_ms": report.step_ms,
         "cost_ms": report.together_ms,
         "sentences": [one.sentence for one in report.stragglers],
-    }  # fmt: skip
+    }
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -127,17 +127,19 @@ def table(rows: list[dict[str, Any]]) -> str:
         if not mine:
             continue
         errors = [100 * abs(row["cost_ms"] - row["gain_ms"]) / row["step_ms"] for row in mine]
-        found, cause, wrong = (
-            sum(row[name] for row in mine) for name in ("found", "cause", "wrong")
+        found, cause, wrong = (sum(row[name] for row in mine) for name in ("found", "cause", "wrong"))
+        lines.append(
+            f"| {kind} | {len(mine)} | {found} | {cause} | {wrong} | "
+            f"{np.median(errors):.2f}, at most {max(errors):.2f} |"
         )
-        lines.append(f"| {kind} | {len(mine)} | {found} | {cause} | {wrong} | "
-                     f"{np.median(errors):.2f}, at most {max(errors):.2f} |")  # fmt: skip
     planted = [row for row in rows if row["planted"]]
     found, wrong = sum(row["found"] for row in planted), sum(row["wrong"] > 0 for row in rows)
     recall = found / max(len(planted), 1)
-    lines.append(f"\nRecall {recall:.3f} ({found} of {len(planted)} planted); "
-                 f"precision {found / max(found + wrong, 1):.3f} "
-                 f"({wrong} of {len(rows)} jobs with a wrong finding).")  # fmt: skip
+    lines.append(
+        f"\nRecall {recall:.3f} ({found} of {len(planted)} planted); "
+        f"precision {found / max(found + wrong, 1):.3f} "
+        f"({wrong} of {len(rows)} jobs with a wrong finding)."
+    )
     return "\n".join(lines)
 
 
@@ -146,8 +148,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=10)
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--files", type=int, default=1)
-    parser.add_argument("--kinds", nargs="+", default=KINDS,
-                        choices=(*KINDS, *FURTHER, *BLIND, "further", "blind"))  # fmt: skip
+    parser.add_argument(
+        "--kinds", nargs="+", default=KINDS, choices=(*KINDS, *FURTHER, *BLIND, "further", "blind")
+    )
     parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path, nargs="+", help="of earlier results, --out")
     args = parser.parse_args()

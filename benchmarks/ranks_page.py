@@ -22,10 +22,10 @@ from generated_jobs.sketches import sketches
 from generated_jobs.template import template
 from playwright.sync_api import Page, sync_playwright
 
-from stepscope.ranks import Sketch
-from stepscope.ranks.job import Job, report_of
-from stepscope.ranks.map_ranks import RankResult
-from stepscope.serve.job_answer import job_answer, job_page
+from stepscope.faces.page.job_answer import job_answer, job_page
+from stepscope.models.ranks import Sketch
+from stepscope.models.ranks.job import Job, report_of
+from stepscope.models.ranks.map_ranks import RankResult
 
 _MAP = ".heat canvas"
 _FRAMES = """
@@ -82,22 +82,24 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5)
     args = parser.parse_args()
     planted = faults("slow_node", 1, args.ranks)
-    made = sketches(
-        GeneratedJob("dlrm", template("dlrm", 8), args.ranks, args.steps, planted, 0.01, 1)
-    )
+    made = sketches(GeneratedJob("dlrm", template("dlrm", 8), args.ranks, args.steps, planted, 0.01, 1))
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         begin = time.perf_counter()
         file = written(made, Path(folder))
-        print(f"load {os.getloadavg()[0]:.1f}; reduce {time.perf_counter() - begin:.2f} s, "
-              f"{file.stat().st_size / 1e6:.1f} MB of HTML")  # fmt: skip
+        print(
+            f"load {os.getloadavg()[0]:.1f}; reduce {time.perf_counter() - begin:.2f} s, "
+            f"{file.stat().st_size / 1e6:.1f} MB of HTML"
+        )
         browser = playwright.chromium.launch(
             executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
         )
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         print(f"first paint {first_paint_ms(page, file):.0f} ms")
         frames = frames_ms(page, args.seconds)
-        print(f"{1e3 / frames.mean():.0f} frames per second while moving over {args.ranks} ranks; "
-              f"95 % within {np.percentile(frames, 95):.1f} ms")  # fmt: skip
+        print(
+            f"{1e3 / frames.mean():.0f} frames per second while moving over {args.ranks} ranks; "
+            f"95 % within {np.percentile(frames, 95):.1f} ms"
+        )
         browser.close()
 
 

@@ -18,14 +18,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from stepscope.ranks import job_report, sketch_files
-from stepscope.ranks.files import files_at
+from stepscope.models.ranks import job_report, sketch_files
+from stepscope.models.ranks.files import files_at
 
 SCRIPT = Path(__file__).parent / "generated_jobs" / "gloo_training.py"
 STAGES = {
-    "healthy": (), "slow_loader": ("data_loading",),
-    "python": ("zero_grad", "forward", "other"), "uneven_batch": ("forward", "backward", "loss"),
-}  # fmt: skip
+    "healthy": (),
+    "slow_loader": ("data_loading",),
+    "python": ("zero_grad", "forward", "other"),
+    "uneven_batch": ("forward", "backward", "loss"),
+}
 
 
 def judged(fault: str, processes: int, number: int) -> dict[str, Any]:
@@ -40,20 +42,38 @@ def judged(fault: str, processes: int, number: int) -> dict[str, Any]:
     named = first is not None and first.ranks == (slow,) and first.stage in STAGES[fault]
     wrong = sum(fault == "healthy" or one.ranks != (slow,) for one in found)
     return {
-        "fault": fault, "processes": processes, "rank": slow, "ranks": report.ranks,
-        "found": named, "wrong": wrong, "step_ms": report.step_ms,
+        "fault": fault,
+        "processes": processes,
+        "rank": slow,
+        "ranks": report.ranks,
+        "found": named,
+        "wrong": wrong,
+        "step_ms": report.step_ms,
         "sentences": [f"{one.sentence} {one.cost_ms:.1f} ms" for one in found],
-    }  # fmt: skip
+    }
 
 
 def _record(fault: str, slow: int, processes: int, folder: Path) -> None:
     scripts = Path(sys.executable).parent
     subprocess.run(
-        [scripts / "torchrun", "--no-python", "--nproc-per-node", str(processes),
-         "--standalone", scripts / "stepscope", "run", SCRIPT, fault, str(slow)],
-        cwd=folder, check=True, capture_output=True, timeout=300,
+        [
+            scripts / "torchrun",
+            "--no-python",
+            "--nproc-per-node",
+            str(processes),
+            "--standalone",
+            scripts / "stepscope",
+            "run",
+            SCRIPT,
+            fault,
+            str(slow),
+        ],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        timeout=300,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
 
 
 def main() -> None:

@@ -56,9 +56,7 @@ def measured(command: list[str]) -> tuple[float, float, int]:
         if process.returncode:
             sys.exit(f"{command} ended with {process.returncode}")
     after = os.times()
-    cpu = (
-        after.children_user + after.children_system - before.children_user - before.children_system
-    )
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
     return time.perf_counter() - begin, cpu, peak
 
 
@@ -99,12 +97,23 @@ def main() -> None:
         for ranks in args.ranks:
             with TemporaryDirectory(dir=base) as folder:
                 job = linked(sources, Path(folder, "job"), ranks)
-                command = [sys.executable, "-m", "stepscope", "ranks", str(job), "--json",
-                           "-o", str(Path(folder, "dataset"))]  # fmt: skip
+                command = [
+                    sys.executable,
+                    "-m",
+                    "stepscope",
+                    "ranks",
+                    str(job),
+                    "--json",
+                    "-o",
+                    str(Path(folder, "dataset")),
+                ]
                 wall, cpu, peak = measured(command)
                 again, _, later = measured(command)
-                print(f"{ranks:5} {wall:8.1f} {cpu:7.1f} {cpu / ranks:12.2f} {peak / 1e6:9.0f} "
-                      f"{again:10.1f} {later / 1e6:11.0f}", flush=True)  # fmt: skip
+                print(
+                    f"{ranks:5} {wall:8.1f} {cpu:7.1f} {cpu / ranks:12.2f} {peak / 1e6:9.0f} "
+                    f"{again:10.1f} {later / 1e6:11.0f}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

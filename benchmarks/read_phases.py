@@ -19,17 +19,45 @@ from pathlib import Path
 from typing import Any
 
 PHASES = {
-    "ingest.chrome.trace_events": ("_read_parts", "_parts", "slices_of", "event_columns",
-        "track_columns", "arrows_of", "instant_columns", "counter_columns", "memory_columns",
-        "EventColumns", "build"),
-    "trace.builder": ("_sorted", "_from_zero", "rounding", "_with_nesting", "parents",
-        "self_times", "_tied", "_around", "_match_tails"),
+    "ingest.chrome.trace_events": (
+        "_read_parts",
+        "_parts",
+        "slices_of",
+        "event_columns",
+        "track_columns",
+        "arrows_of",
+        "instant_columns",
+        "counter_columns",
+        "memory_columns",
+        "EventColumns",
+        "build",
+    ),
+    "trace.builder": (
+        "_sorted",
+        "_from_zero",
+        "rounding",
+        "_with_nesting",
+        "parents",
+        "self_times",
+        "_tied",
+        "_around",
+        "_match_tails",
+    ),
     "load": ("_annotated",),
     "annotate.ranks": ("merged_ranks", "looks_merged"),
-    "annotate": ("link_launches", "mark_communication", "link_backward", "find_iterations",
-        "find_steps", "assign_stages", "classify_kernels", "attribute_modules", "find_runs",
-        "find_idle"),
-}  # fmt: skip
+    "annotate": (
+        "link_launches",
+        "mark_communication",
+        "link_backward",
+        "find_iterations",
+        "find_steps",
+        "assign_stages",
+        "classify_kernels",
+        "attribute_modules",
+        "find_runs",
+        "find_idle",
+    ),
+}
 
 
 @dataclass

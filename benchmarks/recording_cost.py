@@ -39,8 +39,7 @@ SCRIPTS = Path(__file__).with_name("recorded_scripts")
 WARMUP, AFTER = 10, 400  # steps of 1 ms are timed for half a second after the recording
 STAYS, ALONE = 100, 300  # steps with only what stays for the run, and without anything
 SETTLED = 50  # steps until caches and the allocator have settled
-STAGES = {"forward": ("forward", "loss"), "backward": ("zero_grad", "backward"),
-          "optimizer": ("optimizer",)}  # fmt: skip
+STAGES = {"forward": ("forward", "loss"), "backward": ("zero_grad", "backward"), "optimizer": ("optimizer",)}
 OF_TIMERS = {"forward": 1, "backward": 2, "optimizer": 3}
 MOST_QUEUED = 0.03
 
@@ -70,11 +69,28 @@ def measured(name: str, steps: int, folder: Path) -> Round:
     """Record a script once."""
     capture, out = folder / f"{name}.stepscope", folder / f"{name}.json"
     subprocess.run(
-        [sys.executable, "-m", "stepscope", "run", "--overwrite", "--warmup", str(WARMUP),
-         "--steps", str(steps), "-o", str(capture), SCRIPTS / "stages.py", name,
-         str(WARMUP + steps + AFTER + STAYS), str(SETTLED + ALONE), out],
-        check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "stepscope",
+            "run",
+            "--overwrite",
+            "--warmup",
+            str(WARMUP),
+            "--steps",
+            str(steps),
+            "-o",
+            str(capture),
+            SCRIPTS / "stages.py",
+            name,
+            str(WARMUP + steps + AFTER + STAYS),
+            str(SETTLED + ALONE),
+            out,
+        ],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     times = json.loads(out.read_text())
     alone = times["alone"][SETTLED:]
     first, second = by_hand(alone[: ALONE // 2]), by_hand(alone[ALONE // 2 :])
@@ -83,10 +99,13 @@ def measured(name: str, steps: int, folder: Path) -> Round:
     )
     facts = stepscope.open(capture, cache=False).metadata.capture["recorded_steps"]
     return Round(
-        by_hand(alone), by_hand(times["watched"][-STAYS:]),
-        {stage: second[stage] - first[stage] for stage in STAGES}, corrected, recorded,
+        by_hand(alone),
+        by_hand(times["watched"][-STAYS:]),
+        {stage: second[stage] - first[stage] for stage in STAGES},
+        corrected,
+        recorded,
         (facts["queued_ns"] or 0) / facts["elapsed_ns"],
-    )  # fmt: skip
+    )
 
 
 def by_hand(steps: Sequence[Sequence[float]]) -> Times:
@@ -99,11 +118,12 @@ def stage_times(trace: stepscope.Trace) -> Times:
     runs, steps = trace["stages"], trace["steps"]["step"]
     stage = runs.text("stage")
     return {
-        name: float(np.median([
-            runs["cpu_ns"][(runs["step"] == step) & stage.mask(*names)].sum() for step in steps
-        ])) / 1e6
+        name: float(
+            np.median([runs["cpu_ns"][(runs["step"] == step) & stage.mask(*names)].sum() for step in steps])
+        )
+        / 1e6
         for name, names in STAGES.items()
-    }  # fmt: skip
+    }
 
 
 def middle(rounds: Sequence[Round], stage: str, what: Callable[[Round], Times]) -> float:
@@ -135,14 +155,13 @@ def main() -> None:
 def table(rounds: dict[str, list[Round]]) -> list[str]:
     """Lines of Markdown: by hand, then the error as recorded and as corrected, by stage."""
     heads = [f"{stage}, ms | settled | stays | error" for stage in STAGES]
-    lines = ["| script | rounds | " + " | ".join(heads) + " |",
-             "|---|---|" + "---|---|---|---|" * len(STAGES)]  # fmt: skip
+    lines = [
+        "| script | rounds | " + " | ".join(heads) + " |",
+        "|---|---|" + "---|---|---|---|" * len(STAGES),
+    ]
     for name, found in rounds.items():
         quiet = [one for one in found if one.queued <= MOST_QUEUED] or found
-        cells = [
-            f"{name} | {len(quiet)} of {len(found)}",
-            *(cell(quiet, stage) for stage in STAGES),
-        ]
+        cells = [f"{name} | {len(quiet)} of {len(found)}", *(cell(quiet, stage) for stage in STAGES)]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from stepscope.arrays import Floats
+from stepscope.base.arrays import Floats
+from stepscope.facts.load import open as open_trace
 from stepscope.graph import Graph, build_graph, build_ranks, simulate, without_unexplained_delays
-from stepscope.load import open as open_trace
 from stepscope.trace.trace import Trace
 
 
@@ -35,10 +35,7 @@ def line(file: Path, folder: Path) -> tuple[str, Floats]:
     graph = build_ranks(trace)
     row = errors(graph)
     own = on_their_own(trace, graph.window.steps) if file.is_file() else row
-    explained = (
-        simulate(without_unexplained_delays(graph)).step_ns.sum() / graph.window.measured_ns.sum()
-        - 1
-    )
+    explained = simulate(without_unexplained_delays(graph)).step_ns.sum() / graph.window.measured_ns.sum() - 1
     cells = (
         str(file.relative_to(folder)).removesuffix(".gz").removesuffix(".json"),
         str(len(row)),
@@ -51,8 +48,10 @@ def line(file: Path, folder: Path) -> tuple[str, Floats]:
 
 def main(folder: Path, patterns: list[str]) -> None:
     """Print the table and, below it, the mean and the greatest error of all."""
-    print("| trace | steps | measured, ms | in a row, mean / max | on its own, mean / max "
-          "| only dependencies |\n|---|---:|---:|---:|---:|---:|")  # fmt: skip
+    print(
+        "| trace | steps | measured, ms | in a row, mean / max | on its own, mean / max "
+        "| only dependencies |\n|---|---:|---:|---:|---:|---:|"
+    )
     everything = []
     for file in sorted(file for pattern in patterns for file in folder.glob(pattern)):
         text, found = line(file, folder)

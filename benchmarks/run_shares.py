@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from stepscope.capture.run_shares.activity_hooks import ActivityHooks
-from stepscope.capture.run_shares.activity_log import ActivityLog
+from stepscope.record.run_shares.activity_hooks import ActivityHooks
+from stepscope.record.run_shares.activity_log import ActivityLog
 
 
 def cpu_us(steps: int, batches: Any, model: Any, optimizer: Any) -> float:

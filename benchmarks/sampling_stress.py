@@ -25,8 +25,7 @@ from pathlib import Path
 
 ENTRY = Path(__file__).with_name("sampling_stress_entry.py")
 KINDS = ("recurse", "generate", "throw", "compile_new", "compute")
-RATES = ((100, 0), (0, 100), (1000, 0), (0, 1000), (5000, 2000), (10000, 0), (0, 10000),
-         (10000, 10000))  # fmt: skip
+RATES = ((100, 0), (0, 100), (1000, 0), (0, 1000), (5000, 2000), (10000, 0), (0, 10000), (10000, 10000))
 
 
 @dataclass
@@ -52,22 +51,32 @@ class Outcome:
     stderr: str = ""
 
 
-def run_once(
-    python: str, cpu_hz: int, real_hz: int, native: bool, seconds: float, folder: Path
-) -> Outcome:
+def run_once(python: str, cpu_hz: int, real_hz: int, native: bool, seconds: float, folder: Path) -> Outcome:
     """One run, and its shares against the truth."""
     capture, truth = folder / "run.stepscope", folder / "truth.json"
     for path in (capture, truth):
         path.unlink(missing_ok=True)
     command = [
-        python, "-X", "faulthandler", "-m", "stepscope", "run", "--contexts",
-        "--sample", str(cpu_hz), "--sample-real", str(real_hz), *(["--native"] if native else []),
-        "-o", str(capture), str(ENTRY), str(seconds), str(truth),
-    ]  # fmt: skip
+        python,
+        "-X",
+        "faulthandler",
+        "-m",
+        "stepscope",
+        "run",
+        "--contexts",
+        "--sample",
+        str(cpu_hz),
+        "--sample-real",
+        str(real_hz),
+        *(["--native"] if native else []),
+        "-o",
+        str(capture),
+        str(ENTRY),
+        str(seconds),
+        str(truth),
+    ]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60 + 20 * seconds, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60 + 20 * seconds, check=False)
     except subprocess.TimeoutExpired:
         return Outcome(python, cpu_hz, real_hz, native, None, {})
     outcome = Outcome(python, cpu_hz, real_hz, native, done.returncode, {})
@@ -93,7 +102,7 @@ def use_sanitizers() -> None:
 
 def build_collector(python: str) -> None:
     """Build the collector of an interpreter, so that no run has to wait for it."""
-    module = "stepscope.capture.contexts.native_build"
+    module = "stepscope.record.contexts.native_build"
     code = f"import importlib, torch; importlib.import_module({module!r}).load(torch)"
     subprocess.run([python, "-c", code], check=True)
 

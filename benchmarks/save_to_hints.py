@@ -43,8 +43,7 @@ class Editor:
         await self.client.start_io(sys.executable, "-m", "stepscope", "lsp")
         await self.client.initialize_async(
             lsp.InitializeParams(
-                capabilities=lsp.ClientCapabilities(),
-                initialization_options={"runScripts": "always"},
+                capabilities=lsp.ClientCapabilities(), initialization_options={"runScripts": "always"}
             )
         )
         self.client.initialized(lsp.InitializedParams())
@@ -87,9 +86,7 @@ class Editor:
         """How many hints the editor gets."""
         document = lsp.TextDocumentIdentifier(self.uri)
         lines = lsp.Range(lsp.Position(0, 0), lsp.Position(100_000, 0))
-        found = await self.client.text_document_inlay_hint_async(
-            lsp.InlayHintParams(document, lines)
-        )
+        found = await self.client.text_document_inlay_hint_async(lsp.InlayHintParams(document, lines))
         return len(found or ())
 
 
@@ -99,9 +96,7 @@ async def measure(path: Path, saves: int) -> None:
     await editor.open()
     begin = time.perf_counter()
     await editor.measure()
-    print(
-        f"first, with the start of the process that measures: {time.perf_counter() - begin:.2f} s"
-    )
+    print(f"first, with the start of the process that measures: {time.perf_counter() - begin:.2f} s")
     taken = []
     for number in range(1, saves + 1):
         begin = time.perf_counter()

@@ -22,7 +22,7 @@ from process import Cost, run
 LEAST, TIMEOUT_S = 1000, 1200
 OPEN = "import sys, stepscope; trace = stepscope.open(sys.argv[1], cache=False)"
 VIEW = """
-from stepscope.serve.trace_view import TraceView
+from stepscope.faces.page.trace_view import TraceView
 timeline = TraceView(trace).timeline
 timeline.level()
 timeline.level(timeline.start())
@@ -58,8 +58,9 @@ def row(command: str, sizes: list[int], costs: list[Cost], fixed_s: float) -> st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--slices", nargs="+", type=lambda text: int(float(text)),
-                        default=[100_000, 1_000_000, 10_000_000])  # fmt: skip
+    parser.add_argument(
+        "--slices", nargs="+", type=lambda text: int(float(text)), default=[100_000, 1_000_000, 10_000_000]
+    )
     parser.add_argument("--command", action="append", choices=COMMANDS)
     parser.add_argument("--folder", type=Path, help="for the traces; default: a temporary one")
     args = parser.parse_args()

@@ -48,14 +48,22 @@ Times = dict[str, float]
 def measured(script: Path, python: str, folder: Path, timed: int) -> dict[str, Any]:
     """Times by hand of the last steps and from the capture, ms, with what else that says."""
     capture, times = folder / "run.stepscope", folder / "times.json"
-    environment = {
-        **os.environ, "OMP_NUM_THREADS": "1", "STYLE_STEPS": str(STEPS), "STYLE_TIMES": str(times),
-    }  # fmt: skip
-    command = [python, "-m", "stepscope", "run", "--overwrite", "--warmup", str(WARMUP), "--steps",
-               str(RECORDED), "-o", str(capture), str(script)]  # fmt: skip
-    ended = subprocess.run(
-        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300
-    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "STYLE_STEPS": str(STEPS), "STYLE_TIMES": str(times)}
+    command = [
+        python,
+        "-m",
+        "stepscope",
+        "run",
+        "--overwrite",
+        "--warmup",
+        str(WARMUP),
+        "--steps",
+        str(RECORDED),
+        "-o",
+        str(capture),
+        str(script),
+    ]
+    ended = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300)
     if ended.returncode:
         return {"failed": ended.stderr.strip().splitlines()[-1]}
     steps = json.loads(times.read_text())[-timed:]
@@ -73,12 +81,14 @@ def reported(trace: stepscope.Trace) -> Times:
     runs, steps = trace["stages"], trace["steps"]
     stage = runs.text("stage")
     found = {
-        name: float(np.median([
-            runs["cpu_ns"][(runs["step"] == step) & stage.mask(*names)].sum()
-            for step in steps["step"]
-        ])) / 1e6
+        name: float(
+            np.median(
+                [runs["cpu_ns"][(runs["step"] == step) & stage.mask(*names)].sum() for step in steps["step"]]
+            )
+        )
+        / 1e6
         for name, names in STAGES.items()
-    }  # fmt: skip
+    }
     return {**found, "step": float(np.median(steps["end_ns"] - steps["start_ns"])) / 1e6}
 
 

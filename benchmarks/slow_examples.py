@@ -24,9 +24,7 @@ from forked_process import finish, start
 
 FOLDER = Path(__file__).parents[1] / "examples" / "slow"
 ON_A_GPU = ("pageable_copies", "fp32_matmul", "odd_shapes", "stall_reasons")
-ON_TWO_RANKS = {
-    path.stem for path in FOLDER.glob("*.py") if "init_process_group" in path.read_text()
-}
+ON_TWO_RANKS = {path.stem for path in FOLDER.glob("*.py") if "init_process_group" in path.read_text()}
 STEPS = {"recompilation": 12, "allocator_churn": 12, "too_many_workers": 48}
 # What counts is the whole run: the start of the workers, the steps that do communicate.
 IN_ALL = ("too_many_workers", "exposed_communication")
@@ -79,8 +77,12 @@ def _measure(name: str, fixed: bool, steps: int) -> float:
 
 
 def _run(name: str, arguments: list[str], rank: int, ranks: int, port: int) -> None:
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(ranks),
-                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}  # fmt: skip
+    os.environ |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
     sys.argv = [f"{name}.py", *arguments]
     sys.path.insert(0, str(FOLDER))
     runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")

@@ -49,9 +49,7 @@ class Part:
         pause_s: the longest pause of a client.
     """
 
-    def __init__(
-        self, name: str, server: Watched, options: argparse.Namespace, pause_s: float
-    ) -> None:
+    def __init__(self, name: str, server: Watched, options: argparse.Namespace, pause_s: float) -> None:
         self.name, self.server = name, server
         self.tally = Tally()
         self.crowd = Crowd(self.tally, options.seed, pause_s, options.pause_while)
@@ -170,9 +168,7 @@ def _growth(samples: list[Sample]) -> float:
     """Of the mean: a single sample depends on the answers that are just being made."""
     third = len(samples) // 3
     middle, end = samples[third : 2 * third], samples[2 * third :]
-    return (
-        fmean(one.resident_bytes for one in end) / fmean(one.resident_bytes for one in middle) - 1
-    )
+    return fmean(one.resident_bytes for one in end) / fmean(one.resident_bytes for one in middle) - 1
 
 
 if __name__ == "__main__":

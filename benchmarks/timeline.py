@@ -18,10 +18,10 @@ from statistics import median, quantiles
 from typing import Any
 
 import stepscope
-from stepscope.serve.level_columns import wire_level
-from stepscope.serve.requests import encode
-from stepscope.serve.trace_view import TraceView
-from stepscope.timeline.level import Level
+from stepscope.faces.page.level_columns import wire_level
+from stepscope.faces.page.requests import encode
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.facts.timeline.level import Level
 
 
 def main() -> None:
@@ -37,8 +37,10 @@ def main() -> None:
     start = timeline.start()
     _, step_s = _timed(lambda: timeline.level(start))
     _, search_s = _timed(lambda: timeline.search("gemm").hits(timeline.level()))
-    print(f"index {index_s:.3f} s, first level {first_s:.3f} s, a step's stages {step_s:.3f} s, "
-          f"a search {search_s:.3f} s")  # fmt: skip
+    print(
+        f"index {index_s:.3f} s, first level {first_s:.3f} s, a step's stages {step_s:.3f} s, "
+        f"a search {search_s:.3f} s"
+    )
     times, sizes = zip(*_below(view, start, args.levels), strict=True)
     everything, all_s = _timed(lambda: timeline.open_all(start))
     print(f"all {len(everything):,} levels of the step together: {all_s:.2f} s")

@@ -44,7 +44,7 @@ from watched_page import (
 )
 
 import stepscope
-from stepscope.serve.bundle import perfetto_folder
+from stepscope.faces.page.bundle import perfetto_folder
 
 _URL = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
 
@@ -69,9 +69,7 @@ def serving(trace: Path, cache: Path) -> Iterator[str]:
 def wait_until_read(url: str) -> None:
     """Poll until the server is ready; this is what the time to the first paint begins at."""
     base, _, token = url.partition("/?token=")
-    request = urllib.request.Request(
-        f"{base}/api/traces", headers={"Authorization": f"Bearer {token}"}
-    )
+    request = urllib.request.Request(f"{base}/api/traces", headers={"Authorization": f"Bearer {token}"})
     while True:
         with urllib.request.urlopen(request) as answer:
             if json.load(answer)["traces"][0]["state"] != "loading":
@@ -108,9 +106,7 @@ def measure(size: Size, folder: Path) -> dict[str, float]:
     program = os.environ.get("STEPSCOPE_CHROMIUM", "/usr/bin/chromium")
     paints = []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=program, args=["--no-sandbox", "--disable-gpu"]
-        )
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         for _ in range(size.rounds - 1):
             with serving(trace, cache) as url:
                 page = open_page(browser, url)
@@ -165,8 +161,9 @@ def compare(size: Size, folder: Path) -> dict[str, float]:
             theirs = perfetto_figures(browser, ui, trace, size.seconds)
             browser.close()
             named = {"stepscope": ours, "Perfetto": theirs}
-            rounds.append({f"{who}: {name}": value for who, found in named.items()
-                           for name, value in found.items()})  # fmt: skip
+            rounds.append(
+                {f"{who}: {name}": value for who, found in named.items() for name, value in found.items()}
+            )
     return {name: float(np.median([one[name] for one in rounds])) for name in rounds[0]}
 
 

@@ -102,15 +102,28 @@ def can_shape() -> bool:
 def verify(line: Line, arguments: argparse.Namespace, variables: Mapping[str, str]) -> dict:
     """The facts of `stepscope verify --json` for one line."""
     command = [
-        sys.executable, "-c", "from stepscope.cli import main; main()", "verify", "--json",
-        "--quiet", f"--warmup={arguments.warmup}", f"--steps={arguments.steps}",
-        f"--rounds={arguments.rounds}", *(["--prefix", line.prefix] if line.prefix else []),
-        line.change, str(SCRIPTS / f"{line.script}.py"), str(arguments.batch or line.batch),
-    ]  # fmt: skip
+        sys.executable,
+        "-c",
+        "from stepscope.faces.terminal import main; main()",
+        "verify",
+        "--json",
+        "--quiet",
+        f"--warmup={arguments.warmup}",
+        f"--steps={arguments.steps}",
+        f"--rounds={arguments.rounds}",
+        *(["--prefix", line.prefix] if line.prefix else []),
+        line.change,
+        str(SCRIPTS / f"{line.script}.py"),
+        str(arguments.batch or line.batch),
+    ]
     done = subprocess.run(
-        command, env={**os.environ, **ENVIRONMENT, **variables}, stdout=subprocess.PIPE, text=True,
-        stderr=None if arguments.verbose else subprocess.PIPE, check=False,
-    )  # fmt: skip
+        command,
+        env={**os.environ, **ENVIRONMENT, **variables},
+        stdout=subprocess.PIPE,
+        text=True,
+        stderr=None if arguments.verbose else subprocess.PIPE,
+        check=False,
+    )
     if done.returncode:
         raise SystemExit(f"{line.change} of {line.script}: {done.stderr or ''}")
     return json.loads(done.stdout)
@@ -126,9 +139,7 @@ def measured(arguments: argparse.Namespace) -> Iterator[tuple[Line, dict]]:
             yield from distributed(part, change, arguments)
 
 
-def distributed(
-    part: str, change: str, arguments: argparse.Namespace
-) -> Iterator[tuple[Line, dict]]:
+def distributed(part: str, change: str, arguments: argparse.Namespace) -> Iterator[tuple[Line, dict]]:
     """GPT-2 in two processes, at each bandwidth."""
     if not can_shape():
         print("no root, ip or tc: on the loopback device", file=sys.stderr)
@@ -169,8 +180,7 @@ def main() -> None:
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # namespaces are to be removed
     begin, results = time.monotonic(), []
-    print("| change | script | before, ms | predicted | measured | predicted | measured | error "
-          "| spread |")  # fmt: skip
+    print("| change | script | before, ms | predicted | measured | predicted | measured | error | spread |")
     print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
     for line, facts in measured(arguments):
         print(row(line, facts), flush=True)

@@ -39,7 +39,7 @@ from benchmarks.layered.cases import CASES, Case
 
 import stepscope
 from stepscope.graph import build_graph
-from stepscope.whatif import CHANGES, parse_request, predict
+from stepscope.models.whatif import CHANGES, parse_request, predict
 
 
 class Effort(NamedTuple):
@@ -196,8 +196,7 @@ def summary(name: str, results: list[Result]) -> str:
     errors = [abs(one.error) for one in results]
     single = max(abs(one.greatest_error) for one in results)
     wrong = sum(one.has_wrong_sign for one in results)
-    return (f"| `{name}` | {len(results)} | {mean(errors):.1%} | {max(errors):.1%} "
-            f"| {single:.1%} | {wrong} |")  # fmt: skip
+    return f"| `{name}` | {len(results)} | {mean(errors):.1%} | {max(errors):.1%} | {single:.1%} | {wrong} |"
 
 
 def main() -> None:
@@ -224,14 +223,10 @@ def main() -> None:
 def report(arguments: argparse.Namespace) -> None:
     """Measure the models, or read the results of earlier runs; print the table."""
     if arguments.table:
-        results = [
-            Result(**one) for file in arguments.table for one in json.loads(file.read_text())
-        ]
+        results = [Result(**one) for file in arguments.table for one in json.loads(file.read_text())]
     else:
         results = [
-            one
-            for name in arguments.model
-            for one in compare(name, arguments.rounds, arguments.quick)
+            one for name in arguments.model for one in compare(name, arguments.rounds, arguments.quick)
         ]
     if arguments.out:
         arguments.out.write_text(json.dumps([asdict(one) for one in results], indent=1))

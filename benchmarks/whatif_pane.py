@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from stepscope.load import open as open_trace
-from stepscope.serve.whatif_answers import Pane
+from stepscope.faces.page.whatif_answers import Pane
+from stepscope.facts.load import open as open_trace
 
 RUNS = 5
 

@@ -20,19 +20,25 @@ from pathlib import Path
 SAMPLE = Path(__file__).parents[1] / "tests/golden/jax/mlp_cpu.xplane.pb.gz"
 # message: (field, number, type of FieldDescriptorProto or a message, repeated)
 MESSAGES = {
-    "Stat": [("key", 1, 3, 0), ("double", 2, 1, 0), ("unsigned", 3, 4, 0), ("signed", 4, 3, 0),
-             ("text", 5, 9, 0), ("raw", 6, 12, 0), ("reference", 7, 4, 0)],
-    "Event": [("kind", 1, 3, 0), ("offset_ps", 2, 3, 0), ("duration_ps", 3, 3, 0),
-              ("stats", 4, "Stat", 1)],
+    "Stat": [
+        ("key", 1, 3, 0),
+        ("double", 2, 1, 0),
+        ("unsigned", 3, 4, 0),
+        ("signed", 4, 3, 0),
+        ("text", 5, 9, 0),
+        ("raw", 6, 12, 0),
+        ("reference", 7, 4, 0),
+    ],
+    "Event": [("kind", 1, 3, 0), ("offset_ps", 2, 3, 0), ("duration_ps", 3, 3, 0), ("stats", 4, "Stat", 1)],
     "Line": [("id", 1, 3, 0), ("timestamp_ns", 3, 3, 0), ("events", 4, "Event", 1)],
     "Plane": [("lines", 3, "Line", 1)],
     "Space": [("planes", 1, "Plane", 1)],
-}  # fmt: skip
+}
 
 
 def ours(path: Path) -> int:
     """Read a file into a trace."""
-    from stepscope.ingest import read
+    from stepscope.read import read
 
     return len(read(path).events)
 
@@ -54,12 +60,16 @@ def by_protobuf(path: Path) -> int:
     space = message_factory.GetMessageClass(pool.FindMessageTypeByName("x.Space"))()
     space.ParseFromString(path.read_bytes())
     events = [
-        (event.kind, event.offset_ps, event.duration_ps,
-         [(stat.key, stat.signed, stat.text, stat.reference) for stat in event.stats])
+        (
+            event.kind,
+            event.offset_ps,
+            event.duration_ps,
+            [(stat.key, stat.signed, stat.text, stat.reference) for stat in event.stats],
+        )
         for plane in space.planes
         for line in plane.lines
         for event in line.events
-    ]  # fmt: skip
+    ]
     return len(events)
 
 

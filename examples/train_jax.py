@@ -14,10 +14,7 @@ NUMBERS, LENGTH, LAYERS, HEADS, WIDTH = 64, 32, 2, 4, 128
 
 
 def dense(key, inputs, outputs):
-    return {
-        "w": jax.random.normal(key, (inputs, outputs)) / inputs**0.5,
-        "b": jnp.zeros(outputs),
-    }
+    return {"w": jax.random.normal(key, (inputs, outputs)) / inputs**0.5, "b": jnp.zeros(outputs)}
 
 
 def init(key):

@@ -159,9 +159,7 @@ def answers_of(server: str, token: str) -> dict[str, Any]:
 
 def ask(server: str, token: str, request: str) -> Any:
     """One answer of the server; for a refusal its status."""
-    address = urllib.request.Request(
-        f"{server}/api/{request}", headers={"Authorization": f"Bearer {token}"}
-    )
+    address = urllib.request.Request(f"{server}/api/{request}", headers={"Authorization": f"Bearer {token}"})
     try:
         with urllib.request.urlopen(address) as answer:
             return json.load(answer)

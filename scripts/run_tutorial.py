@@ -22,8 +22,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "tutorial.md"
 START = ROOT / "examples" / "tutorial" / "train.py"
 BLOCK = re.compile(
-    r"(?:<!-- run:(?P<options>[^\n]*) -->\n)?```(?P<kind>console|diff)\n(?P<body>.*?)```\n",
-    re.DOTALL,
+    r"(?:<!-- run:(?P<options>[^\n]*) -->\n)?```(?P<kind>console|diff)\n(?P<body>.*?)```\n", re.DOTALL
 )
 
 
@@ -59,9 +58,15 @@ def run_command(body: str, options: str, folder: Path) -> str:
     cache = str(folder / ".cache")
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "STEPSCOPE_CACHE": cache}
     run = subprocess.run(
-        command, shell=True, cwd=folder, env=environment, text=True, check=False,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE if "quiet" in options else subprocess.STDOUT,
-    )  # fmt: skip
+        command,
+        shell=True,
+        cwd=folder,
+        env=environment,
+        text=True,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if "quiet" in options else subprocess.STDOUT,
+    )
     assert run.returncode == 0, f"{command}: exit code {run.returncode}\n{run.stdout}{run.stderr}"
     must = options.partition("must=")[2].strip()
     assert must in run.stdout, f"{command}: {must!r} is not in\n{run.stdout}"

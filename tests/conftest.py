@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from stepscope.compiled.build import LIBRARY, build
-from stepscope.compiled.library import function
+from stepscope.base.compiled.build import LIBRARY, build
+from stepscope.base.compiled.library import function
 from stepscope.errors import StepscopeError
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `oracles`
@@ -56,9 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     tests = Path(__file__).parent
     for item in items:
-        if item.path.is_relative_to(tests) and (
-            item.path.relative_to(tests).parts[0] in _WATCHES_PROCESSES
-        ):
+        if item.path.is_relative_to(tests) and (item.path.relative_to(tests).parts[0] in _WATCHES_PROCESSES):
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 

@@ -79,9 +79,7 @@ def _matches(path: str, patterns: tuple[str, ...]) -> bool:
 
 def _changed_paths(base: str) -> list[str]:
     command = ["git", "diff", "--name-only", base]
-    return subprocess.run(
-        command, cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout.splitlines()
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
 class CpuTimes:

@@ -36,9 +36,7 @@ keys = iter(jax.random.split(jax.random.key(0), 2 * BLOCKS + 2))
 block = (3, 3, WIDTH, WIDTH)
 params = {
     "stem": jax.random.normal(next(keys), (3, 3, 3, WIDTH)) / 5,
-    "blocks": [
-        tuple(jax.random.normal(next(keys), block) / 17 for _ in range(2)) for _ in range(BLOCKS)
-    ],
+    "blocks": [tuple(jax.random.normal(next(keys), block) / 17 for _ in range(2)) for _ in range(BLOCKS)],
     "head": jax.random.normal(next(keys), (WIDTH, CLASSES)) / 6,
 }
 zeros = jax.tree.map(jnp.zeros_like, params)

@@ -8,37 +8,64 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.arrays import Mask
+from stepscope.base.arrays import Mask
 
 KINDS = ("healthy", "slow_node", "slow_device", "loader_stall", "slow_link", "imbalanced_expert")
 # Faults that come and go, grow, or overlap.
 FURTHER = (
-    "slow_in_the_middle", "throttling", "throttled_node", "gc_pauses", "pauses_of_one",
-    "slow_storage", "slow_cpu", "brief_hiccups", "two_faults", "half_of_the_nodes",
-)  # fmt: skip
+    "slow_in_the_middle",
+    "throttling",
+    "throttled_node",
+    "gc_pauses",
+    "pauses_of_one",
+    "slow_storage",
+    "slow_cpu",
+    "brief_hiccups",
+    "two_faults",
+    "half_of_the_nodes",
+)
 # Planted after the rules were written, with their truth, before any of their answers was seen.
-BLIND = (
-    "slow_nic", "throttles_midway", "node_storage", "gc_of_some", "uneven_last_stage",
-    "one_way_link",
-)  # fmt: skip
+BLIND = ("slow_nic", "throttles_midway", "node_storage", "gc_of_some", "uneven_last_stage", "one_way_link")
 RANKS_PER_NODE = 8
 COMPUTING = ("forward", "backward", "optimizer", "loss", "other", "zero_grad")
 _FACTORS = {
-    "slow_node": 1.25, "slow_device": 1.5, "loader_stall": 60.0, "slow_link": 6.0,
-    "imbalanced_expert": 2.5, "slow_in_the_middle": 1.5, "throttling": 1.8, "throttled_node": 1.6,
-    "gc_pauses": 2.5, "pauses_of_one": 2.5, "slow_storage": 60.0, "slow_cpu": 1.5,
-    "brief_hiccups": 2.5, "half_of_the_nodes": 1.25, "slow_nic": 5.0, "throttles_midway": 1.6,
-    "node_storage": 50.0, "gc_of_some": 2.5,
-}  # fmt: skip
+    "slow_node": 1.25,
+    "slow_device": 1.5,
+    "loader_stall": 60.0,
+    "slow_link": 6.0,
+    "imbalanced_expert": 2.5,
+    "slow_in_the_middle": 1.5,
+    "throttling": 1.8,
+    "throttled_node": 1.6,
+    "gc_pauses": 2.5,
+    "pauses_of_one": 2.5,
+    "slow_storage": 60.0,
+    "slow_cpu": 1.5,
+    "brief_hiccups": 2.5,
+    "half_of_the_nodes": 1.25,
+    "slow_nic": 5.0,
+    "throttles_midway": 1.6,
+    "node_storage": 50.0,
+    "gc_of_some": 2.5,
+}
 _WORK = {  # the classes of work, see `job`, that take longer
-    "slow_node": ("busy", "host", "expert"), "slow_device": ("busy", "expert"),
-    "loader_stall": ("loading",), "imbalanced_expert": ("expert",),
-    "slow_in_the_middle": ("busy", "expert"), "throttling": ("busy", "expert"),
-    "throttled_node": ("busy", "expert"), "gc_pauses": ("host",), "pauses_of_one": ("host",),
-    "slow_storage": ("loading",), "slow_cpu": ("host",), "brief_hiccups": ("host",),
+    "slow_node": ("busy", "host", "expert"),
+    "slow_device": ("busy", "expert"),
+    "loader_stall": ("loading",),
+    "imbalanced_expert": ("expert",),
+    "slow_in_the_middle": ("busy", "expert"),
+    "throttling": ("busy", "expert"),
+    "throttled_node": ("busy", "expert"),
+    "gc_pauses": ("host",),
+    "pauses_of_one": ("host",),
+    "slow_storage": ("loading",),
+    "slow_cpu": ("host",),
+    "brief_hiccups": ("host",),
     "half_of_the_nodes": ("busy", "host", "expert"),
-    "throttles_midway": ("busy", "expert"), "node_storage": ("loading",), "gc_of_some": ("host",),
-}  # fmt: skip
+    "throttles_midway": ("busy", "expert"),
+    "node_storage": ("loading",),
+    "gc_of_some": ("host",),
+}
 
 
 @dataclass(frozen=True)
@@ -110,19 +137,20 @@ def as_drawn(fault: Fault, slow: Mask) -> Fault:
     together = fault.together or bool(fault.period)
     often = len(steps) > 1 if len(fault.ranks) == 1 else len(ranks) >= max(4, len(slow) / 5)
     return replace(
-        fault, ranks=tuple(ranks), steps=(steps[0], steps[-1]), loose=0,
+        fault,
+        ranks=tuple(ranks),
+        steps=(steps[0], steps[-1]),
+        loose=0,
         period=fault.period if len(steps) > 2 else 0,
         cause=fault.cause if len(steps) > 2 or fault.cause != "every 10th step" else "late",
         is_finding=together or (often and int(slow.sum(axis=1).max()) > 1),
-    )  # fmt: skip
+    )
 
 
 HEALTHY = Fault("healthy", is_finding=False)
 
 
-def faults(
-    kind: str, number: int, ranks: int, steps: Sequence[int] = (20, 40)
-) -> tuple[Fault, ...]:
+def faults(kind: str, number: int, ranks: int, steps: Sequence[int] = (20, 40)) -> tuple[Fault, ...]:
     """The faults of a job: of `two_faults` a slow device and a loader that stalls elsewhere."""
     if kind == "healthy":
         return ()
@@ -141,9 +169,7 @@ def fault(kind: str, number: int, ranks: int, steps: Sequence[int] = (20, 40)) -
     planted = {
         "slow_node": Fault(kind, node, (*COMPUTING, "host")),
         "slow_device": Fault(kind, rank, COMPUTING, cause="slower device"),
-        "loader_stall": Fault(
-            kind, rank, ("data_loading",), (first, last), "batches arrive late"
-        ),
+        "loader_stall": Fault(kind, rank, ("data_loading",), (first, last), "batches arrive late"),
         "slow_link": Fault(kind, of_nodes(pair, pair + 1), ("communication",), cause="link"),
         "imbalanced_expert": Fault(kind, rank, COMPUTING, cause="imbalanced expert"),
         "slow_in_the_middle": Fault(kind, rank, COMPUTING, (first, -1), "slower device"),
@@ -153,39 +179,28 @@ def fault(kind: str, number: int, ranks: int, steps: Sequence[int] = (20, 40)) -
         "throttled_node": Fault(
             kind, node, COMPUTING, (first, -1), "more from step to step", grows=True, loose=3
         ),
-        "gc_pauses": Fault(
-            kind, tuple(range(ranks)), ("host",), (0, -1), "pauses", each=0.1, loose=6
-        ),
+        "gc_pauses": Fault(kind, tuple(range(ranks)), ("host",), (0, -1), "pauses", each=0.1, loose=6),
         "pauses_of_one": Fault(kind, rank, ("host",), (0, -1), each=0.25, loose=12),
         "slow_storage": Fault(
             kind, node, ("data_loading",), (number % 10, -1), "every 10th step", period=10, loose=9
         ),
         "slow_cpu": Fault(kind, rank, ("host",), cause="CPU"),
-        "brief_hiccups": Fault(
-            kind, tuple(range(ranks)), each=0.004, is_finding=False
-        ),
+        "brief_hiccups": Fault(kind, tuple(range(ranks)), each=0.004, is_finding=False),
         "slow_nic": Fault(
-            kind, tuple(sorted((rank[0], rank[0] ^ RANKS_PER_NODE))), ("communication",),
-            cause="link",
+            kind, tuple(sorted((rank[0], rank[0] ^ RANKS_PER_NODE))), ("communication",), cause="link"
         ),
-        "throttles_midway": Fault(
-            kind, rank, COMPUTING, (first, -1), "slower device", ramp=4, loose=5
-        ),
+        "throttles_midway": Fault(kind, rank, COMPUTING, (first, -1), "slower device", ramp=4, loose=5),
         "node_storage": Fault(
-            kind, node, ("data_loading",), (0, -1), "batches arrive late", each=0.3, together=True,
-            loose=10,
+            kind, node, ("data_loading",), (0, -1), "batches arrive late", each=0.3, together=True, loose=10
         ),
         "gc_of_some": Fault(
             kind, tuple(range(number % 3, ranks, 3)), ("host",), (0, -1), each=0.15, loose=12
         ),
         "half_of_the_nodes": Fault(kind, tuple(range(ranks // 2)), (*COMPUTING, "host")),
-    }  # fmt: skip
+    }
     return replace(planted.get(kind, HEALTHY), factor=_FACTORS.get(kind, 1.0))
 
 
 def of_nodes(*nodes: int) -> tuple[int, ...]:
     """The ranks of machines."""
-    return tuple(
-        rank for node in nodes
-        for rank in range(RANKS_PER_NODE * node, RANKS_PER_NODE * (node + 1))
-    )  # fmt: skip
+    return tuple(rank for node in nodes for rank in range(RANKS_PER_NODE * node, RANKS_PER_NODE * (node + 1)))

@@ -13,7 +13,7 @@ from generated_jobs.faults import RANKS_PER_NODE
 from generated_jobs.job import Job
 from generated_jobs.template import in_us, repeated
 from generated_jobs.warp import moved
-from stepscope.arrays import Times
+from stepscope.base.arrays import Times
 
 
 def write_job(job: Job, folder: Path) -> Path:
@@ -88,7 +88,12 @@ def _wait(job: Job, step: int, edge: int, start: int, end: int) -> dict[str, Any
     later = [one for one in calls if one["ts"] >= at] or calls[-1:]
     thread = min(later, key=lambda one: one["ts"])
     return {
-        "ph": "X", "cat": "cuda_runtime", "name": "cudaDeviceSynchronize", "pid": thread["pid"],
-        "tid": thread["tid"], "ts": start, "dur": end - start,
+        "ph": "X",
+        "cat": "cuda_runtime",
+        "name": "cudaDeviceSynchronize",
+        "pid": thread["pid"],
+        "tid": thread["tid"],
+        "ts": start,
+        "dur": end - start,
         "args": {"correlation": 910_000 + edge + 1_000_000 * step},
-    }  # fmt: skip
+    }

@@ -10,23 +10,29 @@ import numpy as np
 
 from generated_jobs.faults import RANKS_PER_NODE, Fault, as_drawn
 from generated_jobs.template import Pieces, Template
-from stepscope.arrays import Floats, Ids, Mask, Times
+from stepscope.base.arrays import Floats, Ids, Mask, Times
 
 _CLASSES = ("busy", "host", "loading", "expert", "other")
 _WITHIN, _BETWEEN = 100.0, 10.0  # bus bandwidth within and between machines, bytes per ns
 _LATENCY_NS = 8_000
 _PLANS = {  # for each call: kind, members, bytes
     "dlrm": [
-        ("all_to_all", "node", 32 << 20), ("all_to_all", "node", 1 << 14),
-        ("all_to_all", "node", 1 << 16), ("all_to_all", "node", 1 << 18),
-        ("allreduce", "pair", 8 << 20), ("all_to_all", "node", 32 << 20),
-        ("allreduce", "world", 1 << 12), ("allreduce", "world", 1 << 20),
+        ("all_to_all", "node", 32 << 20),
+        ("all_to_all", "node", 1 << 14),
+        ("all_to_all", "node", 1 << 16),
+        ("all_to_all", "node", 1 << 18),
+        ("allreduce", "pair", 8 << 20),
+        ("all_to_all", "node", 32 << 20),
+        ("allreduce", "world", 1 << 12),
+        ("allreduce", "world", 1 << 20),
     ],
     "ddp": [
-        ("broadcast", "world", 19200), ("broadcast", "world", 160),
-        ("allreduce", "pair", 5746640), ("allreduce", "world", 17632384),
+        ("broadcast", "world", 19200),
+        ("broadcast", "world", 160),
+        ("allreduce", "pair", 5746640),
+        ("allreduce", "world", 17632384),
     ],
-}  # fmt: skip
+}
 _EXPERT = {"dlrm": (4, 5)}  # the busy time between these calls depends on the tokens of an expert
 
 
@@ -82,9 +88,7 @@ class Job:
         """What each piece depends on, index into the columns of `factors`."""
         pieces = self.pieces
         found = np.full(len(pieces.busy), _CLASSES.index("other"))
-        for name, mask in (
-            ("busy", pieces.busy), ("host", pieces.host), ("loading", pieces.loading),
-        ):  # fmt: skip
+        for name, mask in (("busy", pieces.busy), ("host", pieces.host), ("loading", pieces.loading)):
             found[mask] = _CLASSES.index(name)
         if self.name in _EXPERT:
             first, last = _EXPERT[self.name]
@@ -118,8 +122,7 @@ class Job:
     def planted(self) -> tuple[Fault, ...]:
         """The faults as they came out: where steps are drawn, those of this job."""
         return tuple(
-            as_drawn(one, self._concerned(one)) if one.each or one.period else one
-            for one in self.faults
+            as_drawn(one, self._concerned(one)) if one.each or one.period else one for one in self.faults
         )
 
     def _concerned(self, fault: Fault) -> Mask:
@@ -231,10 +234,14 @@ class Job:
         if expert and rank in expert.ranks and self._feeds(call):
             received = int(received * expert.factor)
         return {
-            "Collective name": kind, "In msg nelems": size // 4, "Out msg nelems": received,
-            "dtype": "Float", "Group size": len(ranks), "Process Group Ranks": str(ranks),
+            "Collective name": kind,
+            "In msg nelems": size // 4,
+            "Out msg nelems": received,
+            "dtype": "Float",
+            "Group size": len(ranks),
+            "Process Group Ranks": str(ranks),
             "Process Group Name": f"{members}{group[rank]}",
-        }  # fmt: skip
+        }
 
     def _feeds(self, call: int) -> bool:
         """Whether a call brings the tokens of an expert: all exchanges of the larger kind."""

@@ -19,8 +19,7 @@ _RANKS = range(_STAGES * _REPLICAS)
 def pipelined(kind: str, number: int, noise: float) -> tuple[Job, Fault]:
     """The `number`-th job of a kind; `noise` is the spread of the passes."""
     dice = random.Random(number)
-    each = {(rank, batch): 1000 * max(dice.gauss(1, noise), 0.5) for rank in _RANKS
-            for batch in range(8)}  # fmt: skip
+    each = {(rank, batch): 1000 * max(dice.gauss(1, noise), 0.5) for rank in _RANKS for batch in range(8)}
     stage = number % (_STAGES - 1)
     source = _STAGES * (number % _REPLICAS) + stage
     ends = (source, source + 1) if number % 2 else (source + 1, source)
@@ -36,7 +35,8 @@ def pipelined(kind: str, number: int, noise: float) -> tuple[Job, Fault]:
     last = tuple(rank for rank in _RANKS if rank % _STAGES == _STAGES - 1)
     truth = {
         "uneven_last_stage": Fault(kind, last, cause="the stages are out of balance"),
-        "one_way_link": Fault(kind, (source, source + 1), ("communication",),
-                              cause=f"from rank {ends[0]} to rank {ends[1]}"),
-    }  # fmt: skip
+        "one_way_link": Fault(
+            kind, (source, source + 1), ("communication",), cause=f"from rank {ends[0]} to rank {ends[1]}"
+        ),
+    }
     return job, truth.get(kind, HEALTHY)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from generated_jobs.faults import Fault
-from stepscope.ranks.stragglers import Straggler
+from stepscope.models.ranks.stragglers import Straggler
 
 _MOST = 0.9
 
@@ -34,27 +34,26 @@ def score(faults: Sequence[Fault], findings: Sequence[Straggler], steps: int) ->
     A fault of several machines may be one finding for each.
     """
     planted = [one for one in faults if one.is_finding]
-    wrong = sum(not any(set(one.ranks) <= set(fault.ranks) for fault in planted)
-                for one in findings)  # fmt: skip
+    wrong = sum(not any(set(one.ranks) <= set(fault.ranks) for fault in planted) for one in findings)
     named = [_named(fault, findings, steps) for fault in planted]
     found = bool(planted) and all(named)
     first = {id(one) for ones in named for one in ones}
     found = found and {id(one) for one in findings[: len(first)]} == first
     cause = found and all(
-        fault.cause in one.sentence for fault, ones in zip(planted, named, strict=True)
-        for one in ones
-    )  # fmt: skip
+        fault.cause in one.sentence for fault, ones in zip(planted, named, strict=True) for one in ones
+    )
     return Score(bool(planted), found, cause, wrong)
 
 
 def _named(fault: Fault, findings: Sequence[Straggler], steps: int) -> list[Straggler]:
     """The findings that name a fault: with all its ranks and no others, its stage and steps."""
     mine = [
-        one for one in findings
+        one
+        for one in findings
         if _same_ranks(fault, one)
         and (not fault.stages or one.stage in fault.stages)
         and _same_steps(fault, one, steps)
-    ]  # fmt: skip
+    ]
     ranks = {rank for one in mine for rank in one.ranks}
     return mine if len(ranks) >= _MOST * len(fault.ranks) else []
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.annotate.links.launches import launch_of
-from stepscope.arrays import Floats, Ids, Times
-from stepscope.load import open_file
-from stepscope.ranks.calls import calls_timeline, computing_on_device, waits_of
-from stepscope.ranks.sketch import late_launches
+from stepscope.base.arrays import Floats, Ids, Times
+from stepscope.facts.annotate.links.launches import launch_of
+from stepscope.facts.load import open_file
+from stepscope.models.ranks.calls import calls_timeline, computing_on_device, waits_of
+from stepscope.models.ranks.sketch import late_launches
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
@@ -29,9 +29,14 @@ SOURCES = {
 }
 LOADING_NS = 300_000
 _CATEGORIES = {
-    "cpu_op": "cpu_op", "runtime": "cuda_runtime", "kernel": "kernel", "communication": "kernel",
-    "memcpy": "gpu_memcpy", "memset": "gpu_memset", "annotation": "user_annotation",
-}  # fmt: skip
+    "cpu_op": "cpu_op",
+    "runtime": "cuda_runtime",
+    "kernel": "kernel",
+    "communication": "kernel",
+    "memcpy": "gpu_memcpy",
+    "memset": "gpu_memset",
+    "annotation": "user_annotation",
+}
 _LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 _NUMBERS = ("correlation", "External id", "Sequence number")
 _LATENCY_NS = 2_000
@@ -138,10 +143,7 @@ def _of_step(trace: Trace, step: int) -> Template:
     delay = events["start_ns"][linked] - events["start_ns"][caller[linked]]
     early = max(int(delay.min()) - _LATENCY_NS, 0)
     rows = np.flatnonzero(mine & (~on_device | (caller >= 0)))
-    found = [
-        _event(trace, int(row), begin - LOADING_NS + (early if on_device[row] else 0))
-        for row in rows
-    ]
+    found = [_event(trace, int(row), begin - LOADING_NS + (early if on_device[row] else 0)) for row in rows]
     found = [one for one in found if one and one["name"][:13] != "ProfilerStep#"]
     last = max(one["ts"] + one["dur"] for one in found)
     return _framed(found, max(last, end - begin + LOADING_NS) + _END_NS)
@@ -158,18 +160,27 @@ def _framed(events: list[dict[str, Any]], length: int) -> Template:
     process, thread = (
         (marked[0]["pid"], marked[0]["tid"]) if marked else max(threads, key=threads.__getitem__)
     )
-    cpu_end = max(
-        one["ts"] + one["dur"] for one in events if (one["pid"], one["tid"]) == (process, thread)
-    )
+    cpu_end = max(one["ts"] + one["dur"] for one in events if (one["pid"], one["tid"]) == (process, thread))
     main = {"ph": "X", "pid": process, "tid": thread}
     frame = [
-        {**main, "cat": "user_annotation", "name": "ProfilerStep#0", "ts": 0, "dur": length,
-         "args": {}},
-        {**main, "cat": "user_annotation", "name": _LOADER, "ts": 5_000,
-         "dur": LOADING_NS - 10_000, "args": {}},
-        {**main, "cat": "cuda_runtime", "name": "cudaDeviceSynchronize", "ts": cpu_end + 1_000,
-         "dur": max(length - cpu_end - 3_000, 1), "args": {"correlation": 900_000}},
-    ]  # fmt: skip
+        {**main, "cat": "user_annotation", "name": "ProfilerStep#0", "ts": 0, "dur": length, "args": {}},
+        {
+            **main,
+            "cat": "user_annotation",
+            "name": _LOADER,
+            "ts": 5_000,
+            "dur": LOADING_NS - 10_000,
+            "args": {},
+        },
+        {
+            **main,
+            "cat": "cuda_runtime",
+            "name": "cudaDeviceSynchronize",
+            "ts": cpu_end + 1_000,
+            "dur": max(length - cpu_end - 3_000, 1),
+            "args": {"correlation": 900_000},
+        },
+    ]
     return Template(frame + events, length)
 
 
@@ -182,11 +193,15 @@ def _event(trace: Trace, row: int, zero: int) -> dict[str, Any] | None:
         return None
     cat = "user_annotation" if category == "communication" and device < 0 else _CATEGORIES[category]
     return {
-        "ph": "X", "cat": cat, "name": str(events.text("name")[row]),
-        "pid": 0 if device >= 0 else 100, "tid": int(str(tracks.text("thread")[track])),
-        "ts": int(events["start_ns"][row]) - zero, "dur": int(events["duration_ns"][row]),
+        "ph": "X",
+        "cat": cat,
+        "name": str(events.text("name")[row]),
+        "pid": 0 if device >= 0 else 100,
+        "tid": int(str(tracks.text("thread")[track])),
+        "ts": int(events["start_ns"][row]) - zero,
+        "dur": int(events["duration_ns"][row]),
         "args": {**trace.event_arguments(row), **({"device": 0} if device >= 0 else {})},
-    }  # fmt: skip
+    }
 
 
 def _scaled(step: Template, factor: float) -> Template:
@@ -215,9 +230,15 @@ def _pieces(trace: Trace, length: int) -> Pieces:
     arrival = events["start_ns"][timeline.rows] - begin
     waits = Intervals(timeline.waits.starts - begin, timeline.waits.ends - begin)
     resumed = timeline.resumed - begin
-    edges = np.unique(np.clip(np.concatenate([
-        [0, LOADING_NS, length], busy.starts, busy.ends, waits.starts, waits.ends, arrival, resumed,
-    ]), 0, length))  # fmt: skip
+    edges = np.unique(
+        np.clip(
+            np.concatenate(
+                [[0, LOADING_NS, length], busy.starts, busy.ends, waits.starts, waits.ends, arrival, resumed]
+            ),
+            0,
+            length,
+        )
+    )
     middle = edges[:-1]
     is_busy, is_wait = _covers(busy, middle), _covers(waits, middle)
     loading = middle < LOADING_NS
@@ -225,12 +246,19 @@ def _pieces(trace: Trace, length: int) -> Pieces:
     names = events.text("name")
     kernels, stages = _kernels(trace, work, start, edges)
     return Pieces(
-        edges=edges, busy=is_busy, host=~is_busy & ~is_wait & ~loading, loading=loading,
-        waiting=is_wait, host_ns=gaps.within(edges[:-1], edges[1:]),
-        loading_ns=loads.within(edges[:-1], edges[1:]), stages=stages, kernels=kernels,
+        edges=edges,
+        busy=is_busy,
+        host=~is_busy & ~is_wait & ~loading,
+        loading=loading,
+        waiting=is_wait,
+        host_ns=gaps.within(edges[:-1], edges[1:]),
+        loading_ns=loads.within(edges[:-1], edges[1:]),
+        stages=stages,
+        kernels=kernels,
         calls=[str(names[row]) for row in timeline.rows.tolist()],
-        arrival=np.searchsorted(edges, arrival), resumed=np.searchsorted(edges, resumed),
-    )  # fmt: skip
+        arrival=np.searchsorted(edges, arrival),
+        resumed=np.searchsorted(edges, resumed),
+    )
 
 
 def _named(trace: Trace, table: str, column: str, name: str, begin: int) -> Intervals:
@@ -252,9 +280,7 @@ def _kernels(
     piece = np.searchsorted(edges, start[work], side="right") - 1
     stage = events["stage"][work]
     stages = np.zeros((len(edges) - 1, len(STAGES)))
-    np.add.at(
-        stages, (piece[stage >= 0], stage[stage >= 0]), events["duration_ns"][work][stage >= 0]
-    )
+    np.add.at(stages, (piece[stage >= 0], stage[stage >= 0]), events["duration_ns"][work][stage >= 0])
     names = events.text("name")
     by_name: dict[str, list[tuple[int, int]]] = {}
     for row, place in zip(work.tolist(), piece.tolist(), strict=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.arrays import Times
+from stepscope.base.arrays import Times
 
 
 def moved(events: list[dict[str, Any]], old: Times, new: Times) -> list[dict[str, Any]]:

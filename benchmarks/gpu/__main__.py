@@ -65,9 +65,7 @@ def environment() -> dict[str, str]:
 
 def arguments() -> tuple[argparse.Namespace, list[str]]:
     """What this program understands, and what it passes on to each part."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
     parser.add_argument("--list", action="store_true", help="show the parts")
     parser.add_argument("--part", action="append", choices=PARTS, help="only this one (repeatable)")
     parser.add_argument("--minutes", type=float, default=60, help="in all (60)")

@@ -54,8 +54,7 @@ def _annotation(device: Path) -> str:
     ]
     if rows:
         rows.append(["mean", "", "", *map(_mean, zip(*shares, strict=True))])
-    head = ["capture", "work", "events", "in a stage", "forward and backward in a module",
-            "with its launch"]  # fmt: skip
+    head = ["capture", "work", "events", "in a stage", "forward and backward in a module", "with its launch"]
     return _told(
         "Work that has a stage, a module and a launch, by its length (launches by count). "
         "HOTLINE places 97 to 99 % of operations right.",
@@ -69,8 +68,15 @@ def _captures(device: Path) -> list[Path]:
 
 def _stages(device: Path) -> str:
     """Stages of captures next to hand-set timers of unwatched steps."""
-    head = ["model", "stage", "CPU by hand, ms", "corrected", "as recorded", "device by hand, ms",
-            "device busy, ms"]  # fmt: skip
+    head = [
+        "model",
+        "stage",
+        "CPU by hand, ms",
+        "corrected",
+        "as recorded",
+        "device by hand, ms",
+        "device busy, ms",
+    ]
     return _told(
         "Stages of plain captures next to hand-set timers in steps that nothing watched. On the "
         "device the timer runs from the end of the stage before, so it also holds idle time.",
@@ -86,12 +92,7 @@ def _stage_row(one: StageTimes) -> list[str]:
 
 def _jax(device: Path) -> str:
     rows = [
-        [
-            model,
-            f"{unwatched:.2f}",
-            f"{after / unwatched - 1:+.1%}",
-            f"{found / unwatched - 1:+.1%}",
-        ]
+        [model, f"{unwatched:.2f}", f"{after / unwatched - 1:+.1%}", f"{found / unwatched - 1:+.1%}"]
         for model, unwatched, after, found in jax_steps(device)
     ]
     head = ["model", "step that nothing watched, ms", "after recording", "recorded"]
@@ -100,8 +101,7 @@ def _jax(device: Path) -> str:
 
 def _memory(device: Path) -> str:
     rows = [[model, *(f"{size:,}" for size in sizes)] for model, *sizes in snapshots(device)]
-    head = ["model", "allocated, by PyTorch", "from the history", "reserved, by PyTorch",
-            "from the history"]  # fmt: skip
+    head = ["model", "allocated, by PyTorch", "from the history", "reserved, by PyTorch", "from the history"]
     return _told("Peaks of memory snapshots, bytes.", table(head, rows))
 
 
@@ -124,8 +124,7 @@ def _changes(device: Path) -> str:
     """Each change to each model, and each change over all models."""
     found = list(outcomes(device))
     each = table(
-        ["model", "change", "before, ms", "predicted, ms", "measured, ms", "error"],
-        map(_outcome_row, found),
+        ["model", "change", "before, ms", "predicted, ms", "measured, ms", "error"], map(_outcome_row, found)
     )
     names = dict.fromkeys(one.change for one in found)
     over_all = table(
@@ -142,8 +141,7 @@ def _changes(device: Path) -> str:
 def _outcome_row(one: Outcome) -> list[str]:
     predicted = one.reason if one.predicted_ms is None else f"{one.predicted_ms:.2f}"
     error = "" if one.error is None else f"{one.error:+.1%}"
-    return [one.model, one.change, f"{one.before_ms:.2f}", predicted, f"{one.measured_ms:.2f}",
-            error]  # fmt: skip
+    return [one.model, one.change, f"{one.before_ms:.2f}", predicted, f"{one.measured_ms:.2f}", error]
 
 
 def _change_row(name: str, found: Sequence[Outcome]) -> list[str]:
@@ -162,8 +160,13 @@ def _batch_sizes(device: Path) -> str:
         both = ([error for one in found for error in kind(one)] for kind in _ERRORS)
         throughput, memory = both
         rows.append(["all", "", "", _mean_max(throughput, 1), _mean_max(memory, 2)])
-    head = ["model", "fitted", "predicted", "throughput error, mean / greatest",
-            "memory error, mean / greatest"]  # fmt: skip
+    head = [
+        "model",
+        "fitted",
+        "predicted",
+        "throughput error, mean / greatest",
+        "memory error, mean / greatest",
+    ]
     return _told(
         "Batch sizes, from three of those measured. SKYLINE: throughput 3.7 % (greatest 10 %), "
         "memory 0.19 % (greatest 1.1 %).",
@@ -187,15 +190,18 @@ def _sizes_row(one: Sizes) -> list[str]:
 
 def _overheads(device: Path) -> str:
     rows = [
-        [model, _tool(tool, cost), f"{cost['step_ms']['median']:.2f}",
-         f"{cost['against_nothing']['median']:.3f}"]
+        [
+            model,
+            _tool(tool, cost),
+            f"{cost['step_ms']['median']:.2f}",
+            f"{cost['against_nothing']['median']:.3f}",
+        ]
         for model, one in measured(device, "overheads").items()
         for tool, cost in one["tools"].items()
         if "error" not in cost
-    ]  # fmt: skip
+    ]
     return _told(
-        "What watching costs, as a ratio to steps that nothing watched, taken in turn. "
-        "DEEPCONTEXT: 1.12.",
+        "What watching costs, as a ratio to steps that nothing watched, taken in turn. DEEPCONTEXT: 1.12.",
         table(["model", "tool", "step, ms", "times nothing"], rows),
     )
 

@@ -14,8 +14,8 @@ import numpy as np
 from benchmarks.gpu.predictions import measured
 
 import stepscope
-from stepscope.annotate.steps.step_table import step_lengths
-from stepscope.memory import memory_facts
+from stepscope.facts.annotate.steps.step_table import step_lengths
+from stepscope.models.memory import memory_facts
 from stepscope.trace.trace import Trace
 
 # The hand-set timer of forward also holds the loss.

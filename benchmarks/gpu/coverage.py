@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import stepscope
-from stepscope.annotate.links.launches import device_work
-from stepscope.annotate.steps.step_table import step_lengths
-from stepscope.arrays import Ids
+from stepscope.base.arrays import Ids
+from stepscope.facts.annotate.links.launches import device_work
+from stepscope.facts.annotate.steps.step_table import step_lengths
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 

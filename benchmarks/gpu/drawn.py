@@ -22,14 +22,9 @@ class Drawn(Dataset[dict[str, Tensor]]):
         return {name: tensor[0] for name, tensor in self._batch(1, self._quick).items()}
 
 
-def drawn_batches(
-    model: str, quick: bool, samples: int, device: str, workers: int
-) -> Iterator[Batch]:
+def drawn_batches(model: str, quick: bool, samples: int, device: str, workers: int) -> Iterator[Batch]:
     """Batches without end."""
     loader = DataLoader(
-        Drawn(model, quick, 10**9),
-        batch_size=samples,
-        num_workers=workers,
-        pin_memory=device == "cuda",
+        Drawn(model, quick, 10**9), batch_size=samples, num_workers=workers, pin_memory=device == "cuda"
     )
     return iter(loader)

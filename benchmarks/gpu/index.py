@@ -71,9 +71,7 @@ def _part(name: str, content: Json) -> str:
     ]
     others += [f"- {key}: put off, no time" for key in content["not_measured"]]
     table = _TABLES.get(name, _step_times)(measured)
-    return "\n".join(
-        [f"### {name}: {content['about']}\n", table, *others, *([""] if others else [])]
-    )
+    return "\n".join([f"### {name}: {content['about']}\n", table, *others, *([""] if others else [])])
 
 
 # -- tables
@@ -133,9 +131,7 @@ def _percent(share: float) -> str:
 
 def _overheads(measured: Json) -> str:
     rows = (
-        [model, tool, *_cost(cost)]
-        for model, one in measured.items()
-        for tool, cost in one["tools"].items()
+        [model, tool, *_cost(cost)] for model, one in measured.items() for tool, cost in one["tools"].items()
     )
     return table(["model", "tool", "step, ms", "times nothing (quartiles)"], rows)
 
@@ -158,11 +154,7 @@ def _snapshot(measured: Json) -> str:
 def _stages(measured: Json) -> str:
     """Medians of each stage on the CPU and on the device."""
     rows = (
-        [
-            model,
-            stage,
-            *(f"{one[side][stage]['median']:.3f}" if one[side] else "" for side in _SIDES),
-        ]
+        [model, stage, *(f"{one[side][stage]['median']:.3f}" if one[side] else "" for side in _SIDES)]
         for model, one in measured.items()
         for stage in one["cpu_ms"]
     )
@@ -171,10 +163,15 @@ def _stages(measured: Json) -> str:
 
 def _jax_steps(measured: Json) -> str:
     rows = (
-        [model, f"{one['step_ms']['median']:.2f}", f"{one['after_recording_ms']:.2f}",
-         "yes" if one["same_loss"] else "no", f"{one['bytes'] / _MIB:.2f}"]
+        [
+            model,
+            f"{one['step_ms']['median']:.2f}",
+            f"{one['after_recording_ms']:.2f}",
+            "yes" if one["same_loss"] else "no",
+            f"{one['bytes'] / _MIB:.2f}",
+        ]
         for model, one in measured.items()
-    )  # fmt: skip
+    )
     head = ["model", "step, ms", "after recording, ms", "same loss", "capture, MiB"]
     return table(head, rows)
 

@@ -22,11 +22,13 @@ def dense(key, inputs, outputs):
 
 def init(key, width, blocks):
     keys = iter(jax.random.split(key, 4 * blocks + 1))
-    sizes = {"qkv": (width, 3 * width), "out": (width, width),
-             "up": (width, 4 * width), "down": (4 * width, width)}  # fmt: skip
-    layers = [
-        {name: dense(next(keys), *size) for name, size in sizes.items()} for _ in range(blocks)
-    ]
+    sizes = {
+        "qkv": (width, 3 * width),
+        "out": (width, width),
+        "up": (width, 4 * width),
+        "down": (4 * width, width),
+    }
+    layers = [{name: dense(next(keys), *size) for name, size in sizes.items()} for _ in range(blocks)]
     return {"blocks": layers, "head": dense(next(keys), width, CLASSES)}
 
 

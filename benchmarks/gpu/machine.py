@@ -13,9 +13,7 @@ import torch
 from benchmarks.gpu.commit import commit
 
 Json = dict[str, Any]
-_PACKAGES = (
-    "torch", "triton", "transformers", "nvidia-cuda-cupti", "numpy", "pyarrow", "msgspec", "duckdb",
-)  # fmt: skip
+_PACKAGES = ("torch", "triton", "transformers", "nvidia-cuda-cupti", "numpy", "pyarrow", "msgspec", "duckdb")
 _CLOCKS = ("clocks.sm", "clocks.mem", "power.draw", "temperature.gpu")
 _CARD = ("driver_version", "clocks.max.sm", "clocks.max.mem", "power.limit", "persistence_mode")
 
@@ -55,9 +53,7 @@ def clocks() -> Json:
 
 def _of_card(fields: tuple[str, ...]) -> Json:
     """Fields of nvidia-smi for the first card, with units; empty if it cannot run."""
-    said = _said(
-        "nvidia-smi", "-i", "0", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"
-    )
+    said = _said("nvidia-smi", "-i", "0", f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
     values = [value.strip() for value in said.split(",")] if said else []
     return dict(zip(fields, values, strict=True)) if len(values) == len(fields) else {}
 

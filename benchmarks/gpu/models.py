@@ -176,11 +176,13 @@ _BERT = {"loss": _predicted, "blocks": ("BertLayer",)}
 
 MODELS = {
     "dlrm": Spec(_dlrm, _visits, _clicked, 4096, 2**19, ()),
-    "resnet50": Spec(
-        _resnet50, _labelled_images, _classified, 64, 2048, ("Bottleneck",), images=True
-    ),
+    "resnet50": Spec(_resnet50, _labelled_images, _classified, 64, 2048, ("Bottleneck",), images=True),
     "transformer": Spec(
-        _translator, _sentence_pairs(64), _translated, 64, 4096,
+        _translator,
+        _sentence_pairs(64),
+        _translated,
+        64,
+        4096,
         ("TransformerEncoderLayer", "TransformerDecoderLayer"),
     ),
     "gnmt": Spec(_gnmt, _sentence_pairs(48), _translated, 64, 4096, ("LSTM",)),
@@ -188,4 +190,4 @@ MODELS = {
     "bert_base": Spec(_bert_base, _sentences(128), batch_size=32, largest=4096, **_BERT),
     "unet": Spec(_unet, _masked_images, _segmented, 16, 1024, ("DoubleConv",), images=True),
     "bert_large": Spec(_bert_large, _sentences(128), batch_size=16, largest=2048, **_BERT),
-}  # fmt: skip
+}

@@ -19,12 +19,12 @@ from benchmarks.gpu.models import MODELS
 from benchmarks.gpu.results import MEASURED, read_results
 
 import stepscope
-from stepscope.batch_size.entry_profile import make_profile
-from stepscope.batch_size.measurement import BatchPoint
-from stepscope.batch_size.sweep import POINTS
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, build_graph
-from stepscope.whatif import CHANGES, parse_request, predict
+from stepscope.models.batch_size.entry_profile import make_profile
+from stepscope.models.batch_size.measurement import BatchPoint
+from stepscope.models.batch_size.sweep import POINTS
+from stepscope.models.whatif import CHANGES, parse_request, predict
 
 Json = dict[str, Any]
 _BELOW = 4

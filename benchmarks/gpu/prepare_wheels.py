@@ -24,10 +24,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 # What an environment for PyTorch usually holds already.
-_THERE = (
-    "numpy", "pyarrow", "click", "rich", "pygments", "markdown-it-py", "mdurl",
-    "typing-extensions",
-)  # fmt: skip
+_THERE = ("numpy", "pyarrow", "click", "rich", "pygments", "markdown-it-py", "mdurl", "typing-extensions")
 # For `stepscope query` alone, and larger than all others together.
 _LEFT_OUT = ("duckdb",)
 _PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
@@ -67,10 +64,18 @@ def download_command(packages: list[str], python: str, folder: Path) -> list[str
     """pip, asked for wheels of another Python and of Linux on x86-64."""
     platforms = [f"--platform={name}_x86_64" for name in _PLATFORMS]
     return [
-        sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:",
-        "--implementation=cp", f"--python-version={python}", *platforms,
-        f"--dest={folder}", *packages,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--implementation=cp",
+        f"--python-version={python}",
+        *platforms,
+        f"--dest={folder}",
+        *packages,
+    ]
 
 
 def main() -> int:

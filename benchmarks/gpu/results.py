@@ -67,9 +67,7 @@ class Results:
     def forget_failures(self) -> None:
         """Try again whatever was not measured."""
         found = self.measurements.items()
-        self._content["measurements"] = {
-            key: one for key, one in found if one["outcome"] == MEASURED
-        }
+        self._content["measurements"] = {key: one for key, one in found if one["outcome"] == MEASURED}
         self._content.update(complete=False, tries={})
 
     def begin(self, key: str) -> bool:

@@ -45,22 +45,13 @@ def install_wheels() -> None:
 
 def take(part: str, minutes: float, options: list[str], log: Path) -> int:
     """Take a part, and keep what is said; ends it where it does not end."""
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.gpu",
-        "--part",
-        part,
-        "--minutes",
-        f"{minutes:.2f}",
-    ]
+    command = [sys.executable, "-m", "benchmarks.gpu", "--part", part, "--minutes", f"{minutes:.2f}"]
     with (
         log.open("a") as file,
         subprocess.Popen(
-            [*command, *options],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            [*command, *options], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process,
-    ):  # fmt: skip
+    ):
         assert process.stdout
         limit = Timer(60 * minutes + _PATIENCE_S, process.terminate)
         limit.start()

@@ -30,10 +30,10 @@ from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.timing import wait_for
 from benchmarks.gpu.training import Training
 
-from stepscope.capture import record_contexts
-from stepscope.capture.manifest import Run
-from stepscope.capture.options import RecordOptions
-from stepscope.capture.session import Ending, Session
+from stepscope.record import record_contexts
+from stepscope.record.manifest import Run
+from stepscope.record.options import RecordOptions
+from stepscope.record.session import Ending, Session
 
 Json = dict[str, Any]
 _SETTLING_STEPS = 2

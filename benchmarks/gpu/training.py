@@ -41,9 +41,7 @@ class Training:
         self.model = torch.compile(plain, backend=backend) if case.compiled else plain
         self._half = _HALF.get(case.precision)
         # From its default of 2**16 the scale must fall first, by steps that update nothing.
-        self._scaler = torch.amp.GradScaler(
-            self.device, init_scale=2.0**8, enabled=case.precision == "fp16"
-        )
+        self._scaler = torch.amp.GradScaler(self.device, init_scale=2.0**8, enabled=case.precision == "fp16")
 
     def _build(self, case: Case, setting: Setting) -> nn.Module:
         with torch.device(self.device):
@@ -110,6 +108,4 @@ def repeat_in_backward(model: nn.Module, classes: tuple[str, ...]) -> None:
 
 
 def _adam(model: nn.Module, kind: str) -> torch.optim.Optimizer:
-    return torch.optim.Adam(
-        model.parameters(), lr=1e-4, foreach=kind == "foreach", fused=kind == "fused"
-    )
+    return torch.optim.Adam(model.parameters(), lr=1e-4, foreach=kind == "foreach", fused=kind == "fused")

@@ -10,9 +10,7 @@ from benchmarks.gpu.timing import Effort, measure_steps
 from benchmarks.gpu.training import Training
 
 
-def truth(
-    case: Case, setting: Setting, effort: Effort | None = None, as_graph: bool = False
-) -> Json:
+def truth(case: Case, setting: Setting, effort: Effort | None = None, as_graph: bool = False) -> Json:
     """Step times and memory of a case.
 
     Args:
@@ -25,8 +23,4 @@ def truth(
         setting.need_gpu("a CUDA graph")
     training = Training(case, setting)
     step = graphed(training) if as_graph else training.step
-    return {
-        "case": case.to_json(),
-        "samples": training.samples,
-        **measure_steps(step, setting, effort),
-    }
+    return {"case": case.to_json(), "samples": training.samples, **measure_steps(step, setting, effort)}

@@ -19,8 +19,9 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        parts = (self.all(x).chunk(3, -1) if hasattr(self, "all")
-                 else (self.query(x), self.key(x), self.value(x)))  # fmt: skip
+        parts = (
+            self.all(x).chunk(3, -1) if hasattr(self, "all") else (self.query(x), self.key(x), self.value(x))
+        )
         split = [part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts]
         mixed = F.scaled_dot_product_attention(*split, is_causal=self.causal)
         return self.out(mixed.transpose(1, 2).flatten(-2))
@@ -35,12 +36,7 @@ class Block(nn.Module):
     """Attention and a perceptron of `times` the width; normalized before, as GPT-2, or `after`."""
 
     def __init__(
-        self,
-        width: int,
-        causal: bool = False,
-        after: bool = False,
-        merged: bool = False,
-        times: float = 4,
+        self, width: int, causal: bool = False, after: bool = False, merged: bool = False, times: float = 4
     ) -> None:
         super().__init__()
         self.after = after

@@ -104,39 +104,51 @@ def _transformer(last: int) -> dict[str, dict[str, Any]]:
 
 CASES = {
     "GPT-2": Case(
-        Words, _sentences(4, 64, 2000, each=True), "blocks.*", _transformer(3),
+        Words,
+        _sentences(4, 64, 2000, each=True),
+        "blocks.*",
+        _transformer(3),
         {"words": 2000, "length": 64, "width": 256, "blocks": 4, "causal": True},
         AdamW,
     ),
     "BERT": Case(
-        Words, _sentences(4, 96, 2, each=False), "blocks.*", _transformer(3),
+        Words,
+        _sentences(4, 96, 2, each=False),
+        "blocks.*",
+        _transformer(3),
         {"words": 2000, "length": 96, "width": 192, "blocks": 4, "causal": False},
         AdamW,
     ),
     "ViT": Case(
-        vision_transformer, _images(8, 32), "blocks.*", _transformer(3),
-        {"width": 192, "blocks": 4},
-        AdamW,
+        vision_transformer, _images(8, 32), "blocks.*", _transformer(3), {"width": 192, "blocks": 4}, AdamW
     ),
     "MLP-Mixer": Case(
-        mixer, _images(8, 32), "blocks.*",
+        mixer,
+        _images(8, 32),
+        "blocks.*",
         {"delete=blocks.5": {"blocks": 5}, "resize=blocks.*.mlp,factor=0.5": {"times": 2}},
         {"places": 64, "width": 192, "blocks": 6},
         AdamW,
     ),
     "ResNet": Case(
-        ResNet50, _images(8, 48), "layer*.*",
+        ResNet50,
+        _images(8, 48),
+        "layer*.*",
         {"delete=layer3.2": {"depths": (2, 2, 2, 2)}},
         {"width": 32, "classes": 100, "depths": (2, 2, 3, 2)},
     ),
     "Inception": Case(
-        Inception, _images(8, 24), "blocks.*",
+        Inception,
+        _images(8, 24),
+        "blocks.*",
         {"merge=*.one|*.before3|*.before5": {"merged": True}, "delete=blocks.3": {"blocks": 3}},
         {"width": 96, "blocks": 4},
     ),
     "GNMT": Case(
-        Translation, _pairs(8, 20), "*coder.layers.*",
+        Translation,
+        _pairs(8, 20),
+        "*coder.layers.*",
         {"delete=encoder.layers.1|decoder.layers.1": {"layers": 2}},
         {"words": 2000, "width": 256, "layers": 3},
     ),
-}  # fmt: skip
+}

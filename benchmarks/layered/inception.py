@@ -22,8 +22,11 @@ class Branches(nn.Module):
         self.norm = nn.BatchNorm2d(width)
 
     def forward(self, x: Tensor) -> Tensor:
-        one, three, five = (self.all(x).split(self.parts, 1) if hasattr(self, "all")
-                            else (self.one(x), self.before3(x), self.before5(x)))  # fmt: skip
+        one, three, five = (
+            self.all(x).split(self.parts, 1)
+            if hasattr(self, "all")
+            else (self.one(x), self.before3(x), self.before5(x))
+        )
         found = [one, self.three(three.relu()), self.five(five.relu()), self.last(self.pool(x))]
         return self.norm(torch.cat(found, 1)).relu()
 

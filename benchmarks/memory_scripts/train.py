@@ -58,9 +58,7 @@ class Bottleneck(nn.Module):
         self.relu = nn.ReLU(inplace=True)
         self.shortcut = None
         if stride != 1 or width != out:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(width, out, 1, stride, bias=False), nn.BatchNorm2d(out)
-            )
+            self.shortcut = nn.Sequential(nn.Conv2d(width, out, 1, stride, bias=False), nn.BatchNorm2d(out))
 
     def forward(self, x):
         out = self.relu(self.bn1(self.conv1(x)))
@@ -73,11 +71,19 @@ class ResNet(nn.Module):
     def __init__(self):
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(3, 32, 7, 2, 3, bias=False), nn.BatchNorm2d(32), nn.ReLU(inplace=True),
+            nn.Conv2d(3, 32, 7, 2, 3, bias=False),
+            nn.BatchNorm2d(32),
+            nn.ReLU(inplace=True),
             nn.MaxPool2d(3, 2, 1),
-        )  # fmt: skip
-        widths = [(32, 16, 64, 1), (64, 16, 64, 1), (64, 32, 128, 2), (128, 32, 128, 1),
-                  (128, 64, 256, 2), (256, 64, 256, 1)]  # fmt: skip
+        )
+        widths = [
+            (32, 16, 64, 1),
+            (64, 16, 64, 1),
+            (64, 32, 128, 2),
+            (128, 32, 128, 1),
+            (128, 64, 256, 2),
+            (256, 64, 256, 1),
+        ]
         self.layers = nn.Sequential(*(Bottleneck(*one) for one in widths))
         self.head = nn.Linear(256, CLASSES)
 
@@ -110,9 +116,7 @@ def recomputed(model, glob):
     for name, module in model.named_modules():
         if fnmatchcase(name, glob):
             forward = module.forward
-            module.forward = lambda *given, forward=forward: checkpoint(
-                forward, *given, use_reentrant=False
-            )
+            module.forward = lambda *given, forward=forward: checkpoint(forward, *given, use_reentrant=False)
 
 
 def main():

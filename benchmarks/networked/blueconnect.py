@@ -52,8 +52,7 @@ class BlueConnect:
 
     def __init__(self, factors: Sequence[int]) -> None:
         self._levels = [
-            _Level(_own_group(factors, level), _own_group(factors, level))
-            for level in range(len(factors))
+            _Level(_own_group(factors, level), _own_group(factors, level)) for level in range(len(factors))
         ]
         self._threads = [ThreadPoolExecutor(1) for _ in range(2 * len(factors))]
 
@@ -95,9 +94,7 @@ class BlueConnect:
 class _Pass:
     """One bucket on its way up the levels and down again."""
 
-    def __init__(
-        self, buffer: Tensor, done: Future[Tensor], tag: int, levels: Sequence[_Level]
-    ) -> None:
+    def __init__(self, buffer: Tensor, done: Future[Tensor], tag: int, levels: Sequence[_Level]) -> None:
         self.buffer, self.done = buffer, done
         self._tag, self._levels = tag, levels
         self._held = buffer

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, distributed
 from torch.futures import Future
 
-from stepscope.calibration.measure import take_largest
+from stepscope.models.calibration.measure import take_largest
 
 
 class Dgc:
@@ -53,9 +53,7 @@ class Dgc:
         return self._of_bucket[key]
 
 
-def compress(
-    gradient: Tensor, velocity: Tensor, residual: Tensor, ratio: float, momentum: float
-) -> Tensor:
+def compress(gradient: Tensor, velocity: Tensor, residual: Tensor, ratio: float, momentum: float) -> Tensor:
     """Accumulate a gradient, and take out the largest values: see `take_largest`.
 
     Returns:

@@ -28,9 +28,15 @@ def gpt2() -> Task:
 
     words, length = 4096, 64
     config = GPT2Config(
-        vocab_size=words, n_positions=length, n_embd=384, n_layer=4, n_head=6, bos_token_id=0,
-        eos_token_id=0, loss_type="ForCausalLM",
-    )  # fmt: skip
+        vocab_size=words,
+        n_positions=length,
+        n_embd=384,
+        n_layer=4,
+        n_head=6,
+        bos_token_id=0,
+        eos_token_id=0,
+        loss_type="ForCausalLM",
+    )
 
     def loss(model: nn.Module) -> Tensor:
         tokens = torch.randint(words, (2, length))

@@ -74,9 +74,7 @@ class P3:
         for parameter in own:
             number, first = len(self._parameters), len(self._slices)
             size = parameter.numel()
-            self._slices += [
-                _Slice(number, at, min(at + most, size)) for at in range(0, size, most)
-            ]
+            self._slices += [_Slice(number, at, min(at + most, size)) for at in range(0, size, most)]
             self._parameters.append(parameter)
             self._outstanding.append(0)
             self._slices_of.append(range(first, len(self._slices)))

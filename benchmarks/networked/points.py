@@ -51,8 +51,10 @@ class Point:
     @property
     def _network(self) -> str:
         nodes = f"workers={self.topology.workers},bandwidth_gbps={_gbps(self.mbit)},"
-        within = f",per_node={self.topology.per_node},intra_gbps={_gbps(WITHIN_MBIT)}" \
-                 f",intra_latency_us={LATENCY_US}"  # fmt: skip
+        within = (
+            f",per_node={self.topology.per_node},intra_gbps={_gbps(WITHIN_MBIT)}"
+            f",intra_latency_us={LATENCY_US}"
+        )
         return f"{nodes}latency_us={LATENCY_US}{within if self.topology.nodes > 1 else ''}"
 
     @property

@@ -13,15 +13,15 @@ from benchmarks.networked.points import CORES, Point
 from benchmarks.networked.runs import Run
 
 import stepscope
-from stepscope.calibration import calibrate
 from stepscope.graph import Graph, build_graph
+from stepscope.models.calibration import calibrate
+from stepscope.models.verify.comparison import MeasuredRuns, middle_mean, unrecorded
+from stepscope.models.verify.trials import Script, execute
+from stepscope.models.verify.trials import TrialRun as Trial
+from stepscope.models.whatif import CHANGES, Prediction, parse_request, predict
+from stepscope.models.whatif.change import Request
+from stepscope.models.whatif.prediction import Baseline
 from stepscope.trace.cache_folder import FOLDER_VARIABLE
-from stepscope.verify.comparison import MeasuredRuns, middle_mean, unrecorded
-from stepscope.verify.trials import Script, execute
-from stepscope.verify.trials import TrialRun as Trial
-from stepscope.whatif import CHANGES, Prediction, parse_request, predict
-from stepscope.whatif.change import Request
-from stepscope.whatif.prediction import Baseline
 
 WARMUP, STEPS = 5, 6
 _RECORDINGS = 3

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.networked.job import Job
 from benchmarks.networked.points import Point
 
-from stepscope.verify.comparison import middle_mean
+from stepscope.models.verify.comparison import middle_mean
 
 UNCHANGED = "together"  # the name of training without communication, in all workers at once
 

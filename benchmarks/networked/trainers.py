@@ -60,9 +60,7 @@ class Parallel(Alone):
         momentum: of the optimizer.
     """
 
-    def __init__(
-        self, task: Task, hook: BlueConnect | Dgc | None = None, momentum: float = MOMENTUM
-    ) -> None:
+    def __init__(self, task: Task, hook: BlueConnect | Dgc | None = None, momentum: float = MOMENTUM) -> None:
         super().__init__(task)
         model = DistributedDataParallel(task.model)
         if hook is not None:

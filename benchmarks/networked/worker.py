@@ -22,7 +22,7 @@ from benchmarks.networked.models import make_task
 from benchmarks.networked.runs import UNCHANGED
 from benchmarks.networked.trainers import Trainer, make_trainer
 
-from stepscope.calibration.timed import queued_ns
+from stepscope.models.calibration.timed import queued_ns
 
 NAMES = ("steps_ns", "cpu_ns", "waited_ns", "optimizer_ns", "training_cpu_ns", "training_waited_ns")
 Reading = tuple[int, ...]
@@ -42,8 +42,7 @@ def answer(trainer: Trainer, request: dict[str, Any]) -> dict[str, list[int]]:
     distributed.barrier()
     steps = list(pairwise(readings))[request["warmup"] :]
     return {
-        name: [after[column] - before[column] for before, after in steps]
-        for column, name in enumerate(NAMES)
+        name: [after[column] - before[column] for before, after in steps] for column, name in enumerate(NAMES)
     }
 
 

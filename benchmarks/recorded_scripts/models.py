@@ -54,17 +54,14 @@ class Block(nn.Module):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
         self.heads = heads
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, time, width)."""
         n, t, width = x.shape
         q, k, v = (
-            part.view(n, t, self.heads, -1).transpose(1, 2)
-            for part in self.qkv(self.norm1(x)).chunk(3, -1)
+            part.view(n, t, self.heads, -1).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, -1)
         )
         mixed = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(width / self.heads), -1) @ v
         x = x + self.out(mixed.transpose(1, 2).reshape(n, t, width))
@@ -90,8 +87,7 @@ class Convolutions(nn.Module):
         super().__init__()
         widths = [3, 8, 16, 16]
         self.layers = nn.ModuleList(
-            nn.Sequential(nn.Conv2d(a, b, 3, 2, 1), nn.BatchNorm2d(b), nn.ReLU())
-            for a, b in pairwise(widths)
+            nn.Sequential(nn.Conv2d(a, b, 3, 2, 1), nn.BatchNorm2d(b), nn.ReLU()) for a, b in pairwise(widths)
         )
         self.head = nn.Linear(16, 10)
 
@@ -135,10 +131,7 @@ def _two_models() -> Parts:
     return Parts(
         lambda: torch.randn(32, 32),
         loss,
-        [
-            torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
-            for model in (critic, generator)
-        ],
+        [torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False) for model in (critic, generator)],
     )
 
 
@@ -172,9 +165,7 @@ MODELS: dict[str, Callable[[], Parts]] = {
     "mlp_adam_loop": lambda: _trained(_layers(8, 64), (32, 64), torch.optim.Adam, foreach=False),
     "mlp_adam_foreach": lambda: _trained(_layers(8, 64), (32, 64), torch.optim.Adam, foreach=True),
     "convolutions": lambda: _trained(Convolutions(), (8, 3, 32, 32), torch.optim.SGD, momentum=0.9),
-    "gpt": lambda: _trained(
-        nn.Sequential(*(Block(48, 4) for _ in range(3))), (4, 24, 48), torch.optim.AdamW
-    ),
+    "gpt": lambda: _trained(nn.Sequential(*(Block(48, 4) for _ in range(3))), (4, 24, 48), torch.optim.AdamW),
     "lstm": lambda: _trained(Recurrent(nn.LSTM), (12, 8, 32), torch.optim.SGD),
     "gru": lambda: _trained(Recurrent(nn.GRU), (12, 8, 32), torch.optim.Adam),
     "recommendation": _recommendation,

@@ -46,7 +46,7 @@ def remove_hooks() -> None:
     """Remove every hook of stepscope in this process, if it records."""
     if "stepscope" not in sys.modules:
         return
-    from stepscope.capture.session import Session
+    from stepscope.record.session import Session
 
     for session in [found for found in gc.get_objects() if type(found) is Session]:
         session.detach()

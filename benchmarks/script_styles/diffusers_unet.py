@@ -7,11 +7,15 @@ from hand_timers import STEPS, end_step, timed
 
 torch.manual_seed(0)
 model = UNet2DModel(
-    sample_size=16, in_channels=3, out_channels=3, layers_per_block=1,
-    block_out_channels=(16, 32), norm_num_groups=4,
+    sample_size=16,
+    in_channels=3,
+    out_channels=3,
+    layers_per_block=1,
+    block_out_channels=(16, 32),
+    norm_num_groups=4,
     down_block_types=("DownBlock2D", "AttnDownBlock2D"),
     up_block_types=("AttnUpBlock2D", "UpBlock2D"),
-)  # fmt: skip
+)
 scheduler = DDPMScheduler()
 optimizer = torch.optim.AdamW(model.parameters())
 for _ in range(STEPS):

@@ -8,9 +8,7 @@ from torch import nn
 torch.manual_seed(0)
 
 model = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 1))
-optimizer = torch.optim.LBFGS(
-    model.parameters(), lr=0.1, max_iter=4, tolerance_grad=0, tolerance_change=0
-)
+optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4, tolerance_grad=0, tolerance_change=0)
 
 
 def closure():

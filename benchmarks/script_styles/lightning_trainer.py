@@ -39,6 +39,11 @@ class Net(LightningModule):
 data = TensorDataset(torch.randn(64 * STEPS, 256), torch.randint(0, 10, (64 * STEPS,)))
 with tempfile.TemporaryDirectory() as folder:
     Trainer(
-        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder,
-    ).fit(Net(), DataLoader(data, batch_size=64))  # fmt: skip
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=folder,
+    ).fit(Net(), DataLoader(data, batch_size=64))

@@ -16,9 +16,7 @@ class Tagger(nn.Module):
         self.lstm, self.head = nn.LSTM(64, 64, batch_first=True), nn.Linear(64, 12)
 
     def forward(self, words, lengths):
-        packed = pack_padded_sequence(
-            self.embedding(words), lengths, batch_first=True, enforce_sorted=False
-        )
+        packed = pack_padded_sequence(self.embedding(words), lengths, batch_first=True, enforce_sorted=False)
         return self.head(pad_packed_sequence(self.lstm(packed)[0], batch_first=True)[0])
 
 

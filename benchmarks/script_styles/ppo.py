@@ -31,9 +31,7 @@ optimizer = torch.optim.Adam(agent.parameters(), 3e-4)
 def rollout():
     with torch.no_grad():
         seen = torch.randn(32, 16, 32)
-        return seen.flatten(0, 1), [
-            torch.cat(part) for part in zip(*map(agent.act, seen), strict=True)
-        ]
+        return seen.flatten(0, 1), [torch.cat(part) for part in zip(*map(agent.act, seen), strict=True)]
 
 
 for step in range(STEPS):

@@ -29,12 +29,7 @@ class Buffer:
     def sample(self, number):
         picked = rng.integers(0, min(self.at, len(self.states)), number)
         noise = rng.normal(size=(number, self.states.shape[1])).astype(np.float32) * 0.01
-        return (
-            self.states[picked] + noise,
-            self.actions[picked],
-            self.rewards[picked],
-            self.nexts[picked],
-        )
+        return (self.states[picked] + noise, self.actions[picked], self.rewards[picked], self.nexts[picked])
 
 
 def environment(state, action):
@@ -45,9 +40,7 @@ def environment(state, action):
 
 
 mixing = rng.normal(size=(64, 64)).astype(np.float32) / 8
-online = nn.Sequential(
-    nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 6)
-)
+online = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 6))
 target = copy.deepcopy(online).requires_grad_(False)
 optimizer = torch.optim.RMSprop(online.parameters(), 1e-4)
 buffer, state = Buffer(20000, 64), rng.normal(size=64).astype(np.float32)

@@ -35,7 +35,13 @@ class Ends(TrainerCallback):
 data = [{"input_ids": (words := torch.randint(0, 500, (64,))), "labels": words}] * (4 * STEPS)
 with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(
-        folder, max_steps=STEPS, per_device_train_batch_size=4, use_cpu=True, report_to=[],
-        logging_steps=1000, save_strategy="no", disable_tqdm=True,
-    )  # fmt: skip
+        folder,
+        max_steps=STEPS,
+        per_device_train_batch_size=4,
+        use_cpu=True,
+        report_to=[],
+        logging_steps=1000,
+        save_strategy="no",
+        disable_tqdm=True,
+    )
     Timed(GPT2LMHeadModel(config), arguments, train_dataset=data, callbacks=[Ends()]).train()

@@ -42,11 +42,21 @@ class Ends(TrainerCallback):
 data = Dataset.from_list([{"input_ids": list(range(3, 67))}] * (4 * STEPS))
 with tempfile.TemporaryDirectory() as folder:
     arguments = SFTConfig(
-        folder, max_steps=STEPS, per_device_train_batch_size=4, use_cpu=True, report_to=[],
-        logging_steps=1000, save_strategy="no", disable_tqdm=True, bf16=False,
+        folder,
+        max_steps=STEPS,
+        per_device_train_batch_size=4,
+        use_cpu=True,
+        report_to=[],
+        logging_steps=1000,
+        save_strategy="no",
+        disable_tqdm=True,
+        bf16=False,
         gradient_checkpointing=False,
-    )  # fmt: skip
+    )
     Timed(
-        GPT2LMHeadModel(config), args=arguments, train_dataset=data, processing_class=tokenizer,
+        GPT2LMHeadModel(config),
+        args=arguments,
+        train_dataset=data,
+        processing_class=tokenizer,
         callbacks=[Ends()],
-    ).train()  # fmt: skip
+    ).train()

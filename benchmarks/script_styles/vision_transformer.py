@@ -6,9 +6,13 @@ from transformers import ViTConfig, ViTForImageClassification
 
 torch.manual_seed(0)
 config = ViTConfig(
-    hidden_size=128, num_hidden_layers=3, num_attention_heads=4, intermediate_size=256,
-    image_size=64, num_labels=10,
-)  # fmt: skip
+    hidden_size=128,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    intermediate_size=256,
+    image_size=64,
+    num_labels=10,
+)
 model = ViTForImageClassification(config)
 optimizer = torch.optim.AdamW(model.parameters())
 labels = torch.arange(8)

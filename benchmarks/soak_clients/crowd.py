@@ -25,9 +25,7 @@ class Crowd:
         idle_while: no client begins again while this file exists.
     """
 
-    def __init__(
-        self, tally: Tally, seed: int, pause_s: float, idle_while: Path | None = None
-    ) -> None:
+    def __init__(self, tally: Tally, seed: int, pause_s: float, idle_while: Path | None = None) -> None:
         self.stop = asyncio.Event()
         self._idle_while = idle_while
         self._tally, self._seed, self._pause_s = tally, seed, pause_s

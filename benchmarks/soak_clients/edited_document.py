@@ -6,9 +6,13 @@ import random
 from pathlib import Path
 from typing import Any
 
-_PYTHON = ("import torch\n", "data = object()\n",
-           "loader = torch.utils.data.DataLoader(data, batch_size={})\n", "for x in loader:\n",
-           "    pass\n")  # fmt: skip
+_PYTHON = (
+    "import torch\n",
+    "data = object()\n",
+    "loader = torch.utils.data.DataLoader(data, batch_size={})\n",
+    "for x in loader:\n",
+    "    pass\n",
+)
 _READS = (
     "import torch, yaml\n",
     "settings = open('{name}')\n",

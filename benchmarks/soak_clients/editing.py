@@ -28,8 +28,10 @@ class Editing:
         """A session: open documents, do things with them in any order, close them."""
         client = await self._server.editor()
         try:
-            pairs = [entry_and_target(self._server.folder, next(self._server.numbers), choose)
-                     for _ in range(choose.randrange(2, 40))]  # fmt: skip
+            pairs = [
+                entry_and_target(self._server.folder, next(self._server.numbers), choose)
+                for _ in range(choose.randrange(2, 40))
+            ]
             for document in (one for pair in pairs for one in pair):
                 open_document(client, document)
             for _ in range(choose.randrange(20, 120)):
@@ -44,18 +46,29 @@ class Editing:
             client.close()
 
     def _tasks(self) -> list[Callable[..., Awaitable[None]]]:
-        return [self._change, self._change, self._set_batch, self._set_batch, self._actions,
-                self._nothing_measured, self._cancel_requests, self._out_of_order, self._reopen,
-                self._unknown]  # fmt: skip
+        return [
+            self._change,
+            self._change,
+            self._set_batch,
+            self._set_batch,
+            self._actions,
+            self._nothing_measured,
+            self._cancel_requests,
+            self._out_of_order,
+            self._reopen,
+            self._unknown,
+        ]
 
-    async def _change(self, client: Connection, entry: Document, target: Document,
-                      choose: random.Random) -> None:  # fmt: skip
+    async def _change(
+        self, client: Connection, entry: Document, target: Document, choose: random.Random
+    ) -> None:
         for _ in range(choose.randrange(1, 5)):
             change(client, target, [target.edit(choose)])
         self.tally.count("edits")
 
-    async def _set_batch(self, client: Connection, entry: Document, target: Document,
-                         choose: random.Random) -> None:  # fmt: skip
+    async def _set_batch(
+        self, client: Connection, entry: Document, target: Document, choose: random.Random
+    ) -> None:
         """The edit that sets a batch size changes the number and nothing else."""
         batch = choose.randrange(1, 5000)
         params = {"uri": entry.uri, "value": batch}
@@ -67,16 +80,18 @@ class Editing:
             target.batch, target.version = batch, target.version + 1
             change(client, target, [{"range": edit["range"], "text": edit["newText"]}])
 
-    async def _actions(self, client: Connection, entry: Document, target: Document,
-                       choose: random.Random) -> None:  # fmt: skip
+    async def _actions(
+        self, client: Connection, entry: Document, target: Document, choose: random.Random
+    ) -> None:
         here = {"line": choose.randrange(6), "character": 0}
         span = {"range": {"start": here, "end": here}, "context": {"diagnostics": []}}
         answer = await client.ask("textDocument/codeAction", at(entry) | span)
         titles = [one["title"] for one in answer.get("result") or ()]
         self.tally.check(titles == [_MEASURE], "code actions", str(answer)[:300])
 
-    async def _nothing_measured(self, client: Connection, entry: Document, target: Document,
-                                choose: random.Random) -> None:  # fmt: skip
+    async def _nothing_measured(
+        self, client: Connection, entry: Document, target: Document, choose: random.Random
+    ) -> None:
         """A file that was not measured has neither hints nor hovers."""
         everything = {"start": place(0, 0), "end": place(99, 0)}
         hints, hover, lens = await asyncio.gather(
@@ -87,8 +102,9 @@ class Editing:
         found = [one.get("result", "missing") for one in (hints, hover, lens)]
         self.tally.check(found == [[], None, []], "hints, hovers and lenses", str(found))
 
-    async def _cancel_requests(self, client: Connection, entry: Document, target: Document,
-                               choose: random.Random) -> None:  # fmt: skip
+    async def _cancel_requests(
+        self, client: Connection, entry: Document, target: Document, choose: random.Random
+    ) -> None:
         """A request that is cancelled has one answer all the same: a result or that it was."""
         params = {"uri": entry.uri, "value": 7}
         sent = [client.post("stepscope/batchEdit", params) for _ in range(choose.randrange(1, 9))]
@@ -99,8 +115,9 @@ class Editing:
             right = "result" in message or message["error"]["code"] == _CANCELLED
             self.tally.check(right, "cancelled requests", str(message)[:200])
 
-    async def _out_of_order(self, client: Connection, entry: Document, target: Document,
-                            choose: random.Random) -> None:  # fmt: skip
+    async def _out_of_order(
+        self, client: Connection, entry: Document, target: Document, choose: random.Random
+    ) -> None:
         """Edits beyond the end and of earlier versions; then the whole text, which counts."""
         span = {"start": place(choose.randrange(10**6), 5), "end": place(10**6, 10**6)}
         for version in (target.version + 2, target.version - 1):
@@ -113,8 +130,9 @@ class Editing:
         self.tally.count("edits out of order", 2)
         await self._set_batch(client, entry, target, choose)
 
-    async def _reopen(self, client: Connection, entry: Document, target: Document,
-                      choose: random.Random) -> None:  # fmt: skip
+    async def _reopen(
+        self, client: Connection, entry: Document, target: Document, choose: random.Random
+    ) -> None:
         """Close, close again, edit what is closed, open, open again."""
         close_document(client, target)
         close_document(client, target)
@@ -125,8 +143,9 @@ class Editing:
         self.tally.count("documents closed and opened")
         await self._set_batch(client, entry, target, choose)
 
-    async def _unknown(self, client: Connection, entry: Document, target: Document,
-                       choose: random.Random) -> None:  # fmt: skip
+    async def _unknown(
+        self, client: Connection, entry: Document, target: Document, choose: random.Random
+    ) -> None:
         """Requests that no method fits have an answer, an error."""
         surrogate = {"textDocument": {"uri": "file:///\ud800.py"}, "position": place(0, 0)}
         for method, params in (

@@ -34,10 +34,9 @@ class Address:
 
     def request(self, path: str, **headers: str) -> bytes:
         """A GET request with the token; `None_` leaves a header out."""
-        all_headers = {
-            "Host": f"127.0.0.1:{self.port}",
-            "Authorization": f"Bearer {self.token}",
-        } | {name.replace("_", "-"): text for name, text in headers.items()}
+        all_headers = {"Host": f"127.0.0.1:{self.port}", "Authorization": f"Bearer {self.token}"} | {
+            name.replace("_", "-"): text for name, text in headers.items()
+        }
         lines = "".join(f"{name}: {text}\r\n" for name, text in all_headers.items())
         return f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode()
 

@@ -52,9 +52,7 @@ class Measuring:
         self.tally.check(answer.get("result") is True, "measurements stopped", str(answer))
 
     async def _look(self, client: Connection, document: Document) -> None:
-        await client.ask(
-            "workspace/executeCommand", {"command": _COMMAND, "arguments": [document.uri]}
-        )
+        await client.ask("workspace/executeCommand", {"command": _COMMAND, "arguments": [document.uri]})
         state = await client.state("measured", "failed")
         self.tally.check(state["state"] == "measured", "measurements", str(state))
         before = await self._hints(client, document)

@@ -23,9 +23,19 @@ class OddBrowsers:
 
     def all(self) -> list[Client]:
         """All of them."""
-        return [self._half_open, self._silent, self._wrong_token, self._foreign, self._huge_body,
-                self._huge_header, self._no_http, self._abort, self._slow_reader, self._pipeline,
-                self._connect_in_a_flood]  # fmt: skip
+        return [
+            self._half_open,
+            self._silent,
+            self._wrong_token,
+            self._foreign,
+            self._huge_body,
+            self._huge_header,
+            self._no_http,
+            self._abort,
+            self._slow_reader,
+            self._pipeline,
+            self._connect_in_a_flood,
+        ]
 
     async def _half_open(self, choose: random.Random) -> None:
         """Half of a request, and then nothing: the server closes within its time limit."""
@@ -101,9 +111,7 @@ class OddBrowsers:
     async def _abort(self, choose: random.Random) -> None:
         """A download that is given up, as a browser does when its tab is closed."""
         reader, writer = await self._browsers.address.connect()
-        writer.write(
-            self._browsers.address.request(self._browsers.large, Accept_Encoding="identity")
-        )
+        writer.write(self._browsers.address.request(self._browsers.large, Accept_Encoding="identity"))
         if choose.random() < 0.7:
             await asyncio.wait_for(reader.read(choose.randrange(1, 1 << 14)), 120)
         reset(writer)
@@ -112,9 +120,7 @@ class OddBrowsers:
     async def _slow_reader(self, choose: random.Random) -> None:
         reader, writer = await self._browsers.address.connect()
         with closing(writer):
-            writer.write(
-                self._browsers.address.request(self._browsers.large, Accept_Encoding="identity")
-            )
+            writer.write(self._browsers.address.request(self._browsers.large, Accept_Encoding="identity"))
             await asyncio.sleep(choose.uniform(0, 5))
             self._browsers.compare("slow readers", self._browsers.large, await receive(reader))
 

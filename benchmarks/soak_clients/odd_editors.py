@@ -25,8 +25,14 @@ class OddEditors:
 
     def all(self) -> list[Client]:
         """All of them."""
-        return [self._half_open, self._wrong_token, self._huge_message, self._no_protocol,
-                self._die, self._connect_in_a_flood]  # fmt: skip
+        return [
+            self._half_open,
+            self._wrong_token,
+            self._huge_message,
+            self._no_protocol,
+            self._die,
+            self._connect_in_a_flood,
+        ]
 
     async def _half_open(self, choose: random.Random) -> None:
         """Nothing, or half of a header, for as long as the server bears it or the client likes."""

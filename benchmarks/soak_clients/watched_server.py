@@ -84,9 +84,7 @@ def running(arguments: Sequence[str], ready_lines: int, folder: Path) -> Iterato
     environment = os.environ | {"STEPSCOPE_CACHE": str(folder / "cache"), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "stepscope", *arguments]
     with log.open("w") as errors:
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
-        )
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
     try:
         assert process.stdout
         lines = [process.stdout.readline().strip() for _ in range(ready_lines)]

@@ -10,9 +10,13 @@ VOCABULARY, LENGTH = 4096, 64
 
 torch.manual_seed(0)
 config = BertConfig(
-    vocab_size=VOCABULARY, max_position_embeddings=LENGTH, hidden_size=256, num_hidden_layers=6,
-    num_attention_heads=4, intermediate_size=1024,
-)  # fmt: skip
+    vocab_size=VOCABULARY,
+    max_position_embeddings=LENGTH,
+    hidden_size=256,
+    num_hidden_layers=6,
+    num_attention_heads=4,
+    intermediate_size=1024,
+)
 model = BertForMaskedLM(config).train()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
 

@@ -10,9 +10,15 @@ VOCABULARY, LENGTH = 4096, 64
 
 torch.manual_seed(0)
 config = GPT2Config(
-    vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=384, n_layer=4, n_head=6,
-    bos_token_id=0, eos_token_id=0, loss_type="ForCausalLM",
-)  # fmt: skip
+    vocab_size=VOCABULARY,
+    n_positions=LENGTH,
+    n_embd=384,
+    n_layer=4,
+    n_head=6,
+    bos_token_id=0,
+    eos_token_id=0,
+    loss_type="ForCausalLM",
+)
 model = GPT2LMHeadModel(config).train()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 

@@ -26,9 +26,16 @@ class Images(Dataset):
 
 torch.manual_seed(0)
 model = nn.Sequential(
-    nn.Conv2d(3, 24, 3, stride=2), nn.ReLU(), nn.Conv2d(24, 48, 3, stride=2), nn.ReLU(),
-    nn.Conv2d(48, 64, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
-)  # fmt: skip
+    nn.Conv2d(3, 24, 3, stride=2),
+    nn.ReLU(),
+    nn.Conv2d(24, 48, 3, stride=2),
+    nn.ReLU(),
+    nn.Conv2d(48, 64, 3),
+    nn.ReLU(),
+    nn.AdaptiveAvgPool2d(1),
+    nn.Flatten(),
+    nn.Linear(64, 10),
+)
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 

@@ -14,9 +14,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 def loss_of(scores, labels):
     if args.fixed:
         return F.cross_entropy(scores, torch.tensor(labels), label_smoothing=0.1)
-    smooth = [
-        [0.1 / classes + 0.9 * (each == label) for each in range(classes)] for label in labels
-    ]
+    smooth = [[0.1 / classes + 0.9 * (each == label) for each in range(classes)] for label in labels]
     return F.cross_entropy(scores, torch.tensor(smooth))
 
 

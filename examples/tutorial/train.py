@@ -31,11 +31,7 @@ class Classifier(nn.Module):
             nn.ReLU(),
         )
         self.head = nn.Sequential(
-            nn.Linear(32 * 8 * 8, 1024),
-            nn.ReLU(),
-            nn.Linear(1024, 1024),
-            nn.ReLU(),
-            nn.Linear(1024, 10),
+            nn.Linear(32 * 8 * 8, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
         )
 
     def forward(self, images):

@@ -9,9 +9,9 @@ from stepscope.errors import StepscopeError
 from stepscope.version import __version__
 
 if TYPE_CHECKING:
-    from stepscope.capture import profile, record_contexts, trace_handler
-    from stepscope.capture.step_detector import step
-    from stepscope.load import open
+    from stepscope.facts.load import open
+    from stepscope.record import profile, record_contexts, trace_handler
+    from stepscope.record.step_detector import step
     from stepscope.trace.trace import Trace
 
 __all__ = [
@@ -28,11 +28,11 @@ __all__ = [
 # Loaded when first asked for: a training script that records must not load the analysis.
 _HOMES = {
     "Trace": "stepscope.trace.trace",
-    "open": "stepscope.load",
-    "profile": "stepscope.capture",
-    "record_contexts": "stepscope.capture",
-    "step": "stepscope.capture.step_detector",
-    "trace_handler": "stepscope.capture",
+    "open": "stepscope.facts.load",
+    "profile": "stepscope.record",
+    "record_contexts": "stepscope.record",
+    "step": "stepscope.record.step_detector",
+    "trace_handler": "stepscope.record",
 }
 
 

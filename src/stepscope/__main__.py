@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.cli import main
+from stepscope.faces.terminal import main
 
 if __name__ == "__main__":
     main()

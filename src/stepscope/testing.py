@@ -34,12 +34,16 @@ from stepscope.trace.trace import Metadata, Trace
 _US = 1000
 _OPTIONS = {"corr": "correlation", "seq": "sequence", "fwd": "forward_thread", "bytes": "bytes"}
 _BY_NAME = (
-    (re.compile(r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader\)|##|stepscope\.(module|optimizer|evaluation|checkpointing|block):)"),
-     "annotation"),
+    (
+        re.compile(
+            r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader\)|##|stepscope\.(module|optimizer|evaluation|checkpointing|block):)"
+        ),
+        "annotation",
+    ),
     (re.compile(r"#step_num=\d+$"), "annotation"),
     (re.compile(r"^(cuda|hip)[A-Z]|^cuLaunch"), "runtime"),
     (re.compile(r"^nn\.Module: |\.py\(\d+\): "), "python"),
-)  # fmt: skip
+)
 _BY_DEVICE_NAME = (
     (re.compile(r"^Memcpy"), "memcpy"),
     (re.compile(r"^Memset"), "memset"),

@@ -8,12 +8,24 @@ from pathlib import Path
 
 CALL = "torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)"
 WHERE = ("/home/me/train.py", 31)
-_CREATED = {"what": "optimizer", "class": "AdamW", "file": WHERE[0], "line": WHERE[1],
-            "call": CALL, "source": f"optimizer = {CALL}"}  # fmt: skip
+_CREATED = {
+    "what": "optimizer",
+    "class": "AdamW",
+    "file": WHERE[0],
+    "line": WHERE[1],
+    "call": CALL,
+    "source": f"optimizer = {CALL}",
+}
 _MANIFEST = {
-    "format": "stepscope capture", "version": 1, "outcome": "complete", "contains": ["trace"],
-    "message": "", "framework": "pytorch", "framework_version": "2.13.0", "created": [_CREATED],
-}  # fmt: skip
+    "format": "stepscope capture",
+    "version": 1,
+    "outcome": "complete",
+    "contains": ["trace"],
+    "message": "",
+    "framework": "pytorch",
+    "framework_version": "2.13.0",
+    "created": [_CREATED],
+}
 _STEP_US, _UPDATES = 1000, 120
 
 

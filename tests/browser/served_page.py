@@ -19,9 +19,7 @@ def serving(home: Path, *arguments: str) -> Iterator[str]:
     """`stepscope view` with its cache in a folder; gives the URL that it prints."""
     environment = os.environ | {"STEPSCOPE_CACHE": str(home / "cache"), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "stepscope", "view", "--no-browser", *arguments]
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE
-    )
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")

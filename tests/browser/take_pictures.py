@@ -32,26 +32,16 @@ _SIZES = {
     "zoomed": (720, 450, 2),
 }
 _SHARED: dict[str, list[str]] = {
-    "resnet": [
-        "kineto_resnet50_v100/num_workers_0.json.gz",
-        "--model",
-        "examples/resnet50.model.json",
-    ],
+    "resnet": ["kineto_resnet50_v100/num_workers_0.json.gz", "--model", "examples/resnet50.model.json"],
     "dlrm": ["dlrm_8rank_v100"],
     "ddp": ["resnet_ddp_mi300x/rank0_act_checkpoint.json.gz"],
     "jax": ["jax_xplane/conv_mi300x.xplane.pb"],
     "nsys": ["nsys_sqlite/h100_2gpu_1s.sqlite"],
     "memory": ["memory_snapshots/transformer_cuda.pickle"],
     "mtia": ["mtia_training/rank0.json.gz"],
-    "pair": [
-        "pair_h100_mi300x/bert_small_h100.json.gz",
-        "pair_h100_mi300x/bert_small_mi300.json.gz",
-    ],
+    "pair": ["pair_h100_mi300x/bert_small_h100.json.gz", "pair_h100_mi300x/bert_small_mi300.json.gz"],
 }
-_RECORDED = {
-    "capture": ["--warmup", "1", "--steps", "2"],
-    "contexts": ["--contexts"],
-}
+_RECORDED = {"capture": ["--warmup", "1", "--steps", "2"], "contexts": ["--contexts"]}
 
 
 def record(name: str, folder: Path) -> Path:
@@ -78,12 +68,19 @@ def kernels_alone(folder: Path) -> Path:
     """Repeated kernels on two streams, without operators or calls, as some recorders write them."""
     names = ("ampere_sgemm_128x64_tn", "vectorized_elementwise_kernel", "ncclDevKernel_AllReduce")
     events = [
-        {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7 + (number == 2),
-         "ts": 1000 * step + 300 * number, "dur": 250 - 40 * number,
-         "args": {"device": 0, "stream": 7 + (number == 2)}}
+        {
+            "ph": "X",
+            "cat": "kernel",
+            "name": name,
+            "pid": 0,
+            "tid": 7 + (number == 2),
+            "ts": 1000 * step + 300 * number,
+            "dur": 250 - 40 * number,
+            "args": {"device": 0, "stream": 7 + (number == 2)},
+        }
         for step in range(20)
         for number, name in enumerate(names)
-    ]  # fmt: skip
+    ]
     file = folder / "kernels.json"
     file.write_text(json.dumps(events))
     return file
@@ -99,10 +96,7 @@ def arguments_of(name: str, folder: Path) -> list[str]:
     if name in _GENERATED:
         return [str(_GENERATED[name](folder))]
     paths = [_TRACES / part for part in _SHARED[name]]
-    return [
-        str(path) if path.exists() else part
-        for path, part in zip(paths, _SHARED[name], strict=True)
-    ]
+    return [str(path) if path.exists() else part for path, part in zip(paths, _SHARED[name], strict=True)]
 
 
 def settle(page: Any) -> None:
@@ -150,9 +144,7 @@ def photograph(page: Any, folder: Path, size: str, theme: str, panes: list[str])
         page.keyboard.press("Escape")
 
 
-def all_pictures(
-    name: str, arguments: list[str], out: Path, sizes: list[str], panes: list[str]
-) -> None:
+def all_pictures(name: str, arguments: list[str], out: Path, sizes: list[str], panes: list[str]) -> None:
     """Each size and theme of one command line of `stepscope view`."""
     from playwright.sync_api import sync_playwright
 
@@ -160,9 +152,7 @@ def all_pictures(
     folder.mkdir(parents=True, exist_ok=True)
     program = os.environ.get("STEPSCOPE_CHROMIUM", "/usr/bin/chromium")
     with serving(out, *arguments) as url, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=program, args=["--no-sandbox", "--disable-gpu"]
-        )
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         context = browser.new_context()
         state = None
         for size in sizes:

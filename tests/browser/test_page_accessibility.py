@@ -18,9 +18,7 @@ def objections(bench: Workbench) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("width", [390, 1440])
-def test_panes_of_several_ranks_are_accessible(
-    workbench: Workbench, several_url: str, width: int
-) -> None:
+def test_panes_of_several_ranks_are_accessible(workbench: Workbench, several_url: str, width: int) -> None:
     workbench.page.set_viewport_size({"width": width, "height": 900})
     workbench.open(several_url, "#trace=dlrm_8rank_v100")
     for pane in ("collectives", "compare"):
@@ -87,9 +85,7 @@ def test_what_a_stale_link_shows_is_accessible(workbench: Workbench, resnet_url:
 
 
 @pytest.mark.parametrize("trace", ["rank0_act_checkpoint", "tiny"])
-def test_panes_of_other_traces_are_accessible(
-    workbench: Workbench, several_url: str, trace: str
-) -> None:
+def test_panes_of_other_traces_are_accessible(workbench: Workbench, several_url: str, trace: str) -> None:
     workbench.open(several_url, f"#trace={trace}")
     for tab in workbench.page.get_by_role("tab").all():
         name = tab.get_attribute("id") or ""

@@ -97,9 +97,7 @@ def test_a_slice_of_a_track_leads_to_its_operation_and_the_axis_stays(resnet: Wo
     longest = max(inside, key=lambda row: columns["duration_ns"][row])
     middle = tile * length + columns["start_ns"][longest] + columns["duration_ns"][longest] / 2
     box = bars(resnet, stream)
-    resnet.page.mouse.click(
-        box["x"] + (middle - start) / (end - start) * box["width"], box["y"] + 6
-    )
+    resnet.page.mouse.click(box["x"] + (middle - start) / (end - start) * box["width"], box["y"] + 6)
     event = columns["event"][longest]
     place = resnet.ask(f"path?event={event}")
     resnet.until(f"location.hash.includes('chosen={place['path']}')")
@@ -158,8 +156,10 @@ def a_counter_has_its_value_at_the_pointer(workbench: Workbench) -> None:
         workbench.page.mouse.move(box["x"] + column + 0.5, box["y"] + box["height"] / 2)
         value = percent(lane.locator(".counter-value").inner_text())
         # A bin of a tile is up to 1.5 px wide, and need not begin where a pixel does.
-        around = [utilization(workbench, start + (column + by) * pixel, pixel)
-                  for by in (-1.5, -1, -0.5, 0, 0.5, 1, 1.5)]  # fmt: skip
+        around = [
+            utilization(workbench, start + (column + by) * pixel, pixel)
+            for by in (-1.5, -1, -0.5, 0, 0.5, 1, 1.5)
+        ]
         assert min(around) - 1 <= value <= max(around) + 1
 
 

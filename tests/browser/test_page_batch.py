@@ -10,33 +10,63 @@ import pytest
 from browsing import Workbench
 from violations import violations
 
-from stepscope.serve.batch_page import DEVICES_ELEMENT, ELEMENT
-from stepscope.serve.bundle import page_in_one
+from stepscope.faces.page.batch_page import DEVICES_ELEMENT, ELEMENT
+from stepscope.faces.page.bundle import page_in_one
 
 
 def _prediction(batch: int) -> dict[str, Any]:
-    return {"batch": batch, "ms": batch + 9.0, "ms_range": [batch, batch + 18],
-            "throughput": 1000 * batch / (batch + 9), "throughput_range": [0, None],
-            "bytes": 100 + 10 * batch}  # fmt: skip
+    return {
+        "batch": batch,
+        "ms": batch + 9.0,
+        "ms_range": [batch, batch + 18],
+        "throughput": 1000 * batch / (batch + 9),
+        "throughput_range": [0, None],
+        "bytes": 100 + 10 * batch,
+    }
 
 
 def _node(name: str, ms: float, *children: dict[str, Any], line: int | None = None) -> Any:
-    return {"name": name, "kind": "module" if children else "operator", "ms": ms,
-            "forward_ms": ms, "backward_ms": 0, "bytes": 0, "self_ms": 0, "self_bytes": 0,
-            "calls": 1, "file": "/p/net.py" if line else None, "line": line,
-            "children": list(children)}  # fmt: skip
+    return {
+        "name": name,
+        "kind": "module" if children else "operator",
+        "ms": ms,
+        "forward_ms": ms,
+        "backward_ms": 0,
+        "bytes": 0,
+        "self_ms": 0,
+        "self_bytes": 0,
+        "calls": 1,
+        "file": "/p/net.py" if line else None,
+        "line": line,
+        "children": list(children),
+    }
 
 
 _NET = _node("net", 6, _node("aten::conv2d", 4, line=5), line=3)
 _ANSWER = {
-    "entry": "train.py", "batch": 32, "sentence": "batch_size=32", "points": [],
+    "entry": "train.py",
+    "batch": 32,
+    "sentence": "batch_size=32",
+    "points": [],
     "site": {"path": "/p/train.py", "line": 20, "name": "batch_size", "text": "32"},
-    "max_throughput": None, "fit_error": None, "memory_fit_error": None, "too_large": None,
-    "capacity": None, "device": {}, "warnings": [], "now": _prediction(32), "suggestions": [],
+    "max_throughput": None,
+    "fit_error": None,
+    "memory_fit_error": None,
+    "too_large": None,
+    "capacity": None,
+    "device": {},
+    "warnings": [],
+    "now": _prediction(32),
+    "suggestions": [],
     "curve": [_prediction(one) for one in (16, 32, 64)],
-    "breakdown": {"batch": 32, "step_ms": 10, "peak_bytes": 420, "memory": {},
-                  "tree": _node("step", 10, _NET, _node("overhead", 1))},
-}  # fmt: skip
+    "breakdown": {
+        "batch": 32,
+        "step_ms": 10,
+        "peak_bytes": 420,
+        "memory": {},
+        "tree": _node("step", 10, _NET, _node("overhead", 1)),
+    },
+}
 
 
 def _ranged(value: float) -> dict[str, float]:
@@ -44,28 +74,57 @@ def _ranged(value: float) -> dict[str, float]:
 
 
 def _device(name: str, rate: float, fits: str, usd: float | None) -> dict[str, Any]:
-    instance = {"name": "cloudy", "provider": "Cloud", "region": "any", "usd_per_hour": 8.0,
-                "count": 8, "date": "2030-01-02", "source": "an invoice"}  # fmt: skip
+    instance = {
+        "name": "cloudy",
+        "provider": "Cloud",
+        "region": "any",
+        "usd_per_hour": 8.0,
+        "count": 8,
+        "date": "2030-01-02",
+        "source": "an invoice",
+    }
     return {
-        "name": name, "watts": 400, "usable_bytes": 4 * 10**10, "ranks_problem": None,
+        "name": name,
+        "watts": 400,
+        "usable_bytes": 4 * 10**10,
+        "ranks_problem": None,
         "instance": instance if usd else None,
         "predictions": [
-            {"batch": batch, "extrapolated": False, "ms": _ranged(1e3 / rate), "fits": fits,
-             "throughput": _ranged(rate * batch), "bytes": _ranged(10**9), "hours": _ranged(0.5),
-             "joules": _ranged(3.6), "usd": usd and _ranged(usd)}
+            {
+                "batch": batch,
+                "extrapolated": False,
+                "ms": _ranged(1e3 / rate),
+                "fits": fits,
+                "throughput": _ranged(rate * batch),
+                "bytes": _ranged(10**9),
+                "hours": _ranged(0.5),
+                "joules": _ranged(3.6),
+                "usd": usd and _ranged(usd),
+            }
             for batch in (16, 32)
         ],
-        "ranks": [{"ranks": 2, "ms": _ranged(5), "throughput": _ranged(1.5 * rate),
-                   "efficiency": 0.75, "usd": usd and _ranged(usd)}],
-    }  # fmt: skip
+        "ranks": [
+            {
+                "ranks": 2,
+                "ms": _ranged(5),
+                "throughput": _ranged(1.5 * rate),
+                "efficiency": 0.75,
+                "usd": usd and _ranged(usd),
+            }
+        ],
+    }
 
 
 _DEVICES = {
-    "basis": "operations", "sentence": "The step ran on a CPU.", "known": 1, "samples": 10**6,
-    "data_sheets_date": "2030-01-01", "bandwidth_gbps": 100,
+    "basis": "operations",
+    "sentence": "The step ran on a CPU.",
+    "known": 1,
+    "samples": 10**6,
+    "data_sheets_date": "2030-01-01",
+    "bandwidth_gbps": 100,
     "measured": {"batch": 32, "joules": 0.25, "watts": 80, "counter": "RAPL"},
     "devices": [_device("H100", 100, "yes", 12.5), _device("L4", 10, "unsure", None)],
-}  # fmt: skip
+}
 
 
 def _opened(workbench: Workbench, folder: Path, **elements: Any) -> Any:
@@ -95,9 +154,7 @@ def test_a_row_that_does_something_is_a_button_in_a_list(page: Any) -> None:
     rows = page.get_by_label("Breakdown").get_by_role("listitem")
     assert rows.count() == 2
     buttons = rows.get_by_role("button")
-    assert [" ".join(text.split()) for text in buttons.all_inner_texts()] == [
-        "net net.py:3 6.00 ms 60 %"
-    ]
+    assert [" ".join(text.split()) for text in buttons.all_inner_texts()] == ["net net.py:3 6.00 ms 60 %"]
 
 
 def test_enter_opens_what_is_inside_a_row(page: Any) -> None:
@@ -119,11 +176,25 @@ def test_without_other_devices_there_is_no_tab(page: Any) -> None:
 
 def test_the_tab_shows_time_fit_price_and_energy_of_other_devices(devices: Any) -> None:
     assert _cells(devices.locator("table").first) == [
-        ["H100", "10.0 ms", "3 200", "1 600 to 6 400", "1.00 GB of 40.0 GB, fits",
-         "$12.5 · 30.0 min", "1.00 kWh"],
-        ["L4", "100 ms", "320", "160 to 640", "1.00 GB of 40.0 GB, may fit",
-         "no price · 30.0 min", "1.00 kWh"],
-    ]  # fmt: skip
+        [
+            "H100",
+            "10.0 ms",
+            "3 200",
+            "1 600 to 6 400",
+            "1.00 GB of 40.0 GB, fits",
+            "$12.5 · 30.0 min",
+            "1.00 kWh",
+        ],
+        [
+            "L4",
+            "100 ms",
+            "320",
+            "160 to 640",
+            "1.00 GB of 40.0 GB, may fit",
+            "no price · 30.0 min",
+            "1.00 kWh",
+        ],
+    ]
     notes = devices.locator(".device-notes").inner_text()
     assert "Cloud cloudy, 8.00 USD/h, 1/8 of it per device, 2030-01-02" in notes
     assert "The step ran on a CPU." in notes

@@ -81,10 +81,7 @@ def test_a_stage_clicked_in_one_stands_out_in_both(ranks: Workbench) -> None:
     assert said.inner_text().startswith("forward")
     for side in _SIDES:
         assert pixel(ranks, side, *backward[side]) != plain[side]
-    assert (
-        ranks.page.locator(".compared-steps .chip[aria-pressed=true]").inner_text().strip()
-        == "forward"
-    )
+    assert ranks.page.locator(".compared-steps .chip[aria-pressed=true]").inner_text().strip() == "forward"
     said.get_by_role("button").click()
     ranks.until("document.querySelector('.details h2')?.innerText === 'forward'")
 
@@ -97,9 +94,7 @@ def test_both_are_zoomed_together_and_chosen_with_keys(ranks: Workbench) -> None
     both.press("+")
     both.press("+")
     ranks.until("document.querySelectorAll('.compared-steps .whatif-axis span').length > 0")
-    assert all(
-        pixel(ranks, side, *where(ranks, side, "optimizer")) != ends[side] for side in _SIDES
-    )
+    assert all(pixel(ranks, side, *where(ranks, side, "optimizer")) != ends[side] for side in _SIDES)
     both.press("0")
     both.press("ArrowDown")
     both.press("Enter")
@@ -128,9 +123,7 @@ def written(out: Path, trace: Path, *options: str) -> str:
     return out.as_uri()
 
 
-def test_a_file_compares_any_two_ranks_as_the_server_does(
-    ranks: Workbench, file_of_ranks: str
-) -> None:
+def test_a_file_compares_any_two_ranks_as_the_server_does(ranks: Workbench, file_of_ranks: str) -> None:
     file = Workbench(ranks.context)
     file.open(file_of_ranks, f"#path={ranks.path}&pane=compare&against_rank=7")
     said, drawn = ".compare-verdict", ".compared-steps figcaption"

@@ -15,9 +15,14 @@ from violations import violations
 
 _SOURCE = "import torch\n\ndef step():\n    return linear(x)\n\nstep()\n"
 _MANIFEST = {
-    "format": "stepscope capture", "version": 1, "outcome": "interrupted", "contains": ["contexts"],
-    "message": "somebody pressed Ctrl-C", "framework": "pytorch", "framework_version": "2.13.0",
-}  # fmt: skip
+    "format": "stepscope capture",
+    "version": 1,
+    "outcome": "interrupted",
+    "contains": ["contexts"],
+    "message": "somebody pressed Ctrl-C",
+    "framework": "pytorch",
+    "framework_version": "2.13.0",
+}
 
 _STEPS = [
     {"ph": "X", "name": name, "cat": kind, "pid": 1, "tid": 1, "ts": ts, "dur": dur}
@@ -33,20 +38,34 @@ _STEPS = [
 def _contexts(file: str, operator: str = "aten::linear") -> dict[str, object]:
     strings = ["", "main", "<module>", "step", file, operator, "AddmmBackward0"]
     return {
-        "format": "stepscope contexts", "version": 1, "strings": strings,
+        "format": "stepscope contexts",
+        "version": 1,
+        "strings": strings,
         "kinds": ["root", "thread", "python", "operator"],
         "nodes": {
-            "parent": [-1, 0, 1, 2, 3, 4], "kind": [0, 1, 2, 2, 3, 3],
-            "relation": [0, 0, 0, 0, 0, 1], "name": [0, 1, 2, 3, 5, 6],
-            "file": [0, 0, 4, 4, 0, 0], "line": [0, 0, 6, 4, 0, 0], "class": [0] * 6,
+            "parent": [-1, 0, 1, 2, 3, 4],
+            "kind": [0, 1, 2, 2, 3, 3],
+            "relation": [0, 0, 0, 0, 0, 1],
+            "name": [0, 1, 2, 3, 5, 6],
+            "file": [0, 0, 4, 4, 0, 0],
+            "line": [0, 0, 6, 4, 0, 0],
+            "class": [0] * 6,
         },
-        "metrics": {"cpu_ns": {
-            "unit": "ns", "nesting": "inclusive", "meaning": "time on the CPU thread",
-            "node": [4, 5], "count": [20, 20], "sum": [30_000_000, 12_000_000],
-            "min": [1_000_000, 500_000], "max": [2_000_000, 700_000], "squares": [0, 0],
-        }},
+        "metrics": {
+            "cpu_ns": {
+                "unit": "ns",
+                "nesting": "inclusive",
+                "meaning": "time on the CPU thread",
+                "node": [4, 5],
+                "count": [20, 20],
+                "sum": [30_000_000, 12_000_000],
+                "min": [1_000_000, 500_000],
+                "max": [2_000_000, 700_000],
+                "squares": [0, 0],
+            }
+        },
         "elapsed_ns": 50_000_000,
-    }  # fmt: skip
+    }
 
 
 def _write(capture: Path, contexts: dict[str, object]) -> None:

@@ -17,9 +17,7 @@ def test_findings_are_listed_with_the_worst_first(workbench: Workbench, resnet_u
     cards = workbench.page.locator(".finding")
     cards.first.wait_for()
     told = workbench.ask("findings")["findings"]
-    assert [card.get_attribute("data-rule") for card in cards.all()] == [
-        one["rule"] for one in told
-    ]
+    assert [card.get_attribute("data-rule") for card in cards.all()] == [one["rule"] for one in told]
     assert told[0]["rule"] == "input_bound"
     first = cards.first.inner_text()
     assert told[0]["what"] in first
@@ -47,9 +45,7 @@ def test_a_finding_is_marked_everywhere(workbench: Workbench, resnet_url: str) -
     assert marked == {shorts[name] for name in expected["kernels"]}
 
 
-def test_one_row_of_its_evidence_and_the_change_to_try(
-    workbench: Workbench, resnet_url: str
-) -> None:
+def test_one_row_of_its_evidence_and_the_change_to_try(workbench: Workbench, resnet_url: str) -> None:
     workbench.open(resnet_url)
     workbench.pane("findings")
     card = '[data-rule="optimizer_loop"]'

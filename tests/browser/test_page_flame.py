@@ -67,9 +67,7 @@ def test_all_time_is_in_the_first_box(resnet: Workbench) -> None:
     assert facts["by"] == "device"
     assert "604\u202fms" in status(resnet)
     assert "100\u202f%" in chosen(resnet)
-    assert resnet.page.locator(".flame-frame").get_attribute("data-boxes") == str(
-        len(facts["boxes"]["node"])
-    )
+    assert resnet.page.locator(".flame-frame").get_attribute("data-boxes") == str(len(facts["boxes"]["node"]))
     resnet.picture("flame_light")
 
 
@@ -87,15 +85,16 @@ def test_a_click_zooms_to_a_box_and_the_path_leads_back(resnet: Workbench) -> No
 def test_another_measure(resnet: Workbench) -> None:
     resnet.page.get_by_label("Measure").select_option("calls")
     total = boxes(resnet, "by=calls")[0]["value"]
-    resnet.until(f"document.querySelector('.flame-chosen').innerText.includes('calls {total:,}'"
-                 ".replaceAll(',', '\\u202f'))")  # fmt: skip
+    resnet.until(
+        f"document.querySelector('.flame-chosen').innerText.includes('calls {total:,}'"
+        ".replaceAll(',', '\\u202f'))"
+    )
 
 
 def test_upside_down_each_kernel_is_once(resnet: Workbench) -> None:
     resnet.page.get_by_label("Bottom up").check()
     rows = [row for row in boxes(resnet, "up=1") if row["depth"] == 1]
-    resnet.until(f"document.querySelector('.flame-frame').dataset.boxes ==="
-                 f"'{len(boxes(resnet, 'up=1'))}'")  # fmt: skip
+    resnet.until(f"document.querySelector('.flame-frame').dataset.boxes ==='{len(boxes(resnet, 'up=1'))}'")
     click_box(resnet, rows[0])
     resnet.until("!!document.querySelector('.flame-path')")
     assert chosen(resnet).startswith(rows[0]["name"])
@@ -105,8 +104,7 @@ def test_a_search_marks_boxes_and_tells_their_share(resnet: Workbench) -> None:
     resnet.page.fill(SEARCH, "batch_norm")
     rows = boxes(resnet)
     found = [row for row in rows if "batch_norm" in row["name"].lower()]
-    resnet.until(f"document.querySelector('.flame-tools [role=status]').innerText"
-                 f".startsWith('{len(found)}')")  # fmt: skip
+    resnet.until(f"document.querySelector('.flame-tools [role=status]').innerText.startsWith('{len(found)}')")
     assert "16\u202f%" in status(resnet)
 
 

@@ -73,9 +73,7 @@ def single_file(home: Path, capture: Path) -> Path:
     return out
 
 
-def test_the_single_file_is_the_same_page_without_a_server(
-    workbench: Workbench, single_file: Path
-) -> None:
+def test_the_single_file_is_the_same_page_without_a_server(workbench: Workbench, single_file: Path) -> None:
     workbench.context.set_offline(True)
     page = workbench.page
     page.goto(single_file.as_uri())
@@ -123,13 +121,35 @@ def hostile_trace(file: Path) -> Path:
     ]
     for number, name in enumerate(_HOSTILE):
         begin = 100 + 200 * number
-        slices.append({"name": name, "cat": "cpu_op", "ts": begin, "dur": 150,
-                       "args": {"External id": number, "Input Dims": name}})  # fmt: skip
-        slices.append({"name": "cudaLaunchKernel", "cat": "cuda_runtime", "ts": begin + 10,
-                       "dur": 20, "args": {"correlation": number + 1}})  # fmt: skip
-        slices.append({"name": f"void {name}", "cat": "kernel", "ts": begin + 40, "dur": 90,
-                       "pid": 0, "tid": 7, "args": {"correlation": number + 1, "device": 0,
-                                                    "stream": 7}})  # fmt: skip
+        slices.append(
+            {
+                "name": name,
+                "cat": "cpu_op",
+                "ts": begin,
+                "dur": 150,
+                "args": {"External id": number, "Input Dims": name},
+            }
+        )
+        slices.append(
+            {
+                "name": "cudaLaunchKernel",
+                "cat": "cuda_runtime",
+                "ts": begin + 10,
+                "dur": 20,
+                "args": {"correlation": number + 1},
+            }
+        )
+        slices.append(
+            {
+                "name": f"void {name}",
+                "cat": "kernel",
+                "ts": begin + 40,
+                "dur": 90,
+                "pid": 0,
+                "tid": 7,
+                "args": {"correlation": number + 1, "device": 0, "stream": 7},
+            }
+        )
     events = [{"ph": "X", "pid": 1, "tid": 1, **one} for one in slices]
     named = {"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {"name": _HOSTILE[0]}}
     file.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [named, *events]}))

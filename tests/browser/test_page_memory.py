@@ -66,8 +66,10 @@ def test_a_snapshot_shows_what_lives_at_its_peak(snapshot: Workbench) -> None:
     assert heading(snapshot).endswith(", the peak")
     rows = snapshot.page.locator(".memory-living tbody tr").all_inner_texts()
     assert {row.split("\t")[-1].strip() for row in rows} == {
-        "me/model.py:54 forward", "me/model.py:3 __init__", "me/model.py:4 __init__",
-    }  # fmt: skip
+        "me/model.py:54 forward",
+        "me/model.py:3 __init__",
+        "me/model.py:4 __init__",
+    }
     assert "Out of memory" in snapshot.page.locator(".memory-verdict").inner_text()
 
 

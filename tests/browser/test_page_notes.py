@@ -19,9 +19,11 @@ def write(bench: Workbench, text: str) -> None:
     bench.until("document.activeElement.closest('.notes') !== null")
     bench.page.keyboard.type(text)
     bench.page.keyboard.press("Enter")
-    bench.until(f"location.hash.includes('notes=') && document.querySelector('.note-flag')"
-                f"?.innerText !== '' && [...document.querySelectorAll('.notes input')]"
-                f".some(one => one.value === {text!r})")  # fmt: skip
+    bench.until(
+        f"location.hash.includes('notes=') && document.querySelector('.note-flag')"
+        f"?.innerText !== '' && [...document.querySelectorAll('.notes input')]"
+        f".some(one => one.value === {text!r})"
+    )
 
 
 def note_a_moment(bench: Workbench, share: float, text: str) -> int:

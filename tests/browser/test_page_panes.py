@@ -40,9 +40,7 @@ def test_a_stage_of_the_overview_opens_in_the_timeline(resnet: Workbench) -> Non
     assert resnet.page.locator(".details h2").inner_text() == "backward"
 
 
-def test_the_overview_names_the_lines_of_stages_outside_of_training(
-    workbench: Workbench, home: Path
-) -> None:
+def test_the_overview_names_the_lines_of_stages_outside_of_training(workbench: Workbench, home: Path) -> None:
     ranges = (
         ("ProfilerStep#1", "user_annotation", 0, 100),
         ("aten::mm", "cpu_op", 2, 48),
@@ -75,15 +73,12 @@ def test_a_stage_opens_where_no_step_is_open(workbench: Workbench, resnet_url: s
     assert workbench.page.locator(".details h2").inner_text() == "forward"
 
 
-def test_the_overview_says_what_bounds_each_stage_and_why_the_device_is_idle(
-    resnet: Workbench,
-) -> None:
+def test_the_overview_says_what_bounds_each_stage_and_why_the_device_is_idle(resnet: Workbench) -> None:
     facts = resnet.ask("overview")["facts"]
     rows = resnet.page.locator(".stages tbody tr")
     rows.first.wait_for()
     bounds = {
-        row.get_attribute("data-stage"): row.locator(".bound").inner_text().lower()
-        for row in rows.all()
+        row.get_attribute("data-stage"): row.locator(".bound").inner_text().lower() for row in rows.all()
     }
     assert bounds == {one["stage"]: one["bound_by"] for one in facts["stages"]}
     # In the words of `stepscope report`, and all parts together are the whole.
@@ -110,9 +105,7 @@ def test_a_module_is_shown_everywhere(resnet: Workbench) -> None:
     resnet.until("location.hash.includes('subject=module')")
     resnet.until("document.querySelector('.details h2')?.innerText === 'layer3'")
     chosen = next(
-        one
-        for one in resnet.operations(resnet.chosen.rpartition("/")[0])
-        if one["path"] == resnet.chosen
+        one for one in resnet.operations(resnet.chosen.rpartition("/")[0]) if one["path"] == resnet.chosen
     )
     assert (chosen["kind"], chosen["name"]) == ("module", "layer3")
     module = resnet.said["subject"].partition(":")[2]
@@ -233,9 +226,7 @@ def test_who_waits_for_a_trace_can_go_to_another(workbench: Workbench, several_u
     assert workbench.trace == "tiny"
 
 
-def test_activation_checkpointing_is_told_as_recomputed(
-    workbench: Workbench, several_url: str
-) -> None:
+def test_activation_checkpointing_is_told_as_recomputed(workbench: Workbench, several_url: str) -> None:
     workbench.open(several_url, "#trace=rank0_act_checkpoint")
     workbench.click('[data-stage="backward"]')
     workbench.until("location.hash.includes('/t')")

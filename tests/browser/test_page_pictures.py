@@ -69,9 +69,7 @@ _VIEWS: dict[str, Callable[[Workbench], None]] = {
 }
 
 
-def photograph(
-    bench: Workbench, view: str, show: Callable[[Workbench], None] = lambda bench: None
-) -> None:
+def photograph(bench: Workbench, view: str, show: Callable[[Workbench], None] = lambda bench: None) -> None:
     """In both themes and sizes; `show` what a change of these has closed."""
     for size in _SIZES:
         for theme in ("light", "dark"):

@@ -17,10 +17,10 @@ from violations import violations
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from stepscope.ranks import Sketch
-from stepscope.ranks.job import Job, report_of
-from stepscope.ranks.map_ranks import RankResult
-from stepscope.serve.job_answer import job_answer, job_page
+from stepscope.faces.page.job_answer import job_answer, job_page
+from stepscope.models.ranks import Sketch
+from stepscope.models.ranks.job import Job, report_of
+from stepscope.models.ranks.map_ranks import RankResult
 
 _ROOT = Path(__file__).parents[2]
 _SLOW = range(840, 848)  # all of node-105
@@ -32,10 +32,17 @@ def _sketch(rank: int) -> Sketch:
     work = {"forward": 20.0 * factor, "backward": 40.0 * factor, "optimizer": 5.0}
     steps = list(range(20))
     return Sketch(
-        rank=rank, world_size=1024, node=f"node-{rank // 8}", device="V100", steps=steps,
-        length=[82.0] * len(steps), work={name: [ms] * len(steps) for name, ms in work.items()},
-        waiting=[82.0 - sum(work.values())] * len(steps), idle={}, kernels={"gemm": (3.0, factor)},
-    )  # fmt: skip
+        rank=rank,
+        world_size=1024,
+        node=f"node-{rank // 8}",
+        device="V100",
+        steps=steps,
+        length=[82.0] * len(steps),
+        work={name: [ms] * len(steps) for name, ms in work.items()},
+        waiting=[82.0 - sum(work.values())] * len(steps),
+        idle={},
+        kernels={"gemm": (3.0, factor)},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +62,17 @@ def _write_rank(folder: Path, rank: int) -> None:
     events: list[dict[str, Any]] = []
     for step in range(4):
         start = 20_000 * step
-        parts = ((f"ProfilerStep#{step}", "user_annotation", 0, 15_000),
-                 ("forward", "user_annotation", 100, forward),
-                 ("aten::mm", "cpu_op", 150, forward - 100),
-                 ("Optimizer.step#SGD.step", "user_annotation", 10_000, 1_000),
-                 ("aten::add_", "cpu_op", 10_100, 800))  # fmt: skip
-        events += [{"ph": "X", "name": name, "cat": cat, "pid": 1, "tid": 1, "ts": start + at,
-                    "dur": length} for name, cat, at, length in parts]  # fmt: skip
+        parts = (
+            (f"ProfilerStep#{step}", "user_annotation", 0, 15_000),
+            ("forward", "user_annotation", 100, forward),
+            ("aten::mm", "cpu_op", 150, forward - 100),
+            ("Optimizer.step#SGD.step", "user_annotation", 10_000, 1_000),
+            ("aten::add_", "cpu_op", 10_100, 800),
+        )
+        events += [
+            {"ph": "X", "name": name, "cat": cat, "pid": 1, "tid": 1, "ts": start + at, "dur": length}
+            for name, cat, at, length in parts
+        ]
     file = folder / f"node-{rank // 4}" / f"rank{rank}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     distributed = {"rank": rank, "world_size": 8}
@@ -75,9 +86,7 @@ def small_job_url(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         _write_rank(folder, rank)
     environment = os.environ | {"STEPSCOPE_CACHE": str(home / "cache"), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "stepscope", "ranks", str(folder), "--view", "--no-browser"]
-    with subprocess.Popen(
-        command, cwd=_ROOT, env=environment, text=True, stdout=subprocess.PIPE
-    ) as process:
+    with subprocess.Popen(command, cwd=_ROOT, env=environment, text=True, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")
         yield next(found[0] for line in lines if (found := re.search(r"http://\S+", line)))
@@ -146,10 +155,7 @@ def test_a_rank_opens_beside_the_one_that_works_like_the_median(
     workbench: Workbench, small_job_url: str
 ) -> None:
     page = _open(workbench, small_job_url)
-    assert (
-        page.evaluate("fetch('/api/traces').then(one => one.json())")["traces"][0]["state"]
-        == "closed"
-    )
+    assert page.evaluate("fetch('/api/traces').then(one => one.json())")["traces"][0]["state"] == "closed"
     workbench.click(".job-findings button")
     workbench.click("text=which works like the median rank")
     page.locator(".compare-verdict").wait_for()

@@ -22,10 +22,7 @@ def test_each_kernel_with_known_work_is_a_dot_below_the_roofs(roofline: Workbenc
     counted = [row for row in answer["rows"] if row["intensity"] and row["gbytes"]]
     assert roofline.page.locator(_DOTS).count() == len(counted) > 20
     assert answer["roofs"] == {"device": "V100", "gbytes": 900, "tflops": {"fp32": 15.7}}
-    assert roofline.page.locator(".roof-name").all_text_contents() == [
-        "900 GB/s",
-        "FP32 15.7 TFLOP/s",
-    ]
+    assert roofline.page.locator(".roof-name").all_text_contents() == ["900 GB/s", "FP32 15.7 TFLOP/s"]
     above = [row for row in counted if (row["of_peak"] or 0) > 1]
     assert len(above) == roofline.page.locator(".roofline .doubtful").count()
 
@@ -59,8 +56,7 @@ def test_it_is_filtered_kept_in_the_url_and_fits_a_phone(roofline: Workbench) ->
     roofline.page.locator(".roofline-readout").scroll_into_view_if_needed()
     assert roofline.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     right = roofline.page.evaluate(
-        "Math.max(...[...document.querySelectorAll('.dot')]"
-        ".map(dot => dot.getBoundingClientRect().right))"
+        "Math.max(...[...document.querySelectorAll('.dot')].map(dot => dot.getBoundingClientRect().right))"
     )
     assert right <= 390
     roofline.picture("roofline-light-390")

@@ -16,9 +16,7 @@ _SVG = "{http://www.w3.org/2000/svg}"
 @pytest.fixture
 def forward(workbench: Workbench, resnet_url: str) -> Workbench:
     workbench.open(resnet_url, "#pane=flame")
-    workbench.click_bar(
-        next(one["path"] for one in workbench.operations("s5.0") if one["name"] == "forward")
-    )
+    workbench.click_bar(next(one["path"] for one in workbench.operations("s5.0") if one["name"] == "forward"))
     workbench.until("document.querySelectorAll('.level').length === 3")
     workbench.page.locator(".flame-room canvas").first.wait_for()
     return workbench

@@ -22,8 +22,11 @@ def test_a_query_is_run_sorted_and_saved(workbench: Workbench, bare_url: str) ->
     run(workbench, "select name, duration_ns from events order by id")
     workbench.page.locator(_CELLS).first.wait_for()
     assert workbench.page.locator(_CELLS).all_inner_texts() == [
-        "ProfilerStep#1", "90000", "aten::mm", "50000",
-    ]  # fmt: skip
+        "ProfilerStep#1",
+        "90000",
+        "aten::mm",
+        "50000",
+    ]
     workbench.page.get_by_role("button", name="duration_ns").click()
     workbench.page.get_by_role("button", name="duration_ns").click()
     assert workbench.page.locator(_CELLS).first.inner_text() == "aten::mm"
@@ -36,9 +39,7 @@ def test_a_query_is_run_sorted_and_saved(workbench: Workbench, bare_url: str) ->
     assert "order by id" in workbench.page.locator(".query textarea").input_value()
 
 
-def test_a_mistake_is_one_line_and_the_pane_fits_a_phone(
-    workbench: Workbench, bare_url: str
-) -> None:
+def test_a_mistake_is_one_line_and_the_pane_fits_a_phone(workbench: Workbench, bare_url: str) -> None:
     workbench.page.set_viewport_size({"width": 390, "height": 844})
     workbench.open(bare_url, "#pane=sql")
     run(workbench, "select nam from events")

@@ -32,9 +32,7 @@ def kernels(workbench: Workbench, resnet_url: str) -> Workbench:
 def shown(bench: Workbench) -> list[str]:
     """The keys of the rows on screen."""
     bench.settle()
-    return bench.page.evaluate(
-        f"[...document.querySelectorAll({_ROWS!r})].map(row => row.dataset.key)"
-    )
+    return bench.page.evaluate(f"[...document.querySelectorAll({_ROWS!r})].map(row => row.dataset.key)")
 
 
 def exported(bench: Workbench) -> list[dict[str, str]]:
@@ -70,9 +68,7 @@ def test_leaf_modules_are_ranked_by_time_and_add_up_to_the_model(modules: Workbe
 
 
 def test_modules_have_totals_by_class(modules: Workbench) -> None:
-    convolutions = [
-        one for one in leaves(modules.ask("modules")["tree"]) if one["class"] == "Conv2d"
-    ]
+    convolutions = [one for one in leaves(modules.ask("modules")["tree"]) if one["class"] == "Conv2d"]
     modules.click('[data-view="class"]')
     group = modules.page.locator('tr.group[data-key="Conv2d"]')
     assert f"×{len(convolutions)}" in group.inner_text()

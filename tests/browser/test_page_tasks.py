@@ -20,10 +20,10 @@ from conftest import single_file_of
 from served_page import serving
 
 import stepscope
+from stepscope.models.whatif import CHANGES, parse_request, predict
+from stepscope.models.whatif.ranking import graph_of
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.trace import Trace
-from stepscope.whatif import CHANGES, parse_request, predict
-from stepscope.whatif.ranking import graph_of
 
 _MODEL = "examples/resnet50.model.json"
 _HITS = '.pane[data-pane="search"] tbody tr'
@@ -157,9 +157,7 @@ def test_which_of_two_traces_is_slower_and_why(
     assert workbench.clicks <= 2
     assert f"takes {now / before:.2f} times as long" in said
     waits = [float(np.median(data_waits(one))) for one in (trace, other)]
-    assert times_in(said) == [
-        pytest.approx(one, rel=0.01) for one in (before, now, waits[0] - waits[1])
-    ]
+    assert times_in(said) == [pytest.approx(one, rel=0.01) for one in (before, now, waits[0] - waits[1])]
     assert "mostly idle, waiting for data" in said
     sides = text_of(workbench, ".compare .pane-tools")
     assert "now (num_workers_0.json.gz)" in sides
@@ -189,9 +187,7 @@ def test_the_late_rank_of_a_job(workbench: Workbench, traces: Path, home: Path) 
     assert times_in(said) == [pytest.approx(late[rank], rel=0.01)]
 
 
-def test_the_late_rank_beside_the_timeline(
-    workbench: Workbench, several_url: str, traces: Path
-) -> None:
+def test_the_late_rank_beside_the_timeline(workbench: Workbench, several_url: str, traces: Path) -> None:
     job = stepscope.open(traces / "dlrm_8rank_v100")
     late = lateness(job)
     rank = max(late, key=late.__getitem__)
@@ -267,8 +263,7 @@ def test_the_flame_graph_of_contexts(start: Workbench, trace: Trace) -> None:
     )
     (layer,) = rows_of(
         trace,
-        "select (forward_device_ns + backward_device_ns) / 1e6 as ms from modules "
-        "where path = 'layer3'",
+        "select (forward_device_ns + backward_device_ns) / 1e6 as ms from modules where path = 'layer3'",
     )
     start.pane("flame")
     start.page.locator(".flame-frame canvas").first.wait_for()
@@ -351,9 +346,7 @@ def test_memory_at_a_moment(start: Workbench, trace: Trace) -> None:
     start.until("location.hash.includes('memory=')")
     assert start.clicks <= 2
     moment = int(start.said["memory"].split(",")[0])
-    changes = rows_of(
-        trace, "select time_ns, bytes from memory where device = 'cuda:0' order by time_ns"
-    )
+    changes = rows_of(trace, "select time_ns, bytes from memory where device = 'cuda:0' order by time_ns")
     used = np.cumsum([row["bytes"] for row in changes])
     now = np.searchsorted([row["time_ns"] for row in changes], moment, side="right") - 1
     known = used[now] - min(0, used.min())  # what was there before the recording is not known
@@ -373,9 +366,7 @@ def test_a_url_shows_the_same_to_somebody_else(start: Workbench) -> None:
     assert other.problems == []
 
 
-def test_a_file_shows_the_same_without_a_server(
-    start: Workbench, capture: Path, home: Path
-) -> None:
+def test_a_file_shows_the_same_without_a_server(start: Workbench, capture: Path, home: Path) -> None:
     with serving(home, str(capture)) as url:
         start.open(url)
         start.click('[data-stage="backward"]')
@@ -515,6 +506,5 @@ def is_in_sight(bench: Workbench, selector: str) -> bool:
 def overhang(bench: Workbench, selector: str) -> int:
     """By how many pixels something is wider than its room."""
     return bench.page.evaluate(
-        "one => one.scrollWidth - one.clientWidth",
-        bench.page.locator(selector).first.element_handle(),
+        "one => one.scrollWidth - one.clientWidth", bench.page.locator(selector).first.element_handle()
     )

@@ -176,9 +176,7 @@ def test_the_arrow_keys_walk_the_levels(resnet: Workbench) -> None:
     press("ArrowRight")
     assert resnet.chosen == rows["forward"]
     said = resnet.page.locator(".timeline [role=status]")
-    resnet.until(
-        "document.querySelector('.timeline [role=status]').innerText.startsWith('forward')"
-    )
+    resnet.until("document.querySelector('.timeline [role=status]').innerText.startsWith('forward')")
     assert "bound by CPU" in said.inner_text()
     press("Enter")
     assert resnet.path == rows["forward"]

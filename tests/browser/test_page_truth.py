@@ -8,9 +8,7 @@ from browsing import Workbench
 from served_page import serving
 
 
-def test_a_killed_server_leaves_everything_on_screen(
-    workbench: Workbench, home: Path, traces: Path
-) -> None:
+def test_a_killed_server_leaves_everything_on_screen(workbench: Workbench, home: Path, traces: Path) -> None:
     trace = traces / "kineto_resnet50_v100" / "num_workers_0.json.gz"
     with serving(home, str(trace)) as url:
         workbench.open(url)

@@ -38,9 +38,7 @@ def test_changes_are_switched_on_and_off(workbench: Workbench, resnet_url: str) 
     assert "changes" not in workbench.said
 
 
-def test_changes_compose_in_an_order_that_can_be_changed(
-    workbench: Workbench, resnet_url: str
-) -> None:
+def test_changes_compose_in_an_order_that_can_be_changed(workbench: Workbench, resnet_url: str) -> None:
     shown(workbench, resnet_url, "dataloader")
     switch(workbench, "faster_gpu")
     workbench.until("location.hash.includes('dataloader%0Afaster_gpu')")
@@ -49,15 +47,10 @@ def test_changes_compose_in_an_order_that_can_be_changed(
     workbench.page.get_by_label("faster_gpu earlier").click()
     workbench.until("location.hash.includes('faster_gpu%0Adataloader')")
     listed = workbench.page.locator("ol .whatif-change")
-    assert [one.get_attribute("data-change") for one in listed.all()] == [
-        "faster_gpu",
-        "dataloader",
-    ]
+    assert [one.get_attribute("data-change") for one in listed.all()] == ["faster_gpu", "dataloader"]
 
 
-def test_parameters_have_their_defaults_and_can_be_changed(
-    workbench: Workbench, resnet_url: str
-) -> None:
+def test_parameters_have_their_defaults_and_can_be_changed(workbench: Workbench, resnet_url: str) -> None:
     shown(workbench, resnet_url, "ddp")
     workers = workbench.page.locator('[data-change="ddp"]').get_by_label("workers")
     assert workers.input_value() == "2"
@@ -87,13 +80,10 @@ def test_what_does_not_apply_behind_others_says_so_in_place_of_the_prediction(
     sentence(workbench, "A step takes")
 
 
-def test_both_timelines_are_on_one_scale_and_walked_by_keys(
-    workbench: Workbench, resnet_url: str
-) -> None:
+def test_both_timelines_are_on_one_scale_and_walked_by_keys(workbench: Workbench, resnet_url: str) -> None:
     shown(workbench, resnet_url, "dataloader")
     boxes = [
-        workbench.page.locator(f'[data-side="{side}"] canvas').bounding_box()
-        for side in ("before", "after")
+        workbench.page.locator(f'[data-side="{side}"] canvas').bounding_box() for side in ("before", "after")
     ]
     assert boxes[0]["width"] == boxes[1]["width"]
     assert boxes[0]["height"] == boxes[1]["height"] > 0
@@ -163,9 +153,7 @@ def test_one_rank_alone_or_all_together(workbench: Workbench, several_url: str) 
     workbench.page.locator(".whatif-assumptions", has_text=alike).wait_for()
 
 
-def test_what_is_being_typed_stays_when_an_answer_comes(
-    workbench: Workbench, resnet_url: str
-) -> None:
+def test_what_is_being_typed_stays_when_an_answer_comes(workbench: Workbench, resnet_url: str) -> None:
     shown(workbench, resnet_url, "ddp")
     workbench.page.evaluate(
         """() => {

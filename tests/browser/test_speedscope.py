@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import stepscope
-from stepscope.contexts import ContextTree, build_contexts, measure
-from stepscope.contexts.exports import to_folded, to_speedscope
+from stepscope.facts.contexts import ContextTree, build_contexts, measure
+from stepscope.facts.contexts.exports import to_folded, to_speedscope
 
 _HERE = Path(__file__).parent
 _TIMES = re.compile(r"^(?P<value>[\d.,]+)(?P<unit>ns|µs|ms|s)? \((?P<share>[<\d.]+)%\)$")
@@ -78,9 +78,7 @@ def sandwich(page: Any, served: str, file: str) -> list[tuple[str, float, float]
     page.locator("table td", has_text="%").first.wait_for()
     rows = [row.inner_text().split("\n") for row in page.locator("table tr").all()]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
-    return [
-        (row[2], value(row[0]), value(row[1])) for row in cells if len(row) == 3 and "%" in row[0]
-    ]
+    return [(row[2], value(row[0]), value(row[1])) for row in cells if len(row) == 3 and "%" in row[0]]
 
 
 def value(text: str) -> float:
@@ -119,9 +117,7 @@ def test_a_speedscope_file_shows_each_place_with_its_time(
     assert total == pytest.approx(tree.inclusive("cpu_ns").sum[step], rel=0.01)
 
 
-def test_folded_stacks_show_the_same(
-    page: Any, served: str, speedscope: Path, tree: ContextTree
-) -> None:
+def test_folded_stacks_show_the_same(page: Any, served: str, speedscope: Path, tree: ContextTree) -> None:
     (speedscope / "stacks.txt").write_text("\n".join(to_folded(tree, "device")))
     rows = sandwich(page, served, "stacks.txt")
     expected = {" ".join(name.split()): own for name, own in own_by_name(tree, "device").items()}

@@ -15,8 +15,11 @@ def test_the_benchmark_of_the_page_runs(chromium: str, monkeypatch: pytest.Monke
     monkeypatch.setenv("STEPSCOPE_CHROMIUM", chromium)
     done = subprocess.run(
         [sys.executable, str(script), *small, "--seconds", "0.4"],
-        capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     for name in ("first useful paint", "drill-down painted", "hovering", "resizing", "1000 bars"):
         assert name in done.stdout

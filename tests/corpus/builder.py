@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepscope.annotate import annotate
+from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -113,22 +113,13 @@ class Builder:
         self.now += 0.3
 
     def launch(
-        self,
-        kernel: str,
-        us: float,
-        cpu: float = 4,
-        stream: int = 7,
-        call: str = "",
-        **options: Any,
+        self, kernel: str, us: float, cpu: float = 4, stream: int = 7, call: str = "", **options: Any
     ) -> float:
         """A kernel; returns when it ends."""
         prefix = "hip" if self.flavor == "rocm" else "cuda"
         self.correlation += 1
         self.event(
-            self.now + 0.4 * cpu,
-            self.now + 0.9 * cpu,
-            call or f"{prefix}LaunchKernel",
-            corr=self.correlation,
+            self.now + 0.4 * cpu, self.now + 0.9 * cpu, call or f"{prefix}LaunchKernel", corr=self.correlation
         )
         begin = max(self.now + cpu + 2, self.free.get(stream, 0.0) + 0.3)
         end = begin + self.jitter(us)
@@ -177,13 +168,7 @@ class Builder:
         return annotate(drawn_trace("\n".join(self.lines), **metadata))
 
     def _line(
-        self,
-        track: str,
-        begin: float,
-        end: float,
-        name: str,
-        options: dict[str, Any],
-        at: int | None = None,
+        self, track: str, begin: float, end: float, name: str, options: dict[str, Any], at: int | None = None
     ) -> None:
         text = " ".join(f"{key}={_text(value)}" for key, value in options.items())
         line = f"{track} | {begin:.3f} {end:.3f} | {name}" + (f" | {text}" if text else "")

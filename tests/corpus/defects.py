@@ -23,11 +23,7 @@ PYTHON: tuple[Case, ...] = (
         case
         for kind in ("logging", "metrics", "sleep")
         for case in on(
-            ("cpu",),
-            kind,
-            hooks.python(hooks.STALLS[kind][0]),
-            "cpu_latency",
-            hooks.STALLS[kind][1],
+            ("cpu",), kind, hooks.python(hooks.STALLS[kind][0]), "cpu_latency", hooks.STALLS[kind][1]
         )
     ),
 )
@@ -36,13 +32,7 @@ SYNCHRONIZATION: tuple[Case, ...] = (
     *on(("cpu",), "item", planted(after_forward=hooks.items_on_cpu), _SYNC, r"\.item\(\)"),
     *on(DEVICES, "cpu_copy", planted(in_layer=hooks.after_wait(hooks.to_cpu, 150)), _SYNC, "cpu"),
     *on(DEVICES, "nonzero", planted(in_layer=hooks.after_wait(hooks.nonzero, 150)), _SYNC, "nonz"),
-    *on(
-        DEVICES,
-        "synchronize",
-        planted(in_layer=hooks.after_wait(hooks.explicit, 150)),
-        _SYNC,
-        "explicit",
-    ),
+    *on(DEVICES, "synchronize", planted(in_layer=hooks.after_wait(hooks.explicit, 150)), _SYNC, "explicit"),
 )
 DATA: tuple[Case, ...] = (
     *on(DEVICES, "pageable", planted(before=hooks.pageable), "pageable_copies", "block"),
@@ -186,11 +176,7 @@ RANKS: tuple[Case, ...] = (
         "exposed",
     ),
     *on(
-        DEVICES,
-        "small_buckets",
-        planted(after_backward=hooks.many_reduces),
-        "small_buckets",
-        "bucket_cap_mb",
+        DEVICES, "small_buckets", planted(after_backward=hooks.many_reduces), "small_buckets", "bucket_cap_mb"
     ),
     *on(
         DEVICES,
@@ -201,13 +187,7 @@ RANKS: tuple[Case, ...] = (
     ),
 )
 LOOP: tuple[Case, ...] = (
-    *on(
-        ALL,
-        "checkpoint",
-        planted(after=hooks.every(3, hooks.save)),
-        "checkpoint_in_loop",
-        r"train\.py:80",
-    ),
+    *on(ALL, "checkpoint", planted(after=hooks.every(3, hooks.save)), "checkpoint_in_loop", r"train\.py:80"),
     *on(
         ALL,
         "evaluation",
@@ -225,13 +205,7 @@ DEVICE: tuple[Case, ...] = (
     *on(("rocm",), "naive_convolution", hooks.naive_convolution, "slow_fallback", "naive_conv"),
 )
 EXPERTS_AND_SHARDS: tuple[Case, ...] = (
-    *on(
-        ALL,
-        "experts",
-        planted(in_layer=hooks.experts),
-        "expert_loop",
-        r"one after the other.*busiest",
-    ),
+    *on(ALL, "experts", planted(in_layer=hooks.experts), "expert_loop", r"one after the other.*busiest"),
     *(
         case
         for stage, hook in {"forward": "in_layer", "backward": "in_backward_layer"}.items()
@@ -243,33 +217,30 @@ EXPERTS_AND_SHARDS: tuple[Case, ...] = (
             f"set_modules_to_{stage}_prefetch",
         )
     ),
-    *on(
-        DEVICES, "retrying", planted(before=hooks.retrying), "allocator_churn", "ran out of memory"
-    ),
+    *on(DEVICES, "retrying", planted(before=hooks.retrying), "allocator_churn", "ran out of memory"),
 )
 _JAX = (
     ("compiling", jax_steps.changed(inside=jax_steps.compiling), "recompilation", "train_step"),
     ("eager", jax_steps.changed(before=jax_steps.eager), "small_programs", "multiply"),
-    (
-        "calling_back",
-        jax_steps.changed(in_program=jax_steps.calling_back),
-        "host_callbacks",
-        "train",
-    ),
-    (
-        "exchanging",
-        jax_steps.changed(in_program=jax_steps.exchanging),
-        "exposed_communication",
-        "exposed",
-    ),
+    ("calling_back", jax_steps.changed(in_program=jax_steps.calling_back), "host_callbacks", "train"),
+    ("exchanging", jax_steps.changed(in_program=jax_steps.exchanging), "exposed_communication", "exposed"),
     ("experts", jax_steps.changed(in_program=jax_steps.experts), "expert_loop", "ragged_dot"),
     ("sleeping", jax_steps.changed(after=jax_steps.sleeping), "python_stall", r"sleep"),
 )
-JAX = tuple(
-    case for kind, build, rule, shows in _JAX for case in on(("jax",), kind, build, rule, shows)
-)
+JAX = tuple(case for kind, build, rule, shows in _JAX for case in on(("jax",), kind, build, rule, shows))
 
 DEFECTS = (
-    *PYTHON, *SYNCHRONIZATION, *DATA, *LAUNCHES, *OPTIMIZERS, *OPERATORS, *GRADIENTS,
-    *MEMORY_AND_COMPILING, *RANKS, *LOOP, *DEVICE, *EXPERTS_AND_SHARDS, *JAX,
-)  # fmt: skip
+    *PYTHON,
+    *SYNCHRONIZATION,
+    *DATA,
+    *LAUNCHES,
+    *OPTIMIZERS,
+    *OPERATORS,
+    *GRADIENTS,
+    *MEMORY_AND_COMPILING,
+    *RANKS,
+    *LOOP,
+    *DEVICE,
+    *EXPERTS_AND_SHARDS,
+    *JAX,
+)

@@ -65,8 +65,9 @@ def operation(b: Builder, name: str, us: float, **options: str) -> None:
 def experts(b: Builder, step: int) -> None:
     """A product for each expert, as a Python loop under jax.jit unrolls to."""
     for expert in range(24):
-        operation(b, f"gemm_fusion_dot_e{expert}", 60,
-                  scope=f"jit(train_step)/moe/experts_{expert}/dot_general")  # fmt: skip
+        operation(
+            b, f"gemm_fusion_dot_e{expert}", 60, scope=f"jit(train_step)/moe/experts_{expert}/dot_general"
+        )
 
 
 def grouped(b: Builder, step: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.arrays import Times
+from stepscope.base.arrays import Times
 from stepscope.trace.nesting import self_times
 from stepscope.trace.trace import Trace
 

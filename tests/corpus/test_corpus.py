@@ -22,9 +22,7 @@ def test_the_corpus_is_large_enough_and_its_names_are_unique() -> None:
     names = Counter(case.name for case in (*DEFECTS, *CLEAN_CASES))
     assert max(names.values()) == 1
     assert (len(DEFECTS) >= 60, len(CLEAN_CASES) >= 40) == (True, True)
-    assert {flavor for case in DEFECTS for flavor in [case.flavor]} == {
-        "cuda", "rocm", "cpu", "jax"
-    }  # fmt: skip
+    assert {flavor for case in DEFECTS for flavor in [case.flavor]} == {"cuda", "rocm", "cpu", "jax"}
     assert {rule for case in DEFECTS for rule in case.rules} <= {rule.name for rule in RULES}
 
 

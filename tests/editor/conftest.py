@@ -148,8 +148,11 @@ def address(editor_home: Path) -> Iterator[str]:
     for scope, settings in {"User": _SETTINGS, "Machine": here}.items():
         (user / scope).mkdir(parents=True)
         (user / scope / "settings.json").write_text(json.dumps(settings))
-    folders = [f"--user-data-dir={user}", f"--extensions-dir={home / 'extensions'}",
-               f"--config={home / 'config.yaml'}"]  # fmt: skip
+    folders = [
+        f"--user-data-dir={user}",
+        f"--extensions-dir={home / 'extensions'}",
+        f"--config={home / 'config.yaml'}",
+    ]
     install = [node, entry, *folders, "--install-extension", str(vsix)]
     subprocess.run(install, check=True, capture_output=True, text=True)
     port = _free_port()
@@ -228,8 +231,7 @@ def page(address: str, editor_home: Path, chromium: str) -> Iterator[Any]:
     opened = json.dumps([["openFile", f"vscode-remote://{address[7:]}{folder}/train.py"]])
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=chromium,
-            args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
         )
         page = browser.new_page(viewport={"width": 1500, "height": 900})
         page.set_default_timeout(_PATIENCE_MS)

@@ -25,8 +25,12 @@ def driven(folder: Path, *command: str) -> dict[str, Any]:
     """What an editor showed and did, when it was driven through its part."""
     file, out = folder / "train.py", folder / "found.json"
     file.write_text(MODEL, encoding="utf-8")
-    home = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder),
-            "XDG_CACHE_HOME": str(folder / "cache")}  # fmt: skip
+    home = {
+        "HOME": str(folder),
+        "XDG_CONFIG_HOME": str(folder),
+        "XDG_STATE_HOME": str(folder),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
     done = subprocess.run(
         [*command, str(file), sys.executable, str(out)],
         env=os.environ | home,

@@ -13,9 +13,7 @@ from playwright.sync_api import expect
 UNSAVED = "# typed, not saved"
 
 
-def test_a_drag_changes_the_number_in_the_settings_file_as_it_is_in_the_editor(
-    editor: Any,
-) -> None:
+def test_a_drag_changes_the_number_in_the_settings_file_as_it_is_in_the_editor(editor: Any) -> None:
     file = editor.file.with_name("settings.yaml")
     before = file.read_bytes()
     editor.open("from_settings.py")

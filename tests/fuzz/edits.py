@@ -10,11 +10,7 @@ from mutations import KINDS, TOKENS
 EXAMPLES = int(os.environ.get("STEPSCOPE_FUZZ_EXAMPLES", "80"))
 EDITS = st.lists(
     st.tuples(
-        st.sampled_from(KINDS),
-        st.floats(0, 1),
-        st.floats(0, 1),
-        st.sampled_from(TOKENS),
-        st.integers(0, 255),
+        st.sampled_from(KINDS), st.floats(0, 1), st.floats(0, 1), st.sampled_from(TOKENS), st.integers(0, 255)
     ),
     min_size=1,
     max_size=6,

@@ -41,8 +41,9 @@ def run_turn(name: str, folder: Path, seconds: float, seed: int) -> dict[str, An
     begun = time.monotonic()
     worker = subprocess.Popen(
         [sys.executable, str(WORKER), name, str(folder), str(seconds), str(seed)],
-        stdout=subprocess.PIPE, stderr=(folder / "stderr.txt").open("ab"),
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=(folder / "stderr.txt").open("ab"),
+    )
     end = watch(worker, state)
     output, _ = worker.communicate()
     found: dict[str, Any] = {"executions": HEADER.unpack(state.read_bytes()[: HEADER.size])[0]}
@@ -110,18 +111,25 @@ def add(total: dict[str, Any], turn: dict[str, Any]) -> None:
 
 def table(totals: dict[str, dict[str, Any]]) -> Iterator[str]:
     """The totals in Markdown."""
-    yield ("| target | minutes | executions | lines reached | exceptions | died | over 10 s | "
-           "over 2 GB | slowest, CPU s | peak, MB |")  # fmt: skip
+    yield (
+        "| target | minutes | executions | lines reached | exceptions | died | over 10 s | "
+        "over 2 GB | slowest, CPU s | peak, MB |"
+    )
     yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     for name, one in totals.items():
         ended = one.get("ended", {})
         died = sum(count for why, count in ended.items() if why.startswith("died"))
         cells = (
-            f"{one['seconds'] / 60:.1f}", f"{one['executions']:,}",
+            f"{one['seconds'] / 60:.1f}",
+            f"{one['executions']:,}",
             f"{one['reached']:,} of {one['lines']:,}" if one["lines"] else "?",
-            len(one.get("broken", {})), died, ended.get("hang", 0) + ended.get("stuck", 0),
-            ended.get("memory", 0), f"{one['slowest_s']:.2f}", f"{one['peak_mb']:.0f}",
-        )  # fmt: skip
+            len(one.get("broken", {})),
+            died,
+            ended.get("hang", 0) + ended.get("stuck", 0),
+            ended.get("memory", 0),
+            f"{one['slowest_s']:.2f}",
+            f"{one['peak_mb']:.0f}",
+        )
         yield f"| {name} | " + " | ".join(map(str, cells)) + " |"
 
 

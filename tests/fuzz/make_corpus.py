@@ -21,28 +21,80 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "ingest"))
 
 CORPUS = Path(__file__).parent / "corpus"
 TRAIN = [
-    {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "ts": n * 100, "dur": 99,
-     "pid": 1, "tid": 1}
+    {
+        "ph": "X",
+        "cat": "user_annotation",
+        "name": f"ProfilerStep#{n}",
+        "ts": n * 100,
+        "dur": 99,
+        "pid": 1,
+        "tid": 1,
+    }
     for n in range(3)
-]  # fmt: skip
+]
 WORK = [
-    {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 5, "dur": 20, "pid": 1, "tid": 1,
-     "args": {"Sequence number": 7, "Input Dims": [[2, 3], [3, 4]]}},
-    {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 6, "dur": 3, "pid": 1,
-     "tid": 1, "args": {"correlation": 9}},
-    {"ph": "X", "cat": "kernel", "name": "sgemm", "ts": 30, "dur": 8.5, "pid": 0, "tid": 7,
-     "args": {"correlation": 9, "stream": 7, "device": 0}},
-    {"ph": "X", "cat": "cpu_op", "name": "MmBackward0", "ts": 50, "dur": 9, "pid": 1, "tid": 2,
-     "args": {"Sequence number": 7, "Fwd thread id": 1}},
-    {"ph": "X", "cat": "python_function", "name": "nn.Module: Linear_0", "ts": 4, "dur": 22,
-     "pid": 1, "tid": 1},
+    {
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": "aten::mm",
+        "ts": 5,
+        "dur": 20,
+        "pid": 1,
+        "tid": 1,
+        "args": {"Sequence number": 7, "Input Dims": [[2, 3], [3, 4]]},
+    },
+    {
+        "ph": "X",
+        "cat": "cuda_runtime",
+        "name": "cudaLaunchKernel",
+        "ts": 6,
+        "dur": 3,
+        "pid": 1,
+        "tid": 1,
+        "args": {"correlation": 9},
+    },
+    {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "sgemm",
+        "ts": 30,
+        "dur": 8.5,
+        "pid": 0,
+        "tid": 7,
+        "args": {"correlation": 9, "stream": 7, "device": 0},
+    },
+    {
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": "MmBackward0",
+        "ts": 50,
+        "dur": 9,
+        "pid": 1,
+        "tid": 2,
+        "args": {"Sequence number": 7, "Fwd thread id": 1},
+    },
+    {
+        "ph": "X",
+        "cat": "python_function",
+        "name": "nn.Module: Linear_0",
+        "ts": 4,
+        "dur": 22,
+        "pid": 1,
+        "tid": 1,
+    },
     {"ph": "s", "id": 9, "cat": "ac2g", "name": "ac2g", "ts": 6, "pid": 1, "tid": 1},
     {"ph": "f", "id": 9, "cat": "ac2g", "name": "ac2g", "ts": 30, "pid": 0, "tid": 7},
-    {"ph": "i", "name": "[memory]", "ts": 7, "pid": 1, "tid": 1,
-     "args": {"Bytes": 512, "Addr": 77, "Device Type": 1, "Device Id": 0}},
+    {
+        "ph": "i",
+        "name": "[memory]",
+        "ts": 7,
+        "pid": 1,
+        "tid": 1,
+        "args": {"Bytes": 512, "Addr": 77, "Device Type": 1, "Device Id": 0},
+    },
     {"ph": "C", "name": "c", "ts": 8, "pid": 1, "tid": 1, "args": {"v": 1}},
     {"ph": "M", "name": "process_name", "pid": 1, "tid": 1, "args": {"name": "python"}},
-]  # fmt: skip
+]
 PAIRS = [
     {"ph": "B", "name": "a", "ts": 1, "pid": 1, "tid": 1},
     {"ph": "B", "name": "b", "ts": 1, "pid": 1, "tid": 1},
@@ -52,8 +104,15 @@ PAIRS = [
     {"ph": "e", "cat": "x", "id": 1, "name": "c", "ts": 5, "pid": 1, "tid": 1},
 ]
 PADDLE = [
-    {"ph": "X", "cat": cat, "name": f"{name}[{dur}.0 us]", "ts": ts, "dur": dur, "pid": 7,
-     "tid": f"7({side})"}
+    {
+        "ph": "X",
+        "cat": cat,
+        "name": f"{name}[{dur}.0 us]",
+        "ts": ts,
+        "dur": dur,
+        "pid": 7,
+        "tid": f"7({side})",
+    }
     for name, cat, ts, dur, side in (
         ("ProfileStep#3", "ProfileStep", 0, 100, "Python"),
         ("Linear", "Forward", 0, 50, "Python"),
@@ -61,87 +120,196 @@ PADDLE = [
         ("Global_MatmulGradNode", "Operator", 52, 26, "C++"),
         ("adam_ dygraph", "Operator", 82, 16, "C++"),
     )
-]  # fmt: skip
-MODEL = {"name": "m", "class": "Net", "line": 3, "parameters": 12,
-         "children": [{"name": "fc", "class": "Linear", "children": []}]}  # fmt: skip
+]
+MODEL = {
+    "name": "m",
+    "class": "Net",
+    "line": 3,
+    "parameters": 12,
+    "children": [{"name": "fc", "class": "Linear", "children": []}],
+}
 MANIFEST = {
-    "format": "stepscope capture", "version": 1, "framework": "pytorch", "outcome": "complete",
-    "message": "", "rank": 0, "world_size": 2, "devices": [{"name": "GPU"}], "warnings": ["w"],
-    "loaders": [{"workers": 2}], "steps_recorded": [1, 2],
-}  # fmt: skip
+    "format": "stepscope capture",
+    "version": 1,
+    "framework": "pytorch",
+    "outcome": "complete",
+    "message": "",
+    "rank": 0,
+    "world_size": 2,
+    "devices": [{"name": "GPU"}],
+    "warnings": ["w"],
+    "loaders": [{"workers": 2}],
+    "steps_recorded": [1, 2],
+}
 CONTEXTS = {
-    "format": "stepscope contexts", "version": 1,
+    "format": "stepscope contexts",
+    "version": 1,
     "strings": ["", "main", "step", "aten::mm", "sgemm", "kernel", "a.py"],
     "kinds": ["root", "thread", "python", "operator", "kernel"],
-    "nodes": {"parent": [-1, 0, 1, 2, 3], "kind": [0, 1, 2, 3, 4], "name": [0, 1, 2, 3, 4],
-              "relation": [0, 0, 0, 0, 0], "file": [0, 0, 6, 0, 0], "line": [0, 0, 12, 0, 0],
-              "class": [0, 0, 0, 0, 5]},
-    "metrics": {"device_ns": {"node": [4], "count": [3], "sum": [30.0], "min": [5.0],
-                              "max": [20.0], "squares": [500.0], "nesting": "exclusive",
-                              "unit": "ns", "meaning": "a kernel"}},
-}  # fmt: skip
+    "nodes": {
+        "parent": [-1, 0, 1, 2, 3],
+        "kind": [0, 1, 2, 3, 4],
+        "name": [0, 1, 2, 3, 4],
+        "relation": [0, 0, 0, 0, 0],
+        "file": [0, 0, 6, 0, 0],
+        "line": [0, 0, 12, 0, 0],
+        "class": [0, 0, 0, 0, 5],
+    },
+    "metrics": {
+        "device_ns": {
+            "node": [4],
+            "count": [3],
+            "sum": [30.0],
+            "min": [5.0],
+            "max": [20.0],
+            "squares": [500.0],
+            "nesting": "exclusive",
+            "unit": "ns",
+            "meaning": "a kernel",
+        }
+    },
+}
 SAMPLES = {
-    "version": 1, "thread": 1, "since_unix_ns": 2000, "after_ns": [0, 1000], "place": [1, 0],
-    "places": [{"function": "main", "file": "/train.py", "line": 3},
-               {"function": "<module>", "file": "/train.py", "line": 9}],
+    "version": 1,
+    "thread": 1,
+    "since_unix_ns": 2000,
+    "after_ns": [0, 1000],
+    "place": [1, 0],
+    "places": [
+        {"function": "main", "file": "/train.py", "line": 3},
+        {"function": "<module>", "file": "/train.py", "line": 9},
+    ],
     "loop": [1],
-}  # fmt: skip
+}
 MARKED = SAMPLES | {"mark": {"name": "ProfilerStep#0", "unix_ns": 1500, "error_ns": 20}}
 COMPILED = {
     "version": 1,
-    "graphs": [{
-        "region": "0/0", "base": "", "inputs": ["fc"],
-        "nodes": [{"name": "y", "target": "linear", "path": "fc", "elements": 8, "operations": 64,
-                   "reads": [0]}],
-        "programs": [{"key": "k", "backward": False, "code": "def call(self, args):"}],
-    }],
-}  # fmt: skip
-STORAGE = {"address": 1024, "bytes": 512, "device": "cuda:0", "kind": "parameter",
-           "path": "fc.weight", "name": "fc", "lines": [["a.py", 3]]}  # fmt: skip
+    "graphs": [
+        {
+            "region": "0/0",
+            "base": "",
+            "inputs": ["fc"],
+            "nodes": [
+                {"name": "y", "target": "linear", "path": "fc", "elements": 8, "operations": 64, "reads": [0]}
+            ],
+            "programs": [{"key": "k", "backward": False, "code": "def call(self, args):"}],
+        }
+    ],
+}
+STORAGE = {
+    "address": 1024,
+    "bytes": 512,
+    "device": "cuda:0",
+    "kind": "parameter",
+    "path": "fc.weight",
+    "name": "fc",
+    "lines": [["a.py", 3]],
+}
 MEMORY = {
-    "format": "stepscope memory", "version": 1,
+    "format": "stepscope memory",
+    "version": 1,
     "storages": {"before": [STORAGE], "after": [STORAGE, STORAGE | {"address": 2048}]},
-    "uses": {"time_ns": [5, 9], "address": [1024, 2048], "shape": [0, 1], "dtype": [0, 0],
-             "shapes": [[2, 3], [4]], "dtypes": ["float32"]},
+    "uses": {
+        "time_ns": [5, 9],
+        "address": [1024, 2048],
+        "shape": [0, 1],
+        "dtype": [0, 0],
+        "shapes": [[2, 3], [4]],
+        "dtypes": ["float32"],
+    },
     "out_of_memory": {"device": "cuda:0", "requested_bytes": 512, "file": "a.py", "line": 3},
-}  # fmt: skip
+}
 FRAMES = [{"name": f"f{number}", "filename": "a.py", "line": number} for number in range(4)]
 SNAPSHOT = {
     "segments": [
-        {"device": 0, "address": 4096, "total_size": 2097152, "stream": 7,
-         "segment_type": "small", "segment_pool_id": (0, 0), "allocated_size": 512,
-         "active_size": 512, "requested_size": 500, "frames": FRAMES[:1],
-         "blocks": [{"address": 4096, "size": 512, "requested_size": 500,
-                     "state": "active_allocated", "frames": FRAMES},
-                    {"address": 4608, "size": 2096640, "state": "inactive", "frames": []}]},
+        {
+            "device": 0,
+            "address": 4096,
+            "total_size": 2097152,
+            "stream": 7,
+            "segment_type": "small",
+            "segment_pool_id": (0, 0),
+            "allocated_size": 512,
+            "active_size": 512,
+            "requested_size": 500,
+            "frames": FRAMES[:1],
+            "blocks": [
+                {
+                    "address": 4096,
+                    "size": 512,
+                    "requested_size": 500,
+                    "state": "active_allocated",
+                    "frames": FRAMES,
+                },
+                {"address": 4608, "size": 2096640, "state": "inactive", "frames": []},
+            ],
+        }
     ],
     "device_traces": [
-        [{"action": action, "addr": 4096 + 512 * number, "size": 512, "stream": 7,
-          "time_us": 1_700_000_000_000_000 + 10 * number, "frames": FRAMES[: number % 4]}
-         for number, action in enumerate(["segment_alloc", "alloc", "alloc", "free_requested",
-                                          "free_completed", "snapshot", "oom"])],
+        [
+            {
+                "action": action,
+                "addr": 4096 + 512 * number,
+                "size": 512,
+                "stream": 7,
+                "time_us": 1_700_000_000_000_000 + 10 * number,
+                "frames": FRAMES[: number % 4],
+            }
+            for number, action in enumerate(
+                ["segment_alloc", "alloc", "alloc", "free_requested", "free_completed", "snapshot", "oom"]
+            )
+        ],
         [],
     ],
     "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1},
-}  # fmt: skip
-RAW_TIMELINE = [[-1, 1, 1000, 0], [5000, 2, 400, 4], [9000, 3, -400, 4], [9000, 3, 400, 6],
-                [20000, 4, -400, 6]]  # fmt: skip
-LEVELS = [[5, 9, 12], [[0, 1000, 0, 0, 0, 0, 0, 0, 0], [0, 1000, 0, 0, 0, 400, 0, 0, 0],
-                       [0, 1000, 0, 0, 0, 0, 0, 400, 50]]]  # fmt: skip
+}
+RAW_TIMELINE = [
+    [-1, 1, 1000, 0],
+    [5000, 2, 400, 4],
+    [9000, 3, -400, 4],
+    [9000, 3, 400, 6],
+    [20000, 4, -400, 6],
+]
+LEVELS = [
+    [5, 9, 12],
+    [[0, 1000, 0, 0, 0, 0, 0, 0, 0], [0, 1000, 0, 0, 0, 400, 0, 0, 0], [0, 1000, 0, 0, 0, 0, 0, 400, 50]],
+]
 QUERIES = (
-    "overview?rank=0&step=5", "levels?path=s5.0&every=1", "level?path=s5.0/t0", "axis?rank=0",
-    "slices?track=s0&zoom=0&tile=0", "counter?counter=c0&zoom=1&tile=0", "path?event=3",
+    "overview?rank=0&step=5",
+    "levels?path=s5.0&every=1",
+    "level?path=s5.0/t0",
+    "axis?rank=0",
+    "slices?track=s0&zoom=0&tile=0",
+    "counter?counter=c0&zoom=1&tile=0",
+    "path?event=3",
     "tiles?wanted=s0:0:0,c0:1:0",
-    "area?from=0&to=900000&tracks=s0,s1", "search?text=mm", "search_hits?text=mm",
+    "area?from=0&to=900000&tracks=s0,s1",
+    "search?text=mm",
+    "search_hits?text=mm",
     "modules?rank=0&step=6",
-    "kernels?step=5", "collectives?rank=0", "arrivals?step=5", "findings?rank=0",
-    "contexts?by=device&up=1&start=0&most=9", "context_findings?rank=0", "memory?device=0&by=kind",
-    "memory_moment?time=130000", "memory_tile?zoom=1&tile=0", "memory_verdict",
-    "sources?rank=0&step=5", "source?file=train.py&rank=0", "schema", "changes", "outline?step=5",
+    "kernels?step=5",
+    "collectives?rank=0",
+    "arrivals?step=5",
+    "findings?rank=0",
+    "contexts?by=device&up=1&start=0&most=9",
+    "context_findings?rank=0",
+    "memory?device=0&by=kind",
+    "memory_moment?time=130000",
+    "memory_tile?zoom=1&tile=0",
+    "memory_verdict",
+    "sources?rank=0&step=5",
+    "source?file=train.py&rank=0",
+    "schema",
+    "changes",
+    "outline?step=5",
     "query?sql=select%20name,%20count(*)%20from%20events%20group%20by%201",
-    "whatif?changes=amp%0Ascale:name=aten::mm,factor=0.5&most=9", "details?path=s5.0/t0",
-    "diff?against=run&against_rank=0", "select?module=0", "trace?path=s5.0", "details?event=3",
-)  # fmt: skip
+    "whatif?changes=amp%0Ascale:name=aten::mm,factor=0.5&most=9",
+    "details?path=s5.0/t0",
+    "diff?against=run&against_rank=0",
+    "select?module=0",
+    "trace?path=s5.0",
+    "details?event=3",
+)
 DOCUMENT = "import torch\nmodel = torch.nn.Linear(3, 4)\nbatch_size = 32\n"
 
 
@@ -167,13 +335,7 @@ def _job() -> Iterator[dict[str, Any]]:
                 "Input type": ["float", "float"],
             },
         }
-        yield own | {
-            "cat": "cuda_runtime",
-            "name": "cudaLaunchKernel",
-            "ts": at + 1,
-            "dur": 4,
-            "args": key,
-        }
+        yield own | {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": at + 1, "dur": 4, "args": key}
         yield {
             "ph": "X",
             "cat": kind,
@@ -197,21 +359,14 @@ def _job() -> Iterator[dict[str, Any]]:
         own = {"pid": 1, "tid": 1, "ph": "X"}
         for name, start, length, cat in (
             (f"ProfilerStep#{step + 5}", 0, 1000, "user_annotation"),
-            (
-                "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
-                1,
-                90,
-                "user_annotation",
-            ),
+            ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 1, 90, "user_annotation"),
             ("train.py(7): <module>", 0.5, 998, "python_function"),
             ("nn.Module: Net_0", 100, 300, "python_function"),
             ("nn.Module: Linear_0", 110, 100, "python_function"),
             ("Optimizer.step#SGD.step", 800, 100, "user_annotation"),
         ):
             yield own | {"cat": cat, "name": name, "ts": at + start, "dur": length}
-        yield from launched(
-            "aten::copy_", at + 60, "Memcpy HtoD (Pageable -> Device)", 7, bytes=512
-        )
+        yield from launched("aten::copy_", at + 60, "Memcpy HtoD (Pageable -> Device)", 7, bytes=512)
         yield from launched("aten::mm", at + 120, "sgemm_32x32", 7, grid=[1, 1, 1])
         yield own | {
             "cat": "cpu_op",
@@ -246,11 +401,23 @@ def _job() -> Iterator[dict[str, Any]]:
 
 
 def _job_file() -> bytes:
-    top = {"schemaVersion": 1, "record_shapes": 1, "baseTimeNanoseconds": 10**18,
-           "deviceProperties": [{"id": 0, "name": "NVIDIA A100", "numSms": 108,
-                                 "totalGlobalMem": 42_000_000_000, "computeMajor": 8}],
-           "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 2, "pg_count": 1},
-           "traceEvents": list(_job()), "traceName": "t.json"}  # fmt: skip
+    top = {
+        "schemaVersion": 1,
+        "record_shapes": 1,
+        "baseTimeNanoseconds": 10**18,
+        "deviceProperties": [
+            {
+                "id": 0,
+                "name": "NVIDIA A100",
+                "numSms": 108,
+                "totalGlobalMem": 42_000_000_000,
+                "computeMajor": 8,
+            }
+        ],
+        "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 2, "pg_count": 1},
+        "traceEvents": list(_job()),
+        "traceName": "t.json",
+    }
     return json.dumps(top).encode()
 
 
@@ -310,9 +477,7 @@ def _session() -> bytes:
         {"method": "initialized", "params": {}},
         {
             "method": "textDocument/didOpen",
-            "params": {
-                "textDocument": {"uri": uri, "languageId": "python", "version": 1, "text": DOCUMENT}
-            },
+            "params": {"textDocument": {"uri": uri, "languageId": "python", "version": 1, "text": DOCUMENT}},
         },
         *(
             {"id": number, "method": method, "params": here | {"uri": uri, "value": 64}}
@@ -339,8 +504,7 @@ def _requests() -> dict[str, bytes]:
     """A request for each answer, and some to the rest of the server."""
     headers = b"host: 127.0.0.1:8765\nauthorization: Bearer TOKEN"
     found = {
-        f"requests/{query.partition('?')[0]}": f"GET /api/traces/run/{query}".encode()
-        for query in QUERIES
+        f"requests/{query.partition('?')[0]}": f"GET /api/traces/run/{query}".encode() for query in QUERIES
     }
     found |= {
         "requests/traces": b"GET /api/traces",
@@ -358,10 +522,18 @@ def _cuda_graph() -> bytes:
 
     names = ("loop_add_fusion_2", "Memset 0", "sm90_gemm", "loop_add_fusion_2", "cudnn::conv")
     kernels = [
-        Slice(name, at, 1, hlo_op="command_buffer", hlo_module="jit_step", program_id=1,
-              correlation_id=at // 3, cuda_graph_node_id=at)
+        Slice(
+            name,
+            at,
+            1,
+            hlo_op="command_buffer",
+            hlo_module="jit_step",
+            program_id=1,
+            correlation_id=at // 3,
+            cuda_graph_node_id=at,
+        )
         for at, name in enumerate(names)
-    ]  # fmt: skip
+    ]
     operations = {
         "cublas.7": Operation("custom-call", "jit(step)/b/dot", turn=2),
         "loop_add_fusion.2": Operation("fusion", "jit(step)/a/add", turn=1),
@@ -399,27 +571,38 @@ def main() -> None:
         "samples/plain.json": json.dumps(SAMPLES).encode(),
         "samples/marked.json": json.dumps(MARKED).encode(),
         "compiled/plain.json": json.dumps(COMPILED).encode(),
-        "capture/plain.zip": _zip({
-            "manifest.json": json.dumps(MANIFEST).encode(),
-            "modules.json": json.dumps({"roots": [MODEL]}).encode(), "trace.json": kineto,
-            "contexts.json": json.dumps(CONTEXTS).encode(),
-            "memory.json": json.dumps(MEMORY).encode()}),
-        "capture/jax.zip": _zip({
-            "manifest.json": json.dumps(MANIFEST | {"framework": "jax"}).encode(),
-            "trace.xplane.pb": SAMPLE}),
-        "capture/snapshot.zip": _zip({
-            "manifest.json": json.dumps(MANIFEST).encode(), "trace.json": kineto,
-            "snapshot.pickle": pickle.dumps(SNAPSHOT, 4)}),
+        "capture/plain.zip": _zip(
+            {
+                "manifest.json": json.dumps(MANIFEST).encode(),
+                "modules.json": json.dumps({"roots": [MODEL]}).encode(),
+                "trace.json": kineto,
+                "contexts.json": json.dumps(CONTEXTS).encode(),
+                "memory.json": json.dumps(MEMORY).encode(),
+            }
+        ),
+        "capture/jax.zip": _zip(
+            {"manifest.json": json.dumps(MANIFEST | {"framework": "jax"}).encode(), "trace.xplane.pb": SAMPLE}
+        ),
+        "capture/snapshot.zip": _zip(
+            {
+                "manifest.json": json.dumps(MANIFEST).encode(),
+                "trace.json": kineto,
+                "snapshot.pickle": pickle.dumps(SNAPSHOT, 4),
+            }
+        ),
         "xplane/profile.xplane.pb": SAMPLE,
         "xplane/cuda_graph.xplane.pb": _cuda_graph(),
-        "program/step.hlo.pb": program({
-            "x": Operation("parameter", shape="f32[4,4]"),
-            "dot.1": Operation("dot", "jit(step)/jvp(MLP)/dot_general", "a.py", 3, "f32[4,4]",
-                               ("x", "x")),
-            "add.2": Operation("add", "jit(step)/add", "a.py", 4, "f32[4,4]", ("dot.1", "x"))}),
+        "program/step.hlo.pb": program(
+            {
+                "x": Operation("parameter", shape="f32[4,4]"),
+                "dot.1": Operation(
+                    "dot", "jit(step)/jvp(MLP)/dot_general", "a.py", 3, "f32[4,4]", ("x", "x")
+                ),
+                "add.2": Operation("add", "jit(step)/add", "a.py", 4, "f32[4,4]", ("dot.1", "x")),
+            }
+        ),
         "nsys/step.sqlite": _database(),
-        **{f"snapshot/protocol{number}.pickle": pickle.dumps(SNAPSHOT, number)
-           for number in (2, 4)},
+        **{f"snapshot/protocol{number}.pickle": pickle.dumps(SNAPSHOT, number) for number in (2, 4)},
         "snapshot/list.pickle": pickle.dumps(SNAPSHOT["segments"], 4),
         "timeline/raw.json": json.dumps(RAW_TIMELINE).encode(),
         "timeline/levels.json": json.dumps(LEVELS).encode(),
@@ -428,7 +611,7 @@ def main() -> None:
         "commands/array.json": json.dumps(TRAIN + PAIRS).encode(),
         "messages/session.txt": _session(),
         **_requests(),
-    }  # fmt: skip
+    }
     for name, data in seeds.items():
         (CORPUS / name).parent.mkdir(parents=True, exist_ok=True)
         (CORPUS / name).write_bytes(data)

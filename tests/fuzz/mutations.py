@@ -14,17 +14,74 @@ from contextlib import closing
 from typing import Any
 
 TOKENS = [
-    b"", b"{", b"}", b"[", b"]", b'"', b",", b":", b"\\", b"\0", b"\xff", b"\n", b"null", b"NaN",
-    b"-1", b"1e999", b"1e-7", b"9" * 30, b"-9223372036854775808", b"2147483648", b'"\\ud800"',
-    b"{}", b"[]", b'"x"', b"true", b'"traceEvents":[', b"[" * 200, b'{"a":' * 200, b"\x0a\xff\x7f",
-]  # fmt: skip
+    b"",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b'"',
+    b",",
+    b":",
+    b"\\",
+    b"\0",
+    b"\xff",
+    b"\n",
+    b"null",
+    b"NaN",
+    b"-1",
+    b"1e999",
+    b"1e-7",
+    b"9" * 30,
+    b"-9223372036854775808",
+    b"2147483648",
+    b'"\\ud800"',
+    b"{}",
+    b"[]",
+    b'"x"',
+    b"true",
+    b'"traceEvents":[',
+    b"[" * 200,
+    b'{"a":' * 200,
+    b"\x0a\xff\x7f",
+]
 KINDS = ("insert", "replace", "cut", "copy", "flip", "number", "value")
 LONGEST_BYTES = 1 << 20
 ODD_VALUES: list[Any] = [
-    None, True, 0, -1, 1.5, 1e300, -1e300, 1e-300, float("nan"), float("inf"), 2**31, 2**53 + 1,
-    2**63 - 1, 2**63, 2**64, -(2**63), 10**30, "", "x", "\ud800", "0", "9" * 30, "nan", [], {},
-    [[]], "a" * 5000, "\0", "../../etc/passwd", "漢" * 40, [None], {"": None}, -5, 7,
-]  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    1e300,
+    -1e300,
+    1e-300,
+    float("nan"),
+    float("inf"),
+    2**31,
+    2**53 + 1,
+    2**63 - 1,
+    2**63,
+    2**64,
+    -(2**63),
+    10**30,
+    "",
+    "x",
+    "\ud800",
+    "0",
+    "9" * 30,
+    "nan",
+    [],
+    {},
+    [[]],
+    "a" * 5000,
+    "\0",
+    "../../etc/passwd",
+    "漢" * 40,
+    [None],
+    {"": None},
+    -5,
+    7,
+]
 Edit = tuple[str, float, float, bytes, int]
 Mutate = Callable[[bytes, random.Random], bytes]
 
@@ -243,8 +300,7 @@ def mutate_zip(data: bytes, chance: random.Random) -> bytes:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = {name: archive.read(name) for name in archive.namelist()}
-    except (zipfile.BadZipFile, zlib.error, ValueError, OSError, NotImplementedError, RuntimeError,
-            EOFError):  # fmt: skip
+    except (zipfile.BadZipFile, zlib.error, ValueError, OSError, NotImplementedError, RuntimeError, EOFError):
         return mutate_bytes(data, chance)
     if not members:
         return mutate_bytes(data, chance)
@@ -262,13 +318,39 @@ def mutate_zip(data: bytes, chance: random.Random) -> bytes:
 
 
 _MEMBERS: dict[str, Mutate] = {
-    ".json": mutate_json, ".pb": mutate_protobuf, ".pickle": mutate_pickle, ".arrow": mutate_bytes,
+    ".json": mutate_json,
+    ".pb": mutate_protobuf,
+    ".pickle": mutate_pickle,
+    ".arrow": mutate_bytes,
     "": mutate_bytes,
-}  # fmt: skip
+}
 _TEXT_TOKENS = [
-    b"", b"%", b"%00", b"%ff", b"..", b"/", b"?", b"&", b"=", b"-1", b"1e999", b"nan", b"0",
-    b"9" * 30, b"'", b'"', b"[]", b"{}", b"null", b";", b"\r\n", b"\xff", b"a" * 3000, b"x", b" ",
-]  # fmt: skip
+    b"",
+    b"%",
+    b"%00",
+    b"%ff",
+    b"..",
+    b"/",
+    b"?",
+    b"&",
+    b"=",
+    b"-1",
+    b"1e999",
+    b"nan",
+    b"0",
+    b"9" * 30,
+    b"'",
+    b'"',
+    b"[]",
+    b"{}",
+    b"null",
+    b";",
+    b"\r\n",
+    b"\xff",
+    b"a" * 3000,
+    b"x",
+    b" ",
+]
 
 
 def mutate_text(data: bytes, chance: random.Random) -> bytes:

@@ -17,15 +17,18 @@ _TOOL = 4  # of sys.monitoring: not used by debuggers, coverage or profilers
 def files_of(sources: tuple[str, ...]) -> list[Path]:
     """The Python files of some files and folders of the package."""
     places = [PACKAGE / source for source in sources]
-    return sorted(file for place in places
-                  for file in (place.rglob("*.py") if place.is_dir() else [place]))  # fmt: skip
+    return sorted(file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place]))
 
 
 def lines_of(file: Path) -> set[tuple[str, int]]:
     """The lines of a file's functions that can run."""
     whole = compile(file.read_text("utf-8"), str(file), "exec")
-    return {(str(file), line) for code in _functions(whole) for *_, line in code.co_lines()
-            if line and line != code.co_firstlineno}  # fmt: skip
+    return {
+        (str(file), line)
+        for code in _functions(whole)
+        for *_, line in code.co_lines()
+        if line and line != code.co_firstlineno
+    }
 
 
 def _functions(code: CodeType) -> Iterator[CodeType]:

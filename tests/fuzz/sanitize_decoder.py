@@ -18,9 +18,9 @@ from pathlib import Path
 from test_decoders import BEGINNINGS
 from test_readers import TOKENS, mutated
 
-from stepscope.compiled import library as compiled
-from stepscope.compiled.build import build
-from stepscope.ingest.chrome.compiled_decoder import decode_chunk
+from stepscope.base.compiled import library as compiled
+from stepscope.base.compiled.build import build
+from stepscope.read.chrome.compiled_decoder import decode_chunk
 
 FLAGS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 KINDS = ("insert", "replace", "cut", "copy", "flip", "number", "value")
@@ -42,8 +42,13 @@ def check(library: Path, count: int) -> None:
     for _ in range(count):
         text = dice.choice(texts)
         for _ in range(dice.randrange(3)):
-            edit = (dice.choice(KINDS), dice.random(), dice.random(), dice.choice(TOKENS),
-                    dice.randrange(256))  # fmt: skip
+            edit = (
+                dice.choice(KINDS),
+                dice.random(),
+                dice.random(),
+                dice.choice(TOKENS),
+                dice.randrange(256),
+            )
             text = mutated(text, [edit])
         size = dice.choice([len(text), dice.randrange(len(text) + 1)])
         accepted += decode_chunk(text, size) is not None
@@ -62,8 +67,7 @@ def main() -> None:
             sys.exit(why)
         names = ("libasan.so", "libubsan.so")
         found = [
-            subprocess.check_output(["g++", f"-print-file-name={name}"], text=True).strip()
-            for name in names
+            subprocess.check_output(["g++", f"-print-file-name={name}"], text=True).strip() for name in names
         ]
         environment = os.environ | {
             "LD_PRELOAD": " ".join(found),

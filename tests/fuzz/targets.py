@@ -34,13 +34,13 @@ from mutations import (
     mutate_zip,
 )
 
-from stepscope.annotate import annotate
 from stepscope.errors import StepscopeError
-from stepscope.ingest import read
-from stepscope.ingest.chrome import trace_events
-from stepscope.ingest.chrome.decode import EventReader
-from stepscope.ingest.memory_snapshot import memory_snapshot
-from stepscope.ingest.model_json import parse_model
+from stepscope.facts.annotate import annotate
+from stepscope.read import read
+from stepscope.read.chrome import trace_events
+from stepscope.read.chrome.decode import EventReader
+from stepscope.read.memory_snapshot import memory_snapshot
+from stepscope.read.model_json import parse_model
 
 CORPUS = Path(__file__).parent / "corpus"
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "ingest"))  # writers of small files
@@ -149,11 +149,21 @@ def check_program(data: bytes) -> None:
 # -- commands
 
 _COMMANDS = (
-    ("report",), ("report", "--json"), ("analyze",), ("whatif", "--all"), ("contexts",),
-    ("contexts", "--bottom-up"), ("memory",), ("ranks",), ("query", "select * from events"),
-    ("report", "--html", "page.html"), ("report", "--svg", "page.svg"), ("diff",),
-    ("contexts", "--format", "json"), ("analyze", "--json"),
-)  # fmt: skip
+    ("report",),
+    ("report", "--json"),
+    ("analyze",),
+    ("whatif", "--all"),
+    ("contexts",),
+    ("contexts", "--bottom-up"),
+    ("memory",),
+    ("ranks",),
+    ("query", "select * from events"),
+    ("report", "--html", "page.html"),
+    ("report", "--svg", "page.svg"),
+    ("diff",),
+    ("contexts", "--format", "json"),
+    ("analyze", "--json"),
+)
 
 
 def check_commands(data: bytes) -> None:
@@ -169,7 +179,7 @@ def check_commands(data: bytes) -> None:
 
 def run_command(*arguments: str) -> None:
     """Run a command in this process; it ends as the command line lets it end."""
-    from stepscope.cli.commands import stepscope
+    from stepscope.faces.terminal.commands import stepscope
 
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         try:
@@ -190,9 +200,9 @@ _PORT = 8765
 
 @cache
 def _application() -> tuple[Any, str]:
-    from stepscope.serve.app import make_app
-    from stepscope.serve.guard import Token
-    from stepscope.serve.open_files import Workbench
+    from stepscope.faces.page.app import make_app
+    from stepscope.faces.page.guard import Token
+    from stepscope.faces.page.open_files import Workbench
 
     folder = Path(tempfile.mkdtemp(prefix="stepscope-fuzz-"))
     (folder / "run.json").write_bytes((CORPUS / "commands/job.json").read_bytes())
@@ -219,13 +229,23 @@ def check_request(data: bytes) -> None:
             statuses.append(message["status"])
 
     scope = {
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http",
-        "method": method.decode("latin-1"), "raw_path": path, "query_string": query,
-        "path": urllib.parse.unquote(path.decode("ascii", "ignore")), "root_path": "",
-        "headers": [(name.strip().lower(), value.strip())
-                    for name, _, value in (header.partition(b":") for header in headers)],
-        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", _PORT), "app": None,
-    }  # fmt: skip
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "scheme": "http",
+        "method": method.decode("latin-1"),
+        "raw_path": path,
+        "query_string": query,
+        "path": urllib.parse.unquote(path.decode("ascii", "ignore")),
+        "root_path": "",
+        "headers": [
+            (name.strip().lower(), value.strip())
+            for name, _, value in (header.partition(b":") for header in headers)
+        ],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", _PORT),
+        "app": None,
+    }
     asyncio.run(app(scope, receive, send))
     if len(statuses) != 1 or statuses[0] == 500:
         raise AssertionError(f"status {statuses}")
@@ -275,8 +295,8 @@ def check_messages(data: bytes) -> None:
 
 
 async def _serve_messages(data: bytes) -> None:
-    from stepscope.lsp.features import language_server
-    from stepscope.lsp.tcp import connection_handler
+    from stepscope.faces.editor.features import language_server
+    from stepscope.faces.editor.tcp import connection_handler
 
     failures: list[Any] = []
     loop = asyncio.get_running_loop()
@@ -300,37 +320,36 @@ def check_alike(data: bytes) -> None:
     assert_alike(data, chunk_bytes=CHUNKS[zlib.crc32(data) % len(CHUNKS)])
 
 
-_CHROME = ("ingest/chrome", "ingest/byte_stream.py", "ingest/__init__.py")
-_XPLANE = ("ingest/xplane",)
-_SNAPSHOT = ("ingest/memory_snapshot",)
-_RECORDED = ("ingest/recorded",)
+_CHROME = ("read/chrome", "read/byte_stream.py", "read/__init__.py")
+_XPLANE = ("read/xplane",)
+_SNAPSHOT = ("read/memory_snapshot",)
+_RECORDED = ("read/recorded",)
 TARGETS: dict[str, Target] = {
     "file": Target(check_file, (mutate_json,), "file", _CHROME),
     "manifest": Target(check_member("manifest.json"), (mutate_json,), "manifest", _RECORDED),
     "contexts": Target(check_member("contexts.json"), (mutate_json,), "contexts", _RECORDED),
     "samples": Target(check_member("samples.json"), (mutate_json,), "samples", _RECORDED),
     "compiled": Target(check_member("compiled.json"), (mutate_json,), "compiled", _RECORDED),
-    "model": Target(check_model, (mutate_json,), "model", ("ingest/model_json.py",)),
+    "model": Target(check_model, (mutate_json,), "model", ("read/model_json.py",)),
     "memory": Target(check_member("memory.json"), (mutate_json,), "memory", _RECORDED),
     "capture": Target(check_file, (mutate_zip,), "capture", _RECORDED),
     "odd events": Target(check_tolerant, (mutate_json,), "file", _CHROME),
     "both decoders": Target(check_alike, (mutate_json,), "file", _CHROME),
     "XLA profile": Target(check_file, (mutate_protobuf,), "xplane", _XPLANE),
     "XLA program": Target(check_program, (mutate_protobuf,), "program", _XPLANE),
-    "Nsight Systems": Target(check_file, (mutate_sqlite,), "nsys", ("ingest/nsys",)),
+    "Nsight Systems": Target(check_file, (mutate_sqlite,), "nsys", ("read/nsys",)),
     "memory snapshot": Target(check_file, (mutate_pickle,), "snapshot", _SNAPSHOT),
-    "snapshot in Python": Target(
-        check_snapshot_in_python, (mutate_pickle,), "snapshot", _SNAPSHOT
+    "snapshot in Python": Target(check_snapshot_in_python, (mutate_pickle,), "snapshot", _SNAPSHOT),
+    "memory timeline": Target(check_file, (mutate_json,), "timeline", ("read/memory_timeline.py",)),
+    "commands": Target(
+        check_commands,
+        (mutate_json,),
+        "commands",
+        ("annotate", "summary", "analyze", "whatif", "graph", "contexts", "timeline", "memory", "diff"),
     ),
-    "memory timeline": Target(
-        check_file, (mutate_json,), "timeline", ("ingest/memory_timeline.py",)
-    ),
-    "commands": Target(check_commands, (mutate_json,), "commands",
-                       ("annotate", "summary", "analyze", "whatif", "graph", "contexts",
-                        "timeline", "memory", "diff")),
     "page requests": Target(check_request, (mutate_text,), "requests", ("serve",)),
     "editor messages": Target(check_messages, (mutate_messages,), "messages", ("lsp",)),
-}  # fmt: skip
+}
 
 
 def mutations(target: Target) -> tuple[Mutate, ...]:

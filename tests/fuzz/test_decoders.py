@@ -24,10 +24,10 @@ from oracles import trace_events as oracle
 from targets import CORPUS
 
 from stepscope.errors import StepscopeError
-from stepscope.ingest import byte_stream
-from stepscope.ingest.chrome import trace_events
-from stepscope.ingest.chrome.compiled_decoder import decode_chunk
-from stepscope.ingest.chrome.decode import Decode, EventReader
+from stepscope.read import byte_stream
+from stepscope.read.chrome import trace_events
+from stepscope.read.chrome.compiled_decoder import decode_chunk
+from stepscope.read.chrome.decode import Decode, EventReader
 from stepscope.trace import spill
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Trace
@@ -119,25 +119,80 @@ def test_mutated_files_are_read_alike(data: bytes, edits: list[Edit], chunk_byte
 
 VALUES = st.sampled_from(
     [
-        "0", "-0", "1", "-17", "1.0", "1.5", "-1.25", "0.0001", "1e3", "1E-2", "1e400", "01", "+1",
-        "1.", ".5", "9007199254740993", "123456789012345678", "9223372036854775807",
-        "-9223372036854775808", "18446744073709551615", "99999999999999999999", "9" * 200,
-        "1712195495505582.988", "1712195495505582.9885", "4611686018427387.903",
-        "4611686018427387.904", "0.1234567890123456789", "5.000000000000000000001",
-        "null", "true", "false", "NaN", "Infinity", '""', '"X"', '"M"', '"B"', '"E"', '"i"', '"C"',
-        '"s"', '"f"', '"7"', '"stream 7"', '"\\u0058"', '"\\ud83d\\ude00"', '"\\ud83d"', '"é😀"',
-        '"a\\"b\\\\"', '"\\x"', '"\\u00zz"', '"tab\there"', "[]", "[1, [2, {}]]", "{}",
-        '{"name": "main"}', '{"correlation": 5}', '{"correlation": "6"}', '{"correlation": 7.5}',
-        '{"correlation": 1, "correlation": 2}', '{"corr\\u0065lation": 5}', '{"Addr": -5}',
-        '{"Bytes": 512, "Addr": 18446744073709551615, "Device Type": 1}', '{"v": 1, "w": [1]}',
-        '{"Sequence number": null, "Fwd thread id": 99999999999999999999}', "[1,]", '{"a": 1,}',
-        "[" * 70 + "]" * 70, "[" * 5000 + "]" * 5000,
+        "0",
+        "-0",
+        "1",
+        "-17",
+        "1.0",
+        "1.5",
+        "-1.25",
+        "0.0001",
+        "1e3",
+        "1E-2",
+        "1e400",
+        "01",
+        "+1",
+        "1.",
+        ".5",
+        "9007199254740993",
+        "123456789012345678",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "18446744073709551615",
+        "99999999999999999999",
+        "9" * 200,
+        "1712195495505582.988",
+        "1712195495505582.9885",
+        "4611686018427387.903",
+        "4611686018427387.904",
+        "0.1234567890123456789",
+        "5.000000000000000000001",
+        "null",
+        "true",
+        "false",
+        "NaN",
+        "Infinity",
+        '""',
+        '"X"',
+        '"M"',
+        '"B"',
+        '"E"',
+        '"i"',
+        '"C"',
+        '"s"',
+        '"f"',
+        '"7"',
+        '"stream 7"',
+        '"\\u0058"',
+        '"\\ud83d\\ude00"',
+        '"\\ud83d"',
+        '"é😀"',
+        '"a\\"b\\\\"',
+        '"\\x"',
+        '"\\u00zz"',
+        '"tab\there"',
+        "[]",
+        "[1, [2, {}]]",
+        "{}",
+        '{"name": "main"}',
+        '{"correlation": 5}',
+        '{"correlation": "6"}',
+        '{"correlation": 7.5}',
+        '{"correlation": 1, "correlation": 2}',
+        '{"corr\\u0065lation": 5}',
+        '{"Addr": -5}',
+        '{"Bytes": 512, "Addr": 18446744073709551615, "Device Type": 1}',
+        '{"v": 1, "w": [1]}',
+        '{"Sequence number": null, "Fwd thread id": 99999999999999999999}',
+        "[1,]",
+        '{"a": 1,}',
+        "[" * 70 + "]" * 70,
+        "[" * 5000 + "]" * 5000,
     ]
-)  # fmt: skip
+)
 KEYS = st.sampled_from(
-    ["ph", "name", "cat", "ts", "dur", "tdur", "pid", "tid", "id", "id2", "args", "bp", "",
-     "p\\u0068"]
-)  # fmt: skip
+    ["ph", "name", "cat", "ts", "dur", "tdur", "pid", "tid", "id", "id2", "args", "bp", "", "p\\u0068"]
+)
 BLANKS = st.sampled_from(["", "", "", " ", "\n", "\t\r ", "\v", "\u00a0"])
 USUAL = '"ph": "X", "name": "op", "ts": 5, "dur": 2, "pid": 1, "tid": 1'
 
@@ -159,9 +214,7 @@ def test_odd_events_are_read_alike(texts: list[str], chunk_bytes: int) -> None:
     assert_alike(f"[{','.join(texts)}]".encode(), chunk_bytes=chunk_bytes)
 
 
-def test_a_reading_with_files_for_large_arrays_is_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_reading_with_files_for_large_arrays_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     for file in sorted(TRACES.glob("edge_cases/*.json.gz")) + MALFORMED:
         data = file.read_bytes()
         expected = outcome(data, decode_chunk)

@@ -13,15 +13,13 @@ from typing import Any
 
 import pytest
 
-from stepscope.batch_size.find_site import find_site
-from stepscope.batch_size.site import edit_site
-from stepscope.batch_size.source_files import read_source
 from stepscope.errors import AmbiguousBatchSize, BatchError
+from stepscope.models.batch_size.find_site import find_site
+from stepscope.models.batch_size.site import edit_site
+from stepscope.models.batch_size.source_files import read_source
 
 ENTRIES = sorted(path.parent for path in Path(__file__).parent.glob("entries/*/expected.json"))
-EXPECTED = {
-    entry.name: json.loads((entry / "expected.json").read_text("utf-8")) for entry in ENTRIES
-}
+EXPECTED = {entry.name: json.loads((entry / "expected.json").read_text("utf-8")) for entry in ENTRIES}
 EDITED = [entry for entry in ENTRIES if "line" in EXPECTED[entry.name]]
 ASKED = [entry for entry in ENTRIES if "ambiguous" in EXPECTED[entry.name]]
 
@@ -30,9 +28,7 @@ def find(entry: Path) -> Any:
     expected = EXPECTED[entry.name]
     script = entry / "train.py"
     arguments = expected.get("arguments", [])
-    return find_site(
-        read_source(script).text, str(script), arguments, choice=expected.get("choice")
-    )
+    return find_site(read_source(script).text, str(script), arguments, choice=expected.get("choice"))
 
 
 @pytest.fixture(autouse=True)
@@ -55,11 +51,7 @@ def test_the_right_number_is_found(entry: Path) -> None:
     expected = EXPECTED[entry.name]
     site = find(entry)
     assert Path(site.path).name == Path(expected.get("file", "train.py")).name
-    assert (site.line, site.text, site.kind) == (
-        expected["line"],
-        expected["old"],
-        expected["kind"],
-    )
+    assert (site.line, site.text, site.kind) == (expected["line"], expected["old"], expected["kind"])
     assert site.option == expected.get("option")
 
 
@@ -73,9 +65,7 @@ def test_nothing_else_changes_and_undo_restores_every_byte(entry: Path) -> None:
     after = source.encode(edit.apply(source.text))
 
     old, new = lines(before, source.encoding), lines(after, source.encoding)
-    changed = [
-        number for number, pair in enumerate(zip(old, new, strict=True), 1) if pair[0] != pair[1]
-    ]
+    changed = [number for number, pair in enumerate(zip(old, new, strict=True), 1) if pair[0] != pair[1]]
     assert changed == [expected["line"]]
     place = changed[0] - 1
     assert new[place] in replaced_once(old[place], expected["old"], expected["new"])
@@ -89,9 +79,7 @@ def test_it_asks_where_several_may_be_meant(entry: Path) -> None:
     assert [site.line for site in caught.value.candidates] == EXPECTED[entry.name]["ambiguous"]
 
 
-@pytest.mark.parametrize(
-    "entry", [entry for entry in ENTRIES if "none" in EXPECTED[entry.name]], ids=named
-)
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if "none" in EXPECTED[entry.name]], ids=named)
 def test_it_says_where_there_is_none(entry: Path) -> None:
     with pytest.raises(BatchError, match="no batch size found in"):
         find(entry)

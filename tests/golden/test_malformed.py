@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.errors import IngestError
-from stepscope.ingest import read
+from stepscope.read import read
 from stepscope.trace.trace import Trace
 
 DECISIONS = """

@@ -43,8 +43,7 @@ def test_a_wait_has_one_number_in_the_verdict_and_in_findings(traces: Path) -> N
             if finding.rule in _WHOLE_WAITS:
                 right = percents(finding) <= {f"{share:.0%}" for share in known.values()}
             else:
-                right = all(int(one[:-1]) / 100 <= sum(known.values()) + 0.005
-                            for one in percents(finding))  # fmt: skip
+                right = all(int(one[:-1]) / 100 <= sum(known.values()) + 0.005 for one in percents(finding))
             if verdict.bound_by in causes and finding.rule in _WHOLE_WAITS:
                 compared.add(finding.rule)
                 right &= f"{verdict.share:.0%}" in percents(finding)

@@ -9,8 +9,8 @@ import pytest
 
 import stepscope
 from stepscope.analyze import RULES, Finding, RuleContext
-from stepscope.summary.report_facts import summarize
-from stepscope.timeline import Timeline
+from stepscope.facts.summary.report_facts import summarize
+from stepscope.facts.timeline import Timeline
 from stepscope.trace.trace import Trace
 
 HERE = Path(__file__).parent
@@ -33,9 +33,7 @@ def test_stages_are_told_by_transformations_scopes_and_ranges(cpu: Trace) -> Non
     for step in (10, 11, 12, 13):
         for stage in ("data_loading", "forward", "loss", "backward"):
             assert stages[step, stage] >= 1
-    operators = Counter(
-        row["stage"] for row in cpu.events.rows() if row["scope"] and row["step"] is not None
-    )
+    operators = Counter(row["stage"] for row in cpu.events.rows() if row["scope"] and row["step"] is not None)
     assert set(operators) == {"other", "forward", "loss", "backward", "optimizer", "data_loading"}
 
 

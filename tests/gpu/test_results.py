@@ -22,9 +22,9 @@ from benchmarks.gpu.places import RESULTS
 from benchmarks.gpu.predictions import batch_sizes, measured, outcomes, replay_errors
 
 import stepscope
-from stepscope.annotate.links.launches import device_work
-from stepscope.annotate.steps.step_table import step_lengths
-from stepscope.contexts import build_contexts
+from stepscope.facts.annotate.links.launches import device_work
+from stepscope.facts.annotate.steps.step_table import step_lengths
+from stepscope.facts.contexts import build_contexts
 
 ALL_BYTES = 40 * 2**20
 # Steps carry the recorder; they cannot take much less than those that nothing watched.
@@ -86,8 +86,9 @@ def test_predictions_from_fp32_captures_have_the_right_sign(path):
 def test_predictions_from_fp32_captures_are_as_near_as_they_were(
     path, change, least, middle, mean
 ):  # DAYDREAM: at most 0.13 for AMP and the fused optimizer
-    errors = [abs(one.error) for one in outcomes(path.parent)
-              if one.change == change and one.error is not None]  # fmt: skip
+    errors = [
+        abs(one.error) for one in outcomes(path.parent) if one.change == change and one.error is not None
+    ]
     assert len(errors) >= least
     assert statistics.median(errors) < middle
     assert statistics.mean(errors) < mean

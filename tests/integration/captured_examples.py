@@ -10,10 +10,8 @@ from pathlib import Path
 from warm_python import WarmRun
 
 FOLDER = Path(__file__).parents[2] / "examples" / "slow"
-ON_TWO_RANKS = {
-    path.stem for path in FOLDER.glob("*.py") if "init_process_group" in path.read_text()
-}
-_RUN = [sys.executable, "-c", "from stepscope.cli.run import run; run()"]
+ON_TWO_RANKS = {path.stem for path in FOLDER.glob("*.py") if "init_process_group" in path.read_text()}
+_RUN = [sys.executable, "-c", "from stepscope.faces.terminal.run import run; run()"]
 # A loader that runs ahead is caught waiting in a longer row of steps only.
 _STEPS = {"too_many_workers": (24, 16)}
 _OPTIONS = {"allocator_churn": ["--memory"]}
@@ -32,16 +30,20 @@ def capture(rule: str, folder: Path) -> None:
 
 def _capture(arguments: list[str], ranks: int, folder: Path) -> None:
     port = str(_free_port())
-    runs = [WarmRun([*_RUN, *arguments], folder, _environment(rank, ranks, port))
-            for rank in range(ranks)]  # fmt: skip
+    runs = [WarmRun([*_RUN, *arguments], folder, _environment(rank, ranks, port)) for rank in range(ranks)]
     for run in runs:
         done = run.wait(1500)  # one rank would wait for a dead one for half an hour
         assert done.returncode == 0, (arguments, done.stderr)
 
 
 def _environment(rank: int, ranks: int, port: str) -> dict[str, str]:
-    job = {"RANK": str(rank), "WORLD_SIZE": str(ranks), "GLOO_SOCKET_IFNAME": "lo",
-           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}  # fmt: skip
+    job = {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
     return {**os.environ, "OMP_NUM_THREADS": "1", **(job if ranks > 1 else {})}
 
 

@@ -91,9 +91,8 @@ def _contexts(content: dict[str, Any]) -> list[Context]:
     for parent, kind, relation, name, file, line, cls in zip(*nodes.values(), strict=True):
         above = contexts[parent] if parent >= 0 else None
         context = Context(
-            content["kinds"][kind], strings[name], strings[file], line, strings[cls],
-            bool(relation), above,
-        )  # fmt: skip
+            content["kinds"][kind], strings[name], strings[file], line, strings[cls], bool(relation), above
+        )
         contexts.append(context)
         if above:
             above.children.append(context)

@@ -44,10 +44,7 @@ class ForkedPopen(subprocess.Popen[Any]):
 
 
 def _child(
-    words: list[str],
-    env: dict[str, str] | None,
-    kept: Sequence[int],
-    ready: Callable[[], object] | None,
+    words: list[str], env: dict[str, str] | None, kept: Sequence[int], ready: Callable[[], object] | None
 ) -> None:
     """All of the life of a child."""
     code = 1

@@ -102,12 +102,7 @@ def _pretrained(model: str, config: str, **sizes: object) -> Recipe:
     return make
 
 
-_SMALL = {
-    "num_hidden_layers": 3,
-    "hidden_size": 32,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-}
+_SMALL = {"num_hidden_layers": 3, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
 _TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 _LLAMA = {**_SMALL, **_TOKENS, "num_key_value_heads": 1}
 _T5 = {"num_layers": 3, "d_model": 32, "d_kv": 16, "num_heads": 2, "d_ff": 64}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from warm_python import run_warm
 
-_RUN = [sys.executable, "-c", "from stepscope.cli.run import run; run()", "--memory"]
+_RUN = [sys.executable, "-c", "from stepscope.faces.terminal.run import run; run()", "--memory"]
 _SCRIPT = """
 import torch
 from torch import nn

@@ -16,30 +16,36 @@ from stepscope.analyze.findings_text import print_findings
 
 FOUND = {
     "kineto_resnet50_v100/num_workers_0.json.gz": {
-        "input_bound", "optimizer_loop", "zero_grad_memset", "fp32_matmul",
+        "input_bound",
+        "optimizer_loop",
+        "zero_grad_memset",
+        "fp32_matmul",
     },
     "kineto_resnet50_v100/num_workers_4.json.gz": {
-        "cpu_latency", "optimizer_loop", "pageable_copies", "zero_grad_memset",
+        "cpu_latency",
+        "optimizer_loop",
+        "pageable_copies",
+        "zero_grad_memset",
     },
     "resnet_ddp_mi300x/rank0_act_checkpoint.json.gz": {
-        "exposed_communication", "layout_conversions", "kernel_fusion",
+        "exposed_communication",
+        "layout_conversions",
+        "kernel_fusion",
     },
     "steps_ns_v100/rank0.json.gz": {"fp32_matmul"},
-    "diff_a100_v100/a100_rank3of8.json.gz": {
-        "exposed_communication", "kernel_fusion", "synchronizing_calls",
-    },
+    "diff_a100_v100/a100_rank3of8.json.gz": {"exposed_communication", "kernel_fusion", "synchronizing_calls"},
     "pair_h100_mi300x/timesformer_h100.json.gz": {
-        "hotspot", "odd_shapes", "python_stall", "synchronizing_calls", "unfused_attention",
+        "hotspot",
+        "odd_shapes",
+        "python_stall",
+        "synchronizing_calls",
+        "unfused_attention",
     },
     "pair_h100_mi300x/timesformer_mi300.json.gz": {"odd_shapes", "python_stall"},
     "pair_h100_mi300x/bert_small_h100.json.gz": {"cpu_latency"},
     "pair_h100_mi300x/bert_small_mi300.json.gz": {"cpu_latency"},
-    "diff_a100_v100/v100_rank1of2.json.gz": {
-        "exposed_communication", "fp32_matmul", "kernel_fusion",
-    },
-    "dlrm_8rank_v100": {
-        "cpu_latency", "exposed_communication", "kernel_fusion", "optimizer_loop",
-    },
+    "diff_a100_v100/v100_rank1of2.json.gz": {"exposed_communication", "fp32_matmul", "kernel_fusion"},
+    "dlrm_8rank_v100": {"cpu_latency", "exposed_communication", "kernel_fusion", "optimizer_loop"},
     "eager_b200/rank0.json.gz": {"cpu_latency"},
     "nccl_args_a100/rank0.json.gz": {"cpu_latency"},
     "mtia_training/rank0.json.gz": {"cpu_latency", "optimizer_loop"},
@@ -51,9 +57,7 @@ FOUND = {
     "edge_cases/a100_rank0of16.json.gz": {"exposed_communication", "idle_device"},
     "edge_cases/cpu_only.json.gz": {"exposed_communication"},
     "edge_cases/gpu_only_mi210.json.gz": {"layout_conversions"},
-    "edge_cases/mi250_rocm62.json.gz": {
-        "cpu_latency", "first_use", "pageable_copies", "small_batch",
-    },
+    "edge_cases/mi250_rocm62.json.gz": {"cpu_latency", "first_use", "pageable_copies", "small_batch"},
     "edge_cases/backward_thread.json": {"python_stall"},
     "edge_cases/no_distributed_info.json.gz": set(),
     "edge_cases/torch_compile_triton.json.gz": {"low_utilization"},
@@ -63,7 +67,7 @@ FOUND = {
     "cuda_graph_vllm/graph_execution.json.gz": set(),
     "edge_cases/no_gpu.json.gz": set(),
     "edge_cases/malformed/multi-thread-with-samples.json": set(),
-}  # fmt: skip
+}
 # Names that a profiler, a framework or stepscope gives to what the user calls otherwise.
 INTERNAL = re.compile(
     r"ProfilerStep|stepscope\.|module model|evaluate_function|AccumulateGrad|#step_num"
@@ -77,9 +81,7 @@ def test_findings_are_those_judged_true(file: str, traces: Path) -> None:
     findings = apply_rules(context, RULES)
     assert {one.rule for one in findings} == FOUND[file]
     out = StringIO()
-    print_findings(
-        Console(file=out, width=1000), Analysis(Heading("", 0), tuple(findings)), every=True
-    )
+    print_findings(Console(file=out, width=1000), Analysis(Heading("", 0), tuple(findings)), every=True)
     assert not INTERNAL.findall(out.getvalue())
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from stepscope.batch_size import Cancelled, Plan, Result, Session
-from stepscope.batch_size.breakdown import CostNode
-from stepscope.capture.batch_size.request import Effort
-from stepscope.cli.commands import stepscope
-from stepscope.devices import Wanted, parse_targets, project, read_prices
 from stepscope.errors import AmbiguousBatchSize, BatchError
+from stepscope.faces.terminal.commands import stepscope
+from stepscope.models.batch_size import Cancelled, Plan, Result, Session
+from stepscope.models.batch_size.breakdown import CostNode
+from stepscope.models.devices import Wanted, parse_targets, project, read_prices
+from stepscope.record.batch_size.request import Effort
 
 pytest.importorskip("torch")
 
@@ -75,9 +75,7 @@ for step in range(40):
 
 WEIGHTS = 4 * (64 * 128 + 128 + 128 * 10 + 10)
 LINEAR_A = 4 * (64 * 128 + 128)
-PLAN = Plan(
-    extra=0, rounds=1, effort=Effort(warmup=1, memory=1, least=1, most=2, seconds=0), timeout_s=300
-)
+PLAN = Plan(extra=0, rounds=1, effort=Effort(warmup=1, memory=1, least=1, most=2, seconds=0), timeout_s=300)
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +119,7 @@ def find(node: CostNode, name: str) -> CostNode:
 def test_points_are_the_users_own_and_larger_ones(result: Result) -> None:
     assert [point.batch for point in result.profile.points] == [4, 8, 16, 24, 32, 40]
     assert [point.batch for point in result.profile.points if point.held_back] == [40]
-    assert result.entry.site.sentence.startswith(
-        "the default of the input provider, batch_size, 16"
-    )
+    assert result.entry.site.sentence.startswith("the default of the input provider, batch_size, 16")
 
 
 def test_memory_at_the_peak_is_told_to_the_byte(result: Result) -> None:
@@ -167,9 +163,7 @@ def test_lines_have_what_their_calls_keep_and_make(result: Result) -> None:
     assert lines[14].calls == 1
 
 
-def test_memory_is_a_line_until_the_peak_moves_from_the_optimizer_to_the_loss(
-    result: Result,
-) -> None:
+def test_memory_is_a_line_until_the_peak_moves_from_the_optimizer_to_the_loss(result: Result) -> None:
     memory = result.profile.memory
     _, eight, *sizes = [point.bytes for point in result.profile.points]
     assert sizes[1] - sizes[0] == sizes[2] - sizes[1] == 8 * 4 * (64 + 128 + 2)
@@ -235,7 +229,7 @@ def test_other_devices_are_predicted_from_the_recorded_step(result: Result) -> N
 def test_what_was_measured_is_shown_if_other_devices_cannot_be_predicted(
     result: Result, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from stepscope.cli.batch import _elsewhere
+    from stepscope.faces.terminal.batch import _elsewhere
 
     predicted = _elsewhere("A100", None, Wanted((16,)))
     assert predicted(replace(result, capture=None)) is None
@@ -274,18 +268,18 @@ def test_a_script_runs_with_another_number_in_memory(session: Session, tmp_path:
 def test_what_an_editor_holds_is_run_in_place_of_the_file(session: Session, tmp_path: Path) -> None:
     script = written(tmp_path, SCRIPT)
     plan = Plan(points=2, rounds=1, effort=PLAN.effort, breakdown=False, estimate=False)
-    result = session.profile(
-        script, unsaved={str(script): SCRIPT.replace("= 12", "= 6")}, plan=plan
-    )
+    result = session.profile(script, unsaved={str(script): SCRIPT.replace("= 12", "= 6")}, plan=plan)
     assert [point.batch for point in result.profile.points] == [6, 9]
 
 
 def test_a_setting_is_read_from_an_edited_copy(session: Session, tmp_path: Path) -> None:
     script = written(
         tmp_path,
-        SCRIPT.replace("batch_size = 12  # the only one", "import json\nbatch_size = "
-                       "json.load(open('settings.json'))['batch_size']"),
-    )  # fmt: skip
+        SCRIPT.replace(
+            "batch_size = 12  # the only one",
+            "import json\nbatch_size = json.load(open('settings.json'))['batch_size']",
+        ),
+    )
     settings = written(tmp_path, '{"batch_size": 4, "epochs": 4}', "settings.json")
     plan = Plan(points=2, rounds=1, effort=PLAN.effort, breakdown=False, estimate=False)
     result = session.profile(script, plan=plan, folder=tmp_path)
@@ -314,12 +308,8 @@ def test_an_exception_is_told_at_its_line(session: Session, tmp_path: Path) -> N
     assert caught.value.line == 15
 
 
-def test_a_script_that_gives_up_is_told_with_its_last_words(
-    session: Session, tmp_path: Path
-) -> None:
-    text = (
-        "import sys\nbatch_size = 4\nprint('usage: …', file=sys.stderr)\nsys.exit('no such --lr')\n"
-    )
+def test_a_script_that_gives_up_is_told_with_its_last_words(session: Session, tmp_path: Path) -> None:
+    text = "import sys\nbatch_size = 4\nprint('usage: …', file=sys.stderr)\nsys.exit('no such --lr')\n"
     with pytest.raises(BatchError, match=r"SystemExit at .*train.py:4.*no such --lr"):
         session.profile(written(tmp_path, text), plan=PLAN)
     quits = text.replace("sys.exit('no such --lr')", "sys.exit(2)")
@@ -350,17 +340,14 @@ def test_a_script_that_never_steps_is_told(session: Session, tmp_path: Path) -> 
 def test_out_of_memory_is_no_failure(session: Session, tmp_path: Path) -> None:
     greedy = SCRIPT.replace(
         "    optimizer.zero_grad()",
-        "    if batch_size > 13: raise torch.OutOfMemoryError('out of memory')\n"
-        "    optimizer.zero_grad()",
+        "    if batch_size > 13: raise torch.OutOfMemoryError('out of memory')\n    optimizer.zero_grad()",
     )
     result = session.profile(written(tmp_path, greedy), plan=PLAN)
     assert [point.batch for point in result.profile.points] == [3, 6, 9, 11, 12]
     assert result.profile.too_large == 18
 
 
-def test_several_batch_sizes_are_asked_about_and_nothing_runs(
-    session: Session, tmp_path: Path
-) -> None:
+def test_several_batch_sizes_are_asked_about_and_nothing_runs(session: Session, tmp_path: Path) -> None:
     text = "raise SystemExit(9)\na = DataLoader(x, batch_size=4)\nb = DataLoader(y, batch_size=8)\n"
     with pytest.raises(AmbiguousBatchSize) as caught:
         session.profile(written(tmp_path, text), plan=PLAN)
@@ -403,9 +390,7 @@ def test_the_command_refuses_in_one_line(tmp_path: Path) -> None:
         (["--html", "/no/such/folder/page.html"], "/no/such/folder"),
     ],
 )
-def test_what_cannot_be_is_said_before_anything_runs(
-    tmp_path: Path, words: list[str], said: str
-) -> None:
+def test_what_cannot_be_is_said_before_anything_runs(tmp_path: Path, words: list[str], said: str) -> None:
     script = written(tmp_path, "batch_size = 5\nopen('ran', 'w')\n")
     found = CliRunner().invoke(stepscope, ["batch", *words, str(script)])
     assert (found.exit_code, said in found.output) == (2, True)
@@ -415,7 +400,7 @@ def test_what_cannot_be_is_said_before_anything_runs(
 def test_the_text_says_what_a_person_asks(result: Result) -> None:
     from rich.console import Console
 
-    from stepscope.cli.batch_text import print_batch
+    from stepscope.faces.terminal.batch_text import print_batch
 
     console = Console(width=100, record=True, file=io.StringIO())
     print_batch(console, result, at=[64])

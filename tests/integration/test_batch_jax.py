@@ -10,22 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.batch_size import Plan, Result, Session
-from stepscope.capture.batch_size.request import Effort
-from stepscope.devices import Wanted, parse_targets, project, read_prices
 from stepscope.errors import BatchError
+from stepscope.models.batch_size import Plan, Result, Session
+from stepscope.models.devices import Wanted, parse_targets, project, read_prices
+from stepscope.record.batch_size.request import Effort
 
 if not find_spec("jax"):
     pytest.skip("needs jax", allow_module_level=True)
 
 pytestmark = pytest.mark.usefixtures("jax_compiles_once")
 
-PLAN = Plan(
-    extra=0, rounds=1, effort=Effort(warmup=1, memory=1, least=1, most=2, seconds=0), timeout_s=300
-)
-LONGER = Plan(
-    extra=0, rounds=1, effort=Effort(warmup=2, memory=1, least=3, most=6, seconds=0), timeout_s=300
-)
+PLAN = Plan(extra=0, rounds=1, effort=Effort(warmup=1, memory=1, least=1, most=2, seconds=0), timeout_s=300)
+LONGER = Plan(extra=0, rounds=1, effort=Effort(warmup=2, memory=1, least=3, most=6, seconds=0), timeout_s=300)
 MODEL = """
 import sys
 import jax
@@ -109,7 +105,8 @@ def test_samples_are_those_in_the_arguments(tmp_path: Path, taken: str, samples:
 
 
 ACCUMULATION = {
-    "python_loop": ("""
+    "python_loop": (
+        """
 gradient = jax.jit(jax.grad(loss))
 
 @jax.jit
@@ -122,8 +119,11 @@ for step in range(40):
     for _ in range(4):
         total = total + gradient(weights, jnp.ones((batch_size, 64)))
     weights = update(weights, total)
-""", 4),
-    "scan_over_parts_of_a_batch": ("""
+""",
+        4,
+    ),
+    "scan_over_parts_of_a_batch": (
+        """
 @jax.jit
 def update(weights, parts):
     add = lambda total, x: (total + jax.grad(loss)(weights, x), None)
@@ -132,8 +132,11 @@ def update(weights, parts):
 weights = jnp.ones((64, 32))
 for step in range(40):
     weights = update(weights, np.ones((4, batch_size // 4, 64), np.float32))
-""", 1),
-    "scan_over_micro_batches": ("""
+""",
+        1,
+    ),
+    "scan_over_micro_batches": (
+        """
 @jax.jit
 def update(weights, inputs, targets):
     def add(total, batch):
@@ -146,8 +149,11 @@ weights = jnp.ones((64, 32))
 for step in range(40):
     inputs = np.ones((4, batch_size, 64), np.float32)
     weights = update(weights, inputs, np.ones((4, batch_size), np.float32))
-""", 4),
-    "sum_kept_by_a_function": ("""
+""",
+        4,
+    ),
+    "sum_kept_by_a_function": (
+        """
 @jax.jit(donate_argnums=1)
 def accumulate(weights, total, x):
     value, gradient = jax.value_and_grad(loss)(weights, x)
@@ -159,15 +165,21 @@ for step in range(60):
     for _ in range(4):
         total, value = accumulate(weights, total, np.ones((batch_size, 64), np.float32))
     weights = weights - 0.1 * total
-""", 4),
-    "nothing_but_gradients_in_a_function": ("""
+""",
+        4,
+    ),
+    "nothing_but_gradients_in_a_function": (
+        """
 gradient = jax.jit(jax.grad(loss))
 weights = jnp.ones((64, 32))
 for step in range(60):
     parts = [gradient(weights, np.ones((batch_size, 64), np.float32)) for _ in range(4)]
     weights = weights - 0.1 * sum(parts)
-""", 4),
-    "counter_in_the_state": ("""
+""",
+        4,
+    ),
+    "counter_in_the_state": (
+        """
 @jax.jit
 def update(state, x):
     weights, total, count = state
@@ -179,8 +191,11 @@ def update(state, x):
 state = jnp.ones((64, 32)), jnp.zeros((64, 32)), 0
 for step in range(40):
     state = update(state, np.ones((batch_size, 64), np.float32))
-""", 1),
-    "data_set_on_the_device": ("""
+""",
+        1,
+    ),
+    "data_set_on_the_device": (
+        """
 @jax.jit
 def update(weights, data, rows):
     return weights - 0.1 * jax.grad(loss)(weights, data[rows])
@@ -188,8 +203,10 @@ def update(weights, data, rows):
 weights, data = jnp.ones((64, 32)), jnp.ones((480, 64))
 for step in range(40):
     weights = update(weights, data, np.arange(batch_size))
-""", 1),
-}  # fmt: skip
+""",
+        1,
+    ),
+}
 
 
 @pytest.mark.parametrize(("loop", "samples"), ACCUMULATION.values(), ids=ACCUMULATION)

@@ -33,9 +33,7 @@ def run(script: str, *arguments: str | Path, **environment: str) -> str:
 def run_warm(script: str, *arguments: str | Path, **environment: str) -> str:
     """The same where PyTorch is imported, also for the processes that the benchmark starts."""
     command = [sys.executable, BENCHMARKS / script, *arguments]
-    done = warm_python.run_warm(
-        command, Path.cwd(), 300, {**os.environ, **environment}, children_forked=True
-    )
+    done = warm_python.run_warm(command, Path.cwd(), 300, {**os.environ, **environment}, children_forked=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -181,9 +179,7 @@ def test_the_answers_of_the_page_are_timed(tmp_path):
     out = tmp_path / "answers.json"
     said = run("answers.py", "--slices", "1e4", "--drills", "2", "--out", out)
     answers = json.loads(out.read_text())["answers"]
-    assert set(answers) == {
-        "overview", "modules", "kernels", "sources", "search", "level", "details",
-    }  # fmt: skip
+    assert set(answers) == {"overview", "modules", "kernels", "sources", "search", "level", "details"}
     assert answers["level"]["count"] == answers["details"]["count"] > 2
     assert "10,000 slices: ready after" in said
 
@@ -217,9 +213,7 @@ def test_contexts_of_jax_are_compared_with_no_tool():
     small = ("--only", "time", "--rounds", "2", "--steps", "2", "--batch", "2")
     found = run("contexts_jax.py", *small)
     assert re.search(r"--contexts +\d+\.\d\d +\d\.\d{3} \(", found)
-    assert "over 400 iterations" in run(
-        "contexts_jax.py", "--only", "memory", "--iterations", "400"
-    )
+    assert "over 400 iterations" in run("contexts_jax.py", "--only", "memory", "--iterations", "400")
 
 
 @pytest.mark.skipif(find_spec("optax") is None, reason="its scripts use optax")

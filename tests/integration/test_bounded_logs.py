@@ -61,10 +61,7 @@ def test_the_log_of_the_page(tmp_path: Path) -> None:
 
 
 def test_the_log_of_the_language_server() -> None:
-    with server("lsp", "--port", "0", port_of=lambda line: int(line.rpartition(":")[2])) as (
-        port,
-        log,
-    ):
+    with server("lsp", "--port", "0", port_of=lambda line: int(line.rpartition(":")[2])) as (port, log):
         send_nonsense(port)
     assert len(log) < MOST_LINES, log[:20]
 

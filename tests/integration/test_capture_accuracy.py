@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 import stepscope
-from stepscope.annotate.modules.costs import module_costs
+from stepscope.facts.annotate.modules.costs import module_costs
 from stepscope.trace.trace import Trace
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-RUN = [sys.executable, "-c", "from stepscope.cli.run import run; run()"]
+RUN = [sys.executable, "-c", "from stepscope.faces.terminal.run import run; run()"]
 
 SCRIPT = """
 import json, sys, time
@@ -138,9 +138,7 @@ def test_stages_last_as_long_as_the_script_measures(recorded: tuple[Trace, list[
         assert np.median(found / expected) == pytest.approx(1, abs=0.08), name
 
 
-def test_modules_take_as_long_as_their_own_hooks_measure(
-    recorded: tuple[Trace, list[Any]],
-) -> None:
+def test_modules_take_as_long_as_their_own_hooks_measure(recorded: tuple[Trace, list[Any]]) -> None:
     """Every module of at least 3 % of the model's time, in the median of the steps.
 
     A pause of the machine between the script's clock and ours falls into one step only.

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import stepscope
-from stepscope.capture.contexts.collection import Collection
+from stepscope.record.contexts.collection import Collection
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 HERE = Path(__file__)
@@ -105,9 +105,7 @@ def test_the_same_operators_as_torch_profiler_and_their_time(tmp_path):
             run = collect(lambda: train(model, inputs, steps=1), tmp_path)
         recorded = profiler.profiler.kineto_results.events()
         assert run.counts() == Counter(e.name() for e in recorded if "[memory]" not in e.name())
-        time_ns = 1000 * sum(
-            e.time_range.elapsed_us() for e in profiler.events() if e.cpu_parent is None
-        )
+        time_ns = 1000 * sum(e.time_range.elapsed_us() for e in profiler.events() if e.cpu_parent is None)
         ratios.append(run.content["totals"]["cpu_ns"] / time_ns)
     assert sorted(ratios)[2] == pytest.approx(1, abs=0.03)
 
@@ -263,15 +261,19 @@ def test_backward_of_gpt2_and_resnet(tmp_path):
     from train_resnet import ResNet18
 
     config = transformers.GPT2Config(
-        vocab_size=50, n_positions=8, n_layer=2, n_embd=8, n_head=2, bos_token_id=0,
-        eos_token_id=0, loss_type="ForCausalLM",
-    )  # fmt: skip
+        vocab_size=50,
+        n_positions=8,
+        n_layer=2,
+        n_embd=8,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+        loss_type="ForCausalLM",
+    )
     gpt2, tokens = transformers.GPT2LMHeadModel(config), torch.randint(50, (1, 8))
     run = collect(lambda: gpt2(input_ids=tokens, labels=tokens).loss.backward(), tmp_path)
     assert_linked(run, transformers.models.gpt2.modeling_gpt2.__file__)
-    assert {f"transformer.h.{i}.attn.c_attn" for i in range(2)} <= {
-        c.name for c in run.of_kind("module")
-    }
+    assert {f"transformer.h.{i}.attn.c_attn" for i in range(2)} <= {c.name for c in run.of_kind("module")}
     resnet, images = ResNet18(width=4), torch.randn(2, 3, 32, 32)
     run = collect(lambda: resnet(images).sum().backward(), tmp_path)
     assert_linked(run, ResNet18.forward.__code__.co_filename, HERE)
@@ -403,9 +405,9 @@ def test_data_loader_workers_do_not_disturb(tmp_path):
 
 
 def test_no_more_contexts_than_the_limit(net, tmp_path):
-    from stepscope.capture.contexts.context_options import ContextOptions
-    from stepscope.capture.manifest import Run
-    from stepscope.capture.options import RecordOptions
+    from stepscope.record.contexts.context_options import ContextOptions
+    from stepscope.record.manifest import Run
+    from stepscope.record.options import RecordOptions
 
     path = tmp_path / "run.stepscope"
     collection = Collection(Run(["x"], RecordOptions()), path, ContextOptions(limit=40))

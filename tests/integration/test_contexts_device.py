@@ -15,7 +15,7 @@ import torch
 from collected import Collected
 from stand_in import build_stand_in
 
-from stepscope.capture.contexts.capability_probe import PARTS, probe
+from stepscope.record.contexts.capability_probe import PARTS, probe
 
 SCRIPT = """
 import ctypes, torch, stepscope
@@ -58,9 +58,14 @@ def run(library, folder, variable="STEPSCOPE_CUPTI", **environment):
     script = folder / "work.py"
     script.write_text(textwrap.dedent(SCRIPT.format(library=str(library))))
     done = subprocess.run(
-        [sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=240,
-        env={**os.environ, variable: str(library), **environment}, check=False,
-    )  # fmt: skip
+        [sys.executable, str(script)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, variable: str(library), **environment},
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return Collected.read(folder / "run.stepscope"), script
 
@@ -70,8 +75,12 @@ def test_kernels_stand_under_what_launched_them(library, tmp_path):
     forward, backward = collected.named("forward(float*)"), collected.named("backward_kernel")
     (kernel,) = forward
     assert kernel.metrics["device_ns"] == {
-        "count": 3, "sum": 2100, "min": 700, "max": 700, "squares": 3 * 700**2,
-    }  # fmt: skip
+        "count": 3,
+        "sum": 2100,
+        "min": 700,
+        "max": 700,
+        "squares": 3 * 700**2,
+    }
     assert (kernel.kind, kernel.cls) == ("kernel", "kernel")
     launch = kernel.parent
     assert (launch.kind, launch.name, launch.count) == ("runtime", "cudaLaunchKernel", 3)
@@ -103,7 +112,7 @@ def test_amd_kernels_stand_under_what_launched_them(build, tmp_path):
 
 
 WATCHED = """
-from stepscope.capture.contexts.monitor import Domain, monitoring
+from stepscope.record.contexts.monitor import Domain, monitoring
 import ctypes
 cupti = ctypes.CDLL({library!r})
 cupti.fake_launch.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64]
@@ -124,14 +133,23 @@ with monitoring() as monitor:
 def test_a_tool_is_told_of_device_work_and_who_launched_it(library, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", "import torch\n" + WATCHED.format(library=str(library))],
-        cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
         env={**os.environ, "STEPSCOPE_CUPTI": str(library)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [
-        "ACTIVITY", "forward(float*)", "700",
-        "<module>", "launch", "cudaLaunchKernel", "forward(float*)",
-    ]  # fmt: skip
+        "ACTIVITY",
+        "forward(float*)",
+        "700",
+        "<module>",
+        "launch",
+        "cudaLaunchKernel",
+        "forward(float*)",
+    ]
 
 
 def test_work_without_a_launch_is_counted_as_such(library, tmp_path):

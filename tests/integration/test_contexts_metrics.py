@@ -75,8 +75,11 @@ def test_memory_is_counted_where_it_is_allocated_and_released(tmp_path):
         return kept
 
     run = collect(work, tmp_path, memory=True)
-    allocated = [c.metrics["allocated_bytes"] for c in run.contexts
-                 if "allocated_bytes" in c.metrics and c.name == "aten::empty"]  # fmt: skip
+    allocated = [
+        c.metrics["allocated_bytes"]
+        for c in run.contexts
+        if "allocated_bytes" in c.metrics and c.name == "aten::empty"
+    ]
     assert sorted(row["sum"] for row in allocated) == [2000, 4000]
     assert total(run, "freed_bytes") == 6000
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import stepscope
-from stepscope.annotate.links.launches import device_work
-from stepscope.contexts import bottom_up, build_contexts, difference, hide, merge_trees, prune
+from stepscope.facts.annotate.links.launches import device_work
+from stepscope.facts.contexts import bottom_up, build_contexts, difference, hide, merge_trees, prune
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import DEVICE_WORK
 from stepscope.trace.trace import Trace
@@ -127,10 +127,7 @@ def test_ranks_of_a_folder_are_one_tree_or_one_each(traces: Path) -> None:
     assert sum(one.total("device_ns") for one in alone) == whole.total("device_ns")
     merged = merge_trees(alone)
     assert len(merged) == len(whole)
-    assert [row["name"] for row in whole.nodes.rows() if row["kind"] == "thread"] == [
-        "backward",
-        "main",
-    ]
+    assert [row["name"] for row in whole.nodes.rows() if row["kind"] == "thread"] == ["backward", "main"]
 
 
 def test_steps_add_up_to_what_belongs_to_steps(traces: Path) -> None:

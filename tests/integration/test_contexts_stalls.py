@@ -16,7 +16,7 @@ import pytest
 from collected import Collected, Context
 from stand_in import build_stand_in
 
-from stepscope.capture.contexts.capability_probe import permission_missing
+from stepscope.record.contexts.capability_probe import permission_missing
 
 # What a launch leaves in the stand-in: 12 samples, 5 of them in cycles in which nothing was issued.
 REASONS = {"long_scoreboard": 7, "imc_miss": 3, "selected": 2}
@@ -80,9 +80,14 @@ def run(script: str, library: Path, folder: Path) -> None:
     """Run a script, which is kept beside what it collects."""
     (folder / "work.py").write_text(script)
     done = subprocess.run(
-        [sys.executable, "work.py"], cwd=folder, capture_output=True, text=True, timeout=240,
-        env={**os.environ, "STEPSCOPE_CUPTI": str(library)}, check=False,
-    )  # fmt: skip
+        [sys.executable, "work.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "STEPSCOPE_CUPTI": str(library)},
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -147,9 +152,7 @@ def test_below_a_reason_stand_the_instructions(trained: Collected) -> None:
     assert not reason.metrics
 
 
-def test_samples_of_cycles_in_which_nothing_was_issued_are_counted_again(
-    trained: Collected,
-) -> None:
+def test_samples_of_cycles_in_which_nothing_was_issued_are_counted_again(trained: Collected) -> None:
     assert samples(trained.contexts, "latency_stalls") == 2 * 3 * 5
     assert not [context for context in trained.contexts if "not_issued" in context.name]
 
@@ -175,8 +178,8 @@ def test_a_reason_has_few_instructions_and_the_rest_itself(cases: dict[str, Coll
 
 def test_the_file_opens_with_reasons_in_every_view(folder: Path) -> None:
     import stepscope
-    from stepscope.contexts import bottom_up, build_contexts, measures
-    from stepscope.contexts.flame import flame
+    from stepscope.facts.contexts import bottom_up, build_contexts, measures
+    from stepscope.facts.contexts.flame import flame
 
     tree = build_contexts(stepscope.open(folder / "run.stepscope")).check()
     assert {"stalls", "latency"} <= set(measures(tree))
@@ -196,9 +199,7 @@ def test_the_analyzer_names_the_reason_and_the_line(folder: Path) -> None:
     stalled = [finding for finding in found if finding.rule == "stall_reasons"]
     assert len(stalled) == 2
     for finding in stalled:
-        assert "stalls mainly on long_scoreboard: long_scoreboard 58%, imc_miss 25%" in (
-            finding.what
-        )
+        assert "stalls mainly on long_scoreboard: long_scoreboard 58%, imc_miss 25%" in (finding.what)
         assert "memory" in finding.advice
         assert {Path(place.file).name for place in finding.evidence} == {"work.py"}
         first, second, kernel = finding.evidence

@@ -19,8 +19,17 @@ for _ in range(3):
 def run(tmp_path, source, *options):
     script = tmp_path / "script.py"
     script.write_text(MODEL + source)
-    command = [sys.executable, "-m", "stepscope", "run", "--contexts", *options,
-               "-o", str(tmp_path / "run.stepscope"), str(script)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "stepscope",
+        "run",
+        "--contexts",
+        *options,
+        "-o",
+        str(tmp_path / "run.stepscope"),
+        str(script),
+    ]
     return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 

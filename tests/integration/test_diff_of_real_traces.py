@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import stepscope
-from stepscope.annotate.links.launches import device_work
-from stepscope.diff import Row, RunComparison, compare, explain
+from stepscope.facts.annotate.links.launches import device_work
+from stepscope.models.diff import Row, RunComparison, compare, explain
 
 
 def pair(traces: Path, before: str, after: str) -> RunComparison:
@@ -32,8 +32,7 @@ def test_workers_take_data_loading_out_of_the_step(traces: Path) -> None:
 
 
 def test_a_v100_takes_longer_than_an_a100(traces: Path) -> None:
-    found = pair(traces, "diff_a100_v100/a100_rank3of8.json.gz",
-                 "diff_a100_v100/v100_rank1of2.json.gz")  # fmt: skip
+    found = pair(traces, "diff_a100_v100/a100_rank3of8.json.gz", "diff_a100_v100/v100_rank1of2.json.gz")
     assert found.step.verdict == "slower"
     assert (found.before.rank, found.after.rank) == (3, 1)
     assert set(found.differing) == {"device", "ranks"}
@@ -43,8 +42,9 @@ def test_a_v100_takes_longer_than_an_a100(traces: Path) -> None:
 
 
 def test_one_step_each_gives_no_verdict_but_modules_are_beside_each_other(traces: Path) -> None:
-    found = pair(traces, "pair_h100_mi300x/timesformer_h100.json.gz",
-                 "pair_h100_mi300x/timesformer_mi300.json.gz")  # fmt: skip
+    found = pair(
+        traces, "pair_h100_mi300x/timesformer_h100.json.gz", "pair_h100_mi300x/timesformer_mi300.json.gz"
+    )
     assert found.step.verdict == "one_step"
     both = [one for one in found.parts["modules"] if one.before and one.after]
     assert len(both) > 200

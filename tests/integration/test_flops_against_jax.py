@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import stepscope
-from stepscope.summary.report_facts import summarize
+from stepscope.facts.summary.report_facts import summarize
 
 # Not by importing it: JAX warns of every fork from then on, in the tests that follow.
 if (os.environ.get("CI") != "true" or sys.version_info < (3, 11)) and not find_spec("jax"):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import stepscope
-from stepscope.roofline import work_of
-from stepscope.roofline.formulas import OperatorCall, Tensor
-from stepscope.summary.report_facts import summarize
+from stepscope.facts.roofline import work_of
+from stepscope.facts.roofline.formulas import OperatorCall, Tensor
+from stepscope.facts.summary.report_facts import summarize
 
 torch = pytest.importorskip("torch")
 Step = Callable[[], None]
@@ -60,19 +60,27 @@ def attention(**options: bool) -> Step:
     "step",
     [
         lambda: training(torch.nn.Linear(16, 32), 8, 16),
-        lambda: training(torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Linear(32, 4)),
-                         2, 8, 16),
+        lambda: training(torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Linear(32, 4)), 2, 8, 16),
         lambda: gram(3, 8, 16),
-        lambda: training(torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3, stride=2, padding=1),
-                                             torch.nn.Conv2d(8, 8, 3)), 2, 4, 16, 16),
-        lambda: training(torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3),
-                                             torch.nn.ConvTranspose2d(8, 4, 3, stride=2)),
-                         2, 4, 12, 12),
+        lambda: training(
+            torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3, stride=2, padding=1), torch.nn.Conv2d(8, 8, 3)),
+            2,
+            4,
+            16,
+            16,
+        ),
+        lambda: training(
+            torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3), torch.nn.ConvTranspose2d(8, 4, 3, stride=2)),
+            2,
+            4,
+            12,
+            12,
+        ),
         lambda: training(torch.nn.Conv1d(4, 8, 5, dilation=2), 2, 4, 32),
         lambda: attention(),
     ],
     ids=["linear", "two layers", "matmul", "convolution", "transposed", "dilated", "attention"],
-)  # fmt: skip
+)
 def test_operations_are_those_that_torch_counts(step: Callable[[], Step], tmp_path: Path) -> None:
     torch.manual_seed(0)
     chosen = step()
@@ -81,9 +89,7 @@ def test_operations_are_those_that_torch_counts(step: Callable[[], Step], tmp_pa
 
 def test_a_grouped_convolution_costs_a_group_of_what_it_would(tmp_path: Path) -> None:
     """For the gradient of its weights torch 2.13 counts every pair of channels."""
-    whole, grouped = (
-        training(torch.nn.Conv2d(8, 8, 3, groups=groups), 2, 8, 16, 16) for groups in (1, 4)
-    )
+    whole, grouped = (training(torch.nn.Conv2d(8, 8, 3, groups=groups), 2, 8, 16, 16) for groups in (1, 4))
     assert told(grouped, tmp_path) == told(whole, tmp_path) / 4 == counted(whole) / 4
 
 
@@ -94,11 +100,13 @@ def test_of_causal_attention_half_is_computed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu",
-        "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_cudnn_attention",
         "_scaled_dot_product_fused_attention_overrideable",
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("suffix", ["", "_backward"])
 def test_the_argument_that_tells_of_a_mask_is_where_torch_has_it(name: str, suffix: str) -> None:
     schema = getattr(torch.ops.aten, name + suffix).default._schema

@@ -21,9 +21,7 @@ WRITING = [name for name, command in COMMANDS.items() if command.checks and name
 @pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
 @pytest.mark.parametrize("most_bytes", [100, 3000])
 @pytest.mark.parametrize("name", WRITING)
-def test_a_full_disk_is_named_and_nothing_stays_behind(
-    name: str, most_bytes: int, tmp_path: Path
-) -> None:
+def test_a_full_disk_is_named_and_nothing_stays_behind(name: str, most_bytes: int, tmp_path: Path) -> None:
     (inputs := tmp_path / "inputs").mkdir()
     write_inputs(inputs)
     folder = tmp_path / "work"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.facts.load import open as open_trace
 from stepscope.graph import Graph, build_graph
-from stepscope.load import open as open_trace
 
 Link = tuple[str, str, str]
 US = 1000

@@ -105,8 +105,12 @@ def check_step_times(measured: dict[str, dict[str, Json]]) -> None:
     sizes = [one["samples"] for key, one in measured["batch_sizes"].items() if "dlrm" in key]
     assert sizes == [2**power for power in range(1, 10)]
     assert {key.partition("/")[2] for key in measured["layouts"]} == {
-        "plain", "channels_last", "bf16", "bf16 channels_last", "checkpointing",
-    }  # fmt: skip
+        "plain",
+        "channels_last",
+        "bf16",
+        "bf16 channels_last",
+        "checkpointing",
+    }
     tools = measured["overheads"]["dlrm"]["tools"]
     assert set(tools) == {"nothing", "torch.profiler", "stepscope", "stepscope contexts"}
     assert all("error" not in cost for cost in tools.values()), tools
@@ -202,8 +206,10 @@ def test_a_gain_that_is_a_loss_has_the_wrong_sign(before, predicted, measured, r
 
 
 def test_batch_sizes_are_fitted_from_the_usual_one_on(tmp_path):
-    sizes = {n: {"samples": n, "step_ms": {"median": 5.0 + n}, "peak_allocated_bytes": 100 + 7 * n}
-             for n in (2, 4, 8, 16, 32, 64)}  # fmt: skip
+    sizes = {
+        n: {"samples": n, "step_ms": {"median": 5.0 + n}, "peak_allocated_bytes": 100 + 7 * n}
+        for n in (2, 4, 8, 16, 32, 64)
+    }
     measured = {f"gpt2/{n}": {"outcome": "measured", **one} for n, one in sizes.items()}
     measured["gpt2/128"] = {"outcome": "out of memory"}
     (tmp_path / "batch_sizes.json").write_text(json.dumps({"measurements": measured}))
@@ -217,12 +223,7 @@ def test_peaks_of_a_snapshot_stand_next_to_those_of_pytorch(tmp_path, traces):
     """A snapshot of the shared ones, as the part `snapshot` would have left it."""
     source = next((traces / "memory_snapshots").glob("*.pickle*"))
     (tmp_path / source.name).write_bytes(source.read_bytes())
-    one = {
-        "outcome": "measured",
-        "file": source.name,
-        "peak_allocated_bytes": 7,
-        "peak_reserved_bytes": 9,
-    }
+    one = {"outcome": "measured", "file": source.name, "peak_allocated_bytes": 7, "peak_reserved_bytes": 9}
     (tmp_path / "snapshot.json").write_text(json.dumps({"measurements": {"resnet50": one}}))
     ((model, allocated, ours, reserved, ours_reserved),) = snapshots(tmp_path)
     assert (model, allocated, reserved) == ("resnet50", 7, 9)
@@ -355,8 +356,9 @@ def test_samples_are_taken_of_steps_of_training(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", LAUNCHING, str(library), str(tmp_path)],
         env={**ENVIRONMENT, "PYTHONPATH": path, "STEPSCOPE_CUPTI": str(library)},
-        capture_output=True, text=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["sampled_steps"] == 3
@@ -371,8 +373,14 @@ def test_samples_are_taken_of_steps_of_training(tmp_path):
 
 def test_the_page_tells_what_kernels_wait_for(tmp_path):
     about = {"part": "stalls", "about": "waiting", "device": "d", "quick": False, "seed": 0}
-    machine = {"packages": {}, "device": {"name": "d"}, "cuda": "13.0", "python": "3.12",
-               "processor": "p", "cpu_count": 2}  # fmt: skip
+    machine = {
+        "packages": {},
+        "device": {"name": "d"},
+        "cuda": "13.0",
+        "python": "3.12",
+        "processor": "p",
+        "cpu_count": 2,
+    }
     results = Results(tmp_path / "d" / "stalls.json", about, run={"machine": machine})
     results.add("resnet50", {"outcome": "measured", "against_nothing": 3.5, **summary(SAMPLED)})
     results.end()

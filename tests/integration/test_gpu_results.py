@@ -47,8 +47,17 @@ def test_results_are_packed_in_pieces_that_go_together_again(tmp_path):
 
 
 def test_a_sitting_leaves_its_results_and_what_was_said(tmp_path):
-    done = kit("2", tmp_path / "folder", *QUICK, "--out", tmp_path / "r" / "cpu", "--minutes", "0",
-               "--no-wheels", module="benchmarks.gpu.sitting")  # fmt: skip
+    done = kit(
+        "2",
+        tmp_path / "folder",
+        *QUICK,
+        "--out",
+        tmp_path / "r" / "cpu",
+        "--minutes",
+        "0",
+        "--no-wheels",
+        module="benchmarks.gpu.sitting",
+    )
     assert done.returncode == 1
     said = (tmp_path / "folder" / "sitting2.log").read_text()
     assert [line.split()[0] for line in said.splitlines()] == list(SITTINGS["2"])

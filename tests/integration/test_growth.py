@@ -33,10 +33,9 @@ def calls(command: str, path: Path) -> int:
 
 
 CASES = [
-    *((command, dimension) for dimension in growth.DIMENSIONS
-      for command in ("report", "analyze", "whatif")),
+    *((command, dimension) for dimension in growth.DIMENSIONS for command in ("report", "analyze", "whatif")),
     *(("report --html", dimension) for dimension in ("threads", "operator names", "steps")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("command", "dimension"), CASES)

@@ -96,9 +96,7 @@ def test_a_killed_command_leaves_whole_files_or_none(
     assert strangers(command, folder, inputs) == []
 
 
-def wait(
-    process: subprocess.Popen[bytes], folder: Path, chance: random.Random, seconds: float
-) -> None:
+def wait(process: subprocess.Popen[bytes], folder: Path, chance: random.Random, seconds: float) -> None:
     """Until a random moment."""
     if chance.random() < 0.5:
         before = files_in(folder)

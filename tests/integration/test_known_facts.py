@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import stepscope
-from stepscope.annotate.links.launches import device_work
-from stepscope.summary.report_facts import summarize
+from stepscope.facts.annotate.links.launches import device_work
+from stepscope.facts.summary.report_facts import summarize
 from stepscope.trace.trace import Trace
 
 
@@ -48,9 +48,7 @@ def test_step_5_loads_data_for_69_ms(resnet: Trace) -> None:
 
 
 def test_the_step_waits_for_data_until_workers_load_it(resnet: Trace, traces: Path) -> None:
-    with_workers = stepscope.open(
-        traces / "kineto_resnet50_v100" / "num_workers_4.json.gz", cache=False
-    )
+    with_workers = stepscope.open(traces / "kineto_resnet50_v100" / "num_workers_4.json.gz", cache=False)
     assert summarize(resnet).verdict.bound_by == "data"
     assert "waits for data" in summarize(resnet).verdict.sentence
     assert summarize(with_workers).verdict.bound_by != "data"
@@ -60,9 +58,15 @@ def test_the_step_waits_for_data_until_workers_load_it(resnet: Trace, traces: Pa
 def test_every_stage_of_the_loop_is_found(resnet: Trace) -> None:
     found = [one.stage for one in summarize(resnet).stages]
     assert found == [
-        "data_loading", "transfer", "forward", "loss", "zero_grad", "backward", "optimizer",
+        "data_loading",
+        "transfer",
+        "forward",
+        "loss",
+        "zero_grad",
+        "backward",
+        "optimizer",
         "other",
-    ]  # fmt: skip
+    ]
 
 
 def test_device_time_in_steps_has_a_stage_and_a_module(checkpointed: Trace) -> None:
@@ -105,9 +109,7 @@ def test_eight_ranks_open_as_one_with_tables_for_each(traces: Path) -> None:
         together, apart = summarize(trace, rank), summarize(alone)
         assert together.verdict == apart.verdict
         assert together.kernels == apart.kernels
-        assert [one.cpu_ms for one in together.stages] == pytest.approx(
-            [one.cpu_ms for one in apart.stages]
-        )
+        assert [one.cpu_ms for one in together.stages] == pytest.approx([one.cpu_ms for one in apart.stages])
 
 
 def test_one_ranks_gpu_idles_about_half_of_the_step(traces: Path) -> None:
@@ -129,8 +131,9 @@ def test_on_every_trace_sums_agree(traces: Path) -> None:
         events, runs, steps = trace.events, trace["stages"], trace["steps"]
         length = (steps["end_ns"] - steps["start_ns"]).sum()
         assert (runs["end_ns"] - runs["start_ns"]).sum() == length, path
-        assert (runs["device_ns"] <= np.maximum(runs["device_end_ns"] - runs["device_start_ns"], 0)
-                ).all(), path  # fmt: skip
+        assert (runs["device_ns"] <= np.maximum(runs["device_end_ns"] - runs["device_start_ns"], 0)).all(), (
+            path
+        )
         assert (events["self_ns"] >= 0).all(), path
         assert (events["self_ns"] <= events["duration_ns"]).all(), path
         linked = trace["launches"]

@@ -22,10 +22,10 @@ pytestmark = pytest.mark.asyncio
 SERVER = """
 import asyncio, json, sys
 from pathlib import Path
-from stepscope.batch_size.breakdown import LineCost, ModuleTime
-from stepscope.lsp.measured_costs import FileCosts, Measured, Problem
-from stepscope.lsp.features import language_server
-from stepscope.lsp.language_server import MeasureError
+from stepscope.models.batch_size.breakdown import LineCost, ModuleTime
+from stepscope.faces.editor.measured_costs import FileCosts, Measured, Problem
+from stepscope.faces.editor.features import language_server
+from stepscope.faces.editor.language_server import MeasureError
 
 class Scripted:
     async def __call__(self, request, report):
@@ -74,9 +74,16 @@ COSTS = {
         "now": {"batch": 32, "throughput": 400.0},
         "suggestions": [{"batch": 48, "throughput": 512.0, "bytes": 9_100_000_000}],
     },
-    "findings": [{"rule": "input_bound", "severity": "warning", "what": "The step waits.",
-                  "advice": "Load ahead.", "evidence": [{"file": "ENTRY", "line": 8}]}],
-}  # fmt: skip
+    "findings": [
+        {
+            "rule": "input_bound",
+            "severity": "warning",
+            "what": "The step waits.",
+            "advice": "Load ahead.",
+            "evidence": [{"file": "ENTRY", "line": 8}],
+        }
+    ],
+}
 
 
 def make_client(*_: Any) -> LanguageClient:
@@ -87,9 +94,7 @@ def make_client(*_: Any) -> LanguageClient:
     return client
 
 
-CONFIG = ClientServerConfig(
-    server_command=[sys.executable, "-c", SERVER], client_factory=make_client
-)
+CONFIG = ClientServerConfig(server_command=[sys.executable, "-c", SERVER], client_factory=make_client)
 
 
 @pytest_lsp.fixture(config=CONFIG)
@@ -165,8 +170,7 @@ async def _state(client: LanguageClient, wanted: str) -> Any:
 async def hints(client: LanguageClient, path: Path) -> list[tuple[int, int, Any]]:
     found = await client.text_document_inlay_hint_async(
         lsp.InlayHintParams(
-            lsp.TextDocumentIdentifier(path.as_uri()),
-            lsp.Range(lsp.Position(0, 0), lsp.Position(100, 0)),
+            lsp.TextDocumentIdentifier(path.as_uri()), lsp.Range(lsp.Position(0, 0), lsp.Position(100, 0))
         )
     )
     return [(one.position.line, one.position.character, one.label) for one in found or ()]
@@ -315,9 +319,7 @@ async def test_an_action_sets_the_batch_size_and_nothing_else(client, entry):
     line = lsp.Position(6, 20)
     found = await client.text_document_code_action_async(
         lsp.CodeActionParams(
-            lsp.TextDocumentIdentifier(entry.as_uri()),
-            lsp.Range(line, line),
-            lsp.CodeActionContext([]),
+            lsp.TextDocumentIdentifier(entry.as_uri()), lsp.Range(line, line), lsp.CodeActionContext([])
         )
     )
     action, measuring = found

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from stepscope.devices import Wanted
-from stepscope.lsp.background import find_findings, predict_devices
-from stepscope.lsp.language_server import MeasureError
-from stepscope.lsp.measured_costs import Measured, MeasureRequest, Problem, Settings
-from stepscope.lsp.measuring import Measuring
+from stepscope.faces.editor.background import find_findings, predict_devices
+from stepscope.faces.editor.language_server import MeasureError
+from stepscope.faces.editor.measured_costs import Measured, MeasureRequest, Problem, Settings
+from stepscope.faces.editor.measuring import Measuring
+from stepscope.models.devices import Wanted
 
 MODEL = """\
 import torch
@@ -126,6 +126,4 @@ def test_findings_name_rules_and_evidence(outcomes: dict[str, Any]) -> None:
     assert "aten::addcdiv_" in {place["name"] for place in loop["evidence"]}
     assert all(finding["evidence"] for finding in outcomes["findings"])
     line = MODEL.splitlines().index("        optimizer.step()") + 1
-    assert {(Path(place["file"]).name, place["line"]) for place in loop["evidence"]} == {
-        ("after.py", line)
-    }
+    assert {(Path(place["file"]).name, place["line"]) for place in loop["evidence"]} == {("after.py", line)}

@@ -17,10 +17,10 @@ import torch
 from matching_models import MODELS
 from numpy.typing import NDArray
 
-from stepscope.annotate import annotate
-from stepscope.annotate.range_names import MODULE_RANGE
-from stepscope.capture import profile
-from stepscope.ingest import read
+from stepscope.facts.annotate import annotate
+from stepscope.facts.annotate.range_names import MODULE_RANGE
+from stepscope.read import read
+from stepscope.record import profile
 from stepscope.trace.nesting import inherit, self_times
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from test_matching_accuracy import FRAMES, tree_of, without
 
-from stepscope.annotate import annotate
-from stepscope.ingest import read
+from stepscope.facts.annotate import annotate
+from stepscope.read import read
 from stepscope.trace.trace import Trace
 
 WAYS = ("remove", "rename", "duplicate", "reorder")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.batch_size.entry import open_entry
-from stepscope.batch_size.worker_process import Cancelled, Worker
-from stepscope.capture.batch_size.request import Effort
-from stepscope.capture.batch_size.worker import _sleeps, _wait_for_threads
+from stepscope.models.batch_size.entry import open_entry
+from stepscope.models.batch_size.worker_process import Cancelled, Worker
+from stepscope.record.batch_size.request import Effort
+from stepscope.record.batch_size.worker import _sleeps, _wait_for_threads
 
 ENTRY = """\
 import os, time

@@ -15,7 +15,7 @@ SIZE = 100 << 20
 READ = """
 import re, sys
 from pathlib import Path
-from stepscope.ingest import read
+from stepscope.read import read
 events = len(read(Path(sys.argv[1])).events)
 print(events, re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 """
@@ -45,9 +45,7 @@ def test_peak_memory_stays_under_four_times_the_size(tmp_path: Path, kind: str) 
     text = b"".join(events(SIZE, odd_every=100_000 if kind == "odd" else 0))
     path = tmp_path / "trace.json"
     path.write_bytes(gzip.compress(text, 1) if kind == "gzip" else text)
-    read = subprocess.run(
-        [sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True
-    )
+    read = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
     count, peak_kib = map(int, read.stdout.split())
     assert count == text.count(b'"ph": "X"')
     assert peak_kib * 1024 < 4 * len(text)

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 import stepscope
-from stepscope.cli.commands import stepscope as stepscope_command
-from stepscope.memory import memory_facts
-from stepscope.memory.memory_findings import find_problems
+from stepscope.faces.terminal.commands import stepscope as stepscope_command
+from stepscope.models.memory import memory_facts
+from stepscope.models.memory.memory_findings import find_problems
 
 pytest.importorskip("torch")
 from torch.cuda import _memory_viz
@@ -92,9 +92,11 @@ def test_the_peak_is_that_of_a_walk_over_the_history(path: Path, snapshot: Any) 
     starts = {"alloc": 1, "free_completed": -1}
     changes = np.cumsum([starts.get(one["action"], 0) * one["size"] for one in entries])
     in_use = [
-        block for segment in snapshot["segments"] for block in segment["blocks"]
+        block
+        for segment in snapshot["segments"]
+        for block in segment["blocks"]
         if block["state"] == "active_allocated"
-    ]  # fmt: skip
+    ]
     before = sum(block["size"] for block in in_use) - changes[-1]
     # Blocks are rounded up to 512 bytes, the history tells what was asked for.
     assert abs(facts.peak_bytes - (before + changes.max())) < 512 * len(in_use)

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import stepscope
-from stepscope.capture.contexts.monitor import Domain, Phase, monitoring
 from stepscope.errors import CaptureError
+from stepscope.record.contexts.monitor import Domain, Phase, monitoring
 
 
 def test_a_tool_sees_operators_begin_and_end_with_their_call_path():
@@ -86,7 +86,7 @@ def test_what_a_callback_does_is_neither_told_nor_counted():
 
 
 def test_memory_is_told_with_its_address_and_size():
-    from stepscope.capture.contexts.context_options import ContextOptions
+    from stepscope.record.contexts.context_options import ContextOptions
 
     told = []
     with monitoring(ContextOptions(memory=True)) as monitor:
@@ -152,8 +152,7 @@ def test_a_tool_in_cplusplus_watches_the_same(tmp_path):
         library = tmp_path / "libtool.so"
         source = [f"-I{monitor.headers}", str(tmp_path / "tool.cpp"), str(monitor.library)]
         compiler = next(filter(None, map(shutil.which, ("g++", "c++", "clang++"))))
-        subprocess.run([compiler, "-std=c++20", "-shared", "-fPIC", *source, "-o", str(library)],
-                       check=True)  # fmt: skip
+        subprocess.run([compiler, "-std=c++20", "-shared", "-fPIC", *source, "-o", str(library)], check=True)
         tool = ctypes.CDLL(str(library))
         number = tool.count(name)
         torch.ones(3)

@@ -20,7 +20,7 @@ from benchmarks.networked.mesh import Mesh, Message, Waiting
 from benchmarks.networked.p3 import P3
 from benchmarks.networked.rings import all_gather, reduce_scatter
 
-from stepscope.calibration.measure import largest
+from stepscope.models.calibration.measure import largest
 
 Work = Callable[[int], Any]
 RATE = 0.5
@@ -64,9 +64,7 @@ def _member(rank: int, count: int, address: str, work: Work, queue: Any) -> None
 def network() -> Any:
     """Layers of odd sizes, one larger than a slice."""
     torch.manual_seed(0)
-    return torch.nn.Sequential(
-        torch.nn.Linear(7, 33), torch.nn.Tanh(), torch.nn.Linear(33, 3, bias=False)
-    )
+    return torch.nn.Sequential(torch.nn.Linear(7, 33), torch.nn.Tanh(), torch.nn.Linear(33, 3, bias=False))
 
 
 def loss_of(model: Any, rank: int, step: int) -> Any:

@@ -8,8 +8,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.other_devices import counted, scaled
 
-from stepscope.devices.device_work import COUNTING_ERROR
-from stepscope.whatif.parts.kernel_times import SCALING_ERROR
+from stepscope.models.devices.device_work import COUNTING_ERROR
+from stepscope.models.whatif.parts.kernel_times import SCALING_ERROR
 
 
 def test_scaled_kernels_are_within_the_stated_range(traces: Path) -> None:

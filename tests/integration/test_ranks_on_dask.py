@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from stepscope.cli.commands import stepscope as command
+from stepscope.faces.terminal.commands import stepscope as command
 
 pytest.importorskip("distributed")
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "graph"))
@@ -69,9 +69,9 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster: str, job: Path) 
     """The worker is killed when its first file is done, before the others can be."""
     from distributed import Client
 
-    from stepscope.ranks import sketch_files
-    from stepscope.ranks.files import files_at
-    from stepscope.ranks.map_ranks import on_dask
+    from stepscope.models.ranks import sketch_files
+    from stepscope.models.ranks.files import files_at
+    from stepscope.models.ranks.map_ranks import on_dask
 
     with Client(cluster) as client:
         victims = [one["pid"] for one in client.run(lambda: {"pid": os.getpid()}).values()][:1]
@@ -86,9 +86,9 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster: str, job: Path) 
 
 
 def test_a_file_that_no_worker_has_is_a_row(cluster: str, job: Path) -> None:
-    from stepscope.ranks import sketch_files
-    from stepscope.ranks.files import RankFile
-    from stepscope.ranks.map_ranks import on_dask
+    from stepscope.models.ranks import sketch_files
+    from stepscope.models.ranks.files import RankFile
+    from stepscope.models.ranks.map_ranks import on_dask
 
     missing = job / "rank77.json"
     (result,) = sketch_files([RankFile(str(missing), 1, 0)], engine=on_dask(cluster))
@@ -101,10 +101,8 @@ def test_no_scheduler_is_one_line(job: Path) -> None:
     assert "cannot reach a Dask scheduler at nothing://here" in result.stderr
 
 
-def test_another_version_is_one_line(
-    cluster: str, job: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("stepscope.ranks.map_ranks.__version__", "9.9")
+def test_another_version_is_one_line(cluster: str, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepscope.models.ranks.map_ranks.__version__", "9.9")
     result = ranks(job, "--scheduler", cluster)
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "has stepscope 0.1.0, this is 9.9; install the same version on both" in result.stderr
@@ -112,7 +110,7 @@ def test_another_version_is_one_line(
 
 def test_a_worker_that_cannot_import_stepscope_is_one_line() -> None:
     from stepscope.errors import EngineError
-    from stepscope.ranks.map_ranks import _check_workers
+    from stepscope.models.ranks.map_ranks import _check_workers
 
     class Client:
         def run(self, version: object, on_error: str) -> dict[str, Exception]:

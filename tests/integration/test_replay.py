@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stepscope.facts.load import open as open_trace
 from stepscope.graph import build_graph, build_ranks, select, simulate
-from stepscope.load import open as open_trace
 
 TRAINING = (
     "critical_path_a100/*",
@@ -50,6 +50,4 @@ def _errors(file: Path) -> np.ndarray:
     trace = open_trace(file)
     row = build_graph(trace).check()
     graphs = [row, *(build_graph(trace, steps=(step, step)) for step in row.window.steps)]
-    return np.concatenate(
-        [simulate(graph).step_ns / graph.window.measured_ns - 1 for graph in graphs]
-    )
+    return np.concatenate([simulate(graph).step_ns / graph.window.measured_ns - 1 for graph in graphs])

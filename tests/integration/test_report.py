@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from stepscope.cli.commands import stepscope
+from stepscope.faces.terminal.commands import stepscope
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

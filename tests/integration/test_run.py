@@ -16,7 +16,7 @@ import pytest
 from warm_python import run_warm
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-RUN = [sys.executable, "-c", "from stepscope.cli.run import run; run()"]
+RUN = [sys.executable, "-c", "from stepscope.faces.terminal.run import run; run()"]
 
 # What it imports is frozen: else garbage is looked for in all of it, which takes 1.5 s a process.
 TRAINING = """
@@ -191,9 +191,10 @@ for batch in DataLoader(torch.randn(40, 4), batch_size=4):
     for prefix in ("enumerate(DataLoader)", "Optimizer.step#SGD.step", "stepscope.module: "):
         for event in capture.named(prefix):
             inside = [
-                s for s in steps
+                s
+                for s in steps
                 if s["ts"] <= event["ts"] and event["ts"] + event["dur"] <= s["ts"] + s["dur"]
-            ]  # fmt: skip
+            ]
             assert len(inside) == 1, event["name"]
     for path in ("", "0", "1", "MSELoss"):
         assert capture.calls(path) == 4
@@ -281,7 +282,7 @@ while True:
     assert process.returncode == -signal.SIGINT
     assert out == "at exit\n"
     assert without_own_words(err).endswith("KeyboardInterrupt\n")
-    assert "stepscope/capture" not in err
+    assert "stepscope/record" not in err
     assert capture.manifest["outcome"] == ("complete" if steps == 20 else "interrupted")
     assert capture.manifest["steps_recorded"] == {0: [], 2: [1], 6: [5], 20: [5, 6, 7]}[steps]
 
@@ -484,18 +485,16 @@ for step in range(40):
     _, capture = record(tmp_path, "train.py")
     lengths = [1000 + step for step in range(9, 29)]
     assert capture.manifest["steps_recorded"] == [5, 6, 7]
-    unrecorded, recorded = (
-        capture.manifest[f"{kind}_steps"] for kind in ("unrecorded", "recorded")
-    )
-    expected = {
-        "count": 20, "median_ns": lengths[10], "p10_ns": lengths[2], "p90_ns": lengths[17],
-    }  # fmt: skip
+    unrecorded, recorded = (capture.manifest[f"{kind}_steps"] for kind in ("unrecorded", "recorded"))
+    expected = {"count": 20, "median_ns": lengths[10], "p10_ns": lengths[2], "p90_ns": lengths[17]}
     assert expected.items() <= unrecorded.items()
     assert unrecorded["parts"]["rest"] == {
-        "median_ns": lengths[10], "p10_ns": lengths[2], "p90_ns": lengths[17],
+        "median_ns": lengths[10],
+        "p10_ns": lengths[2],
+        "p90_ns": lengths[17],
         "recurring_ns": round((sum(lengths[:-1]) + lengths[-2]) / 20),
         "cpu_ns": pytest.approx(lengths[10] / 2, abs=1),
-    }  # fmt: skip
+    }
     assert (recorded["count"], recorded["median_ns"]) == (3, 1006)
     report = start([sys.executable, "-m", "stepscope", "report", "train.stepscope"], tmp_path)
     assert report.stdout.count("Step ") == 1

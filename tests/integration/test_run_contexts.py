@@ -12,9 +12,9 @@ import pytest
 from collected import Collected
 from warm_python import run_warm
 
-from stepscope.ingest import read
+from stepscope.read import read
 
-RUN = [sys.executable, "-c", "from stepscope.cli.run import run; run()", "--contexts"]
+RUN = [sys.executable, "-c", "from stepscope.faces.terminal.run import run; run()", "--contexts"]
 TRAINING = """
 import sys, torch
 from torch import nn
@@ -42,9 +42,14 @@ def script(tmp_path):
 
 def start(command, folder, **environment):
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=240, check=False,
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
         env={**os.environ, **environment},
-    )  # fmt: skip
+    )
 
 
 def test_a_whole_run_is_one_small_file(script, tmp_path):
@@ -59,8 +64,10 @@ def test_a_whole_run_is_one_small_file(script, tmp_path):
     (linear,) = run.named("aten::linear")
     # the stack begins with the script, not with what runs it
     assert [(c.kind, c.name) for c in linear.path[1:4]] == [
-        ("thread", "main"), ("python", "<module>"), ("python", "train"),
-    ]  # fmt: skip
+        ("thread", "main"),
+        ("python", "<module>"),
+        ("python", "train"),
+    ]
     assert linear.path[2].file == str(path)
     assert "next: stepscope contexts train.stepscope" in done.stderr
     assert (tmp_path / "train.stepscope").stat().st_size < 100_000
@@ -167,8 +174,10 @@ def test_compiled_kernels_stand_in_their_region_below_their_source_line(tmp_path
     path = tmp_path / "train.py"
     path.write_text(textwrap.dedent(COMPILED))
     for cached in (False, True):  # inductor takes the graph from its cache the second time
-        environment = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
-                       "TORCHINDUCTOR_COMPILE_THREADS": "1"}  # fmt: skip
+        environment = {
+            "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        }
         done = start([*RUN, str(path)], tmp_path, **environment)
         assert done.returncode == 0, done.stderr
         run = Collected.read(tmp_path / "train.stepscope")
@@ -197,9 +206,7 @@ def entry_point(tmp_path):
     return {"PYTHONPATH": str(folder.parent)}
 
 
-def test_a_variable_suffices_where_neither_code_nor_command_can_change(
-    script, tmp_path, entry_point
-):
+def test_a_variable_suffices_where_neither_code_nor_command_can_change(script, tmp_path, entry_point):
     path = script("train(4); print('done')")
     file = tmp_path / "job.stepscope"
     done = start([sys.executable, str(path)], tmp_path, STEPSCOPE_CONTEXTS=str(file), **entry_point)
@@ -212,8 +219,8 @@ def test_a_variable_suffices_where_neither_code_nor_command_can_change(
 def test_without_the_variable_nothing_of_ours_is_imported(script, tmp_path, entry_point):
     path = script("print(sorted(m for m in sys.modules if m.startswith('stepscope')))")
     done = start([sys.executable, str(path)], tmp_path, **entry_point)
-    assert "stepscope.capture" not in done.stdout
-    assert "stepscope.autoload" in done.stdout
+    assert "stepscope.record" not in done.stdout
+    assert "stepscope.record.autoload" in done.stdout
 
 
 def test_a_variable_that_cannot_be_followed_stops_no_job(script, tmp_path, entry_point):

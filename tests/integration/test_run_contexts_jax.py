@@ -15,8 +15,8 @@ from test_run_contexts import RUN
 
 import stepscope
 from stepscope.analyze import RULES, RuleContext, apply_rules
-from stepscope.contexts import build_contexts
-from stepscope.ingest import read
+from stepscope.facts.contexts import build_contexts
+from stepscope.read import read
 
 # Not by importing it: JAX warns of every fork from then on, in the tests that follow.
 if (os.environ.get("CI") != "true" or sys.version_info < (3, 11)) and not find_spec("jax"):
@@ -48,9 +48,14 @@ def run(tmp_path):
         path.write_text(TRAINING + textwrap.dedent(text))
         command = [*options, str(path)] if options else [*RUN, str(path)]
         return subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
+            command,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
             env={**os.environ, **environment},
-        )  # fmt: skip
+        )
 
     return start
 
@@ -73,8 +78,10 @@ def test_calls_waits_and_compilations_of_a_run(run, tmp_path):
     assert [c.count for c in calls] == [30, 2]  # from two lines of the script
     script = tmp_path / "train.py"
     assert [(c.kind, c.name) for c in calls[0].path[1:4]] == [
-        ("thread", "main"), ("python", "<module>"), ("python", "train"),
-    ]  # fmt: skip
+        ("thread", "main"),
+        ("python", "<module>"),
+        ("python", "train"),
+    ]
     assert calls[0].lines(script)[-1] == line_of("# the call")
     assert (calls[0].file, calls[0].line) == (str(script), line_of("@jax.jit"))
     waits = found.named("wait: float(x)")
@@ -82,8 +89,9 @@ def test_calls_waits_and_compilations_of_a_run(run, tmp_path):
     assert waits[0].lines(script)[-1] == line_of("# the wait")
     compiled = [c for call in calls for c in call.children]
     assert [c.name for c in compiled] == [
-        "compilation of update", "compilation of update, again: new shape of x",
-    ]  # fmt: skip
+        "compilation of update",
+        "compilation of update, again: new shape of x",
+    ]
     assert [c.count for c in compiled] == [1, 1]
     for whole in compiled:
         assert {part.name for part in whole.children} == {"trace", "lower", "compile"}
@@ -211,8 +219,13 @@ def test_a_compiled_function_stays_what_it_is(run):
     """)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "PjitFunction ['w', 'x']", "2 True", "TypeError True", "4 6", "None", "2.0 1.0",
-    ]  # fmt: skip
+        "PjitFunction ['w', 'x']",
+        "2 True",
+        "TypeError True",
+        "4 6",
+        "None",
+        "2.0 1.0",
+    ]
 
 
 def test_other_threads_have_their_own_contexts(run, tmp_path):

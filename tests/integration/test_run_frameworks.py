@@ -8,9 +8,7 @@ from test_run import EXAMPLES, record
 def test_transformers_trainer(tmp_path, accumulate):
     pytest.importorskip("transformers")
 
-    done, capture = record(
-        tmp_path, str(EXAMPLES / "train_trainer.py"), "--accumulate", str(accumulate)
-    )
+    done, capture = record(tmp_path, str(EXAMPLES / "train_trainer.py"), "--accumulate", str(accumulate))
 
     assert done.returncode == 0, done.stderr
     assert "train_runtime" in done.stdout
@@ -36,9 +34,7 @@ def test_lightning(tmp_path):
 
 @pytest.mark.parametrize("critic_steps", [1, 6])
 def test_a_gan_steps_when_its_generator_does(tmp_path, critic_steps):
-    done, capture = record(
-        tmp_path, str(EXAMPLES / "train_gan.py"), "--critic-steps", str(critic_steps)
-    )
+    done, capture = record(tmp_path, str(EXAMPLES / "train_gan.py"), "--critic-steps", str(critic_steps))
 
     assert done.returncode == 0, done.stderr
     assert capture.manifest["step_ends_after"] == "Adam.step"

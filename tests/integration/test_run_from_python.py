@@ -7,8 +7,8 @@ import torch
 from test_run import Capture
 from torch import nn
 
-from stepscope.capture import profile, trace_handler
 from stepscope.errors import CaptureError
+from stepscope.record import profile, trace_handler
 
 
 class Training:

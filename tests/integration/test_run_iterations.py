@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from warm_python import run_warm
 
 import stepscope
-from stepscope.capture import profile
+from stepscope.record import profile
 
 NET = """
 import torch
@@ -132,10 +132,7 @@ print(loss.item())
 
 @pytest.mark.parametrize(
     "script",
-    [
-        NET + OPTIMIZER + EVALUATION + TRAINING,
-        NET + EVALUATION + OPTIMIZER + TRAINING,
-    ],
+    [NET + OPTIMIZER + EVALUATION + TRAINING, NET + EVALUATION + OPTIMIZER + TRAINING],
     ids=["optimizer first", "evaluation first"],
 )
 def test_training_wins_over_an_evaluation_before_it(tmp_path, script):
@@ -314,22 +311,19 @@ print_hooks = lambda: print(torch.nn.Module.__call__.__module__, loads.__next__.
 def test_unrecorded_iterations_are_timed_too(tmp_path, loop, length, loading):
     write(tmp_path, NET + DRAWN_CLOCK + "print_hooks()\n" + loop + "print_hooks()\n", "infer.py")
     done, capture = record(tmp_path, "infer.py")
-    unrecorded, recorded = (
-        capture.manifest[f"{kind}_steps"] for kind in ("unrecorded", "recorded")
-    )
+    unrecorded, recorded = (capture.manifest[f"{kind}_steps"] for kind in ("unrecorded", "recorded"))
     assert (unrecorded["count"], unrecorded["median_ns"]) == (20, length)
     assert unrecorded["parts"]["data_loading"]["median_ns"] == loading
     assert (recorded["count"], recorded["median_ns"]) == (3, length)
     before, after = done.stdout.splitlines()
-    assert before == "stepscope.capture.module_ranges watched"
+    assert before == "stepscope.record.module_ranges watched"
     assert after.startswith("torch.nn.modules.module ")
     assert "watched" not in after
 
 
 def test_training_that_begins_while_iterations_are_timed_is_recorded(tmp_path):
     evaluation = "net.eval()\nfor _ in range(12):\n    net(torch.ones(2, 4))\nnet.train()\n"
-    loop = "for epoch in range(3):\n" + "".join(f"    {line}\n" for line in
-                                                TRAINING.strip().splitlines())  # fmt: skip
+    loop = "for epoch in range(3):\n" + "".join(f"    {line}\n" for line in TRAINING.strip().splitlines())
     write(tmp_path, NET + evaluation + OPTIMIZER + loop, "train.py")
     _, capture = record(tmp_path, "train.py")
     assert capture.manifest["step_ends_after"] == "SGD.step"
@@ -337,7 +331,10 @@ def test_training_that_begins_while_iterations_are_timed_is_recorded(tmp_path):
 
 
 def test_an_optimizer_that_steps_in_hooks_of_gradients_is_recorded(tmp_path):
-    write(tmp_path, NET + """
+    write(
+        tmp_path,
+        NET
+        + """
 optimizers = {p: torch.optim.AdamW([p]) for p in net.parameters()}
 def update(p):
     optimizers[p].step()
@@ -348,7 +345,8 @@ for step in range(15):
     loss = ((net(torch.ones(2, 4)) - 1) ** 2).mean()
     loss.backward()
 print(loss.item())
-""")  # fmt: skip
+""",
+    )
 
     _, capture = same_with_and_without(tmp_path, "train.py")
 
@@ -360,7 +358,10 @@ print(loss.item())
 
 
 def test_an_optimizer_that_steps_in_a_compiled_function_is_recorded(tmp_path):
-    write(tmp_path, NET + """
+    write(
+        tmp_path,
+        NET
+        + """
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 @torch.compile(backend="eager")
 def update():
@@ -371,7 +372,8 @@ for step in range(15):
     update()
     optimizer.zero_grad()
 print(loss.item())
-""")  # fmt: skip
+""",
+    )
 
     plain = run_warm([sys.executable, "train.py"], tmp_path)
     done, capture = record(tmp_path, "train.py")

@@ -18,12 +18,12 @@ from warm_python import JAX, run_warm
 import stepscope
 from stepscope.analyze import RULES, RuleContext
 from stepscope.analyze.analysis import analysis_of
-from stepscope.annotate.jax.scopes import scope_of
-from stepscope.capture.step_times import FEWEST
-from stepscope.contexts import build_contexts
-from stepscope.contexts.build_tree import own_shares
 from stepscope.errors import TraceError
-from stepscope.ingest.shared import parse_json
+from stepscope.facts.annotate.jax.scopes import scope_of
+from stepscope.facts.contexts import build_contexts
+from stepscope.facts.contexts.build_tree import own_shares
+from stepscope.read.shared import parse_json
+from stepscope.record.step_times import FEWEST
 
 # Not by importing it: JAX warns of every fork from then on, in the tests that follow.
 if (os.environ.get("CI") != "true" or sys.version_info < (3, 11)) and not find_spec("jax"):
@@ -149,9 +149,7 @@ def test_operations_are_at_the_lines_of_the_script(tmp_path):
     parents, files = tree.nodes["parent"].tolist(), list(tree.nodes.text("file"))
     of_user = np.zeros(len(parents), np.bool_)
     for node, parent in enumerate(parents):  # parents come first
-        of_user[node] = (files[node] or "").endswith("train.py") or (
-            parent >= 0 and of_user[parent]
-        )
+        of_user[node] = (files[node] or "").endswith("train.py") or (parent >= 0 and of_user[parent])
     compiled = events.text("category").mask("cpu_op") & (events["step"] >= 0)
     of_line = compiled & of_user[tree.event_node]
     assert compiled.sum() > 10
@@ -337,9 +335,7 @@ def test_what_reads_captures_reads_it(tmp_path):
     }
     for command, words in said.items():
         change = ["scale:select=stage=forward,factor=0.5"] if command == "whatif" else []
-        done = start(
-            [sys.executable, "-m", "stepscope", command, "train.stepscope", *change], tmp_path
-        )
+        done = start([sys.executable, "-m", "stepscope", command, "train.stepscope", *change], tmp_path)
         assert done.returncode == 0, done.stderr
         assert words in done.stdout
 
@@ -374,8 +370,7 @@ def test_the_example_is_recorded(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("steps", "outcome", "kept"),
-    [(1, "no_steps", []), (4, "ended_early", []), (8, "ended_early", [5, 6])],
+    ("steps", "outcome", "kept"), [(1, "no_steps", []), (4, "ended_early", []), (8, "ended_early", [5, 6])]
 )
 def test_a_script_that_ends_early_yields_what_it_had(tmp_path, steps, outcome, kept):
     write(tmp_path, TRAINING + f"train({steps})")
@@ -416,9 +411,7 @@ for size in range({calls}):
 """
 
 
-@pytest.mark.parametrize(
-    ("each", "outcome"), [(1, "no_steps"), (2, "ended_early"), (12, "complete")]
-)
+@pytest.mark.parametrize(("each", "outcome"), [(1, "no_steps"), (2, "ended_early"), (12, "complete")])
 def test_a_function_that_is_compiled_again_and_again_is_named(tmp_path, each, outcome):
     """Steps are recorded where none compiles; what most of the run does is in no trace."""
     write(tmp_path, TRAINING + AGAIN.format(calls=8 * each, each=each))
@@ -474,7 +467,7 @@ while True:
     manifest = manifest_of(tmp_path / "train.stepscope")
     assert process.returncode == -signal.SIGINT
     assert without_own_words(err).endswith("KeyboardInterrupt\n")
-    assert "stepscope/capture" not in err
+    assert "stepscope/record" not in err
     assert manifest["outcome"] == ("complete" if steps == 20 else "interrupted")
     assert manifest["steps_recorded"] == kept
 
@@ -547,9 +540,7 @@ train(12)
 
 def test_a_step_with_effects_is_recorded(tmp_path):
     """JAX runs what prints from Python, past its own hook."""
-    text = TRAINING.replace(
-        "    return jax.tree.map", '    jax.debug.print("here")\n    return jax.tree.map'
-    )
+    text = TRAINING.replace("    return jax.tree.map", '    jax.debug.print("here")\n    return jax.tree.map')
     write(tmp_path, text + "train(9)")
 
     done, manifest, trace = recorded(tmp_path, "train.py")

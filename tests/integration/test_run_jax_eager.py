@@ -46,14 +46,15 @@ LOOPS = {
             x = layer(x, each)
         return (x ** 2).mean()
     gradients = grad(loss)(weights, x)
-""" + DESCENT,
+"""
+    + DESCENT,
     "jitted_update": """
     update = jax.jit(lambda weights, gradients: [
         each - 0.01 * one for each, one in zip(weights, gradients)
     ]) if step == 0 else update
     weights = update(weights, grad(loss)(weights, x))
 """,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import stepscope
-from stepscope.ingest.shared import parse_json
+from stepscope.read.shared import parse_json
 from stepscope.trace.trace import Trace
 
 if (os.environ.get("CI") != "true" or sys.version_info < (3, 11)) and not find_spec("keras"):

@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 import stepscope
-from stepscope.cli.commands import stepscope as stepscope_command
-from stepscope.memory import MemoryFacts, memory_facts
-from stepscope.memory.memory_findings import find_problems
-from stepscope.memory.recorded_memory import recorded_memory
-from stepscope.whatif import CHANGES, parse_request
-from stepscope.whatif.prediction import predict_memory
+from stepscope.faces.terminal.commands import stepscope as stepscope_command
+from stepscope.models.memory import MemoryFacts, memory_facts
+from stepscope.models.memory.memory_findings import find_problems
+from stepscope.models.memory.recorded_memory import recorded_memory
+from stepscope.models.whatif import CHANGES, parse_request
+from stepscope.models.whatif.prediction import predict_memory
 
 pytest.importorskip("torch")
 
@@ -63,11 +63,7 @@ def test_the_peak_is_that_of_the_allocator_and_its_parts_add_up(folder: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("checkpointed", "checkpoint:module=blocks.1"),
-        ("stateless", "stateless_optimizer"),
-    ],
+    ("name", "change"), [("checkpointed", "checkpoint:module=blocks.1"), ("stateless", "stateless_optimizer")]
 )
 def test_a_predicted_peak_is_the_measured_one(folder: Path, name: str, change: str) -> None:
     memory = recorded_memory(stepscope.open(folder / "plain.stepscope", cache=False))
@@ -92,9 +88,7 @@ def test_a_healthy_script_has_no_finding(folder: Path, name: str) -> None:
     assert find_problems(facts_of(folder, name)) == []
 
 
-def test_the_verdict_on_out_of_memory_comes_before_the_traceback(
-    recorded: tuple[Path, str],
-) -> None:
+def test_the_verdict_on_out_of_memory_comes_before_the_traceback(recorded: tuple[Path, str]) -> None:
     folder, stderr = recorded
     place = place_of(folder, "out_of_memory")
     said = stderr.index(f"stepscope: out of memory on cpu: 16.00 PiB were requested at {place}")

@@ -4,7 +4,7 @@ import pytest
 from test_run import record, write
 
 import stepscope
-from stepscope.summary.report_facts import summarize
+from stepscope.facts.summary.report_facts import summarize
 
 MODELS = """
 import torch
@@ -22,14 +22,19 @@ def passes(*models):
 """
 
 SCRIPTS = {
-    "dcgan": ("""
+    "dcgan": (
+        """
 optD, optG = torch.optim.Adam(two.parameters()), torch.optim.Adam(one.parameters())
 for _ in range(30):
     fake = one(torch.randn(16, 8))
     two.zero_grad(); two(fake.detach()).sum().backward(); optD.step()
     one.zero_grad(); two(fake).sum().backward(); optG.step()
-""", {"optD": 1, "optG": 1}, {"optD": {"one", "two"}, "optG": {"one", "two"}}),
-    "wgan": ("""
+""",
+        {"optD": 1, "optG": 1},
+        {"optD": {"one", "two"}, "optG": {"one", "two"}},
+    ),
+    "wgan": (
+        """
 class Trainer:
     def __init__(self):
         of = torch.optim.RMSprop
@@ -42,8 +47,12 @@ class Trainer:
                 self.update(self.opts["c"], passes(one, two))
             self.update(self.opts["g"], passes(one, two))
 Trainer().fit()
-""", {"opts.c": 5, "opts.g": 1}, {}),
-    "actor_critic": ("""
+""",
+        {"opts.c": 5, "opts.g": 1},
+        {},
+    ),
+    "actor_critic": (
+        """
 actor_opt, critic_opt = torch.optim.Adam(one.parameters()), torch.optim.Adam(two.parameters())
 for _ in range(30):
     loss = passes(one, two)
@@ -51,15 +60,23 @@ for _ in range(30):
     loss.backward()
     for opt in (actor_opt, critic_opt):
         opt.step()
-""", {"actor_opt, critic_opt": 1, "actor_opt": 1, "critic_opt": 1}, {}),
-    "delayed_policy": ("""
+""",
+        {"actor_opt, critic_opt": 1, "actor_opt": 1, "critic_opt": 1},
+        {},
+    ),
+    "delayed_policy": (
+        """
 policy, value = torch.optim.Adam(one.parameters()), torch.optim.Adam(two.parameters())
 for i in range(60):
     value.zero_grad(); passes(one, two).backward(); value.step()
     if i % 3 == 2:
         policy.zero_grad(); passes(one).backward(); policy.step()
-""", {"value": 3, "policy": 1}, {}),
-    "closures": ("""
+""",
+        {"value": 3, "policy": 1},
+        {},
+    ),
+    "closures": (
+        """
 first = torch.optim.LBFGS(one.parameters(), max_iter=2)
 second = torch.optim.SGD(two.parameters(), 0.1)
 def closure():
@@ -70,13 +87,20 @@ def closure():
 for _ in range(30):
     first.step(closure)
     second.zero_grad(); passes(one, two).backward(); second.step()
-""", {"first": 1, "second": 1}, {}),
-    "single": ("""
+""",
+        {"first": 1, "second": 1},
+        {},
+    ),
+    "single": (
+        """
 optimizer = torch.optim.SGD(two.parameters(), 0.1)
 for _ in range(30):
     optimizer.zero_grad(); passes(one, two).backward(); optimizer.step()
-""", {}, {}),
-}  # fmt: skip
+""",
+        {},
+        {},
+    ),
+}
 
 
 @pytest.mark.parametrize(("script", "times", "models"), SCRIPTS.values(), ids=SCRIPTS)

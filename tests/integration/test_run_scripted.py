@@ -33,18 +33,22 @@ def test_leaves_of_scripted_models(tmp_path, made):
     root = next(row["path"] for row in rows if row["parent"] is None and row["forward_cpu_ns"])
     modules = {
         row["path"].removeprefix(root).removeprefix("."): row
-        for row in rows if row["path"].startswith(root) and row["forward_cpu_ns"]
-    }  # fmt: skip
+        for row in rows
+        if row["path"].startswith(root) and row["forward_cpu_ns"]
+    }
     assert list(modules) == ["", "0", "0.a", "0.b", "1", "1.a", "1.b", "2"]
     assert {row["class"] for row in modules.values()} == {"Sequential", "Block", "Linear"}
     assert all(row["calls"] == 3 and row["forward_cpu_ns"] > 0 for row in modules.values())
     assert modules[""]["backward_cpu_ns"] > 0
     names, called = trace.events.text("name"), ("aten::linear", "aten::relu", "aten::add")
     of = {
-        path: [names[event] for event, module in enumerate(trace.events["module"].tolist())
-               if module == row["id"] and names[event] in called]
+        path: [
+            names[event]
+            for event, module in enumerate(trace.events["module"].tolist())
+            if module == row["id"] and names[event] in called
+        ]
         for path, row in modules.items()
-    }  # fmt: skip
+    }
     for path in ("0.a", "0.b", "1.a", "1.b", "2"):
         assert of[path] == ["aten::linear"] * 3
     assert of["0"] == of["1"] == ["aten::relu", "aten::add"] * 3

@@ -8,11 +8,11 @@ import os
 import pytest
 from test_run import TRAINING, record, write
 
-from stepscope.compiled.build import LIBRARY
-from stepscope.load import open as open_trace
-from stepscope.summary.report_facts import summarize
-from stepscope.summary.report_text import places_text
-from stepscope.summary.run_shares import run_lines
+from stepscope.base.compiled.build import LIBRARY
+from stepscope.facts.load import open as open_trace
+from stepscope.facts.summary.report_facts import summarize
+from stepscope.facts.summary.report_text import places_text
+from stepscope.facts.summary.run_shares import run_lines
 
 PARTS = """
 import io, time
@@ -52,8 +52,9 @@ def test_a_run_that_fails_still_knows_its_shares(tmp_path):
     assert stages["start_up"] >= found["torch_imported_ns"] > 0
     assert stages["rollout"] == stages["data_preparation"] == 0
     assert [(place["function"], place["count"]) for place in found["places"]] == [
-        ("validate", 3), ("save", 3),
-    ]  # fmt: skip
+        ("validate", 3),
+        ("save", 3),
+    ]
     run = summarize(open_trace(tmp_path / "train.stepscope")).run
     text = "\n".join(run_lines(run))
     assert text.startswith("Of the run (")

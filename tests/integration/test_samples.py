@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.batch_size.entry import module_file, open_entry
-from stepscope.batch_size.entry_profile import make_profile
-from stepscope.batch_size.measurement import MeasuredBatch, combine
-from stepscope.batch_size.worker_process import Worker
-from stepscope.capture.batch_size.request import Effort
 from stepscope.errors import BatchError
+from stepscope.models.batch_size.entry import module_file, open_entry
+from stepscope.models.batch_size.entry_profile import make_profile
+from stepscope.models.batch_size.measurement import MeasuredBatch, combine
+from stepscope.models.batch_size.worker_process import Worker
+from stepscope.record.batch_size.request import Effort
 
 EFFORT = Effort(warmup=1, memory=1, least=4, most=4, seconds=0.0)
 HEAD = """
@@ -106,9 +106,7 @@ def test_a_module_is_measured_as_python_m_runs_it(
     (package / "__init__.py").touch()
     (package / "sizes.py").write_text("EXTRA = 0\n")
     body, _ = SCRIPTS["one batch"]
-    (package / "train.py").write_text(
-        "from .sizes import EXTRA\n" + HEAD.format(samples=4096) + body
-    )
+    (package / "train.py").write_text("from .sizes import EXTRA\n" + HEAD.format(samples=4096) + body)
     monkeypatch.chdir(tmp_path)
     path = module_file("package.train")
     entry = open_entry(path, choice="batch_size", module="package.train")

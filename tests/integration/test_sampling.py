@@ -18,7 +18,7 @@ import torch
 from collected import Collected
 
 import stepscope
-from stepscope.capture.contexts import native_build
+from stepscope.record.contexts import native_build
 
 STRESS = Path(__file__).parents[2] / "benchmarks" / "sampling_stress_entry.py"
 WORD = ctypes.sizeof(ctypes.c_void_p)
@@ -87,12 +87,25 @@ def garbage(rng, frame_bytes):
     """A number that might be found where a pointer should be."""
     return rng.choice(
         [
-            0, 1, 8, 2**64 - 1, 2**63, 0x4141414141414141, 0xFFFF800000000000,
-            rng.getrandbits(64), rng.getrandbits(47), rng.getrandbits(47) & ~7,
-            id(None), id(torch), id(garbage), id(garbage.__code__), id("text"), id(int),
+            0,
+            1,
+            8,
+            2**64 - 1,
+            2**63,
+            0x4141414141414141,
+            0xFFFF800000000000,
+            rng.getrandbits(64),
+            rng.getrandbits(47),
+            rng.getrandbits(47) & ~7,
+            id(None),
+            id(torch),
+            id(garbage),
+            id(garbage.__code__),
+            id("text"),
+            id(int),
             ctypes.addressof(frame_bytes),
         ]
-    )  # fmt: skip
+    )
 
 
 def words_of(memory):
@@ -163,9 +176,18 @@ def test_the_library_s_table_of_layouts_is_the_headers(extension, library):
 def run_script(tmp_path, *options, seconds="2"):
     capture, truth = tmp_path / "run.stepscope", tmp_path / "truth.json"
     command = [
-        sys.executable, "-m", "stepscope", "run", "--contexts", *options, "-o", str(capture),
-        str(STRESS), seconds, str(truth),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "stepscope",
+        "run",
+        "--contexts",
+        *options,
+        "-o",
+        str(capture),
+        str(STRESS),
+        seconds,
+        str(truth),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return Collected.read(capture), json.loads(truth.read_text())
@@ -216,8 +238,10 @@ def test_cpu_time_counts_where_it_is_spent_not_where_the_thread_sleeps(tmp_path)
 
     run = collect(work, tmp_path, sample=2000, sample_real=2000)
     asleep = [c for c in run.contexts if any(p.name.endswith("doze") for p in c.path)]
-    shares = [total(asleep, metric) / total(run.contexts, metric)
-              for metric in ("sampled_cpu_ns", "sampled_real_ns")]  # fmt: skip
+    shares = [
+        total(asleep, metric) / total(run.contexts, metric)
+        for metric in ("sampled_cpu_ns", "sampled_real_ns")
+    ]
     # Waking up takes CPU time, the more the busier the machine is.
     assert shares[0] < 0.3 < 0.5 < shares[1], shares
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from stepscope.batch_size.entry import open_entry
-from stepscope.batch_size.worker_process import Worker
-from stepscope.capture.batch_size.request import Effort
-from stepscope.scratch import plan_scratch
-from stepscope.scratch.plan import COPY, OVERLAY, Scratch, overlay_works
-from stepscope.scratch.write_protection import can_protect
+from stepscope.base.scratch import plan_scratch
+from stepscope.base.scratch.plan import COPY, OVERLAY, Scratch, overlay_works
+from stepscope.base.scratch.write_protection import can_protect
+from stepscope.models.batch_size.entry import open_entry
+from stepscope.models.batch_size.worker_process import Worker
+from stepscope.record.batch_size.request import Effort
 
 EFFORT = Effort(warmup=1, memory=1, least=2, most=3, seconds=0.0)
 TRAIN = """
@@ -82,9 +82,12 @@ HARMFUL = {
 }
 # A copy lies elsewhere: what names the project itself, or leaves it by a link, is refused there.
 REFUSED_IN_A_COPY = {
-    "removes by absolute path", "writes by absolute path", "saves by absolute path",
-    "writes to linked data", "removes linked data",
-}  # fmt: skip
+    "removes by absolute path",
+    "writes by absolute path",
+    "saves by absolute path",
+    "writes to linked data",
+    "removes linked data",
+}
 
 
 def snapshot(*folders: Path) -> dict[str, Any]:
@@ -187,9 +190,7 @@ def test_in_place_it_does_happen(worker: Worker, project: Path) -> None:
 
 
 @pytest.mark.parametrize("method", [OVERLAY, COPY])
-def test_each_run_begins_with_the_project_as_it_is(
-    worker: Worker, project: Path, method: str
-) -> None:
+def test_each_run_begins_with_the_project_as_it_is(worker: Worker, project: Path, method: str) -> None:
     needs(method, project)
     script = write_script(project, "import os; os.makedirs('runs/new')")  # fails if it exists
     scratch = plan(script, method)
@@ -212,9 +213,7 @@ def test_changes_elsewhere_are_reported(
 
 
 @pytest.mark.parametrize("method", [OVERLAY, COPY])
-def test_a_failure_names_the_line_of_the_projects_file(
-    worker: Worker, project: Path, method: str
-) -> None:
+def test_a_failure_names_the_line_of_the_projects_file(worker: Worker, project: Path, method: str) -> None:
     needs(method, project)
     script = write_script(project, "import broken")
     (project / "broken.py").write_text("\n\nraise ValueError('no')\n")
@@ -234,23 +233,27 @@ def test_nothing_temporary_is_left_behind(worker: Worker, project: Path, tmp_pat
         assert list(store.iterdir()) == []
 
 
-VERIFIED = ["overwrites a checkpoint", "writes by __file__", "uses sqlite",
-            "writes by absolute path", "writes to linked data", "calls programs"]  # fmt: skip
+VERIFIED = [
+    "overwrites a checkpoint",
+    "writes by __file__",
+    "uses sqlite",
+    "writes by absolute path",
+    "writes to linked data",
+    "calls programs",
+]
 
 
 def test_verify_leaves_the_project_as_it_was(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stepscope.verify.trials import Script, TrialRun, execute, script_scratch
+    from stepscope.models.verify.trials import Script, TrialRun, execute, script_scratch
 
     needs(OVERLAY, project)
     monkeypatch.chdir(project)
     harm = "\n".join(textwrap.dedent(HARMFUL[name]) for name in VERIFIED)
     script = Script(str(write_script(project, harm)))
     before = snapshot(project, tmp_path / "data")
-    facts = execute(
-        TrialRun(script, 1, 2, scratch=script_scratch(script)), lambda label, line: None
-    )
+    facts = execute(TrialRun(script, 1, 2, scratch=script_scratch(script)), lambda label, line: None)
     assert len(facts["steps_ns"]) == 2
     assert snapshot(project, tmp_path / "data") == before
 
@@ -259,7 +262,7 @@ def test_verify_leaves_the_project_as_it_was(
 def test_processes_that_train_together_share_one_view(
     project: Path, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stepscope.verify.trials import Script, TrialRun, execute
+    from stepscope.models.verify.trials import Script, TrialRun, execute
 
     needs(method, project)
     monkeypatch.chdir(project)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepscope.ingest import read
+from stepscope.read import read
 from stepscope.trace.trace import Trace
 
 TRACES = [

@@ -8,9 +8,9 @@ import pytest
 
 from stepscope import open as open_trace
 from stepscope.graph import build_ranks
-from stepscope.ranks import job_report, sketch_files
-from stepscope.ranks.files import files_at
-from stepscope.whatif import CHANGES, parse_request, predict
+from stepscope.models.ranks import job_report, sketch_files
+from stepscope.models.ranks.files import files_at
+from stepscope.models.whatif import CHANGES, parse_request, predict
 
 
 def test_sketches_and_full_graph_agree_within_two_percent(traces: Path) -> None:

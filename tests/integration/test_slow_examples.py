@@ -43,10 +43,18 @@ SHOWN = {
 ON_A_GPU = {"pageable_copies", "fp32_matmul", "odd_shapes"}
 ON_SOME_CPUS = {"slow_fallback"}  # those without instructions for BF16; in tests/corpus too
 IN_CORPUS = {  # tests/corpus
-    "checkpoint_in_loop", "ddp_unused_parameters", "expert_loop", "first_use",
-    "frequent_evaluation", "fsdp_prefetch", "idle_device", "low_utilization", "python_stall",
-    "small_buckets", "unfused_attention",
-}  # fmt: skip
+    "checkpoint_in_loop",
+    "ddp_unused_parameters",
+    "expert_loop",
+    "first_use",
+    "frequent_evaluation",
+    "fsdp_prefetch",
+    "idle_device",
+    "low_utilization",
+    "python_stall",
+    "small_buckets",
+    "unfused_attention",
+}
 OF_JAX = {"copy_fusions", "host_callbacks", "missing_donation", "small_programs"}  # tests/golden
 BY_SAMPLES = {"stall_reasons"}  # ends without a GPU
 

@@ -13,18 +13,18 @@ import pytest
 import stepscope
 from stepscope.analyze import RuleContext
 from stepscope.analyze.analysis import analysis_of
-from stepscope.annotate.steps.step_table import ranks_with_steps
-from stepscope.diff import compare
 from stepscope.errors import StepscopeError
-from stepscope.serve.axis_answers import area
-from stepscope.serve.operation_details import details
-from stepscope.serve.report_answers import overview
-from stepscope.serve.requests import Query
-from stepscope.serve.trace_view import TraceView
-from stepscope.summary.report_facts import summarize
+from stepscope.faces.page.axis_answers import area
+from stepscope.faces.page.operation_details import details
+from stepscope.faces.page.report_answers import overview
+from stepscope.faces.page.requests import Query
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.facts.annotate.steps.step_table import ranks_with_steps
+from stepscope.facts.summary.report_facts import summarize
+from stepscope.models.diff import compare
+from stepscope.models.whatif import predict
+from stepscope.models.whatif.ranking import graph_of
 from stepscope.trace.trace import Trace
-from stepscope.whatif import predict
-from stepscope.whatif.ranking import graph_of
 
 SUFFIXES = (".json", ".gz", ".pb", ".sqlite")
 LARGE = 200_000  # events; a graph of more takes longer than all others together
@@ -125,10 +125,9 @@ def of_diff(trace: Trace, rank: int, steps: list[int]) -> Times:
 def of_page(view: TraceView, rank: int, steps: list[int]) -> Times:
     """By the bars of the steps."""
     rows = [row for row in overview(view, Query({})).steps if row.rank == rank]
-    return mean_of([
-        (row.runtime_ns, row.device_busy_ns, row.device_idle_ns)
-        for row in rows if row.step in steps
-    ])  # fmt: skip
+    return mean_of(
+        [(row.runtime_ns, row.device_busy_ns, row.device_idle_ns) for row in rows if row.step in steps]
+    )
 
 
 def of_details(view: TraceView, rank: int, steps: list[int]) -> Times:
@@ -153,8 +152,7 @@ def of_window(view: TraceView, rank: int, start: int, end: int) -> tuple[int, in
     found = area(view, Query({"from": str(start), "to": str(end)}))
     shares = [one for one in found.devices if one.rank == rank]
     idle = min((sum(one.idle_ns.values()) for one in shares), default=end - start)
-    busy = max((one.computing_ns + one.copying_ns + one.communicating_ns for one in shares),
-               default=0)  # fmt: skip
+    busy = max((one.computing_ns + one.copying_ns + one.communicating_ns for one in shares), default=0)
     return end - start, busy, idle
 
 

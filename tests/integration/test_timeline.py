@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import stepscope
-from stepscope.annotate.modules.costs import module_costs
-from stepscope.timeline import Level, Operation, Timeline
-from stepscope.timeline.chosen_events import place_events
+from stepscope.facts.annotate.modules.costs import module_costs
+from stepscope.facts.timeline import Level, Operation, Timeline
+from stepscope.facts.timeline.chosen_events import place_events
 from stepscope.trace.trace import Trace
 
 RESNET = "kineto_resnet50_v100/num_workers_0.json.gz"
@@ -136,9 +136,7 @@ def events_of(trace: Trace, step: str) -> int:
     return int(((trace.events["step"] == number) & (ranks == rank)).sum())
 
 
-def test_stages_cost_what_their_table_says(
-    resnet: Timeline, checkpointed: Timeline, dlrm: Timeline
-) -> None:
+def test_stages_cost_what_their_table_says(resnet: Timeline, checkpointed: Timeline, dlrm: Timeline) -> None:
     for timeline in (resnet, checkpointed, dlrm):
         stages = timeline.trace["stages"]
         for step in timeline.level("", every=True).operations:
@@ -146,9 +144,7 @@ def test_stages_cost_what_their_table_says(
             numbers = [n for n, one in enumerate(level.operations) if one.kind == "stage"]
             rows = [int(level.operations[number].id[1:]) for number in numbers]
             for column in ("cpu_ns", "device_ns", "start_ns", "end_ns"):
-                assert (
-                    getattr(level.costs, column)[numbers].tolist() == stages[column][rows].tolist()
-                )
+                assert getattr(level.costs, column)[numbers].tolist() == stages[column][rows].tolist()
 
 
 # -- HOTLINE's user tasks (section 6.3)
@@ -166,9 +162,7 @@ def test_what_is_the_slowest_operation_on_the_cpu(resnet: Timeline) -> None:
 
 
 def test_what_is_the_fastest_operation_on_the_gpu(resnet: Timeline) -> None:
-    times = {
-        name: time for name, time in by_name(resnet.level("s5.0"), "device_ns").items() if time
-    }
+    times = {name: time for name, time in by_name(resnet.level("s5.0"), "device_ns").items() if time}
     assert min(times, key=lambda name: times[name]) == "loss"
 
 
@@ -269,9 +263,7 @@ def facts(level: Level) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("name", ["resnet", "checkpointed", "dlrm"])
-def test_levels_opened_together_are_those_opened_alone(
-    name: str, request: pytest.FixtureRequest
-) -> None:
+def test_levels_opened_together_are_those_opened_alone(name: str, request: pytest.FixtureRequest) -> None:
     timeline: Timeline = request.getfixturevalue(name)
     openings = [one for depth in timeline.below(timeline.start()) for one in depth]
     assert len(openings) > 100

@@ -31,9 +31,14 @@ def outcome(command: list[str], folder: Path) -> Outcome:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, timeout=60, check=False, input=b"typed in",
+        command,
+        cwd=folder,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        input=b"typed in",
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-    )  # fmt: skip
+    )
     files = {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -117,9 +122,14 @@ def test_a_full_stderr_does_no_harm(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("print('done')\n")
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [*RUN, "script.py"], cwd=tmp_path, check=False, timeout=60,
-            stdout=subprocess.PIPE, stderr=full, text=True,
-        )  # fmt: skip
+            [*RUN, "script.py"],
+            cwd=tmp_path,
+            check=False,
+            timeout=60,
+            stdout=subprocess.PIPE,
+            stderr=full,
+            text=True,
+        )
     assert (done.returncode, done.stdout) == (0, "done\n")
 
 

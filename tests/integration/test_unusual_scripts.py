@@ -59,9 +59,7 @@ class Settings:
 
     @classmethod
     def of(cls, script: Path) -> "Settings":
-        lines = re.findall(
-            r"^# (flags|environment|input|needs|starts): (.*)", script.read_text(), re.M
-        )
+        lines = re.findall(r"^# (flags|environment|input|needs|starts): (.*)", script.read_text(), re.M)
         found = dict(lines)
         return cls(
             found.get("flags", "").split(),
@@ -86,9 +84,7 @@ def outcome(stepscope: list[str], folder: Path, script: Path) -> Outcome:
         for path in folder.rglob("*")
         if path.is_file() and path.suffix != ".stepscope"
     }
-    return Outcome(
-        done.returncode, shown(done.stdout), own_lines_removed(shown(done.stderr)), files
-    )
+    return Outcome(done.returncode, shown(done.stdout), own_lines_removed(shown(done.stderr)), files)
 
 
 Done = subprocess.CompletedProcess[bytes]
@@ -100,16 +96,18 @@ def run_in_process(
     words = ["-m", "stepscope", *stepscope] if stepscope else []
     return subprocess.run(
         [sys.executable, *settings.flags, *words, "script.py"],
-        cwd=folder, capture_output=True, timeout=300, check=False, input=settings.typed,
+        cwd=folder,
+        capture_output=True,
+        timeout=300,
+        check=False,
+        input=settings.typed,
         env=environment,
-    )  # fmt: skip
+    )
 
 
-def run_in_fork(
-    stepscope: list[str], folder: Path, settings: Settings, environment: dict[str, str]
-) -> Done:
+def run_in_fork(stepscope: list[str], folder: Path, settings: Settings, environment: dict[str, str]) -> Done:
     assert not settings.flags
-    words = ["-c", "from stepscope.cli import main; main()", *stepscope] if stepscope else []
+    words = ["-c", "from stepscope.faces.terminal import main; main()", *stepscope] if stepscope else []
     done = run_warm([sys.executable, *words, "script.py"], folder, env=environment)
     return Done(done.args, done.returncode, done.stdout.encode(), done.stderr.encode())
 

@@ -13,9 +13,9 @@ import pytest
 from machine_calibration import calibrated
 
 from stepscope.errors import CaptureError, ChangeError
-from stepscope.verify import Script
-from stepscope.verify.trials import TrialRun, execute
-from stepscope.verify.verify import parse_specs
+from stepscope.models.verify import Script
+from stepscope.models.verify.trials import TrialRun, execute
+from stepscope.models.verify.verify import parse_specs
 
 # Says at each step what a change would show in. What it imports is frozen: else garbage is looked
 # for in all of it, which takes 1.5 s a process.
@@ -73,11 +73,15 @@ def run(script: Script, change: str = "", warmup: int = 1, steps: int = 2) -> tu
     specs = parse_specs(change) if change else ()
     facts = execute(
         TrialRun(
-            script, warmup, steps, [(spec.name, spec.arguments) for spec in specs],
-            processes=max((spec.processes for spec in specs), default=1), label=change,
+            script,
+            warmup,
+            steps,
+            [(spec.name, spec.arguments) for spec in specs],
+            processes=max((spec.processes for spec in specs), default=1),
+            label=change,
         ),
         lambda label, line: lines.append(f"{label}: {line}"),
-    )  # fmt: skip
+    )
     return facts, lines
 
 
@@ -128,12 +132,11 @@ def told_with(script: Script, words: str) -> None:
 
 def test_optimizers_are_sharded_over_the_processes(script: Script) -> None:
     # Of weight and bias each process updates one, and has the other from its neighbor.
-    told_with(script, "len(optimizer.state), float(model.inner.weight.sum()), "
-                      "float(model.inner.bias.sum())")  # fmt: skip
+    told_with(script, "len(optimizer.state), float(model.inner.weight.sum()), float(model.inner.bias.sum())")
     facts, lines = run(script, "zero:workers=2", warmup=2)
     assert facts["applied"] == {
-        "zero": {"count": 1, "world_size": 2, "backend": "gloo", "optimizers": ["AdamW"]},
-    }  # fmt: skip
+        "zero": {"count": 1, "world_size": 2, "backend": "gloo", "optimizers": ["AdamW"]}
+    }
     first, second = (
         [line.split(": ")[1] for line in lines if f"rank {rank}: dtype" in line] for rank in (0, 1)
     )
@@ -142,12 +145,12 @@ def test_optimizers_are_sharded_over_the_processes(script: Script) -> None:
 
 
 def test_models_are_sharded_over_the_processes(script: Script) -> None:
-    told_with(script, 'type(optimizer.param_groups[0]["params"][0]).__name__, '
-                      "tuple(model.inner.weight.to_local().shape)")  # fmt: skip
+    told_with(
+        script,
+        'type(optimizer.param_groups[0]["params"][0]).__name__, tuple(model.inner.weight.to_local().shape)',
+    )
     facts, lines = run(script, "fsdp:workers=2,unit=inn*")
-    assert facts["applied"] == {
-        "fsdp": {"count": 1, "units": 1, "world_size": 2, "backend": "gloo"},
-    }  # fmt: skip
+    assert facts["applied"] == {"fsdp": {"count": 1, "units": 1, "world_size": 2, "backend": "gloo"}}
     mine = [line for line in lines if "rank 1: dtype" in line]
     assert len(mine) == 2
     assert all("DTensor (2, 8)" in line for line in mine)  # half of the four rows
@@ -158,7 +161,7 @@ def test_gradients_are_sent_in_16_bits(script: Script) -> None:
     assert facts["applied"] == {
         "ddp": {"count": 1, "world_size": 2, "backend": "gloo"},
         "compress": {"count": 1, "dtype": "bfloat16"},
-    }  # fmt: skip
+    }
     assert all("dtype torch.float32" in line for line in lines if "dtype" in line)
 
 
@@ -179,18 +182,14 @@ def test_a_script_that_ends_too_soon_or_has_nothing_to_change_is_told(script: Sc
         run(script, steps=90)
     path = Path(script.target)
     path.write_text(
-        path.read_text()
-        .replace("optim.AdamW", "optim.Rprop")
-        .replace('optimizer.defaults["fused"]', "None")
+        path.read_text().replace("optim.AdamW", "optim.Rprop").replace('optimizer.defaults["fused"]', "None")
     )
     with pytest.raises(CaptureError, match="fused_optimizer: nothing to apply it to"):
         run(script, "fused_optimizer")
 
 
 def test_only_what_pytorch_can_do_by_itself_is_verified() -> None:
-    with pytest.raises(
-        ChangeError, match="choose one of amp, compile, fused_optimizer, dataloader"
-    ):
+    with pytest.raises(ChangeError, match="choose one of amp, compile, fused_optimizer, dataloader"):
         parse_specs("gist")
     with pytest.raises(ChangeError, match=r"zero: PyTorch has stage 1.*for stage 3 verify fsdp"):
         parse_specs("zero:stage=2")
@@ -202,7 +201,7 @@ def test_only_what_pytorch_can_do_by_itself_is_verified() -> None:
 
 
 def verify(script: Script, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from stepscope.cli import main; main()", "verify"]
+    command = [sys.executable, "-c", "from stepscope.faces.terminal import main; main()", "verify"]
     command += ["--warmup=1", "--steps=2", "--rounds=1", *words, script.target, *script.arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
@@ -215,14 +214,10 @@ def test_the_command_answers_on_stdout_and_shows_the_script_on_stderr(script: Sc
     assert answer["changes"] == ["dataloader:workers=1"]
     assert answer["script"] == f"{script.target} --lr 3"
     assert len(answer["before"]["rounds_ms"]) == len(answer["after"]["rounds_ms"]) == 1
-    assert answer["error"] == pytest.approx(
-        answer["predicted_step_ms"] / answer["after"]["step_ms"] - 1
-    )
+    assert answer["error"] == pytest.approx(answer["predicted_step_ms"] / answer["after"]["step_ms"] - 1)
     assert (answer["right_sign"], answer["verdict"]) == (None, "cannot tell")  # one round
     # The prediction is of a step as long as the one measured without recording.
-    assert answer["prediction"]["measured_step_ms"] == pytest.approx(
-        answer["before"]["step_ms"], rel=1e-3
-    )
+    assert answer["prediction"]["measured_step_ms"] == pytest.approx(answer["before"]["step_ms"], rel=1e-3)
     assert answer["prediction"]["changes"] == ["dataloader:workers=1"]
     assert answer["machine"]["threads"] == 1
     assert "[unchanged, round 1] dtype torch.float32" in done.stderr
@@ -230,8 +225,10 @@ def test_the_command_answers_on_stdout_and_shows_the_script_on_stderr(script: Sc
 
 
 def test_bad_use_ends_with_code_2_and_one_line(script: Script, tmp_path: Path) -> None:
-    for words, said in ((("gist",), "PyTorch cannot apply 'gist' to a script"),
-                        (("amp:speed=2",), "amp: expected KEY=VALUE")):  # fmt: skip
+    for words, said in (
+        (("gist",), "PyTorch cannot apply 'gist' to a script"),
+        (("amp:speed=2",), "amp: expected KEY=VALUE"),
+    ):
         done = verify(script, *words)
         assert done.returncode == 2
         assert said in done.stderr
@@ -243,7 +240,7 @@ def test_bad_use_ends_with_code_2_and_one_line(script: Script, tmp_path: Path) -
 
 def test_what_sharding_costs_is_measured_by_tensors_and_bytes() -> None:
     small = (
-        "import json; from stepscope.calibration import two_processes as s; "
+        "import json; from stepscope.models.calibration import two_processes as s; "
         "s._UNITS = ((1, 8), (3, 16)); print(json.dumps(s.sharding()))"
     )
     done = subprocess.run([sys.executable, "-c", small], capture_output=True, text=True, check=True)

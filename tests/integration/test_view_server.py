@@ -27,10 +27,9 @@ RESNET = "kineto_resnet50_v100/num_workers_0.json.gz"
 MODEL = Path(__file__).parents[2] / "examples" / "resnet50.model.json"
 PAGE = '<html><head><script type="module" src="./index.js"></script></head><body></body></html>'
 SLICES = [
-    {"ph": "X", "name": "ProfilerStep#1", "cat": "user_annotation", "pid": 1, "tid": 1, "ts": 0,
-     "dur": 9},
+    {"ph": "X", "name": "ProfilerStep#1", "cat": "user_annotation", "pid": 1, "tid": 1, "ts": 0, "dur": 9},
     {"ph": "X", "name": "aten::mm", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 1, "dur": 5},
-]  # fmt: skip
+]
 
 
 @pytest.fixture
@@ -53,8 +52,8 @@ def trace(tmp_path: Path) -> Path:
 def command(page: Path, *arguments: object) -> list[str]:
     """`stepscope` with another folder of the page."""
     code = (
-        "from pathlib import Path; from stepscope.serve import bundle; "
-        f"bundle.FOLDER = Path({str(page)!r}); from stepscope.cli import main; main()"
+        "from pathlib import Path; from stepscope.faces.page import bundle; "
+        f"bundle.FOLDER = Path({str(page)!r}); from stepscope.faces.terminal import main; main()"
     )
     return [sys.executable, "-c", code, *map(str, arguments)]
 

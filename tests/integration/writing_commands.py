@@ -15,8 +15,8 @@ from xml.etree import ElementTree
 import msgspec
 from warm_python import run_warm
 
-from stepscope.annotate import annotate
-from stepscope.ingest import read
+from stepscope.facts.annotate import annotate
+from stepscope.read import read
 
 PATIENCE_S = 300
 _LIMITED = """
@@ -101,9 +101,7 @@ COMMANDS = {
     "run --contexts": Command(("run", "--contexts", *_TO), _CAPTURE),
     "trace_handler": Command(("handled.py",), {"handled.stepscope": is_capture}, python=()),
     "report --html": Command(("report", "trace.json", "--html", "page.html"), _PAGE),
-    "report --svg": Command(
-        ("report", "trace.json", "--svg", "page.svg"), {"page.svg": is_picture}
-    ),
+    "report --svg": Command(("report", "trace.json", "--svg", "page.svg"), {"page.svg": is_picture}),
     "contexts -o": Command(
         ("contexts", "trace.json", "--format", "folded", "-o", "page.txt"), {"page.txt": is_text}
     ),
@@ -112,9 +110,7 @@ COMMANDS = {
         {"set/rank=*/*.msgpack": is_sketch, "set/rank=*/*.parquet": is_table},
     ),
     "ranks --html": Command(("ranks", "job", "--html", "page.html"), _PAGE),
-    "batch --html": Command(
-        ("batch", "--quick", "--at", "8", "--html", "page.html", "sized.py"), _PAGE
-    ),
+    "batch --html": Command(("batch", "--quick", "--at", "8", "--html", "page.html", "sized.py"), _PAGE),
     "report": Command(("report", "trace.json")),
     "analyze": Command(("analyze", "trace.json")),
     "whatif --all": Command(("whatif", "trace.json", "--all")),
@@ -125,9 +121,7 @@ def write_inputs(folder: Path) -> None:
     """What the commands read."""
     (folder / "train.py").write_text(TRAIN)
     (folder / "handled.py").write_text(HANDLED)
-    (folder / "sized.py").write_text(
-        "batch_size = 8\n" + TRAIN.replace("(8, 64)", "(batch_size, 64)")
-    )
+    (folder / "sized.py").write_text("batch_size = 8\n" + TRAIN.replace("(8, 64)", "(batch_size, 64)"))
     (folder / "trace.json").write_text(json.dumps(events(2000)))
     (folder / "job").mkdir()
     for rank in range(4):
@@ -137,8 +131,7 @@ def write_inputs(folder: Path) -> None:
 
 def events(count: int) -> list[dict[str, object]]:
     def one(name: str, start: float, length: float, category: str) -> dict[str, object]:
-        return {"ph": "X", "cat": category, "pid": 1, "tid": 1, "name": name, "ts": start,
-                "dur": length}  # fmt: skip
+        return {"ph": "X", "cat": category, "pid": 1, "tid": 1, "name": name, "ts": start, "dur": length}
 
     steps = [one(f"ProfilerStep#{n}", n * count, count, "user_annotation") for n in range(5)]
     names = ("aten::mm", "aten::add_", "aten::relu")
@@ -159,9 +152,12 @@ def start(command: Command, folder: Path, most_bytes: int | None = None) -> subp
     limit = () if most_bytes is None else ("-c", _LIMITED, str(most_bytes), sys.executable)
     return subprocess.Popen(
         [sys.executable, *limit, *command.python, *command.words],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
         env={**environment(folder), **bytecode},
-    )  # fmt: skip
+    )
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -179,7 +175,7 @@ def finish(command: Command, folder: Path, most_bytes: int | None = None) -> tup
 
 def finish_in_fork(command: Command, folder: Path) -> tuple[int, bytes]:
     """The same in a fork of a process that has PyTorch imported."""
-    program = ("-c", "from stepscope.cli import main; main()") if command.python else ()
+    program = ("-c", "from stepscope.faces.terminal import main; main()") if command.python else ()
     words = [sys.executable, *program, *command.words]
     done = run_warm(words, folder, PATIENCE_S, environment(folder))
     return done.returncode, (done.stdout + done.stderr).encode()
@@ -211,9 +207,10 @@ def strangers(command: Command, folder: Path, inputs: Path) -> list[str]:
     """Files that are neither inputs nor outputs; the cache keeps its own for an hour."""
     outputs = {
         str(path.relative_to(folder))
-        for pattern in command.checks for path in folder.glob(pattern)
+        for pattern in command.checks
+        for path in folder.glob(pattern)
         if not path.name.startswith(".")
-    }  # fmt: skip
+    }
     known = set(files_in(inputs)) | outputs
     own = ("cache/", "__pycache__/", "temporary/")
     return [name for name in files_in(folder) if name not in known and not name.startswith(own)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.arrays import Floats, Ids
+from stepscope.base.arrays import Floats, Ids
 from stepscope.graph.simulate import Simulation
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.arrays import Codes8, Ids, Ids32, IntArray, Mask, Rows, Times
+from stepscope.base.arrays import Codes8, Ids, Ids32, IntArray, Mask, Rows, Times
 from stepscope.trace.row_order import stable_order
 from stepscope.trace.sets import distinct
 
@@ -96,12 +96,7 @@ def _levels(parent: Ids32) -> list[Rows]:
 
 
 def enclosing(
-    lanes: IntArray,
-    times: Times,
-    track: IntArray,
-    start: Times,
-    duration: Times,
-    parent: Ids32,
+    lanes: IntArray, times: Times, track: IntArray, start: Times, duration: Times, parent: Ids32
 ) -> Ids32:
     found = last_started(lanes, times, track, start)
     outside = np.flatnonzero(found >= 0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from stepscope.ingest.chrome.chunk import Chunk
-from stepscope.ingest.chrome.records import Record, chunk_of
+from stepscope.read.chrome.chunk import Chunk
+from stepscope.read.chrome.records import Record, chunk_of
 
 _RECORDS = msgspec.json.Decoder(list[Record])
 

@@ -48,9 +48,7 @@ def test_a_word_is_a_fact(compare_numbers: Any) -> None:
 
 def test_the_last_digit_of_a_sum_is_no_difference(compare_numbers: Any) -> None:
     assert kinds(compare_numbers, report(gemm=0.3), report(gemm=0.1 + 0.2)) == []
-    assert kinds(compare_numbers, report(gemm=0.3), report(gemm=0.3001)) == [
-        ("changed", ".kernels[].ms")
-    ]
+    assert kinds(compare_numbers, report(gemm=0.3), report(gemm=0.3001)) == [("changed", ".kernels[].ms")]
 
 
 def test_a_whole_number_may_be_written_as_a_fraction(compare_numbers: Any) -> None:
@@ -65,13 +63,14 @@ def test_zero_is_not_null(compare_numbers: Any) -> None:
 def test_rows_of_one_name_are_told_apart_by_their_order(compare_numbers: Any) -> None:
     rows = [{"name": "relu", "ms": 1}, {"name": "relu", "ms": 2}]
     assert [key for key, _ in compare_numbers.leaves(rows)] == [
-        "[name relu].name", "[name relu].ms", "[name relu#1].name", "[name relu#1].ms",
-    ]  # fmt: skip
+        "[name relu].name",
+        "[name relu].ms",
+        "[name relu#1].name",
+        "[name relu#1].ms",
+    ]
 
 
-def test_it_prints_each_group_once(
-    compare_numbers: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_prints_each_group_once(compare_numbers: Any, capsys: pytest.CaptureFixture[str]) -> None:
     def dumped(ms: float, key: str) -> dict[str, Any]:
         return {"a.json": {"report": {".step_ms": ms, f".{key}": 1.0}}}
 

@@ -49,8 +49,7 @@ def test_options_are_columns_or_arguments() -> None:
 def test_tracks_are_devices_by_their_names() -> None:
     rows = list(drawn_trace(DRAWING)["tracks"].rows())
     found = [(row["name"], row["kind"], row["device"], row["stream"]) for row in rows]
-    assert found == [("main", "cpu", None, None), ("stream 7", "device", 0, 7),
-                     ("comm 1", "device", 0, 1)]  # fmt: skip
+    assert found == [("main", "cpu", None, None), ("stream 7", "device", 0, 7), ("comm 1", "device", 0, 1)]
 
 
 def test_arrows_tie_events_by_name() -> None:

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from stepscope.errors import IngestError
-from stepscope.ingest import read
+from stepscope.read import read
 
 
 def test_keys_of_a_file_are_shown_without_line_ends_and_escape_sequences(tmp_path):

@@ -21,9 +21,9 @@ def loaded(statement: str) -> set[str]:
     "statement",
     [
         "import stepscope",
-        "import stepscope.capture",
-        "import stepscope.cli",
-        "import stepscope.cli.run",
+        "import stepscope.record",
+        "import stepscope.faces.terminal",
+        "import stepscope.faces.terminal.run",
     ],
 )
 def test_nothing_heavy_is_imported(statement: str) -> None:
@@ -35,6 +35,4 @@ def test_the_check_would_see_a_heavy_import() -> None:
 
 
 def test_a_trace_opens_without_any_framework() -> None:
-    assert loaded("import stepscope.ingest.chrome.trace_events").isdisjoint(
-        {"torch", "jax", "pandas"}
-    )
+    assert loaded("import stepscope.read.chrome.trace_events").isdisjoint({"torch", "jax", "pandas"})

@@ -14,7 +14,7 @@ PACKAGE = Path(stepscope.__file__).parent
 FILES = sorted([*PACKAGE.rglob("*.cpp"), *PACKAGE.rglob("*.h")])
 USES = {
     "algorithm": r"std::(sort|stable_sort|min|max|(lower|upper)_bound|find|reverse|fill|copy"
-                 r"|any_of|all_of|count|max_element|min_element)\b",
+    r"|any_of|all_of|count|max_element|min_element)\b",
     "array": r"std::array\b",
     "atomic": r"std::atomic\b",
     "cerrno": r"\berrno\b",
@@ -36,7 +36,7 @@ USES = {
     "unordered_set": r"std::unordered_set\b",
     "utility": r"std::(move|pair|swap|exchange)\b",
     "vector": r"std::vector\b",
-}  # fmt: skip
+}
 IN_PYTHON = {"cerrno", "cstring"}  # <Python.h> is documented to include them
 
 

@@ -14,9 +14,7 @@ class Dlrm(nn.Module):
     `categories` has shape (batch, tables, values in each bag).
     """
 
-    def __init__(
-        self, tables: int = 26, rows: int = 50_000, width: int = 64, numbers: int = 13
-    ) -> None:
+    def __init__(self, tables: int = 26, rows: int = 50_000, width: int = 64, numbers: int = 13) -> None:
         super().__init__()
         self.tables = nn.ModuleList(nn.EmbeddingBag(rows, width, mode="sum") for _ in range(tables))
         self.bottom = _perceptron(numbers, 512, 256, width)

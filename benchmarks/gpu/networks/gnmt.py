@@ -29,9 +29,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.words = nn.Embedding(words, width)
         self.both_ways = nn.LSTM(width, width // 2, batch_first=True, bidirectional=True)
-        self.layers = nn.ModuleList(
-            nn.LSTM(width, width, batch_first=True) for _ in range(layers - 1)
-        )
+        self.layers = nn.ModuleList(nn.LSTM(width, width, batch_first=True) for _ in range(layers - 1))
         self.dropout = nn.Dropout(0.2)
 
     def forward(self, source: Tensor) -> Tensor:
@@ -49,9 +47,7 @@ class Decoder(nn.Module):
         self.words = nn.Embedding(words, width)
         self.first = nn.LSTM(width, width, batch_first=True)
         self.attention = Attention(width)
-        self.layers = nn.ModuleList(
-            nn.LSTM(2 * width, width, batch_first=True) for _ in range(layers - 1)
-        )
+        self.layers = nn.ModuleList(nn.LSTM(2 * width, width, batch_first=True) for _ in range(layers - 1))
         self.dropout = nn.Dropout(0.2)
 
     def forward(self, target: Tensor, states: Tensor) -> Tensor:

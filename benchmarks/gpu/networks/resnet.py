@@ -38,9 +38,7 @@ class Bottleneck(nn.Module):
 class ResNet50(nn.Module):
     """Images to scores of classes."""
 
-    def __init__(
-        self, width: int = 64, classes: int = 1000, depths: Sequence[int] = _DEPTHS
-    ) -> None:
+    def __init__(self, width: int = 64, classes: int = 1000, depths: Sequence[int] = _DEPTHS) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
@@ -62,6 +60,4 @@ class ResNet50(nn.Module):
 
 def _layer(inputs: int, width: int, depth: int, stride: int) -> nn.Sequential:
     first = Bottleneck(inputs, width, stride)
-    return nn.Sequential(
-        first, *(Bottleneck(_EXPANSION * width, width, 1) for _ in range(depth - 1))
-    )
+    return nn.Sequential(first, *(Bottleneck(_EXPANSION * width, width, 1) for _ in range(depth - 1)))

@@ -10,12 +10,7 @@ class Translator(nn.Module):
     """Source and target words to scores of the next target words."""
 
     def __init__(
-        self,
-        words: int = 32000,
-        width: int = 512,
-        layers: int = 6,
-        heads: int = 8,
-        length: int = 512,
+        self, words: int = 32000, width: int = 512, layers: int = 6, heads: int = 8, length: int = 512
     ) -> None:
         super().__init__()
         self.words = nn.Embedding(words, width)
@@ -27,9 +22,7 @@ class Translator(nn.Module):
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1], device=target.device)
-        states = self.transformer(
-            self._embed(source), self._embed(target), tgt_mask=mask, tgt_is_causal=True
-        )
+        states = self.transformer(self._embed(source), self._embed(target), tgt_mask=mask, tgt_is_causal=True)
         return self.head(states)
 
     def _embed(self, words: Tensor) -> Tensor:

@@ -45,8 +45,6 @@ PARTS = {
     "batch_sizes": Part("step time and memory from small batches to the edge of memory", 5),
     "snapshot": Part("the allocator's history of two steps of one model", 1),
     "jax_steps": Part("a transformer in plain JAX: unwatched steps, and a capture", 3),
-    "stalls": Part(
-        "what the instructions of hot kernels wait for, and what sampling costs", 3, apart=True
-    ),
+    "stalls": Part("what the instructions of hot kernels wait for, and what sampling costs", 3, apart=True),
     "compiled": Part("step time and memory under torch.compile", 8),
 }

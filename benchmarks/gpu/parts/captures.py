@@ -46,7 +46,7 @@ LARGEST_BYTES = 3 * 2**20
 ALL_BYTES = 34 * 2**20
 # One of images, one of words, one whose memory is all tables.
 _IN_MEMORY = ("resnet50", "gpt2", "dlrm")
-RUN = [sys.executable, "-c", "from stepscope.cli.run import run; run()"]
+RUN = [sys.executable, "-c", "from stepscope.faces.terminal.run import run; run()"]
 _TIMEOUT_S = 150
 
 
@@ -100,9 +100,7 @@ def _record(command: list[str], path: Path, timeout_s: float | None) -> str:
         raise
     if done.returncode:
         path.unlink(missing_ok=True)
-        raise RuntimeError(
-            f"the script ended with code {done.returncode}: {last_error(done.stderr)}"
-        )
+        raise RuntimeError(f"the script ended with code {done.returncode}: {last_error(done.stderr)}")
     return done.stderr
 
 

@@ -46,13 +46,9 @@ def _run(command: list[str], setting: Setting) -> Json:
     """What the script prints in its last line."""
     options = ["--quick"] if setting.quick else []
     limit_s = _TIMEOUT_S if setting.on_gpu else None
-    ended = subprocess.run(
-        [*command, str(SCRIPT), *options], capture_output=True, text=True, timeout=limit_s
-    )
+    ended = subprocess.run([*command, str(SCRIPT), *options], capture_output=True, text=True, timeout=limit_s)
     if ended.returncode:
-        raise RuntimeError(
-            f"the script ended with code {ended.returncode}: {last_error(ended.stderr)}"
-        )
+        raise RuntimeError(f"the script ended with code {ended.returncode}: {last_error(ended.stderr)}")
     found: Json = json.loads(ended.stdout.splitlines()[-1])
     if setting.on_gpu and found["platform"] == "cpu":
         raise Unavailable("jax finds no GPU")

@@ -37,8 +37,7 @@ def compare(model: str, setting: Setting) -> Json:
     rounds, steps = (2, 2) if setting.quick else (5, 8)
     with ExitStack() as stack:
         processes = {
-            tool: stack.enter_context(Turns(model, tool, steps, setting))
-            for tool in tools_for(setting)
+            tool: stack.enter_context(Turns(model, tool, steps, setting)) for tool in tools_for(setting)
         }
         answers = {tool: [process.answer()] for tool, process in processes.items()}
         for turn in range(rounds):
@@ -84,8 +83,10 @@ class Turns:
         self._limit_s = _ANSWER_WITHIN_S if setting.on_gpu else None
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.gpu.tools", model, tool, *options],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def take(self) -> Json:
         """A turn, and what it took."""

@@ -21,7 +21,7 @@ from benchmarks.gpu.setting import Setting, Unavailable
 from benchmarks.gpu.timing import spread, step_lengths_ms
 from benchmarks.gpu.training import Training
 
-from stepscope.capture import record_contexts
+from stepscope.record import record_contexts
 
 HOTTEST = 8
 _MOST_REASONS = 5

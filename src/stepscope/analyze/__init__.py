@@ -4,7 +4,7 @@ from stepscope.analyze.analysis import apply_rules
 from stepscope.analyze.finding import LEVELS, Finding, Gain, Place, with_findings
 from stepscope.analyze.rule import Rule, discover_rules, load_rules
 from stepscope.analyze.rule_context import RuleContext, glob
-from stepscope.contexts import with_contexts
+from stepscope.facts.contexts import with_contexts
 from stepscope.trace.trace import Trace
 
 RULES: list[Rule] = discover_rules()

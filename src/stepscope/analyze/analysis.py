@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from stepscope.analyze.finding import LEVELS, Finding, Gain
 from stepscope.analyze.rule import Rule
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.annotate.steps.step_table import capture_notes, coverage_note
+from stepscope.base.parallel import in_threads
 from stepscope.errors import RuleError, StepscopeError
-from stepscope.parallel import in_threads
-from stepscope.summary.facts import StepTimes
-from stepscope.summary.verdict import certain_share
+from stepscope.facts.annotate.steps.step_table import capture_notes, coverage_note
+from stepscope.facts.summary.facts import StepTimes
+from stepscope.facts.summary.verdict import certain_share
+from stepscope.models.whatif.prediction import MOST_TASKS
 from stepscope.trace.recorded_steps import core_share, load_warning
-from stepscope.whatif.prediction import MOST_TASKS
 
 LEAST_GAIN = 0.01  # of the step: smaller gains are dropped
 MOST_GROUPS = 5  # that a reader is shown, and that are simulated together
@@ -175,8 +175,9 @@ def _apply(rule: Rule, context: RuleContext) -> list[Finding]:
     except StepscopeError:
         raise
     except Exception as error:
-        raise RuleError(f"rule {rule.name} failed on {context.trace.metadata.source}: "
-                        f"{type(error).__name__}: {error}") from error  # fmt: skip
+        raise RuleError(
+            f"rule {rule.name} failed on {context.trace.metadata.source}: {type(error).__name__}: {error}"
+        ) from error
     return [one for one in found if one.share >= LEAST_GAIN or rule.notice]
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.annotate.links.launches import device_work
-from stepscope.annotate.steps.step_table import steady_steps
-from stepscope.annotate.steps.steps import main_track
-from stepscope.arrays import Floats, Ids, Mask, Rows, Times
+from stepscope.base.arrays import Floats, Ids, Mask, Rows, Times
+from stepscope.facts.annotate.links.launches import device_work
+from stepscope.facts.annotate.steps.step_table import steady_steps
+from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit, self_times
 from stepscope.trace.table import Table

@@ -11,14 +11,14 @@ import numpy as np
 
 from stepscope.analyze.delays import without_delays
 from stepscope.analyze.trace_from_contexts import ContextTrace, trace_from_contexts
-from stepscope.annotate.links.launches import device_work as mask_of_device_work
-from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.steps.step_table import no_such_rank, require_steps, steady_steps
-from stepscope.annotate.steps.steps import main_track
-from stepscope.arrays import Ids, Ids32, Mask, Rows, Times
-from stepscope.contexts import ContextTree, build_contexts
+from stepscope.base.arrays import Ids, Ids32, Mask, Rows, Times
 from stepscope.errors import TraceError
-from stepscope.roofline.equal_calls import Counted, numbered_calls
+from stepscope.facts.annotate.links.launches import device_work as mask_of_device_work
+from stepscope.facts.annotate.links.launches import launch_of
+from stepscope.facts.annotate.steps.step_table import no_such_rank, require_steps, steady_steps
+from stepscope.facts.annotate.steps.steps import main_track
+from stepscope.facts.contexts import ContextTree, build_contexts
+from stepscope.facts.roofline.equal_calls import Counted, numbered_calls
 from stepscope.trace.arguments import parse
 from stepscope.trace.nesting import inherit, totals_inside
 from stepscope.trace.row_order import inverse
@@ -65,9 +65,7 @@ class EventSearch:
         self.steps = trace["steps"].take(trace["steps"]["rank"] == self.rank)
         if not len(self.steps):
             raise TraceError(no_such_rank(trace, self.rank))
-        kept = (recorded_steps["rank"] == self.rank) & np.isin(
-            recorded_steps["step"], self.steps["step"]
-        )
+        kept = (recorded_steps["rank"] == self.rank) & np.isin(recorded_steps["step"], self.steps["step"])
         self.recorded_steps = recorded_steps.take(kept)
         self.step_count = self.context_trace.steps if self.context_trace else len(self.steps)
 
@@ -252,11 +250,7 @@ class EventSearch:
 
 def _converted(trace: Trace, tree: ContextTree | None) -> ContextTrace | None:
     """The tree as a trace, if the trace holds nothing else."""
-    return (
-        trace_from_contexts(tree, trace.metadata)
-        if tree is not None and not len(trace.events)
-        else None
-    )
+    return trace_from_contexts(tree, trace.metadata) if tree is not None and not len(trace.events) else None
 
 
 def _busiest(trace: Trace) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict, astuple, replace
 
-from stepscope.syntax_trees import parse_source
+from stepscope.base.syntax_trees import parse_source
 from stepscope.trace.schema import EVIDENCE, FINDINGS
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Metadata, Trace
@@ -99,8 +99,7 @@ def _with_argument(call: str, name: str, value: str | None) -> str:
     known = next((one for one in node.keywords if one.arg == name), None) if node else None
     if node is None or (known is None and value is None):
         return call
-    return _added(call, node, f"{name}={value}") if known is None \
-        else _changed(call, known, value)  # fmt: skip
+    return _added(call, node, f"{name}={value}") if known is None else _changed(call, known, value)
 
 
 def _passes(call: str, name: str, value: str | None) -> bool:

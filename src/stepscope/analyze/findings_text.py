@@ -13,9 +13,9 @@ from rich.text import Text
 from stepscope.analyze.analysis import MOST_GROUPS, Analysis, Group, Heading, group_findings
 from stepscope.analyze.finding import Finding, Gain, Patch, Place
 from stepscope.analyze.source_places import plain_name
-from stepscope.kernel_names import short_kernel
-from stepscope.summary.facts import StepTimes
-from stepscope.summary.numbers import ms, percent, plural, rounded
+from stepscope.base.kernel_names import short_kernel
+from stepscope.facts.summary.facts import StepTimes
+from stepscope.facts.summary.numbers import ms, percent, plural, rounded
 from stepscope.trace.frame_name import FrameName
 
 _STYLE = {"critical": "bold red", "warning": "bold yellow", "info": "bold cyan"}
@@ -23,11 +23,7 @@ _PLACES = 4  # of a finding that are printed without --all
 _NAME_WIDTH = 48  # characters of a kernel, so that a place fits a line
 
 
-def print_findings(
-    console: Console,
-    analysis: Analysis,
-    every: bool = False,
-) -> None:
+def print_findings(console: Console, analysis: Analysis, every: bool = False) -> None:
     """Print findings, those of one cause together.
 
     Args:
@@ -114,9 +110,7 @@ def _tail(
 def _hint(findings: Sequence[Finding]) -> Iterator[Text]:
     """How to record source lines, if no finding has one."""
     if findings and not any(place.line for one in findings for place in one.evidence):
-        yield Text(
-            "To see the source lines of these calls, record with `stepscope run --contexts`.", "dim"
-        )
+        yield Text("To see the source lines of these calls, record with `stepscope run --contexts`.", "dim")
 
 
 def _finding(finding: Finding, unit: str) -> Iterator[RenderableType]:

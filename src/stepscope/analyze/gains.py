@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from stepscope.analyze.event_search import EventSearch
 from stepscope.analyze.finding import Gain
 from stepscope.analyze.measures import Measures
-from stepscope.arrays import Floats, Mask, Rows, Times
+from stepscope.base.arrays import Floats, Mask, Rows, Times
+from stepscope.base.parallel import in_background
 from stepscope.errors import StepscopeError
 from stepscope.graph import Graph, build_graph, build_ranks, scale, simulate
-from stepscope.parallel import in_background
-from stepscope.whatif import CHANGES, parse_request
-from stepscope.whatif.prediction import Baseline
+from stepscope.models.whatif import CHANGES, parse_request
+from stepscope.models.whatif.prediction import Baseline
 
 UNUSUAL = 1.5  # a step that is longer than this many medians is not typical
 MIN_STEPS = 3  # with fewer nothing shows which step is typical
@@ -48,13 +48,7 @@ class Gains:
             self._known[changes] = self._predicted(changes)
         return self._known[changes]
 
-    def gain(
-        self,
-        rows: Rows,
-        *changes: str,
-        note: str = "",
-        part: float = 1.0,
-    ) -> Gain:
+    def gain(self, rows: Rows, *changes: str, note: str = "", part: float = 1.0) -> Gain:
         """Simulate changes; if they do not apply, return an upper bound.
 
         The gain never exceeds the cost of the events.

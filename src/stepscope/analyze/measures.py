@@ -9,14 +9,14 @@ import numpy as np
 from stepscope.analyze.delays import COMPILING
 from stepscope.analyze.event_search import EventSearch
 from stepscope.analyze.finding import WARNING
-from stepscope.annotate.device.idle import cause_names, exposed_communication, windows
-from stepscope.annotate.device.idle import python_time as intervals_of_python
-from stepscope.annotate.steps.one_off_delays import one_off_delays
-from stepscope.arrays import Floats, Mask, Rows
-from stepscope.summary.facts import Summary
-from stepscope.summary.kernels import WorkBounds
-from stepscope.summary.report_facts import summarize
-from stepscope.summary.selected_steps import SelectedSteps
+from stepscope.base.arrays import Floats, Mask, Rows
+from stepscope.facts.annotate.device.idle import cause_names, exposed_communication, windows
+from stepscope.facts.annotate.device.idle import python_time as intervals_of_python
+from stepscope.facts.annotate.steps.one_off_delays import one_off_delays
+from stepscope.facts.summary.facts import Summary
+from stepscope.facts.summary.kernels import WorkBounds
+from stepscope.facts.summary.report_facts import summarize
+from stepscope.facts.summary.selected_steps import SelectedSteps
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.sets import distinct
@@ -131,22 +131,14 @@ class Measures:
 
     def ms(self, rows: Rows) -> float:
         """Time of `rows`, ms per step: their union on each track, summed over tracks."""
-        start, duration = (
-            self._events["start_ns"][rows],
-            self._events["duration_ns"][rows],
-        )
+        start, duration = (self._events["start_ns"][rows], self._events["duration_ns"][rows])
         track = self._events["track"][rows]
-        spans = (Intervals(start[track == one], (start + duration)[track == one])
-                 for one in np.unique(track))  # fmt: skip
+        spans = (Intervals(start[track == one], (start + duration)[track == one]) for one in np.unique(track))
         return self._per_step(sum(span.total() for span in spans))
 
     def calls(self, rows: Rows) -> float:
         """Number of calls, or of pieces of device work, per step."""
-        number = (
-            self._search.context_trace.calls[rows].sum()
-            if self._search.context_trace
-            else len(rows)
-        )
+        number = self._search.context_trace.calls[rows].sum() if self._search.context_trace else len(rows)
         return float(number) / self._search.step_count
 
     def each_ns(self, rows: Rows) -> Floats:
@@ -177,15 +169,11 @@ class Measures:
         Device work counts for the innermost of `rows` around its launch. Recomputation in backward
         and communication, which hooks start inside other work, do not count.
         """
-        aside = (self._events["recompute"] == 1) | self._events.text("category").mask(
-            "communication"
-        )
+        aside = (self._events["recompute"] == 1) | self._events.text("category").mask("communication")
         if self.has_device:
             work = self._search.launched[(self._search.device_work & ~aside)[self._search.launched]]
             return self._summed(rows, work)
-        inner = self._search.outermost(
-            np.flatnonzero(aside & ~np.isin(np.arange(len(aside)), rows))
-        )
+        inner = self._search.outermost(np.flatnonzero(aside & ~np.isin(np.arange(len(aside)), rows)))
         duration = self._events["duration_ns"][rows].astype(np.float64)
         return duration - self._summed(rows, inner)
 
@@ -193,9 +181,7 @@ class Measures:
         """Time in which the CPU only waits for communication, ms per step."""
         search = self._search
         return (
-            exposed_communication(search.trace, search.rank, search.steps).total()
-            / 1e6
-            / (search.step_count)
+            exposed_communication(search.trace, search.rank, search.steps).total() / 1e6 / (search.step_count)
         )
 
     def spans(self, rows: Rows) -> Intervals:
@@ -234,9 +220,7 @@ class Measures:
     def idle_during_ms(self, spans: Intervals) -> float:
         """Idle time of the busiest device within these intervals, ms per step."""
         idle = self._search.trace["idle"]
-        chosen = (idle["rank"] == self._search.rank) & (
-            idle["device"] == self.busiest_device.device
-        )
+        chosen = (idle["rank"] == self._search.rank) & (idle["device"] == self.busiest_device.device)
         within = spans.intersect(Intervals(idle["start_ns"][chosen], idle["end_ns"][chosen]))
         return self._per_step(within.total())
 
@@ -406,8 +390,9 @@ def one_off(search: EventSearch) -> Rows:
     every = search.find(category="cpu_op", stage=stages)
     place = np.searchsorted(steps, search.events["step"][every])
     codes, name = np.unique(search.events["name"][every], return_inverse=True)
-    spent = np.bincount(name * len(steps) + place, search.events["self_ns"][every],
-                        len(codes) * len(steps)).reshape(len(codes), len(steps))  # fmt: skip
+    spent = np.bincount(
+        name * len(steps) + place, search.events["self_ns"][every], len(codes) * len(steps)
+    ).reshape(len(codes), len(steps))
     ordered = np.sort(spent, axis=1)
     once = codes[ordered[:, -2] <= _RARE * ordered[:, -1]]
     return np.union1d(delayed, rows[np.isin(search.events["name"][rows], once)])

@@ -7,7 +7,7 @@ import numpy as np
 from stepscope.analyze.finding import short_path
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
-from stepscope.arrays import Ids, Mask, Rows, Times
+from stepscope.base.arrays import Ids, Mask, Rows, Times
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
 
@@ -201,9 +201,7 @@ def stalled_ranges(context: RuleContext, gaps: Intervals) -> StalledRanges:
     """Ranges and frames of the training loop's thread, and the time of the gaps in each."""
     events = context.events
     rows = context.search.find(category=("annotation", "python", "cpu_op"), on_device=False)
-    rows = rows[
-        (events["track"][rows] == context.search.loop_track) & context.search.is_range(rows)
-    ]
+    rows = rows[(events["track"][rows] == context.search.loop_track) & context.search.is_range(rows)]
     start = events["start_ns"][rows]
     inside = gaps.within(start, start + events["duration_ns"][rows])
     around = inherit(events["parent"], np.where(np.isin(events["id"], rows), events["id"], -1))

@@ -12,8 +12,8 @@ from types import ModuleType
 from stepscope.analyze import rules
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.base.plugins import plugins
 from stepscope.errors import RuleError, one_line
-from stepscope.plugins import plugins
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,7 @@ def load_rules(path: str | Path) -> list[Rule]:
         reason = one_line(error)
         raise RuleError(f"{path}: cannot load rules: {type(error).__name__}: {reason}") from error
     if not isinstance(found, list) or not all(isinstance(rule, Rule) for rule in found):
-        raise RuleError(f"{path}: expected a list RULES of stepscope.analyze.Rule, "
-                        f"found {type(found).__name__}")  # fmt: skip
+        raise RuleError(
+            f"{path}: expected a list RULES of stepscope.analyze.Rule, found {type(found).__name__}"
+        )
     return found

@@ -11,12 +11,12 @@ from stepscope.analyze.finding import Finding, Gain, Patch, Place, patch_of
 from stepscope.analyze.gains import Gains, glob
 from stepscope.analyze.measures import Measures
 from stepscope.analyze.source_places import PlaceFinder
-from stepscope.annotate.steps.step_table import ranks_with_steps
-from stepscope.arrays import Rows
-from stepscope.contexts import ContextTree
-from stepscope.ranks import JobReport, job_report, sketch_of
-from stepscope.ranks.sketch import short_ranks
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Rows
+from stepscope.facts.annotate.steps.step_table import ranks_with_steps
+from stepscope.facts.contexts import ContextTree
+from stepscope.facts.summary.numbers import rounded
+from stepscope.models.ranks import JobReport, job_report, sketch_of
+from stepscope.models.ranks.sketch import short_ranks
 from stepscope.trace.concat import one_rank
 from stepscope.trace.trace import Trace
 
@@ -178,8 +178,7 @@ class RuleContext:
             places = self._places.of(np.asarray(rows), self.step_count, self.context_trace.calls)
             node = self.context_trace.node
             places = tuple(
-                replace(one, events=(), contexts=tuple(node[list(one.events)].tolist()))
-                for one in places
+                replace(one, events=(), contexts=tuple(node[list(one.events)].tolist())) for one in places
             )
         else:
             places = self._places.of(np.asarray(rows), self.step_count)

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepscope.analyze.finding import Place
-from stepscope.annotate.jax.calls import CALL
-from stepscope.annotate.jax.frames import frames_of_events, is_users
-from stepscope.annotate.jax.scopes import scope_of
-from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.range_names import MODULE_RANGE, has_lines, parse_lines
-from stepscope.arrays import Floats, Ids, Ids32, IntArray, Mask, Rows
+from stepscope.base.arrays import Floats, Ids, Ids32, IntArray, Mask, Rows
+from stepscope.facts.annotate.jax.calls import CALL
+from stepscope.facts.annotate.jax.frames import frames_of_events, is_users
+from stepscope.facts.annotate.jax.scopes import scope_of
+from stepscope.facts.annotate.links.launches import launch_of
+from stepscope.facts.annotate.range_names import MODULE_RANGE, has_lines, parse_lines
 from stepscope.trace.arguments import parse
 from stepscope.trace.frame_name import FrameName
 from stepscope.trace.nesting import inherit
@@ -138,14 +138,10 @@ def _first(lines: Counter[CompiledLine]) -> CompiledLine:
 
 def _line(source: object) -> CompiledLine:
     file, _, number = str(source or "").rpartition(":")
-    return (
-        CompiledLine(file, int(number)) if number.isascii() and number.isdigit() else CompiledLine()
-    )
+    return CompiledLine(file, int(number)) if number.isascii() and number.isdigit() else CompiledLine()
 
 
-_LIBRARY = re.compile(
-    r"(^|/)(torch|torchvision|stepscope|site-packages|dist-packages|lib/python3)/"
-)
+_LIBRARY = re.compile(r"(^|/)(torch|torchvision|stepscope|site-packages|dist-packages|lib/python3)/")
 # What frameworks call internally, in words.
 _INTERNAL = tuple(
     (re.compile(pattern), words)
@@ -196,8 +192,7 @@ class PlaceFinder:
         count = np.bincount(number, weight, len(firsts)) / steps
         parts = np.split(ordered, firsts[1:]) if len(rows) else []
         places = [
-            self._place(part, float(time[index]), float(count[index]))
-            for index, part in enumerate(parts)
+            self._place(part, float(time[index]), float(count[index])) for index, part in enumerate(parts)
         ]
         return tuple(sorted(places, key=lambda place: -place.ms))
 
@@ -265,8 +260,7 @@ class PlaceFinder:
         origin[caller >= 0] = origin[caller[caller >= 0]]
         around[caller >= 0] = around[caller[caller >= 0]]
         forward = origin >= 0
-        around[forward] = np.where(around[origin[forward]] >= 0, around[origin[forward]],
-                                   around[forward])  # fmt: skip
+        around[forward] = np.where(around[origin[forward]] >= 0, around[origin[forward]], around[forward])
         return around
 
 

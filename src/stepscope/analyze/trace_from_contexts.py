@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.annotate.device.kernel_kinds import kind_of
-from stepscope.annotate.range_names import stage_of_names
-from stepscope.arrays import Floats, Ids, Mask
-from stepscope.contexts import ContextTree
+from stepscope.base.arrays import Floats, Ids, Mask
+from stepscope.facts.annotate.device.kernel_kinds import kind_of
+from stepscope.facts.annotate.range_names import stage_of_names
+from stepscope.facts.contexts import ContextTree
 from stepscope.trace.frame_name import FrameName
 from stepscope.trace.nesting import inherit, self_times
 from stepscope.trace.row_order import inverse
@@ -33,10 +33,16 @@ from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace
 
 _CATEGORY = {
-    "operator": "cpu_op", "annotation": "annotation", "step": "annotation", "python": "python",
-    "module": "python", "native": "python", "runtime": "runtime", "sync": "sync",
+    "operator": "cpu_op",
+    "annotation": "annotation",
+    "step": "annotation",
+    "python": "python",
+    "module": "python",
+    "native": "python",
+    "runtime": "runtime",
+    "sync": "sync",
     **{name: name for name in DEVICE_WORK},
-}  # fmt: skip
+}
 _HOST, _AUTOGRAD, _DEVICE = range(3)
 
 
@@ -71,11 +77,14 @@ def trace_from_contexts(tree: ContextTree, metadata: Metadata) -> ContextTrace:
     start[track == _AUTOGRAD] += _end(start, length, track == _HOST)
     order, rank = _by_start(start)
     columns = _columns(tree, chosen[order]) | {
-        "parent": rank[parent][order], "track": track[order], "start_ns": start[order],
-        "duration_ns": length[order], "step": np.zeros(len(order), np.int64),
+        "parent": rank[parent][order],
+        "track": track[order],
+        "start_ns": start[order],
+        "duration_ns": length[order],
+        "step": np.zeros(len(order), np.int64),
         "self_ns": self_times(rank[parent][order].astype(np.int32), start[order], length[order]),
         "forward_event": rank[np.where(via == VIAS.index("backward"), above, -1)][order],
-    }  # fmt: skip
+    }
     launched = (track == _DEVICE) & (above >= 0)
     tables = {
         "events": Table(EVENTS, columns),
@@ -107,8 +116,10 @@ def _steps(tree: ContextTree) -> int:
 
 def _rare(tree: ContextTree, steps: int) -> Mask:
     """Calls made in fewer than half of the steps: start and end of the program."""
-    count = sum((tree.own(name).count for name in ("call_ns", "device_ns") if tree.has(name)),
-                np.zeros(len(tree), np.int64))  # fmt: skip
+    count = sum(
+        (tree.own(name).count for name in ("call_ns", "device_ns") if tree.has(name)),
+        np.zeros(len(tree), np.int64),
+    )
     rare: Mask = (count > 0) & (2 * count < steps)
     return rare
 
@@ -175,8 +186,7 @@ def _columns(tree: ContextTree, chosen: Ids) -> dict[str, Any]:
     module = _module_of(tree)[chosen]
     device = nodes.text("kind").mask(*DEVICE_WORK)
     work = device if device.any() else nodes.text("kind").mask("operator")
-    kinds = [kind_of(name or "") if works else None
-             for name, works in zip(plain, work.tolist(), strict=True)]  # fmt: skip
+    kinds = [kind_of(name or "") if works else None for name, works in zip(plain, work.tolist(), strict=True)]
     return {
         "name": Text.of(_name(row) for row in nodes.rows()),
         "category": category,
@@ -206,9 +216,7 @@ def _stages(tree: ContextTree, chosen: Ids, named: Text) -> Text:
 def _module_of(tree: ContextTree) -> Ids:
     """The row of the module table of each node, or -1."""
     modules = tree.nodes["kind"] == CONTEXT_KINDS.index("module")
-    return inherit(tree.nodes["parent"], np.where(modules, np.cumsum(modules) - 1, -1)).astype(
-        np.int64
-    )
+    return inherit(tree.nodes["parent"], np.where(modules, np.cumsum(modules) - 1, -1)).astype(np.int64)
 
 
 def _module_table(tree: ContextTree) -> Table:
@@ -238,6 +246,12 @@ def _track_table() -> Table:
 
 def _step_table(end_ns: int) -> Table:
     end = [max(end_ns, 1)]
-    columns: dict[str, Any] = {"step": [0], "start_ns": [0], "end_ns": end, "window_start_ns": [0],
-                               "window_end_ns": end, "evidence": ["whole_trace"]}  # fmt: skip
+    columns: dict[str, Any] = {
+        "step": [0],
+        "start_ns": [0],
+        "end_ns": end,
+        "window_start_ns": [0],
+        "window_end_ns": end,
+        "evidence": ["whole_trace"],
+    }
     return Table(STEPS, columns)

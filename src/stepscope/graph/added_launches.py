@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stepscope.arrays import Ids
+from stepscope.base.arrays import Ids
 from stepscope.graph.graph import Graph
 from stepscope.graph.graph_schema import LAUNCH, SYNC
 from stepscope.graph.primitives import add_links, insert, numbers_after
@@ -21,9 +21,13 @@ from stepscope.trace.row_order import ends_run
 
 
 def insert_device_work(
-    graph: Graph, calls: ArrayLike, works: ArrayLike, names: Sequence[str], duration_ns: ArrayLike,
+    graph: Graph,
+    calls: ArrayLike,
+    works: ArrayLike,
+    names: Sequence[str],
+    duration_ns: ArrayLike,
     **columns: Any,
-) -> tuple[Graph, Ids]:  # fmt: skip
+) -> tuple[Graph, Ids]:
     """The graph with new kernels after device tasks, and their launches after CPU tasks.
 
     A launch has the median duration and latency of the graph's launches. CPU calls that waited for
@@ -106,9 +110,13 @@ def with_unlisted_work(graph: Graph) -> Graph:
     gap = graph.tasks["gap_ns"].copy()
     gap[before] = begin[lasts] - end[before]
     graph, new = insert(
-        graph.with_tasks(gap_ns=gap), before, [NAME] * len(before), duration_ns=length[lasts],
-        category="kernel", kind="other",
-    )  # fmt: skip
+        graph.with_tasks(gap_ns=gap),
+        before,
+        [NAME] * len(before),
+        duration_ns=length[lasts],
+        category="kernel",
+        kind="other",
+    )
     return add_links(graph, numbers_after(len(graph), new)[call], new, "launch", lag)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.arrays import Array, Codes8, Ids, Mask, Times
+from stepscope.base.arrays import Array, Codes8, Ids, Mask, Times
 from stepscope.graph.added_launches import with_unlisted_work
 from stepscope.graph.cpu_side import CpuSide, cut_cpu
 from stepscope.graph.device_delays import Delays, find_delays
@@ -30,9 +30,7 @@ from stepscope.trace.trace import Trace
 Part = tuple[Ids, Ids, "NDArray[np.int8] | int", "Times | int"]
 
 
-def build_graph(
-    trace: Trace, rank: int | None = None, steps: tuple[int, int] | None = None
-) -> Graph:
+def build_graph(trace: Trace, rank: int | None = None, steps: tuple[int, int] | None = None) -> Graph:
     """The dependency graph of some consecutive steps of one rank.
 
     Args:

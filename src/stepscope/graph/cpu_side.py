@@ -19,11 +19,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepscope.annotate.device.collectives import is_communication_wait
-from stepscope.annotate.links.launches import on_host
-from stepscope.annotate.range_names import is_step
-from stepscope.annotate.steps.steps import main_track
-from stepscope.arrays import Codes8, Ids, Mask, Times
+from stepscope.base.arrays import Codes8, Ids, Mask, Times
+from stepscope.facts.annotate.device.collectives import is_communication_wait
+from stepscope.facts.annotate.links.launches import on_host
+from stepscope.facts.annotate.range_names import is_step
+from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.graph.device_tasks import Waits, WindowWork, find_waits
 from stepscope.graph.graph import Window
 from stepscope.trace.columns import gathered
@@ -196,8 +196,7 @@ def find_bursts(trace: Trace, rows: Ids, main: int) -> Bursts:
     found = [bursts for of_thread in others for bursts in _of_thread(trace, of_thread, of_main)]
     columns = ("track", "start_ns", "wait_ns", "end_ns")
     empty = np.zeros(0, np.int64)
-    return Bursts(*(np.concatenate([empty, *(getattr(one, name) for one in found)])
-                    for name in columns))  # fmt: skip
+    return Bursts(*(np.concatenate([empty, *(getattr(one, name) for one in found)]) for name in columns))
 
 
 def _of_thread(trace: Trace, rows: Ids, of_main: Ids) -> Iterator[Bursts]:
@@ -223,9 +222,7 @@ def _parts_of_backward(trace: Trace, rows: Ids, main_starts: Times) -> Bursts:
     following = np.append(main_starts, np.iinfo(np.int64).max)[group]
     awaited = np.where(end <= following + _RACE_NS, np.minimum(end, following), -1)
     joined = np.maximum.reduceat(awaited, begins)
-    return Bursts(
-        events["track"][top[begins]].astype(np.int64), start[begins], start[begins], joined
-    )
+    return Bursts(events["track"][top[begins]].astype(np.int64), start[begins], start[begins], joined)
 
 
 def _collectives(trace: Trace, rows: Ids, of_main: Ids) -> Bursts:
@@ -360,19 +357,7 @@ def cut_cpu(trace: Trace, window: Window, work: WindowWork) -> CpuSide:
     of_part = [pieces.of_cut[a:b] for a, b in pairwise(bounds)]
     marks, forks, begun, sleeps, joins, returns = of_part
     return CpuSide(
-        main,
-        rows,
-        pieces,
-        waits,
-        calls,
-        returns,
-        bursts,
-        joined,
-        marks,
-        forks,
-        begun,
-        sleeps,
-        joins,
+        main, rows, pieces, waits, calls, returns, bursts, joined, marks, forks, begun, sleeps, joins
     )
 
 

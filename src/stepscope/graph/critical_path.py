@@ -1,11 +1,10 @@
 """The critical path of a simulated step, and its breakdown by busy side."""
 
-
 import msgspec
 import numpy as np
 
-from stepscope.arrays import Floats, Ids, IntArray, Mask, Rows
-from stepscope.compiled.library import function
+from stepscope.base.arrays import Floats, Ids, IntArray, Mask, Rows
+from stepscope.base.compiled.library import function
 from stepscope.graph.graph import Graph
 from stepscope.graph.simulate import Simulation, library_arguments
 from stepscope.trace.columns import gathered

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.arrays import Ids, Mask, Times
+from stepscope.base.arrays import Ids, Mask, Times
 from stepscope.graph.cpu_side import CpuSide
 from stepscope.graph.device_tasks import (
     UNKNOWN,

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepscope.annotate.device.idle import full_queue_launches, usual_launch_ns
-from stepscope.annotate.links.launches import device_work, launch_of
-from stepscope.arrays import Ids, Mask, Times
+from stepscope.base.arrays import Ids, Mask, Times
+from stepscope.facts.annotate.device.idle import full_queue_launches, usual_launch_ns
+from stepscope.facts.annotate.links.launches import device_work, launch_of
 from stepscope.graph.graph import Window
 from stepscope.trace.nesting import outermost
 from stepscope.trace.row_order import begins_run, ends_run
@@ -66,8 +66,7 @@ def find_work(trace: Trace, window: Window) -> WindowWork:
     rows = rows[np.lexsort((end[rows], start[rows], events["track"][rows]))]
     track = events["track"][rows].astype(np.int64)
     begins = np.maximum(start[rows], begin)
-    ends = np.where(ends_run(track), end[rows],
-                    np.minimum(end[rows], np.append(begins[1:], 0)[: len(rows)]))  # fmt: skip
+    ends = np.where(ends_run(track), end[rows], np.minimum(end[rows], np.append(begins[1:], 0)[: len(rows)]))
     launched = np.where(inside[rows], call[rows], -1)
     return WindowWork(rows, track, begins, ends, launched, called[rows], begins_run(track))
 
@@ -240,9 +239,7 @@ def record_times(trace: Trace, own: Mask) -> dict[int, int]:
     events = trace.events
     record = own & events.text("name").where(lambda name: name.endswith("EventRecord"))
     rows = np.flatnonzero(record & (events["correlation"] >= 0))[::-1]
-    return dict(
-        zip(events["correlation"][rows].tolist(), events["start_ns"][rows].tolist(), strict=True)
-    )
+    return dict(zip(events["correlation"][rows].tolist(), events["start_ns"][rows].tolist(), strict=True))
 
 
 def record_time(records: Mapping[int, int], arguments: Mapping[str, object]) -> int:

@@ -11,16 +11,16 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepscope.annotate.steps.step_table import (
+from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Times
+from stepscope.errors import GraphError, TraceError
+from stepscope.facts.annotate.steps.step_table import (
     no_such_rank,
     no_such_steps,
     ranks_with_steps,
     require_steps,
     steady_steps,
 )
-from stepscope.annotate.steps.windows import unrecorded_work_end
-from stepscope.arrays import Ids, Ids32, IntArray, Mask, Times
-from stepscope.errors import GraphError, TraceError
+from stepscope.facts.annotate.steps.windows import unrecorded_work_end
 from stepscope.graph.graph_schema import Edges, Topology, topology, with_delays
 from stepscope.trace.columns import gathered
 from stepscope.trace.nesting import inherit
@@ -79,9 +79,7 @@ class _Step(NamedTuple):
     window_start_ns: int
 
 
-def find_window(
-    trace: Trace, rank: int | None = None, steps: tuple[int, int] | None = None
-) -> Window:
+def find_window(trace: Trace, rank: int | None = None, steps: tuple[int, int] | None = None) -> Window:
     """The window of some steps of a rank, by default its longest run of consecutive steps.
 
     By default, a first step that warms up, or waits for work that is not recorded, is left out.
@@ -272,8 +270,10 @@ class Graph:
         for name in ("duration_ns", "gap_ns", "earliest_ns"):
             if (self.tasks[name] < 0).any():
                 task = int(np.argmax(self.tasks[name] < 0))
-                raise GraphError(f"expected no negative {name}, found {self.tasks[name][task]} "
-                                 f"at task {task} ({self.tasks.text('name')[task]})")  # fmt: skip
+                raise GraphError(
+                    f"expected no negative {name}, found {self.tasks[name][task]} "
+                    f"at task {task} ({self.tasks.text('name')[task]})"
+                )
         _ = self.start_ns  # finds cycles
         return self
 

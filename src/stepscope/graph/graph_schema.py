@@ -6,20 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.arrays import Codes8, Ids, Ids32, Times
+from stepscope.base.arrays import Codes8, Ids, Ids32, Times
 from stepscope.trace.declaration import Column, Schema
 from stepscope.trace.row_order import grouped
 from stepscope.trace.schema import CATEGORIES, KERNEL_KINDS, STAGES, TRACK_KINDS
 from stepscope.trace.table import Table
 
-EDGE_KINDS = (
-    "program_order",
-    "stream_order",
-    "launch",
-    "synchronization",
-    "communication",
-    "handover",
-)
+EDGE_KINDS = ("program_order", "stream_order", "launch", "synchronization", "communication", "handover")
 
 TASKS = Schema(
     "tasks",
@@ -37,11 +30,7 @@ TASKS = Schema(
         Column("module", "i32", "modules.id", nullable=True, refers="modules"),
         Column("step", "i32", "steps.step", nullable=True),
         Column("bytes", "i64", "bytes moved", "B", nullable=True),
-        Column(
-            "mark",
-            "i8",
-            "1 where a step begins or the last one ends; its length is 0",
-        ),
+        Column("mark", "i8", "1 where a step begins or the last one ends; its length is 0"),
         Column("priority", "i32", "of tasks that could start at once, the highest goes first"),
     ),
 )

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.annotate.device.collectives import collective_key
-from stepscope.annotate.steps.step_table import ranks_with_steps
-from stepscope.arrays import Ids, Mask, Times
+from stepscope.base.arrays import Ids, Mask, Times
 from stepscope.errors import TraceError
+from stepscope.facts.annotate.device.collectives import collective_key
+from stepscope.facts.annotate.steps.step_table import ranks_with_steps
 from stepscope.graph.build_graph import build_graph
 from stepscope.graph.graph import Graph, Window
 from stepscope.graph.primitives import add_links, add_thread, append, insert, numbers_after
@@ -72,9 +72,7 @@ def _combined(graphs: Sequence[Graph]) -> Graph:
     begins = [_begin(graph) for graph in graphs]
     threads = accumulate((len(graph.threads) for graph in graphs[:-1]), initial=0)
     tasks = accumulate((len(graph) for graph in graphs[:-1]), initial=0)
-    offsets = [
-        {"threads": thread, "tasks": task} for thread, task in zip(threads, tasks, strict=True)
-    ]
+    offsets = [{"threads": thread, "tasks": task} for thread, task in zip(threads, tasks, strict=True)]
     started = [
         graph.tasks.with_columns(earliest_ns=graph.tasks["earliest_ns"] + (begin - min(begins)))
         for graph, begin in zip(graphs, begins, strict=True)
@@ -115,9 +113,14 @@ def _with_meetings(graph: Graph) -> Graph:
     waiting = np.concatenate([meeting.waiting for meeting in meetings])
     number = np.repeat(np.arange(len(meetings)), [len(meeting.members) for meeting in meetings])
     graph, arrivals = insert(
-        graph, members, ["arrival"] * len(members), in_front=True, duration_ns=0, category="other",
+        graph,
+        members,
+        ["arrival"] * len(members),
+        in_front=True,
+        duration_ns=0,
+        category="other",
         kind="other",
-    )  # fmt: skip
+    )
     members = numbers_after(len(graph), arrivals)[members]
     graph = _launch_arrivals(graph, members, arrivals)
     graph, place = add_thread(graph, "meetings", "communication", -1, ordered=False)
@@ -177,9 +180,8 @@ def _transfers(graph: Graph) -> Iterator[_Meeting]:
         for send, receive in zip(sends, receives, strict=True):
             blocks = start[send] + length[send] > start[receive] or _clocks_apart(graph)
             yield _Meeting(
-                np.array([send, receive], np.int64), np.array([True, blocks]),
-                np.array([blocks, True]),
-            )  # fmt: skip
+                np.array([send, receive], np.int64), np.array([True, blocks]), np.array([blocks, True])
+            )
 
 
 def _by_key(graph: Graph, key_of: Any) -> dict[tuple[str, ...], dict[Any, list[int]]]:

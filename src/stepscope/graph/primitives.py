@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stepscope.arrays import Ids, Ids32, Mask
+from stepscope.base.arrays import Ids, Ids32, Mask
 from stepscope.errors import GraphError
 from stepscope.graph.graph import Graph
 from stepscope.graph.graph_schema import COMMUNICATION, EDGE_KINDS, LAUNCH, LINKS, SYNC, TASKS, THREADS
@@ -81,8 +81,9 @@ def parse_selection(text: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in text.split("+")]
     for key, _, value in pairs:
         if key not in known or not value:
-            raise GraphError(f"expected KEY=VALUE[+KEY=VALUE…] with KEY one of {', '.join(known)}; "
-                             f"found {text!r}")  # fmt: skip
+            raise GraphError(
+                f"expected KEY=VALUE[+KEY=VALUE…] with KEY one of {', '.join(known)}; found {text!r}"
+            )
     return {key: value for key, _, value in pairs}
 
 
@@ -265,9 +266,7 @@ def numbers_after(count: int, new: ArrayLike) -> Ids:
     return np.flatnonzero(stays)
 
 
-def append(
-    graph: Graph, thread: ArrayLike, names: Sequence[str], **columns: Any
-) -> tuple[Graph, Ids]:
+def append(graph: Graph, thread: ArrayLike, names: Sequence[str], **columns: Any) -> tuple[Graph, Ids]:
     """The graph with tasks at the end of threads, which may be empty; and the tasks' ids.
 
     Args:
@@ -284,9 +283,7 @@ def append(
     return replace(graph, tasks=both.take(order), links=links), number[len(graph) :]
 
 
-def add_links(
-    graph: Graph, source: ArrayLike, target: ArrayLike, kind: str, lag_ns: ArrayLike = 0
-) -> Graph:
+def add_links(graph: Graph, source: ArrayLike, target: ArrayLike, kind: str, lag_ns: ArrayLike = 0) -> Graph:
     """The graph with additional dependencies of one kind."""
     source, target = np.broadcast_arrays(np.atleast_1d(source), np.atleast_1d(target))
     old = graph.links
@@ -312,9 +309,7 @@ def redirect(graph: Graph, old: ArrayLike, new: ArrayLike) -> Graph:
     return replace(graph, links=links.with_columns(source=moved))
 
 
-def add_thread(
-    graph: Graph, name: str, kind: str, device: int, ordered: bool = True
-) -> tuple[Graph, int]:
+def add_thread(graph: Graph, name: str, kind: str, device: int, ordered: bool = True) -> tuple[Graph, int]:
     """The graph with an additional thread, and the thread's id.
 
     Args:

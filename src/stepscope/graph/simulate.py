@@ -5,8 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope.arrays import Array, Mask, Times
-from stepscope.compiled.library import function
+from stepscope.base.arrays import Array, Mask, Times
+from stepscope.base.compiled.library import function
 from stepscope.errors import GraphError
 from stepscope.graph.graph import Graph
 from stepscope.graph.graph_schema import LAUNCH
@@ -147,9 +147,7 @@ def simulate_plainly(graph: Graph) -> Simulation:
         task = schedule(frontier, could_start, graph)
         frontier.remove(task)
         start[task] = could_start[task]
-        progress[tasks["thread"][task]] = (
-            start[task] + tasks["duration_ns"][task] + tasks["gap_ns"][task]
-        )
+        progress[tasks["thread"][task]] = start[task] + tasks["duration_ns"][task] + tasks["gap_ns"][task]
         for edge in range(edges.first[task], edges.first[task + 1]):
             after = edges.target[edge]
             ready_at[after] = max(ready_at[after], start[task] + edges.delay_ns[edge])

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stepscope.arrays import Array, Ids32, IntArray, Mask, Octets, Times
+from stepscope.base.arrays import Array, Ids32, IntArray, Mask, Octets, Times
 from stepscope.trace.columns import GrowingArray
 from stepscope.trace.spill import joined
 
@@ -39,9 +39,7 @@ class ArgumentBlock:
         return cls.joined(sources, ends, b"".join(texts))
 
     @classmethod
-    def joined(
-        cls, sources: Sequence[int] | IntArray, ends: Times, text: bytes | Octets
-    ) -> ArgumentBlock:
+    def joined(cls, sources: Sequence[int] | IntArray, ends: Times, text: bytes | Octets) -> ArgumentBlock:
         """Pack the JSON texts that end at `ends` in `text`, one for each of `sources`."""
         packed = pa.compress(text, codec="lz4_raw", asbytes=True) if len(ends) else b""
         return cls(np.asarray(sources, np.int32), ends, packed)

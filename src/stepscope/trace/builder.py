@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.arrays import Array, Ids32, Mask, Rows, Times
+from stepscope.base.arrays import Array, Ids32, Mask, Rows, Times
 from stepscope.trace.arguments import Arguments
 from stepscope.trace.nesting import enclosing, last_started, parents, self_times
 from stepscope.trace.row_order import start_order
@@ -98,10 +98,14 @@ def rounding(start: Times, duration: Times) -> int:
 def _origin(parts: Parts) -> int:
     times = [
         np.asarray(columns[name]).min()
-        for columns, name in ((parts.events, "start_ns"), (parts.instants, "time_ns"),
-                              (parts.counters, "time_ns"), (parts.memory, "time_ns"))
+        for columns, name in (
+            (parts.events, "start_ns"),
+            (parts.instants, "time_ns"),
+            (parts.counters, "time_ns"),
+            (parts.memory, "time_ns"),
+        )
         if len(columns.get(name, ()))
-    ]  # fmt: skip
+    ]
     return int(min(times, default=0))
 
 

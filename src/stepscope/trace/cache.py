@@ -187,9 +187,7 @@ def _state(path: Path) -> tuple[bytes | int, ...]:
 
 def _digest(*parts: bytes | int) -> str:
     sized = (part if isinstance(part, bytes) else str(part).encode() for part in parts)
-    return hashlib.blake2b(
-        b"".join(b"%d:%b" % (len(p), p) for p in sized), digest_size=12
-    ).hexdigest()
+    return hashlib.blake2b(b"".join(b"%d:%b" % (len(p), p) for p in sized), digest_size=12).hexdigest()
 
 
 def _shrink(folder: Path, limit: int) -> None:

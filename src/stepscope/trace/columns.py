@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from stepscope.arrays import Array, IntArray
-from stepscope.compiled.library import function
+from stepscope.base.arrays import Array, IntArray
+from stepscope.base.compiled.library import function
 from stepscope.trace import spill
 from stepscope.trace.spill import SpillFile, spilled
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.arrays import Array, Ids32, IntArray, Mask, Rows
+from stepscope.base.arrays import Array, Ids32, IntArray, Mask, Rows
 from stepscope.trace.arguments import Arguments
 from stepscope.trace.declaration import Column
 from stepscope.trace.intervals import Intervals
@@ -82,20 +82,14 @@ def concat(traces: Sequence[Trace], ahead_ns: Sequence[int] = ()) -> Trace:
     shifts, warnings = _shifts(traces, ahead_ns or [0] * len(traces))
     offsets = _offsets(traces, shifts)
     tables = {name: stacked([trace[name] for trace in traces], offsets) for name in SCHEMAS}
-    metadata = _merged(
-        [trace.metadata for trace in traces], traces[0].metadata.origin_ns - shifts[0]
-    )
-    return Trace(
-        in_order_of_start(tables), metadata, _all_arguments(traces, offsets)
-    ).with_warnings(warnings)
+    metadata = _merged([trace.metadata for trace in traces], traces[0].metadata.origin_ns - shifts[0])
+    return Trace(in_order_of_start(tables), metadata, _all_arguments(traces, offsets)).with_warnings(warnings)
 
 
 # -- time
 
 
-def _shifts(
-    traces: Sequence[Trace], ahead_ns: Sequence[int]
-) -> tuple[list[int], list[tuple[str, str, int]]]:
+def _shifts(traces: Sequence[Trace], ahead_ns: Sequence[int]) -> tuple[list[int], list[tuple[str, str, int]]]:
     """What to add to the times of each trace, ns."""
     begins = np.array([clock_of(trace.metadata) for trace in traces]) - np.array(ahead_ns)
     together = Intervals(begins, begins + np.array([_length(trace) for trace in traces]) + 1)
@@ -207,9 +201,7 @@ def _part(trace: Trace, part: IntArray, number: int) -> Trace:
     ends = [event[flows[end]] for end in ("source_event", "target_event")]
     memory = memory.take(of_event[memory["event"]] == number)
     tables = {
-        "events": _renumbered(events.take(rows), track).with_columns(
-            parent=event[events["parent"][rows]]
-        ),
+        "events": _renumbered(events.take(rows), track).with_columns(parent=event[events["parent"][rows]]),
         "tracks": trace["tracks"].take(tracks),
         "flows": _kept_flows(flows, *ends),
         "memory": memory.with_columns(event=event[memory["event"]]),
@@ -271,9 +263,7 @@ def one_rank(trace: Trace, rank: int) -> Trace:
         for name, table in trace.tables.items()
         if name not in ("tracks", "modules")
     }
-    return Trace(
-        {**trace.tables, **tables}, trace.metadata, trace.arguments
-    ).with_metadata(ranks=(rank,))  # fmt: skip
+    return Trace({**trace.tables, **tables}, trace.metadata, trace.arguments).with_metadata(ranks=(rank,))
 
 
 def _of_rank(table: Table, rank: int, tracks: Mask, number: Ids32) -> Table:

@@ -18,9 +18,7 @@ from functools import cache
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -3, -4, -8
 _KEPT = {_TRIM_THRESHOLD: 2**31 - 1, _MMAP_MAX: 0, _ARENA_MAX: 1}
 # What glibc comes to by itself once a program has freed an array of 32 MiB.
-_USUAL = {
-    _TRIM_THRESHOLD: 64 << 20, _MMAP_THRESHOLD: 32 << 20, _MMAP_MAX: 1 << 16, _ARENA_MAX: 0,
-}  # fmt: skip
+_USUAL = {_TRIM_THRESHOLD: 64 << 20, _MMAP_THRESHOLD: 32 << 20, _MMAP_MAX: 1 << 16, _ARENA_MAX: 0}
 
 
 @contextmanager

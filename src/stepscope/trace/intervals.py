@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.arrays import IntArray, Rows, Times
+from stepscope.base.arrays import IntArray, Rows, Times
 
 
 class Intervals:
@@ -21,8 +21,7 @@ class Intervals:
 
     __slots__ = ("ends", "starts")
 
-    def __init__(self, starts: IntArray | list[int],
-                 ends: IntArray | list[int]) -> None:  # fmt: skip
+    def __init__(self, starts: IntArray | list[int], ends: IntArray | list[int]) -> None:
         begin, end = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
         keep = end > begin
         self.starts, self.ends = _merge(begin[keep], end[keep])
@@ -43,9 +42,7 @@ class Intervals:
 
     def union(self, other: Intervals) -> Intervals:
         """The union with `other`."""
-        return Intervals(
-            np.concatenate([self.starts, other.starts]), np.concatenate([self.ends, other.ends])
-        )
+        return Intervals(np.concatenate([self.starts, other.starts]), np.concatenate([self.ends, other.ends]))
 
     def gaps(self, start: int, end: int) -> Intervals:
         """The parts of [start, end) that are not covered."""
@@ -64,8 +61,7 @@ class Intervals:
         last = np.searchsorted(other.starts, self.ends, side="left")
         left, right = _pairs(first, np.maximum(last, first))
         return Intervals(
-            np.maximum(self.starts[left], other.starts[right]),
-            np.minimum(self.ends[left], other.ends[right]),
+            np.maximum(self.starts[left], other.starts[right]), np.minimum(self.ends[left], other.ends[right])
         )
 
     def before(self, times: Times) -> Times:
@@ -129,9 +125,7 @@ def grouped_union(groups: IntArray, starts: Times, ends: Times, count: int) -> T
     # Groups are laid end to end on one axis, so that one running maximum handles all.
     stride = int(end.max()) - base + 1
     if stride * count >= 2**62:
-        return np.array(
-            [_union(start[group == g], end[group == g]) for g in range(count)], np.int64
-        )
+        return np.array([_union(start[group == g], end[group == g]) for g in range(count)], np.int64)
     offset = group.astype(np.int64) * stride - base
     reach = np.maximum.accumulate(end + offset)
     before = np.concatenate([[np.iinfo(np.int64).min], reach[:-1]])

@@ -13,9 +13,7 @@ MEMORY = Schema(
         Column("device", "text", "cpu, cuda:0, …"),
         Column("address", "i64", "address; PyTorch recorded none in 2021", nullable=True),
         Column("bytes", "i64", "size; negative for a release", "B"),
-        Column(
-            "allocated_bytes", "i64", "bytes allocated on the device after it", "B", nullable=True
-        ),
+        Column("allocated_bytes", "i64", "bytes allocated on the device after it", "B", nullable=True),
         Column(
             "reserved_bytes",
             "i64",
@@ -24,13 +22,7 @@ MEMORY = Schema(
             nullable=True,
         ),
         Column("category", "text", "its purpose, if known", nullable=True),
-        Column(
-            "event",
-            "i32",
-            "events.id of the innermost event around it",
-            nullable=True,
-            refers="events",
-        ),
+        Column("event", "i32", "events.id of the innermost event around it", nullable=True, refers="events"),
     ),
 )
 
@@ -72,19 +64,12 @@ ALLOCATIONS = Schema(
         Column("address", "i64", "address"),
         Column("bytes", "i64", "size", "B"),
         Column("stream", "i64", "stream that it belongs to"),
-        Column(
-            "start_ns", "i64", "when; null before the history", "ns", nullable=True, refers="clock"
-        ),
-        Column(
-            "request_ns", "i64", "when its release was requested", "ns", nullable=True,
-            refers="clock",
-        ),
-        Column(
-            "end_ns", "i64", "when released; null if alive", "ns", nullable=True, refers="clock"
-        ),
+        Column("start_ns", "i64", "when; null before the history", "ns", nullable=True, refers="clock"),
+        Column("request_ns", "i64", "when its release was requested", "ns", nullable=True, refers="clock"),
+        Column("end_ns", "i64", "when released; null if alive", "ns", nullable=True, refers="clock"),
         Column("stack", "i32", "stacks.id of its allocation", nullable=True, refers="stacks"),
     ),
-)  # fmt: skip
+)
 
 MEMORY_EVENTS = Schema(
     "memory_events",

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.arrays import Codes8, Ids, Ids32, IntArray, Mask, Times
-from stepscope.compiled.library import function
+from stepscope.base.arrays import Codes8, Ids, Ids32, IntArray, Mask, Times
+from stepscope.base.compiled.library import function
 
 _NULL = 0  # a null pointer
 
@@ -126,12 +126,7 @@ def passed_down(parent: Ids32, own: Codes8, allowed: Mask) -> Codes8:
 
 
 def enclosing(
-    lanes: IntArray,
-    times: Times,
-    track: IntArray,
-    start: Times,
-    duration: Times,
-    parent: Ids32,
+    lanes: IntArray, times: Times, track: IntArray, start: Times, duration: Times, parent: Ids32
 ) -> Ids32:
     """The innermost event on a given track at a given time.
 

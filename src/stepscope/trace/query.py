@@ -81,10 +81,7 @@ def run_query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pa.T
 
 
 def answer_of(
-    sql: str,
-    register: Callable[[Any], None],
-    config: Mapping[str, str],
-    limits: QueryLimits | None = None,
+    sql: str, register: Callable[[Any], None], config: Mapping[str, str], limits: QueryLimits | None = None
 ) -> pa.Table:
     """The result of one reading statement.
 
@@ -186,8 +183,7 @@ def _reading(statements: Sequence[Any]) -> Any:
         return statements[0]
     found = " and ".join(kinds) or "none"
     raise QueryError(
-        f"expected one reading statement (SELECT, DESCRIBE, EXPLAIN …), found {found}; traces are "
-        "read-only"
+        f"expected one reading statement (SELECT, DESCRIBE, EXPLAIN …), found {found}; traces are read-only"
     )
 
 
@@ -208,17 +204,15 @@ def _json(texts: list[bytes]) -> pa.Array:
     try:
         return arrow_bytes(texts).cast(pa.large_string())
     except pa.ArrowInvalid:  # a recorder wrote invalid UTF-8
-        return arrow_bytes([t.decode("utf-8", "replace").encode() for t in texts]).cast(
-            pa.large_string()
-        )
+        return arrow_bytes([t.decode("utf-8", "replace").encode() for t in texts]).cast(pa.large_string())
 
 
 # The tables, and the function that fills them: by its name, since it is in a package that builds
 # on this one.
 _FILLED_BY = (
     (("findings", "evidence"), "stepscope.analyze", "fill_findings"),
-    (("operations",), "stepscope.roofline", "with_operations"),
-    (("contexts", "context_metrics"), "stepscope.contexts", "fill_contexts"),
+    (("operations",), "stepscope.facts.roofline", "with_operations"),
+    (("contexts", "context_metrics"), "stepscope.facts.contexts", "fill_contexts"),
 )
 
 

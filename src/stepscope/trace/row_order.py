@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.arrays import Ids, IntArray, Mask, Rows, Times
-from stepscope.compiled.library import function
+from stepscope.base.arrays import Ids, IntArray, Mask, Rows, Times
+from stepscope.base.compiled.library import function
 
 _SHORT = np.dtype(np.uint16)
 

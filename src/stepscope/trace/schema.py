@@ -44,14 +44,54 @@ from stepscope.trace.memory_schema import (
 )
 
 __all__ = [
-    "ALLOCATIONS", "BLOCKS", "BOUNDS", "CATEGORIES", "COMPUTING", "CONTEXTS", "CONTEXT_KINDS",
-    "CONTEXT_METRICS", "COUNTERS", "DEVICE_WORK", "EVENTS", "EVIDENCE", "FINDINGS", "FLOWS",
-    "FORWARD_STAGES", "FRAMES", "IDLE", "IDLE_CAUSES", "INFERENCE_STAGES", "INPUTS", "INSTANTS",
-    "ITERATIONS", "KERNEL_KINDS", "LAUNCHES", "MEMORY", "MEMORY_EVENTS", "MODEL_STAGES",
-    "MODULES", "MODULE_SHARES", "OPERATIONS", "ORIGINS", "OUTSIDE_STAGES", "PRODUCT_KINDS",
-    "ROLES", "SCHEMAS", "SEGMENTS", "SEVERITIES", "STACKS", "STAGES", "STAGE_RUNS",
-    "STEPS", "STORAGES", "TENSOR_USES", "TRACKS", "TRACK_KINDS", "VIAS", "WARNINGS",
-]  # fmt: skip
+    "ALLOCATIONS",
+    "BLOCKS",
+    "BOUNDS",
+    "CATEGORIES",
+    "COMPUTING",
+    "CONTEXTS",
+    "CONTEXT_KINDS",
+    "CONTEXT_METRICS",
+    "COUNTERS",
+    "DEVICE_WORK",
+    "EVENTS",
+    "EVIDENCE",
+    "FINDINGS",
+    "FLOWS",
+    "FORWARD_STAGES",
+    "FRAMES",
+    "IDLE",
+    "IDLE_CAUSES",
+    "INFERENCE_STAGES",
+    "INPUTS",
+    "INSTANTS",
+    "ITERATIONS",
+    "KERNEL_KINDS",
+    "LAUNCHES",
+    "MEMORY",
+    "MEMORY_EVENTS",
+    "MODEL_STAGES",
+    "MODULES",
+    "MODULE_SHARES",
+    "OPERATIONS",
+    "ORIGINS",
+    "OUTSIDE_STAGES",
+    "PRODUCT_KINDS",
+    "ROLES",
+    "SCHEMAS",
+    "SEGMENTS",
+    "SEVERITIES",
+    "STACKS",
+    "STAGES",
+    "STAGE_RUNS",
+    "STEPS",
+    "STORAGES",
+    "TENSOR_USES",
+    "TRACKS",
+    "TRACK_KINDS",
+    "VIAS",
+    "WARNINGS",
+]
 
 
 def _step() -> Column:
@@ -63,13 +103,7 @@ EVENTS = Schema(
     "one slice of time on one track, in order of start",
     (
         id_column("event"),
-        Column(
-            "parent",
-            "i32",
-            "innermost event around it on its track",
-            nullable=True,
-            refers="events",
-        ),
+        Column("parent", "i32", "innermost event around it on its track", nullable=True, refers="events"),
         Column("track", "i32", "tracks.id", refers="tracks"),
         Column("name", "text", "name as recorded"),
         Column("category", "text", "one of " + ", ".join(CATEGORIES), values=CATEGORIES),
@@ -119,16 +153,8 @@ EVENTS = Schema(
             nullable=True,
             refers="origins",
         ),
-        Column(
-            "forward_event",
-            "i32",
-            "the forward event of a backward one",
-            nullable=True,
-            refers="events",
-        ),
-        Column(
-            "bytes", "i64", "bytes moved by a copy, a memset or a collective", "B", nullable=True
-        ),
+        Column("forward_event", "i32", "the forward event of a backward one", nullable=True, refers="events"),
+        Column("bytes", "i64", "bytes moved by a copy, a memset or a collective", "B", nullable=True),
         Column("source", "i32", "position in the source file", refers="file"),
     ),
 )
@@ -142,9 +168,7 @@ ORIGINS = Schema(
     "an operation as it was traced, from which a compiled operation was made, alone or with others",
     (
         id_column("origin"),
-        Column(
-            "first", "i32", "origins.id of the first of its compiled operation", refers="origins"
-        ),
+        Column("first", "i32", "origins.id of the first of its compiled operation", refers="origins"),
         Column("scope", "text", "the named scopes in which it was traced, as recorded"),
         Column("frame", "i32", "the frame in which it was traced", nullable=True, refers="frames"),
         Column(
@@ -155,8 +179,7 @@ ORIGINS = Schema(
         Column(
             "role",
             "text",
-            "what the compiled operation is for, outside of the two passes of a program that "
-            "differentiates",
+            "what the compiled operation is for, outside of the two passes of a program that differentiates",
             nullable=True,
             values=ROLES,
         ),
@@ -165,13 +188,10 @@ ORIGINS = Schema(
 
 INPUTS = Schema(
     "inputs",
-    "what a compiled operation outside the two passes takes: an argument of its program, or a "
-    "gradient",
+    "what a compiled operation outside the two passes takes: an argument of its program, or a gradient",
     (
         id_column("input"),
-        Column(
-            "first", "i32", "origins.id of the first of its compiled operation", refers="origins"
-        ),
+        Column("first", "i32", "origins.id of the first of its compiled operation", refers="origins"),
         Column("argument", "text", "the name of the argument, empty for a gradient"),
         Column("scope", "text", "the named scopes of the operation that computed the gradient"),
         Column("frame", "i32", "the frame of that operation", nullable=True, refers="frames"),
@@ -216,8 +236,7 @@ STEPS = Schema(
         Column(
             "device_end_ns",
             "i64",
-            "end of the last work launched in it, on a device or, of compiled programs, on other "
-            "threads",
+            "end of the last work launched in it, on a device or, of compiled programs, on other threads",
             "ns",
             refers="clock",
             nullable=True,
@@ -283,27 +302,10 @@ STAGE_RUNS = Schema(
         Column("cpu_ns", "i64", "duration on the CPU", "ns"),
         Column("device_ns", "i64", "busy time of the device work launched in it, as a union", "ns"),
         Column(
-            "device_start_ns",
-            "i64",
-            "start of its first device work",
-            "ns",
-            refers="clock",
-            nullable=True,
+            "device_start_ns", "i64", "start of its first device work", "ns", refers="clock", nullable=True
         ),
-        Column(
-            "device_end_ns",
-            "i64",
-            "end of its last device work",
-            "ns",
-            refers="clock",
-            nullable=True,
-        ),
-        Column(
-            "bound_by",
-            "text",
-            "what limits its duration: one of " + ", ".join(BOUNDS),
-            values=BOUNDS,
-        ),
+        Column("device_end_ns", "i64", "end of its last device work", "ns", refers="clock", nullable=True),
+        Column("bound_by", "text", "what limits its duration: one of " + ", ".join(BOUNDS), values=BOUNDS),
     ),
 )
 
@@ -312,18 +314,12 @@ MODULES = Schema(
     "one module of the model, by its path; times are totals over all recorded steps",
     (
         id_column("module"),
-        Column(
-            "parent", "i32", "modules.id of the module around it", nullable=True, refers="modules"
-        ),
+        Column("parent", "i32", "modules.id of the module around it", nullable=True, refers="modules"),
         rank_column(),
         Column("path", "text", "path from the root, as in `state_dict`"),
         Column("name", "text", "last part of the path"),
         Column("class", "text", "class of the module"),
-        Column(
-            "evidence",
-            "text",
-            "how its events were found: ranges, nn_module, scopes, stacks or matched",
-        ),
+        Column("evidence", "text", "how its events were found: ranges, nn_module, scopes, stacks or matched"),
         Column("calls", "i64", "recorded forward calls"),
         Column("parameters", "i64", "parameters, including those of its children", nullable=True),
         Column("parameter_bytes", "i64", "their size", "B", nullable=True),
@@ -341,14 +337,9 @@ MODULES = Schema(
         Column("backward_cpu_ns", "i64", "CPU time in backward, including children", "ns"),
         Column("backward_device_ns", "i64", "device busy time of its backward, as a union", "ns"),
         Column("recompute_cpu_ns", "i64", "CPU time of forward repeated in backward", "ns"),
+        Column("recompute_device_ns", "i64", "device busy time of forward repeated in backward", "ns"),
         Column(
-            "recompute_device_ns", "i64", "device busy time of forward repeated in backward", "ns"
-        ),
-        Column(
-            "outside_cpu_ns",
-            "i64",
-            "CPU time outside of training: in rollouts, evaluation and other",
-            "ns",
+            "outside_cpu_ns", "i64", "CPU time outside of training: in rollouts, evaluation and other", "ns"
         ),
         Column("outside_device_ns", "i64", "device busy time outside of training", "ns"),
     ),
@@ -358,14 +349,10 @@ MODULE_SHARES = Schema(
     "module_shares",
     "an event that torch.compile made from several modules, and the part of it that is one of them",
     (
-        Column(
-            "event", "i32", "events.id; its module is the innermost around all", refers="events"
-        ),
+        Column("event", "i32", "events.id; its module is the innermost around all", refers="events"),
         Column("module", "i32", "modules.id", nullable=True, refers="modules"),
         Column(
-            "share",
-            "f64",
-            "of its self time, or of its time on a device; the shares of an event add up to 1",
+            "share", "f64", "of its self time, or of its time on a device; the shares of an event add up to 1"
         ),
     ),
 )
@@ -432,9 +419,34 @@ COUNTERS = Schema(
 SCHEMAS: dict[str, Schema] = {
     schema.name: schema
     for schema in (
-        EVENTS, TRACKS, STEPS, ITERATIONS, STAGE_RUNS, MODULES, MODULE_SHARES, LAUNCHES, IDLE,
-        MEMORY, SEGMENTS, BLOCKS, ALLOCATIONS, MEMORY_EVENTS, STACKS, STORAGES, TENSOR_USES, FLOWS,
-        INSTANTS, COUNTERS, OPERATIONS, ORIGINS, INPUTS, FRAMES, CONTEXTS, CONTEXT_METRICS,
-        FINDINGS, EVIDENCE, WARNINGS,
+        EVENTS,
+        TRACKS,
+        STEPS,
+        ITERATIONS,
+        STAGE_RUNS,
+        MODULES,
+        MODULE_SHARES,
+        LAUNCHES,
+        IDLE,
+        MEMORY,
+        SEGMENTS,
+        BLOCKS,
+        ALLOCATIONS,
+        MEMORY_EVENTS,
+        STACKS,
+        STORAGES,
+        TENSOR_USES,
+        FLOWS,
+        INSTANTS,
+        COUNTERS,
+        OPERATIONS,
+        ORIGINS,
+        INPUTS,
+        FRAMES,
+        CONTEXTS,
+        CONTEXT_METRICS,
+        FINDINGS,
+        EVIDENCE,
+        WARNINGS,
     )
-}  # fmt: skip
+}

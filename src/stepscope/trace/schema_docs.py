@@ -7,14 +7,7 @@ from collections.abc import Iterator
 from stepscope.trace.declaration import Column, Schema
 from stepscope.trace.schema import SCHEMAS
 
-KINDS = {
-    "i8": "int8",
-    "i16": "int16",
-    "i32": "int32",
-    "i64": "int64",
-    "f64": "float64",
-    "text": "text",
-}
+KINDS = {"i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "f64": "float64", "text": "text"}
 EXAMPLES = {
     "Where the device time of each stage goes, by kernel": """\
 select step, stage, name, sum(duration_ns) / 1e6 as device_ms, count(*) as calls

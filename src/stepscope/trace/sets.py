@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from stepscope.arrays import Array, Codes, Ids32, IntArray, Mask
-from stepscope.compiled.library import function
+from stepscope.base.arrays import Array, Codes, Ids32, IntArray, Mask
+from stepscope.base.compiled.library import function
 from stepscope.trace.row_order import begins_run
 
 _FEW = 4

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.arrays import Floats, Ids, Integers
+from stepscope.base.arrays import Floats, Ids, Integers
 
 
 class Shares(NamedTuple):

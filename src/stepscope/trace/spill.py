@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import DTypeLike
 
-from stepscope.arrays import Array
+from stepscope.base.arrays import Array
 from stepscope.trace.cache_folder import cache_folder
 
 LEAST_BYTES = 48 << 20  # a larger array lies in a file; those of 1 GB of JSON are smaller

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from stepscope.arrays import Array
+from stepscope.base.arrays import Array
 from stepscope.errors import TraceError
 from stepscope.trace.arguments import (
     ArgumentBlock,
@@ -87,12 +87,8 @@ def load(folder: Path) -> Trace:
     try:
         index = json.loads((folder / INDEX).read_bytes())
         if index["fingerprint"] != fingerprint():
-            raise TraceError(
-                f"{folder}: stored by another version of stepscope; open the original file"
-            )
-        members = {
-            name: _checked(folder / name, **facts) for name, facts in index["members"].items()
-        }
+            raise TraceError(f"{folder}: stored by another version of stepscope; open the original file")
+        members = {name: _checked(folder / name, **facts) for name, facts in index["members"].items()}
         return _trace(members)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
         raise TraceError(f"{folder}: the stored trace is damaged ({error!r})") from error

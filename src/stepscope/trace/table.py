@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stepscope.arrays import Array, Mask
+from stepscope.base.arrays import Array, Mask
 from stepscope.trace.columns import constant, taken
 from stepscope.trace.declaration import Column, Schema
 from stepscope.trace.sets import distinct, members, one_of

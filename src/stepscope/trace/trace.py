@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stepscope.arrays import Rows, Times
+from stepscope.base.arrays import Rows, Times
 from stepscope.errors import TraceError
 from stepscope.trace.arguments import Arguments, parse
 from stepscope.trace.schema import SCHEMAS
@@ -109,9 +109,7 @@ class Trace:
         metadata: Metadata | None = None,
         arguments: Arguments | None = None,
     ) -> None:
-        self._tables = {
-            name: tables[name] if name in tables else _empty_table(name) for name in SCHEMAS
-        }
+        self._tables = {name: tables[name] if name in tables else _empty_table(name) for name in SCHEMAS}
         self.metadata = metadata or Metadata()
         self.arguments = arguments or Arguments()
 
@@ -224,7 +222,4 @@ def allocated_peaks(memory: Table, rank: int) -> dict[str, int]:
     """
     known = memory.take((memory["rank"] == rank) & (memory["allocated_bytes"] >= 0))
     device = known.text("device")
-    return {
-        name: int(known["allocated_bytes"][device.mask(name)].max())
-        for name in device.compact().values
-    }
+    return {name: int(known["allocated_bytes"][device.mask(name)].max()) for name in device.compact().values}

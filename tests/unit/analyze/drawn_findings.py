@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
-from stepscope.annotate import annotate
+from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 
 V100 = ({"id": 0, "name": "Tesla V100-SXM2-16GB", "computeMajor": 7, "numSms": 80},)

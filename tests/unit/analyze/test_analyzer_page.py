@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.analyze import RULES, Rule, RuleContext, apply_rules, load_rules
-from stepscope.annotate import annotate
+from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "analyzer_rules.md").read_text("utf-8")

@@ -20,8 +20,15 @@ FUSED = {"foreach": None, "fused": "True"}
 
 
 def created(call: str = CALL, **changes: Any) -> dict[str, Any]:
-    return {"what": "optimizer", "class": "AdamW", "file": "/home/me/train.py", "line": 31,
-            "call": call, "source": f"    optimizer = {call}", **changes}  # fmt: skip
+    return {
+        "what": "optimizer",
+        "class": "AdamW",
+        "file": "/home/me/train.py",
+        "line": 31,
+        "call": call,
+        "source": f"    optimizer = {call}",
+        **changes,
+    }
 
 
 def metadata(*calls: dict[str, Any]) -> Metadata:
@@ -33,8 +40,7 @@ def test_a_patch_is_the_line_before_and_after() -> None:
     assert patch is not None
     assert (patch.file, patch.line) == ("/home/me/train.py", 31)
     assert patch.text == (
-        f"- optimizer = {CALL}\n"
-        "+ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)"
+        f"- optimizer = {CALL}\n+ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)"
     )
 
 
@@ -47,10 +53,7 @@ def test_of_a_call_on_several_lines_only_those_that_change_are_shown() -> None:
 
 @pytest.mark.parametrize(
     ("call", "arguments"),
-    [
-        ("Adam(weights,  # all (of them)\n)", {"fused": "True"}),
-        ("Adam(weights, foreach=(False))", FUSED),
-    ],
+    [("Adam(weights,  # all (of them)\n)", {"fused": "True"}), ("Adam(weights, foreach=(False))", FUSED)],
     ids=["the argument would end in a comment", "a value in parentheses"],
 )
 def test_a_call_that_cannot_be_changed_stays_as_it_is(call: str, arguments: dict[str, Any]) -> None:

@@ -17,8 +17,7 @@ LAYER = "/venv/lib/python3.11/site-packages/flax/linen/linear.py"
 def traced(files: list[str], source: str) -> Trace:
     """One operation, traced in the innermost of these files, each at line 10 times its place."""
     trace = drawn_trace(
-        f"pool | 0 9 | dot.1 | cat=cpu_op scope=jit(step)/dot_general source={source}",
-        framework="jax",
+        f"pool | 0 9 | dot.1 | cat=cpu_op scope=jit(step)/dot_general source={source}", framework="jax"
     )
     count = len(files)
     frames = {
@@ -62,10 +61,14 @@ def program(frames: list[tuple[int, str, str, int]]) -> CompiledLine:
 
 def test_a_program_has_the_first_line_of_its_function() -> None:
     """Not that of a model in the same file, defined above it, or of a library."""
-    assert program([
-        (-1, "step", "train.py", 35), (0, "Net.__call__", "train.py", 8), (1, "call", LAYER, 7),
-        (-1, "step", "train.py", 33),
-    ]) == CompiledLine("train.py", 33)  # fmt: skip
+    assert program(
+        [
+            (-1, "step", "train.py", 35),
+            (0, "Net.__call__", "train.py", 8),
+            (1, "call", LAYER, 7),
+            (-1, "step", "train.py", 33),
+        ]
+    ) == CompiledLine("train.py", 33)
 
 
 def test_a_program_without_its_function_has_a_line_of_the_users() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from stepscope.analyze import RULES, RuleContext, apply_rules
 from stepscope.analyze.delays import without_delays
-from stepscope.annotate import annotate
+from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -41,8 +41,10 @@ def small_operators(
                 end = now + us * random.uniform(0.95, 1.05)
                 if random.random() < 4 / LAYERS / (1 + chain):
                     end += 1000 * (1 + random.exponential(lost_ms)) if lost_ms else 0
-                lines.append(f"main | {now:.3f} {end:.3f} | {name} | stage=forward "
-                             f"Input_Dims=[[{layer % 2 + 1},64],[64,64]]")  # fmt: skip
+                lines.append(
+                    f"main | {now:.3f} {end:.3f} | {name} | stage=forward "
+                    f"Input_Dims=[[{layer % 2 + 1},64],[64,64]]"
+                )
                 now = end
         now += 20
         lines.insert(first, f"main | {begin:.3f} {now:.3f} | ProfilerStep#{step}")
@@ -58,8 +60,9 @@ def length_ms(trace: Trace) -> float:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("options", [{"chain": 4}, {}, {"work_us": 900.0}],
-                         ids=["kernel_fusion", "small_batch", "clean"])  # fmt: skip
+@pytest.mark.parametrize(
+    "options", [{"chain": 4}, {}, {"work_us": 900.0}], ids=["kernel_fusion", "small_batch", "clean"]
+)
 def test_the_same_rules_report_on_a_busy_machine(seed: int, options: dict[str, float]) -> None:
     quiet = small_operators(seed, **options)  # type: ignore[arg-type]
     busy = small_operators(seed, lost_ms=4.0, **options)  # type: ignore[arg-type]
@@ -82,8 +85,7 @@ def test_steps_that_grow_with_their_batch_are_not_delayed() -> None:
 def test_time_between_calls_is_no_delay_of_all_steps_but_the_first() -> None:
     """Before the first call nothing is recorded, so the first gap has no length."""
     calls = "\n".join(
-        f"main | {at} {at + 100} | PjitFunction(train_step) | cat=runtime"
-        for at in range(0, 40_000, 10_000)
+        f"main | {at} {at + 100} | PjitFunction(train_step) | cat=runtime" for at in range(0, 40_000, 10_000)
     )
     trace = annotate(drawn_trace(calls, framework="jax"))
     assert len(trace["steps"]) >= 3

@@ -6,7 +6,7 @@ import pytest
 from drawn_findings import A100, V100, found
 
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
-from stepscope.annotate import annotate
+from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.trace.concat import concat, of_rank
 
@@ -23,8 +23,15 @@ def lines(*groups: str) -> str:
     return "\n".join(groups)
 
 
-def launches(count: int, name: str, first: float, length: float, every: float,
-             operator: str = "aten::add", start: int = 100) -> str:  # fmt: skip
+def launches(
+    count: int,
+    name: str,
+    first: float,
+    length: float,
+    every: float,
+    operator: str = "aten::add",
+    start: int = 100,
+) -> str:
     """Operators that each launch a kernel, `every` us after each other."""
     rows = []
     for number in range(count):
@@ -180,17 +187,11 @@ WAITING_FOR_DATA = """
 DRAWN = {
     "hotspot": (SOFTMAX, BUSY),
     "kernel_fusion": (
-        lines("main | 0 1000 | ProfilerStep#0",
-              launches(60, "vectorized_elementwise_kernel", 10, 4, 6.5)),
-        lines("main | 0 1000 | ProfilerStep#0",
-              launches(4, "vectorized_elementwise_kernel", 10, 200, 220)),
+        lines("main | 0 1000 | ProfilerStep#0", launches(60, "vectorized_elementwise_kernel", 10, 4, 6.5)),
+        lines("main | 0 1000 | ProfilerStep#0", launches(4, "vectorized_elementwise_kernel", 10, 200, 220)),
     ),
-    "cpu_latency": (
-        lines("main | 0 1000 | ProfilerStep#0", launches(10, "volta_gemm", 10, 5, 90)), BUSY,
-    ),
-    "input_bound": (
-        WAITING_FOR_DATA.format(end=900, begin=910), WAITING_FOR_DATA.format(end=214, begin=220),
-    ),
+    "cpu_latency": (lines("main | 0 1000 | ProfilerStep#0", launches(10, "volta_gemm", 10, 5, 90)), BUSY),
+    "input_bound": (WAITING_FOR_DATA.format(end=900, begin=910), WAITING_FOR_DATA.format(end=214, begin=220)),
     "synchronizing_calls": (SYNCHRONISING, BUSY),
     "pageable_copies": (COPYING.format(memory="Pageable"), COPYING.format(memory="Pinned")),
     "layout_conversions": (
@@ -203,8 +204,7 @@ DRAWN = {
     ),
     "forward_backward": (
         INDEXING.format(forward="embedding", node="EmbeddingBackward0"),
-        INDEXING.format(forward="embedding", node="EmbeddingBackward0").replace("110  900",
-                                                                               "110  140"),
+        INDEXING.format(forward="embedding", node="EmbeddingBackward0").replace("110  900", "110  140"),
     ),
     "optimizer_loop": (UPDATING, FUSED),
     "fp32_matmul": (
@@ -217,13 +217,9 @@ DRAWN = {
     ),
     "small_batch": (ONE_BY_ONE.format(rows=1), ONE_BY_ONE.format(rows=4096)),
     "exposed_communication": (REDUCING.format(end=200), REDUCING.format(end=985)),
-    "zero_grad_memset": (
-        ZEROING.format(zeroes="main | 110 490 | aten::zero_"), ZEROING.format(zeroes=""),
-    ),
-    "allocator_churn": (
-        ALLOCATING.format(call="cudaMalloc"), ALLOCATING.format(call="cudaEventQuery"),
-    ),
-}  # fmt: skip
+    "zero_grad_memset": (ZEROING.format(zeroes="main | 110 490 | aten::zero_"), ZEROING.format(zeroes="")),
+    "allocator_churn": (ALLOCATING.format(call="cudaMalloc"), ALLOCATING.format(call="cudaEventQuery")),
+}
 
 
 @pytest.mark.parametrize("rule", sorted(DRAWN))
@@ -242,9 +238,7 @@ def test_a_synchronizing_call_tells_its_line_and_what_waiting_costs() -> None:
     finding = found("synchronizing_calls", text, devices=V100)
     assert finding is not None
     place = finding.evidence[0]
-    assert (place.name, place.file, place.line, place.function) == (
-        "aten::item", "train.py", 40, "log",
-    )  # fmt: skip
+    assert (place.name, place.file, place.line, place.function) == ("aten::item", "train.py", 40, "log")
     # The second launch would come 400 us earlier; its work would follow what is copied, at 422.
     assert finding.gain.changes == ("no_sync:operator=aten::item",)
     assert finding.gain.ms == pytest.approx(0.098)
@@ -418,8 +412,7 @@ def test_a_compilation_inside_the_steps() -> None:
     finding = found("recompilation", text)
     assert finding is not None
     assert finding.gain.ms == pytest.approx(0.79)
-    assert found("recompilation", text.replace("_compile.compile_inner (dynamo_timed)", "eval")) \
-        is None  # fmt: skip
+    assert found("recompilation", text.replace("_compile.compile_inner (dynamo_timed)", "eval")) is None
 
 
 def test_more_workers_than_cores_by_the_manifest() -> None:

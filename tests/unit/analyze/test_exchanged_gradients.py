@@ -7,7 +7,7 @@ import pytest
 from drawn_findings import found
 
 from stepscope.analyze import RULES, RuleContext, apply_rules
-from stepscope.annotate import annotate
+from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"

@@ -57,8 +57,7 @@ def sharded(early: bool, marks: str = "FSDP::all_gather (layers.{})", compute: i
         text += [
             f"main | {20 + 20 * layer} {30 + 20 * layer} | {marks.format(layer)}",
             f"main | {21 + 20 * layer} {22 + 20 * layer} | cudaLaunchKernel | corr={id + 1}",
-            f"comm 20 | {begin + 100} {begin + 200} | ncclDevKernel_AllGather_RING_LL "
-            f"| corr={id + 1}",
+            f"comm 20 | {begin + 100} {begin + 200} | ncclDevKernel_AllGather_RING_LL | corr={id + 1}",
             f"main | {32 + 20 * layer} {36 + 20 * layer} | aten::mm",
             f"main | {33 + 20 * layer} {34 + 20 * layer} | cudaLaunchKernel | corr={id + 2}",
             f"stream 7 | {at + 200} {at + 200 + compute} | volta_fp16_s884gemm | corr={id + 2}",
@@ -69,9 +68,11 @@ def sharded(early: bool, marks: str = "FSDP::all_gather (layers.{})", compute: i
 
 @pytest.mark.parametrize(
     ("marks", "advice"),
-    [("FSDP::all_gather (layers.{})", "set_modules_to_forward_prefetch"),
-     ("FullyShardedDataParallel._pre_forward", "forward_prefetch=True")],
-)  # fmt: skip
+    [
+        ("FSDP::all_gather (layers.{})", "set_modules_to_forward_prefetch"),
+        ("FullyShardedDataParallel._pre_forward", "forward_prefetch=True"),
+    ],
+)
 def test_layers_gathered_only_when_they_are_needed(marks: str, advice: str) -> None:
     finding = found("fsdp_prefetch", sharded(early=False, marks=marks), devices=A100)
     assert finding is not None
@@ -86,9 +87,10 @@ def test_what_a_layer_cannot_hide_is_no_gain() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [sharded(early=True), sharded(early=False, marks="tensor_parallel")],
+    "text",
+    [sharded(early=True), sharded(early=False, marks="tensor_parallel")],
     ids=["prefetched", "not FSDP"],
-)  # fmt: skip
+)
 def test_other_all_gathers_are_left_to_other_rules(text: str) -> None:
     assert found("fsdp_prefetch", text, devices=A100) is None
 
@@ -106,9 +108,11 @@ ALLOCATING = """
 
 @pytest.mark.parametrize(
     ("around", "why", "advice"),
-    [("aten::empty", "ran out of memory", "expandable_segments"),
-     ("train.py(10): clear", "emptied in the loop", "empty_cache")],
-)  # fmt: skip
+    [
+        ("aten::empty", "ran out of memory", "expandable_segments"),
+        ("train.py(10): clear", "emptied in the loop", "empty_cache"),
+    ],
+)
 def test_why_memory_is_freed_in_each_step(around: str, why: str, advice: str) -> None:
     steps = [
         ALLOCATING.format(

@@ -25,9 +25,9 @@ from stepscope.analyze import (
 )
 from stepscope.analyze.analysis import Analysis, Heading
 from stepscope.analyze.findings_text import print_findings
-from stepscope.annotate import annotate
 from stepscope.errors import RuleError, TraceError
-from stepscope.summary.report_facts import summarize
+from stepscope.facts.annotate import annotate
+from stepscope.facts.summary.report_facts import summarize
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -42,18 +42,12 @@ PLACE = Place("aten::mm", "forward", "", "", None, "", 1.0, 1.0, (2,))
 
 def finding(ms: float) -> Finding:
     return Finding(
-        rule="rule",
-        what="What.",
-        advice="Do.",
-        evidence=(PLACE,),
-        gain=Gain(ms, "at most"),
-        step_ms=100.0,
+        rule="rule", what="What.", advice="Do.", evidence=(PLACE,), gain=Gain(ms, "at most"), step_ms=100.0
     )
 
 
 @pytest.mark.parametrize(
-    ("ms", "severity"),
-    [(1, "info"), (4.9, "info"), (5, "warning"), (19, "warning"), (20, "critical")],
+    ("ms", "severity"), [(1, "info"), (4.9, "info"), (5, "warning"), (19, "warning"), (20, "critical")]
 )
 def test_severity_follows_from_the_share_of_the_step(ms: float, severity: str) -> None:
     assert finding(ms).severity == severity
@@ -64,8 +58,9 @@ def test_the_worst_comes_first_and_less_than_a_hundredth_is_dropped() -> None:
 
     def three(context: RuleContext) -> list[Finding]:
         rows = context.search.find("aten::mm")
-        return [context.finding("What.", "Do.", rows, context.gains.bound(ms / 1e3, "at most"))
-                for ms in gains]  # fmt: skip
+        return [
+            context.finding("What.", "Do.", rows, context.gains.bound(ms / 1e3, "at most")) for ms in gains
+        ]
 
     context = RuleContext(annotate(drawn_trace(LOADING)))
     found = apply_rules(context, [Rule(three)])
@@ -85,9 +80,7 @@ def test_a_finding_in_words() -> None:
     place = replace(PLACE, name="autograd::engine::evaluate_function: MmBackward0")
     for high, shown in ((30.001, "30.00 ms, 30% of the step: why"), (40, "(30.00 to 40.00 ms)")):
         gain = Gain(30, "why", range_ms=(30, high))
-        one = Finding(
-            rule="rule", what="What.", advice="Do.", evidence=(place,), gain=gain, step_ms=100.0
-        )
+        one = Finding(rule="rule", what="What.", advice="Do.", evidence=(place,), gain=gain, step_ms=100.0)
         out = io.StringIO()
         print_findings(Console(file=out, width=120), Analysis(Heading("trace", 1), (one,)))
         assert shown in out.getvalue()
@@ -112,18 +105,29 @@ def test_findings_are_tables_of_the_trace() -> None:
         join events on events.id = evidence.event
     """).to_pylist()
     assert [tuple(row.values()) for row in rows] == [
-        ("input_bound", "critical", 60000, "dataloader",
-         "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
-    ]  # fmt: skip
+        (
+            "input_bound",
+            "critical",
+            60000,
+            "dataloader",
+            "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+        )
+    ]
 
 
 def test_a_step_without_a_defect_has_no_finding() -> None:
-    assert findings("""
+    assert (
+        findings(
+            """
         main     |  0 50  | ProfilerStep#0
         main     | 10 12  | aten::mm
         main     | 10 12  | cudaLaunchKernel | corr=1
         stream 7 | 14 900 | volta_fp16_s884gemm | corr=1
-    """, devices=V100) == []  # fmt: skip
+    """,
+            devices=V100,
+        )
+        == []
+    )
 
 
 def test_the_first_step_is_left_out_where_it_warms_up() -> None:
@@ -154,9 +158,7 @@ def test_the_report_and_what_ifs_leave_out_the_same_step_and_no_other() -> None:
     )
     context = RuleContext(trace)
     assert context.steps["step"].tolist() == [1, 2, 3, 4, 5]
-    assert (
-        context.measures.summary.steps.numbers == summarize(trace).steps.numbers == [1, 2, 3, 4, 5]
-    )
+    assert context.measures.summary.steps.numbers == summarize(trace).steps.numbers == [1, 2, 3, 4, 5]
     assert context.gains.graph.window.steps == (1, 2, 3, 4, 5)
 
 

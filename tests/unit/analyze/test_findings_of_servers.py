@@ -13,9 +13,9 @@ from test_device_rules import DRAWN
 from stepscope.analyze import RULES, RuleContext
 from stepscope.analyze.analysis import analysis_of
 from stepscope.analyze.findings_text import print_findings
-from stepscope.annotate import annotate
-from stepscope.summary.report_facts import summarize
-from stepscope.summary.report_text import print_report
+from stepscope.facts.annotate import annotate
+from stepscope.facts.summary.report_facts import summarize
+from stepscope.facts.summary.report_text import print_report
 from stepscope.testing import drawn_trace
 
 OF_TRAINING = re.compile(
@@ -26,8 +26,7 @@ PREFILL = {
     "vLLM": "execute_context_1(888_788544)_generation_0(0) | cat=annotation",
     "SGLang": "step[EXTEND bs=1 toks=888] | cat=annotation",
     "Text Generation Inference": "text_generation_server/server.py(120): Prefill",
-    "TensorRT-LLM": "[Executor] _forward_step 3: 1 ctx reqs, 888 ctx tokens, 0 gen reqs "
-    "| cat=annotation",
+    "TensorRT-LLM": "[Executor] _forward_step 3: 1 ctx reqs, 888 ctx tokens, 0 gen reqs | cat=annotation",
 }
 DECODE = {
     "vLLM": "execute_context_0(0)_generation_4(4) | cat=annotation",
@@ -36,9 +35,17 @@ DECODE = {
     "TensorRT-LLM": "[Executor] _forward_step 4: 0 ctx reqs, 4 gen reqs | cat=annotation",
 }
 SERVED = (
-    "cpu_latency", "exposed_communication", "hotspot", "pageable_copies", "synchronizing_calls",
-    "kernel_fusion", "fp32_matmul", "allocator_churn", "small_batch", "layout_conversions",
-)  # fmt: skip
+    "cpu_latency",
+    "exposed_communication",
+    "hotspot",
+    "pageable_copies",
+    "synchronizing_calls",
+    "kernel_fusion",
+    "fp32_matmul",
+    "allocator_churn",
+    "small_batch",
+    "layout_conversions",
+)
 _STEP = re.compile(r"ProfilerStep#\d+")
 SLEEPING = """
     main     |    0 6000 | ProfilerStep#0
@@ -64,12 +71,13 @@ def iterations(server: str) -> str:
     """An iteration of each kind, with one of them waiting for its launches."""
     lines = []
     for number, (name, at) in enumerate([(PREFILL, 0), (DECODE, 1000), (DECODE, 2000)]):
-        lines += [f"main | {at} {at + 1000} | {name[server]}",
-                  f"main | {at + 10} {at + 900} | aten::linear"]  # fmt: skip
+        lines += [f"main | {at} {at + 1000} | {name[server]}", f"main | {at + 10} {at + 900} | aten::linear"]
         for place in range(8):
             call, correlation = at + 20 + 100 * place, 10 * number + place
-            lines += [f"main | {call} {call + 5} | cudaLaunchKernel | corr={correlation}",
-                      f"stream 7 | {call + 9} {call + 19} | gemm | corr={correlation}"]  # fmt: skip
+            lines += [
+                f"main | {call} {call + 5} | cudaLaunchKernel | corr={correlation}",
+                f"stream 7 | {call + 9} {call + 19} | gemm | corr={correlation}",
+            ]
     return "\n".join(lines)
 
 
@@ -125,8 +133,10 @@ def test_small_all_reduces_of_a_model_are_not_of_gradients(trains: bool) -> None
     lines = ["main | 0 4000 | ProfilerStep#0", "main | 5 3000 | nn.Module: Net_0"]
     for place in range(20):
         at = 10 + 100 * place
-        lines += [f"main | {at} {at + 5} | cudaLaunchKernel | corr={place}",
-                  f"stream 7 | {at + 9} {at + 90} | ncclDevKernel_AllReduce | corr={place} "
-                  "In_msg_nelems=1024 dtype=Float"]  # fmt: skip
+        lines += [
+            f"main | {at} {at + 5} | cudaLaunchKernel | corr={place}",
+            f"stream 7 | {at + 9} {at + 90} | ncclDevKernel_AllReduce | corr={place} "
+            "In_msg_nelems=1024 dtype=Float",
+        ]
     lines += ["main | 3100 3200 | MmBackward0"] * trains
     assert found("small_buckets", "\n".join(lines), devices=V100) is None

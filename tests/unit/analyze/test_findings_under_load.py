@@ -10,15 +10,14 @@ from drawn_findings import found
 from msgspec.structs import replace
 
 from stepscope.analyze import Finding, Rule, RuleContext, apply_rules
-from stepscope.annotate import annotate
+from stepscope.facts.annotate import annotate
+from stepscope.facts.summary.report_facts import summarize
 from stepscope.graph import build_graph
-from stepscope.summary.report_facts import summarize
+from stepscope.models.whatif import CHANGES, parse_request, predict
 from stepscope.testing import drawn_trace
-from stepscope.whatif import CHANGES, parse_request, predict
 
 PYTHON = "\n".join(
-    f"main | {start} {start + 1000} | ProfilerStep#{step}\n"
-    f"main | {start + 100} {start + 300} | aten::mm"
+    f"main | {start} {start + 1000} | ProfilerStep#{step}\nmain | {start + 100} {start + 300} | aten::mm"
     for step, start in enumerate(range(0, 3000, 1000))
 )
 DEVICE = "\n".join(
@@ -38,9 +37,13 @@ def capture(core_share: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("core_share", "severity", "certain"),
-    [(1.0, "critical", 1.0), (0.9, "critical", 0.7 / 0.9 / 0.8),
-     (0.62, "critical", 0.42 / 0.62 / 0.8), (0.51, "info", 0.0)],
-)  # fmt: skip
+    [
+        (1.0, "critical", 1.0),
+        (0.9, "critical", 0.7 / 0.9 / 0.8),
+        (0.62, "critical", 0.42 / 0.62 / 0.8),
+        (0.51, "info", 0.0),
+    ],
+)
 def test_a_finding_is_no_more_certain_than_the_verdict(
     core_share: float, severity: str, certain: float
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from drawn_findings import found
 
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
-from stepscope.annotate import annotate
+from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Trace
@@ -87,14 +87,18 @@ UNEVEN = """
 
 
 @pytest.mark.parametrize(
-    ("times_us", "steady"), [([50] * 4, 1.0), ([0, 0, 0, 50], 0.0), ([50, 0, 50, 0], 1.0)],
+    ("times_us", "steady"),
+    [([50] * 4, 1.0), ([0, 0, 0, 50], 0.0), ([50, 0, 50, 0], 1.0)],
     ids=["every step", "one step", "every other step"],
-)  # fmt: skip
+)
 def test_what_one_step_has_more_of_counts_as_in_the_step_with_the_next_most(
     times_us: list[int], steady: float
 ) -> None:
-    calls = [f"main | {1000 * step + 10} {1000 * step + 10 + us} | aten::sort"
-             for step, us in enumerate(times_us) if us]  # fmt: skip
+    calls = [
+        f"main | {1000 * step + 10} {1000 * step + 10 + us} | aten::sort"
+        for step, us in enumerate(times_us)
+        if us
+    ]
     trace = annotate(drawn_trace(UNEVEN + "\n".join(calls)))
     context = RuleContext(trace)
     trace_rows = context.search.find("aten::sort")
@@ -157,9 +161,7 @@ def test_a_sparse_gradient_also_saves_the_update_of_the_rows_not_in_use() -> Non
     trace = annotate(drawn_trace(EMBEDDING))
     modules = trace["modules"]
     names = Text.of(["Embedding"] * len(modules))
-    trace = trace.with_table(
-        modules.with_columns(parameters=np.full(len(modules), 1000), **{"class": names})
-    )
+    trace = trace.with_table(modules.with_columns(parameters=np.full(len(modules), 1000), **{"class": names}))
     (finding,) = of_rule("forward_backward", trace)
     assert finding.gain.ms == pytest.approx(0.384 + 0.28, abs=0.002)
 

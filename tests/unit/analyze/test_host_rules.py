@@ -180,13 +180,17 @@ def test_a_recurrent_layer_is_what_a_network_computes() -> None:
 def test_a_hotspot_is_where_it_takes_most() -> None:
     modules = [{"name": name, "class": "Layer"} for name in "ab"]
     model = {"name": "net", "class": "Net", "children": modules}
-    finding = found("hotspot", """
+    finding = found(
+        "hotspot",
+        """
         main | 0 1000 | ProfilerStep#0
         main | 10 20 | stepscope.module: a
         main | 11 19 | aten::sort
         main | 30 900 | stepscope.module: b
         main | 31 899 | aten::sort
-    """, model=model)  # fmt: skip
+    """,
+        model=model,
+    )
     assert finding is not None
     assert finding.what.endswith("2 times per step, most in b.")
 
@@ -238,9 +242,7 @@ def logged(begin: float, write_ms: float) -> str:
 
 
 def test_python_that_comes_back_in_each_step_is_told_with_its_place() -> None:
-    finding = found(
-        "cpu_latency", logged(0, 4) + logged(10_000, 3), capture={"step_ends_after": "SGD.step"}
-    )
+    finding = found("cpu_latency", logged(0, 4) + logged(10_000, 3), capture={"step_ends_after": "SGD.step"})
     assert finding is not None
     assert finding.what == (
         "The training loop runs Python and no operator for 35% of the step: "
@@ -268,9 +270,13 @@ def test_python_that_saves_a_checkpoint_has_a_rule_of_its_own_that_names_the_lin
 
 @pytest.mark.parametrize(
     ("cpu_ms", "queued_ms", "says"),
-    [(1, 0, "is blocked, and runs no operator, for about 90%"), (9, 0, "runs Python"),
-     (1, 8, "runs Python"), (4, 0, "is blocked, and runs no operator, for about 60%")],
-)  # fmt: skip
+    [
+        (1, 0, "is blocked, and runs no operator, for about 90%"),
+        (9, 0, "runs Python"),
+        (1, 8, "runs Python"),
+        (4, 0, "is blocked, and runs no operator, for about 60%"),
+    ],
+)
 def test_a_loop_that_waits_for_other_processes_runs_no_python(
     cpu_ms: float, queued_ms: float, says: str
 ) -> None:

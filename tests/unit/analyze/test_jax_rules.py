@@ -9,7 +9,7 @@ import pytest
 from drawn_findings import V100, found
 
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
-from stepscope.annotate import annotate
+from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import FRAMES, ORIGINS
 from stepscope.trace.table import Table, Text
@@ -73,9 +73,7 @@ def test_operations_one_by_one_in_a_python_loop() -> None:
     step = call("train_step", 10, 900, "train.py:12")
     finding = found_in("small_programs", step, *eager(24))
     assert finding is not None
-    assert finding.what == (
-        "Each step starts 24 small programs one by one, mostly multiply, 1.2 ms."
-    )
+    assert finding.what == ("Each step starts 24 small programs one by one, mostly multiply, 1.2 ms.")
     assert "jax.lax.scan" in finding.advice
     assert place(finding) == ("train.py", 40, "multiply")
     assert finding.gain.ms == pytest.approx(24 * 0.05 + 23 * 0.15)  # with the Python between
@@ -135,9 +133,7 @@ def test_a_function_of_the_user_with_such_a_name() -> None:
 
 
 def product(sizes: str, width: int = 2) -> str:
-    shapes = (
-        f"product__sizes={sizes} operand__bytes={width} product__flops__from__shapes=8000000000"
-    )
+    shapes = f"product__sizes={sizes} operand__bytes={width} product__flops__from__shapes=8000000000"
     work = f"{shapes} flops__from__shapes=8000000000 bytes__from__shapes=1000000"
     source = "hlo__op=dot.1 hlo__module=jit_train_step source=net.py:9"
     return (
@@ -150,8 +146,9 @@ def product(sizes: str, width: int = 2) -> str:
 def test_products_of_sizes_that_tensor_cores_do_not_like() -> None:
     finding = found_in("odd_shapes", product("4096x1000x50257"), devices=V100)
     assert finding is not None
-    assert finding.what.startswith("1 16-bit matrix products per step have dimensions that are not "
-                                   "multiples of 8 (50257)")  # fmt: skip
+    assert finding.what.startswith(
+        "1 16-bit matrix products per step have dimensions that are not multiples of 8 (50257)"
+    )
     assert place(finding)[:2] == ("net.py", 9)
     assert finding.gain.ms > 0
 
@@ -179,9 +176,7 @@ def test_parameters_that_come_back_in_new_memory() -> None:
     assert place(finding) == ("net.py", 5, "train_step")
 
 
-@pytest.mark.parametrize(
-    ("could", "whole"), [(0, 44_000_000), (100_000, 200_000), (2_000_000, 44_000_000)]
-)
+@pytest.mark.parametrize(("could", "whole"), [(0, 44_000_000), (100_000, 200_000), (2_000_000, 44_000_000)])
 def test_donated_or_small_arguments(could: int, whole: int) -> None:
     step = call("train_step", 0, 4000, "net.py:5")
     assert found_in("missing_donation", step, properties=programs(could, whole)) is None
@@ -211,8 +206,12 @@ def test_only_functions_of_the_user_can_donate(functions: list[str], named: bool
         "main | 10 3900 | fusion | scope=jit(train_step)/min\n"
     )
     count = len(functions)
-    frames = {"parent": range(-1, count - 1), "function": Text.of(functions),
-              "file": Text.of(["train.py"] * count), "line": [5] * count}  # fmt: skip
+    frames = {
+        "parent": range(-1, count - 1),
+        "function": Text.of(functions),
+        "file": Text.of(["train.py"] * count),
+        "line": [5] * count,
+    }
     origin = {"first": [0], "scope": Text.of([""]), "frame": [count - 1], "share": [1.0]}
     trace = drawn_trace(STEP + text, framework="jax", properties=programs(40_000_000, 44_000_000))
     fusion = np.where(trace.events.text("name").mask("fusion"), 0, -1)
@@ -265,12 +264,14 @@ def scoped(options: str, name: str = "copy.11") -> Finding | None:
     ("options", "words"),
     [
         ("scope=jit(train_step)/jvp()/transpose", "Keep one order of dimensions"),
-        ("scope=jit(train_step)/jvp()/dot_general", "XLA inserted them for the order of dimensions "
-         "in which dot_general"),
+        (
+            "scope=jit(train_step)/jvp()/dot_general",
+            "XLA inserted them for the order of dimensions in which dot_general",
+        ),
         ("source=x.py:1", "The profile does not show what asks for most of them"),
     ],
     ids=["asked for", "inserted", "unknown"],
-)  # fmt: skip
+)
 def test_the_advice_says_who_asked_for_them(options: str, words: str) -> None:
     finding = scoped(options)
     assert finding is not None

@@ -101,9 +101,7 @@ BACKWARD = "main | 790 799 | autograd::engine::evaluate_function: MmBackward0 | 
         pytest.param(decoding([*growing(6), "1,30", *growing(6)]), id="broken rows"),
         pytest.param(decoding(growing(20)).replace("Input_Dims", "Other"), id="unknown shapes"),
         pytest.param(f"{decoding(growing(8), more='seq=3')}\n{BACKWARD}", id="training"),
-        pytest.param(
-            decoding(growing(8)).replace("0 800 |", "0 80000 |"), id="a small part of the step"
-        ),
+        pytest.param(decoding(growing(8)).replace("0 800 |", "0 80000 |"), id="a small part of the step"),
     ],
 )
 def test_else_it_is_silent(text: str) -> None:

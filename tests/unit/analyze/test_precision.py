@@ -12,8 +12,8 @@ from drawn_findings import A100, findings, found
 
 from stepscope.analyze import RULES, RuleContext, apply_rules
 from stepscope.analyze.analysis import combined_gain, group_findings
-from stepscope.annotate import annotate
-from stepscope.cli.commands import stepscope
+from stepscope.faces.terminal.commands import stepscope
+from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 
 
@@ -26,8 +26,10 @@ def steps(count: int, inside: str, length: int = 1000) -> str:
         for line in inside.strip().splitlines():
             track, times, *rest = (part.strip() for part in line.split("|"))
             begin, end = (int(time) + shift for time in times.split())
-            rest = [re.sub(r"corr=(\d+)", lambda m: f"corr={int(m[1]) + 100 * step}", part)  # noqa: B023
-                    for part in rest]  # fmt: skip
+            rest = [
+                re.sub(r"corr=(\d+)", lambda m: f"corr={int(m[1]) + 100 * step}", part)  # noqa: B023
+                for part in rest
+            ]
             lines.append(" | ".join((track, f"{begin} {end}", *rest)))
     return "\n".join(lines)
 
@@ -139,14 +141,17 @@ def test_a_sleep_is_named_and_a_larger_batch_is_not_advised() -> None:
 
 def test_idle_time_is_always_explained() -> None:
     """Nothing was recorded in the gap, so that no specific rule applies."""
-    text = steps(3, """
+    text = steps(
+        3,
+        """
         main     | 10 12   | aten::mm
         main     | 10 12   | cudaLaunchKernel | corr=1
         stream 7 | 20 300  | ampere_fp16_s16816gemm | corr=1
         main     | 30 60   | cudaEventCreate
         main     | 900 905 | cudaLaunchKernel | corr=2
         stream 7 | 910 990 | ampere_fp16_s16816gemm | corr=2
-    """)  # fmt: skip
+    """,
+    )
     context = RuleContext(annotate(drawn_trace(text, devices=A100)))
     bound_by = context.measures.summary.verdict.bound_by
     explaining = {rule.name for rule in RULES if bound_by in rule.explains or rule.fallback}
@@ -155,30 +160,24 @@ def test_idle_time_is_always_explained() -> None:
 
 
 def test_findings_of_one_cause_are_one_group_and_fixes_are_simulated_together() -> None:
-    text = steps(3, """
+    text = steps(
+        3,
+        """
         main     | 10 400  | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
         main     | 410 412 | aten::sort
         main     | 410 412 | cudaLaunchKernel | corr=1
         stream 7 | 420 900 | radixSortKVInPlace | corr=1
         main     | 414 985 | aten::item
         main     | 415 984 | cudaStreamSynchronize
-    """)  # fmt: skip
-    trace = annotate(
-        drawn_trace(
-            text,
-            devices=A100,
-            capture={"cpus_usable": 2, "loaders": [{"workers": 8}]},
-        )
+    """,
     )
+    trace = annotate(drawn_trace(text, devices=A100, capture={"cpus_usable": 2, "loaders": [{"workers": 8}]}))
     context = RuleContext(trace)
     groups = group_findings(apply_rules(context, RULES))
     causes = [group.main.cause for group in groups]
     assert len(set(causes)) == len(causes)
     data = next(group for group in groups if group.main.cause == "input")
-    assert {data.main.rule, *(one.rule for one in data.related)} == {
-        "input_bound",
-        "too_many_workers",
-    }
+    assert {data.main.rule, *(one.rule for one in data.related)} == {"input_bound", "too_many_workers"}
     together = combined_gain(context, groups)
     assert together is not None
     assert together.ms >= max(group.main.gain.ms for group in groups) - 1e-6
@@ -195,24 +194,53 @@ def test_findings_of_one_cause_are_one_group_and_fixes_are_simulated_together() 
 )
 def test_advice_names_the_option_of_the_library(frame: str, advice: str) -> None:
     loading = "main | 10 800 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-    finding = found("input_bound", steps(3, f"main | 5 990 | {frame}\n{loading}\n"
-                                            "main | 810 980 | aten::mm"))  # fmt: skip
+    finding = found("input_bound", steps(3, f"main | 5 990 | {frame}\n{loading}\nmain | 810 980 | aten::mm"))
     assert finding is not None
     assert advice in finding.advice
 
 
 def test_the_device_can_be_named(tmp_path: Path) -> None:
     events = [
-        {"ph": "X", "pid": 1, "tid": 1, "ts": 0, "dur": 50, "name": "ProfilerStep#0",
-         "cat": "user_annotation"},
-        {"ph": "X", "pid": 1, "tid": 1, "ts": 10, "dur": 5, "name": "aten::mm", "cat": "cpu_op",
-         "args": {"Input Dims": [[64, 1024], [1024, 1024]],
-                  "Input type": ["c10::Half", "c10::Half"]}},
-        {"ph": "X", "pid": 1, "tid": 1, "ts": 11, "dur": 2, "name": "cudaLaunchKernel",
-         "cat": "cuda_runtime", "args": {"correlation": 1}},
-        {"ph": "X", "pid": 0, "tid": 7, "ts": 20, "dur": 970, "name": "ampere_fp16_s16816gemm",
-         "cat": "kernel", "args": {"correlation": 1, "device": 0, "stream": 7}},
-    ]  # fmt: skip
+        {
+            "ph": "X",
+            "pid": 1,
+            "tid": 1,
+            "ts": 0,
+            "dur": 50,
+            "name": "ProfilerStep#0",
+            "cat": "user_annotation",
+        },
+        {
+            "ph": "X",
+            "pid": 1,
+            "tid": 1,
+            "ts": 10,
+            "dur": 5,
+            "name": "aten::mm",
+            "cat": "cpu_op",
+            "args": {"Input Dims": [[64, 1024], [1024, 1024]], "Input type": ["c10::Half", "c10::Half"]},
+        },
+        {
+            "ph": "X",
+            "pid": 1,
+            "tid": 1,
+            "ts": 11,
+            "dur": 2,
+            "name": "cudaLaunchKernel",
+            "cat": "cuda_runtime",
+            "args": {"correlation": 1},
+        },
+        {
+            "ph": "X",
+            "pid": 0,
+            "tid": 7,
+            "ts": 20,
+            "dur": 970,
+            "name": "ampere_fp16_s16816gemm",
+            "cat": "kernel",
+            "args": {"correlation": 1, "device": 0, "stream": 7},
+        },
+    ]
     file = tmp_path / "trace.json"
     file.write_text(json.dumps({"traceEvents": events}))
     run = CliRunner()

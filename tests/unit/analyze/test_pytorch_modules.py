@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stepscope.analyze import RULES, RuleContext, apply_rules
-from stepscope.annotate import annotate
+from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.trace.table import Text
 
@@ -43,9 +43,7 @@ def rules_of(name: str, node: str, class_name: str, file: str) -> set[str]:
         pytest.param("index", "Index", "", TRANSFORMER, id="indexing"),
     ],
 )
-def test_what_pytorch_itself_calls_is_not_told(
-    name: str, node: str, class_name: str, file: str
-) -> None:
+def test_what_pytorch_itself_calls_is_not_told(name: str, node: str, class_name: str, file: str) -> None:
     assert not rules_of(name, node, class_name, file) & {"forward_backward", "index_backward"}
 
 

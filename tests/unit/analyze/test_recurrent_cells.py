@@ -51,9 +51,7 @@ def test_the_gain_counts_backward_and_the_python_between_two_calls() -> None:
     [
         pytest.param(cells("aten::lstm_cell", count=15), id="a few calls"),
         pytest.param(cells("aten::linear"), id="other operators"),
-        pytest.param(
-            cells("aten::lstm_cell").replace("0 1000 |", "0 100000 |"), id="a small share"
-        ),
+        pytest.param(cells("aten::lstm_cell").replace("0 1000 |", "0 100000 |"), id="a small share"),
     ],
 )
 def test_else_it_is_silent(text: str) -> None:

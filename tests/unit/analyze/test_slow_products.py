@@ -15,9 +15,7 @@ ON_CPU = """
 SQUARE = "[[512,512],[512,512]]"
 
 
-def product(
-    type: str, ms: float = 70, dims: str = SQUARE, name: str = "aten::mm", more: str = ""
-) -> str:
+def product(type: str, ms: float = 70, dims: str = SQUARE, name: str = "aten::mm", more: str = "") -> str:
     end = round(100 + ms * 1000)
     return ON_CPU.format(type=type, end=end, again=end + 100_000, dims=dims, name=name, more=more)
 
@@ -49,9 +47,7 @@ def test_the_gain_is_the_time_in_fp32_at_a_low_a_usual_and_a_high_rate() -> None
     [
         pytest.param(product("c10::BFloat16", ms=5), id="fast: 54 GFLOP/s"),
         pytest.param(product("float"), id="FP32 is as fast as it gets"),
-        pytest.param(
-            product("c10::BFloat16", dims="[[1,4096],[4096,4096]]"), id="waits for memory"
-        ),
+        pytest.param(product("c10::BFloat16", dims="[[1,4096],[4096,4096]]"), id="waits for memory"),
         pytest.param(product("c10::BFloat16", dims="[[32,32],[32,32]]"), id="too small to tell"),
         pytest.param(product("c10::BFloat16", dims="null"), id="shapes were not recorded"),
         pytest.param(product("c10::BFloat16", ms=3, dims="[[256,256],[256,256]]"), id="below 5 %"),
@@ -92,12 +88,8 @@ KERNEL = """
     "text",
     [
         pytest.param(product("double"), id="CPU, by type"),
-        pytest.param(
-            KERNEL.format(op="aten::mm", type="double", kernel="gemm_kernel"), id="by type"
-        ),
-        pytest.param(
-            KERNEL.format(op="aten::mm", type="", kernel="volta_dgemm_128x64_nn"), id="by name"
-        ),
+        pytest.param(KERNEL.format(op="aten::mm", type="double", kernel="gemm_kernel"), id="by type"),
+        pytest.param(KERNEL.format(op="aten::mm", type="", kernel="volta_dgemm_128x64_nn"), id="by name"),
     ],
 )
 def test_products_in_fp64_are_found(text: str) -> None:

@@ -39,8 +39,7 @@ def test_an_update_that_goes_on_into_the_other_model_is_found() -> None:
     finding = unused(GAN, OF_GAN)
     assert finding is not None
     assert finding.what == (
-        "Backward also computes gradients of G, which the update of d does not change: "
-        "0.14 ms per step."
+        "Backward also computes gradients of G, which the update of d does not change: 0.14 ms per step."
     )
     assert "fake.detach()" in finding.advice
     assert finding.gain.ms == pytest.approx(0.14)

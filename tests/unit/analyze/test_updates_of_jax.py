@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
-from stepscope.annotate import annotate
+from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import INPUTS, ORIGINS
 from stepscope.trace.table import Table, Text
@@ -24,8 +24,10 @@ def step(operations: list[str], takes: Mapping[str, bool]) -> Trace:
         operations: in order; the kinds are those of `PRIMITIVES`.
         takes: whether operations of a kind take a weight, in addition to its gradient.
     """
-    lines = ["main | 0 10 | PjitFunction(step) | cat=runtime",
-             f"pool | 10 1000 | dot | cat=cpu_op corr=1 scope={BACKWARD}"]  # fmt: skip
+    lines = [
+        "main | 0 10 | PjitFunction(step) | cat=runtime",
+        f"pool | 10 1000 | dot | cat=cpu_op corr=1 scope={BACKWARD}",
+    ]
     for number, name in enumerate(operations):
         scope = f"jit(step)/{PRIMITIVES[name.partition('.')[0]]}"
         begin = 1000 + 10 * number
@@ -34,13 +36,19 @@ def step(operations: list[str], takes: Mapping[str, bool]) -> Trace:
     names = ["dot", *operations]
     count = len(names)
     origin = [names.index(one) if one in names else -1 for one in trace.events.text("name")]
-    origins = {"first": range(count), "scope": Text.of([""] * count),
-               "frame": [-1] * count, "share": [1.0] * count}  # fmt: skip
+    origins = {
+        "first": range(count),
+        "scope": Text.of([""] * count),
+        "frame": [-1] * count,
+        "share": [1.0] * count,
+    }
     weights = [place for place, one in enumerate(names) if takes.get(one.partition(".")[0])]
-    taken = {"first": [*weights, *range(1, count)],
-             "argument": Text.of(["params"] * len(weights) + [None] * (count - 1)),
-             "scope": Text.of([None] * len(weights) + [BACKWARD] * (count - 1)),
-             "frame": [-1] * (len(weights) + count - 1)}  # fmt: skip
+    taken = {
+        "first": [*weights, *range(1, count)],
+        "argument": Text.of(["params"] * len(weights) + [None] * (count - 1)),
+        "scope": Text.of([None] * len(weights) + [BACKWARD] * (count - 1)),
+        "frame": [-1] * (len(weights) + count - 1),
+    }
     trace = trace.with_events(origin=np.array(origin))
     return annotate(trace.with_table(Table(ORIGINS, origins)).with_table(Table(INPUTS, taken)))
 

@@ -10,15 +10,22 @@ from drawn_findings import A100, V100, found
 from test_device_rules import DRAWN
 from test_host_rules import logged
 
-from stepscope.annotate import annotate
-from stepscope.cli.commands import stepscope
+from stepscope.faces.terminal.commands import stepscope
+from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 
 # Rules that know kernels, stages and ranges; the others look for operators of PyTorch.
 OF_ANY_FRAMEWORK = (
-    "hotspot", "kernel_fusion", "cpu_latency", "input_bound", "layout_conversions",
-    "optimizer_loop", "fp32_matmul", "exposed_communication", "allocator_churn",
-)  # fmt: skip
+    "hotspot",
+    "kernel_fusion",
+    "cpu_latency",
+    "input_bound",
+    "layout_conversions",
+    "optimizer_loop",
+    "fp32_matmul",
+    "exposed_communication",
+    "allocator_churn",
+)
 PYTORCHS = re.compile(
     r"torch|DataLoader|\bF\.|(?<!jax\.)\bnn\.|\.cpu\(|num_workers|no_sync|channels_last|fused=|--stack"
 )
@@ -112,7 +119,7 @@ def test_no_recording_is_advised_that_cannot_tell_lines_of_jax(
     framework: str, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = annotate(drawn_trace(DRAWN["hotspot"][0], framework=framework, devices=V100))
-    monkeypatch.setattr("stepscope.load.open", lambda *_, **__: trace)
+    monkeypatch.setattr("stepscope.facts.load.open", lambda *_, **__: trace)
     out = CliRunner().invoke(stepscope, ["analyze", "trace"]).output
     assert "hotspot" in out
     assert ("record with `stepscope run --contexts`" in out) == told

@@ -7,8 +7,8 @@ import pytest
 from drawn_findings import found
 
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
-from stepscope.annotate import annotate
-from stepscope.ingest.recorded.samples_json import CATEGORY, IN_LOOP
+from stepscope.facts.annotate import annotate
+from stepscope.read.recorded.samples_json import CATEGORY, IN_LOOP
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import INSTANTS
 from stepscope.trace.table import Table, Text
@@ -30,9 +30,7 @@ def backward(isnan: str, view_us: int = 5, nodes: int = 10) -> str:
         lines.append(f"main | {at + 10} {at + 10 + view_us} | aten::view | seq={n}")
         lines.append(f"main | {at + 80} {at + 90} | aten::mm | seq={n}")
         begin = 5000 + 100 * n
-        times = {
-            letter: begin + at for letter, at in zip("abcde", (0, 40, 60, 70, 75), strict=True)
-        }
+        times = {letter: begin + at for letter, at in zip("abcde", (0, 40, 60, 70, 75), strict=True)}
         lines.append(NODE.format(n=n, isnan=isnan, **times))
     return "\n".join(lines)
 
@@ -40,9 +38,7 @@ def backward(isnan: str, view_us: int = 5, nodes: int = 10) -> str:
 def test_anomaly_detection_is_named_and_costs_at_most_its_checks() -> None:
     finding = found("anomaly_detection", backward("aten::isnan"))
     assert finding is not None
-    assert finding.what == (
-        "Anomaly detection is on: each step checks 10 gradients for NaN, 0.35 ms."
-    )
+    assert finding.what == ("Anomaly detection is on: each step checks 10 gradients for NaN, 0.35 ms.")
     assert "set_detect_anomaly(True)" in finding.advice
     assert finding.gain.ms == pytest.approx(0.35)
 
@@ -153,9 +149,7 @@ def test_a_few_of_them_are_no_finding() -> None:
 
 
 @pytest.mark.parametrize(("inner", "counts"), [("aten::mm | seq=7", False), ("add", True)])
-def test_a_loop_of_a_compiled_program_around_a_stage_is_not_between_stages(
-    inner: str, counts: bool
-) -> None:
+def test_a_loop_of_a_compiled_program_around_a_stage_is_not_between_stages(inner: str, counts: bool) -> None:
     """`lax.scan` over steps is one operation, `while`, around what each of them computes."""
     loop = f"main | 510 920 | while.1\nmain | 520 900 | {inner}"
     text = STATISTICS.format(a=930, b=940).replace("main | 510 930   | aten::histc", loop)
@@ -188,13 +182,7 @@ def test_without_training_nothing_is_between_its_stages() -> None:
 
 
 def found_with_samples(
-    rule: str,
-    text: str,
-    begin_us: int,
-    end_us: int,
-    name: str,
-    kind: str = IN_LOOP,
-    framework: str = "",
+    rule: str, text: str, begin_us: int, end_us: int, name: str, kind: str = IN_LOOP, framework: str = ""
 ) -> Finding:
     """What a rule finds where 20 samples of the training loop saw one line."""
     count = 20
@@ -216,10 +204,7 @@ def found_with_samples(
 
 def test_the_line_is_that_which_samples_saw() -> None:
     finding = found_with_samples(
-        "work_between_stages",
-        STATISTICS.format(a=900, b=950),
-        *(520, 900),
-        "log (/home/me/train.py:31)",
+        "work_between_stages", STATISTICS.format(a=900, b=950), *(520, 900), "log (/home/me/train.py:31)"
     )
     assert ", most in me/train.py:31 in log: aten::histc once" in finding.what
 
@@ -246,9 +231,7 @@ def test_the_line_that_asks_for_the_batch_says_nothing() -> None:
 def test_python_of_the_loop_has_the_line_that_samples_saw() -> None:
     """Otherwise the finding asks to record again with stacks."""
     text = STATISTICS.format(a=511, b=512).replace("0 1000", "0 9000")
-    finding = found_with_samples(
-        "cpu_latency", text, *(1000, 8900), "<module> (/home/me/train.py:13)"
-    )
+    finding = found_with_samples("cpu_latency", text, *(1000, 8900), "<module> (/home/me/train.py:13)")
     assert "mostly in me/train.py:13" in finding.what
     assert "--stack" not in finding.advice
     without = found("cpu_latency", text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.annotate import annotate
+from stepscope.facts.annotate import annotate
 from stepscope.graph import Graph, build_graph, simulate
 from stepscope.graph.graph_schema import EDGE_KINDS
 from stepscope.testing import drawn_trace

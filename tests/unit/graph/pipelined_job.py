@@ -27,9 +27,7 @@ class Pass(NamedTuple):
     chunk: int = 0
 
 
-_STREAMS = {
-    "forward": (RECV_FORWARD, SEND_FORWARD), "backward": (RECV_BACKWARD, SEND_BACKWARD),
-}  # fmt: skip
+_STREAMS = {"forward": (RECV_FORWARD, SEND_FORWARD), "backward": (RECV_BACKWARD, SEND_BACKWARD)}
 
 
 @dataclass
@@ -106,16 +104,14 @@ class Job:
             events = [
                 event
                 for number, ranks in enumerate(steps)
-                for event in _events(
-                    ranks[rank], number, begins[number][rank], begins[number + 1][rank]
-                )
+                for event in _events(ranks[rank], number, begins[number][rank], begins[number + 1][rank])
             ]
             trace = {
                 "traceEvents": events,
                 "distributedInfo": {"rank": rank, "world_size": self.replicas * self.stages},
                 "baseTimeNanoseconds": 0,
                 "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}],
-            }  # fmt: skip
+            }
             Path(folder, f"rank{rank}.json").write_text(json.dumps(trace))
         return folder
 
@@ -145,8 +141,9 @@ class Job:
         received: list[Op] = []
         before, after = self._neighbors(rank, one)
         if streams and before is not None:
-            received = [_transfer(rank, streams[0], "recv", self.transfer_us(before[0], rank),
-                                  before[0], _last(ops))]  # fmt: skip
+            received = [
+                _transfer(rank, streams[0], "recv", self.transfer_us(before[0], rank), before[0], _last(ops))
+            ]
             transfers.setdefault((before[0], rank, before[1]), []).extend(received)
             ops.extend(received)
         count = self.kernels(rank % self.stages)
@@ -155,17 +152,14 @@ class Job:
             ops.append(Op(rank, COMPUTE, f"{one.way}_gemm_{kernel}", length / count, received))
             received = []
         if streams and after is not None:
-            send = _transfer(rank, streams[1], "send", self.transfer_us(rank, after[0]), after[0],
-                             _last(ops))  # fmt: skip
+            send = _transfer(rank, streams[1], "send", self.transfer_us(rank, after[0]), after[0], _last(ops))
             transfers.setdefault((rank, after[0], one), []).append(send)
             ops.append(send)
 
     def _factor(self, way: str) -> int:
         return 2 if way == "backward" and not self.zero_bubble else 1
 
-    def _neighbors(
-        self, rank: int, one: Pass
-    ) -> tuple[tuple[int, Pass] | None, tuple[int, Pass] | None]:
+    def _neighbors(self, rank: int, one: Pass) -> tuple[tuple[int, Pass] | None, tuple[int, Pass] | None]:
         """The rank that a pass receives from, with the pass that sends, and the one it sends to."""
         place = one.chunk * self.stages + rank % self.stages
         first = rank - rank % self.stages
@@ -182,13 +176,22 @@ class Job:
     def _update(self, ranks: list[list[Op]], stage: int) -> None:
         members = list(range(stage, len(ranks), self.stages))
         arguments = {
-            "Collective name": "allreduce", "Process Group Name": str(stage + 1),
-            "Process Group Ranks": str(members), "Group size": len(members),
-        }  # fmt: skip
+            "Collective name": "allreduce",
+            "Process Group Name": str(stage + 1),
+            "Process Group Ranks": str(members),
+            "Group size": len(members),
+        }
         reduces = [
-            Op(rank, REDUCE, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", self.reduce_us,
-               _last(ranks[rank]), arguments=arguments) for rank in members
-        ]  # fmt: skip
+            Op(
+                rank,
+                REDUCE,
+                "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+                self.reduce_us,
+                _last(ranks[rank]),
+                arguments=arguments,
+            )
+            for rank in members
+        ]
         for reduce in reduces:
             reduce.peers = [one for one in reduces if one is not reduce]
             ranks[reduce.rank] += [reduce, Op(reduce.rank, COMPUTE, "adam", 50.0, [reduce])]
@@ -200,8 +203,10 @@ def _one_forward_one_backward(stage: int, stages: int, batches: int, chunks: int
     each = stages if chunks > 1 else 1
     order = [
         (chunk, group // chunks + batch)
-        for group in groups for chunk in range(chunks) for batch in range(each)
-    ]  # fmt: skip
+        for group in groups
+        for chunk in range(chunks)
+        for batch in range(each)
+    ]
     forward = [Pass("forward", batch, chunk) for chunk, batch in order]
     backward = [Pass("backward", batch, chunks - 1 - chunk) for chunk, batch in order]
     ahead = (stages - stage - 1) * min(chunks, 2) + (chunks - 1) * stages
@@ -261,8 +266,16 @@ def _schedule(ranks: list[list[Op]], begin_us: list[float]) -> None:
 
 def _events(ops: list[Op], step: int, begin: float, end: float) -> Iterator[dict[str, Any]]:
     def event(category: str, name: str, thread: int, start: float, length: float, **arguments: Any):
-        return {"ph": "X", "cat": category, "name": name, "pid": 0 if thread < 100 else 1000,
-                "tid": thread, "ts": start, "dur": length, "args": arguments}  # fmt: skip
+        return {
+            "ph": "X",
+            "cat": category,
+            "name": name,
+            "pid": 0 if thread < 100 else 1000,
+            "tid": thread,
+            "ts": start,
+            "dur": length,
+            "args": arguments,
+        }
 
     def place(stream: int) -> dict[str, int]:
         return {"device": 0, "stream": stream}
@@ -273,15 +286,28 @@ def _events(ops: list[Op], step: int, begin: float, end: float) -> Iterator[dict
     for row, op in enumerate(ops):
         corr, at = number[id(op)], begin + 20.0 + 2 * row * _CALL_US
         for other in op.after:
-            yield event("cuda_runtime", "cudaStreamWaitEvent", 1000, at - 1.5, 0.5,
-                        correlation=corr + 1)  # fmt: skip
-            yield event("cuda_sync", "Stream Wait Event", op.stream, at - 1.5, 0.5,
-                        correlation=corr + 1, wait_on_stream=other.stream,
-                        **place(op.stream))  # fmt: skip
+            yield event("cuda_runtime", "cudaStreamWaitEvent", 1000, at - 1.5, 0.5, correlation=corr + 1)
+            yield event(
+                "cuda_sync",
+                "Stream Wait Event",
+                op.stream,
+                at - 1.5,
+                0.5,
+                correlation=corr + 1,
+                wait_on_stream=other.stream,
+                **place(op.stream),
+            )
         yield event("cuda_runtime", "cudaLaunchKernel", 1000, at, _CALL_US, correlation=corr)
-        yield event("kernel", op.name, op.stream, op.start_us, op.end_us - op.start_us,
-                    correlation=corr, **place(op.stream), **op.arguments)  # fmt: skip
+        yield event(
+            "kernel",
+            op.name,
+            op.stream,
+            op.start_us,
+            op.end_us - op.start_us,
+            correlation=corr,
+            **place(op.stream),
+            **op.arguments,
+        )
     launched = begin + 22.0 + 2 * len(ops) * _CALL_US
     waited = end - launched - _SYNC_US / 2
-    yield event("cuda_runtime", "cudaDeviceSynchronize", 1000, launched, waited,
-                correlation=first + 99_999)  # fmt: skip
+    yield event("cuda_runtime", "cudaDeviceSynchronize", 1000, launched, waited, correlation=first + 99_999)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from stepscope.annotate import annotate
+from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 

@@ -7,8 +7,8 @@ import random
 import pytest
 from drawn import graph_of, links, starts, step_us, tasks
 
-from stepscope.annotate import annotate
 from stepscope.errors import TraceError
+from stepscope.facts.annotate import annotate
 from stepscope.graph import build_graph, scale, select
 from stepscope.testing import drawn_trace
 
@@ -94,9 +94,7 @@ def kernels_alone(drawn: random.Random) -> str:
     for name in ("embed", "sgemm", "relu", "sgemm", "softmax") * 5:
         length = drawn.randint(20, 40)
         lines.append(f"stream 7 | {at} {at + length} | {name}")
-        lines += [
-            f"stream {other} | {at + 2} {at + 9} | copy" for other in range(8, drawn.randint(8, 11))
-        ]
+        lines += [f"stream {other} | {at + 2} {at + 9} | copy" for other in range(8, drawn.randint(8, 11))]
         at += length + drawn.choice([0, 3, 50])
     return "\n".join(lines)
 
@@ -127,9 +125,7 @@ def test_a_copy_that_ends_before_its_call_blocks_it() -> None:
         stream 7 | 20  60 | sgemm                             | corr=7
         stream 7 | 61  70 | Memcpy DtoH (Device -> Pageable)  | corr=8
     """)
-    assert links(graph, "synchronization") == [
-        ("Memcpy DtoH (Device -> Pageable)", "cudaMemcpyAsync")
-    ]
+    assert links(graph, "synchronization") == [("Memcpy DtoH (Device -> Pageable)", "cudaMemcpyAsync")]
     assert tasks(graph, "main")[-2] == ("cudaMemcpyAsync", 10, 20)
 
 

@@ -21,8 +21,11 @@ STEP = """
 def test_time_before_listed_work_of_a_graph_is_its_work() -> None:
     graph = graph_of(STEP.format(after=160))
     assert tasks(graph, "stream 7") == [
-        ("first", 20, 0), (NAME, 110, 0), ("of_the_graph", 10, 0), ("after", 40, 0),
-    ]  # fmt: skip
+        ("first", 20, 0),
+        (NAME, 110, 0),
+        ("of_the_graph", 10, 0),
+        ("after", 40, 0),
+    ]
     assert ("cudaGraphLaunch", NAME) in links(graph, "launch")
     assert step_us(graph) == [200]
 
@@ -48,9 +51,7 @@ def test_unlisted_work_can_be_selected() -> None:
 
 def test_gaps_shorter_than_a_launch_stay_gaps() -> None:
     text = STEP.replace("150 160", " 45 160").format(after=165)
-    assert tasks(graph_of(text), "stream 7") == [
-        ("first", 20, 5), ("of_the_graph", 115, 5), ("after", 35, 0),
-    ]  # fmt: skip
+    assert tasks(graph_of(text), "stream 7") == [("first", 20, 5), ("of_the_graph", 115, 5), ("after", 35, 0)]
 
 
 def test_without_graph_launches_gaps_stay_gaps() -> None:

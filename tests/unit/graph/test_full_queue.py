@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from queued_loop import QueuedLoop
 
-from stepscope.annotate.device.idle import full_queue_launches
-from stepscope.annotate.links.launches import device_work
-from stepscope.annotate.steps.step_table import step_lengths
+from stepscope.facts.annotate.device.idle import full_queue_launches
+from stepscope.facts.annotate.links.launches import device_work
+from stepscope.facts.annotate.steps.step_table import step_lengths
 from stepscope.graph import build_graph, scale, select, simulate
 from stepscope.trace.concat import concat
 
@@ -44,9 +44,7 @@ def test_a_cpu_bound_loop_never_waits_for_room(loop: QueuedLoop) -> None:
 
 @pytest.mark.parametrize("factor", [0.5, 1, 1.5, 3, 10])
 @pytest.mark.parametrize("loop", DEVICE_BOUND + CPU_BOUND)
-def test_a_faster_device_brings_what_the_loop_on_it_would_take(
-    loop: QueuedLoop, factor: float
-) -> None:
+def test_a_faster_device_brings_what_the_loop_on_it_would_take(loop: QueuedLoop, factor: float) -> None:
     graph = build_graph(loop.recording())
     faster = scale(graph, select(graph, on_device=True), 1 / factor)
     found = simulate(faster).step_ns.sum() / simulate(graph).step_ns.sum()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from drawn import US, step_us
 
-from stepscope.annotate import annotate
 from stepscope.errors import GraphError, TraceError
+from stepscope.facts.annotate import annotate
 from stepscope.graph import Graph, breakdown, build_graph, build_ranks, critical_ms, scale, select, simulate
 from stepscope.testing import drawn_trace
 from stepscope.trace.concat import concat, of_rank
@@ -74,8 +74,9 @@ def test_without_a_common_clock_the_shortest_length_is_the_transfer() -> None:
 
 
 def test_collectives_of_different_groups_are_independent() -> None:
-    first, second = (rank(n, ready, arguments=f'Process_Group_Name="{n}"')
-                     for n, ready in ((0, 60), (1, 100)))  # fmt: skip
+    first, second = (
+        rank(n, ready, arguments=f'Process_Group_Name="{n}"') for n, ready in ((0, 60), (1, 100))
+    )
     graph = build_ranks(concat([first, second])).check()
     assert starts(graph, "ncclAllReduce") == [60, 100]
 

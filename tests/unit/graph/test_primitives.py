@@ -64,9 +64,7 @@ def test_what_a_graph_shows_is_found_once(graph: Graph) -> None:
 def test_select_by_kind_name_operator_and_side(graph: Graph) -> None:
     assert names(graph, select(graph, kind="gemm")) == ["sgemm"]
     assert names(graph, select(graph, name="elem*")) == ["elementwise_kernel"]
-    assert names(graph, select(graph, operator="aten::relu", on_device=True)) == [
-        "elementwise_kernel"
-    ]
+    assert names(graph, select(graph, operator="aten::relu", on_device=True)) == ["elementwise_kernel"]
     assert names(graph, select(graph, category="runtime", name="*Synchronize")) == [
         "cudaDeviceSynchronize",
         "cudaDeviceSynchronize",
@@ -143,9 +141,7 @@ def test_an_inserted_task_occupies_its_thread(graph: Graph) -> None:
 
 
 def test_inserted_device_work_is_launched(graph: Graph) -> None:
-    call, work = (
-        int(np.flatnonzero(select(graph, name=name))[-1]) for name in ("aten::relu", "elem*")
-    )
+    call, work = (int(np.flatnonzero(select(graph, name=name))[-1]) for name in ("aten::relu", "elem*"))
     changed, new = insert_device_work(graph, call, work, ["decode"], 10 * US)
     assert names(changed, np.isin(np.arange(len(changed)), new)) == ["decode"]
     assert links(changed.check(), "launch")[-1] == ("launch", "decode")
@@ -198,9 +194,7 @@ def test_tasks_are_appended_to_several_threads_at_once(graph: Graph) -> None:
 
 def test_a_channel_runs_ready_tasks(graph: Graph) -> None:
     changed, channel = add_thread(graph, "network", "communication", 0)
-    changed, new = append(
-        changed, channel, ["all_reduce"], duration_ns=50 * US, category="communication"
-    )
+    changed, new = append(changed, channel, ["all_reduce"], duration_ns=50 * US, category="communication")
     sgemm = np.flatnonzero(select(changed, name="sgemm"))
     changed = add_links(changed, sgemm, new, "communication", 5 * US).check()
     assert starts(changed)["all_reduce"] == 85

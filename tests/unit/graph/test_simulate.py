@@ -86,9 +86,7 @@ def test_the_critical_path_is_that_of_the_oracle(graph: Graph) -> None:
 
 
 @given(random_graphs())
-def test_no_task_starts_before_what_it_waits_for_and_no_thread_does_two_things(
-    graph: Graph,
-) -> None:
+def test_no_task_starts_before_what_it_waits_for_and_no_thread_does_two_things(graph: Graph) -> None:
     start, edges, tasks = simulate(graph).start_ns, graph.edges, graph.tasks
     assert (start[edges.source] + edges.delay_ns <= start[edges.target]).all()
     assert (start >= tasks["earliest_ns"]).all()
@@ -147,7 +145,5 @@ def test_the_replay_of_a_drawn_step_has_its_length() -> None:
         stream 7 | 20 130 | first            | corr=7
     """)
     assert simulate(graph).step_ns.tolist() == [130 * US]
-    halved = replace(
-        graph, tasks=graph.tasks.with_columns(duration_ns=graph.tasks["duration_ns"] // 2)
-    )
+    halved = replace(graph, tasks=graph.tasks.with_columns(duration_ns=graph.tasks["duration_ns"] // 2))
     assert simulate(halved).step_ns.tolist() == [99 * US]

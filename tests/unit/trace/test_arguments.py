@@ -26,9 +26,7 @@ def test_each_event_gets_its_own(blocks: list[list[dict[str, object]]]) -> None:
     }
     assert {n: parse(text) for n, text in arguments.items()} == expected
     asked = np.arange(-1, source + 1)
-    assert [parse(text) for text in arguments.texts(asked)] == [
-        expected.get(n, {}) for n in asked.tolist()
-    ]
+    assert [parse(text) for text in arguments.texts(asked)] == [expected.get(n, {}) for n in asked.tolist()]
 
 
 def test_shifted_blocks_are_found_at_their_new_place() -> None:
@@ -46,9 +44,7 @@ def test_control_characters_and_bytes_that_are_not_utf8_are_read() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[], [5], [3, 4], [8], [9, 1, 1], [2, 20, 2], [1] * 30])
-def test_many_texts_lie_in_several_blocks(
-    sizes: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_texts_lie_in_several_blocks(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stepscope.trace.arguments._BLOCK_BYTES", 8)
     texts = [bytes([97 + row % 26]) * size for row, size in enumerate(sizes)]
     ends = np.cumsum(np.array(sizes, np.int64))

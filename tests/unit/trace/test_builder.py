@@ -61,9 +61,7 @@ def test_arrows_are_tied_to_events() -> None:
     ("start", "duration", "expected"),
     [([1000], [2000], 1000), ([1001], [2000], 2), ([1000], [2], 2), ([], [], 2)],
 )
-def test_whole_microseconds_are_rounded_ones(
-    start: list[int], duration: list[int], expected: int
-) -> None:
+def test_whole_microseconds_are_rounded_ones(start: list[int], duration: list[int], expected: int) -> None:
     assert rounding(np.array(start, np.int64), np.array(duration, np.int64)) == expected
 
 

@@ -40,9 +40,7 @@ def job(*, apart_us: int = 0) -> list[Trace]:
 
 def test_events_are_merged_in_order_of_start() -> None:
     trace = concat(job())
-    rows = [
-        (row["name"], row["start_ns"], row["parent"], row["track"]) for row in trace.events.rows()
-    ]
+    rows = [(row["name"], row["start_ns"], row["parent"], row["track"]) for row in trace.events.rows()]
     assert rows == [
         ("step", 0, None, 0),
         ("mm", 2000, 0, 0),
@@ -87,8 +85,13 @@ def test_a_base_time_counts() -> None:
 def test_arguments_follow_their_events() -> None:
     trace = concat(job())
     assert [trace.event_arguments(event) for event in range(6)] == [
-        {}, {"shape": [2]}, {}, {}, {"shape": [3]}, {},
-    ]  # fmt: skip
+        {},
+        {"shape": [2]},
+        {},
+        {},
+        {"shape": [3]},
+        {},
+    ]
 
 
 def test_metadata_are_merged() -> None:

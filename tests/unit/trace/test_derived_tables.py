@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.annotate import annotate
+from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.trace import query as derived_tables
 from stepscope.trace.trace import Trace

@@ -20,11 +20,7 @@ DRAWN = drawn_trace(
 TRACE = DRAWN.with_events(step=[0, 0, 0], stage=["forward"] * 3).with_table(
     Table(LAUNCHES, {"cpu_event": [1], "device_event": [2]})
 )
-EXPECTED = [
-    [(0, "forward", "sgemm", 0.003, 1)],
-    [("aten::mm", 0.003, 1)],
-    [("[[2,3]]", 1, 0.009)],
-]
+EXPECTED = [[(0, "forward", "sgemm", 0.003, 1)], [("aten::mm", 0.003, 1)], [("[[2,3]]", 1, 0.009)]]
 
 
 def test_the_page_is_current() -> None:

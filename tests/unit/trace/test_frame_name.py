@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.annotate import annotate
-from stepscope.contexts import build_contexts
+from stepscope.facts.annotate import annotate
+from stepscope.facts.contexts import build_contexts
+from stepscope.facts.timeline.source_lines import frame_place
 from stepscope.testing import drawn_trace
-from stepscope.timeline.source_lines import frame_place
 from stepscope.trace.frame_name import FrameName
 
 LONG = f"train.py({'9' * 5000}): step"
@@ -24,9 +24,7 @@ LONG = f"train.py({'9' * 5000}): step"
         ("train.py(): step", None),
     ],
 )
-def test_a_frame_is_a_file_a_line_and_a_function(
-    name: str, frame: tuple[str, int, str] | None
-) -> None:
+def test_a_frame_is_a_file_a_line_and_a_function(name: str, frame: tuple[str, int, str] | None) -> None:
     assert FrameName.of(name) == frame
     assert frame is None or str(FrameName(*frame)) == name
 

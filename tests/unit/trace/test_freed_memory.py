@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import stepscope
-from stepscope.cli import commands
+from stepscope.faces.terminal import commands
 from stepscope.trace import freed_memory
 from stepscope.trace.freed_memory import freed_memory_kept, glibc
 
@@ -66,16 +66,14 @@ def test_commands_keep_freed_memory_and_the_api_leaves_the_allocator_alone(
     assert changes
 
 
-def test_commands_keep_memory_before_numpy_starts_threads_with_memory_of_their_own(
-    tmp_path: Path,
-) -> None:
+def test_commands_keep_memory_before_numpy_starts_threads_with_memory_of_their_own(tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     file.write_text('[{"ph": "X", "name": "mm", "cat": "cpu_op", "ts": 1, "dur": 1}]')
     program = f"""
 import sys
 from stepscope.trace import freed_memory
 freed_memory._set = lambda library, values: print("numpy" in sys.modules, file=sys.stderr)
-from stepscope.cli import main
+from stepscope.faces.terminal import main
 sys.argv = ["stepscope", "report", {str(file)!r}, "--no-cache"]
 main()
 """

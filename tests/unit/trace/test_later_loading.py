@@ -8,9 +8,7 @@ from stepscope.trace.recorded_steps import later_loading
 
 
 def manifest(**ns: int | None) -> dict[str, object]:
-    return {
-        "unrecorded_steps": {"parts": {name: {"recurring_ns": one} for name, one in ns.items()}}
-    }
+    return {"unrecorded_steps": {"parts": {name: {"recurring_ns": one} for name, one in ns.items()}}}
 
 
 def test_the_wait_is_a_share_of_all_parts() -> None:
@@ -27,9 +25,14 @@ def test_steps_without_length_wait_for_nothing() -> None:
 
 @pytest.mark.parametrize(
     "capture",
-    [{}, {"unrecorded_steps": None}, {"unrecorded_steps": {"parts": {}}}, manifest(rest=1),
-     {"unrecorded_steps": {"parts": {"data_loading": {"median_ns": 5}}}},
-     manifest(data_loading=5, rest=None)],
-)  # fmt: skip
+    [
+        {},
+        {"unrecorded_steps": None},
+        {"unrecorded_steps": {"parts": {}}},
+        manifest(rest=1),
+        {"unrecorded_steps": {"parts": {"data_loading": {"median_ns": 5}}}},
+        manifest(data_loading=5, rest=None),
+    ],
+)
 def test_it_is_unknown_where_it_was_not_measured(capture: dict[str, object]) -> None:
     assert later_loading(capture) is None

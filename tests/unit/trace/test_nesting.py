@@ -19,9 +19,9 @@ from stepscope.trace.nesting import (
 )
 
 Rows = list[tuple[int, int, int]]
-rows = st.lists(
-    st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(0, 12)), max_size=10
-).map(lambda found: sorted(found, key=lambda row: (row[1], -row[2])))
+rows = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(0, 12)), max_size=10).map(
+    lambda found: sorted(found, key=lambda row: (row[1], -row[2]))
+)
 tolerances = st.integers(0, 2)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.annotate import annotate
+from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.trace.concat import concat, of_rank, one_rank
 from stepscope.trace.trace import Trace

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from oracles import nesting as oracle
 
-from stepscope.arrays import IntArray, Times
+from stepscope.base.arrays import IntArray, Times
 from stepscope.trace.row_order import begins_run, ends_run, grouped, inverse, stable_order, start_order
 from stepscope.trace.sets import Interner
 

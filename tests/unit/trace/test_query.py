@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.cli.query import as_csv
 from stepscope.errors import QueryError
+from stepscope.faces.terminal.query import as_csv
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import SCHEMAS
 

@@ -24,10 +24,7 @@ def test_narrow_integers_may_span_all_of_their_range():
     assert distinct(values).tolist() == [-100, 100]
 
 
-@given(
-    arrays.arrays(np.int32, st.integers(0, 20), elements=st.integers(-1, 7)),
-    arrays.arrays(np.bool_, 8),
-)
+@given(arrays.arrays(np.int32, st.integers(0, 20), elements=st.integers(-1, 7)), arrays.arrays(np.bool_, 8))
 def test_members_are_the_rows_of_chosen_codes(codes, chosen):
     assert members(codes, chosen).tolist() == [bool(chosen[code]) and code >= 0 for code in codes]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepscope.arrays import Array
+from stepscope.base.arrays import Array
 from stepscope.trace import spill
 from stepscope.trace.columns import GrowingArray, constant
 from stepscope.trace.spill import SpillFile, joined, spilled
@@ -82,9 +82,7 @@ def test_without_room_on_the_disk_arrays_stay_in_memory(monkeypatch: pytest.Monk
     assert array.finished().tolist() == large.tolist()
 
 
-def test_a_disk_that_fills_up_as_an_array_grows_moves_it_to_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_disk_that_fills_up_as_an_array_grows_moves_it_to_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     array = GrowingArray(np.int64)
     array.append(np.arange(100_000))
 

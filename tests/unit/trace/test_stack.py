@@ -6,10 +6,8 @@ from stepscope.trace.concat import stacked
 from stepscope.trace.schema import EVENTS, STEPS
 from stepscope.trace.table import Table
 
-FIRST = Table(EVENTS, {"name": ["step", "mm"], "category": ["annotation", "cpu_op"],
-                       "parent": [-1, 0]})  # fmt: skip
-SECOND = Table(EVENTS, {"name": ["mm", "add"], "category": ["cpu_op", "cpu_op"],
-                        "parent": [-1, 0]})  # fmt: skip
+FIRST = Table(EVENTS, {"name": ["step", "mm"], "category": ["annotation", "cpu_op"], "parent": [-1, 0]})
+SECOND = Table(EVENTS, {"name": ["mm", "add"], "category": ["cpu_op", "cpu_op"], "parent": [-1, 0]})
 
 
 def test_rows_keep_their_order_and_text_its_values() -> None:

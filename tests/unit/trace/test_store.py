@@ -10,7 +10,7 @@ from examples import assert_same, drawn_traces
 from hypothesis import given
 
 from stepscope.errors import TraceError
-from stepscope.ingest import read
+from stepscope.read import read
 from stepscope.testing import drawn_trace
 from stepscope.trace import store
 from stepscope.trace.schema import MEMORY
@@ -88,9 +88,7 @@ def test_saving_again_replaces_and_leaves_nothing_beside(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["trace"]
 
 
-def test_an_interrupted_save_leaves_the_old(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_save_leaves_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store.save(drawn_trace(SMALL), tmp_path / "trace")
 
     def interrupt(work: Path) -> None:
@@ -131,9 +129,7 @@ def _means_another(name: str, before: bytes, after: bytes) -> bool:
 
 
 @pytest.mark.parametrize("change", ["truncate", "empty", "remove"])
-@pytest.mark.parametrize(
-    "member", ["trace.json", "metadata.json", "events.arrow", "arguments.arrow"]
-)
+@pytest.mark.parametrize("member", ["trace.json", "metadata.json", "events.arrow", "arguments.arrow"])
 def test_what_is_missing_is_noticed(change: str, member: str, tmp_path: Path) -> None:
     path = tmp_path / "trace" / member
     store.save(drawn_trace(SMALL), tmp_path / "trace")

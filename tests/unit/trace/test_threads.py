@@ -11,11 +11,11 @@ import pytest
 from examples import assert_same
 
 import stepscope
-from stepscope import parallel
 from stepscope.analyze import RULES, RuleContext
 from stepscope.analyze.analysis import analysis_of
+from stepscope.base import parallel
 from stepscope.graph import build_graph
-from stepscope.whatif.ranking import rank_changes
+from stepscope.models.whatif.ranking import rank_changes
 
 ROOT = Path(__file__).parents[3]
 
@@ -35,9 +35,7 @@ def test_threads_derive_the_same_tables(trace_file: Path, monkeypatch: pytest.Mo
     assert_same(stepscope.open(trace_file, cache=False), alone)
 
 
-def test_changes_tried_in_threads_predict_the_same(
-    trace_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changes_tried_in_threads_predict_the_same(trace_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = stepscope.open(trace_file, cache=False)
     named = trace.with_metadata(devices=({"id": 0, "name": "NVIDIA A100", "computeMajor": 8},))
     alone = rank_changes(build_graph(named))
@@ -46,15 +44,11 @@ def test_changes_tried_in_threads_predict_the_same(
     monkeypatch.setattr(parallel, "_MIN_ROWS", 0)
     monkeypatch.setattr(parallel, "usable_cores", lambda: 3)
     for _ in range(3):
-        again = stepscope.open(trace_file, cache=False).with_metadata(
-            devices=named.metadata.devices
-        )
+        again = stepscope.open(trace_file, cache=False).with_metadata(devices=named.metadata.devices)
         assert rank_changes(build_graph(again)) == alone
 
 
-def test_rules_applied_in_threads_find_the_same(
-    trace_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rules_applied_in_threads_find_the_same(trace_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = analysis_of(RuleContext(stepscope.open(trace_file, cache=False)), RULES)
     assert len(alone.findings) >= 2
     assert alone.together

@@ -6,8 +6,8 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Rows
+from stepscope.facts.summary.numbers import rounded
 
 EXPLAINS = ("host", "synchronization")
 _CALLS = (
@@ -92,7 +92,5 @@ def _by_system(context: RuleContext) -> Iterator[Finding]:
         "Work in place (add_, mul_, out=), reuse buffers, or preload an allocator that caches "
         "memory (jemalloc, tcmalloc).",
         rows,
-        context.gains.bound(
-            context.measures.ms(rows), "at most the time of the operators that allocate"
-        ),
+        context.gains.bound(context.measures.ms(rows), "at most the time of the operators that allocate"),
     )

@@ -6,8 +6,8 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Rows
+from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.sets import distinct
 
 _NODE = r"^autograd::engine::evaluate_function: "

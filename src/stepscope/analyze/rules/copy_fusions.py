@@ -8,17 +8,29 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.annotate.jax.scopes import scope_of
-from stepscope.arrays import Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Rows
+from stepscope.facts.annotate.jax.scopes import scope_of
+from stepscope.facts.summary.numbers import rounded
 
 LEAST_SHARE = 0.1  # of the step
 CONVERTED = 1 / 3  # operations per byte: XLA counts one for each conversion, of 2 bytes to 1
 # Primitives of JAX that ask for another order of dimensions or another type.
 _ASKED = frozenset(
-    ("transpose", "copy", "copy_p", "convert_element_type", "reshape", "rev", "concatenate",
-     "slice", "dynamic_slice", "squeeze", "broadcast_in_dim", "optimization_barrier")
-)  # fmt: skip
+    (
+        "transpose",
+        "copy",
+        "copy_p",
+        "convert_element_type",
+        "reshape",
+        "rev",
+        "concatenate",
+        "slice",
+        "dynamic_slice",
+        "squeeze",
+        "broadcast_in_dim",
+        "optimization_barrier",
+    )
+)
 ADVICE = (
     "Keep one order of dimensions and one type throughout: write products with jnp.einsum or "
     "lax.dot_general instead of transposing before them, NHWC for images, and convert "
@@ -32,9 +44,20 @@ INSERTED = (
 UNTRACED = "The profile does not show what asks for most of them; XLA may have inserted them."
 _MOVING = frozenset(("transpose", "copy", "convert"))
 _WORDS = _MOVING | frozenset(
-    ("loop", "input", "wrapped", "fused", "fusion", "kernel", "computation", "bitcast", "reshape",
-     "element", "type")
-)  # fmt: skip
+    (
+        "loop",
+        "input",
+        "wrapped",
+        "fused",
+        "fusion",
+        "kernel",
+        "computation",
+        "bitcast",
+        "reshape",
+        "element",
+        "type",
+    )
+)
 _NUMBER = re.compile(r"(\.kd|[._]\d+)+$")
 
 

@@ -18,8 +18,8 @@ from stepscope.analyze.python_stalls import (
 )
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
-from stepscope.arrays import Ids, Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Ids, Rows
+from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.recorded_steps import active_share, blocked_share
 from stepscope.trace.schema import STAGES
@@ -43,10 +43,7 @@ JAX = (
     "Launch fewer, larger programs: the whole step under one jax.jit, several steps in one call "
     "(jax.lax.scan over batches), a larger batch; keep Python out of the inner loop."
 )
-IDLES = {
-    "host": "because the CPU has launched nothing",
-    "launch": "although work is launched",
-}
+IDLES = {"host": "because the CPU has launched nothing", "launch": "although work is launched"}
 LEAST_STATED = 0.005  # of the step: a smaller cause would be shown as 0 %
 LEAST_LEFT_OUT = 0.02  # of the step, by which shown causes may exceed what counts
 LEAST = 0.15  # of the step
@@ -101,10 +98,7 @@ def cpu_latency(context: RuleContext) -> Iterator[Finding]:
 def _frames(context: RuleContext) -> Iterator[Finding]:
     """In a tree: operators whose CPU time is twice the time of the work that they launch."""
     calls = context.search.outermost(context.search.find(category="cpu_op"))
-    cpu, device = (
-        context.measures.ms(calls),
-        context.measures.ms(context.search.find(on_device=True)),
-    )
+    cpu, device = (context.measures.ms(calls), context.measures.ms(context.search.find(on_device=True)))
     slower = context.events["duration_ns"][calls] > RATIO * context.measures.caused_ns(calls)
     if cpu <= RATIO * device or not slower.any():
         return
@@ -145,11 +139,7 @@ def _advice(context: RuleContext, graphs: bool) -> str:
 def _waits(context: RuleContext, idle_ms: float) -> str:
     """How long the device idles by cause, as the verdict states it, and how much of it counts."""
     shares = {why: context.measures.idle_share(cause) for cause, why in IDLES.items()}
-    waits = [
-        f"for {share:.0%} of the step {why}"
-        for why, share in shares.items()
-        if share >= LEAST_STATED
-    ]
+    waits = [f"for {share:.0%} of the step {why}" for why, share in shares.items() if share >= LEAST_STATED]
     counted = idle_ms / context.measures.steady_ms
     rest = sum(shares.values()) > counted + LEAST_LEFT_OUT
     short = f"; {counted:.0%} of the step is in short gaps" if rest else ""
@@ -198,13 +188,9 @@ def _python(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         f"The {context.loop} {does} for {'about ' * bool(blocked)}{blocked or part:.0%} of the step"
         f"{mostly}{_between(context, found)}.",
-        advice
-        if has_names(context, name)
-        else f"{advice} {context.by_framework(NAMES, jax=NAMES_OF_JAX)}",
+        advice if has_names(context, name) else f"{advice} {context.by_framework(NAMES, jax=NAMES_OF_JAX)}",
         stalled.rows,
-        context.gains.bound(
-            part * context.measures.steady_ms, "at most the time between operators"
-        ),
+        context.gains.bound(part * context.measures.steady_ms, "at most the time between operators"),
         recurs=False,  # the share is a median over the steps
     )
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Mask, Rows, Times
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Mask, Rows, Times
+from stepscope.facts.summary.numbers import rounded
 
 CAUSE = "communication"
 EXPLAINS = ("communication",)
@@ -50,9 +50,7 @@ def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
 def _all_reduces(context: RuleContext) -> Rows:
     """The calls of DDP that exchange gradients."""
     nodes = context.search.find(_ACCUMULATES, on_device=False)
-    return context.search.outermost(
-        context.search.find(_ALL_REDUCE, category="cpu_op", inside=nodes)
-    )
+    return context.search.outermost(context.search.find(_ALL_REDUCE, category="cpu_op", inside=nodes))
 
 
 def _backward_passes(context: RuleContext) -> tuple[Times, Mask]:

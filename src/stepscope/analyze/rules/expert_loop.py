@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Floats, Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Floats, Rows
+from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.schema import MODEL_STAGES
 
 CAUSE = "experts"
@@ -22,9 +22,7 @@ _PRODUCT = r"^aten::(mm|addmm|linear|bmm)$"
 _GATHER = r"^aten::(index|index_select|index_add_?|index_put_?|scatter_add_?|gather)$"
 _GROUPED = r"(?i)grouped_?(mm|gemm)|ragged_dot|megablocks|fused_moe|gmm_kernel"
 _EXPERT = re.compile(r"(?i)(^|[./_])experts?[./_]?\d+")
-LIBRARIES = {
-    "transformers": "Load the model with experts_implementation='grouped_mm' (transformers 5).",
-}
+LIBRARIES = {"transformers": "Load the model with experts_implementation='grouped_mm' (transformers 5)."}
 ADVICE = (
     "Sort the tokens by expert and multiply them in one call: torch.nn.functional.grouped_mm "
     "(torch._grouped_mm before PyTorch 2.10), or MegaBlocks."
@@ -34,8 +32,7 @@ BALANCE = (
     "all wait for the busiest."
 )
 BALANCE_INFERENCE = (
-    "Place the busiest experts on several devices: with experts on several devices, all wait for "
-    "the busiest."
+    "Place the busiest experts on several devices: with experts on several devices, all wait for the busiest."
 )
 JAX = "Sort the tokens by expert and multiply them in one call: jax.lax.ragged_dot."
 
@@ -80,9 +77,7 @@ def _products(context: RuleContext) -> tuple[Rows, Floats]:
         scope = context.events.text("scope").take(rows)
         rows = rows[scope.where(lambda text: bool(_EXPERT.search(text)))]
         return rows, np.zeros(len(rows))
-    rows = context.search.outermost(
-        context.search.find(_PRODUCT, category="cpu_op", stage=MODEL_STAGES)
-    )
+    rows = context.search.outermost(context.search.find(_PRODUCT, category="cpu_op", stage=MODEL_STAGES))
     if not len(rows):
         return rows, np.zeros(0)
     shapes = context.search.each_shapes(rows, _rows_and_weight)
@@ -97,23 +92,16 @@ def _products(context: RuleContext) -> tuple[Rows, Floats]:
     return rows[routed], tokens[routed]
 
 
-def _routed(
-    context: RuleContext, rows: Rows, shapes: list[tuple[int, tuple[int, ...]]]
-) -> list[int]:
+def _routed(context: RuleContext, rows: Rows, shapes: list[tuple[int, tuple[int, ...]]]) -> list[int]:
     """Products of weights of one shape with many numbers of rows, with indexing between them."""
-    gathers = context.measures.calls(
-        context.search.find(_GATHER, category="cpu_op", stage=MODEL_STAGES)
-    )
+    gathers = context.measures.calls(context.search.find(_GATHER, category="cpu_op", stage=MODEL_STAGES))
     groups = defaultdict[tuple[int, tuple[int, ...]], list[int]](list)
     for place, (step, (tokens, weight)) in enumerate(
         zip(context.events["step"][rows].tolist(), shapes, strict=True)
     ):
         if tokens:
             groups[(step, weight)].append(place)
-    varied = [
-        places for places in groups.values()
-        if len({shapes[one][0] for one in places}) >= MANY
-    ]  # fmt: skip
+    varied = [places for places in groups.values() if len({shapes[one][0] for one in places}) >= MANY]
     chosen = sorted(place for places in varied for place in places)
     return chosen if gathers * 4 >= len(chosen) / context.step_count else []
 
@@ -129,9 +117,7 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
     calls = np.union1d(rows, context.search.backward_of(rows))
     if not context.measures.has_device:
         each = float(np.quantile(context.measures.each_ns(calls), CHEAP)) / 1e6
-        return context.gains.bound(
-            each * context.measures.calls(calls), "if only their calls were saved"
-        )
+        return context.gains.bound(each * context.measures.calls(calls), "if only their calls were saved")
     work = context.search.find(inside=calls, on_device=True)
     device, cpu = context.measures.ms(work), context.measures.ms(calls)
     once = cpu / max(context.measures.calls(rows), 1.0)

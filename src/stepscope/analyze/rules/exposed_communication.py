@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Rows
+from stepscope.facts.summary.numbers import rounded
 
 CAUSE = "communication"
 EXPLAINS = ("communication",)
@@ -68,11 +68,7 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
     if context.measures.is_small(exposed):
         return
     device = context.measures.busiest_device
-    share = (
-        context.measures.idle_share("communication")
-        if device
-        else exposed / context.measures.steady_ms
-    )
+    share = context.measures.idle_share("communication") if device else exposed / context.measures.steady_ms
     whole = context.measures.spans(rows).total() / 1e6 / context.step_count
     hidden = device.overlapped_ms if device else whole - exposed
     gain = _gain(context, exposed)

@@ -8,8 +8,8 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.analyze.source_places import are_of_pytorch
-from stepscope.arrays import Mask, Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Mask, Rows
+from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.nesting import inherit, totals_inside
 
 _NODE = re.compile(r"^.*[: ]|Backward\d*$")
@@ -20,8 +20,7 @@ _EMBEDDING = (
 )
 _VIEWS = tuple(f"aten::{name}" for name in ("slice", "select", "narrow", "as_strided", "diagonal"))
 _VIEW = (
-    "Each view gets a gradient as large as the whole tensor. Take all parts at once (split, chunk, "
-    "unbind)."
+    "Each view gets a gradient as large as the whole tensor. Take all parts at once (split, chunk, unbind)."
 )
 _OTHER = "A factor of two is usual. Look for an equivalent operator with a cheaper gradient."
 _SPECIAL = (*_VIEWS, "aten::embedding")  # no ratio: the forward pass does next to nothing
@@ -76,9 +75,7 @@ def _communicate(context: RuleContext, rows: Rows) -> Mask:
     return inside
 
 
-def _gain(
-    context: RuleContext, backward: Rows, operator: str, nodes: list[str], ratio: float
-) -> Gain:
+def _gain(context: RuleContext, backward: Rows, operator: str, nodes: list[str], ratio: float) -> Gain:
     updates = _updates(context)
     if operator == "aten::embedding" and len(updates):
         left = 1 - _share_of_tables(context)

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Place
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Mask, Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Mask, Rows
+from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.schema import MODEL_STAGES, PRODUCT_KINDS
 
 _MODULES = r"^(stepscope\.module:|nn\.Module: )"
@@ -51,9 +51,7 @@ def forward_without_backward(context: RuleContext) -> Iterator[Finding]:
     yield replace(found, limit="warning", evidence=_without_lines(context, calls, found.evidence))
 
 
-def _without_lines(
-    context: RuleContext, calls: Rows, evidence: tuple[Place, ...]
-) -> tuple[Place, ...]:
+def _without_lines(context: RuleContext, calls: Rows, evidence: tuple[Place, ...]) -> tuple[Place, ...]:
     """The same without the line of a module's first call, which is another call here."""
     if context.events.text("category").mask("python")[calls].all():
         return evidence
@@ -63,9 +61,7 @@ def _without_lines(
 def _with_gradients(context: RuleContext) -> Rows:
     """Products of the model that record a node for backward."""
     rows = context.search.find(kind=PRODUCT_KINDS, category="cpu_op", stage=MODEL_STAGES)
-    kept: Rows = rows[
-        (context.events["sequence"][rows] >= 0) & (context.events["recompute"][rows] != 1)
-    ]
+    kept: Rows = rows[(context.events["sequence"][rows] >= 0) & (context.events["recompute"][rows] != 1)]
     return kept
 
 

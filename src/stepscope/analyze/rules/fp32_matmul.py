@@ -6,7 +6,7 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.summary.numbers import rounded
+from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.schema import PRODUCT_KINDS
 
 _FP32 = r"sgemm|scudnn|_f32f32_f32f32|<float, (float|\d)|, float, float,|simt_s|_SB_|_S_MT"
@@ -48,10 +48,7 @@ def fp32_matmul(context: RuleContext) -> Iterator[Finding]:
 
 def _advice(major: int) -> str:
     if major >= _TF32_SINCE:
-        return (
-            "Use torch.set_float32_matmul_precision('high') for TF32, or torch.autocast with "
-            "bfloat16."
-        )
+        return "Use torch.set_float32_matmul_precision('high') for TF32, or torch.autocast with bfloat16."
     return "Use torch.autocast with float16 and a GradScaler."
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Rows
+from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.schema import PRODUCT_KINDS
 
 _KERNELS = r"(?i)dgemm|d884|_f64|f64f64|<double|double>"

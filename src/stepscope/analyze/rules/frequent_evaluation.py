@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Rows
+from stepscope.facts.summary.numbers import rounded
 
 EXPLAINS = ("host", "synchronization")
 LEAST = 0.2  # of the recorded time

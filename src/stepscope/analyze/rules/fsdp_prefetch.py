@@ -7,8 +7,8 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Floats, Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Floats, Rows
+from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
 
 CAUSE = "communication"
@@ -30,16 +30,23 @@ class _Pass(NamedTuple):
 
 
 _PASSES = (
-    _Pass("forward", ("forward", "loss"), "forward_prefetch=True",
-          "module.set_modules_to_forward_prefetch([next_layer])"),
-    _Pass("backward", ("backward",), "backward_prefetch=BackwardPrefetch.BACKWARD_PRE",
-          "module.set_modules_to_backward_prefetch([previous_layer])"),
-)  # fmt: skip
+    _Pass(
+        "forward",
+        ("forward", "loss"),
+        "forward_prefetch=True",
+        "module.set_modules_to_forward_prefetch([next_layer])",
+    ),
+    _Pass(
+        "backward",
+        ("backward",),
+        "backward_prefetch=BackwardPrefetch.BACKWARD_PRE",
+        "module.set_modules_to_backward_prefetch([previous_layer])",
+    ),
+)
 LIBRARIES = {
     "transformers": "Set fsdp_config={'forward_prefetch': True, 'backward_prefetch': "
     "'backward_pre'} in TrainingArguments.",
-    "accelerate": "Set fsdp_forward_prefetch and fsdp_backward_prefetch: BACKWARD_PRE in the "
-    "configuration.",
+    "accelerate": "Set fsdp_forward_prefetch and fsdp_backward_prefetch: BACKWARD_PRE in the configuration.",
 }
 
 
@@ -49,16 +56,10 @@ def fsdp_prefetch(context: RuleContext) -> Iterator[Finding]:
     Silent if nothing in the trace names FSDP, for fewer than 3 all-gathers per step, if half of
     their time is hidden, and if a layer's computation could hide less than 5 % of the step.
     """
-    if (
-        not context.measures.has_device
-        or context.context_trace
-        or not len(context.search.find(_FSDP))
-    ):
+    if not context.measures.has_device or context.context_trace or not len(context.search.find(_FSDP)):
         return
     for one in _PASSES:
-        rows = context.search.find(
-            _GATHER, category="communication", on_device=True, stage=one.stages
-        )
+        rows = context.search.find(_GATHER, category="communication", on_device=True, stage=one.stages)
         exposed, hidable = _exposed_ns(context, rows)
         whole = float(context.events["duration_ns"][rows].sum())
         saved = float(hidable.sum()) / 1e6 / context.step_count

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.gains import glob
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Rows
-from stepscope.kernel_names import short_kernel
+from stepscope.base.arrays import Rows
+from stepscope.base.kernel_names import short_kernel
 
 
 class Remedy(NamedTuple):
@@ -34,8 +34,7 @@ REMEDIES = (
         "Dropout draws these random masks. Where the model does as well with less dropout, lower "
         "it or set it to 0: without it nothing is drawn, nor saved for backward.",
         inside=r"dropout|scaled_dot_product",
-        inference="Dropout draws these random masks, which inference does not need: call "
-        "model.eval() first.",
+        inference="Dropout draws these random masks, which inference does not need: call model.eval() first.",
     ),
     Remedy(
         r"::(uniform_|normal_|trunc_normal|bernoulli_|random_|exponential_|erfinv_?|randn?|randint)$",
@@ -52,8 +51,7 @@ REMEDIES = (
     ),
     Remedy(
         r"(?i)(?<![a-z])(radix|bitonic)?_?(sort|topk|unique)",
-        "Sort fewer elements, or sort once for several steps; a mask or a running maximum may be "
-        "enough.",
+        "Sort fewer elements, or sort once for several steps; a mask or a running maximum may be enough.",
     ),
     Remedy(
         r"(?i)(?<![a-z])(cumsum|cumprod|scan)",
@@ -90,13 +88,14 @@ def hotspot(context: RuleContext) -> Iterator[Finding]:
 
     Source: DEEPCONTEXT section 4.3, "Hotspot Identification"; section 6.5 on what is expected.
     """
-    rows = context.search.find(category=("kernel", "memcpy", "memset"), on_device=True) \
-        if context.measures.has_device else context.search.find(category="cpu_op")  # fmt: skip
+    rows = (
+        context.search.find(category=("kernel", "memcpy", "memset"), on_device=True)
+        if context.measures.has_device
+        else context.search.find(category="cpu_op")
+    )
     time = context.events["duration_ns" if context.measures.has_device else "self_ns"][rows]
     kinds = context.events.text("kind").mask(*EXPECTED)[rows]
-    kinds |= context.events.text("name").where(lambda name: bool(_EXPECTED_NAMES.search(name)))[
-        rows
-    ]
+    kinds |= context.events.text("name").where(lambda name: bool(_EXPECTED_NAMES.search(name)))[rows]
     spent = np.bincount(context.events["name"][rows[~kinds]], time[~kinds])
     whole = context.measures.steady_ms * 1e6 * context.step_count
     for code in np.argsort(-spent)[:MOST_FINDINGS].tolist():
@@ -110,7 +109,7 @@ def hotspot(context: RuleContext) -> Iterator[Finding]:
             _advice(context, name, chosen),
             chosen,
             _gain(context, chosen, name),
-        )  # fmt: skip
+        )
 
 
 def _gain(context: RuleContext, rows: Rows, name: str) -> Gain:

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from stepscope.analyze.finding import LEVELS, Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
-from stepscope.arrays import Ids, Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Ids, Rows
+from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
 
 FALLBACK = True

@@ -7,8 +7,8 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import are_of_pytorch
-from stepscope.arrays import Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Rows
+from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.nesting import inherit
 
 LEAST = 0.02  # of the step
@@ -57,6 +57,4 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
     backward = context.eager.around(rows)
     forward = context.eager.forward[backward]
     both = np.concatenate([backward, forward[forward >= 0]])
-    return context.gains.bound(
-        context.eager.ms(both), "at most the time of the indexing and its gradient"
-    )
+    return context.gains.bound(context.eager.ms(both), "at most the time of the indexing and its gradient")

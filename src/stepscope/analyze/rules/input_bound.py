@@ -10,7 +10,7 @@ from stepscope.analyze.finding import Finding, Gain, Patch
 from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.python_stalls import sampled_line
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Floats, Rows
+from stepscope.base.arrays import Floats, Rows
 from stepscope.trace.recorded_steps import LaterLoading, later_loading, milliseconds
 
 CAUSE = "input"
@@ -69,16 +69,11 @@ PARTS = (
         r"(?i)transforms?[/.(]|augment|resize|crop|flip|jitter|rotate|normalize",
         "Augment whole batches on the device (torchvision.transforms.v2 takes them).",
     ),
-    LoadingPart(
-        "tokenizing",
-        r"(?i)tokeniz",
-        "Tokenize once, ahead of time, and load token ids.",
-    ),
+    LoadingPart("tokenizing", r"(?i)tokeniz", "Tokenize once, ahead of time, and load token ids."),
     LoadingPart(
         "copying to the device",
         r"(?i)^Memcpy HtoD|^(cuda|hip)Memcpy",
-        "Copy the next batch while this step runs: pin_memory=True and "
-        "batch.to(device, non_blocking=True).",
+        "Copy the next batch while this step runs: pin_memory=True and batch.to(device, non_blocking=True).",
     ),
     LoadingPart(
         "reading files",
@@ -111,14 +106,8 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     does not count. The steps after a recording count where they wait for twice as long.
     """
     rows = context.search.find(stage="data_loading", on_device=False)
-    rows = context.search.outermost(
-        rows[context.events["scope"][rows] < 0]
-    )  # nothing waits for those
-    waits = (
-        context.measures.idle_ms("data")
-        if context.measures.has_device
-        else context.measures.ms(rows)
-    )
+    rows = context.search.outermost(rows[context.events["scope"][rows] < 0])  # nothing waits for those
+    waits = context.measures.idle_ms("data") if context.measures.has_device else context.measures.ms(rows)
     later = later_loading(context.trace.metadata.capture)
     hidden = later if later and _is_hidden(context, waits, later) else None
     if not len(rows) or (context.measures.is_small(waits) and not hidden):
@@ -140,8 +129,7 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
         QUICK if quick else _advice(context, alone, parts),
         rows,
         _gain(context, rows, hidden),
-        recurs=not later
-        or later.ms < context.measures.ms(rows),  # workers deliver batches in bursts
+        recurs=not later or later.ms < context.measures.ms(rows),  # workers deliver batches in bursts
         patch=_patch(context) if alone and not quick else None,
     )
 
@@ -224,8 +212,9 @@ def _parts(context: RuleContext, rows: Rows) -> dict[LoadingPart, float]:
     duration = context.events["duration_ns"][matched].astype(np.float64)
     own = duration - _nested_ns(context, matched)
     spent = np.bincount(number, np.maximum(own, 0), len(PARTS)) / whole
-    return {one: min(float(share), 1.0) for one, share in zip(PARTS, spent, strict=True)
-            if share >= LEAST_SHARE}  # fmt: skip
+    return {
+        one: min(float(share), 1.0) for one, share in zip(PARTS, spent, strict=True) if share >= LEAST_SHARE
+    }
 
 
 def _nested_ns(context: RuleContext, rows: Rows) -> Floats:

@@ -7,10 +7,10 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.annotate.device.kernel_kinds import is_of_library
-from stepscope.annotate.jax.scopes import scope_of
-from stepscope.arrays import Ids, Mask, Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Ids, Mask, Rows
+from stepscope.facts.annotate.device.kernel_kinds import is_of_library
+from stepscope.facts.annotate.jax.scopes import scope_of
+from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.schema import FORWARD_STAGES
 
 CAUSE = "elementwise"
@@ -50,9 +50,7 @@ def kernel_fusion(context: RuleContext) -> Iterator[Finding]:
 
     Source: DEEPCONTEXT section 4.3, "Kernel Fusion Analysis"; section 6.3, 30.5 s to 23.9 s.
     """
-    rows, chain = (
-        _kernel_chains(context) if context.measures.has_device else _operator_chains(context)
-    )
+    rows, chain = _kernel_chains(context) if context.measures.has_device else _operator_chains(context)
     if context.is_jax:
         rows, chain = _across_programs(context, rows, chain)
     # On a CPU a few operators that waited for a core would set the mean.

@@ -6,8 +6,8 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext, glob
-from stepscope.arrays import Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Rows
+from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.schema import MODEL_STAGES
 
 _KERNELS = (
@@ -63,8 +63,10 @@ def _copies(context: RuleContext) -> Rows:
     if not sizes:
         return np.zeros(0, np.int64)
     copies = context.search.find(r"^aten::copy_$", category="cpu_op", stage=_STAGES)
-    chosen = [_reorders(one.get("Input Dims"), one.get("Input Strides"), sizes)
-              for one in context.search.arguments(copies)]  # fmt: skip
+    chosen = [
+        _reorders(one.get("Input Dims"), one.get("Input Strides"), sizes)
+        for one in context.search.arguments(copies)
+    ]
     return copies[np.array(chosen, np.bool_)]
 
 
@@ -80,12 +82,7 @@ def _reorders(shapes: object, strides: object, sizes: set[tuple[int, ...]]) -> b
     """Whether a copy has one of these sizes, and dense source and destination in another order."""
     if not isinstance(shapes, list) or not isinstance(strides, list) or len(strides) < 2:
         return False
-    if (
-        tuple(shapes[0]) not in sizes
-        or shapes[0] != shapes[1]
-        or 0 in strides[0]
-        or 0 in strides[1]
-    ):
+    if tuple(shapes[0]) not in sizes or shapes[0] != shapes[1] or 0 in strides[0] or 0 in strides[1]:
         return False
     orders = [np.argsort(one, kind="stable").tolist() for one in strides[:2]]
     return bool(orders[0] != orders[1] and min(shapes[0][1:]) > 1)

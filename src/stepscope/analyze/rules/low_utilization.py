@@ -6,9 +6,9 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Rows
-from stepscope.kernel_names import short_kernel
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Rows
+from stepscope.base.kernel_names import short_kernel
+from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.schema import PRODUCT_KINDS
 
 CAUSE = "products"
@@ -46,9 +46,7 @@ def low_utilization(context: RuleContext) -> Iterator[Finding]:
             f"step{context.main_place(rows[of])}: {reason}.",
             advice,
             rows[of],
-            context.gains.scaled(
-                rows[of], factor, f"if it reached {REACHABLE:.0%} of the roofline"
-            ),
+            context.gains.scaled(rows[of], factor, f"if it reached {REACHABLE:.0%} of the roofline"),
         )
 
 
@@ -61,8 +59,7 @@ def _reason(context: RuleContext, rows: Rows) -> tuple[str, str]:
     if 0 < most < multiprocessors:
         return (
             f"its {most} thread blocks leave most of the {multiprocessors} multiprocessors idle",
-            "Use a larger batch, or combine several small products into one (torch.bmm, a wider "
-            "layer).",
+            "Use a larger batch, or combine several small products into one (torch.bmm, a wider layer).",
         )
     if context.measures.is_memory_bound(rows):
         return (

@@ -9,8 +9,8 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Rows
+from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
 
 EXPLAINS = ("host", "launch")
@@ -104,9 +104,7 @@ def _sizes(shapes: Sequence[Sequence[int]]) -> tuple[Shape, Shape] | None:
 
 def _growing(calls: Sequence[tuple[int, Shape]]) -> list[list[_Call]]:
     """The parts of a row of products whose inputs grow by one token each."""
-    runs = [
-        (shape, tuple(row for row, _ in group)) for shape, group in groupby(calls, itemgetter(1))
-    ]
+    runs = [(shape, tuple(row for row, _ in group)) for shape, group in groupby(calls, itemgetter(1))]
     found: list[list[_Call]] = [[]]
     for (shape, rows), (after, following) in pairwise(runs):
         size, grown = _growth(shape, after) if len(rows) == len(following) else (0, 0)

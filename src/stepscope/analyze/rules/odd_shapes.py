@@ -7,8 +7,8 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Floats, Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Floats, Rows
+from stepscope.facts.summary.numbers import rounded
 
 _PRODUCT = r"^aten::(mm|addmm|bmm|baddbmm)$"
 _HALF = ("c10::Half", "c10::BFloat16", "at::Half", "at::BFloat16")
@@ -66,9 +66,7 @@ def _odd_kernels(context: RuleContext) -> dict[int, list[int]]:
     rows, odd = context.search.find(on_device=True, category="kernel", kind="gemm"), {}
     for row, arguments in zip(rows.tolist(), context.search.arguments(rows), strict=True):
         sizes = [int(size) for size in str(arguments.get("product_sizes", "")).split("x") if size]
-        if arguments.get("operand_bytes") == _HALF_BYTES and (
-            found := _odd([sizes[:2], sizes[1:]])
-        ):
+        if arguments.get("operand_bytes") == _HALF_BYTES and (found := _odd([sizes[:2], sizes[1:]])):
             odd[row] = found
     return odd
 
@@ -88,7 +86,10 @@ def _factor(context: RuleContext, work: Rows) -> Floats:
 
 
 def _odd(shapes: object) -> list[int]:
-    matrices = [one for one in shapes if isinstance(one, list) and len(one) in (2, 3)] \
-        if isinstance(shapes, list) else []  # fmt: skip
+    matrices = (
+        [one for one in shapes if isinstance(one, list) and len(one) in (2, 3)]
+        if isinstance(shapes, list)
+        else []
+    )
     sizes = {size for matrix in matrices for size in matrix[-2:]}
     return sorted(size for size in sizes if size % 8 and size >= LEAST_SIZE)

@@ -6,9 +6,9 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Rows
-from stepscope.summary.numbers import rounded
-from stepscope.whatif.parts.layers import FUSIBLE, optimizer_class
+from stepscope.base.arrays import Rows
+from stepscope.facts.summary.numbers import rounded
+from stepscope.models.whatif.parts.layers import FUSIBLE, optimizer_class
 
 CAUSE = "optimizer"
 EXPLAINS = ("host", "launch")
@@ -62,17 +62,13 @@ def _by_form(context: RuleContext, updates: Rows) -> list[tuple[tuple[str, ...],
     return [(names, np.sort(np.concatenate([of_class[one] for one in names]))) for names in groups]
 
 
-def _slow_update(
-    context: RuleContext, names: tuple[str, ...], updates: Rows | None
-) -> Iterator[Finding]:
+def _slow_update(context: RuleContext, names: tuple[str, ...], updates: Rows | None) -> Iterator[Finding]:
     """A finding on some classes and their updates; both unknown if the trace marks none."""
     if len(context.search.find(_FUSED, stage="optimizer", inside=updates)):
         return
     calls = context.search.find(stage="optimizer", category="cpu_op", inside=updates)
     rows = context.search.innermost_operators(calls)
-    kernels = context.search.find(
-        stage="optimizer", category="kernel", on_device=True, inside=updates
-    )
+    kernels = context.search.find(stage="optimizer", category="kernel", on_device=True, inside=updates)
     all_work, unit = (kernels, "kernels") if context.measures.has_device else (rows, "operators")
     work = _of_weights(context, all_work)
     if context.measures.calls(work) < MANY:
@@ -144,9 +140,7 @@ def _options(context: RuleContext, names: tuple[str, ...]) -> dict[str, str | No
     """The arguments that `_advice` means, for a class that takes them."""
     if names and names[0] in FUSIBLE:
         return {"foreach": None, "fused": "True"}
-    return (
-        {"foreach": "True"} if names and names[0] in FOREACH and context.measures.has_device else {}
-    )
+    return {"foreach": "True"} if names and names[0] in FOREACH and context.measures.has_device else {}
 
 
 def _gain(

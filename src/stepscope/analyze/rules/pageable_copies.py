@@ -6,8 +6,8 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext, glob
-from stepscope.arrays import Mask, Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Mask, Rows
+from stepscope.facts.summary.numbers import rounded
 
 EXPLAINS = ("synchronization",)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.python_stalls import LOOP, has_names, name_of_stall, stalled_ranges
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.summary.numbers import rounded
+from stepscope.facts.summary.numbers import rounded
 
 CAUSE = "python"
 EXPLAINS = ("host", "synchronization")
@@ -14,14 +14,18 @@ NAMES = "Record with `stepscope run --stack` to see the functions."
 LOADER = "to the data loader's workers, "
 ADVICE = (
     (r"sleep", "Remove the sleep from the {loop}."),
-    (r"(?i)logg|write|print|flush|tqdm|wandb|tensorboard|add_scalar",
-     "Log less often, or hand the values to another thread."),
-    (r"(?i)metric|accuracy|f1_score|confusion|sklearn",
-     "Update metrics on the device, and compute them only every N steps."),
+    (
+        r"(?i)logg|write|print|flush|tqdm|wandb|tensorboard|add_scalar",
+        "Log less often, or hand the values to another thread.",
+    ),
+    (
+        r"(?i)metric|accuracy|f1_score|confusion|sklearn",
+        "Update metrics on the device, and compute them only every N steps.",
+    ),
     (r"(?i)gc|collect", "Call gc.freeze() after setup and gc.collect() only every N steps."),
     (r"(?i)ema|average", "Update the moving average with torch._foreach_lerp_ on the device."),
     (r"", "Move this work out of the {loop}: to another thread, {loader}or to every N-th step."),
-)  # fmt: skip
+)
 
 
 def python_stall(context: RuleContext) -> Iterator[Finding]:

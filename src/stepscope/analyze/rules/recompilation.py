@@ -9,25 +9,21 @@ import numpy as np
 from stepscope.analyze.delays import COMPILING
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.annotate.jax.calls import CALL
-from stepscope.arrays import Mask, Rows
-from stepscope.contexts import ContextTree
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Mask, Rows
+from stepscope.facts.annotate.jax.calls import CALL
+from stepscope.facts.contexts import ContextTree
+from stepscope.facts.summary.numbers import rounded
 
 EXPLAINS = ("host",)
 LEAST_TIMES = 2  # torch.compile compiles again once to learn which sizes vary
 MOST_NAMES = 2  # functions that the sentence names
-_AGAIN = re.compile(
-    r"^compilation of (?P<name>.+?)(?P<backward>, backward)?, again(?:: (?P<why>.+))?$"
-)
+_AGAIN = re.compile(r"^compilation of (?P<name>.+?)(?P<backward>, backward)?, again(?:: (?P<why>.+))?$")
 _ADVICE = (
     "A value that the compiler assumed constant changes (TORCH_LOGS=recompiles shows which). Mark "
     "varying sizes with torch._dynamo.mark_dynamic or dynamic=True, pad batches to a few sizes, "
     "and keep changing numbers in tensors."
 )
-_FIX_IN_JAX = (
-    "Pad batches to a few sizes, pass numbers as arrays, and call jax.jit once, outside the loop."
-)
+_FIX_IN_JAX = "Pad batches to a few sizes, pass numbers as arrays, and call jax.jit once, outside the loop."
 _OF_JAX = (
     "Shapes, types or static arguments change between calls, or the function is created again "
     f"(stepscope run --contexts shows which). {_FIX_IN_JAX}"
@@ -50,17 +46,14 @@ def recompilation(context: RuleContext) -> Iterator[Finding]:
     if context.context_trace and context.contexts is not None:
         yield from _in_tree(context, context.contexts)
         return
-    rows = context.search.outermost(
-        context.search.find(COMPILING, category=("annotation", "cpu_op"))
-    )
+    rows = context.search.outermost(context.search.find(COMPILING, category=("annotation", "cpu_op")))
     rows = np.setdiff1d(rows, context.measures.first_use)
     if not len(rows):
         return
     who = context.by_framework("torch.compile", jax="jax.jit")
     mostly = _functions(context, rows) if context.is_jax else ""
     yield context.finding(
-        f"{who} compiles {context.times(rows)} per step, {rounded(context.measures.ms(rows), 4)} "
-        f"ms{mostly}.",
+        f"{who} compiles {context.times(rows)} per step, {rounded(context.measures.ms(rows), 4)} ms{mostly}.",
         context.by_framework(_ADVICE, jax=_OF_JAX),
         rows,
         context.gains.without(rows, context.measures.ms(rows), _WHY),
@@ -71,9 +64,7 @@ def _functions(context: RuleContext, rows: Rows) -> str:
     """The functions of JAX whose calls compile, the longest first, in words."""
     calls = context.search.find(CALL.pattern)
     spent: Counter[str] = Counter()
-    for row, call in zip(
-        rows.tolist(), context.search.enclosing(calls)[rows].tolist(), strict=True
-    ):
+    for row, call in zip(rows.tolist(), context.search.enclosing(calls)[rows].tolist(), strict=True):
         if call >= 0 and (found := CALL.match(context.search.name(call))):
             spent[found[1]] += int(context.events["duration_ns"][row])
     names = [name for name, _ in spent.most_common(MOST_NAMES)]

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Rows
+from stepscope.facts.summary.numbers import rounded
 
 EXPLAINS = ("host", "launch")
 MANY = 16  # calls per step

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Floats, Mask, Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Floats, Mask, Rows
+from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.schema import PRODUCT_KINDS
 
 CAUSE = "products"
@@ -53,9 +53,7 @@ def slow_fallback(context: RuleContext) -> Iterator[Finding]:
     """
     if context.context_trace:
         return
-    named = context.search.find(
-        _FALLBACK, kind="convolution", on_device=context.measures.has_device
-    )
+    named = context.search.find(_FALLBACK, kind="convolution", on_device=context.measures.has_device)
     for kind in () if context.measures.has_device else _slow_types(context):
         rows = np.union1d(_slow_products(context, kind), named[_are_in(context, named, kind)])
         named = np.setdiff1d(named, rows)
@@ -128,9 +126,7 @@ def _gain_in_fp32(context: RuleContext, rows: Rows, time: Floats, flops: Floats)
     rates = [rate * _threads(context) for rate in FP32_GFLOPS]
     low, assumed, high = (
         context.gains.scaled(
-            rows,
-            np.clip(flops / rate / np.maximum(time, 1), 0.0, 1.0),
-            f"at {rate} GFLOP/s in FP32",
+            rows, np.clip(flops / rate / np.maximum(time, 1), 0.0, 1.0), f"at {rate} GFLOP/s in FP32"
         )
         for rate in rates
     )

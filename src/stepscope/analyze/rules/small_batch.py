@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.python_stalls import find_python_stalls
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Ids, Mask, Rows
+from stepscope.base.arrays import Ids, Mask, Rows
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import MODEL_STAGES, STAGES
 
@@ -39,8 +39,7 @@ def small_batch(context: RuleContext) -> Iterator[Finding]:
     overhead = _overhead_ms(context)
     if (
         overhead
-        < (LEAST_IDLE if context.measures.has_device else LEAST_OVERHEAD)
-        * context.measures.steady_ms
+        < (LEAST_IDLE if context.measures.has_device else LEAST_OVERHEAD) * context.measures.steady_ms
     ):
         return
     yield context.finding(
@@ -83,9 +82,7 @@ def _overhead_ms(context: RuleContext) -> float:
         return context.measures.recurring_ms(context.measures.launch_gaps().minus(_stalls(context)))
     calls = context.search.find(category="cpu_op", stage=_BUT_LOADING)
     own = context.events["self_ns"][calls]
-    working = (
-        own[(own >= WORK_NS) & _computes(context, calls, own)].sum() / 1e6 / context.step_count
-    )
+    working = own[(own >= WORK_NS) & _computes(context, calls, own)].sum() / 1e6 / context.step_count
     loading = context.search.outermost(context.search.find(stage="data_loading"))
     stalled = _stalls(context).total() / 1e6 / context.step_count
     return float(context.measures.steady_ms - context.measures.ms(loading) - working - stalled)

@@ -6,8 +6,8 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Floats, Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Floats, Rows
+from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.schema import FORWARD_STAGES
 
 CAUSE = "communication"
@@ -30,8 +30,9 @@ def small_buckets(context: RuleContext) -> Iterator[Finding]:
     """
     if not context.trains:
         return
-    rows = context.search.find(r"(?i)all_?reduce", category="communication",
-                        on_device=context.measures.has_device)  # fmt: skip
+    rows = context.search.find(
+        r"(?i)all_?reduce", category="communication", on_device=context.measures.has_device
+    )
     rows = rows[~context.events.text("stage").mask(*FORWARD_STAGES)[rows]]
     sent = _bytes(context, rows)
     if not sent.any():
@@ -52,7 +53,7 @@ def small_buckets(context: RuleContext) -> Iterator[Finding]:
         rows,
         _gain(context, rows, min(needed / context.measures.calls(rows), 1.0)),
         patch=context.patch("ddp", bucket_cap_mb=None),
-    )  # fmt: skip
+    )
 
 
 def _gain(context: RuleContext, rows: Rows, left: float) -> Gain:

@@ -8,9 +8,9 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.python_stalls import LONG_NS
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.annotate.jax.calls import CALL, is_wait
-from stepscope.arrays import Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Rows
+from stepscope.facts.annotate.jax.calls import CALL, is_wait
+from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
 
 CAUSE = "launches"
@@ -62,9 +62,7 @@ def _gain(context: RuleContext, calls: Rows, every: Rows) -> Gain:
     between = _python_between(context, calls, every)
     if context.measures.has_device:
         spans = context.measures.spans(calls).union(between)
-        return context.gains.bound(
-            context.measures.idle_during_ms(spans), "at most the device's idle time"
-        )
+        return context.gains.bound(context.measures.idle_during_ms(spans), "at most the device's idle time")
     ms = context.measures.ms(calls) + between.total() / 1e6 / context.step_count
     return context.gains.without(calls, ms, NOTE)
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.contexts import ContextTree
-from stepscope.kernel_names import short_kernel
+from stepscope.base.kernel_names import short_kernel
+from stepscope.facts.contexts import ContextTree
 
 HOT = 0.10  # of the device time
 LEAST = 0.30  # of the samples of a kernel
@@ -16,29 +16,48 @@ TOP = 3  # reasons that the sentence names
 BUSY = ("selected", "not_selected")
 # The advice of the vendors' documents, by a part of the reason's name; "" is any other.
 ADVICE = (
-    ("imc_miss", "Each block loads constants again: let blocks do more work, or fuse the kernel "
-     "with its neighbors."),
-    ("constant", "Each block loads constants again: let blocks do more work, or fuse the kernel "
-     "with its neighbors."),
-    ("math", "Use instructions that do more at once (vector loads and conversions, fewer "
-     "conversions between types)."),
-    ("long_scoreboard", "It waits for memory: fuse it with its neighbors, read less (16 bits), or "
-     "read contiguous addresses."),
+    (
+        "imc_miss",
+        "Each block loads constants again: let blocks do more work, or fuse the kernel with its neighbors.",
+    ),
+    (
+        "constant",
+        "Each block loads constants again: let blocks do more work, or fuse the kernel with its neighbors.",
+    ),
+    (
+        "math",
+        "Use instructions that do more at once (vector loads and conversions, fewer "
+        "conversions between types).",
+    ),
+    (
+        "long_scoreboard",
+        "It waits for memory: fuse it with its neighbors, read less (16 bits), or read contiguous addresses.",
+    ),
     ("lg_throttle", "It makes more memory requests than fit: wider loads (vector types)."),
-    ("memory", "It waits for memory: fuse it with its neighbors, read less (16 bits), or read "
-     "contiguous addresses."),
-    ("short_scoreboard", "It waits for shared memory or special functions (exp, division): "
-     "avoid bank conflicts, keep more in registers."),
-    ("mio_throttle", "It saturates shared memory or special functions: use wider accesses, "
-     "keep more in registers."),
-    ("no_instruction", "It waits for instructions: it is too short to fill the device, or its code "
-     "exceeds the instruction cache."),
+    (
+        "memory",
+        "It waits for memory: fuse it with its neighbors, read less (16 bits), or read contiguous addresses.",
+    ),
+    (
+        "short_scoreboard",
+        "It waits for shared memory or special functions (exp, division): "
+        "avoid bank conflicts, keep more in registers.",
+    ),
+    (
+        "mio_throttle",
+        "It saturates shared memory or special functions: use wider accesses, keep more in registers.",
+    ),
+    (
+        "no_instruction",
+        "It waits for instructions: it is too short to fill the device, or its code "
+        "exceeds the instruction cache.",
+    ),
     ("branch_resolving", "It branches often: use fewer branches, unroll loops."),
     ("drain", "It waits for its last stores: write less, or write contiguous addresses."),
     ("barrier", "Its threads wait for each other: use smaller blocks, fewer synchronizations."),
     ("sleep", "It calls an explicit sleep: find what it waits for."),
     ("", "See the device's profiler guide for this reason."),
-)  # fmt: skip
+)
 
 
 def stall_reasons(context: RuleContext) -> Iterator[Finding]:
@@ -62,8 +81,7 @@ def stall_reasons(context: RuleContext) -> Iterator[Finding]:
         shares = ", ".join(f"{name} {part:.0%}" for name, part in list(reasons.items())[:TOP])
         bound = float(time[kernel]) / 1e6 / context.step_count * share
         yield context.finding_in_tree(
-            f"{short_kernel(tree.label(kernel), 50)} stalls mainly on {reason}: {shares} of its "
-            "samples.",
+            f"{short_kernel(tree.label(kernel), 50)} stalls mainly on {reason}: {shares} of its samples.",
             next(text for part, text in ADVICE if part in reason.lower()),
             np.append(_hottest(tree, kernel, reason), kernel),
             context.gains.bound(bound, "at most the stalled share of its time"),

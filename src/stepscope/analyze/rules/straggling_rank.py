@@ -7,8 +7,8 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Rows
-from stepscope.ranks import Straggler
+from stepscope.base.arrays import Rows
+from stepscope.models.ranks import Straggler
 from stepscope.trace.schema import COMPUTING
 
 CAUSE = "communication"
@@ -34,8 +34,7 @@ def straggling_rank(context: RuleContext) -> Iterator[Finding]:
         if not context.measures.is_small(cost):
             yield context.finding(
                 f"{parts[0].who}: {'; '.join(one.what for one in parts)}.",
-                f"{ADVICE.get(parts[0].stage, ADVICE[''])} "
-                f"(stepscope analyze --rank {parts[0].ranks[0]}).",
+                f"{ADVICE.get(parts[0].stage, ADVICE[''])} (stepscope analyze --rank {parts[0].ranks[0]}).",
                 _evidence(context, parts[0]),
                 context.gains.bound(cost, "simulated, if it worked no longer than the median rank"),
             )

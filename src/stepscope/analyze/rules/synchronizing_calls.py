@@ -7,8 +7,8 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext, glob
-from stepscope.arrays import Mask, Rows, Times
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Mask, Rows, Times
+from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import PRODUCT_KINDS, STAGES
 
@@ -76,9 +76,7 @@ def synchronizing_calls(context: RuleContext) -> Iterator[Finding]:
     reported = np.zeros(0, np.int64)
     for call in CALLS:
         rows = _calls(context, call)
-        if not len(rows) or (
-            not context.measures.has_device and context.measures.calls(rows) < MANY
-        ):
+        if not len(rows) or (not context.measures.has_device and context.measures.calls(rows) < MANY):
             continue
         reported = np.concatenate([reported, rows])
         where = context.main_place(rows)
@@ -101,14 +99,11 @@ def _calls(context: RuleContext, call: BlockingCall) -> Rows:
     """The calls that block the CPU; on a CPU those that are not an optimizer's own."""
     if context.measures.has_device:
         return _waiting(
-            context,
-            context.search.outermost(context.search.find(call.operators, category="cpu_op")),
+            context, context.search.outermost(context.search.find(call.operators, category="cpu_op"))
         )
     updates = context.search.find(_UPDATE)
     stages = () if len(updates) else _OUTSIDE_OPTIMIZER
-    rows = context.search.outermost(
-        context.search.find(call.operators, category="cpu_op", stage=stages)
-    )
+    rows = context.search.outermost(context.search.find(call.operators, category="cpu_op", stage=stages))
     return rows[~context.search.within(updates)[rows]] if len(updates) else rows
 
 
@@ -145,9 +140,7 @@ def _loops(context: RuleContext, rows: Rows) -> Intervals:
 
 def _multiplies(context: RuleContext, start: Times, iterates: Mask) -> Mask:
     """Whether the loop that each iteration is part of has matrix products or convolutions."""
-    products = context.events["start_ns"][
-        context.search.find(kind=PRODUCT_KINDS, category="cpu_op")
-    ]
+    products = context.events["start_ns"][context.search.find(kind=PRODUCT_KINDS, category="cpu_op")]
     inside = np.diff(np.searchsorted(np.sort(products), start))
     loop = np.cumsum(~iterates)
     found: Mask = np.bincount(loop, np.where(iterates, inside, 0), len(start) + 1)[loop] > 0

@@ -7,8 +7,8 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Mask, Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Mask, Rows
+from stepscope.facts.summary.numbers import rounded
 
 CAUSE = "attention"
 NEAR = 8  # operators between a product and the softmax: scale, mask, cast, dropout
@@ -60,9 +60,7 @@ def unfused_attention(context: RuleContext) -> Iterator[Finding]:
         f"it take {rounded(spent)} ms per step{context.main_place(_work(context, rows))}.",
         _why(context, falls_back) if len(falls_back) else context.advice(ADVICE, **LIBRARIES),
         _work(context, rows),
-        context.gains.scaled(
-            rows, 0.0, "at most: a fused kernel that computes the softmax in passing"
-        ),
+        context.gains.scaled(rows, 0.0, "at most: a fused kernel that computes the softmax in passing"),
     )
 
 

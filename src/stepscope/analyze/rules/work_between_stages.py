@@ -7,16 +7,14 @@ import numpy as np
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.python_stalls import sampled_line
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Mask, Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Mask, Rows
+from stepscope.facts.summary.numbers import rounded
 
 LEAST = 0.1  # of the step
 MOST = 0.8  # more of a step is the work itself, in stages that are not recognized
 _NAMED = 3  # operators that the sentence names
 # Copies and waits have rules of their own.
-_NO_WORK = (
-    r"^(aten::(to|_to_copy|copy_|item|_local_scalar_dense)$|record_param_comms|c10d|gloo:|nccl:)"
-)
+_NO_WORK = r"^(aten::(to|_to_copy|copy_|item|_local_scalar_dense)$|record_param_comms|c10d|gloo:|nccl:)"
 ADVICE = (
     "If these are statistics, metrics or averages of weights, compute them every N steps, of fewer "
     "tensors, or of all tensors in one call"
@@ -34,9 +32,7 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
     """
     if context.measures.has_device or context.context_trace or not _is_updated(context):
         return
-    rows = np.setdiff1d(
-        context.search.outermost(_in_no_stage(context)), context.search.find(_NO_WORK)
-    )
+    rows = np.setdiff1d(context.search.outermost(_in_no_stage(context)), context.search.find(_NO_WORK))
     rows = rows[~_are_of_the_model(context, rows)]
     share, spent = context.measures.share(rows), context.measures.ms(rows)
     if not LEAST <= share <= MOST:

@@ -6,8 +6,8 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Rows
-from stepscope.summary.numbers import rounded
+from stepscope.base.arrays import Rows
+from stepscope.facts.summary.numbers import rounded
 
 LARGE_BYTES = 1 << 19  # on a CPU such blocks return to the system, and page faults cost more
 _ZEROING = r"^aten::(zero_|fill_|_foreach_zero_|mul_)$"
@@ -20,12 +20,8 @@ def zero_grad_memset(context: RuleContext) -> Iterator[Finding]:
     marks the zeroing of gradients, and on a CPU if a layer has parameters of 512 KiB or more: its
     gradients would be allocated from the system in each step.
     """
-    rows = context.search.outermost(
-        context.search.find(_ZEROING, stage="zero_grad", category="cpu_op")
-    )
-    if not len(rows) or (
-        not context.measures.has_device and _largest_layer(context) >= LARGE_BYTES
-    ):
+    rows = context.search.outermost(context.search.find(_ZEROING, stage="zero_grad", category="cpu_op"))
+    if not len(rows) or (not context.measures.has_device and _largest_layer(context) >= LARGE_BYTES):
         return
     calls = context.measures.calls(rows)
     yield context.finding(

@@ -1,0 +1,1 @@
+"""What every package may use: array types, files, processes, compiled loops."""

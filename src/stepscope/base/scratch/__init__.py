@@ -1,0 +1,24 @@
+"""Running a script without changing the project that it belongs to.
+
+    plan_scratch    what is protected, and how; decided once, before the first run
+    Scratch         that plan, as plain data; `enter` applies it in the process that runs the script
+
+Where Linux allows it the process gets an *overlay*: the project's folders look as they are, at the
+same paths, and whatever is written or deleted there goes to a temporary folder instead. Elsewhere
+the script runs in a temporary *copy* of the project, and the project itself is write-protected.
+"""
+
+from stepscope.base.scratch.plan import Scratch, plan_scratch, scratch_view
+from stepscope.base.scratch.relocation import enter, original_path, relocated, relocated_word
+from stepscope.base.scratch.write_protection import WriteWatch
+
+__all__ = [
+    "Scratch",
+    "WriteWatch",
+    "enter",
+    "original_path",
+    "plan_scratch",
+    "relocated",
+    "relocated_word",
+    "scratch_view",
+]

@@ -1,0 +1,207 @@
+"""Deciding, before a script runs, how its project is protected from it; one view for several
+processes that train together.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from stepscope.base.scratch.project import (
+    copy_roots,
+    is_in,
+    linked_folders,
+    measure_copy,
+    outermost,
+    project_of,
+)
+from stepscope.base.scratch.write_protection import can_protect
+from stepscope.errors import ScratchError
+
+OVERLAY, COPY, IN_PLACE = "overlay", "copy", "in place"
+_SOURCES = str(Path(__file__).parents[3])
+_PROBE = (
+    "import sys; sys.path.insert(0, {sources!r}); "
+    "from stepscope.base.scratch.overlay import enter_overlay, try_changes; "
+    "enter_overlay({roots!r}, {store!r}); try_changes({roots!r})"
+)
+_PROBE_S = 20.0  # for a process to start on a busy machine
+_HOLD = (
+    "import sys; sys.path.insert(0, {sources!r}); "
+    "from stepscope.base.scratch.overlay import enter_overlay; "
+    "enter_overlay({roots!r}, {store!r}, {kept!r}); print('ready', flush=True); sys.stdin.read()"
+)
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """How a script is kept from changing its project.
+
+    Attributes:
+        method: `overlay`, `copy`, or `in place` for no protection.
+        roots: the folders that belong to the script, as real paths: its project, the working
+            folder, and for overlays the folders that links lead to.
+        linked: folders outside the roots that links lead to; write-protected beside a copy.
+        kept: folders in the roots that stay as they are, such as the user's cache.
+        store: where the temporary data of each run goes; in none of the roots.
+        holder: a process that has the overlays already, to be joined; 0 for none.
+    """
+
+    method: str
+    roots: tuple[str, ...] = ()
+    linked: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    store: str = ""
+    holder: int = 0
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> Scratch:
+        """From `to_json`."""
+        lists = {name: tuple(facts[name]) for name in ("roots", "linked", "kept")}
+        return cls(facts["method"], store=facts["store"], holder=facts["holder"], **lists)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+    @property
+    def sentence(self) -> str:
+        """What it means for the user, for a message before the first run."""
+        where = " and ".join(self.roots[:3])
+        if self.method == OVERLAY:
+            return f"in a scratch view of {where}: it changes nothing there"
+        if self.method == COPY:
+            return f"in a temporary copy of {where}: it changes nothing there"
+        return "in place: whatever it writes or deletes is real, at each run"
+
+    def new_store(self) -> tempfile.TemporaryDirectory[str]:
+        """A folder for the temporary data of one run; the caller removes it."""
+        return tempfile.TemporaryDirectory(
+            prefix="stepscope-scratch-", dir=self.store, ignore_cleanup_errors=True
+        )
+
+
+def plan_scratch(script: str, folder: str, *, in_place: bool = False, method: str | None = None) -> Scratch:
+    """Decide how to run a script without changing its project.
+
+    Args:
+        script: path of the script, or of a file of the package for a module.
+        folder: the working folder.
+        in_place: run it in the project itself.
+        method: `overlay` or `copy`; by default the first that works here. The environment variable
+            `STEPSCOPE_SCRATCH` chooses as well.
+
+    Raises:
+        ScratchError: the project is too large to copy and overlays are not allowed.
+    """
+    if in_place:
+        return Scratch(IN_PLACE)
+    method = method or os.environ.get("STEPSCOPE_SCRATCH")
+    folders = [project_of(script), os.path.realpath(folder)]
+    folders = [one for one in folders if "site-packages" not in one]
+    roots = outermost(one for one in folders if one != os.sep)
+    linked = tuple(sorted(linked_folders(roots)))
+    home_cache = str(Path.home().resolve() / ".cache")
+    kept = tuple(one for one in (home_cache,) if any(is_in(one, root) for root in roots))
+    everything = outermost([*roots, *linked])
+    overlay = Scratch(OVERLAY, everything, (), kept, _store(everything))
+    if method != COPY and overlay_works(overlay):
+        return overlay
+    if method == OVERLAY:
+        raise ScratchError("this system does not allow overlays: unset STEPSCOPE_SCRATCH")
+    copy = Scratch(COPY, roots, linked, kept, _store(roots))
+    measure_copy(copy.roots, link_large=can_protect())
+    return copy
+
+
+def overlay_works(scratch: Scratch) -> bool:
+    """Whether this system lets a process have the overlays; tried in a process of its own."""
+    return sys.platform == "linux" and _probe(scratch.roots, scratch.store)
+
+
+@functools.lru_cache(maxsize=64)
+def _probe(roots: tuple[str, ...], store: str) -> bool:
+    with tempfile.TemporaryDirectory(
+        prefix="stepscope-scratch-", dir=store, ignore_cleanup_errors=True
+    ) as folder:
+        code = _PROBE.format(sources=_SOURCES, roots=roots, store=folder)
+        try:
+            done = subprocess.run(
+                [sys.executable, "-I", "-B", "-c", code],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_PROBE_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.returncode == 0
+
+
+def _store(roots: Sequence[str]) -> str:
+    """A folder for temporary files outside the roots: an overlay cannot lie in itself."""
+    candidates = [tempfile.gettempdir(), "/var/tmp", "/dev/shm", str(Path.home())]
+    for candidate in map(os.path.realpath, candidates):
+        outside = not any(is_in(candidate, root) for root in roots)
+        if outside and os.path.isdir(candidate) and os.access(candidate, os.W_OK | os.X_OK):
+            return candidate
+    raise ScratchError(
+        f"no folder for temporary files outside {' and '.join(roots)}; run the script from its own "
+        "folder, or use --in-place"
+    )
+
+
+@contextmanager
+def scratch_view(scratch: Scratch, processes: int, kept: Sequence[str]) -> Iterator[tuple[Scratch, str]]:
+    """Prepare the view of one run.
+
+    Args:
+        scratch: from `plan_scratch`.
+        processes: how many processes see it.
+        kept: folders that stay as they are: where results go.
+
+    Yields:
+        What each process passes to `enter`: the plan and the folder for its data.
+
+    Raises:
+        ScratchError: it cannot be made.
+    """
+    if scratch.method not in (OVERLAY, COPY):
+        yield scratch, ""
+        return
+    with scratch.new_store() as store:
+        if processes == 1:
+            yield scratch, store
+        elif scratch.method == COPY:
+            copy_roots(scratch.roots, store, can_protect(), kept)
+            yield scratch, store
+        else:
+            with _held(scratch, store, kept) as holder:
+                yield replace(scratch, holder=holder), store
+
+
+@contextmanager
+def _held(scratch: Scratch, store: str, kept: Sequence[str]) -> Iterator[int]:
+    """A process that has the overlays, for others to join, until this ends."""
+    kept = [*scratch.kept, *(os.path.realpath(folder) for folder in kept)]
+    code = _HOLD.format(sources=_SOURCES, roots=scratch.roots, store=store, kept=kept)
+    holder = subprocess.Popen(
+        [sys.executable, "-I", "-B", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        if holder.stdout.readline() != b"ready\n":
+            raise ScratchError("cannot make a scratch view for several processes; use --in-place")
+        yield holder.pid
+    finally:
+        holder.kill()
+        holder.communicate()

@@ -1,6 +1,0 @@
-"""Records training steps inside the user's process; imports torch only after the user does."""
-
-from stepscope.capture.api import profile, trace_handler
-from stepscope.capture.contexts import record_contexts
-
-__all__ = ["profile", "record_contexts", "trace_handler"]

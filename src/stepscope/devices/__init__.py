@@ -1,6 +1,0 @@
-"""A measured step on other devices: time, fit, energy and cost."""
-
-from stepscope.devices.device_choice import PriceTable, Target, parse_targets, read_prices
-from stepscope.devices.projection import Wanted, project
-
-__all__ = ["PriceTable", "Target", "Wanted", "parse_targets", "project", "read_prices"]

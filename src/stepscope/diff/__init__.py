@@ -1,5 +1,0 @@
-"""Compare two runs: what became slower or faster, and what is only noise."""
-
-from stepscope.diff.compare import VERDICTS, Row, RunComparison, Side, compare, explain
-
-__all__ = ["VERDICTS", "Row", "RunComparison", "Side", "compare", "explain"]

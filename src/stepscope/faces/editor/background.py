@@ -1,0 +1,149 @@
+"""Work in the background: jobs, their progress in the editor, and answers of other processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from itertools import count
+from multiprocessing import get_context
+from typing import Any
+
+from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcException
+from pygls.lsp.server import LanguageServer
+
+from stepscope.errors import StepscopeError
+from stepscope.models.batch_size.entry_result import Result
+from stepscope.models.devices import Wanted, parse_targets, project, read_prices
+from stepscope.models.devices.device_answer import DevicesReply
+
+Job = Callable[[], Awaitable[None]]
+_NUMBERS = count(1)
+NOT_MEASURED = "not measured yet"
+
+
+class Jobs:
+    """Runs jobs in the background of an event loop.
+
+    Example:
+        >>> jobs = Jobs()  # doctest: +SKIP
+        >>> jobs.start("train.py", measure, pause_s=0.3)  # doctest: +SKIP
+        >>> jobs.start("train.py", measure, pause_s=0.3)  # ends the first  # doctest: +SKIP
+    """
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, list[asyncio.Task[None]]] = {}
+
+    def start(self, key: str, job: Job, pause_s: float = 0.0) -> None:
+        """Run `job` after a pause; a running job with the same key is ended first."""
+        before = [task for task in self._tasks.get(key, ()) if not task.done()]
+        for task in before:
+            task.cancel()
+        self._tasks[key] = [*before, asyncio.create_task(_run(before, job, pause_s))]
+
+    def cancel(self, key: str) -> bool:
+        """End the job with this key; return whether there was one."""
+        ended = [task.cancel() for task in self._tasks.get(key, ())]
+        return any(ended)
+
+    async def close(self) -> None:
+        """End all jobs and wait for them."""
+        tasks = [task for tasks in self._tasks.values() for task in tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _run(before: list[asyncio.Task[None]], job: Job, pause_s: float) -> None:
+    if before:
+        await asyncio.wait(before)  # they give back their process first
+    await asyncio.sleep(pause_s)
+    await job()
+
+
+class Progress:
+    """The progress of one measurement in an editor.
+
+    Args:
+        server: whose editor; nothing is sent to one that shows no progress.
+        message: what goes on.
+        cancel: called when the user stops it.
+    """
+
+    def __init__(self, server: LanguageServer, message: str, cancel: Callable[[], object]) -> None:
+        self._progress = server.work_done_progress
+        self._token = f"stepscope {next(_NUMBERS)}"  # Helix shows it
+        self._shown = self._ended = False
+        window = server.client_capabilities.window
+        if window and window.work_done_progress:
+            self._asking = asyncio.create_task(self._begin(message, cancel))
+
+    def report(self, message: str, done: float) -> None:
+        """Report the current activity and its progress, 0 to 1."""
+        if self._shown:
+            value = lsp.WorkDoneProgressReport(message=message, percentage=int(100 * done))
+            self._progress.report(self._token, value)
+
+    def end(self, message: str) -> None:
+        """The measurement is over, with this result."""
+        if self._shown:
+            self._progress.end(self._token, lsp.WorkDoneProgressEnd(message=message))
+            self._progress.tokens.pop(self._token, None)
+        self._shown, self._ended = False, True
+
+    async def _begin(self, message: str, cancel: Callable[[], object]) -> None:
+        try:
+            await self._progress.create_async(self._token)
+        except JsonRpcException:
+            return
+        if self._ended:
+            return
+        self._shown = True
+        begin = lsp.WorkDoneProgressBegin(title="stepscope", message=message, cancellable=True, percentage=0)
+        self._progress.begin(self._token, begin)
+        self._progress.tokens[self._token].add_done_callback(lambda token: token.cancelled() and cancel())
+
+
+async def find_findings(capture: str) -> Sequence[Mapping[str, Any]]:
+    """The findings of `stepscope analyze`; none if it fails, as nothing depends on them."""
+    command = (sys.executable, "-m", "stepscope", "analyze", capture, "--no-cache", "--json")
+    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
+    try:
+        output, _ = await process.communicate()
+    except asyncio.CancelledError:
+        with suppress(ProcessLookupError):  # it has just ended by itself
+            process.kill()
+        raise
+    found = json.loads(output) if process.returncode == 0 else {}
+    return tuple(found.get("findings", ()))
+
+
+async def predict_devices(result: Result | None, devices: str, wanted: Wanted) -> DevicesReply:
+    """The answer of `stepscope batch --on`, or why there is none.
+
+    Args:
+        result: of the latest measurement.
+        devices: names of devices or instances, between commas.
+        wanted: what to predict.
+    """
+    if result is None:
+        return DevicesReply(None, NOT_MEASURED)
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+    try:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(pool, _reply, result, devices, wanted)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _reply(result: Result, devices: str, wanted: Wanted) -> DevicesReply:
+    try:
+        targets = parse_targets(devices, read_prices())
+        return DevicesReply(project(result, targets, wanted), None)
+    except StepscopeError as error:
+        return DevicesReply(None, str(error))

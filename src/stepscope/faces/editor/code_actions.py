@@ -1,0 +1,234 @@
+"""Edits and actions that set the batch size in a document that the client has open.
+
+An edit is bound to the version of the document that it was computed for, and to the characters that
+it replaces. Where the client has another version, or other characters, nothing changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lsprotocol import types as lsp
+
+from stepscope.errors import AmbiguousBatchSize, BatchError
+from stepscope.faces.editor.documents import OpenDocuments
+from stepscope.faces.editor.line_marks import size
+from stepscope.faces.editor.measured_costs import MeasureRequest
+from stepscope.faces.editor.text_document import BYTE_ORDER_MARK, Document
+from stepscope.models.batch_size.find_site import find_site
+from stepscope.models.batch_size.site import Site, SiteChoice, edit_site
+
+MEASURE_COMMAND = "stepscope.measureFile"
+CANCEL_COMMAND = "stepscope.cancelFile"
+CHOOSE_COMMAND = "stepscope.chooseBatchSize"
+MEASURE_TITLE = "Measure this file with stepscope"
+
+
+@dataclass(frozen=True)
+class DocumentEdit:
+    """One replacement in one version of a document.
+
+    Attributes:
+        uri: the document.
+        version: the version that the range refers to.
+        range: the characters to replace.
+        expected: the characters that the document has there.
+        new_text: the characters to put there.
+    """
+
+    uri: str
+    version: int
+    range: lsp.Range
+    expected: str
+    new_text: str
+
+    def to_workspace_edit(self) -> lsp.WorkspaceEdit:
+        """The same for `workspace/applyEdit` and code actions; a client refuses other versions."""
+        document = lsp.OptionalVersionedTextDocumentIdentifier(uri=self.uri, version=self.version)
+        edits = [lsp.TextEdit(self.range, self.new_text)]
+        return lsp.WorkspaceEdit(document_changes=[lsp.TextDocumentEdit(document, edits)])
+
+
+class DocumentNotOpen(BatchError):
+    """The number is in a file that the client has not opened, so its text there is unknown."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"the batch size is in {path}; open that file, then set it again", path)
+        self.path = path
+
+
+def locate_site(
+    entry: str, documents: OpenDocuments, arguments: Sequence[str] = (), choice: SiteChoice | None = None
+) -> Site:
+    """The batch size of a training script, in the texts that the client has.
+
+    Raises:
+        AmbiguousBatchSize: there are several candidates.
+        BatchError: there is none, or a file cannot be read.
+    """
+    folder = str(Path(entry).parent)
+    text = documents.text(entry)
+    try:
+        site = find_site(text, entry, arguments, choice, folder=folder, read=documents.text)
+    except AmbiguousBatchSize as error:
+        candidates = [_resolved(candidate) for candidate in error.candidates]
+        raise AmbiguousBatchSize(str(error), candidates) from error
+    return _resolved(site)
+
+
+def _resolved(site: Site) -> Site:
+    return site.at(path=str(Path(site.path).resolve()))
+
+
+def edit_document(documents: OpenDocuments, site: Site, batch: int) -> DocumentEdit:
+    """The edit that sets the batch size at a site.
+
+    Args:
+        documents: the open documents that the site was found in.
+        site: from `locate_site`.
+        batch: the new batch size.
+
+    Raises:
+        DocumentNotOpen: the client has not opened the site's file.
+        BatchError: more than the number would change.
+    """
+    document = documents.get(site.path)
+    if document is None or document.version is None:
+        raise DocumentNotOpen(site.path)
+    mark = len(BYTE_ORDER_MARK) if document.source.startswith(BYTE_ORDER_MARK) else 0
+    edit = edit_site(document.source[mark:], site, batch)
+    return _in_client_units(document, edit.start + mark, edit.end + mark, edit.old, edit.new)
+
+
+def _in_client_units(document: Document, start: int, end: int, expected: str, new: str) -> DocumentEdit:
+    span = lsp.Range(document.client_position_at_offset(start), document.client_position_at_offset(end))
+    first = document.offset_at_position(span.start)
+    last = document.offset_at_position(span.end)
+    if document.source[first:last] != expected:
+        raise BatchError(f"{document.path} has no {expected} where it should be; nothing changed")
+    assert document.version is not None
+    return DocumentEdit(document.uri, document.version, span, expected, new)
+
+
+def batch_actions(
+    site: Site, suggestions: Iterable[Mapping[str, Any]], edit: Callable[[int], DocumentEdit]
+) -> list[lsp.CodeAction]:
+    """An action for each suggested batch size, the preferred one first."""
+    actions: list[lsp.CodeAction] = []
+    for suggestion in suggestions:
+        batch = int(suggestion["batch"])
+        if batch != site.value:
+            actions.append(
+                lsp.CodeAction(
+                    title=_title(suggestion),
+                    kind=lsp.CodeActionKind.RefactorRewrite,
+                    edit=edit(batch).to_workspace_edit(),
+                    is_preferred=not actions,
+                )
+            )
+    return actions
+
+
+def choice_actions(candidates: Sequence[Site], uri: str) -> list[lsp.CodeAction]:
+    """For each candidate, the action that makes it the batch size of an entry file."""
+    return [
+        lsp.CodeAction(
+            title=f"Use {site.name} = {site.value} as the batch size",
+            kind=lsp.CodeActionKind.QuickFix,
+            command=lsp.Command(
+                title="Choose the batch size",
+                command=CHOOSE_COMMAND,
+                arguments=[uri, asdict(SiteChoice.of(site, candidates))],
+            ),
+        )
+        for site in candidates
+    ]
+
+
+def measure_action(uri: str) -> lsp.CodeAction:
+    """The action that measures a file."""
+    command = lsp.Command(title="Measure this file", command=MEASURE_COMMAND, arguments=[uri])
+    return lsp.CodeAction(title=MEASURE_TITLE, kind=lsp.CodeActionKind.Source, command=command)
+
+
+def _title(suggestion: Mapping[str, Any]) -> str:
+    predicted = [f"{_range(suggestion)} samples/s"]
+    if suggestion.get("bytes"):
+        predicted.append(size(suggestion["bytes"]))
+    return f"Set batch size to {suggestion['batch']} (predicted {', '.join(predicted)})"
+
+
+def _range(suggestion: Mapping[str, Any]) -> str:
+    low, high = suggestion.get("throughput_range") or (None, None)
+    if low is None or high is None or f"{low:.0f}" == f"{high:.0f}":
+        return f"{suggestion['throughput']:.0f}"
+    return f"{low:.0f} to {high:.0f}"
+
+
+@dataclass(frozen=True)
+class CurrentSite:
+    """The place of a batch size in the current texts, or the candidates for it.
+
+    Attributes:
+        sites: one if it is known, several if the user must choose, none if there is none.
+        actions: what can be done at each of them.
+    """
+
+    sites: tuple[Site, ...] = ()
+    actions: tuple[tuple[lsp.CodeAction, ...], ...] = ()
+
+    def actions_at(self, path: str, line: int) -> list[lsp.CodeAction]:
+        """The actions on a line from 0 of a file."""
+        return [
+            action
+            for site, actions in zip(self.sites, self.actions, strict=True)
+            if (site.path, site.line - 1) == (path, line)
+            for action in actions
+        ]
+
+
+class CurrentSites:
+    """The current site of each entry file, kept until its texts change."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Hashable, asyncio.Task[CurrentSite]]] = {}
+
+    def find(
+        self, entry: str, version: Hashable, search: Callable[[], CurrentSite]
+    ) -> asyncio.Task[CurrentSite]:
+        """The site of an entry file at a version of its texts; begins a search if it is new."""
+        known = self._found.get(entry)
+        if known is not None and known[0] == version:
+            return known[1]
+        task = asyncio.create_task(asyncio.to_thread(search))
+        self._found[entry] = (version, task)
+        return task
+
+
+def find_current_site(
+    request: MeasureRequest, documents: OpenDocuments, suggestions: tuple[dict[str, float], ...], uri: str
+) -> CurrentSite:
+    """Parse the texts.
+
+    Args:
+        request: the entry file, its arguments, and which of several batch sizes was chosen.
+        documents: what the client has open.
+        suggestions: batch sizes to offer.
+        uri: of the entry file.
+    """
+    try:
+        site = locate_site(request.entry, documents, request.settings.arguments, request.choice)
+    except AmbiguousBatchSize as error:
+        sites = tuple(error.candidates)
+        return CurrentSite(sites, tuple((action,) for action in choice_actions(sites, uri)))
+    except BatchError:
+        return CurrentSite()
+    try:
+        actions = batch_actions(site, suggestions, lambda batch: edit_document(documents, site, batch))
+    except BatchError:  # the number's file is not open, say: it is known, but cannot be edited
+        actions = []
+    return CurrentSite((site,), (tuple(actions),))

@@ -1,0 +1,223 @@
+"""The client's open documents, the latest measurement of each entry file, and their diagnostics."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from lsprotocol import types as lsp
+from pygls import uris
+from pygls.exceptions import JsonRpcInvalidParams
+
+from stepscope.errors import BatchError
+from stepscope.faces.editor.measured_costs import FileCosts, Measured, Problem
+from stepscope.faces.editor.text_document import BYTE_ORDER_MARK, Document
+from stepscope.models.batch_size.site import SiteChoice
+from stepscope.models.batch_size.source_files import read_text
+
+_SEVERITY = {
+    "critical": lsp.DiagnosticSeverity.Warning,
+    "warning": lsp.DiagnosticSeverity.Warning,
+    "info": lsp.DiagnosticSeverity.Information,
+}
+
+AMBIGUOUS = "ambiguous_batch_size"
+
+
+def failure(problem: Problem) -> lsp.Diagnostic:
+    """The diagnostic of a failed measurement."""
+    return _at(problem.line, problem.message, lsp.DiagnosticSeverity.Error, "measure")
+
+
+def ambiguous(problem: Problem) -> dict[str, list[lsp.Diagnostic]]:
+    """A diagnostic at each number among which the user must choose, by file."""
+    found: dict[str, list[lsp.Diagnostic]] = {}
+    count = len(problem.candidates)
+    for site in problem.candidates:
+        message = (
+            f"{site.name} = {site.value} is one of {count} numbers that may be the batch size; "
+            "choose one by its quick fix"
+        )
+        one = _at(site.line, message, lsp.DiagnosticSeverity.Warning, AMBIGUOUS)
+        found.setdefault(site.path, []).append(one)
+    return found
+
+
+def findings_by_file(measured: Measured) -> dict[str, list[lsp.Diagnostic]]:
+    """Findings by the file of their line; those without a line are at the top of the entry file."""
+    found: dict[str, list[lsp.Diagnostic]] = {}
+    for finding in measured.findings:
+        for path, line in _lines_of(finding) or [(measured.entry, 1)]:
+            severity = _SEVERITY.get(str(finding.get("severity")), lsp.DiagnosticSeverity.Information)
+            text = " ".join(str(finding.get(key) or "") for key in ("what", "advice")).strip()
+            one = _at(line, text, severity, str(finding.get("rule", "")))
+            found.setdefault(path, []).append(one)
+    return found
+
+
+def past_indentation(diagnostic: lsp.Diagnostic, lines: Sequence[str]) -> lsp.Diagnostic:
+    """The same, where the text of its line begins.
+
+    Args:
+        diagnostic: spans a whole line.
+        lines: of the document as it is now.
+    """
+    start = diagnostic.range.start
+    text = lines[start.line] if start.line < len(lines) else ""
+    first = lsp.Position(start.line, len(text) - len(text.lstrip()))
+    return lsp.Diagnostic(
+        range=lsp.Range(first, diagnostic.range.end),
+        message=diagnostic.message,
+        severity=diagnostic.severity,
+        code=diagnostic.code,
+        source=diagnostic.source,
+    )
+
+
+def _lines_of(finding: Mapping[str, Any]) -> list[tuple[str, int]]:
+    rows: Iterable[Mapping[str, Any]] = finding.get("evidence") or ()
+    known = ((row.get("file"), row.get("line")) for row in rows)
+    return list(dict.fromkeys((str(file), int(line)) for file, line in known if file and line))
+
+
+def _at(line: int, message: str, severity: lsp.DiagnosticSeverity, code: str) -> lsp.Diagnostic:
+    start = lsp.Position(max(line - 1, 0), 0)
+    end = lsp.Position(max(line - 1, 0), 10_000)  # a client cuts it to the line's end
+    return lsp.Diagnostic(
+        range=lsp.Range(start, end), message=message, severity=severity, code=code or None, source="stepscope"
+    )
+
+
+def path_of(uri: str) -> str:
+    """The file of a document, with symbolic links resolved, so that each file has one name."""
+    try:
+        return os.path.realpath(uris.to_fs_path(uri) or uri)  # also of links in a circle
+    except ValueError as error:  # a lone surrogate, or a null character
+        raise JsonRpcInvalidParams(f"no file can have the URI {uri!r}") from error
+
+
+@dataclass(frozen=True)
+class OpenDocuments:
+    """A snapshot of the documents that the client has open, by path.
+
+    Later changes by the client do not show in it, so another thread may read it.
+    """
+
+    documents: Mapping[str, Document]
+
+    def get(self, path: str) -> Document | None:
+        """The open document of a file."""
+        return self.documents.get(path) or self.documents.get(os.path.realpath(path))
+
+    def text(self, path: str) -> str:
+        """The client's text of a file, else what is on disk; without byte order mark.
+
+        Raises:
+            BatchError: the file is not open and cannot be read.
+        """
+        document = self.get(path)
+        return read_text(path) if document is None else _text_of(document)
+
+    def versions(self, files: Iterable[str]) -> tuple[object, ...]:
+        """What differs when the text of one of some files does, open or on disk."""
+        return tuple(self._version(path) for path in files)
+
+    def _version(self, path: str) -> object:
+        document = self.get(path)
+        if document is not None:
+            return document.version, document.source
+        try:
+            status = Path(path).stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size
+
+    def unsaved(self) -> dict[str, str]:
+        """The texts that differ from the file on disk, by path; reads every open file."""
+        texts = {path: _text_of(document) for path, document in self.documents.items()}
+        return {path: text for path, text in texts.items() if _on_disk(path) not in (None, text)}
+
+
+def _text_of(document: Document) -> str:
+    return document.source.removeprefix(BYTE_ORDER_MARK)
+
+
+def _on_disk(path: str) -> str | None:
+    try:
+        return read_text(path)
+    except BatchError:
+        return None
+
+
+@dataclass
+class Documents:
+    """The latest measurement of each entry file, and the last error of each.
+
+    Attributes:
+        measured: by entry path.
+        problems: by entry path; absent once measuring succeeds.
+        open: URIs of the client's open documents, by path; a URI may lead through a link.
+        choices: which of several batch sizes the user chose, by entry path.
+    """
+
+    measured: dict[str, Measured] = field(default_factory=dict)
+    problems: dict[str, Problem] = field(default_factory=dict)
+    open: dict[str, str] = field(default_factory=dict)
+    choices: dict[str, SiteChoice] = field(default_factory=dict)
+
+    def uri_of(self, path: str) -> str:
+        """The URI that the client uses for a file."""
+        return self.open.get(path) or uris.from_fs_path(path) or path
+
+    def entry_of(self, path: str) -> str | None:
+        """The entry file that a file belongs to: itself, or one whose measurement covers it."""
+        if path in self.measured or path in self.problems:
+            return path
+        entries = (
+            measured.entry
+            for measured in self.measured.values()
+            if path in measured.files or path in measured.settings
+        )
+        failed = (entry for entry, one in self.problems.items() if path in one.settings)
+        return next(chain(entries, failed), None)
+
+    def costs_of(self, path: str) -> FileCosts | None:
+        """The measured costs of a file."""
+        entry = self.entry_of(path)
+        measured = self.measured.get(entry) if entry else None
+        return measured.files.get(path) if measured else None
+
+    def succeed(self, measured: Measured) -> None:
+        """Replace the measurement of an entry file."""
+        self.measured[measured.entry] = measured
+        self.problems.pop(measured.entry, None)
+
+    def fail(self, entry: str, problem: Problem) -> None:
+        """Keep why measuring failed, and the earlier measurement."""
+        self.problems[entry] = problem
+
+    def diagnostics(self) -> dict[str, list[lsp.Diagnostic]]:
+        """Diagnostics by path; failures before findings."""
+        found: dict[str, list[lsp.Diagnostic]] = {}
+        for problem in self.problems.values():
+            at = ambiguous(problem) if problem.candidates else {problem.path: [failure(problem)]}
+            for path, diagnostics in at.items():
+                found.setdefault(path, []).extend(diagnostics)
+        for measured in self.measured.values():
+            for path, findings in findings_by_file(measured).items():
+                found.setdefault(path, []).extend(findings)
+        return found
+
+    def files(self, entry: str) -> Iterator[str]:
+        """The entry file and every file that its measurement covers."""
+        yield entry
+        if entry in self.measured:
+            yield from self.measured[entry].files
+            yield from self.measured[entry].settings
+        if entry in self.problems:
+            yield self.problems[entry].path
+            yield from self.problems[entry].settings

@@ -1,0 +1,323 @@
+"""The server: measures in the background and sends the client the results."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol, cast
+from urllib.parse import unquote
+
+from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcException, JsonRpcMethodNotFound
+from pygls.lsp.server import LanguageServer
+
+from stepscope.faces.editor.background import Jobs, Progress, find_findings
+from stepscope.faces.editor.code_actions import (
+    CurrentSite,
+    CurrentSites,
+    DocumentEdit,
+    edit_document,
+    find_current_site,
+    locate_site,
+)
+from stepscope.faces.editor.documents import Documents, OpenDocuments, past_indentation, path_of
+from stepscope.faces.editor.line_marks import Mark, marks_of
+from stepscope.faces.editor.measured_costs import Measured, MeasureRequest, Problem, Settings
+from stepscope.faces.editor.protocol import AnsweringProtocol, shared_converter
+from stepscope.faces.editor.text_document import BYTE_ORDER_MARK, Document, DocumentStore, split_lines
+from stepscope.models.batch_size.site import SiteChoice
+from stepscope.version import __version__
+
+_TYPING_PAUSE_S = 0.1  # before a changed script is parsed
+Report = Callable[[str, float], None]  # what is being done, and the fraction done, 0 to 1
+RUN, ALWAYS_RUN, DO_NOT_RUN = "Run", "Always in This Workspace", "Do Not Run"
+_NEVER = 'not run: the setting "runScripts" is "never"'
+_NOT_AGREED = "not run: you did not agree to running the script"
+_CANNOT_ASK = (
+    "not run: this editor cannot ask whether stepscope may run the script; "
+    'set "runScripts" to "always" in its initializationOptions'
+)
+
+
+class Measure(Protocol):
+    """Measures entry files, one at a time."""
+
+    async def __call__(self, request: MeasureRequest, report: Report) -> Measured:
+        """Measure an entry file; raises `MeasureError`."""
+
+    def describe_run(self, entry: str, settings: Settings) -> str:
+        """One sentence about what a measurement of an entry file would run, and where."""
+
+    def prepare(self) -> None:
+        """Get ready: a file that is likely to be measured was opened."""
+
+    async def close(self) -> None:
+        """Stop running work."""
+
+
+class MeasureError(Exception):
+    """A measurement failed; `problem` has the reason and the location."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+class StepscopeServer(LanguageServer):
+    """Answers an editor, and measures in the background."""
+
+    protocol: AnsweringProtocol
+
+    def __init__(self, measure: Measure) -> None:
+        super().__init__(
+            "stepscope", __version__, protocol_cls=AnsweringProtocol, converter_factory=shared_converter
+        )
+        self.measure = measure
+        self.settings = Settings()
+        self.documents = Documents()
+        self.jobs = Jobs()
+        self._may_run = False  # the user agreed that scripts are run
+        self._consent = asyncio.Lock()
+        self._sites = CurrentSites()
+        self._with_diagnostics: set[str] = set()  # paths
+
+    def use_specified_lines(self, params: lsp.InitializeParams) -> None:
+        """Keep the client's documents by the specification's lines; pygls splits at more."""
+        before = self.workspace
+        self.protocol._workspace = DocumentStore(  # no public way to choose the class
+            before.root_uri,
+            self.protocol._server._text_document_sync_kind,
+            params.workspace_folders or [],
+            before.position_encoding,
+        )
+
+    async def close(self) -> None:
+        """Stop running background work."""
+        await self.jobs.close()
+        self.protocol.abandon_requests()
+        await self.measure.close()
+
+    # -- measuring
+
+    def begin(self, entry: str, pause_s: float = 0.0) -> None:
+        """Measure an entry file in the background; ends an earlier measurement of it."""
+        self.jobs.cancel(_findings_job(entry))  # its capture is about to be replaced
+        self.jobs.start(entry, lambda: self._measure(entry), pause_s)
+
+    async def _measure(self, entry: str) -> None:
+        refusal = await self._refusal(entry)
+        if refusal is not None:
+            self._send_state(entry, "cancelled", refusal)
+            return
+        self._send_state(entry, "measuring", "measuring …")
+        message = "stopped"
+        progress = Progress(self, f"measuring {_name(entry)}", lambda: self.jobs.cancel(entry))
+
+        def report(message: str, done: float) -> None:
+            progress.report(message, done)
+            self._send_state(entry, "measuring", message)
+
+        try:
+            measured = await self.measure(await self._request(entry), report)
+            self.documents.succeed(measured)
+            state, message = "measured", _summary(measured)
+        except MeasureError as error:
+            self.documents.fail(entry, error.problem)
+            state, message = "failed", error.problem.message
+        except asyncio.CancelledError:
+            self._send_state(entry, "cancelled", message)
+            raise
+        except Exception as error:  # our own bug must not end the server, nor stay hidden
+            message = f"stepscope failed, {type(error).__name__}: {error}; please report this"
+            self.documents.fail(entry, Problem(message, entry, 1))
+            state = "failed"
+            logging.getLogger(__name__).exception(message)
+        finally:
+            progress.end(message)
+        self.refresh(entry)
+        self._send_state(entry, state, message)
+        if state == "measured":
+            self.jobs.start(_findings_job(entry), lambda: self._analyze(entry))
+
+    async def _request(self, entry: str) -> MeasureRequest:
+        """What to measure, with the texts as they are in the editor, saved or not."""
+        documents = self.open_documents()
+        unsaved = await asyncio.to_thread(documents.unsaved)
+        return MeasureRequest(entry, self.settings, unsaved, self.documents.choices.get(entry))
+
+    async def _refusal(self, entry: str) -> str | None:
+        """Why a script must not be run, or None; asks the user once, before the first run."""
+        if self.settings.run_scripts != "ask":
+            return None if self.settings.run_scripts == "always" else _NEVER
+        async with self._consent:
+            try:
+                self._may_run = self._may_run or await self._ask(entry)
+            except JsonRpcMethodNotFound:
+                self.warn(_CANNOT_ASK)
+                return _CANNOT_ASK
+            return None if self._may_run else _NOT_AGREED
+
+    async def _ask(self, entry: str) -> bool:
+        """Ask the user.
+
+        Raises:
+            JsonRpcMethodNotFound: the editor cannot.
+        """
+        self._send_state(entry, "measuring", "waiting for your consent to run the script")
+        message = await asyncio.to_thread(self.measure.describe_run, entry, self.settings)
+        actions = [lsp.MessageActionItem(title) for title in (RUN, ALWAYS_RUN, DO_NOT_RUN)]
+        params = lsp.ShowMessageRequestParams(lsp.MessageType.Info, message, actions)
+        try:
+            answer = await self.window_show_message_request_async(params)
+        except JsonRpcMethodNotFound:
+            raise
+        except JsonRpcException:
+            return False
+        if answer and answer.title == ALWAYS_RUN:
+            self.protocol.notify("stepscope/remember", {"setting": "runScripts", "value": "always"})
+        return bool(answer and answer.title in (RUN, ALWAYS_RUN))
+
+    async def _analyze(self, entry: str) -> None:
+        """Findings follow later: the costs do not wait for them."""
+        measured = self.documents.measured[entry]
+        if measured.capture is not None:
+            found = await find_findings(measured.capture)
+            if self.documents.measured[entry] is measured:  # not measured again meanwhile
+                self.documents.succeed(replace(measured, findings=found))
+                self.refresh(entry)
+
+    def refresh(self, entry: str) -> None:
+        """Have the client redraw everything that shows an entry file's results."""
+        self._publish()
+        self.current_site(entry)
+        for path in dict.fromkeys(self.documents.files(entry)):
+            self.send_marks(self.documents.uri_of(path))
+        workspace = self.client_capabilities.workspace
+        if workspace and workspace.inlay_hint and workspace.inlay_hint.refresh_support:
+            self.workspace_inlay_hint_refresh(None)
+        if workspace and workspace.code_lens and workspace.code_lens.refresh_support:
+            self.workspace_code_lens_refresh(None)
+
+    def _publish(self) -> None:
+        """Send diagnostics, and withdraw those that no longer hold."""
+        current = self.documents.diagnostics()
+        for path in self._with_diagnostics | current.keys():
+            uri, diagnostics = self.documents.uri_of(path), current.get(path, [])
+            if path in self.documents.open:
+                lines = split_lines(self.document(path).source)
+                diagnostics = [past_indentation(diagnostic, lines) for diagnostic in diagnostics]
+            self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, diagnostics))
+        self._with_diagnostics = set(current)
+
+    def warn(self, message: str) -> None:
+        """Show the user a message that no document has a place for."""
+        params = lsp.ShowMessageParams(lsp.MessageType.Warning, f"stepscope: {message}")
+        self.window_show_message(params)
+
+    def _send_state(self, entry: str, state: str, message: str) -> None:
+        params = {"uri": self.documents.uri_of(entry), "state": state, "message": message}
+        self.protocol.notify("stepscope/state", params)
+
+    # -- documents
+
+    def is_open(self, uri: str) -> bool:
+        """Whether the client has a document open."""
+        return unquote(uri) in self.workspace.text_documents
+
+    def document(self, path: str) -> Document:
+        """A file's document: the client's, or the file on disk."""
+        return cast(Document, self.workspace.get_text_document(self.documents.uri_of(path)))
+
+    def open_documents(self) -> OpenDocuments:
+        """A snapshot of the client's open documents."""
+        documents = {}
+        for path, uri in self.documents.open.items():
+            if self.is_open(uri):
+                documents[path] = cast(Document, self.workspace.get_text_document(uri)).snapshot()
+        return OpenDocuments(documents)
+
+    def marks(self, uri: str) -> list[Mark]:
+        """The marks of a document in its current text."""
+        costs = self.documents.costs_of(path_of(uri))
+        if costs is None or not self.is_open(uri):
+            return []
+        text = self.workspace.get_text_document(uri).source.removeprefix(BYTE_ORDER_MARK)
+        return marks_of(costs, split_lines(text))
+
+    def send_marks(self, uri: str) -> None:
+        """Send the client the lines to mark."""
+        if self.is_open(uri):
+            marks = [
+                {"line": mark.line, "share": mark.share, "stale": mark.stale}
+                for mark in self.marks(uri)
+                if mark.shown
+            ]
+            self.protocol.notify("stepscope/marks", {"uri": uri, "marks": marks})
+
+    def current_site(self, entry: str) -> asyncio.Task[CurrentSite]:
+        """Where the batch size is in the current texts, with the actions there."""
+        documents, measured = self.open_documents(), self.documents.measured.get(entry)
+        choice = self.documents.choices.get(entry)
+        request = MeasureRequest(entry, self.settings, choice=choice)
+        offered = measured.batch.get("suggestions", ()) if measured and measured.batch else ()
+        uri = self.documents.uri_of(entry)
+        files = list(dict.fromkeys(self.documents.files(entry)))
+        version = (documents.versions(files), choice, self.settings.arguments, id(measured))
+        return self._sites.find(
+            entry, version, lambda: find_current_site(request, documents, tuple(offered), uri)
+        )
+
+    def look_ahead(self, uri: str) -> None:
+        """Look for the batch size before its actions are asked for, once typing pauses."""
+        entry = self.documents.entry_of(path_of(uri))
+        if entry is not None:
+            self.jobs.start(f"site of {entry}", lambda: self._look(entry), _TYPING_PAUSE_S)
+
+    async def _look(self, entry: str) -> None:
+        await asyncio.shield(self.current_site(entry))
+
+    def choose(self, entry: str, choice: SiteChoice) -> None:
+        """Make a candidate the batch size of an entry file, and measure it."""
+        self.documents.choices[entry] = choice
+        self.begin(entry)
+
+    async def current_batch(self, entry: str) -> int | None:
+        """The batch size in the current text, which may not have been measured yet."""
+        found = await asyncio.shield(self.current_site(entry))
+        return found.sites[0].value if len(found.sites) == 1 else None
+
+    async def batch_edit(self, uri: str, batch: int) -> DocumentEdit:
+        """The edit that sets the batch size of the entry file that a document belongs to.
+
+        Raises:
+            DocumentNotOpen: the number is in a file that the client has not opened.
+            BatchError: there is no single batch size, or more than it would change.
+        """
+        entry = self.documents.entry_of(path_of(uri)) or path_of(uri)
+        documents, arguments = self.open_documents(), self.settings.arguments
+        choice = self.documents.choices.get(entry)
+
+        def find() -> DocumentEdit:
+            site = locate_site(entry, documents, arguments, choice)
+            return edit_document(documents, site, batch)
+
+        return await asyncio.to_thread(find)
+
+
+def _findings_job(entry: str) -> str:
+    return f"findings of {entry}"
+
+
+def _name(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
+def _summary(measured: Measured) -> str:
+    """The text of the status bar."""
+    batch = measured.batch
+    now = batch.get("now") if batch else None
+    if not now:
+        return "measured"
+    return f"{now['throughput']:.0f} samples/s at {now['batch']}"

@@ -1,0 +1,162 @@
+"""Measured costs by file and line, and the editor settings that they were measured with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from stepscope.base.typed_data import convert
+from stepscope.faces.editor.text_document import split_lines
+from stepscope.models.batch_size.breakdown import LineCost, StepBreakdown
+from stepscope.models.batch_size.entry_result import Result
+from stepscope.models.batch_size.site import Site, SiteChoice
+
+_NAMES = {
+    "measure_on_save": "measureOnSave",
+    "time_limit_s": "timeLimit",
+    "run_scripts": "runScripts",
+    "in_place": "inPlace",
+}
+_LONGEST_S = 1e9  # of a time limit: 30 years; infinity is none
+
+
+class Settings(msgspec.Struct, frozen=True, rename=_NAMES):
+    """The settings of the language server; an editor sends them under `stepscope`.
+
+    Attributes:
+        measure_on_save: measure a file again when it is saved.
+        arguments: of the training script.
+        time_limit_s: after which measuring is given up.
+        run_scripts: whether a script may be run: ask (before the first run), always or never.
+        in_place: run scripts in the project itself instead of a scratch view of it.
+    """
+
+    measure_on_save: bool = True
+    arguments: tuple[str, ...] = ()
+    time_limit_s: Annotated[float, msgspec.Meta(gt=0, lt=_LONGEST_S)] = 120.0
+    hints: Literal["inlay", "lens", "off"] = "inlay"
+    run_scripts: Literal["ask", "always", "never"] = "ask"
+    in_place: bool = False
+
+
+def settings_of(values: Any) -> Settings:
+    """Settings as an editor sends them; missing or invalid values keep their default."""
+    if isinstance(values, Mapping) and isinstance(values.get("stepscope"), Mapping):
+        values = values["stepscope"]
+    valid: dict[str, Any] = {}
+    for setting in msgspec.structs.fields(Settings) if isinstance(values, Mapping) else ():
+        value = values.get(setting.encode_name)
+        if setting.name == "arguments" and isinstance(value, list | tuple):
+            value = [*map(str, value)]
+        with suppress(msgspec.ValidationError):
+            valid[setting.name] = convert(value, setting.type)
+    return Settings(**valid)
+
+
+@dataclass(frozen=True)
+class FileCosts:
+    """The costs of one file.
+
+    Attributes:
+        text: its lines as they were measured, without their ends.
+        lines: cost by line number, from 1.
+        step_ms: the step's length.
+    """
+
+    text: Sequence[str]
+    lines: Mapping[int, LineCost] = field(default_factory=dict)
+    step_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why measuring failed.
+
+    Attributes:
+        message: one line.
+        path: the file to look at.
+        line: from 1.
+        candidates: the batch sizes among which a user must choose.
+        settings: paths of the settings files that the script reads.
+    """
+
+    message: str
+    path: str
+    line: int
+    candidates: Sequence[Site] = ()
+    settings: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class MeasureRequest:
+    """What to measure.
+
+    Attributes:
+        entry: path of the script.
+        settings: of the editor.
+        unsaved: texts that are not saved, by path.
+        choice: which of several batch sizes.
+    """
+
+    entry: str
+    settings: Settings
+    unsaved: Mapping[str, str] = field(default_factory=dict)
+    choice: SiteChoice | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All that one measurement of an entry file found.
+
+    Attributes:
+        entry: path of the file that was measured.
+        files: costs by path.
+        batch: the answer of `stepscope batch --json`, or None where no batch size was found.
+        findings: the analyzer's.
+        capture: the recorded steps, for the analyzer.
+        settings: paths of the settings files that the script reads.
+        result: the measurement itself, for predictions for other devices.
+    """
+
+    entry: str
+    files: Mapping[str, FileCosts]
+    batch: Mapping[str, Any] | None = None
+    findings: Sequence[Mapping[str, Any]] = ()
+    capture: str | None = None
+    settings: Sequence[str] = ()
+    result: Result | None = None
+
+
+def costs_by_file(breakdown: StepBreakdown, texts: Mapping[str, str]) -> dict[str, FileCosts]:
+    """Costs by file.
+
+    Args:
+        breakdown: of a step.
+        texts: what was measured, by path; other files are read as they are.
+
+    Returns:
+        Costs by path, with the text that their lines belong to. Files that cannot be read are left
+        out: they cannot be shown.
+    """
+    costs: dict[str, dict[int, LineCost]] = {}
+    for cost in breakdown.lines:
+        costs.setdefault(str(Path(cost.file).resolve()), {})[cost.line] = cost
+    read = {path: _lines_of(path, texts) for path in costs}
+    return {
+        path: FileCosts(lines, costs[path], breakdown.step_ms)
+        for path, lines in read.items()
+        if lines is not None
+    }
+
+
+def _lines_of(path: str, texts: Mapping[str, str]) -> Sequence[str] | None:
+    try:
+        text = texts[path] if path in texts else Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return split_lines(text)

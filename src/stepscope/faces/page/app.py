@@ -1,0 +1,182 @@
+"""The web application: the page, its API and Perfetto, protected by the guard."""
+
+from __future__ import annotations
+
+import gzip
+from asyncio import Event, Lock
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
+
+from stepscope.errors import ServeError, StepscopeError, TraceError, has_no_descriptors
+from stepscope.faces.page import bundle
+from stepscope.faces.page.bundle import PREFIX, Perfetto, perfetto_folder
+from stepscope.faces.page.guard import Guard, Token
+from stepscope.faces.page.open_files import Traces, Workbench
+from stepscope.faces.page.requests import Query, encode
+from stepscope.faces.page.routes import answer
+from stepscope.version import __version__
+
+AHEAD = "levels_inside"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; frame-src 'self'; "
+    "worker-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+# Many of them follow each move of the timeline. In several threads they would take the interpreter
+# from the level that somebody waits for, and be no sooner done.
+_ONE_AT_A_TIME = ("tiles", AHEAD)
+_CLOSED = 499  # the client went away; nobody reads it
+_LARGE_BYTES = 1 << 16  # smaller answers take longer to compress than to send
+
+
+class Ahead:
+    """Opens levels ahead in parts, and each part once nobody waits for another answer."""
+
+    def __init__(self) -> None:
+        self._waiting = 0
+        self._nobody_waits = Event()
+        self._nobody_waits.set()
+
+    @contextmanager
+    def gives_way(self) -> Iterator[None]:
+        """While somebody waits for an answer, no further part begins."""
+        self._waiting += 1
+        self._nobody_waits.clear()
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._nobody_waits.set()
+
+    async def prepare(self, workbench: Workbench, request: Request) -> bool:
+        """Open the levels that a request asks for; False once its client went away."""
+        query = Query(dict(request.query_params))
+        timeline = workbench[request.path_params["id"]].view.timeline
+        parts = timeline.open_inside(query.text("path"), query.flag("every"))
+        await self._nobody_waits.wait()
+        async for _ in iterate_in_threadpool(parts):
+            if await request.is_disconnected():
+                return False
+            await self._nobody_waits.wait()
+        return not await request.is_disconnected()
+
+
+def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
+    """The application.
+
+    Args:
+        workbench: the files that are open.
+        token: that requests must carry.
+        port: that the server listens on.
+    """
+    perfetto = perfetto_folder()
+
+    def list_traces(request: Request) -> Response:
+        return _json(request, open_traces(workbench, perfetto is not None))
+
+    def page(request: Request) -> Response:
+        return _file(bundle.page("ranks.html" if workbench.job else "index.html").name)
+
+    def job(request: Request) -> Response:
+        if workbench.job is None:
+            raise ServeError("not found", 404)
+        return _json(request, workbench.job)
+
+    def open_trace(request: Request) -> Response:
+        workbench.open(request.path_params["id"])
+        return _json(request, workbench[request.path_params["id"]].entry())
+
+    turns = {name: Lock() for name in _ONE_AT_A_TIME}
+    ahead = Ahead()
+
+    async def ask(request: Request) -> Response:
+        name = request.path_params["name"]
+        async with turns.get(name) or nullcontext():
+            if name == AHEAD and not await ahead.prepare(workbench, request):
+                return Response(status_code=_CLOSED)
+            with nullcontext() if name == AHEAD else ahead.gives_way():
+                # In a thread, so that a long answer does not block another tab.
+                return await run_in_threadpool(_answer, workbench, request)
+
+    routes = [
+        Route("/", page),
+        Route("/api/job", job),
+        Route("/api/traces", list_traces),
+        Route("/api/traces/{id}/open", open_trace),
+        Route("/api/traces/{id}/{name}", ask),
+        *([Mount(PREFIX, Perfetto(perfetto))] if perfetto else []),
+        Route("/{file}", _asset),
+    ]
+    handlers = {HTTPException: _refused, StepscopeError: _refused, OSError: _short}
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), token, port)
+
+
+class Failure(msgspec.Struct):
+    """Why a request failed.
+
+    Attributes:
+        error: one line for the user.
+    """
+
+    error: str
+
+
+def open_traces(workbench: Workbench, perfetto: bool) -> Traces:
+    """The open files, and how far they are read."""
+    entries = [file.entry() for file in workbench.files.values()]
+    job = "/" if workbench.job else None
+    return Traces(__version__, f"{PREFIX}/index.html" if perfetto else None, entries, job)
+
+
+def _answer(workbench: Workbench, request: Request) -> Response:
+    name, file = request.path_params["name"], workbench[request.path_params["id"]]
+    query = Query(dict(request.query_params))
+    response = _json(request, answer(file.view, name, query))
+    if name == "trace":
+        response.headers["Content-Disposition"] = f'attachment; filename="{file.id}.trace.json"'
+    return response
+
+
+def _json(request: Request, value: msgspec.Struct, status: int = 200) -> Response:
+    body, headers = encode(value), {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
+    if len(body) > _LARGE_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
+        body, headers["Content-Encoding"] = gzip.compress(body, 1), "gzip"
+    headers["Content-Security-Policy"] = "default-src 'none'; frame-ancestors 'none'"
+    return Response(body, status, headers, "application/json")
+
+
+def _asset(request: Request) -> Response:
+    return _file(request.path_params["file"])
+
+
+def _file(name: str) -> Response:
+    """A file of the bundle, which has no folders."""
+    known = {file.name: file for file in bundle.FOLDER.glob("*") if file.is_file()}
+    if name not in known:
+        raise ServeError("not found", 404)
+    headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
+    return FileResponse(known[name], headers=headers)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):
+        return _json(request, Failure(error.detail), error.status_code)
+    status = getattr(error, "status", 404 if isinstance(error, TraceError) else 400)
+    return _json(request, Failure(str(error)), status)
+
+
+async def _short(request: Request, error: Exception) -> Response:
+    """Without descriptors nothing can be answered now, but later: no traceback for each request."""
+    if not has_no_descriptors(error):
+        raise error
+    return _json(request, Failure("the server has too many open files; ask again"), 503)

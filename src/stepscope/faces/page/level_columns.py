@@ -1,0 +1,272 @@
+"""A timeline level as columns with a string table: exactly what the page draws.
+
+Times are nanoseconds since the level's start, on devices too as recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Ids
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.facts.timeline.event_index import values_at
+from stepscope.facts.timeline.level import Level, ResourceRow
+from stepscope.facts.timeline.operation import Operation
+from stepscope.facts.timeline.operation_costs import Costs
+from stepscope.trace.schema import STAGES
+from stepscope.trace.sets import Interner
+
+
+class OperationColumns(msgspec.Struct):
+    """Columns of one length, a row for each operation; -1 means none.
+
+    Attributes:
+        id: last part of its path: the level's `path`, `/`, `id`.
+        name: index into `strings`.
+        stage: index into the axis's stages, -1 for none.
+        kind: index into `strings`: step, stage, module, event, section, series or repeat.
+        resource: thread of its CPU side (`resources.id`); for a step its rank.
+        start_ns: of its CPU side; -1 if it has none, as a kernel.
+        end_ns: of its CPU side; -1 if it has none.
+        cpu_ns: CPU time inside it.
+        self_ns: CPU time inside it and in none of its children.
+        recompute_ns: CPU time that repeats forward work.
+        device_ns: device busy time, a union of intervals.
+        bound_by: index into `strings`: cpu or device.
+        events: number of raw events inside it.
+        opens: 0 if nothing is inside (a single event): do not ask for its level.
+        event: id of its raw event, if it is exactly one.
+        module: id of the module that it is a call of.
+        recompute: 1 if all of it repeats forward work.
+        forward: event id of its partner in forward.
+        backward: event id of its partner in backward.
+        launch: event id of the call that launched it, for device work.
+        count: number of operations that it groups.
+        least_ns: shortest of these.
+        mean_ns: mean of these.
+        most_ns: longest of these.
+        slowest: id of the longest of these.
+    """
+
+    id: list[str]
+    name: list[int]
+    stage: list[int]
+    kind: list[int]
+    resource: list[int]
+    start_ns: list[int]
+    end_ns: list[int]
+    cpu_ns: list[int]
+    self_ns: list[int]
+    recompute_ns: list[int]
+    device_ns: list[int]
+    bound_by: list[int]
+    events: list[int]
+    opens: list[int]
+    event: list[int]
+    module: list[int]
+    recompute: list[int]
+    forward: list[int]
+    backward: list[int]
+    launch: list[int]
+    count: list[int]
+    least_ns: list[int]
+    mean_ns: list[int]
+    most_ns: list[int]
+    slowest: list[str]
+
+
+class DeviceColumns(msgspec.Struct):
+    """Columns of one length, a row for each operation and stream that it uses.
+
+    Attributes:
+        operation: row of `operations`.
+        resource: the stream (`resources.id`).
+        name: index into `strings`.
+        event: id of the raw event, if it is exactly one, else -1.
+        start_ns: start of its first device work.
+        end_ns: end of its last device work.
+        busy_ns: device busy time between these.
+        count: number of pieces of device work.
+    """
+
+    operation: list[int]
+    resource: list[int]
+    name: list[int]
+    event: list[int]
+    start_ns: list[int]
+    end_ns: list[int]
+    busy_ns: list[int]
+    count: list[int]
+
+
+class WireLevel(msgspec.Struct):
+    """One level of the timeline: the operations inside one operation.
+
+    Attributes:
+        path: of the operation that is opened; empty for the list of steps.
+        name: of the operation that is opened.
+        through: names of operations that were opened in place; show them in the level's title.
+        start_ns: since the trace's start.
+        length_ns: of the level.
+        shift_ns: from the start of the CPU side to that of the device side.
+        passed: raw events of the opened operation itself.
+        hidden: raw events on resources that are not listed.
+    """
+
+    path: str
+    name: str
+    through: list[str]
+    start_ns: int
+    length_ns: int
+    shift_ns: int
+    passed: int
+    hidden: int
+    resources: list[ResourceRow]
+    operations: OperationColumns
+    device: DeviceColumns
+    strings: list[str]
+
+
+def wire_level(level: Level, view: TraceView) -> WireLevel:
+    """A level of the view's timeline, ready to be encoded."""
+    strings: Interner[str] = Interner()
+    return WireLevel(
+        path="/".join(level.path),
+        name=level.name,
+        through=list(level.through),
+        start_ns=level.start_ns,
+        length_ns=level.end_ns - level.start_ns,
+        shift_ns=level.shift_ns,
+        passed=level.passed,
+        hidden=level.hidden,
+        resources=resources_of(level),
+        operations=operation_columns([level], view, strings),
+        device=device_columns([level], view, strings),
+        strings=list(strings),
+    )
+
+
+def resources_of(level: Level) -> list[ResourceRow]:
+    """The resources of a level, devices by their number."""
+    device = {row.id: -1 if row.device is None else row.device for row in level.resources}
+    return sorted(level.resources, key=lambda row: (row.rank, device[row.id]))
+
+
+def _operation_name(view: TraceView, operation: Operation) -> str:
+    on_device = operation.event >= 0 and bool(view.timeline.index.on_device[operation.event])
+    return view.short_name(operation.event) if on_device else operation.name
+
+
+def operation_columns(levels: Sequence[Level], view: TraceView, strings: Interner[str]) -> OperationColumns:
+    """The operations of levels, one after the other; times since the start of their level."""
+    operations = [one for level in levels for one in level.operations]
+    costs = Costs.joined([level.costs for level in levels])
+    starts = _starts(levels, [len(level) for level in levels])
+    forward, backward, launch = (
+        np.concatenate([getattr(level, name) for level in levels]).tolist()
+        for name in ("forward", "backward", "launch")
+    )
+    sides = ("device" if bound else "cpu" for bound in costs.bound_by_device.tolist())
+    return OperationColumns(
+        id=[one.id for one in operations],
+        name=strings.codes(_operation_name(view, one) for one in operations).tolist(),
+        stage=_stages(view, operations),
+        kind=strings.codes(one.kind for one in operations).tolist(),
+        resource=[one.track for one in operations],
+        start_ns=_since(starts, costs.start_ns),
+        end_ns=_since(starts, costs.end_ns),
+        cpu_ns=costs.cpu_ns.tolist(),
+        self_ns=costs.self_ns.tolist(),
+        recompute_ns=costs.recompute_ns.tolist(),
+        device_ns=costs.device_ns.tolist(),
+        bound_by=strings.codes(sides).tolist(),
+        events=costs.events.tolist(),
+        opens=(costs.events > 1).astype(int).tolist(),
+        event=[one.event for one in operations],
+        module=[one.module for one in operations],
+        recompute=[int(one.recompute) for one in operations],
+        forward=forward,
+        backward=backward,
+        launch=launch,
+        **_spreads(operations),
+    )
+
+
+def _stages(view: TraceView, operations: list[Operation]) -> list[int]:
+    """The stage of each operation: of its first event; a step has none, a stage its own."""
+    first = np.array([one.rows[0] if len(one.rows) else -1 for one in operations], np.int64)
+    of_events = values_at(view.trace.events["stage"], first).tolist()
+    return [
+        STAGES.index(one.name)
+        if one.kind == "stage" and one.name in STAGES
+        else -1
+        if one.kind == "step"
+        else stage
+        for one, stage in zip(operations, of_events, strict=True)
+    ]
+
+
+def _spreads(operations: list[Operation]) -> dict[str, list[Any]]:
+    """How many operations each row groups, and how these differ."""
+    spreads = [one.spread for one in operations]
+    return {
+        "count": [one.count if one else 1 for one in spreads],
+        "least_ns": [one.least_ns if one else -1 for one in spreads],
+        "mean_ns": [one.mean_ns if one else -1 for one in spreads],
+        "most_ns": [one.most_ns if one else -1 for one in spreads],
+        "slowest": [one.slowest if one else "" for one in spreads],
+    }
+
+
+def device_columns(levels: Sequence[Level], view: TraceView, strings: Interner[str]) -> DeviceColumns:
+    """The device side of the operations of levels, on the streams that these list.
+
+    Rows of one level follow each other; `operation` counts from its level's first.
+    """
+    shown = [listed_parts(level) for level in levels]
+    parts = [level.costs.parts for level in levels]
+    columns = {
+        field: np.concatenate([getattr(part, field)[keep] for part, keep in zip(parts, shown, strict=True)])
+        for field in ("operation", "track", "event", "start_ns", "end_ns", "busy_ns", "count")
+    }
+    sizes = [len(keep) for keep in shown]
+    first = np.cumsum([0, *(len(level) for level in levels)])[:-1]
+    operations = [one for level in levels for one in level.operations]
+    of = (columns["operation"] + np.repeat(first, sizes)).tolist()
+    starts = _starts(levels, sizes)
+    return DeviceColumns(
+        operation=columns["operation"].tolist(),
+        resource=columns["track"].tolist(),
+        name=strings.codes(
+            view.short_name(event) if event >= 0 else operations[operation].name
+            for event, operation in zip(columns["event"].tolist(), of, strict=True)
+        ).tolist(),
+        event=columns["event"].tolist(),
+        start_ns=_since(starts, columns["start_ns"]),
+        end_ns=_since(starts, columns["end_ns"]),
+        busy_ns=columns["busy_ns"].tolist(),
+        count=columns["count"].tolist(),
+    )
+
+
+def listed_parts(level: Level) -> Ids:
+    """The rows of a level's device side that are on streams that it lists."""
+    of = level.costs.parts.track
+    if not level.path:
+        return np.arange(len(of))
+    shown = [one.id for one in level.resources if one.shown and one.kind != "rank"]
+    return np.flatnonzero((of[:, None] == np.array(shown, np.int64)).any(axis=1))
+
+
+def _starts(levels: Sequence[Level], sizes: Sequence[int]) -> Ids:
+    return np.repeat(np.array([level.start_ns for level in levels], np.int64), sizes)
+
+
+def _since(starts: Ids, times: Ids) -> list[int]:
+    """Times since the level's start; -1 stays -1, earlier times are cut at 0."""
+    since: list[int] = np.where(times < 0, -1, np.maximum(times - starts, 0)).tolist()
+    return since

@@ -1,0 +1,364 @@
+"""Answers about memory over time: stacked areas by tile, what lives at a moment, what to do."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from stepscope.errors import ServeError
+from stepscope.faces.page.requests import Query
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.models.memory import memory_facts
+from stepscope.models.memory.history import Living, MemoryHistory, living_at, memory_histories
+from stepscope.models.memory.memory_comparison import holds_memory
+from stepscope.models.memory.memory_findings import MemoryFinding, find_problems
+from stepscope.models.memory.memory_text import verdict
+from stepscope.models.memory.owners import KINDS
+from stepscope.models.memory.segments import segments_at
+from stepscope.models.memory.stacked_levels import BINS, StackedLevels
+
+_MOST_LIVING = 200
+_MOST_SEGMENTS = 60
+
+
+class MemoryGroups(msgspec.Struct):
+    """One way to divide memory: `by` kind, module or line.
+
+    Attributes:
+        names: of its groups, in the order of the areas; empty for what is in none of them.
+        modules: ids of the modules that they are, -1 for other groups.
+    """
+
+    by: str
+    names: list[str]
+    modules: list[int]
+
+
+class FailedAllocation(msgspec.Struct):
+    """An out-of-memory error.
+
+    Attributes:
+        bytes: what was requested, null if unknown.
+    """
+
+    time_ns: int
+    bytes: int | None
+
+
+class MemoryDevice(msgspec.Struct):
+    """A device whose memory was recorded.
+
+    Attributes:
+        id: in requests.
+        changes: number of allocations and releases.
+        peak_bytes: the most in use.
+        peak_ns: when.
+        reserved_bytes: the most that the allocator held, null if unknown.
+        lifetimes: whether it is known which release ends which allocation.
+        groupings: the ways to divide it.
+        failures: allocations that failed.
+    """
+
+    id: str
+    changes: int
+    peak_bytes: int
+    peak_ns: int
+    reserved_bytes: int | None
+    lifetimes: bool
+    groupings: list[MemoryGroups]
+    failures: list[FailedAllocation]
+
+
+class Memory(msgspec.Struct):
+    """The memory of each device, and the scale of its tiles.
+
+    Attributes:
+        end_ns: end of the time axis, ns since the trace's start.
+        tile_ns: length of the tile at zoom 0; each zoom halves it.
+        deepest: the largest zoom.
+        bins: columns of a tile that is not exact.
+        kinds: what memory is for, as segments name it by position.
+    """
+
+    end_ns: int
+    tile_ns: int
+    deepest: int
+    bins: int
+    kinds: list[str]
+    devices: list[MemoryDevice]
+
+
+class MemoryTile(msgspec.Struct):
+    """Memory in a tile: columns that each last until the next; lists of one length.
+
+    Attributes:
+        exact: whether each column is one moment: the tiles inside this one show nothing more.
+        start_ns: start of each column since the tile's start.
+        least: the least bytes in use within it.
+        held: bytes of each group at its maximum, in the order of the grouping.
+        reserved_ns: since when the allocator had `reserved` bytes, since the tile's start.
+        reserved: bytes.
+    """
+
+    zoom: int
+    tile: int
+    exact: bool
+    start_ns: list[int]
+    least: list[int]
+    held: list[list[int]]
+    reserved_ns: list[int]
+    reserved: list[int]
+
+
+class LivingRow(msgspec.Struct):
+    """Allocations of one kind, module and line that live at a moment.
+
+    Attributes:
+        module: path, empty where unknown.
+        module_id: null where unknown.
+        line: `file:line`, and the function in a snapshot; empty where unknown.
+        count: of allocations; 0 if unknown.
+        largest: bytes of the largest of them.
+    """
+
+    kind: str
+    module: str
+    module_id: int | None
+    line: str
+    bytes: int
+    count: int
+    largest: int
+
+
+class SegmentRow(msgspec.Struct):
+    """A segment of the caching allocator at a moment.
+
+    Attributes:
+        address: hexadecimal.
+        free_bytes: what no allocation holds.
+        largest_hole: bytes of the largest free piece.
+        parts: what holds most of each of equal parts: a position in `kinds`, -1 where most is free.
+    """
+
+    address: str
+    bytes: int
+    free_bytes: int
+    largest_hole: int
+    parts: list[int]
+
+
+class MemoryMoment(msgspec.Struct):
+    """What lives at a moment.
+
+    Attributes:
+        used_bytes: in use.
+        living: by size, at most 200.
+        living_rows: how many there are.
+        segments: those with most free memory first, at most 60.
+        segments_count: how many there are.
+        reserved_bytes: bytes of all segments.
+        largest_hole: bytes of the largest free piece of all.
+    """
+
+    time_ns: int
+    used_bytes: int
+    living: list[LivingRow]
+    living_rows: int
+    segments: list[SegmentRow]
+    segments_count: int
+    reserved_bytes: int
+    largest_hole: int
+
+
+class MemoryVerdict(msgspec.Struct):
+    """What fills a device's memory, in one sentence, and what to do."""
+
+    sentence: str
+    findings: list[MemoryFinding]
+
+
+def memory(view: TraceView, query: Query) -> Memory:
+    """The devices whose memory was recorded."""
+    histories = _histories(view)
+    end = max([view.time_axis.end_ns, *(one.end_ns for one in histories)])
+    halvings = max((end - 1) // BINS, 0).bit_length()
+    return Memory(
+        end_ns=end,
+        tile_ns=BINS << halvings,
+        deepest=halvings,
+        bins=BINS,
+        kinds=list(KINDS),
+        devices=[_device(view, one) for one in histories],
+    )
+
+
+def memory_tile(view: TraceView, query: Query) -> MemoryTile:
+    """Memory in a tile of the time axis, as areas that stack.
+
+    Query:
+        device: id of the device; by default the first.
+        by: `kind` (default), `module` or `line`.
+        zoom: 0 for the whole axis; each further one halves the tile.
+        tile: number of the tile, from 0.
+    """
+    history, about = _history(view, query), view.cached(("memory",), lambda: memory(view, query))
+    zoom, tile = query.number("zoom") or 0, query.number("tile") or 0
+    if zoom > about.deepest or tile >= 1 << zoom:
+        raise ServeError(f"expected zoom up to {about.deepest} and tile below 2^zoom", 404)
+    length = about.tile_ns >> zoom
+    start = tile * length
+    columns = _stacked(view, history, _by(history, query)).tile(start, start + length)
+    times, reserved = _reserved(history, start, start + length)
+    return MemoryTile(
+        zoom=zoom,
+        tile=tile,
+        exact=columns.exact,
+        start_ns=(columns.start_ns - start).tolist(),
+        least=columns.least.tolist(),
+        held=columns.held.tolist(),
+        reserved_ns=times,
+        reserved=reserved,
+    )
+
+
+def memory_moment(view: TraceView, query: Query) -> MemoryMoment:
+    """What lives at a moment, and the segments of the allocator then.
+
+    Query:
+        device: id of the device; by default the first.
+        time: ns since the trace's start; by default that of the peak.
+        by: with `group`: `kind` (default), `module` or `line`.
+        group: position of a group in the grouping; by default all are listed.
+    """
+    history = _history(view, query)
+    time = query.number("time")
+    count = history.changes.peak if time is None else history.changes.count_until(time)
+    time = history.peak_ns if time is None else time
+    living = [one for one in living_at(history, count) if _is_in(view, history, query, one)]
+    segments = segments_at(history, time)
+    return MemoryMoment(
+        time_ns=time,
+        used_bytes=int(history.changes.levels[count]),
+        living=[_living_row(history, one) for one in living[:_MOST_LIVING]],
+        living_rows=len(living),
+        segments=[
+            SegmentRow(
+                f"{one.address:#x}", one.bytes, one.bytes - one.used_bytes, one.largest_hole, one.parts
+            )
+            for one in segments[:_MOST_SEGMENTS]
+        ],
+        segments_count=len(segments),
+        reserved_bytes=sum(one.bytes for one in segments),
+        largest_hole=max((one.largest_hole for one in segments), default=0),
+    )
+
+
+def memory_verdict(view: TraceView, query: Query) -> MemoryVerdict:
+    """What fills a device's memory, and what to do about it.
+
+    Query:
+        device: id of the device; by default the first.
+    """
+    history = _history(view, query)
+    known = view.cached(("memory facts",), lambda: memory_facts(view.trace))
+    facts = next(one for one in known if one.device == history.number)
+    findings = find_problems(facts)
+    return MemoryVerdict(verdict(facts, findings), findings)
+
+
+def _histories(view: TraceView) -> list[MemoryHistory]:
+    if not holds_memory(view.trace):
+        raise ServeError("the trace holds no allocation; record it with stepscope run --memory", 404)
+    return view.cached(("memory histories",), lambda: memory_histories(view.trace))
+
+
+def _history(view: TraceView, query: Query) -> MemoryHistory:
+    histories, id = _histories(view), query.text("device")
+    found = next((one for one in histories if id in ("", one.device)), None)
+    if found is None:
+        names = ", ".join(one.device for one in histories)
+        raise ServeError(f"expected one of {names}, found {id[:40]!r}", 404)
+    return found
+
+
+def _by(history: MemoryHistory, query: Query) -> str:
+    by = query.text("by") or "kind"
+    if by not in history.groupings:
+        raise ServeError(f"expected one of {', '.join(history.groupings)}, found {by[:40]!r}", 404)
+    return by
+
+
+def _stacked(view: TraceView, history: MemoryHistory, by: str) -> StackedLevels:
+    return view.cached(("memory levels", history.device, by), lambda: history.stacked(by))
+
+
+def _device(view: TraceView, history: MemoryHistory) -> MemoryDevice:
+    reserved = history.reserved[1]
+    return MemoryDevice(
+        id=history.device,
+        changes=len(history.changes.time_ns),
+        peak_bytes=int(history.changes.levels[history.changes.peak]),
+        peak_ns=history.peak_ns,
+        reserved_bytes=int(reserved.max()) if len(reserved) else None,
+        lifetimes=history.life is not None,
+        groupings=[_groups(by, _stacked(view, history, by)) for by in history.groupings],
+        failures=_failures(history),
+    )
+
+
+def _groups(by: str, stacked: StackedLevels) -> MemoryGroups:
+    modules = [max(code, -1) if by == "module" else -1 for code in stacked.codes]
+    return MemoryGroups(by, stacked.names, modules)
+
+
+def _failures(history: MemoryHistory) -> list[FailedAllocation]:
+    events = history.trace["memory_events"]
+    rows = np.flatnonzero((events["device"] == history.number) & events.text("action").mask("oom"))
+    found = [FailedAllocation(int(events["time_ns"][row]), int(events["bytes"][row])) for row in rows]
+    ended = history.trace.metadata.properties.get("out_of_memory")
+    if not found and ended and ended["device"] == history.device:
+        found = [FailedAllocation(history.end_ns, ended["requested_bytes"])]
+    return found
+
+
+def _reserved(history: MemoryHistory, start: int, end: int) -> tuple[list[int], list[int]]:
+    """The reserved bytes in a tile: each change, or the most of each of its parts."""
+    time, value = history.reserved
+    if not len(time):
+        return [], []
+    first = max(int(np.searchsorted(time, start, side="right")) - 1, 0)
+    rows = np.arange(first, int(np.searchsorted(time, end)))
+    if len(rows) > 2 * BINS:
+        part = (np.maximum(time[rows] - start, 0) * BINS / (end - start)).astype(np.int64)
+        begins = np.flatnonzero(np.append(True, np.diff(part) > 0))
+        rows, most = rows[begins], np.maximum.reduceat(value[rows], begins)
+    else:
+        most = value[rows]
+    return np.maximum(time[rows] - start, 0).astype(int).tolist(), most.astype(int).tolist()
+
+
+def _is_in(view: TraceView, history: MemoryHistory, query: Query, living: Living) -> bool:
+    group = query.number("group")
+    if group is None:
+        return True
+    by = _by(history, query)
+    codes = _stacked(view, history, by).codes
+    if group >= len(codes):
+        raise ServeError(f"expected a group below {len(codes)}, found {group}", 404)
+    code = {"kind": living.kind, "module": living.module, "line": living.line}[by]
+    return code == codes[group] if codes[group] != -2 else code not in codes
+
+
+def _living_row(history: MemoryHistory, living: Living) -> LivingRow:
+    def name(by: str, code: int) -> str:
+        return history.groupings[by].names[code] if code >= 0 else ""
+
+    return LivingRow(
+        kind=name("kind", living.kind),
+        module=name("module", living.module),
+        module_id=living.module if living.module >= 0 else None,
+        line=name("line", living.line),
+        bytes=living.bytes,
+        count=living.count,
+        largest=living.largest,
+    )

@@ -1,0 +1,243 @@
+"""The files that are open; each is read in the background while the page shows its progress."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from stepscope.errors import ServeError, StepscopeError
+from stepscope.faces.page.requests import Query
+from stepscope.faces.page.routes import answer
+from stepscope.faces.page.trace_view import TraceView, no_other_trace
+from stepscope.facts.load import open as open_trace
+from stepscope.models.memory.memory_comparison import holds_memory
+from stepscope.trace.freed_memory import freed_memory_kept
+from stepscope.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from stepscope.faces.page.job_answer import JobAnswer
+
+_ENDINGS = re.compile(r"(\.pt\.trace)?(\.(json|pb|stepscope|xplane))*(\.gz)?$")
+State = Literal["closed", "loading", "ready", "failed", "compared"]
+# Annotating takes about as long as reading, so a file that is read counts as half done.
+_READ_SHARE = 0.5
+_POLL_S = 0.05
+
+
+class TraceEntry(msgspec.Struct):
+    """An open file.
+
+    Attributes:
+        id: made of the file's name (letters, digits, `.`, `_`, `-`), the same the next time.
+        name: of the file.
+        state: of reading it; `compared` in a single file that holds no more of it than comparisons.
+        progress: 0 to 1; 1 only when it is ready.
+        message: what is going on, or why it failed.
+    """
+
+    id: str
+    name: str
+    path: str
+    state: State
+    progress: float
+    message: str
+
+
+class Traces(msgspec.Struct):
+    """The open files; poll while one is `loading`.
+
+    Attributes:
+        version: of stepscope.
+        perfetto: URL of the local Perfetto UI, null if it is not installed.
+        job: URL of the page about the whole job that the traces are of, null if there is none.
+    """
+
+    version: str
+    perfetto: str | None
+    traces: list[TraceEntry]
+    job: str | None = None
+
+
+class TraceFile:
+    """A file, or a folder of ranks, from its name to an opened trace.
+
+    Args:
+        id: names it in URLs.
+        path: where it is.
+        as_recorded: keep the cost of recording in its times.
+
+    Attributes:
+        state: closed until somebody asks, loading, ready or failed.
+        progress: share of the work done, 0 to 1.
+        message: what is going on, or why it failed.
+    """
+
+    def __init__(self, id: str, path: Path, as_recorded: bool = False, closed: bool = False) -> None:
+        self.id, self.path, self._as_recorded = id, path, as_recorded
+        self.state: State = "closed" if closed else "loading"
+        self.progress, self.message = 0.0, "waiting"
+        self._view: TraceView | None = None
+
+    def load(self, model: Path | None, cache: bool, other: Callable[[str], Trace] = no_other_trace) -> None:
+        """Read the file; errors are reported by `state` and `message`."""
+        self.state, self.message = "loading", "reading"
+        try:
+            with freed_memory_kept():
+                trace = open_trace(
+                    self.path, model=model, cache=cache, progress=self._report, as_recorded=self._as_recorded
+                )
+                self.message = "building the timeline"
+                self._view = _warmed(TraceView(trace, other))
+        except StepscopeError as error:
+            self._fail(str(error))
+        except Exception as error:
+            traceback.print_exc()
+            self._fail(f"internal error, see the terminal of stepscope view: {error}")
+        else:
+            self.state, self.progress, self.message = "ready", 1.0, ""
+
+    @property
+    def view(self) -> TraceView:
+        """The trace, once it is ready.
+
+        Raises:
+            ServeError: if it is not.
+        """
+        if self._view is None:
+            raise ServeError(f"{self.path.name}: {self.message}", 409)
+        return self._view
+
+    def entry(self) -> TraceEntry:
+        """Its state for the page."""
+        path = str(self.path)
+        return TraceEntry(self.id, self.path.name, path, self.state, self.progress, self.message)
+
+    def _report(self, done: int, total: int) -> None:
+        share = min(done / total, 1.0) if total else 0.0
+        self.progress = share * _READ_SHARE
+        if done >= total:
+            self.message = "finding steps, stages and modules"
+
+    def _fail(self, message: str) -> None:
+        self.state, self.message = "failed", message
+        print(f"stepscope view: {message}", file=sys.stderr, flush=True)
+
+
+def _warmed(view: TraceView) -> TraceView:
+    """Compute the page's first answers, so that it need not wait for them."""
+    with suppress(StepscopeError):  # the page's own request reports it
+        for name, query in _first_answers(view):
+            answer(view, name, Query(query))
+    return view
+
+
+def _first_answers(view: TraceView) -> list[tuple[str, dict[str, str]]]:
+    if not view.start and holds_memory(view.trace):
+        return [("overview", {}), ("memory", {}), ("memory_tile", {})]
+    asked = [("overview", {}), ("levels", {"path": view.start}), ("axis", {})]
+    inside = view.timeline.level(view.start)
+    if not view.start or not len(inside):
+        return asked
+    longest = inside.operations[int(inside.costs.runtime_ns.argmax())]
+    return [*asked, ("level", {"path": f"{view.start}/{longest.id}"})]
+
+
+class Workbench:
+    """The files of one `stepscope view`.
+
+    Args:
+        paths: of files and of folders with a file for each rank.
+        as_recorded: keep the cost of recording in their times.
+        job: the page's answer about the job that the files are of; they are then read when somebody
+            asks for them.
+
+    Raises:
+        ServeError: if one does not exist.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], as_recorded: bool = False, job: JobAnswer | None = None
+    ) -> None:
+        for path in paths:
+            if not path.exists():
+                raise ServeError(f"no such file or folder: {path}")
+        names = trace_ids([path.resolve().name for path in paths])
+        self.job = job
+        self.files = {
+            id: TraceFile(id, path, as_recorded, closed=job is not None)
+            for id, path in zip(names, paths, strict=True)
+        }
+        self._model: Path | None = None
+        self._cache = True
+        self._one_at_a_time = Lock()
+
+    def load(self, model: Path | None = None, cache: bool = True) -> Thread:
+        """Start to read the files one after the other, but for closed ones; returns the thread."""
+        self._model, self._cache = model, cache
+        return self._read([file for file in self.files.values() if file.state == "loading"])
+
+    def open(self, id: str) -> None:
+        """Start to read a closed file.
+
+        Raises:
+            ServeError: if there is none of this id.
+        """
+        if self[id].state == "closed":
+            self[id].state = "loading"
+            self._read([self[id]])
+
+    def _read(self, files: Sequence[TraceFile]) -> Thread:
+        def read_all() -> None:
+            for file in files:
+                with self._one_at_a_time:
+                    file.load(self._model, self._cache, self._trace)
+
+        # A daemon, so that Ctrl-C does not wait for a file of gigabytes.
+        thread = Thread(target=read_all, name="reading", daemon=True)
+        thread.start()
+        return thread
+
+    def _trace(self, id: str) -> Trace:
+        """The trace of a file; a closed one is read first."""
+        self.open(id)
+        while self.job and self[id].state == "loading":
+            time.sleep(_POLL_S)
+        return self[id].view.trace
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a file is still being read."""
+        return any(file.state == "loading" for file in self.files.values())
+
+    def __getitem__(self, id: str) -> TraceFile:
+        """The file with an id.
+
+        Raises:
+            ServeError: if there is none.
+        """
+        if id not in self.files:
+            raise ServeError(f"no such trace: {id[:80]!r}; open: {', '.join(self.files)}", 404)
+        return self.files[id]
+
+
+def trace_ids(names: Sequence[str]) -> list[str]:
+    """An id for each file name that needs no quoting in a URL, unique."""
+    found: list[str] = []
+    for name in names:
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", _ENDINGS.sub("", name)).strip(".-") or "trace"
+        number = 1
+        id = plain
+        while id in found:
+            number += 1
+            id = f"{plain}-{number}"
+        found.append(id)
+    return found

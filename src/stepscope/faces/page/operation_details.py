@@ -1,0 +1,393 @@
+"""The answer about one operation: its costs, its instances, its launch, its source lines."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Ids, Rows
+from stepscope.faces.page.instance_answers import Instances, instances_of
+from stepscope.faces.page.pane_answers import Selects, panes_of_each
+from stepscope.faces.page.report_answers import KernelLaunch, kernel_launch
+from stepscope.faces.page.requests import Query
+from stepscope.faces.page.selection import Selection, known, longest_of_each, module_of, selection_of, step_of
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.facts.timeline import Operation
+from stepscope.facts.timeline.chosen_events import events_inside
+from stepscope.facts.timeline.operation_costs import Costs
+from stepscope.facts.timeline.source_lines import SourcePlace, frames_around, module_places, nearest_frames
+
+_MAX_WORK = 50
+_MAX_PLACES, _MAX_ROWS = 30, 50
+
+
+class EventLink(msgspec.Struct):
+    """A raw event to go to.
+
+    Attributes:
+        event: its id.
+        name: shortened.
+    """
+
+    event: int
+    name: str
+
+
+class LaunchLink(EventLink):
+    """The call that launched a piece of device work.
+
+    Attributes:
+        event: its id.
+        name: shortened.
+        delay_ns: from the start of the call to the start of the work.
+    """
+
+    delay_ns: int
+
+
+class WorkRow(EventLink):
+    """A piece of device work.
+
+    Attributes:
+        event: its id.
+        name: shortened.
+        full_name: as recorded.
+        launch: id of the call that launched it.
+        delay_ns: from the start of that call to its start.
+    """
+
+    full_name: str
+    device: int | None
+    stream: int | None
+    start_ns: int
+    duration_ns: int
+    launch: int
+    delay_ns: int
+
+
+class DeviceWork(msgspec.Struct):
+    """The device work that an operation launched.
+
+    Attributes:
+        rows: the longest pieces, at most 50.
+    """
+
+    count: int
+    rows: list[WorkRow]
+
+
+def launch_of(view: TraceView, event: int) -> LaunchLink | None:
+    """The call that launched a piece of device work."""
+    index = view.timeline.index
+    if event < 0 or index.launch[event] < 0:
+        return None
+    call = int(index.launch[event])
+    link = link_to(view, call)
+    return LaunchLink(link.event, link.name, int(index.start[event] - index.start[call]))
+
+
+def device_work_of_each(
+    view: TraceView, of: Ids, raw: Rows, events: Ids, most: int = _MAX_WORK
+) -> list[DeviceWork]:
+    """The device work that each of some operations launched, the longest first.
+
+    Args:
+        view: the trace.
+        of: the operation of each raw event, ascending.
+        raw: raw events of the operations, ascending for each.
+        events: the event that each operation is, -1 for none; device work itself launches nothing.
+        most: length of each list.
+    """
+    index = view.timeline.index
+    launched = index.on_device[raw] & ~((events >= 0) & index.on_device[events])[of]
+    of, work = of[launched], raw[launched]
+    count = np.bincount(of, minlength=len(events)).tolist()
+    longest = longest_of_each(of, index.duration[work], most)
+    rows: dict[int, WorkRow] = {}
+    found = [DeviceWork(number, []) for number in count]
+    for one, event in zip(of[longest].tolist(), work[longest].tolist(), strict=True):
+        if event not in rows:
+            rows[event] = _work_row(view, event)
+        found[one].rows.append(rows[event])
+    return found
+
+
+def _work_row(view: TraceView, event: int) -> WorkRow:
+    index, tracks = view.timeline.index, view.trace["tracks"]
+    call, track, link = int(index.launch[event]), int(index.track[event]), link_to(view, event)
+    return WorkRow(
+        link.event,
+        link.name,
+        full_name=view.trace.events.text("name")[event] or "",
+        device=known(tracks["device"], track),
+        stream=known(tracks["stream"], track),
+        start_ns=int(index.start[event]),
+        duration_ns=int(index.duration[event]),
+        launch=call,
+        delay_ns=int(index.start[event] - index.start[call]),
+    )
+
+
+def kernels_of_each(view: TraceView, of: Ids, raw: Rows, count: int) -> list[KernelLaunch | None]:
+    """Launch configuration of the kernel that each operation is, or the only one it launched."""
+    is_kernel = view.timeline.index.on_device[raw]
+    is_kernel[is_kernel] = view.trace.events.text("category").take(raw[is_kernel]).mask("kernel")
+    of, kernels = of[is_kernel], raw[is_kernel]
+    only = np.bincount(of, minlength=count)[of] == 1
+    distinct, which = np.unique(kernels[only], return_inverse=True)
+    known = [kernel_launch(arguments) for arguments in view.trace.arguments_of(distinct)]
+    found: list[KernelLaunch | None] = [None] * count
+    for one, kernel in zip(of[only].tolist(), which.tolist(), strict=True):
+        found[one] = known[kernel]
+    return found
+
+
+def link_to(view: TraceView, event: int) -> EventLink:
+    """A link to a raw event."""
+    return EventLink(event, view.short_name(event))
+
+
+class Track(msgspec.Struct):
+    """A thread or a stream.
+
+    Attributes:
+        id: number of the track.
+        kind: `cpu`, `device` or `communication`.
+    """
+
+    id: int
+    kind: str
+    name: str
+    device: int | None
+    stream: int | None
+
+
+class ModuleLink(msgspec.Struct):
+    """A module.
+
+    Attributes:
+        id: row of the table `modules`.
+        path: such as `layer1.0.conv1`.
+    """
+
+    id: int
+    path: str
+    class_: str = msgspec.field(name="class")
+
+
+class Details(msgspec.Struct):
+    """One operation; null if something is not recorded or does not apply.
+
+    Attributes:
+        path: of the operation that it is or lies in.
+        level: path of the level that lists this operation.
+        name: shortened.
+        full_name: as recorded.
+        kind: step, stage, module, event, section, series or repeat.
+        event: id of its raw event, if it is exactly one.
+        category: of this event.
+        start_ns: since the trace's start.
+        cpu_ns: CPU time inside it.
+        self_ns: CPU time inside it and in none of its children.
+        device_ns: device busy time, a union of intervals.
+        recompute_ns: CPU time that repeats forward work.
+        bound_by: cpu or device.
+        events: number of raw events inside it.
+        arguments: of its event, as recorded.
+        instances: all operations like it.
+        launch: the call that launched it, for device work.
+        device_work: what it launched, for all else.
+        kernel: launch configuration of the only kernel.
+        forward: its partner in forward.
+        backward: its partner in backward.
+        source: lines of its modules from the innermost outwards, then Python frames around it; a
+            backward operation without frames has those of its forward partner.
+        selects: what the other panes mark.
+    """
+
+    path: str
+    level: str
+    name: str
+    full_name: str
+    kind: str
+    event: int | None
+    category: str | None
+    step: int | None
+    rank: int
+    stage: str | None
+    track: Track | None
+    module: ModuleLink | None
+    start_ns: int | None
+    cpu_ns: int
+    self_ns: int
+    device_ns: int
+    device_start_ns: int | None
+    device_end_ns: int | None
+    recompute_ns: int
+    bound_by: str
+    events: int
+    arguments: dict[str, Any]
+    instances: Instances | None
+    launch: LaunchLink | None
+    device_work: DeviceWork
+    kernel: KernelLaunch | None
+    forward: EventLink | None
+    backward: EventLink | None
+    source: list[SourcePlace]
+    selects: Selects
+
+
+def details(view: TraceView, query: Query) -> Details:
+    """All that is known of an operation.
+
+    Query:
+        path: of the operation.
+        event: id of a raw event, instead of `path`.
+    """
+    selection = selection_of(view, query)
+    (path,) = selection.paths
+    columns = detail_columns(view, selection)
+    facts = {name: column[0] for name, column in columns.items()}
+    return Details(path=path, level=path.rpartition("/")[0], **facts)
+
+
+def detail_columns(view: TraceView, chosen: Selection, most: int = _MAX_ROWS) -> dict[str, list[Any]]:
+    """The fields of `Details` for many operations at once, but `path` and `level`.
+
+    Args:
+        view: the trace.
+        chosen: the operations.
+        most: length of the lists of device work and of what panes mark.
+    """
+    event = np.array([one.event for one in chosen.operations], np.int64)
+    of, raw = events_inside(view.timeline.index, chosen.operations)
+    count = len(event)
+    return {
+        **_identity(view, chosen, event),
+        **_costs(chosen.costs),
+        "arguments": _arguments(view, event),
+        "instances": [
+            instances_of(view, path, operation)
+            for path, operation in zip(chosen.paths, chosen.operations, strict=True)
+        ],
+        "launch": [launch_of(view, one) for one in event.tolist()],
+        "device_work": device_work_of_each(view, of, raw, event, most),
+        "kernel": kernels_of_each(view, of, raw, count),
+        "forward": _links(view, chosen.forward),
+        "backward": _links(view, chosen.backward),
+        "source": _sources(view, chosen),
+        "selects": panes_of_each(view, of, raw, count, most),
+    }
+
+
+def _identity(view: TraceView, chosen: Selection, event: Ids) -> dict[str, list[Any]]:
+    operations, events = chosen.operations, view.trace.events
+    names, categories = events.text("name"), events.text("category")
+    recorded = [None if one < 0 else one for one in event.tolist()]
+    places = [step_of(view, *one) for one in zip(chosen.paths, operations, strict=True)]
+    tracks, modules = cache(partial(_track, view)), cache(partial(_module, view))
+    return {
+        "name": [one.name for one in operations],
+        "full_name": [
+            (None if event is None else names[event]) or one.name
+            for one, event in zip(operations, recorded, strict=True)
+        ],
+        "kind": [one.kind for one in operations],
+        "event": recorded,
+        "category": [None if one is None else categories[one] for one in recorded],
+        "step": [step for step, _ in places],
+        "rank": [rank for _, rank in places],
+        "stage": [_stage(view, one) for one in operations],
+        "track": [tracks(one.track) for one in operations],
+        "module": [modules(module_of(view, one)) for one in operations],
+    }
+
+
+def _stage(view: TraceView, operation: Operation) -> str | None:
+    if operation.kind == "stage":
+        return operation.name
+    if operation.kind == "step" or not len(operation.rows):
+        return None
+    return view.trace.events.text("stage")[operation.rows[0]]
+
+
+def _track(view: TraceView, track: int) -> Track | None:
+    if track < 0:
+        return None
+    table = view.trace["tracks"]
+    return Track(
+        id=track,
+        kind=table.text("kind")[track] or "",
+        name=table.text("name")[track] or "",
+        device=known(table["device"], track),
+        stream=known(table["stream"], track),
+    )
+
+
+def _module(view: TraceView, module: int) -> ModuleLink | None:
+    if module < 0:
+        return None
+    table = view.trace["modules"]
+    return ModuleLink(module, table.text("path")[module] or "", table.text("class")[module] or "")
+
+
+def _costs(costs: Costs) -> dict[str, list[Any]]:
+    start = np.where(costs.start_ns >= 0, costs.start_ns, costs.device_start_ns)
+    return {
+        "start_ns": _known(start),
+        "cpu_ns": costs.cpu_ns.tolist(),
+        "self_ns": costs.self_ns.tolist(),
+        "device_ns": costs.device_ns.tolist(),
+        "device_start_ns": _known(costs.device_start_ns),
+        "device_end_ns": _known(costs.device_end_ns),
+        "recompute_ns": costs.recompute_ns.tolist(),
+        "bound_by": ["device" if bound else "cpu" for bound in costs.bound_by_device.tolist()],
+        "events": costs.events.tolist(),
+    }
+
+
+def _known(column: Ids) -> list[int | None]:
+    return [None if value < 0 else value for value in column.tolist()]
+
+
+def _arguments(view: TraceView, event: Ids) -> list[dict[str, Any]]:
+    """What is recorded of each event, nothing for -1."""
+    found = iter(view.trace.arguments_of(event[event >= 0]))
+    return [next(found) if one else {} for one in (event >= 0).tolist()]
+
+
+def _links(view: TraceView, events: Ids) -> list[EventLink | None]:
+    return [link_to(view, event) if event >= 0 else None for event in events.tolist()]
+
+
+def _sources(view: TraceView, chosen: Selection) -> list[list[SourcePlace]]:
+    """Calls and classes of modules, then recorded frames, each from the innermost outwards."""
+    index, operations = view.timeline.index, chosen.operations
+    first = np.array([one.rows[0] if len(one.rows) else -1 for one in operations], np.int64)
+    frames = np.where(first >= 0, nearest_frames(index, first), -1)
+    # Autograd has no frames of its own, so those of its forward partner count.
+    partner = np.where(chosen.forward >= 0, nearest_frames(index, chosen.forward), -1)
+    frames = np.where(frames >= 0, frames, partner)
+    of_module, of_frame = cache(partial(_module_places, view)), partial(_frame_places, view)
+    places = cache(lambda module, frame: [*of_module(module), *of_frame(frame)][:_MAX_PLACES])
+    return [
+        places(max(module_of(view, one), one.context), frame)
+        if one.kind not in ("step", "stage") and len(one.rows)
+        else []
+        for one, frame in zip(operations, frames.tolist(), strict=True)
+    ]
+
+
+def _module_places(view: TraceView, module: int) -> list[SourcePlace]:
+    found, parents = list[SourcePlace](), view.trace["modules"]["parent"]
+    while module >= 0:
+        found += module_places(view.timeline.index, module)
+        module = int(parents[module])
+    return found
+
+
+def _frame_places(view: TraceView, frame: int) -> list[SourcePlace]:
+    return frames_around(view.timeline.index, frame)[:_MAX_PLACES] if frame >= 0 else []

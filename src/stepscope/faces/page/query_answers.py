@@ -1,0 +1,187 @@
+"""SQL over the tables of a trace, and the tables there are, within limits."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from threading import Lock
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from stepscope.errors import QueryError, ServeError
+from stepscope.faces.page.requests import Query
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.trace.query import ARGUMENTS, QueryLimits, run_query
+from stepscope.trace.schema import SCHEMAS
+from stepscope.trace.schema_docs import EXAMPLES, KINDS
+
+LIMITS = QueryLimits(seconds=20, megabytes=1024, rows=10_000)
+_MAX_ANSWER_BYTES = 16_000_000
+_MAX_SQL = 10_000  # characters; the headers of a request are limited as well
+_MAX_EXACT = 2**53  # larger integers lose digits as numbers of JavaScript
+_running = Lock()
+
+
+class ResultColumn(msgspec.Struct):
+    """A column of a query's result.
+
+    Attributes:
+        type: as Arrow calls it.
+    """
+
+    name: str
+    type: str
+    numeric: bool
+
+
+class QueryResult(msgspec.Struct):
+    """The rows of a query.
+
+    Attributes:
+        rows: values by column; integers beyond 2^53 and dates are text.
+        more: whether there are more rows than these.
+        seconds: how long the query ran.
+    """
+
+    columns: list[ResultColumn]
+    rows: list[list[str | float | bool | None]]
+    more: bool
+    seconds: float
+
+
+class TableColumn(msgspec.Struct):
+    """A column of a table.
+
+    Attributes:
+        unit: empty if it has none.
+    """
+
+    name: str
+    type: str
+    unit: str
+    nullable: bool
+    meaning: str
+
+
+class TraceTable(msgspec.Struct):
+    """A table that a query can read."""
+
+    name: str
+    meaning: str
+    columns: list[TableColumn]
+
+
+class QueryExample(msgspec.Struct):
+    """A query to begin with."""
+
+    title: str
+    sql: str
+
+
+class TraceTables(msgspec.Struct):
+    """The tables that a query can read, and examples."""
+
+    tables: list[TraceTable]
+    examples: list[QueryExample]
+
+
+def schema(view: TraceView, query: Query) -> TraceTables:
+    """The tables that `query` reads, the same for every trace, with example queries."""
+    tables = [
+        TraceTable(
+            table.name,
+            table.meaning,
+            [
+                TableColumn(one.name, KINDS[one.kind], one.unit, one.nullable, one.meaning)
+                for one in table.columns
+            ],
+        )
+        for table in SCHEMAS.values()
+    ]
+    examples = [QueryExample(title, sql) for title, sql in EXAMPLES.items()]
+    return TraceTables([*tables, _arguments()], examples)
+
+
+def query(view: TraceView, query: Query) -> QueryResult:
+    """The result of one reading SQL statement, within limits of time, memory and size.
+
+    Query:
+        sql: the statement; it reads the tables of `schema`, no files and no network.
+    """
+    sql = query.text("sql")
+    if not sql.strip():
+        raise ServeError("expected a query, found none")
+    if len(sql) > _MAX_SQL:
+        raise ServeError(f"expected at most {_MAX_SQL} characters of SQL, found {len(sql)}", 413)
+    if not _running.acquire(blocking=False):
+        raise ServeError("another query is running; try again when it has ended", 429)
+    try:
+        return _result(view, sql)
+    except QueryError as error:
+        raise ServeError(_one_line(str(error))) from error
+    finally:
+        _running.release()
+
+
+def _result(view: TraceView, sql: str) -> QueryResult:
+    start = time.perf_counter()
+    found = run_query(view.trace, sql, LIMITS)
+    seconds = time.perf_counter() - start
+    if found.nbytes > _MAX_ANSWER_BYTES:
+        raise QueryError("the result is larger than 16 MB; select fewer columns or shorter text")
+    more = found.num_rows > LIMITS.rows
+    found = found.slice(0, LIMITS.rows)
+    columns = [ResultColumn(field.name, str(field.type), _is_number(field.type)) for field in found.schema]
+    cells = [_cells(column, field.name) for field, column in zip(columns, found.columns, strict=True)]
+    return QueryResult(columns, [list(row) for row in zip(*cells, strict=True)], more, seconds)
+
+
+def _cells(column: pa.ChunkedArray, name: str) -> list[Any]:
+    try:
+        return [_cell(value) for value in column.to_pylist()]
+    except OverflowError as error:
+        raise QueryError(
+            f"the column {name} holds a date outside the years 1 to 9999; select it as text, with "
+            "CAST(… AS VARCHAR)"
+        ) from error
+
+
+def _cell(value: Any) -> str | float | bool | None:
+    """A value that JSON and JavaScript hold unchanged."""
+    if isinstance(value, Decimal):
+        value = int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, int) and abs(value) > _MAX_EXACT:
+        return str(value)
+    return value if value is None or isinstance(value, (str, bool, int)) else str(value)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _one_line(message: str) -> str:
+    """The message without the copy of the query that DuckDB appends."""
+    return " ".join(_until_the_query(message))
+
+
+def _until_the_query(message: str) -> Iterator[str]:
+    for line in message.splitlines():
+        if line.startswith("LINE "):
+            return
+        if line.strip() and not line.startswith("tables and columns:"):
+            yield line.strip()
+
+
+def _arguments() -> TraceTable:
+    meaning = "the recorded arguments of an event, unchanged; unpacked only if a query names it"
+    columns = [
+        TableColumn("event", "int32", "", False, "events.id"),
+        TableColumn("json", "text", "", False, "one JSON object; read it with json->>'$.key'"),
+    ]
+    return TraceTable(ARGUMENTS, meaning, columns)

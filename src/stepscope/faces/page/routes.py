@@ -1,0 +1,83 @@
+"""Every request that the page can make about a trace, and the function that answers it.
+
+The server and the single file both use this table. The return type of each function is the answer;
+`stepscope.faces.page.api_docs` generates the page's types and the reference from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from stepscope.errors import ServeError
+from stepscope.faces.page.axis_answers import area, axis, counter, slices, tiles
+from stepscope.faces.page.context_answers import context_findings, contexts
+from stepscope.faces.page.diff_answers import diff, outline
+from stepscope.faces.page.finding_answers import findings
+from stepscope.faces.page.memory_answers import memory, memory_moment, memory_tile, memory_verdict
+from stepscope.faces.page.operation_details import details
+from stepscope.faces.page.pane_answers import select
+from stepscope.faces.page.query_answers import query, schema
+from stepscope.faces.page.report_answers import arrivals, collectives, kernels, modules, overview
+from stepscope.faces.page.requests import Query
+from stepscope.faces.page.source_answers import source, sources
+from stepscope.faces.page.timeline_answers import (
+    level,
+    levels,
+    levels_inside,
+    path,
+    search,
+    search_hits,
+    trace,
+)
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.faces.page.whatif_answers import changes, whatif
+
+ROUTES: dict[str, Callable[[TraceView, Query], msgspec.Struct]] = {
+    "overview": overview,
+    "levels": levels,
+    "level": level,
+    "levels_inside": levels_inside,
+    "axis": axis,
+    "slices": slices,
+    "counter": counter,
+    "tiles": tiles,
+    "area": area,
+    "path": path,
+    "search": search,
+    "search_hits": search_hits,
+    "modules": modules,
+    "kernels": kernels,
+    "collectives": collectives,
+    "arrivals": arrivals,
+    "findings": findings,
+    "contexts": contexts,
+    "context_findings": context_findings,
+    "memory": memory,
+    "memory_tile": memory_tile,
+    "memory_moment": memory_moment,
+    "memory_verdict": memory_verdict,
+    "diff": diff,
+    "outline": outline,
+    "changes": changes,
+    "whatif": whatif,
+    "details": details,
+    "select": select,
+    "sources": sources,
+    "source": source,
+    "trace": trace,
+    "schema": schema,
+    "query": query,
+}
+
+
+def answer(view: TraceView, name: str, asked: Query) -> msgspec.Struct:
+    """The answer to a request.
+
+    Raises:
+        StepscopeError: if there is no such request, or its parameters are wrong.
+    """
+    if name not in ROUTES:
+        raise ServeError(f"expected one of {', '.join(ROUTES)}, found {name[:40]!r}", 404)
+    return ROUTES[name](view, asked)

@@ -1,0 +1,138 @@
+"""What a request about one operation names, and the longest of many rows without sorting all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope.base.arrays import Ids, IntArray, Rows, Times
+from stepscope.faces.page.requests import Query
+from stepscope.faces.page.timeline_answers import event_of, place_of
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.facts.timeline import Level, Operation
+from stepscope.facts.timeline.operation import StepId
+from stepscope.facts.timeline.operation_costs import Costs
+from stepscope.trace.row_order import begins_run
+
+_MANY = 4  # times as many rows as are wanted: cutting off the rest is cheaper than sorting it
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Operations of levels, or a raw event that was opened in place.
+
+    Attributes:
+        paths: of the operation that each is or lies in, empty outside all steps.
+        operations: themselves.
+        costs: of each alone.
+        forward, backward: partner events of each, -1 for none, shape (operations,).
+    """
+
+    paths: list[str]
+    operations: list[Operation]
+    costs: Costs
+    forward: Ids
+    backward: Ids
+
+    @classmethod
+    def joined(cls, *several: Selection) -> Selection:
+        """Operations one after the other."""
+        return cls(
+            [path for one in several for path in one.paths],
+            [operation for one in several for operation in one.operations],
+            Costs.joined([one.costs for one in several]),
+            np.concatenate([one.forward for one in several]),
+            np.concatenate([one.backward for one in several]),
+        )
+
+
+def selection_of(view: TraceView, query: Query) -> Selection:
+    """What `path` or `event` of a request names.
+
+    Raises:
+        TraceError: if no operation has this path.
+        ServeError: if there is no such event.
+    """
+    timeline = view.timeline
+    if query.number("event") is None:
+        path = "/".join(filter(None, query.text("path").split("/")))
+        return selected(path, *timeline.find(path))
+    event = event_of(view, query)
+    path = place_of(view, event).path
+    if path:
+        level, row = timeline.find(path)
+        if level.operations[row].event == event:
+            return selected(path, level, row)
+    operation, costs, _ = timeline.as_operation(event)
+    rows, index = np.array([event]), timeline.index
+    return Selection([path], [operation], costs, index.forward_of(rows), index.backward_of(rows))
+
+
+def selected(path: str, level: Level, row: int) -> Selection:
+    """One operation of a level."""
+    rows = np.array([row])
+    costs = level.costs.take(rows)
+    return Selection([path], [level.operations[row]], costs, level.forward[rows], level.backward[rows])
+
+
+def selected_all(levels: Sequence[Level]) -> Selection:
+    """All operations of levels."""
+    return Selection.joined(
+        *(Selection(one.paths, one.operations, one.costs, one.forward, one.backward) for one in levels)
+    )
+
+
+def step_of(view: TraceView, path: str, operation: Operation) -> tuple[int | None, int]:
+    """Step and rank: by the path, since a stage may hold no event, else by the event itself."""
+    if path:
+        step, rank = StepId.of(path)
+        return step, rank
+    return None, int(view.timeline.index.rank[operation.rows[0]])
+
+
+def module_of(view: TraceView, operation: Operation) -> int:
+    """The module that an operation is a call of, or belongs to; -1 for none."""
+    if operation.module >= 0 or operation.event < 0:
+        return operation.module
+    return int(view.trace.events["module"][operation.event])
+
+
+def known(column: IntArray, row: int | None) -> int | None:
+    """The value in a row of a nullable column, None if it is null or there is no row."""
+    value = -1 if row is None else int(column[row])
+    return value if value >= 0 else None
+
+
+def longest_of(rows: Rows, time: Times, most: int) -> Rows:
+    """The rows that take most time, the longest first; of equals the first."""
+    return rows[longest_of_each(np.zeros(len(rows), np.int64), time, most)]
+
+
+def longest_of_each(of: Ids, time: Times, most: int) -> Ids:
+    """The places of the rows that take most time in each of several sets.
+
+    Args:
+        of: the set of each row, ascending, shape (rows,).
+        time: of each row, ns, shape (rows,).
+        most: places of each set.
+
+    Returns:
+        Set by set, the longest first; of equals the first.
+
+    Example:
+        >>> longest_of_each(np.array([0, 0, 0, 2]), np.array([5, 9, 9, 1]), 2).tolist()
+        [1, 2, 3]
+    """
+    first = np.flatnonzero(begins_run(of))
+    size = np.diff(np.append(first, len(of)))
+    kept = np.ones(len(of), np.bool_)
+    large = size > _MANY * most
+    for start, count in zip(first[large].tolist(), size[large].tolist(), strict=True):
+        part = time[start : start + count]
+        kept[start : start + count] = part >= np.partition(part, count - most)[count - most]
+    rows = np.flatnonzero(kept)
+    order = rows[np.lexsort((-time[rows], of[rows]))]
+    rank = np.arange(len(order)) - np.searchsorted(of[order], of[order])
+    return order[rank < most]

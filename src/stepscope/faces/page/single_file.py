@@ -1,0 +1,354 @@
+"""The page with its data in one file: the server's answers, computed in advance.
+
+Tables come first, then the timeline, up to the size limit, the costliest operations first. The file
+lists what it leaves out. For collected contexts it holds flame graphs.
+"""
+
+from __future__ import annotations
+
+import zlib
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import islice, takewhile
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stepscope.errors import ServeError, StepscopeError
+from stepscope.faces.page import export_answers as export
+from stepscope.faces.page.bundle import page_in_one
+from stepscope.faces.page.diff_answers import ranks_of
+from stepscope.faces.page.export_answers import KeyedAnswer, Report, request_key
+from stepscope.faces.page.open_files import TraceEntry, Traces
+from stepscope.faces.page.requests import encode
+from stepscope.faces.page.step_answers import by_cost, details_of_levels, step_of_levels
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.facts.contexts import build_contexts
+from stepscope.facts.timeline.level import Opening
+from stepscope.facts.timeline.operation import StepId
+from stepscope.version import __version__
+
+MAX_BYTES = 5_000_000
+ELEMENT = "stepscope-data"
+_MAX_COMPARED = 56  # every pair of eight ranks, both ways
+_BOXES_OF_CONTEXTS = (40_000, 10_000, 2_500)
+# A part of the file may take this share of the room that the parts before it leave.
+_LEVELS, _DETAILS, _TRACKS, _OTHERS = 0.7, 0.6, 0.7, 0.25
+_END_BYTES = 1 << 16  # for what is left out and the list of traces
+_TRIES = 6
+_FIRST = 5000  # parts that are tried first: all of a large step take long to make and rarely fit
+_CAREFULLY = 0.95  # of the room
+_WORTH_A_TRY = 1.3  # times as large as what fits
+_EFFORT = 6  # of zlib: 9 takes four times as long for 3 % less
+_Make = Callable[[TraceView, str, Sequence[Opening]], msgspec.Struct]
+
+
+class Embedded(msgspec.Struct):
+    """The data of a single file.
+
+    Attributes:
+        answers: by request: its name, then `?` and the parameters that are not empty, in
+            alphabetical order, quoted by `encodeURIComponent`.
+        left_out: what is missing; shown at the page's foot.
+    """
+
+    answers: dict[str, Any]
+    left_out: list[str]
+    traces: Traces
+
+
+class _Grown(NamedTuple):
+    """What the archive would be with more in it.
+
+    Attributes:
+        compressor: its state then.
+        piece: the bytes to append.
+        held: how many bytes the compressor holds back.
+    """
+
+    compressor: zlib._Compress
+    piece: bytes
+    held: int
+
+
+class Archive:
+    """An `Embedded` as JSON in gzip that grows answer by answer up to a size.
+
+    Args:
+        room: size limit in bytes.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._room, self._size, self._held, self._comma = room, 0, 0, b""
+        self._compressor = zlib.compressobj(_EFFORT, wbits=31)
+        self._pieces: list[bytes] = []
+        self._write(b'{"answers":{')
+
+    @property
+    def room(self) -> int:
+        """Bytes that are left."""
+        return self._room - self._size - self._held
+
+    def reserve(self, share: float) -> int:
+        """Bytes to keep free by a part that may take a share of the room that is left."""
+        return round(self.room * (1 - share))
+
+    def add(self, *answers: KeyedAnswer, reserve: int = 0) -> bool:
+        """Write answers, all or none; returns whether there was room.
+
+        Args:
+            answers: keys and answers.
+            reserve: bytes to keep free for what comes later.
+        """
+        grown = self._with(*answers)
+        if self._share(grown, reserve) > 1:
+            return False
+        self._become(grown)
+        return True
+
+    def add_all(self, answers: Iterable[KeyedAnswer]) -> None:
+        """Write answers that a file must hold.
+
+        Raises:
+            ServeError: if there is no room.
+        """
+        for keyed in answers:
+            if not self.add(keyed):
+                raise ServeError(
+                    f"the tables of the trace exceed the size of a single file (at {keyed[0]}); "
+                    "use stepscope view"
+                )
+
+    def add_some(self, answers: Iterable[KeyedAnswer], reserve: int) -> int:
+        """Write answers one by one while there is room; returns how many."""
+        return sum(1 for _ in takewhile(lambda one: self.add(one, reserve=reserve), answers))
+
+    def add_largest(self, key: str, answer: Callable[[int], msgspec.Struct], most: int, reserve: int) -> int:
+        """Write one answer, as large as there is room for; returns how large.
+
+        Args:
+            key: of the answer.
+            answer: the answer of a size.
+            most: its full size.
+            reserve: bytes to keep free for what comes later.
+        """
+        size, fits, too_large, best = min(most, _FIRST), 0, most + 1, None
+        for _ in range(_TRIES):
+            grown = self._with((key, answer(size)))
+            share = self._share(grown, reserve)
+            if share <= 1:
+                fits, best = size, grown
+                size = min(most, int(size / share * _CAREFULLY), (fits + too_large) // 2)
+            else:
+                # Part of an answer may be as large at any size, so the rest shrinks faster.
+                too_large = size
+                size = (fits + size) // 2 if fits else int(size / max(share, 2.0) / 2)
+            if size <= fits * _WORTH_A_TRY:
+                break
+        if best:
+            self._become(best)
+        return fits
+
+    def close(self, left_out: list[str], traces: Traces) -> bytes:
+        """All of it."""
+        self._write(b'},"left_out":' + encode(left_out) + b',"traces":' + encode(traces) + b"}")
+        return b"".join([*self._pieces, self._compressor.flush()])
+
+    def _with(self, *answers: KeyedAnswer) -> _Grown:
+        texts = (encode(key) + b":" + encode(value) for key, value in answers)
+        compressor = self._compressor.copy()
+        piece = compressor.compress(self._comma + b",".join(texts))
+        return _Grown(compressor, piece, len(compressor.copy().flush()))
+
+    def _share(self, grown: _Grown, reserve: int) -> float:
+        """How much of the room answers take, without what is reserved; above 1 they do not fit."""
+        room = self.room - reserve - _END_BYTES
+        return (len(grown.piece) + grown.held - self._held) / room if room > 0 else inf
+
+    def _become(self, grown: _Grown) -> None:
+        self._compressor, self._held = grown.compressor, grown.held
+        self._keep(grown.piece)
+        self._comma = b","
+
+    def _write(self, data: bytes) -> None:
+        self._keep(self._compressor.compress(data))
+
+    def _keep(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._size += len(piece)
+
+
+def project_files(view: TraceView) -> list[str]:
+    """Source files that a report may include: of the folder that the user gave, ascending.
+
+    A trace may come from anyone and name any file of this machine, so without a folder there are
+    none. Files of installed packages are left out.
+    """
+    sources = view.sources
+    names = sorted(sources.names) if sources.root is not None else []
+    return [one for one in names if not sources.is_installed(one) and sources.is_readable(one)]
+
+
+def single_file(
+    report: Report,
+    max_bytes: int = MAX_BYTES,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> str:
+    """The page with its data, as HTML.
+
+    Args:
+        report: what the file covers.
+        max_bytes: size limit of the file.
+        progress: called with the number of steps exported so far, and of all.
+
+    Raises:
+        ServeError: if the page is not built, or the tables alone exceed the limit.
+    """
+    room = (max_bytes - len(page_in_one("").encode())) * 3 // 4
+    archive = Archive(room)
+    if report.steps:
+        left_out = _fill(archive, report, progress)
+    elif report.view.has_only_memory:
+        left_out = _fill_with_memory(archive, report)
+    else:
+        archive.add_all(export.tables_of_contexts(report))
+        left_out = [*add_contexts(archive.add, report), *_missing_source(report)]
+        left_out += _add_others(archive, report)
+    data = b64encode(archive.close(left_out, _traces(report))).decode()
+    # Base64 has no character that could end the element.
+    element = f'<script type="application/octet-stream" id="{ELEMENT}">{data}</script>\n'
+    return page_in_one(element)
+
+
+def _fill(archive: Archive, report: Report, progress: Callable[[int, int], None]) -> list[str]:
+    """Write the tables of a report, and what else there is room for; returns what is left out."""
+    # The panes' choices lead to places all over the first step, so it is opened as a whole before.
+    report.view.timeline.open_all(report.steps[0])
+    archive.add_all(export.tables(report))
+    left_out = _always_left_out(report)
+    if not archive.add(*export.flames(report), reserve=archive.reserve(_OTHERS)):
+        left_out.append("the flame graphs")
+    archive.add_some(export.arrivals(report), archive.reserve(_OTHERS))
+    archive.add_all(export.comparisons_with_others(report))
+    left_out += _add_others(archive, report) + _add_comparisons(archive, report)
+    left_out += add_memory(partial(archive.add, reserve=archive.reserve(_OTHERS)), report)
+    for number, step in enumerate(report.steps, 1):
+        left_out += add_step(archive, report, step)
+        progress(number, len(report.steps))
+    return left_out
+
+
+def _fill_with_memory(archive: Archive, report: Report) -> list[str]:
+    if report.compared:
+        raise ServeError("a file of memory alone cannot hold a comparison; use: stepscope diff")
+    archive.add_all([report.keyed("overview")])
+    return add_memory(archive.add, report)
+
+
+def add_step(archive: Archive, report: Report, step: str) -> list[str]:
+    """Write the timeline of one step as far as there is room; returns what is left out.
+
+    Levels come first, then what is known of their operations, the tracks, and the raw events.
+    """
+    view, left_out = report.view, list[str]()
+    title = "step {} of rank {}".format(*StepId.of(step))
+    openings = view.timeline.open_all(step)
+    costliest = by_cost(openings)
+
+    def add(request: str, make: _Make, share: float) -> int:
+        def answer(most: int) -> msgspec.Struct:
+            return make(view, step, [openings[row] for row in sorted(costliest[:most])])
+
+        key = request_key(request, path=step)
+        return archive.add_largest(key, answer, len(openings), archive.reserve(share))
+
+    levels = add("step", step_of_levels, _LEVELS)
+    details = add("step_details", details_of_levels, _DETAILS)
+    if levels < len(openings):
+        left_out.append(f"what is inside {len(openings) - levels:,} small operations of {title}")
+    if details < levels:
+        left_out.append(f"details of small operations of {title}")
+    reserve = archive.reserve(_TRACKS)
+    if not all(archive.add(tile, reserve=reserve) for tile in export.axis_tiles(report, step)):
+        left_out.append(f"the shortest slices on the tracks of {title}")
+    if not archive.add(report.keyed("trace", path=step)):
+        left_out.append(f"the raw events of {title}")
+    return left_out
+
+
+def _add_comparisons(archive: Archive, report: Report) -> list[str]:
+    """Add ranks compared with each other while there is room; returns what is left out."""
+    compared = islice(export.comparisons(report), _MAX_COMPARED)
+    added = archive.add_some(compared, archive.reserve(_OTHERS))
+    ranks = len(ranks_of(report.view.trace))
+    left = ranks * (ranks - 1) - added
+    return [f"{left} of {left + added} comparisons of two ranks"] if left else []
+
+
+def _add_others(archive: Archive, report: Report) -> list[str]:
+    """Add flame graphs of other traces while there is room; returns what is left out."""
+    answers = list(export.flames_against_others(report))
+    added = archive.add_some(answers, archive.reserve(_OTHERS))
+    return ["some flame graphs compared with another trace"] if added < len(answers) else []
+
+
+def add_contexts(add: Callable[..., bool], report: Report) -> list[str]:
+    """Add the flame graphs of contexts, as large as possible; returns what is left out.
+
+    Args:
+        add: as `Archive.add`.
+        report: what the file covers.
+    """
+    contexts = len(build_contexts(report.view.trace))
+    for most in _BOXES_OF_CONTEXTS:
+        if add(*export.flames_of(report, {}, most)):
+            rest = f"all but the {most:,} largest contexts of each flame graph"
+            return [rest] if contexts > most else []
+    return ["the flame graphs"]
+
+
+def add_memory(add: Callable[..., bool], report: Report) -> list[str]:
+    """Add the memory of what a file covers, with `add` of the archive; returns what is left out."""
+    try:
+        known = report.ask("memory")
+    except StepscopeError:  # nothing was recorded, or that of several ranks
+        return []
+    requests = ("memory_verdict", "memory_moment")
+    verdicts = [report.keyed(one, device=device.id) for device in known.devices for one in requests]
+    if not add(("memory", known), *verdicts):
+        return ["the memory over time"]
+    left_out = ["what lives at most moments of the memory"]
+    for device in known.devices:
+        for by in (one.by for one in device.groupings):
+            tiles = export.memory_tiles(report, device.id, by)
+            if not all(add(tile) for tile in tiles):
+                left_out.append(f"the shortest changes of {device.id}'s memory by {by}")
+        add(*export.memory_moments(report, device.id))
+    return left_out
+
+
+def _always_left_out(report: Report) -> list[str]:
+    steps = len(report.view.timeline.level("", every=True)) - len(report.steps)
+    left_out = ["all but the slowest few instances of each operation", "statistics of an area"]
+    if steps > 0:
+        left_out.append(f"the timelines of {steps} other step{'s' * (steps > 1)}")
+    return left_out + _missing_source(report)
+
+
+def _missing_source(report: Report) -> list[str]:
+    sources = report.view.sources
+    named = {name for name in sources.names if not sources.is_installed(name)}
+    which = "other" if report.sources else "the"
+    return [f"the text of {which} source files"] if named - set(report.sources) else []
+
+
+def _traces(report: Report) -> Traces:
+    own = TraceEntry(report.name, report.name, report.name, "ready", 1.0, "")
+    others = [
+        TraceEntry(id, Path(view.trace.metadata.source).name, "", "compared", 1.0, "")
+        for id, view in report.compared.items()
+    ]
+    return Traces(__version__, None, [own, *others])

@@ -1,0 +1,209 @@
+"""Answers about source files: which files there are, and what their lines cost.
+
+For steps, lines are those that call modules, and recorded Python frames. For collected contexts,
+lines are every line of Python on a call path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from stepscope.faces.page.requests import Query
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.facts.contexts import LineTotal, build_contexts, line_totals, whole_ns
+from stepscope.facts.timeline.source_lines import LineCost, SourcePlace
+
+_MS = 1e-6
+Per = Literal["step", "recording"]
+
+
+class SourceFile(msgspec.Struct):
+    """A source file that the trace names.
+
+    Attributes:
+        file: as recorded.
+        readable: whether its text can be read.
+        installed: whether it belongs to an installed package.
+        cpu_ms: CPU time of its costliest line.
+        device_ms: device time of its costliest line.
+        lines: number of lines with costs.
+    """
+
+    file: str
+    readable: bool
+    installed: bool
+    cpu_ms: float
+    device_ms: float
+    lines: int
+
+
+class Sources(msgspec.Struct):
+    """The source files: first those that can be read, the user's before libraries', by cost.
+
+    Attributes:
+        per: what times are of: mean a step, or the whole recording.
+    """
+
+    files: list[SourceFile]
+    per: Per
+
+
+class SourceLine(msgspec.Struct):
+    """Cost of a line; a line may have several rows.
+
+    Attributes:
+        what: `call` of a module, `class` of a module, or a Python `frame`.
+        name: of the module, the class or the function.
+        cpu_ms: time in which the line, or anything it calls, runs on a CPU.
+        own_cpu_ms: CPU time that belongs to no deeper line.
+        device_ms: device busy time of what it launches, through deeper lines too.
+        own_device_ms: device busy time of what it launches itself.
+        backward_cpu_ms: CPU time of the backward of what it calls, which another line starts.
+        backward_device_ms: device busy time of the same.
+        share: of the time of the steps, on the longer side of the line; at most 1.
+        calls: mean a step.
+        modules: ids of the modules that it calls or defines.
+    """
+
+    line: int
+    what: str
+    name: str
+    cpu_ms: float
+    own_cpu_ms: float
+    device_ms: float
+    own_device_ms: float
+    backward_cpu_ms: float
+    backward_device_ms: float
+    share: float
+    calls: float
+    modules: list[int]
+
+
+class Source(msgspec.Struct):
+    """A source file and the costs of its lines.
+
+    Attributes:
+        file: as recorded.
+        readable: whether there is a text.
+        reason: why there is no text, else empty.
+        text: null if it cannot be read.
+        changed: whether the file is newer than the recording.
+        per: what times are of: mean a step, or the whole recording.
+    """
+
+    file: str
+    readable: bool
+    reason: str
+    text: str | None
+    changed: bool
+    per: Per
+    lines: list[SourceLine]
+
+
+def sources(view: TraceView, query: Query) -> Sources:
+    """The files that the trace names, with the cost of their costliest line.
+
+    Query:
+        rank: by default the rank of `start`.
+        step: number of one step; by default means over all steps except warm-up.
+        whole: 1 for the whole recording, if contexts were collected.
+    """
+    costs, steps = _costs(view, query)
+    by_file: dict[str, list[LineCost]] = {}
+    for cost in costs:
+        by_file.setdefault(cost.place.file, []).append(cost)
+    files = [_file(view, name, lines, steps) for name, lines in by_file.items()]
+    files.sort(key=_place)
+    return Sources(files, _per(view, query))
+
+
+def _place(file: SourceFile) -> tuple[bool, bool, float]:
+    return not file.readable, file.installed, -max(file.cpu_ms, file.device_ms)
+
+
+def source(view: TraceView, query: Query) -> Source:
+    """One file that the trace names: its text, and the costs of its lines.
+
+    Query:
+        file: as recorded.
+        rank: by default the rank of `start`.
+        step: number of one step; by default means over all steps except warm-up.
+        whole: 1 for the whole recording, if contexts were collected.
+    """
+    name = query.text("file")
+    found = view.sources.read(name)
+    costs, steps = _costs(view, query)
+    whole = _whole_ns(view, query) or 1
+    recorded = max(int((view.trace["steps"]["rank"] == view.rank_of(query)).sum()), 1)
+    lines = [_line(cost, steps, recorded, whole) for cost in costs if cost.place.file == name]
+    return Source(
+        file=name,
+        readable=found.text is not None,
+        reason=found.reason,
+        text=found.text,
+        changed=found.changed,
+        per=_per(view, query),
+        lines=sorted(lines, key=lambda line: line.line),
+    )
+
+
+def _per(view: TraceView, query: Query) -> Per:
+    collected = len(view.trace["contexts"]) > 0
+    without_steps = not len(view.trace["steps"])
+    return "recording" if collected and (without_steps or query.flag("whole")) else "step"
+
+
+def _costs(view: TraceView, query: Query) -> tuple[list[LineCost], int]:
+    """Cost of each line, and over how many steps; a recording counts as one."""
+    if _per(view, query) == "recording":
+        return view.cached(("lines of contexts",), lambda: _collected(view)), 1
+    if not len(view.trace["steps"]):
+        return [], 1
+    return view.line_costs(view.rank_of(query), query.number("step"))
+
+
+def _whole_ns(view: TraceView, query: Query) -> int:
+    """The time that shares are of: that of the steps, or all that was collected."""
+    if _per(view, query) == "recording":
+        return max(whole_ns(build_contexts(view.trace)))
+    return view.selected(view.rank_of(query), query.number("step")).length_ns
+
+
+def _collected(view: TraceView) -> list[LineCost]:
+    return [_line_cost(total) for total in line_totals(build_contexts(view.trace))]
+
+
+def _line_cost(total: LineTotal) -> LineCost:
+    place = SourcePlace(total.file, total.line, "frame", total.function)
+    times = {name: getattr(total, f"{name}_ns") for name in _TIMES}
+    return LineCost(place, [], 0, **{f"{name}_ns": time for name, time in times.items()})
+
+
+def _file(view: TraceView, name: str, lines: Iterable[LineCost], steps: int) -> SourceFile:
+    lines = list(lines)
+    return SourceFile(
+        file=name,
+        readable=view.sources.is_readable(name),
+        installed=view.sources.is_installed(name),
+        cpu_ms=max(line.cpu_ns for line in lines) * _MS / steps,
+        device_ms=max(line.device_ns for line in lines) * _MS / steps,
+        lines=len(lines),
+    )
+
+
+def _line(cost: LineCost, steps: int, recorded: int, whole: int) -> SourceLine:
+    return SourceLine(
+        line=cost.place.line,
+        what=cost.place.what,
+        name=cost.place.name,
+        **{f"{name}_ms": getattr(cost, f"{name}_ns") * _MS / steps for name in _TIMES},
+        share=max(cost.cpu_ns, cost.device_ns) / whole,
+        calls=cost.calls / recorded,
+        modules=cost.modules,
+    )
+
+
+_TIMES = ("cpu", "own_cpu", "device", "own_device", "backward_cpu", "backward_device")

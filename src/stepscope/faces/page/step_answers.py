@@ -1,0 +1,265 @@
+"""The answer about a whole step, every level of it at once: what a single file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from stepscope.faces.page.instance_answers import Instances
+from stepscope.faces.page.level_columns import (
+    DeviceColumns,
+    OperationColumns,
+    device_columns,
+    listed_parts,
+    operation_columns,
+    resources_of,
+)
+from stepscope.faces.page.operation_details import detail_columns
+from stepscope.faces.page.requests import encode
+from stepscope.faces.page.selection import Selection, selected, selected_all
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.facts.timeline.chosen_events import events_inside
+from stepscope.facts.timeline.level import Level, Opening, ResourceRow
+from stepscope.facts.timeline.operation_labels import short_name
+from stepscope.trace.sets import Interner
+
+_FEW_ROWS = 5
+_BOTH, _SHOWN, _EVERY = range(3)
+_PLAIN = {int, str, type(None)}
+
+
+class LevelRows(msgspec.Struct):
+    """Columns of one length, a row for each level: a `WireLevel` but for its operations.
+
+    Attributes:
+        opened: place that it opens.
+        lists: 0 for a level that is the same with all threads and streams, 1 for one without those
+            that are hidden, 2 for the same with all.
+        name: index into `strings`.
+        through: indexes into `strings`.
+        start_ns: since the trace's start.
+        length_ns: of the level.
+        shift_ns: from the start of the CPU side to that of the device side.
+        passed: raw events of the opened operation itself.
+        hidden: raw events on resources that are not listed.
+        resources: number of its rows of `resources`; those of each level follow each other.
+        operations: number of its rows of `operations`.
+        device: number of its rows of `device`.
+    """
+
+    opened: list[int]
+    lists: list[int]
+    name: list[int]
+    through: list[list[int]]
+    start_ns: list[int]
+    length_ns: list[int]
+    shift_ns: list[int]
+    passed: list[int]
+    hidden: list[int]
+    resources: list[int]
+    operations: list[int]
+    device: list[int]
+
+
+class ResourceColumns(msgspec.Struct):
+    """Columns of one length, a row for each resource of each level.
+
+    Attributes:
+        track: index into `tracks`.
+        shown: 1 if the level lists it.
+    """
+
+    track: list[int]
+    busy_ns: list[int]
+    shown: list[int]
+
+
+class EventColumns(msgspec.Struct):
+    """Columns of one length, a row for each raw event of the step.
+
+    Attributes:
+        event: its id.
+        name: index into `names`.
+        place: of the smallest operation that holds it.
+    """
+
+    event: list[int]
+    name: list[int]
+    place: list[int]
+    duration_ns: list[int]
+
+
+class StepAnswer(msgspec.Struct):
+    """The whole timeline of a step, or its costliest levels.
+
+    The step is place 0; the operations of all levels that list all of theirs, in order, are the
+    places from 1 on.
+
+    Attributes:
+        path: of the step.
+        tracks: resources, as in each level but for `busy_ns` and `shown`.
+        strings: what `operations`, `device` and `through` name.
+        names: distinct names of raw events, as recorded.
+        short: the same names, shortened.
+    """
+
+    path: str
+    levels: LevelRows
+    tracks: list[ResourceRow]
+    resources: ResourceColumns
+    operations: OperationColumns
+    device: DeviceColumns
+    strings: list[str]
+    events: EventColumns
+    names: list[str]
+    short: list[str]
+
+
+class Column(msgspec.Struct):
+    """A column of any values, each distinct one once.
+
+    Attributes:
+        value: index into `values`, a row for each place.
+    """
+
+    values: list[Any]
+    value: list[int]
+
+
+class DetailColumns(msgspec.Struct):
+    """What is known of the operations at a step's places, with few rows in each table.
+
+    Attributes:
+        path: of the step.
+        columns: the fields of `Details` but `path` and `level`.
+    """
+
+    path: str
+    columns: dict[str, Column]
+
+
+def by_cost(openings: Sequence[Opening]) -> list[int]:
+    """The numbers of levels, those inside the costliest operations first."""
+    cost = {openings[0].every.path: float("inf")}
+    for opening in openings:
+        level = opening.every
+        for operation, time in zip(level.operations, level.costs.runtime_ns.tolist(), strict=True):
+            cost[(*level.path, operation.id)] = min(cost[level.path], time)
+    # An operation costs no more than the one around it, which comes first among equals.
+    return sorted(range(len(openings)), key=lambda row: -cost[openings[row].every.path])
+
+
+def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> StepAnswer:
+    """A step with some of its levels, those that contain them included."""
+    whole = [one.every for one in openings]
+    levels = [*whole, *(one.shown for one in openings if one.shown is not one.every)]
+    place = {path: 0} | {one: number for number, one in enumerate(_paths(whole), 1)}
+    strings: Interner[str] = Interner()
+    tracks, resources, counts = _resources(levels)
+    operations = operation_columns(levels, view, strings)
+    device = device_columns(levels, view, strings)
+    rows = LevelRows(
+        opened=[place["/".join(level.path)] for level in levels],
+        lists=[
+            *(_BOTH if one.shown is one.every else _EVERY for one in openings),
+            *(_SHOWN for _ in levels[len(whole) :]),
+        ],
+        name=strings.codes(level.name for level in levels).tolist(),
+        through=[strings.codes(level.through).tolist() for level in levels],
+        start_ns=[level.start_ns for level in levels],
+        length_ns=[level.end_ns - level.start_ns for level in levels],
+        shift_ns=[level.shift_ns for level in levels],
+        passed=[level.passed for level in levels],
+        hidden=[level.hidden for level in levels],
+        resources=counts,
+        operations=[len(level) for level in levels],
+        device=[len(listed_parts(level)) for level in levels],
+    )
+    events, names = _events(view, path, whole)
+    return StepAnswer(
+        path=path,
+        levels=rows,
+        tracks=tracks,
+        resources=resources,
+        operations=operations,
+        device=device,
+        strings=list(strings),
+        events=events,
+        names=names,
+        short=[short_name(name) for name in names],
+    )
+
+
+def details_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> DetailColumns:
+    """Details of a step and of the operations in some of its levels."""
+    both = Selection.joined(
+        selected(path, *view.timeline.find(path)), selected_all([one.every for one in openings])
+    )
+    columns = detail_columns(view, both, _FEW_ROWS)
+    return DetailColumns(path, {name: _column(values) for name, values in columns.items()})
+
+
+def _paths(levels: Sequence[Level]) -> list[str]:
+    return [path for level in levels for path in level.paths]
+
+
+def _resources(levels: Sequence[Level]) -> tuple[list[ResourceRow], ResourceColumns, list[int]]:
+    """The distinct resources of levels, a row for each of each level, and how many each has."""
+    tracks: dict[tuple[str, int], ResourceRow] = {}
+    number: dict[tuple[str, int], int] = {}
+    columns, counts = ResourceColumns([], [], []), []
+    for level in levels:
+        rows = resources_of(level)
+        counts.append(len(rows))
+        for row in rows:
+            key = (row.kind, row.id)
+            tracks.setdefault(key, row)
+            columns.track.append(number.setdefault(key, len(number)))
+            columns.busy_ns.append(row.busy_ns)
+            columns.shown.append(int(row.shown))
+    return list(tracks.values()), columns, counts
+
+
+def _events(view: TraceView, path: str, levels: Sequence[Level]) -> tuple[EventColumns, list[str]]:
+    """The raw events of a step with their places, and their distinct names."""
+    timeline, events = view.timeline, view.trace.events
+    rows = timeline.raw_events(path)
+    place = np.zeros(len(events), np.int64)
+    operations = [operation for level in levels for operation in level.operations]
+    of, inside = events_inside(timeline.index, operations)
+    place[inside] = of + 1  # those of smaller operations come later
+    text = events.text("name").take(rows).compact()
+    columns = EventColumns(
+        event=rows.tolist(),
+        name=text.codes.tolist(),
+        place=place[rows].tolist(),
+        duration_ns=events["duration_ns"][rows].tolist(),
+    )
+    return columns, list(text.values)
+
+
+def _column(values: list[Any]) -> Column:
+    if {type(value) for value in values} <= _PLAIN:
+        kept = list(dict.fromkeys(values))
+        number = {value: code for code, value in enumerate(kept)}
+        return Column(kept, [number[value] for value in values])
+    seen: dict[int, int] = {}  # answers that operations share are encoded once
+    distinct: dict[bytes, int] = {}
+    answers: list[Any] = []
+    codes = []
+    for value in values:
+        code = seen.get(id(value), -1)
+        if code < 0:
+            short = _short(value)
+            code = seen[id(value)] = distinct.setdefault(encode(short), len(answers))
+            answers += [short] if code == len(answers) else []
+        codes.append(code)
+    return Column(answers, codes)
+
+
+def _short(value: Any) -> Any:
+    return replace(value, rows=value.rows[:_FEW_ROWS]) if isinstance(value, Instances) else value

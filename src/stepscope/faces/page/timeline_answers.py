@@ -1,0 +1,303 @@
+"""Answers about the timeline: its levels, the place of an event, searches, and raw events."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import IntArray, Mask
+from stepscope.errors import ServeError
+from stepscope.faces.page.level_columns import WireLevel, wire_level
+from stepscope.faces.page.requests import Query
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.facts.timeline.chosen_events import Marks
+from stepscope.facts.timeline.chrome_export import ChromeTrace, chrome_trace
+from stepscope.facts.timeline.operation import StepId
+
+_MOST = 10_000
+
+
+class Levels(msgspec.Struct):
+    """All levels down to one, the steps first; or at most 32 inside the operations of one.
+
+    Attributes:
+        path: as asked for.
+    """
+
+    path: str
+    levels: list[WireLevel]
+
+
+class LevelAnswer(msgspec.Struct):
+    """One level.
+
+    Attributes:
+        path: as asked for.
+    """
+
+    path: str
+    level: WireLevel
+
+
+class Place(msgspec.Struct):
+    """Where the timeline shows a raw event.
+
+    Attributes:
+        event: its id.
+        path: of the smallest operation that holds it; empty outside all steps.
+        level: path of the level that lists this operation.
+    """
+
+    event: int
+    path: str
+    level: str
+
+
+class Hits(msgspec.Struct):
+    """How many of the events that were found lie in each operation of a level.
+
+    Attributes:
+        path: of the level.
+        hits: one number for each operation of the level.
+    """
+
+    path: str
+    hits: list[int]
+
+
+def levels(view: TraceView, query: Query) -> Levels:
+    """Every level from the steps down to the one inside an operation.
+
+    Query:
+        path: of the operation; by default the steps alone.
+        every: 1 to list all threads and streams.
+    """
+    path = query.text("path")
+    found = view.timeline.levels(path, query.flag("every"))
+    return Levels(path, [wire_level(level, view) for level in found])
+
+
+def level(view: TraceView, query: Query) -> LevelAnswer:
+    """The level inside an operation.
+
+    Query:
+        path: of the operation; by default the steps.
+        every: 1 to list all threads and streams.
+    """
+    path = query.text("path")
+    found = view.timeline.level(path, query.flag("every"))
+    return LevelAnswer(path, wire_level(found, view))
+
+
+def levels_inside(view: TraceView, query: Query) -> Levels:
+    """The levels that may be opened next: those inside the longest operations of a level.
+
+    Query:
+        path: of the level; by default the steps.
+        every: 1 to list all threads and streams.
+    """
+    path = query.text("path")
+    found = view.timeline.inside(path, query.flag("every"))
+    return Levels(path, [wire_level(level, view) for level in found])
+
+
+def path(view: TraceView, query: Query) -> Place:
+    """The operation that holds a raw event.
+
+    Query:
+        event: id of the event.
+    """
+    return place_of(view, event_of(view, query))
+
+
+def trace(view: TraceView, query: Query) -> ChromeTrace:
+    """The raw events of an operation in Chrome's Trace Event Format, as an attachment.
+
+    Slices are on their threads and streams with names and arguments; arrows lead from launches to
+    device work and from forward to backward.
+
+    Query:
+        path: of the operation.
+        event: id of a raw event, instead of `path`.
+    """
+    if query.number("event") is None:
+        return view.timeline.chrome_trace(query.text("path"))
+    event = np.array([event_of(view, query)])
+    index = view.timeline.index
+    first, end = index.inside(event)
+    inside = event if index.on_device[event[0]] else index.order[int(first[0]) : int(end[0])]
+    _, work = index.device_work(event)
+    return chrome_trace(index, np.unique(np.concatenate([inside, work])))
+
+
+# -- parts of other answers
+
+
+def event_of(view: TraceView, query: Query) -> int:
+    """The event that a request names."""
+    event = query.number("event")
+    if event is None or event >= len(view.trace.events):
+        count = len(view.trace.events)
+        raise ServeError(f"expected an event from 0 to {count - 1}, found {event}", 404)
+    return event
+
+
+def place_of(view: TraceView, event: int) -> Place:
+    """The smallest operation that holds an event, and the level that lists it."""
+    path = view.timeline.path_of(event)
+    return Place(event, path, path.rpartition("/")[0])
+
+
+def hits(view: TraceView, query: Query, marks: Marks) -> list[Hits]:
+    """How many marked events lie in each operation of the levels on screen."""
+    shown = view.timeline.levels(query.text("path"), query.flag("every"))
+    return [Hits("/".join(level.path), marks.hits(level).tolist()) for level in shown]
+
+
+def in_step_of(view: TraceView, query: Query, rows: IntArray) -> Mask:
+    """Which events are of the step on screen; none if all steps are on screen."""
+    path = query.text("path").strip("/")
+    if not path:
+        return np.zeros(len(rows), np.bool_)
+    index, (step, rank) = view.timeline.index, StepId.of(path)
+    inside: Mask = (index.events["step"][rows] == step) & (index.rank[rows] == rank)
+    return inside
+
+
+class SearchAnswer(msgspec.Struct):
+    """How much of a search the levels on screen have.
+
+    Attributes:
+        text: as asked for.
+        total: number of events found.
+        levels: hits in the levels on screen.
+    """
+
+    text: str
+    total: int
+    levels: list[Hits]
+
+
+class FoundName(msgspec.Struct):
+    """All events of one name that were found.
+
+    Attributes:
+        name: as recorded.
+        short: shortened.
+        total_ns: time of all of them; where one is inside another, both count.
+        longest_event: id of the longest one.
+    """
+
+    name: str
+    short: str
+    category: str
+    count: int
+    total_ns: int
+    least_ns: int
+    most_ns: int
+    longest_event: int
+
+
+class FoundEvents(msgspec.Struct):
+    """Columns of one length, a row for each event found, in order of start.
+
+    Attributes:
+        event: its id; `path?event=` returns its place.
+        name: index into `names`.
+        start_ns: relative to the trace's start; empty in a single file.
+        step: null outside all steps.
+    """
+
+    event: list[int]
+    name: list[int]
+    start_ns: list[int]
+    duration_ns: list[int]
+    step: list[int | None]
+    rank: list[int]
+
+
+class SearchHits(msgspec.Struct):
+    """Every event that a search found, with totals by name.
+
+    Attributes:
+        text: as asked for.
+        total: number of events found.
+        names: with most time first; they count all events.
+        events: at most 10,000, the longest ones.
+    """
+
+    text: str
+    total: int
+    names: list[FoundName]
+    events: FoundEvents
+
+
+def search(view: TraceView, query: Query) -> SearchAnswer:
+    """How many events whose name contains a text lie in each operation of the levels on screen.
+
+    Query:
+        text: to look for, ignoring case.
+        path: of the level on screen.
+        every: 1 if all threads and streams are on screen.
+    """
+    text = query.text("text")
+    found = view.timeline.search(text)
+    return SearchAnswer(text, found.total, hits(view, query, found))
+
+
+def search_hits(view: TraceView, query: Query) -> SearchHits:
+    """Every event whose recorded or short name contains a text, with totals by name.
+
+    Query:
+        text: to look for, ignoring case.
+    """
+    text = query.text("text")
+    rows = np.flatnonzero(view.timeline.search(text).chosen)
+    names, of_name = _found_names(view, rows)
+    durations = view.trace.events["duration_ns"][rows]
+    longest = np.sort(np.argsort(-durations, kind="stable")[:_MOST])
+    return SearchHits(text, len(rows), names, _found_events(view, rows[longest], of_name[longest]))
+
+
+def _found_names(view: TraceView, rows: IntArray) -> tuple[list[FoundName], IntArray]:
+    """The names of events, with most time first, and the position of each event's name."""
+    events = view.trace.events
+    codes, of_code = np.unique(events.text("name").codes[rows], return_inverse=True)
+    durations = events["duration_ns"][rows]
+    by_length = np.lexsort((durations, of_code))
+    ends = np.cumsum(np.bincount(of_code, minlength=len(codes)))
+    groups = np.split(rows[by_length], ends[:-1]) if len(codes) else []
+    totals = np.array([events["duration_ns"][group].sum() for group in groups], np.int64)
+    order = np.argsort(-totals, kind="stable")
+    position = np.empty(len(codes), np.int64)
+    position[order] = np.arange(len(codes))
+    return [_found_name(view, groups[at]) for at in order.tolist()], position[of_code]
+
+
+def _found_name(view: TraceView, rows: IntArray) -> FoundName:
+    """What events of one name have in common, given from the shortest to the longest."""
+    events, longest = view.trace.events, int(rows[-1])
+    durations = events["duration_ns"][rows]
+    return FoundName(
+        name=events.text("name")[longest] or "",
+        short=view.short_name(longest),
+        category=events.text("category")[longest] or "",
+        count=len(rows),
+        total_ns=int(durations.sum()),
+        least_ns=int(durations[0]),
+        most_ns=int(durations[-1]),
+        longest_event=longest,
+    )
+
+
+def _found_events(view: TraceView, rows: IntArray, names: IntArray) -> FoundEvents:
+    events = view.trace.events
+    steps = events["step"][rows].tolist()
+    return FoundEvents(
+        event=rows.tolist(),
+        name=names.tolist(),
+        start_ns=events["start_ns"][rows].tolist(),
+        duration_ns=events["duration_ns"][rows].tolist(),
+        step=[step if step >= 0 else None for step in steps],
+        rank=view.timeline.index.rank[rows].tolist(),
+    )

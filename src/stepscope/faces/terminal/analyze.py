@@ -1,0 +1,120 @@
+"""`stepscope analyze`: findings on a training step."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from stepscope.faces.terminal.output import echo_json, terminal
+from stepscope.faces.terminal.source import Source, takes_file
+
+if TYPE_CHECKING:
+    from stepscope.analyze.analysis import Analysis
+    from stepscope.models.ranks.job import JobReport
+    from stepscope.trace.trace import Trace
+
+_LEVELS = ("info", "warning", "critical")
+_PACKAGES = (
+    "analyze",
+    "models/calibration",
+    "facts/contexts",
+    "graph",
+    "models/memory",
+    "facts/roofline",
+    "facts/summary",
+    "models/whatif",
+)
+
+
+@click.command()
+@takes_file
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--fail-on",
+    metavar="LEVEL",
+    type=click.Choice(_LEVELS),
+    help="Exit with code 1 on a finding of this level or worse.",
+)
+@click.option(
+    "--rules",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="Python file with custom rules (it is executed).",
+)
+@click.option("--rank", type=int, help="Process rank; by default the one that computes longest.")
+@click.option("--all", "every", is_flag=True, help="Show all findings, not only the first five.")
+@click.option(
+    "--device", metavar="NAME", help="The device, if the file does not name it (H100, A100, MI300X, …)."
+)
+def analyze(
+    file: Source,
+    as_json: bool,
+    fail_on: str | None,
+    files: tuple[str, ...],
+    rank: int | None,
+    every: bool,
+    device: str | None,
+) -> None:
+    """Explain what slows the training step, what to do, and how much time it saves."""
+    file, many = file.focused()
+    if files or device or many:
+        analysis = _analyzed(file, rank, files, device, many.report if many else None)
+    else:
+        analysis = _kept_analysis(file, rank)
+    if as_json:
+        echo_json(analysis.to_json())
+    else:
+        from stepscope.analyze.findings_text import print_findings
+
+        print_findings(terminal(), analysis, every)
+    worst = max((_LEVELS.index(finding.severity) for finding in analysis.findings), default=-1)
+    if fail_on and worst >= _LEVELS.index(fail_on):
+        sys.exit(1)
+
+
+def _kept_analysis(file: Source, rank: int | None) -> Analysis:
+    """The analysis that depends on the file and on nothing else."""
+    from msgspec.structs import replace
+
+    from stepscope.analyze.analysis import Analysis
+    from stepscope.faces.terminal.answers import AnswerKind, answer_of, calibrations
+
+    def at(analysis: Analysis, source: str) -> Analysis:
+        return replace(analysis, heading=replace(analysis.heading, source=source))
+
+    def made(trace: Trace) -> Analysis:
+        from stepscope.analyze import RULES, RuleContext
+        from stepscope.analyze.analysis import analysis_of
+
+        return analysis_of(RuleContext(trace, rank), RULES)
+
+    kind = AnswerKind("analysis", Analysis, _PACKAGES, at)
+    return answer_of(kind, file, (rank, calibrations()), made)
+
+
+def _analyzed(
+    file: Source, rank: int | None, rules: tuple[str, ...], device: str | None, job: JobReport | None
+) -> Analysis:
+    """The analysis by custom rules, for a named device, or of one rank of many."""
+    from stepscope.analyze import RULES, RuleContext, load_rules
+    from stepscope.analyze.analysis import analysis_of
+
+    trace = file.load()
+    trace = _with_device(trace, device) if device else trace
+    custom = [rule for path in rules for rule in load_rules(path)]
+    return analysis_of(RuleContext(trace, rank, job), [*RULES, *custom])
+
+
+def _with_device(trace: Trace, name: str) -> Trace:
+    """The trace with the device named, unless its file names one."""
+    from stepscope.facts.roofline import with_device
+
+    named = [device["name"] for device in trace.metadata.devices if device.get("name")]
+    if named:
+        click.echo(f"! --device {name} is ignored: the file names {named[0]}", err=True)
+        return trace
+    return with_device(trace, name)

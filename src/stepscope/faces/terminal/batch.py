@@ -1,0 +1,243 @@
+"""`stepscope batch`: which batch size, from a few short runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stepscope.faces.terminal.options import FiniteRange, OutputFile, ScriptPath
+from stepscope.faces.terminal.output import echo_json, write_text
+from stepscope.faces.terminal.script_options import MeasuringCommand
+
+if TYPE_CHECKING:
+    from stepscope.facts.roofline.device_memory import Capacity
+    from stepscope.models.batch_size import Result
+    from stepscope.models.batch_size.entry import Entry
+    from stepscope.models.devices import Wanted
+    from stepscope.models.devices.device_answer import DevicesAnswer
+
+    Elsewhere = Callable[[Result], DevicesAnswer | None]
+
+
+class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """`16,32,64`."""
+
+    name = "N,N,…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Positive whole numbers between commas."""
+        if isinstance(value, tuple):  # the default
+            return value
+        words = [word.strip() for word in str(value).split(",") if word.strip()]
+        if not words or not all(word.isdecimal() and int(word) > 0 for word in words):
+            self.fail(f"expected batch sizes as 16,32,64, found {value!r}", param, ctx)
+        return tuple(int(word) for word in words)
+
+
+@click.command(cls=MeasuringCommand, context_settings={"allow_interspersed_args": False})
+@click.option("--at", type=Numbers(), default=(), help="Batch sizes to predict.")
+@click.option(
+    "--fits",
+    "targets",
+    multiple=True,
+    metavar="24GB|DEVICE",
+    help="Largest batch size that fits a capacity or a device.",
+)
+@click.option(
+    "--on",
+    "devices",
+    metavar="H100,A100,…",
+    help="Predict other devices, or cloud instances of the price table.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(min=1),
+    default=1_000_000,
+    show_default=True,
+    help="Number of samples for hours and prices (with --on).",
+)
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Also predict training on up to N devices (with --on).",
+)
+@click.option(
+    "--bandwidth",
+    type=FiniteRange(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Gbit/s between ranks (with --ranks).",
+)
+@click.option("--prices", metavar="FILE", help="Price table to use instead of the package's.")
+@click.option(
+    "--site", "choice", metavar="LINE", help="Which of several batch sizes: LINE, FILE:LINE or a name."
+)
+@click.option(
+    "--points",
+    type=click.IntRange(min=2),
+    help="Number of batch sizes to measure. Default: 5, up to 8 if run time is not linear.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Maximum number of rounds; fewer once times are stable.",
+)
+@click.option("--quick", is_flag=True, help="One round of very few steps, as in an editor.")
+@click.option(
+    "--estimate/--no-estimate",
+    default=True,
+    show_default=True,
+    help="Without a GPU, also estimate memory without computing.",
+)
+@click.option("--find", is_flag=True, help="Only show which batch size would be used; run nothing.")
+@click.option(
+    "--timeout",
+    type=FiniteRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    help="Seconds before a run times out.",
+)
+@click.option("--python", metavar="PATH", help="Python interpreter that runs the script.")
+@click.option("--in-place", is_flag=True, help="Run in the project itself: what the script writes is real.")
+@click.option(
+    "--html", "page", type=OutputFile(), metavar="OUT", help="Also write the interactive page, as one file."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("-m", "as_module", is_flag=True, help="ENTRY is the name of a module.")
+@click.argument("entry", type=ScriptPath())
+@click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
+def batch(
+    entry: str,
+    arguments: tuple[str, ...],
+    at: tuple[int, ...],
+    targets: tuple[str, ...],
+    choice: str | None,
+    as_module: bool,
+    as_json: bool,
+    find: bool,
+    page: str | None,
+    devices: str | None,
+    samples: int,
+    ranks: int,
+    bandwidth: float,
+    prices: str | None,
+    **how: Any,
+) -> None:
+    """Predict throughput and memory of a training script at any batch size.
+
+    ENTRY is a training script with a recognizable batch size, or a file with the functions
+    stepscope_model_provider, stepscope_input_provider and stepscope_iteration_provider. It is run a
+    few times for a few steps, at batch sizes near its own. Each run sees a scratch view of the
+    project, so nothing in the project changes.
+    """
+    from stepscope.facts.roofline.device_memory import find_capacity
+    from stepscope.models.batch_size import open_entry
+    from stepscope.models.batch_size.entry import module_file
+    from stepscope.models.devices import Wanted
+
+    capacities = [find_capacity(target) for target in targets]
+    elsewhere = _elsewhere(devices, prices, Wanted(at, samples, ranks, bandwidth))
+    module = entry if as_module else None
+    path = module_file(entry) if as_module else entry
+    opened = open_entry(path, arguments, choice=choice, module=module)
+    if find:
+        _print_sites(opened, as_json)
+        return
+    opened = _with_scratch(opened, how["in_place"])
+    result, found = _profiled(opened, how, elsewhere)
+    if page:
+        _write_page(result, capacities, Path(page), found)
+    fits = [result.fits(capacity) for capacity in capacities]
+    (_print_json if as_json else _print_text)(result, at, fits, found)
+
+
+def _elsewhere(devices: str | None, prices: str | None, wanted: Wanted) -> Elsewhere:
+    """What predicts a result on the devices asked for; checked before anything is run."""
+    from stepscope.errors import BatchError
+    from stepscope.models.devices import parse_targets, project, read_prices
+
+    targets = parse_targets(devices, read_prices(prices)) if devices is not None else ()
+
+    def predicted(result: Result) -> DevicesAnswer | None:
+        try:
+            return project(result, targets, wanted) if targets else None
+        except BatchError as error:  # what was measured is worth showing
+            click.echo(f"warning: {error}", err=True)
+            return None
+
+    return predicted
+
+
+def _with_scratch(opened: Entry, in_place: bool) -> Entry:
+    """Say which number is changed and what is run where, before anything is run."""
+    from dataclasses import replace
+
+    from stepscope.base.scratch import plan_scratch
+
+    scratch = plan_scratch(opened.path, opened.folder, in_place=in_place)
+    click.echo(f"found {opened.site.sentence}", err=True)
+    name = Path(opened.path).name
+    click.echo(f"running {name} several times, a few steps each, {scratch.sentence}", err=True)
+    return replace(opened, scratch=scratch)
+
+
+def _profiled(opened: Any, how: dict[str, Any], elsewhere: Elsewhere) -> tuple[Result, DevicesAnswer | None]:
+    """The result, and what it would be on other devices: the capture ends with the session."""
+    from dataclasses import replace
+
+    from stepscope.faces.terminal.output import step_progress
+    from stepscope.models.batch_size import QUICK, Plan, Session
+
+    plan = QUICK if how["quick"] else Plan(rounds=how["rounds"])
+    estimate = plan.estimate and how["estimate"]
+    plan = replace(plan, timeout_s=how["timeout"], estimate=estimate)
+    if how["points"]:
+        plan = replace(plan, points=how["points"], extra=0)
+    with step_progress() as tell, Session(how["python"], tell) as session:
+        result = session.profile_entry(opened, plan)
+        return result, elsewhere(result)
+
+
+def _write_page(
+    result: Result, capacities: Sequence[Capacity], out: Path, devices: DevicesAnswer | None
+) -> None:
+    from stepscope.faces.page.batch_page import batch_page
+
+    write_text(out, batch_page(result, capacities[0].bytes if capacities else None, devices))
+
+
+def _print_json(
+    result: Result, at: Sequence[int], fits: Sequence[Any], devices: DevicesAnswer | None
+) -> None:
+    from msgspec import to_builtins
+
+    facts = result.to_json(at) | ({"fits": fits} if fits else {})
+    echo_json(facts | ({"devices": to_builtins(devices)} if devices else {}))
+
+
+def _print_text(
+    result: Result, at: Sequence[int], fits: Sequence[Any], devices: DevicesAnswer | None
+) -> None:
+    from rich.console import Console
+
+    from stepscope.faces.terminal.batch_text import print_batch, print_devices
+
+    print_batch(Console(), result, at, fits)
+    if devices:
+        print_devices(Console(), devices)
+
+
+def _print_sites(opened: Any, as_json: bool) -> None:
+    site = opened.site
+    if as_json:
+        echo_json({"batch": opened.batch, "site": site.to_json()})
+        return
+    click.echo(f"{site.where}: {site.kind} {site.name} = {opened.batch}")

@@ -1,0 +1,357 @@
+"""The output of `stepscope batch` for a terminal: the script's own device, then others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import floor, log10
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from stepscope.facts.roofline.device_memory import usable_bytes
+from stepscope.facts.summary.numbers import bar, ms, percent, size
+from stepscope.facts.summary.text_tables import WIDE, plain_table
+from stepscope.models.batch_size.fit import check_failed
+from stepscope.models.devices.device_answer import DeviceRow, DevicesAnswer, RangedValue
+
+if TYPE_CHECKING:
+    from stepscope.models.batch_size import Result
+    from stepscope.models.batch_size.breakdown import StepBreakdown
+    from stepscope.models.batch_size.entry_profile import Profile
+    from stepscope.models.devices.device_answer import DevicePrediction
+
+_KINDS = {
+    "weights": "blue",
+    "gradients": "magenta",
+    "optimizer_state": "red",
+    "activations": "green",
+    "inputs": "cyan",
+    "temporaries": "yellow",
+    "buffers": "bright_black",
+    "untracked": "bright_black",
+    "parameters": "blue",
+    "state": "blue",
+    "results": "magenta",
+    "others": "bright_black",
+}
+_COUNTERS = {"NVML": "the GPU's counter", "RAPL": "the CPU's counter, with all that runs on it"}
+_FITS = {
+    "yes": ("fits", "green"),
+    "no": ("does not fit", "red"),
+    "unsure": ("may fit", "yellow"),
+    "unknown": ("?", "dim"),
+}
+_LINES = 8  # shown at most
+_LEAST_LINE = 0.005  # of the step
+_LEAST_KIND = 0.001  # of the peak
+_BAR = 16  # characters
+_KWH = 3.6e6  # joules
+
+
+def print_batch(console: Console, result: Result, at: Sequence[int] = (), fits: Sequence[Any] = ()) -> None:
+    """Print the result for an entry file, with predictions at some batch sizes and what fits."""
+    wide = console.width >= WIDE
+    console.print(Group(*_parts(result, at, fits, wide)), highlight=False)
+
+
+def _parts(result: Result, at: Sequence[int], fits: Sequence[Any], wide: bool) -> Iterator[RenderableType]:
+    profile, batch = result.profile, result.entry.batch
+    suggested = profile.suggestion(usable_bytes(profile.device))
+    yield _header(result)
+    yield _curve(profile, batch, (*at, suggested or 0), wide)
+    yield _verdict(profile, batch, suggested, fits)
+    if breakdown := result.breakdown:
+        yield _memory(breakdown.memory, breakdown.peak_bytes, batch)
+        yield _line_table(breakdown)
+    elif memory := result.program_memory:
+        yield _memory(memory, sum(memory.values()), batch)
+    yield _footer(result)
+
+
+def _header(result: Result) -> Text:
+    entry, device = result.entry, result.profile.device
+    site = f"{entry.site.name} at {Path(entry.site.path).name}:{entry.site.line}"
+    facts = [f"batch size {entry.batch}", site, _device(device)]
+    text = Text(Path(entry.path).name, "bold")
+    return Text.assemble(text, ("   " + " · ".join(fact for fact in facts if fact), "dim"))
+
+
+def _device(device: Mapping[str, Any]) -> str:
+    if not device:
+        return ""
+    name = device["name"] or device["type"].upper()
+    return f"{name}, {size(device['memory_bytes'])}" if device.get("memory_bytes") else str(name)
+
+
+def _curve(profile: Profile, own: int, predicted: Iterable[int], wide: bool) -> Table:
+    """Measured and predicted batch sizes in one table, sorted."""
+    heads = ("batch>", "ms per step>", "samples/s>", *([""] * wide), "memory>", "")
+    table = plain_table("Throughput and memory", *heads)
+    rows: dict[int, Mapping[str, Any]] = {
+        point.batch: point.to_json() | {"measured": True} for point in profile.points
+    }
+    for batch in predicted:
+        if batch and batch not in rows and profile.time:
+            rows[batch] = profile.predict(batch)
+    rates = (row["throughput"] or 0 for row in rows.values())
+    limit = profile.max_throughput or max(rates, default=1.0)
+    for batch, row in sorted(rows.items()):
+        rate, measured, mark = row["throughput"] or 0.0, "measured" in row, " ◀" * (batch == own)
+        note = _band(row, wide) if not measured else "held back" if row["held_back"] else "measured"
+        table.add_row(
+            Text(f"{batch}", "bold" if mark else ""),
+            ms(row["ms"]),
+            f"{rate:,.1f}",
+            *([Text(bar(rate / limit, _BAR), "green" if measured else "cyan")] * wide),
+            size(row["bytes"]),
+            Text(note + mark, "dim"),
+        )
+    return table
+
+
+def _band(row: Mapping[str, Any], wide: bool) -> str:
+    low, high = row["throughput_range"]
+    kind = "extrapolated" if row["extrapolated"] else "predicted"
+    return kind if low is None or high is None or not wide else f"{kind}, {low:,.1f} to {high:,.1f}"
+
+
+def _verdict(profile: Profile, batch: int, suggested: int | None, fits: Sequence[Any]) -> Text:
+    text = Text("\n")
+    if profile.max_throughput and profile.time and profile.memory:
+        time, memory = profile.time, profile.memory
+        text.append("▶ ", "green")
+        text.append(f"At most {profile.max_throughput:,.1f} samples/s", "bold")
+        text.append(
+            f"   {ms(time.slope)} ms and {size(round(memory.slope))} per sample, "
+            f"{ms(time.intercept)} ms and {size(round(memory.intercept))} per step",
+            "dim",
+        )
+        for shown in dict.fromkeys(filter(None, [batch, suggested])):
+            _add_share(text, profile, shown, "current" if shown == batch else "reaches 90 %")
+        if suggested is None:
+            _add_unknown_limit(text, profile)
+    for fit in fits:
+        _add_fit(text, profile, fit)
+    if profile.too_large:
+        text.append(f"\n  Batch size {profile.too_large} ran out of memory.", "yellow")
+    return text
+
+
+def _add_share(text: Text, profile: Profile, batch: int, note: str) -> None:
+    prediction = profile.predict(batch)
+    share = (prediction["throughput"] or 0.0) / (profile.max_throughput or 1.0)
+    text.append(f"\n  {batch} gives {percent(min(share, 1.0))} of the limit, ")
+    text.append(_bytes_in_range(prediction)).append(f"   {note}", "dim")
+    if prediction["extrapolated"]:
+        text.append(", extrapolated", "yellow")
+
+
+def _add_unknown_limit(text: Text, profile: Profile) -> None:
+    text.append("\n  No batch size is suggested: ", "yellow")
+    if _mispredicted(profile):
+        text.append("the held-back batch size was mispredicted.", "yellow")
+    else:
+        largest = _largest(profile)
+        text.append(f"90 % is far beyond {largest}, the largest that was measured.", "yellow")
+
+
+def _add_fit(text: Text, profile: Profile, fit: Mapping[str, Any]) -> None:
+    if fit["batch"] is None:
+        text.append(f"\n  Nothing fits {fit['name']}: even one sample takes more.", "yellow")
+        return
+    if not profile.trusts(fit["batch"]):
+        far = f"it is far from the largest that was measured, {_largest(profile)}"
+        why = "the held-back batch size was mispredicted" if _mispredicted(profile) else far
+        text.append(f"\n  What fits {fit['name']} is not known: ", "yellow")
+        text.append(f"the models say {fit['batch']:,}, but {why}.", "yellow")
+        return
+    text.append(f"\n  {fit['batch']} fits {fit['name']}, {_bytes_in_range(fit)}")
+    room = fit["capacity_bytes"] - fit["usable_bytes"]
+    text.append(f"   {size(room)} left for the device's context", "dim")
+    if fit["host_bytes"]:
+        text.append(f", {size(fit['host_bytes'])} of data stay in host memory", "dim")
+    if fit["extrapolated"]:
+        text.append(", extrapolated", "yellow")
+
+
+def _mispredicted(profile: Profile) -> bool:
+    return check_failed(profile.time) or check_failed(profile.memory)
+
+
+def _largest(profile: Profile) -> int:
+    return max(point.batch for point in profile.points)
+
+
+def _bytes_in_range(prediction: Mapping[str, Any]) -> str:
+    """`1.2 GB (1.1 to 1.3 GB)`; the value alone where the range rounds to it."""
+    low, high = (size(end) if end is not None else "" for end in prediction["bytes_range"])
+    value = size(prediction["bytes"])
+    return value if low == high else f"{value} ({low} to {high})"
+
+
+def _memory(kinds: Mapping[str, int], peak: int, batch: int) -> Table:
+    """The peak by kind, the largest first."""
+    table = plain_table(f"Memory at its peak, batch size {batch}", "", ">", ">", "")
+    for kind, held in sorted(kinds.items(), key=lambda pair: -pair[1]):
+        share, style = held / (peak or 1), _KINDS[kind]
+        if share >= _LEAST_KIND:
+            words = Text(kind.replace("_", " "), style)
+            table.add_row(words, size(held), percent(share), Text(bar(share, _BAR), style))
+    return table
+
+
+def _line_table(breakdown: StepBreakdown) -> Table:
+    """Lines by the cost of their own PyTorch calls."""
+    heads = ("", "forward>", "backward>", ">", "activations>", "~")
+    table = plain_table("Lines, per step", *heads)
+    for row in sorted(breakdown.lines, key=lambda row: -row.self_ms)[:_LINES]:
+        share, own = row.self_ms / (breakdown.step_ms or 1.0), row.self_ms / (row.ms or 1.0)
+        if share >= _LEAST_LINE:
+            names = ", ".join(operator.name.removeprefix("aten::") for operator in row.operators[:2])
+            table.add_row(
+                f"{Path(row.file).name}:{row.line}",
+                ms(row.forward_ms * own),
+                ms(row.backward_ms * own),
+                percent(share),
+                size(row.self_activations_bytes),
+                Text(names, "dim", no_wrap=True, overflow="ellipsis"),
+            )
+    return table
+
+
+def _footer(result: Result) -> Text:
+    profile, estimate = result.profile, result.estimate
+    facts = []
+    if profile.fit_error is not None:
+        memory = (profile.memory.own_error if profile.memory else None) or 0.0
+        facts.append(
+            f"The held-back batch size was predicted within {profile.fit_error:.1%} (time) and "
+            f"{memory:.2%} (memory)."
+        )
+    counter = profile.device.get("energy_counter")
+    for point in profile.points:
+        if point.batch == result.entry.batch and point.joules is not None and counter:
+            power = f"{point.joules:.3g} J at {point.watts:.0f} W"
+            facts.append(f"A sample takes {power} ({_COUNTERS[counter]}).")
+    if estimate is not None and estimate.error is not None:
+        memory_text = f"{size(estimate.bytes[estimate.batch])} ({estimate.error:+.2%})"
+        facts.append(f"The estimate of memory without computing is {memory_text}.")
+    text = Text("".join(f"\n{fact}" for fact in facts), "dim")
+    for warning in profile.warnings:
+        text.append("\n! ", "yellow").append(warning, "")
+    return text
+
+
+# -- other devices
+
+
+def print_devices(console: Console, answer: DevicesAnswer) -> None:
+    """Print predictions for other devices."""
+    wide = console.width >= WIDE
+    parts: list[RenderableType] = [_step_table(answer, wide), _cost_table(answer, wide)]
+    if answer.bandwidth_gbps is not None:
+        parts.append(_rank_table(answer, answer.bandwidth_gbps, wide))
+    console.print(Group(*parts, _notes(answer)), highlight=False)
+
+
+def _predictions(answer: DevicesAnswer) -> Iterator[tuple[str, DevicePrediction]]:
+    """Each prediction, with the name of its device at the first."""
+    for row in answer.devices:
+        for number, prediction in enumerate(row.predictions):
+            yield "" if number else row.name, prediction
+
+
+def _step_table(answer: DevicesAnswer, wide: bool) -> Table:
+    heads = ("", "batch>", "ms per step>", "samples/s>", "range", *(["memory>"] * wide), "")
+    table = plain_table("On other devices, predicted", *heads)
+    for name, one in _predictions(answer):
+        words, style = _FITS[one.fits]
+        memory = size(round(one.bytes.value)) if one.bytes else ""
+        table.add_row(
+            name,
+            f"{one.batch}",
+            ms(one.ms.value),
+            _amount(one.throughput.value),
+            Text(_between(one.throughput), "dim"),
+            *([memory] * wide),
+            Text(words + ("*" if one.extrapolated else ""), style),
+        )
+    return table
+
+
+def _cost_table(answer: DevicesAnswer, wide: bool) -> Table:
+    heads = ("", "batch>", "hours>", "USD>", "range", *(["kWh at most>"] * wide), "J/sample>")
+    table = plain_table(f"{answer.samples:,} samples, on demand", *heads)
+    for name, one in _predictions(answer):
+        energy = _amount(one.joules.value * answer.samples / _KWH) if one.joules else "–"
+        table.add_row(
+            name,
+            f"{one.batch}",
+            _amount(one.hours.value),
+            _value(one.usd),
+            Text(_between(one.usd), "dim"),
+            *([energy] * wide),
+            _value(one.joules),
+        )
+    return table
+
+
+def _rank_table(answer: DevicesAnswer, bandwidth_gbps: float, wide: bool) -> Table:
+    heads = ("", "ranks>", "ms per step>", "samples/s>", *(["range"] * wide), "efficiency>", "USD>")
+    title = f"Data-parallel ranks, {bandwidth_gbps:g} Gbit/s between them"
+    table = plain_table(title, *heads)
+    for row in answer.devices:
+        for number, one in enumerate(row.ranks):
+            table.add_row(
+                "" if number else row.name,
+                f"{one.ranks}",
+                ms(one.ms.value),
+                _amount(one.throughput.value),
+                *([Text(_between(one.throughput), "dim")] * wide),
+                percent(one.efficiency),
+                _value(one.usd),
+            )
+    return table
+
+
+def _notes(answer: DevicesAnswer) -> Text:
+    text = Text(f"\n{answer.sentence}", "dim")
+    if any(one.extrapolated for _, one in _predictions(answer)):
+        text.append("\n* memory and time are extrapolated beyond the measured batch sizes.")
+    text.append(f"\nData sheets read {answer.data_sheets_date}. Energy is at the power limit.")
+    if (here := answer.measured) is not None:
+        power = f"{_amount(here.joules)} J at {here.watts:.0f} W"
+        text.append(f"\nMeasured here ({here.counter}), batch size {here.batch}: {power}.")
+    for row in answer.devices:
+        text.append(f"\n{_instance(row)}")
+        if row.ranks_problem:
+            text.append(f"\n! {row.name}: {row.ranks_problem}", "yellow")
+    return text
+
+
+def _instance(row: DeviceRow) -> str:
+    power = f"{row.watts:g} W" if row.watts else "power limit unknown"
+    one = row.instance
+    if one is None:
+        return f"{row.name}: {power}, no price known; give a table with --prices"
+    share = f", 1/{one.count} of it per device" if one.count > 1 else ""
+    region = f" in {one.region}" if one.region not in ("", "any") else ""
+    price = f"{one.usd_per_hour:g} USD/h{share}"
+    return f"{row.name}: {power}; {one.provider} {one.name}{region}, {price}, {one.date}".strip()
+
+
+def _between(value: RangedValue | None) -> str:
+    return f"{_amount(value.low)} to {_amount(value.high)}" if value else ""
+
+
+def _value(value: RangedValue | None) -> str:
+    return _amount(value.value) if value else "–"
+
+
+def _amount(value: float) -> str:
+    """Three digits."""
+    digits = max(2 - floor(log10(value)), 0) if 0 < value < 100 else 0
+    return f"{value:,.{digits}f}" if digits < 5 else f"{value:.1e}"

@@ -1,0 +1,222 @@
+"""The `stepscope` command: its subcommands, each loaded only when it is called."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from stepscope.errors import StepscopeError
+from stepscope.faces.terminal.output import SIMILAR
+from stepscope.version import __version__
+
+_INTERRUPTED, _BROKEN_PIPE = 130, 141  # 128 and the number of the signal, as a shell says it
+
+
+class Deferred(BaseException):
+    """Leaves the command line; `action` is called afterwards."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        super().__init__()
+        self.action = action
+
+
+def call(command: Callable[..., Any], *args: Any, **options: Any) -> None:
+    """Call a command, and then what it deferred."""
+    try:
+        command(*args, **options)
+        return
+    except Deferred as deferred:
+        action = deferred.action
+    action()
+
+
+class CommandEntry(NamedTuple):
+    """A subcommand: the module of its function, of the same name, and what it does."""
+
+    module: str
+    help: str
+
+
+def _entries(**helps: str) -> dict[str, CommandEntry]:
+    return {name: CommandEntry(f"stepscope.faces.terminal.{name}", text) for name, text in helps.items()}
+
+
+# The help is here so that `stepscope --help` loads none of them.
+GROUPS = {
+    "Record": _entries(run="Run a training script and record a few of its steps."),
+    "What is slow?": _entries(
+        report="Show where the time of a training step goes.", view="Open traces in the browser."
+    ),
+    "Why is it slow?": _entries(
+        analyze="List problems of the step and how to fix them.",
+        contexts="Show time by call path.",
+        ranks="Find the slow ranks of a job.",
+        diff="Compare two runs.",
+    ),
+    "What would a fix buy?": _entries(
+        whatif="Predict how a change would affect step time.",
+        verify="Apply a change and compare with its prediction.",
+        calibrate="Benchmark this CPU for predictions.",
+    ),
+    "What fills the memory?": _entries(memory="Show what fills and fragments device memory."),
+    "Which batch size?": _entries(
+        batch="Predict throughput and memory by batch size.", lsp="Start the language server for editors."
+    ),
+    "Data": _entries(query="Run SQL on the tables of a trace.", cache="Show or clear cached data."),
+}
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+
+
+class Refusal(click.ClickException):
+    """One of stepscope's own errors, as click prints it."""
+
+    def __init__(self, error: StepscopeError) -> None:
+        super().__init__(str(error))
+        self.exit_code = error.exit_code  # type: ignore[misc]
+
+
+class Commands(click.Group):
+    """Finds subcommands in `COMMANDS` and turns stepscope's errors into one line and a code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of the subcommands, in the order of `COMMANDS`."""
+        return [*COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load a subcommand; None where there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(COMMANDS[cmd_name].module), cmd_name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand; a trace alone means `report`."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            args = _report_or_hint(args)
+        command = super().resolve_command(ctx, args)
+        if command[0] != "run":  # there the script prints, not stepscope
+            _print_anything()
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the subcommands by question, without loading them."""
+        width = max(map(len, COMMANDS)) + 2
+        for question, group in GROUPS.items():
+            formatter.write(f"\n{question}\n")
+            formatter.indent()
+            formatter.write_dl([(name.ljust(width), entry.help) for name, entry in group.items()])
+            formatter.dedent()
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run the command line; `--help` and `--version` print before `invoke`."""
+        try:
+            return super().main(*args, **options)
+        except OSError as error:
+            _drop_output()
+            Refusal(StepscopeError(_reason(error))).show()
+            sys.exit(StepscopeError.exit_code)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call a subcommand; errors that users can cause end without a traceback."""
+        try:
+            result = super().invoke(ctx)
+            if sys.stdout:
+                sys.stdout.flush()
+        except StepscopeError as error:
+            raise Refusal(error) from error
+        except BrokenPipeError:
+            _drop_output()  # the reader closed the pipe
+            ctx.exit(_BROKEN_PIPE)
+        except OSError as error:
+            _flush()
+            raise Refusal(StepscopeError(_reason(error))) from error
+        except KeyboardInterrupt:
+            ctx.exit(_INTERRUPTED)
+        except (click.exceptions.Exit, click.Abort, click.ClickException):
+            raise
+        except Exception as error:
+            if ctx.invoked_subcommand == "run":
+                raise  # an error of the user's script
+            _flush()
+            from stepscope.faces.terminal.crash_report import crash_message
+
+            raise Refusal(StepscopeError(crash_message(error))) from error
+        return result
+
+
+def _report_or_hint(args: list[str]) -> list[str]:
+    """`report` for a trace; else an error that says what was probably meant."""
+    word = args[0]
+    if word.endswith(".py"):
+        raise click.UsageError(
+            f"{word} is a script, not a command; to record it: stepscope run {shlex.join(args)}"
+        )
+    if Path(word).exists():
+        return ["report", *args]
+    close = difflib.get_close_matches(word, COMMANDS, n=1)
+    if close:
+        raise click.UsageError(f"no command '{word}'; did you mean '{close[0]}'?")
+    raise click.UsageError(f"'{word}' is neither a command nor a file; see stepscope --help")
+
+
+def _print_anything() -> None:
+    """Show characters that the terminal cannot encode as similar ones: names in a trace hold any.
+
+    Where the shell closed the output (`>&-`), Python has none.
+    """
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - until the end
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors=SIMILAR)
+
+
+def _flush() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+
+
+def _drop_output() -> None:
+    """Discard what is left, or Python reports an error when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _reason(error: OSError) -> str:
+    """What the system refused: a full disk, a missing folder, no permission."""
+    what = error.strerror or str(error)
+    if error.errno == errno.ENOSPC and not error.filename:
+        return f"the output cannot be written: {what}"
+    return f"{error.filename}: {what}" if error.filename else what
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="stepscope")
+def stepscope() -> None:
+    """Find out why a deep-learning training step is slow, and what a fix would buy.
+
+    \b
+    stepscope run train.py          record a few steps of your script
+    stepscope train.stepscope       show where their time goes (short for report)
+
+    FILE is a capture of `stepscope run`, a PyTorch trace (.json, .json.gz), a profile of JAX or
+    TensorFlow (.xplane.pb), an Nsight Systems recording (exported as .sqlite), any other Chrome
+    trace, or a folder with one file per rank.
+    """
+
+
+def main() -> None:
+    """Entry point of the `stepscope` command."""
+    call(stepscope)

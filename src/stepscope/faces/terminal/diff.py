@@ -1,0 +1,130 @@
+"""`stepscope diff`: what changed between two runs, and what is only noise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stepscope.faces.terminal.options import FiniteRange, NamedPath, keeps_recorded_times
+from stepscope.faces.terminal.output import echo_json, terminal
+from stepscope.faces.terminal.source import MEMORY_FORMATS, Source
+
+if TYPE_CHECKING:
+    from stepscope.models.diff import RunComparison
+    from stepscope.models.memory.memory_comparison import MemoryComparison
+    from stepscope.trace.trace import Trace
+
+
+@click.command()
+@click.argument("before", metavar="A", type=NamedPath())
+@click.argument("after", metavar="B", type=NamedPath())
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--fail-above",
+    metavar="PERCENT",
+    type=FiniteRange(0),
+    help="Exit with code 1 if B is slower than A by more than this.",
+)
+@click.option("--rank", type=int, help="Rank to compare; the default is the first.")
+@click.option("--to-rank", type=int, help="Rank of B, if it differs.")
+@click.option(
+    "--rows", type=click.IntRange(0), default=8, show_default=True, help="Changes of each kind to list."
+)
+@click.option("--model", metavar="JSON", type=NamedPath(), help="Model tree for traces that name no modules.")
+@keeps_recorded_times
+@click.option("--no-cache", is_flag=True, help="Do not use the cache.")
+@click.pass_context
+def diff(
+    context: click.Context,
+    before: str,
+    after: str,
+    as_json: bool,
+    fail_above: float | None,
+    rank: int | None,
+    to_rank: int | None,
+    rows: int,
+    model: str | None,
+    as_recorded: bool,
+    no_cache: bool,
+) -> None:
+    """Compare the steps of trace B with those of trace A.
+
+    Matches stages, modules, operators and kernels by name and compares their medians over the
+    steps, largest change first. Changes within step-to-step noise are marked as noise.
+
+    \b
+    stepscope diff before.stepscope after.stepscope
+    stepscope diff baseline.json.gz new.json.gz --fail-above 5
+
+    Of two memory snapshots, and of captures made with `stepscope run --memory`, it also says what
+    grew at the peak, by kind, module and line.
+    """
+    from stepscope.models.diff import compare, explain
+
+    other = rank if to_rank is None else to_rank
+    sides = [
+        Source(path, model, as_recorded, not no_cache, which).load(memory=True)
+        for path, which in ((before, rank), (after, other))
+    ]
+    if all(trace.metadata.format in MEMORY_FORMATS for trace in sides):
+        if fail_above is not None:
+            raise click.UsageError("--fail-above compares steps, and files of memory alone have none")
+        _print_memory(sides, rows, as_json)
+        return
+    found = compare(*sides, rank=rank, to_rank=to_rank)
+    if as_json:
+        echo_json(found.to_json() | {"explanation": explain(found)} | _memory_json(sides))
+    else:
+        from stepscope.faces.terminal.diff_text import print_comparison
+
+        print_comparison(terminal(), found, rows)
+        _print_memory(sides, rows, as_json)
+    if fail_above is not None:
+        _apply_limit(context, found, fail_above)
+
+
+def _memory_json(sides: list[Trace]) -> dict[str, Any]:
+    compared = _compared_memory(sides)
+    return {} if compared is None else {"memory": [one.to_json() for one in compared]}
+
+
+def _print_memory(sides: list[Trace], rows: int, as_json: bool) -> None:
+    from stepscope.models.memory.memory_comparison import print_memory_comparison
+
+    if as_json:
+        echo_json(_memory_json(sides))
+        return
+    for device in _compared_memory(sides) or []:
+        print_memory_comparison(terminal(), device, rows)
+
+
+def _compared_memory(sides: list[Trace]) -> list[MemoryComparison] | None:
+    """None if a side holds no allocations, or those of several ranks, which is said on stderr."""
+    from stepscope.errors import TraceError
+    from stepscope.models.memory.memory_comparison import compare_memory, holds_memory
+
+    if not all(map(holds_memory, sides)):
+        return None
+    try:
+        return compare_memory(*sides)
+    except TraceError as error:
+        click.echo(f"! memory is not compared: {error}", err=True)
+        return None
+
+
+def _apply_limit(context: click.Context, found: RunComparison, limit: float) -> None:
+    """Exit with code 1 if the step is slower by more than `limit` percent, beyond noise."""
+    ratio, verdict = found.step.ratio or 1.0, found.step.verdict
+    above = (ratio - 1) * 100 > limit
+    what = f"step time changed by {ratio - 1:+.1%} (--fail-above {limit:g})"
+    if not above:
+        click.echo(f"passed: {what}", err=True)
+    elif verdict == "unclear":
+        click.echo(
+            f"passed: {what}, but that is within step-to-step noise; record more steps to be sure", err=True
+        )
+    else:
+        note = ", but one side has only one step, so this may be noise"
+        click.echo(f"failed: {what}{note if verdict == 'one_step' else ''}", err=True)
+        context.exit(1)

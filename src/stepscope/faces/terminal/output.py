@@ -1,0 +1,188 @@
+"""Where a command's output goes: terminal, progress bar, files, JSON."""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stepscope.base.unfinished_files import unfinished
+from stepscope.errors import ServeError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+FILE_WIDTH = 120  # columns
+SIMILAR = "stepscope-similar"  # names the handler of errors of an output's encoding
+# One character for one, so that tables keep their columns.
+_SIMILAR = dict(zip("…›◀↩▶▼·µ×–—→←━─│•█▉▊▋▌▍▎▏", "~><^>v.ux--><--|*#####:::", strict=True))
+Clock = Callable[[], float]
+_PATIENCE_S = 1.0  # before a bar appears
+_WRITTEN = -1  # level of a piece that is text already
+
+
+def terminal() -> Console:
+    """A console as wide as the terminal; in a pipe or a file 120 columns, or `$COLUMNS`."""
+    from rich.console import Console
+
+    wide = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console() if wide else Console(width=FILE_WIDTH)
+
+
+def _similar(error: UnicodeError) -> tuple[str, int]:
+    """What an encoding lacks: symbols of tables as similar ones, other characters as `?`."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end]
+    return "".join(_SIMILAR.get(character, "?") for character in text), error.end
+
+
+codecs.register_error(SIMILAR, _similar)
+
+
+@contextmanager
+def progress_bar(title: str, clock: Clock = time.monotonic) -> Iterator[Callable[[int, int], None]]:
+    """A function to call with the bytes done so far and the total.
+
+    Args:
+        title: what is going on.
+        clock: seconds.
+
+    Yields:
+        The function; it shows a bar once a second has passed, and none where stderr is no terminal.
+    """
+    begin = clock()
+    with ExitStack() as stack:
+        bar: Any = None
+
+        def tell(done: int, total: int) -> None:
+            nonlocal bar
+            if bar is None and clock() - begin > _PATIENCE_S and sys.stderr.isatty():
+                bar = stack.enter_context(_bar())
+                bar.add_task(title)
+            if bar is not None:
+                bar.update(bar.task_ids[0], completed=done, total=total)
+
+        yield tell
+
+
+@contextmanager
+def step_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A function to call with the current activity, the amount done and the total.
+
+    Yields:
+        The function; it shows a bar at once, and one line for each thing where stderr is no
+        terminal.
+    """
+    with ExitStack() as stack:
+        bar: Any = None
+
+        def tell(words: str, done: int, total: int) -> None:
+            nonlocal bar
+            if not sys.stderr.isatty():
+                print(f"{words} ({done + 1} of {total})", file=sys.stderr, flush=True)
+                return
+            if bar is None:
+                bar = stack.enter_context(_bar())
+                bar.add_task(words)
+            bar.update(bar.task_ids[0], description=words, completed=done, total=total)
+
+        yield tell
+
+
+def _bar() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+def write_text(out: Path, text: str) -> None:
+    """Write all of it or nothing; to the end of a link, and straight to what is no file (a pipe).
+
+    Raises:
+        ServeError: if it cannot be written.
+    """
+    out = Path(os.path.realpath(out))
+    try:
+        if out.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        if out.exists() and not out.is_file():
+            out.write_text(text, "utf-8", "backslashreplace")
+        else:
+            data = text.encode("utf-8", "backslashreplace")  # a file's name is any bytes
+            _write_whole(out, data)
+    except OSError as error:
+        raise ServeError(f"{out}: cannot be written: {error.strerror}") from error
+
+
+def _write_whole(out: Path, content: bytes) -> None:
+    """The file gets its name when it is whole; what a kill leaves, the next writer removes."""
+    name = unfinished(out)
+    try:
+        name.write_bytes(content)
+        name.replace(out)
+    finally:  # also after Ctrl-C
+        with suppress(OSError):
+            name.unlink()
+
+
+def echo_json(facts: Any) -> None:
+    """Print facts as JSON that every reader takes: a number that is not finite is null."""
+    click.echo("".join(_pieces(facts)))
+
+
+def _pieces(facts: Any) -> Iterator[str]:
+    """`json.dumps(facts, indent=1)`, without recursion: a model may nest hundreds of modules."""
+    import msgspec
+
+    pending: list[tuple[Any, int]] = [(facts, 0)]
+    while pending:
+        value, level = pending.pop()
+        if isinstance(value, msgspec.Struct):
+            value = msgspec.structs.asdict(value)
+        if level == _WRITTEN:
+            yield value
+        elif isinstance(value, Mapping) and value:
+            keys = [f"{json.dumps(key if isinstance(key, str) else json.dumps(key))}: " for key in value]
+            pending += reversed(_members("{}", keys, list(value.values()), level))
+        elif isinstance(value, list | tuple) and value:
+            pending += reversed(_members("[]", [""] * len(value), list(value), level))
+        else:
+            yield json.dumps(finite(value), allow_nan=False)
+
+
+def _members(ends: str, heads: Sequence[str], values: Sequence[Any], level: int) -> list[tuple[Any, int]]:
+    """The parts of an object or a list, each on lines of its own."""
+    parts: list[tuple[Any, int]] = []
+    for place, (head, value) in enumerate(zip(heads, values, strict=True)):
+        before = "," if place else ends[0]
+        parts += [(f"{before}\n{' ' * (level + 1)}{head}", _WRITTEN), (value, level + 1)]
+    return [*parts, (f"\n{' ' * level}{ends[1]}", _WRITTEN)]
+
+
+def finite(value: Any) -> Any:
+    """The same with None for NaN and infinities, which JSON does not have.
+
+    Example:
+        >>> finite({"speedup": float("inf"), "range": (1.0, float("nan"))})
+        {'speedup': None, 'range': [1.0, None]}
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return value

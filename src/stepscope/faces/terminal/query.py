@@ -1,0 +1,148 @@
+"""`stepscope query`: SQL over the tables of a trace."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stepscope.errors import QueryError
+from stepscope.faces.terminal.output import finite
+from stepscope.faces.terminal.source import Source, takes_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BATCH_ROWS = 8192  # converted at a time
+_NULL = "null"
+_WIDEST_CELL = 80  # kernel names run to thousands of letters; the other formats have all of them
+
+
+@click.command()
+@takes_file
+@click.argument("sql")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="How to write the rows.",
+)
+@click.option("--json", "form", flag_value="json", help="Short for --format json.")
+def query(file: Source, sql: str, form: str) -> None:
+    """Run SQL on the tables of the trace FILE, or of all ranks in the folder of `ranks -o`.
+
+    The query `show tables` lists the tables, and `describe events` the columns of one.
+
+    \b
+    stepscope query run.stepscope "select * from steps"
+    """
+    sys.stdout.writelines(f"{line}\n" for line in FORMATS[form](_result(file, sql)))
+
+
+def _result(file: Source, sql: str) -> pa.Table:
+    from stepscope.models.ranks.dataset import is_dataset
+
+    if is_dataset(Path(file.path)):
+        from stepscope.models.ranks.dataset_query import query_dataset
+
+        return query_dataset(Path(file.path), sql)
+    return file.load(memory=True).query(sql)
+
+
+def as_table(result: pa.Table) -> Iterator[str]:
+    """Aligned columns under their names, numbers to the right.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> print(*as_table(pa.table({"name": ["mm"], "n": [2]})), sep="\\n")
+        name  n
+        ----  -
+        mm    2
+    """
+    rows = [[_cell(value) for value in row] for row in _rows(result)]
+    names = result.schema.names
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    right = [_is_number(kind) for kind in result.schema.types]
+    for row in (names, ["-" * width for width in widths], *rows):
+        cells = zip(row, widths, right, strict=True)
+        yield "  ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in cells).rstrip()
+
+
+def as_json(result: pa.Table) -> Iterator[str]:
+    """An array with one object a line.
+
+    Raises:
+        QueryError: if two columns have one name, of which an object would lose one.
+    """
+    twice = sorted({name for name in result.schema.names if result.schema.names.count(name) > 1})
+    if twice:
+        raise QueryError(
+            f"expected each column to have a name of its own, found {' and '.join(twice)} twice; "
+            "give them names with AS"
+        )
+    yield "["
+    for number, row in enumerate(_rows(result)):
+        values = dict(zip(result.schema.names, row, strict=True))
+        yield ("," if number else " ") + json.dumps(finite(values), default=str)
+    yield "]"
+
+
+def as_csv(result: pa.Table) -> Iterator[str]:
+    """Comma-separated values under their names; null is empty."""
+    yield _csv_line(result.schema.names)
+    for row in _rows(result):
+        yield _csv_line(row)
+
+
+FORMATS: dict[str, Callable[[pa.Table], Iterator[str]]] = {"table": as_table, "json": as_json, "csv": as_csv}
+
+
+def _rows(result: pa.Table) -> Iterator[tuple[Any, ...]]:
+    """Plain values, a batch at a time, so that a long result is never all objects at once."""
+    for batch in result.to_batches(max_chunksize=_BATCH_ROWS):
+        yield from zip(*map(_values, batch.columns, batch.schema.names), strict=True)
+
+
+def _values(column: pa.Array, name: str) -> list[Any]:
+    try:
+        return [_plain(value) for value in column.to_pylist()]
+    except OverflowError as error:
+        raise QueryError(
+            f"the column {name} holds a date outside the years 1 to 9999; select it as text, with "
+            "CAST(… AS VARCHAR)"
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    """DuckDB sums integers to a 128-bit one, which Arrow knows as a decimal only."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return None if value != value else value
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return _NULL
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _WIDEST_CELL else text[: _WIDEST_CELL - 1] + "…"
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+
+
+def _csv_line(values: Any) -> str:
+    line = StringIO()
+    csv.writer(line, lineterminator="").writerow(values)
+    return line.getvalue()

@@ -1,0 +1,142 @@
+"""`stepscope ranks`: which rank of a job is slow, since when, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from stepscope.errors import IngestError
+from stepscope.faces.terminal.options import NamedPath, OutputFile
+from stepscope.faces.terminal.output import echo_json, terminal, write_text
+from stepscope.faces.terminal.source import with_rank_progress
+
+if TYPE_CHECKING:
+    from stepscope.faces.page.open_files import Workbench
+    from stepscope.models.ranks.job import ManyRanks
+    from stepscope.models.ranks.map_ranks import RankResult
+
+
+@click.command()
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, type=NamedPath())
+@click.option(
+    "-o",
+    "--output",
+    "dataset",
+    metavar="FOLDER",
+    type=NamedPath(path_type=Path),
+    help="Keep the sketches there, and reuse those of unchanged files.",
+)
+@click.option("--tables", is_flag=True, help="With -o: keep all tables of each rank there, too, as Parquet.")
+@click.option(
+    "--scheduler", metavar="ADDRESS", help="Read the files on this Dask cluster, such as tcp://host:8786."
+)
+@click.option("--view", is_flag=True, help="Open the page about the job in the browser.")
+@click.option(
+    "--html", "page", type=OutputFile(), metavar="OUT", help="Write the page about the job to one file."
+)
+@click.option(
+    "--port", type=click.IntRange(1, 65535), help="Port of --view [default: the first free port from 8765]."
+)
+@click.option("--no-browser", is_flag=True, help="With --view: print the URL only.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def ranks(
+    sources: Sequence[str],
+    dataset: Path | None,
+    tables: bool,
+    scheduler: str | None,
+    view: bool,
+    page: str | None,
+    port: int | None,
+    no_browser: bool,
+    as_json: bool,
+) -> None:
+    """Find the slow ranks of a job: which, in which stage and steps, why, and at what cost.
+
+    SOURCE is a folder with one trace per rank, several such folders, a pattern such as
+    '/jobs/run7/node-*', or a URL such as s3://bucket/job/; subfolders name the machines. Each file
+    is read on its own and condensed into a sketch, so memory does not grow with the number of
+    ranks.
+    """
+    if not view and (port or no_browser):
+        raise click.UsageError(f"{'--port' if port else '--no-browser'} needs --view")
+    if tables and dataset is None:
+        raise click.UsageError("--tables needs -o FOLDER, where it keeps them")
+    from stepscope.models.ranks.job import ManyRanks
+    from stepscope.models.ranks.ranks_text import print_job
+
+    if page or view:
+        from stepscope.faces.page import bundle
+
+        bundle.page("ranks.html")  # before minutes of reading
+    many = ManyRanks(_sketched(sources, dataset, scheduler, tables))
+    failed = [result for result in many.results if result.sketch is None]
+    if as_json:
+        errors = [{"file": one.file, "error": one.error} for one in failed]
+        echo_json({**many.report.to_json(), "errors": errors})
+    else:
+        print_job(terminal(), many.report, failed)
+    if page:
+        _write_page(Path(page), name_of(sources), many)
+    if view:
+        from stepscope.faces.page.server import serve
+
+        serve(job_workbench(name_of(sources), many), port, not no_browser, None, cache=True)
+
+
+def _sketched(
+    sources: Sequence[str], dataset: Path | None, scheduler: str | None, tables: bool = False
+) -> list[RankResult]:
+    """What became of each file; at least one can be read."""
+    from stepscope.models.ranks import sketch_files
+    from stepscope.models.ranks.files import files_at, is_url
+    from stepscope.models.ranks.map_ranks import on_dask, on_this_machine
+
+    engine = on_dask(scheduler) if scheduler else on_this_machine
+    paths = [
+        source if is_url(source) or not scheduler else str(Path(source).absolute()) for source in sources
+    ]
+    files = files_at(*paths)
+    results: list[RankResult] = with_rank_progress(
+        len(files), lambda finished: sketch_files(files, dataset, engine, finished, tables)
+    )
+    for one in results:
+        if one.sketch and one.renumbered:
+            click.echo(f"! {one.file} has no rank of its own; shown as {one.sketch.rank}", err=True)
+    if not any(result.sketch for result in results):
+        raise IngestError(f"{', '.join(sources)}: no rank can be read: {results[0].error}")
+    return results
+
+
+def _write_page(page: Path, name: str, many: ManyRanks) -> None:
+    from stepscope.faces.page.job_answer import job_answer, job_page
+
+    write_text(page, job_page(job_answer(name, many.job, many.report, many.results)))
+
+
+def job_workbench(name: str, many: ManyRanks, as_recorded: bool = False) -> Workbench:
+    """What serves the page about a job; traces on this machine are read when they are opened."""
+    from stepscope.faces.page.job_answer import job_answer
+    from stepscope.faces.page.open_files import Workbench
+    from stepscope.models.ranks.files import is_url
+
+    local = not any(is_url(result.file) for result in many.results)
+    files = [Path(result.file) for result in many.results if result.sketch and local]
+    answer = job_answer(name, many.job, many.report, many.results)
+    workbench = Workbench(files, as_recorded, answer)
+    for rank, id in zip(answer.ranks, workbench.files, strict=local):
+        rank.trace = id
+    return workbench
+
+
+def name_of(sources: Sequence[str | Path]) -> str:
+    """The job's name: of its folder, or of the first of several.
+
+    Example:
+        >>> name_of(["/jobs/run7/"]), name_of(["/jobs/run7/node-0", "/jobs/run7/node-1"])
+        ('run7', 'node-0 and 1 more')
+    """
+    first = Path(sources[0]).resolve().name
+    return f"{first} and {len(sources) - 1} more" if len(sources) > 1 else first

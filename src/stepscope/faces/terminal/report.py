@@ -1,0 +1,233 @@
+"""`stepscope report`: show where the time of a training step goes."""
+
+from __future__ import annotations
+
+import gc
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stepscope.faces.terminal.memory import show_memory
+from stepscope.faces.terminal.options import NamedPath, OutputFile
+from stepscope.faces.terminal.output import echo_json, progress_bar, terminal, write_text
+from stepscope.faces.terminal.source import OnlyMemory, Source, takes_file
+
+if TYPE_CHECKING:
+    from stepscope.faces.page.trace_view import TraceView
+    from stepscope.facts.summary.facts import Summary
+    from stepscope.facts.summary.job_findings import JobFindings
+    from stepscope.trace.trace import Trace
+
+
+@click.command()
+@takes_file
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--svg", metavar="OUT", type=OutputFile(), help="Write the report as an SVG image.")
+@click.option(
+    "--html",
+    metavar="OUT",
+    type=OutputFile(),
+    help="Write the `stepscope view` page with its data as a single file.",
+)
+@click.option(
+    "--source-root",
+    metavar="FOLDER",
+    type=NamedPath(path_type=Path, exists=True, file_okay=False),
+    help="With --html: include the trace's source files in FOLDER.",
+)
+@click.option(
+    "--whatif",
+    "whatifs",
+    metavar="CHANGES",
+    multiple=True,
+    help="With --html: include this prediction, such as amp; separate changes that are "
+    "applied together by spaces; may be repeated.",
+)
+@click.option(
+    "--compare",
+    "compared",
+    metavar="FILE",
+    multiple=True,
+    type=NamedPath(exists=True),
+    help="With --html: include the comparison with this trace; may be repeated.",
+)
+@click.option("--step", type=int, help="Show one step; the default is the mean over all.")
+@click.option("--rank", type=int, help="Show one rank; the default is all, with details of one.")
+@click.option(
+    "--depth", type=click.IntRange(1), default=4, show_default=True, help="Levels of the module tree to show."
+)
+def report(
+    file: Source,
+    as_json: bool,
+    svg: str | None,
+    html: str | None,
+    source_root: Path | None,
+    whatifs: tuple[str, ...],
+    compared: tuple[str, ...],
+    step: int | None,
+    rank: int | None,
+    depth: int,
+) -> None:
+    """Show where the time of a training step goes.
+
+    For a memory snapshot or timeline, show what fills the memory, as `stepscope memory` does.
+    """
+    folder = file.path
+    file, many = file.focused()
+    if html is not None:
+        others = [replace(file, path=path).open(memory=True) for path in compared]
+        _write_html(file.open(memory=True), html, rank, step, source_root, whatifs, others)
+        return
+    if compared:
+        raise click.UsageError("--compare needs --html; otherwise use: stepscope diff")
+    try:
+        summaries, job = _report_of(file, rank, step)
+    except OnlyMemory as only:
+        if svg is not None:
+            raise
+        show_memory(only.trace, as_json)
+        return
+    job = many.findings if many else job
+    if as_json:
+        echo_json({"job": job, "ranks": summaries} if job else summaries[0])
+    elif svg is not None:
+        from stepscope.facts.summary.report_text import picture
+
+        write_text(Path(svg), picture(summaries, depth, job.slowest_rank if job else None))
+    else:
+        _print(summaries, job, folder, file.path, depth)
+
+
+def _report_of(file: Source, rank: int | None, step: int | None) -> tuple[list[Summary], JobFindings | None]:
+    """The summaries of a file by rank, and its ranks compared if there are several."""
+    from msgspec import structs
+
+    from stepscope.faces.terminal.answers import AnswerKind, answer_of
+    from stepscope.facts.summary.facts import Summary
+    from stepscope.facts.summary.job_findings import JobFindings
+
+    def at(answer: Any, source: str) -> Any:
+        summaries, job = answer
+        return [structs.replace(summary, source=source) for summary in summaries], job
+
+    answer: Any = tuple[list[Summary], JobFindings | None]
+    kind = AnswerKind("report", answer, ("models/ranks", "facts/roofline", "facts/summary"), at)
+    found: tuple[list[Summary], JobFindings | None] = answer_of(
+        kind, file, (rank, step), lambda trace: _summarize(trace, rank, step)
+    )
+    return found
+
+
+def _summarize(trace: Trace, rank: int | None, step: int | None) -> tuple[list[Summary], JobFindings | None]:
+    from stepscope.facts.annotate.steps.step_table import ranks_with_steps
+    from stepscope.facts.summary.report_facts import summarize
+
+    ranks = ranks_with_steps(trace) if rank is None else (rank,)
+    summaries = [summarize(trace, number, step) for number in ranks]
+    return summaries, _compared(trace, ranks)
+
+
+def _compared(trace: Trace, ranks: Sequence[int]) -> JobFindings | None:
+    """The ranks of a joined trace compared, as those of a folder of many are."""
+    if len(ranks) < 2:
+        return None
+    from stepscope.models.ranks import job_report, sketch_of
+    from stepscope.models.ranks.job import findings_of
+    from stepscope.models.ranks.sketch import short_ranks
+    from stepscope.trace.concat import one_rank
+
+    sketches = [sketch_of(one_rank(trace, rank)) for rank in ranks]
+    short = short_ranks(sketches)
+    return findings_of(job_report([sketch for sketch in sketches if sketch.rank not in short]))
+
+
+def _print(summaries: list[Summary], job: JobFindings | None, folder: str, detailed: str, depth: int) -> None:
+    """Print the findings on a job, the report, and what to ask next."""
+    from rich.text import Text
+
+    from stepscope.facts.summary.report_text import print_report
+
+    console = terminal()
+    if job:
+        from stepscope.facts.summary.job_findings import print_findings
+
+        print_findings(console, job, folder)
+    print_report(console, summaries, depth, job.slowest_rank if job else None)
+    advice = f"\nFor causes and fixes: stepscope analyze {shlex.quote(detailed)}"
+    console.print(Text(advice, "dim"), soft_wrap=True)
+
+
+@contextmanager
+def _without_cycle_search() -> Iterator[None]:
+    """Everything made here is kept until the end, so looking for garbage is in vain."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_without_cycle_search()
+def _write_html(
+    trace: Trace,
+    out: str,
+    rank: int | None,
+    step: int | None,
+    source_root: Path | None,
+    whatifs: Sequence[str] = (),
+    compared: Sequence[Trace] = (),
+) -> None:
+    """Write the page with the data of one step of a trace, and of that step on the other ranks.
+
+    Args:
+        trace: an annotated trace.
+        out: the file.
+        rank: whose step; by default the rank whose steps take longest.
+        step: which; by default the slowest.
+        source_root: include the text of the trace's source files in this folder, and list them.
+        whatifs: predictions to include: changes separated by spaces, as on the command line.
+        compared: other traces to compare it with.
+
+    Raises:
+        ChangeError: if a change does not apply.
+        ServeError: if it cannot be written.
+        TraceError: if there is no such rank or step.
+    """
+    from stepscope.faces.page.export_answers import report_of
+    from stepscope.faces.page.single_file import project_files, single_file
+    from stepscope.faces.page.trace_view import TraceView
+
+    others = _others(trace, compared)
+    view = TraceView(trace, lambda id: others[id].trace, source_root)
+    files = project_files(view)
+    if files:
+        _list_included(files, out)
+    asked = ["\n".join(changes.split()) for changes in whatifs]
+    report = replace(report_of(view, rank, step, files), whatifs=asked, compared=others)
+    with progress_bar(f"writing {out}") as progress:
+        text = single_file(report, progress=progress)
+    write_text(Path(out), text)
+
+
+def _others(trace: Trace, compared: Sequence[Trace]) -> dict[str, TraceView]:
+    """Other traces by the ids that the page asks for."""
+    from stepscope.faces.page.open_files import trace_ids
+    from stepscope.faces.page.trace_view import TraceView
+
+    names = [Path(one.metadata.source).name for one in (trace, *compared)]
+    return {id: TraceView(one) for id, one in zip(trace_ids(names)[1:], compared, strict=True)}
+
+
+def _list_included(files: list[str], out: str) -> None:
+    count = f"{len(files)} source file{'s' * (len(files) > 1)}"
+    print(f"{out} includes the text of {count}:", file=sys.stderr)
+    for file in files:
+        print(f"  {file}", file=sys.stderr)

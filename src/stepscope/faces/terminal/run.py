@@ -1,0 +1,142 @@
+"""`stepscope run`: record a few steps of an unmodified script."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from stepscope.errors import CaptureError
+from stepscope.faces.terminal.commands import Deferred, call
+from stepscope.faces.terminal.options import NamedPath, ScriptPath
+from stepscope.faces.terminal.script_options import ScriptCommand
+from stepscope.record.contexts import ContextOptions
+from stepscope.record.options import Rank, RecordOptions
+from stepscope.record.run import run_program
+from stepscope.record.script_runner import Program
+
+
+class RunCommand(ScriptCommand):
+    """Runs its script when the command line has been left, also where it is called by itself."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Parse the command line, leave it, and run the script."""
+        call(super().main, *args, **options)
+
+
+@click.command(cls=RunCommand, context_settings={"allow_interspersed_args": False})
+@click.option(
+    "--warmup",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Steps to skip before recording.",
+)
+@click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True, help="Steps to record.")
+@click.option(
+    "--step-every",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Count N optimizer steps as one step.",
+)
+@click.option(
+    "--from-optimizer",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Skip steps of optimizers before the Nth, as those of earlier trainings.",
+)
+@click.option("--memory", is_flag=True, help="Also record every allocation.")
+@click.option("--stack", is_flag=True, help="Also record Python stacks (costly).")
+@click.option(
+    "--shapes/--no-shapes",
+    default=None,
+    help="Record the shapes of operator inputs [default: yes; no in a job of several ranks].",
+)
+@click.option(
+    "--ranks",
+    default="all",
+    metavar="LIST",
+    help="Ranks to record, as 0,8-15,first-of-node,last [default: all].",
+)
+@click.option("--contexts", is_flag=True, help="Collect the calling contexts of the whole run instead.")
+@click.option("--native", is_flag=True, help="With --contexts: also C++ frames.")
+@click.option(
+    "--sample",
+    type=click.IntRange(0, 10_000),
+    default=0,
+    metavar="HZ",
+    help="With --contexts: samples per second of each thread's CPU time.",
+)
+@click.option(
+    "--sample-real",
+    type=click.IntRange(0, 10_000),
+    default=0,
+    metavar="HZ",
+    help="With --contexts: samples per second of elapsed time.",
+)
+@click.option("--perf", is_flag=True, help="With --contexts: hardware counters with each sample.")
+@click.option("--stalls", is_flag=True, help="With --contexts: sample why GPU instructions stall.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=NamedPath(),
+    help="Capture file to write [default: SCRIPT.stepscope].",
+)
+@click.option(
+    "--overwrite", is_flag=True, help="Replace an earlier capture; default: keep it as NAME.1.stepscope."
+)
+@click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module name, as in python -m.")
+@click.argument("script", type=ScriptPath())
+@click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
+def run(
+    script: str,
+    arguments: tuple[str, ...],
+    as_module: bool,
+    output: str | None,
+    overwrite: bool,
+    contexts: bool,
+    native: bool,
+    sample: int,
+    sample_real: int,
+    perf: bool,
+    stalls: bool,
+    ranks: str,
+    shapes: bool | None,
+    **options: Any,
+) -> None:
+    """Run an unmodified SCRIPT and record a few of its training steps.
+
+    The script keeps its arguments, input, output and exit code. Steps are detected from its
+    optimizers, or else from the loop that calls its model.
+    """
+    lean = Rank.from_environment().world_size > 1
+    if shapes is None:
+        shapes = options["memory"] or not lean  # without shapes no operator's tensors are known
+    what: RecordOptions | ContextOptions = RecordOptions(**options, shapes=shapes)
+    if contexts:
+        what = ContextOptions(
+            native=native,
+            memory=options["memory"],
+            sample=sample,
+            sample_real=sample_real,
+            perf=perf,
+            stalls=stalls,
+        )
+    elif native or sample or sample_real or perf or stalls:
+        raise click.UsageError("--native, --sample, --sample-real, --perf and --stalls need --contexts")
+    program = Program(script, arguments, as_module)
+    raise Deferred(lambda: _run(program, what, output, overwrite, ranks))
+
+
+def _run(
+    program: Program, options: RecordOptions | ContextOptions, output: str | None, overwrite: bool, ranks: str
+) -> None:
+    try:
+        run_program(program, options, output, overwrite, ranks)
+    except CaptureError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,226 @@
+"""FILE of a command: a file or a folder of few ranks, opened whole, or a folder of many ranks.
+
+A folder of more than 16 ranks is compared by its sketches, with one rank opened alone. A file never
+passes that machinery.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stepscope.errors import TraceError
+from stepscope.faces.terminal.options import Command, NamedPath, keeps_recorded_times, refuse_two_answers
+from stepscope.faces.terminal.output import progress_bar
+
+if TYPE_CHECKING:
+    from stepscope.models.ranks.job import ManyRanks
+    from stepscope.models.ranks.map_ranks import RankResult
+    from stepscope.trace.trace import Trace
+
+MEMORY_FORMATS = ("memory snapshot", "memory timeline")
+_MOST_FAILURES = 5  # files that cannot be read, named on stderr
+
+
+class OnlyMemory(TraceError):
+    """A memory snapshot or timeline has no steps: few commands can use it.
+
+    Attributes:
+        trace: what was read.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        file, format = trace.metadata.source, trace.metadata.format
+        super().__init__(f"{file} is a {format}; use: stepscope memory {shlex.quote(file)}")
+        self.trace = trace
+
+
+@dataclass(frozen=True)
+class Source:
+    """FILE and the options that say how to open it.
+
+    Attributes:
+        rank: which to open of a folder of many ranks; None for the command's choice.
+    """
+
+    path: str
+    model: str | None
+    as_recorded: bool
+    cache: bool
+    rank: int | None = None
+
+    def open(self, *, memory: bool = False) -> Trace:
+        """The annotated trace, with a progress bar while it is read.
+
+        Of a folder of many ranks it is one alone, as stderr says.
+
+        Args:
+            memory: whether the command can use a file without steps.
+
+        Raises:
+            OnlyMemory: if it holds nothing that the command could use.
+            StepscopeError: if it cannot be read.
+        """
+        trace = self._open_folder() if Path(self.path).is_dir() else self._read()
+        if trace.metadata.format in MEMORY_FORMATS and not memory:
+            raise OnlyMemory(trace)
+        return trace
+
+    def load(self, *, memory: bool = False) -> Trace:
+        """The same, and the ranks without steps on stderr."""
+        trace = self.open(memory=memory)
+        warn_of_ranks(trace.metadata.source, ranks_without_steps(trace))
+        return trace
+
+    def focused(self) -> tuple[Source, ManyRanks | None]:
+        """What to open; of a folder of many ranks the slowest one, and all their sketches.
+
+        With a rank asked for no others are read: `open` opens its file alone.
+        """
+        many = None if self.rank is not None else many_ranks(Path(self.path), self.cache)
+        return (self, None) if many is None else (self.slowest(many), many)
+
+    def slowest(self, many: ManyRanks) -> Source:
+        """The file of the rank that works longest, as stderr says."""
+        slowest = many.findings.slowest_rank
+        click.echo(
+            f"! {many.report.ranks} ranks are compared by their sketches; only rank {slowest}, the "
+            "slowest, is read in full (choose another with --rank)",
+            err=True,
+        )
+        return replace(self, path=str(many.file(slowest)))
+
+    def _read(self) -> Trace:
+        from stepscope.facts.load import open  # loads NumPy and Arrow: not for `--help`
+
+        with progress_bar(f"reading {self.path}") as progress:
+            return open(
+                self.path, model=self.model, as_recorded=self.as_recorded, cache=self.cache, progress=progress
+            )
+
+    def _open_folder(self) -> Trace:
+        """Few ranks joined, or one of many."""
+        from stepscope.models.ranks.job import files_of_many
+        from stepscope.trace.concat import one_rank
+
+        files = files_of_many(Path(self.path))
+        if not files:
+            return self._read()
+        trace = replace(self, path=str(self._file_of_rank(files)))._read()
+        if self.rank is not None:
+            return one_rank(trace, self.rank)
+        click.echo(
+            f"! {self.path} holds {len(files)} ranks, which are not joined: only rank "
+            f"{trace.metadata.ranks[0]} is read; stepscope ranks compares all",
+            err=True,
+        )
+        return trace
+
+    def _file_of_rank(self, files: Sequence[Path]) -> Path:
+        """The file of the rank, by default of the lowest, as names say or else the sketches.
+
+        Raises:
+            IngestError: if there is none.
+        """
+        from stepscope.models.ranks.job import file_named, sketched
+
+        named = file_named(files, self.rank)
+        if named is not None:
+            return named
+        return sketched(files, lambda file: None, self.cache).file(self.rank or 0)
+
+
+def takes_file(command: Command) -> Command:
+    """Give a command FILE and its options; it gets a `Source` as `file`."""
+
+    @click.argument("file", type=NamedPath())
+    @click.option(
+        "--model", metavar="JSON", type=NamedPath(), help="Model tree, for a trace that names no modules."
+    )
+    @keeps_recorded_times
+    @click.option("--no-cache", is_flag=True, help="Do not use the cache.")
+    @wraps(command)
+    def with_file(file: str, model: str | None, as_recorded: bool, no_cache: bool, **rest: Any) -> Any:
+        refuse_two_answers(rest)
+        from stepscope.trace.freed_memory import freed_memory_kept
+
+        # Until the command ends: what it derives takes and frees as large arrays as reading does.
+        # It begins before NumPy is loaded, whose threads otherwise have arenas of their own, which
+        # later threads would take over; these return memory all the same.
+        click.get_current_context().find_root().with_resource(freed_memory_kept())
+        source = Source(file, model, as_recorded, not no_cache, rest.get("rank"))
+        return command(file=source, **rest)
+
+    return with_file  # type: ignore[return-value]
+
+
+def takes_trace(command: Command) -> Command:
+    """Give a command FILE and its options; it gets the opened trace as `trace`.
+
+    Example:
+        @click.command()
+        @takes_trace
+        def count(trace: Trace) -> None:
+            click.echo(len(trace.events))
+    """
+
+    @takes_file
+    @wraps(command)
+    def opened(file: Source, **rest: Any) -> Any:
+        return command(trace=file.load(), **rest)
+
+    return opened  # type: ignore[return-value]
+
+
+def ranks_without_steps(trace: Trace) -> list[int]:
+    """The ranks of a job that have no recorded step."""
+    from stepscope.facts.annotate.steps.step_table import ranks_with_steps
+
+    return sorted({*trace.metadata.ranks} - {*ranks_with_steps(trace)})
+
+
+def warn_of_ranks(source: str, ranks: Iterable[int]) -> None:
+    """Say on stderr which ranks have no recorded step."""
+    for rank in ranks:
+        click.echo(f"! rank {rank} of {source} has no recorded step", err=True)
+
+
+def many_ranks(path: Path, cache: bool) -> ManyRanks | None:
+    """The ranks of a folder of many, sketched; None for any other path."""
+    if not path.is_dir():
+        return None
+    from stepscope.models.ranks.job import files_of_many, sketched
+
+    files = files_of_many(path)
+    if not files:
+        return None
+    many: ManyRanks = with_rank_progress(len(files), lambda finished: sketched(files, finished, cache))
+    _warn_of_failures([result for result in many.results if result.sketch is None])
+    return many
+
+
+def with_rank_progress(count: int, read: Callable[[Callable[[str], None]], Any]) -> Any:
+    """What `read` returns, with a progress bar; it calls its argument with each file when done."""
+    done: list[str] = []
+    with progress_bar(f"reading {count} ranks") as progress:
+
+        def finished(file: str) -> None:
+            done.append(file)
+            progress(len(done), count)
+
+        return read(finished)
+
+
+def _warn_of_failures(failed: Sequence[RankResult]) -> None:
+    """Say on stderr which files cannot be read."""
+    for result in failed[:_MOST_FAILURES]:
+        click.echo(f"! {result.error}", err=True)
+    if len(failed) > _MOST_FAILURES:
+        count = len(failed) - _MOST_FAILURES
+        click.echo(f"! and {count} more files that cannot be read", err=True)

@@ -1,0 +1,155 @@
+"""`stepscope verify`: apply a change to an unmodified script, and compare with its prediction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stepscope.faces.terminal.options import ScriptPath
+from stepscope.faces.terminal.output import echo_json
+from stepscope.faces.terminal.script_options import MeasuringCommand
+
+if TYPE_CHECKING:
+    from stepscope.models.verify import MeasuredRuns, TrialComparison
+
+
+class _Verify(MeasuringCommand):
+    """Lists the changes after the options."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what each change does to the script."""
+        from stepscope.models.verify.verify import verifiable_changes
+
+        rows = [
+            (name, change.application.summary.replace("`", ""))
+            for name, change in verifiable_changes().items()
+            if change.application
+        ]
+        with formatter.section("Changes"):
+            formatter.write_dl(rows)
+
+
+@click.command(cls=_Verify, context_settings={"allow_interspersed_args": False})
+@click.option(
+    "--warmup",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Training steps of each run that are not timed.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="Training steps of each run to time.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Number of runs without the change, and with it.",
+)
+@click.option(
+    "--prefix",
+    default="",
+    metavar="WORDS",
+    help="Words before the command of each process: `ip netns exec worker{rank}`.",
+)
+@click.option("--in-place", is_flag=True, help="Run in the project itself: what the script writes is real.")
+@click.option("--quiet", is_flag=True, help="Do not show the script's output.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
+@click.argument("change", metavar="CHANGE[:KEY=VALUE,…]")
+@click.argument("script", type=ScriptPath())
+@click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
+def verify(
+    change: str,
+    script: str,
+    arguments: tuple[str, ...],
+    as_module: bool,
+    as_json: bool,
+    quiet: bool,
+    **plan: Any,
+) -> None:
+    """Run a training SCRIPT with and without a CHANGE, and compare with the prediction.
+
+    The script is not modified: PyTorch applies the change. Join several changes by +, such as
+    ddp:workers=2+compress. The script is recorded twice and runs several times, each time in a
+    fresh process that ends after the requested steps. Each run sees a scratch view of the project,
+    so nothing in the project changes. The script's output goes to stderr.
+    """
+    from stepscope.models.verify import Script, TrialPlan, verify_change
+    from stepscope.models.verify.verify import parse_specs
+
+    def show(label: str, line: str) -> None:
+        if not quiet:
+            click.echo(f"[{label}] {line}", err=True)
+
+    def say(text: str) -> None:
+        click.echo(f"stepscope: {text}", err=True)
+
+    specs = parse_specs(change)
+    comparison = verify_change(Script(script, arguments, as_module), specs, TrialPlan(**plan), show, say)
+    if as_json:
+        echo_json(comparison.to_json())
+        return
+    for line in _lines(comparison):
+        click.echo(line)
+
+
+def _lines(answer: TrialComparison) -> list[str]:
+    before, after = answer.before, answer.after
+    rounds = len(before.rounds_ms)
+    over = f" over {rounds} alternating rounds" if rounds > 1 else ""
+    return [
+        f"{'+'.join(answer.changes)}  {answer.script}",
+        "",
+        f"unchanged  {before.step_ms:10.3f} ms per step, {_spread(before)}{over}",
+        f"measured   {after.step_ms:10.3f} ms, {answer.measured_speedup:.2f}x, {_spread(after)}",
+        _predicted(answer),
+        f"verdict    {_verdict(answer)}",
+        "",
+        *(f"applied    {name}: {_facts(facts)}" for name, facts in answer.applied.items()),
+        *_assumptions(answer),
+    ]
+
+
+def _spread(runs: MeasuredRuns) -> str:
+    return f"spread {runs.spread:.1%}" if len(runs.rounds_ms) > 1 else "one round, spread unknown"
+
+
+def _predicted(answer: TrialComparison) -> str:
+    if answer.prediction is None:
+        return f"predicted  –  {answer.reason}"
+    low, high = answer.prediction.range
+    return (
+        f"predicted  {answer.prediction.predicted_step_ms:10.3f} ms, "
+        f"{answer.prediction.speedup:.2f}x "
+        f"({low:.3f} to {high:.3f} ms), {answer.error:+.1%} off"
+    )
+
+
+def _verdict(answer: TrialComparison) -> str:
+    found = answer.measured_range
+    if found is None:
+        return "cannot tell: one round shows no noise; use more --rounds"
+    between = f"{found[0]:.2f}x to {found[1]:.2f}x with 95 % confidence"
+    if not answer.is_significant:
+        return f"cannot tell: the difference is within the noise ({between}); use more --rounds"
+    effect = "faster" if answer.measured_speedup > 1 else "slower"
+    if answer.verdict == "contradicted":
+        return f"{effect}, unlike the prediction ({between})"
+    return f"{effect}{', as predicted' if answer.verdict == 'confirmed' else ''} ({between})"
+
+
+def _facts(facts: Any) -> str:
+    return ", ".join(f"{key} {value}" for key, value in facts.items())
+
+
+def _assumptions(answer: TrialComparison) -> list[str]:
+    if answer.prediction is None:
+        return []
+    return ["", "assumptions", *(f"  {text}" for text in answer.prediction.assumptions)]

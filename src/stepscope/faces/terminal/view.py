@@ -1,0 +1,82 @@
+"""`stepscope view`: the page, over a local server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from stepscope.faces.terminal.options import NamedPath, keeps_recorded_times
+
+if TYPE_CHECKING:
+    from stepscope.models.ranks.job import ManyRanks
+
+
+@click.command()
+@click.argument("files", metavar="FILE…", nargs=-1, required=True, type=NamedPath(path_type=Path))
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    help="Port to listen on [default: the first free port from 8765].",
+)
+@click.option("--no-browser", is_flag=True, help="Print the URL without opening a browser.")
+@click.option(
+    "--model", metavar="JSON", type=NamedPath(path_type=Path), help="Model tree, for traces without modules."
+)
+@keeps_recorded_times
+@click.option("--no-cache", is_flag=True, help="Do not use the cache.")
+def view(
+    files: tuple[Path, ...],
+    port: int | None,
+    no_browser: bool,
+    model: Path | None,
+    as_recorded: bool,
+    no_cache: bool,
+) -> None:
+    """Open FILE… (captures, traces, memory snapshots, folders of ranks) in the browser.
+
+    Serves the page on this machine only, to anyone with the token in the printed URL. Press Ctrl-C
+    to stop. For a folder of more than 16 ranks, the page compares the ranks by their sketches, and
+    reads the trace of a rank when you open it.
+    """
+    from stepscope.faces.page import bundle
+    from stepscope.faces.page.open_files import Workbench
+    from stepscope.faces.page.server import serve
+
+    many = _many(files, not no_cache)
+    if many:
+        from stepscope.faces.terminal.ranks import job_workbench, name_of
+
+        workbench = job_workbench(name_of(files), many, as_recorded)
+        serve(workbench, port, not no_browser, model, not no_cache)
+        return
+    bundle.page()
+    serve(Workbench(files, as_recorded), port, not no_browser, model, not no_cache)
+
+
+def _many(files: tuple[Path, ...], cache: bool) -> ManyRanks | None:
+    """The ranks of a folder of many; None for other files.
+
+    Raises:
+        UsageError: if there are others next to such a folder.
+    """
+    from stepscope.faces.page import bundle
+    from stepscope.faces.terminal.source import many_ranks
+    from stepscope.models.ranks.job import files_of_many
+
+    for path in files:
+        count = len(files_of_many(path))
+        if count and len(files) > 1:
+            raise click.UsageError(
+                f"{path} holds {count} ranks, too many to show next to other files; open it "
+                "alone, or name the files of some ranks"
+            )
+        if count:
+            bundle.page("ranks.html")  # before minutes of reading
+            click.echo(
+                f"! {count} ranks are compared by their sketches; traces are read when you open them",
+                err=True,
+            )
+            return many_ranks(path, cache)
+    return None

@@ -1,0 +1,66 @@
+"""Derive facts from a recorded trace: one file per fact, each a function Trace -> Trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from stepscope.base.parallel import in_threads
+from stepscope.facts.annotate.device.collectives import mark_communication
+from stepscope.facts.annotate.device.idle import find_idle
+from stepscope.facts.annotate.device.kernel_kinds import classify_kernels
+from stepscope.facts.annotate.links.backward import link_backward
+from stepscope.facts.annotate.links.launches import link_launches
+from stepscope.facts.annotate.modules.modules import attribute_modules
+from stepscope.facts.annotate.stages.stage_runs import find_runs
+from stepscope.facts.annotate.stages.stages import assign_stages
+from stepscope.facts.annotate.steps.inference import find_iterations
+from stepscope.facts.annotate.steps.steps import find_steps
+from stepscope.trace.trace import Trace
+
+__all__ = ["annotate", "find_stages"]
+
+
+def annotate(trace: Trace, model: Mapping[str, Any] | None = None) -> Trace:
+    """Derive steps, stages, modules, launches, kernel kinds and idle time.
+
+    Args:
+        trace: a trace as read from a file.
+        model: a model tree `{"name", "class", "children": [...]}`, used if the file names no
+            modules.
+
+    Returns:
+        The trace with all its tables filled.
+    """
+    if model is not None and not trace.metadata.model:
+        trace = trace.with_metadata(model=model)
+    return _by_name_and_by_time(_with_stages(trace)) if len(trace.events) else trace
+
+
+def find_stages(trace: Trace) -> Trace:
+    """Derive launches, steps, stages and their runs alone: the tables `steps` and `stages`."""
+    return find_runs(_with_stages(trace)) if len(trace.events) else trace
+
+
+def _by_name_and_by_time(trace: Trace) -> Trace:
+    """Kinds and modules of events, and runs of stages and idle time: neither needs the other."""
+    ways = (classify_kernels, attribute_modules), (find_runs, find_idle)
+    named, timed = in_threads(partial(_derived, trace), ways, len(trace.events))
+    columns = {name: named.events.columns()[name] for name in ("kind", "module")}
+    result = timed.with_events(**columns)
+    for table in ("modules", "module_shares", "warnings"):  # what is timed adds no warnings
+        result = result.with_table(named[table])
+    return result
+
+
+def _with_stages(trace: Trace) -> Trace:
+    return _derived(
+        trace, (link_launches, mark_communication, link_backward, find_iterations, find_steps, assign_stages)
+    )
+
+
+def _derived(trace: Trace, facts: Iterable[Callable[[Trace], Trace]]) -> Trace:
+    for fact in facts:
+        trace = fact(trace)
+    return trace

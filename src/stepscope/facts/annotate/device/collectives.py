@@ -1,0 +1,255 @@
+"""Communication between processes, by name or by the call that launched it.
+
+To support another library, add a row to `KERNELS`, and to `CALLS` if its operators have names of
+their own. Patterns match names in lower case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from stepscope.base.arrays import Ids, Mask
+from stepscope.facts.annotate.device.kernel_kinds import kind_of
+from stepscope.facts.annotate.links.launches import launch_of, on_host
+from stepscope.trace.nesting import inherit
+from stepscope.trace.schema import CATEGORIES, TRACK_KINDS
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+# (library, pattern of kernel names)
+KERNELS = (
+    ("NCCL, RCCL, oneCCL, HCCL", r"nccl|rccl|oneccl|\bccl::|hccl|\bhcom_|xccl"),
+    ("MSCCL, MSCCL++", r"msccl"),
+    ("NVSHMEM, ROC_SHMEM, Intel SHMEM", r"nvshmem|roc_?shmem|ishmem"),
+    (
+        "DeepEP, UCCL-EP, Mooncake EP",
+        r"deep_?ep\b|deep_?ep::|mooncake"
+        r"|\b(inter|intra)node(_ll)?::|\binternode_|\bintranode_",
+    ),
+    ("PPLX and MoE all-to-all kernels", r"\bpplx|moe_?(comm|a2a)|\ba2a_"),
+    ("vLLM, SGLang, AITER custom all-reduce", r"cross_device_(reduce|store|load)|quick_?reduce"),
+    ("TensorRT-LLM, FlashInfer", r"lamport|(one|two)_?shot_?(all_?reduce|car)|allreduce_fusion"),
+    ("Transformer Engine user buffers", r"user_?buffers"),
+    ("PyTorch symmetric memory", r"multimem|symm_?mem|symmetric_memory|(put|wait)_signal_kernel"),
+    ("UCX, UCC", r"\buc[cx]_|\bucp_"),
+    ("XLA collectives", r"collective-(permute|broadcast)"),
+    ("XLA transfers between slices (Megascale)", r"^(send|recv)(-done)?(\.\d+)*$"),
+    (
+        "any",
+        r"all[-_]?reduce|reduce[-_]?scatter|all[-_]?gather|all[-_]?to[-_]?all(v|_|\b)|alltoall"
+        r"|sendrecv",
+    ),
+)
+# Operators and ranges whose kernels communicate.
+CALLS = (
+    ("c10d", r"^(nccl|rccl|hccl|xccl|gloo|mpi|ucc):|^_?c10d(_functional)?::|^record_param_comms"),
+    ("symmetric memory", r"^symm_mem::"),
+    (
+        "vLLM, SGLang",
+        r"^(vllm|sglang|sgl_kernel|_c_custom_ar|_c_custom_all_?reduce)::\w*"
+        r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)",
+    ),
+    (
+        "TensorRT-LLM",
+        r"^trtllm::\w*(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
+        r"|moe_?comm)",
+    ),
+    ("DeepEP", r"^(deep_?ep|uccl_?ep)(::|\b)"),
+    ("oneCCL", r"^(torch_ccl|oneccl_bindings_for_pytorch)"),
+)
+# Work of host threads that is itself communication.
+HOST_WORK = (
+    ("Gloo, MPI, UCC through torch.distributed", r"^(gloo|mpi|ucc):"),
+    (
+        "MPI",
+        r"^mpi_(i?all\w+|i?reduce\w*|i?bcast|i?gatherv?|i?scatterv?|i?send\w*|i?recv\w*"
+        r"|sendrecv\w*|barrier|wait\w*)$",
+    ),
+    ("UCX", r"^uc[pt]_\w*(send|recv|put|get|progress|flush)"),
+)
+# Operators that wait for work of the process group: DTensor, tensor parallelism, compiled FSDP.
+_WAIT = re.compile(r"^_?c10d_functional::wait_tensor$|^c10d::(barrier|monitored_barrier_)$")
+# In a range of this name, a kernel of this name communicates; elsewhere it may compute.
+EXCHANGE = re.compile(r"\b(dispatch|combine)|_(dispatch|combine)(_|\b)")
+STREAM = re.compile(r"nccl|rccl|\bcomm(s|unication)?\b|collective|process ?group")
+GROUP_ARGUMENTS = re.compile(rb'"(Collective name|Process Group (Name|Ranks|Description))"\s*:')
+
+
+def _any_of(table: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
+    return re.compile("|".join(pattern for _, pattern in table))
+
+
+_KERNEL, _CALL, _HOST = map(_any_of, (KERNELS, CALLS, HOST_WORK))
+
+
+@lru_cache(maxsize=1 << 14)
+def is_communication_kernel(name: str) -> bool:
+    """Whether the name alone shows that a kernel communicates.
+
+    Example:
+        >>> is_communication_kernel("void deep_ep::internode::dispatch<false, 4>(int4*)")
+        True
+        >>> is_communication_kernel("flash_fwd_splitkv_combine_kernel")
+        False
+    """
+    return _KERNEL.search(name.lower()) is not None
+
+
+def is_communication_call(name: str) -> bool:
+    """Whether the kernels that an operator or a range of this name launches communicate."""
+    return _CALL.search(name.lower()) is not None
+
+
+def is_communication_wait(name: str) -> bool:
+    """Whether an operator of this name waits on the CPU until a collective ends."""
+    return _WAIT.match(name) is not None
+
+
+def is_host_communication(name: str) -> bool:
+    """Whether an event of this name on a host thread is communication itself."""
+    return _HOST.search(name.lower()) is not None
+
+
+def is_exchange(name: str) -> bool:
+    """Whether a name is that of a dispatch or a combine of experts, or of something else."""
+    return EXCHANGE.search(name.lower()) is not None
+
+
+_KIND = re.compile(
+    r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv|broadcast"
+    r"|reduce|gather|scatter|barrier",
+    re.IGNORECASE,
+)
+_GROUP = ("Process Group Name", "Process Group Ranks", "Group size")
+_DTYPE_BYTES = {
+    "byte": 1,
+    "char": 1,
+    "bool": 1,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "half": 2,
+    "bfloat16": 2,
+    "short": 2,
+    "int": 4,
+    "float": 4,
+    "long": 8,
+    "double": 8,
+}
+
+
+def mark_communication(trace: Trace) -> Trace:
+    """Set the category `communication` for kernels and host-side collectives that communicate.
+
+    A kernel communicates if its name matches a library (`KERNELS`), if events of
+    its name have process-group arguments, if the innermost operator around its launch is a
+    collective, if it exchanges experts in a range that says so, or if it has no known kind and runs
+    on a stream named for communication. A stream or thread that mostly communicates becomes a
+    communication track. Bytes come from the recorded element counts.
+    """
+    events = trace.events
+    category, name = events.text("category"), events.text("name")
+    kernel = category.mask("kernel")
+    communicates = name.where(is_communication_kernel) | _with_group_arguments(trace, kernel)
+    communicates |= _launched_by_collective(trace) | _exchanges_experts(trace)
+    communicates |= _on_named_stream(trace)
+    communicates &= kernel
+    host_work = category.mask("annotation", "cpu_op") & name.where(is_host_communication)
+    communicates |= on_host(trace) & host_work
+    code = np.where(communicates, CATEGORIES.index("communication"), category.codes)
+    trace = trace.with_events(
+        category=Text(code.astype(np.int8), CATEGORIES), bytes=_bytes(trace, communicates)
+    )
+    return trace.with_table(_tracks(trace, communicates))
+
+
+def _with_group_arguments(trace: Trace, kernel: Mask) -> Mask:
+    """Kernels with the name of one that has a collective or a process group as argument."""
+    rows = np.flatnonzero(kernel & (trace.events["source"] >= 0))
+    names, first = np.unique(trace.events["name"][rows], return_index=True)
+    source = trace.events["source"][rows[first]]
+    order = np.argsort(source, kind="stable")
+    texts = trace.arguments.texts(source[order]) if len(order) else []
+    marked = [bool(GROUP_ARGUMENTS.search(text)) for text in texts]
+    result: Mask = np.isin(trace.events["name"], names[order][np.array(marked, np.bool_)])
+    return result
+
+
+def _launched_by_collective(trace: Trace) -> Mask:
+    call = trace.events.text("name").where(is_communication_call)
+    operator = trace.events.text("category").mask("cpu_op", "annotation")
+    return _launched_in(trace, operator, call)
+
+
+def _exchanges_experts(trace: Trace) -> Mask:
+    """Kernels named dispatch or combine, launched in a range of such a name."""
+    named = trace.events.text("name").where(is_exchange)
+    annotation = trace.events.text("category").mask("annotation")
+    return named & _launched_in(trace, annotation, named)
+
+
+def _launched_in(trace: Trace, marks: Mask, wanted: Mask) -> Mask:
+    """Device work whose launch has a wanted event as the innermost of the marks around it."""
+    around = inherit(trace.events["parent"], np.where(marks, wanted, -1))
+    caller = launch_of(trace)
+    launched: Mask = (caller >= 0) & (around[caller] == 1)
+    return launched
+
+
+def _on_named_stream(trace: Trace) -> Mask:
+    """Device work of no known kind on a stream that is named for communication."""
+    events = trace.events
+    tracks = trace["tracks"].text("name").where(lambda name: bool(STREAM.search(name.lower())))
+    if not tracks.any():
+        return np.zeros(len(events), np.bool_)
+    return tracks[events["track"]] & events.text("name").where(lambda n: kind_of(n) == "other")
+
+
+def _tracks(trace: Trace, communicates: Mask) -> Table:
+    """Set the kind of tracks that communicate for most of their busy time."""
+    events, tracks = trace.events, trace["tracks"]
+    top = events["parent"] < 0
+    time = np.bincount(events["track"][top], events["duration_ns"][top], len(tracks))
+    work = communicates & (top | (events["category"] == CATEGORIES.index("communication")))
+    communication_ns = np.bincount(events["track"][work], events["duration_ns"][work], len(tracks))
+    kind = np.where((communication_ns > 0) & (2 * communication_ns > time), 2, tracks["kind"])
+    return tracks.with_columns(kind=Text(kind.astype(np.int8), TRACK_KINDS))
+
+
+def _bytes(trace: Trace, communicates: Mask) -> Ids:
+    events = trace.events
+    caller = launch_of(trace)
+    collective = events.text("name").mask("record_param_comms")
+    call = inherit(events["parent"], np.where(collective, events["id"], -1))
+    result = events["bytes"].copy()
+    for event in np.flatnonzero(communicates & (result < 0)).tolist():
+        origin = call[caller[event]] if caller[event] >= 0 else -1
+        for source in (event, origin):
+            if source >= 0 and (size := _size(trace, source)) >= 0:
+                result[event] = size
+                break
+    return result
+
+
+def _size(trace: Trace, event: int) -> int:
+    """Bytes of a collective from its recorded element counts and type, or -1."""
+    arguments = trace.event_arguments(event)
+    width = _DTYPE_BYTES.get(str(arguments.get("dtype", "")).lower())
+    counts = [arguments.get(f"{way} msg nelems") for way in ("In", "Out")]
+    known = [count for count in counts if isinstance(count, int)]
+    return max(known) * width if width and known else -1
+
+
+def collective_key(name: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """The kind of a collective and its process group, as far as recorded.
+
+    Example:
+        >>> collective_key("ncclDevKernel_AllReduce_Sum_f32_RING_LL", {"Group size": 8})
+        ('allreduce', '', '', '8')
+    """
+    kind = str(arguments.get("Collective name") or (_KIND.search(name) or [name])[0])
+    return (kind.lower().replace("_", ""), *(str(arguments.get(key, "")) for key in _GROUP))

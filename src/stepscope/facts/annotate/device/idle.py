@@ -1,0 +1,328 @@
+"""When devices and the host do not compute, and why."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stepscope.base.arrays import Mask, Rows, Times
+from stepscope.facts.annotate.device.collectives import is_communication_wait
+from stepscope.facts.annotate.jax.calls import is_wait
+from stepscope.facts.annotate.links.launches import device_work, launch_of, shows_cpu
+from stepscope.facts.annotate.steps.steps import main_track
+from stepscope.facts.annotate.steps.windows import unrecorded_work_end
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.schema import IDLE, IDLE_CAUSES, STAGES
+from stepscope.trace.sets import distinct
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+Spans = list[tuple[int, int, int]]
+_WAITS = re.compile(r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue")
+_LEAST_NS = 1  # the resolution of times
+
+
+class _Gaps(NamedTuple):
+    """The gaps of one device in one step by one cause (index in `IDLE_CAUSES`)."""
+
+    step: int
+    device: int
+    cause: np.int8
+    gaps: Intervals
+
+
+def find_idle(trace: Trace) -> Trace:
+    """Fill the table `idle`: the gaps in each device's computing within each step, by cause.
+
+    A gap ends with the next piece of work. Until the CPU launches that work, the cause is `data`
+    while the training loop loads data, `synchronization` if the CPU was blocked on the device when
+    the device ran dry, and `host` otherwise. After the launch call the cause is `launch`: launch
+    latency, or a wait for another stream. Time with only communication is `communication`.
+    """
+    spans = windows(trace)
+    devices = distinct(trace["tracks"]["device"][trace.events["track"][device_work(trace)]])
+    parts = [part for device in devices for part in _idle_of_device(trace, int(device), spans)]
+    counts = [len(part.gaps) for part in parts]
+    if not sum(counts):
+        return _with_busy_times(trace)
+    columns: dict[str, Any] = {
+        "step": np.repeat([part.step for part in parts], counts),
+        "rank": np.full(sum(counts), trace.metadata.ranks[0]),
+        "device": np.repeat([part.device for part in parts], counts),
+        "start_ns": np.concatenate([part.gaps.starts for part in parts]),
+        "end_ns": np.concatenate([part.gaps.ends for part in parts]),
+        "cause": Text(np.repeat([part.cause for part in parts], counts), IDLE_CAUSES),
+    }
+    return _with_busy_times(trace.with_table(Table(IDLE, columns)))
+
+
+def cause_names(trace: Trace) -> tuple[str, ...]:
+    """What each of `IDLE_CAUSES` is called: without the CPU's side nobody knows what it did."""
+    if shows_cpu(trace):
+        return IDLE_CAUSES
+    return tuple("unknown" if cause == "host" else cause for cause in IDLE_CAUSES)
+
+
+def windows(trace: Trace) -> Spans:
+    """(step, start, end) of the window of each step, ns; see `annotate.steps.step_windows`."""
+    steps = trace["steps"]
+    columns = (steps[name].tolist() for name in ("step", "window_start_ns", "window_end_ns"))
+    return list(zip(*columns, strict=True))
+
+
+def busiest_device(trace: Trace, rank: int) -> int:
+    """The device of a rank that computes longest in its steps, -1 if none works in them."""
+    steps, idle = trace["steps"], trace["idle"]
+    of_rank = steps["rank"] == rank
+    windows = Intervals(steps["window_start_ns"][of_rank], steps["window_end_ns"][of_rank])
+    devices = working_devices(trace, rank, windows)
+    rows = idle["rank"] == rank
+    length = (idle["end_ns"] - idle["start_ns"])[rows]
+    spent = [int(length[idle["device"][rows] == device].sum()) for device in devices]
+    return devices[int(np.argmin(spent))] if devices else -1
+
+
+def working_devices(trace: Trace, rank: int, windows: Intervals) -> list[int]:
+    """The devices of a rank that do any work in some windows, ascending.
+
+    Work counts whether or not its launch is known.
+    """
+    events, tracks = trace.events, trace["tracks"]
+    rows = np.flatnonzero(device_work(trace) & (tracks["rank"] == rank)[events["track"]])
+    start, end = events["start_ns"][rows], (events["start_ns"] + events["duration_ns"])[rows]
+    here = windows.within(start, np.maximum(end, start + 1)) > 0
+    return np.unique(tracks["device"][events["track"][rows[here]]]).tolist()  # type: ignore[no-any-return]
+
+
+def _with_busy_times(trace: Trace) -> Trace:
+    """Fill busy and idle time of each step, of the device that computes longest."""
+    steps, idle = trace["steps"], trace["idle"]
+    device = busiest_device(trace, trace.metadata.ranks[0])
+    if device < 0:
+        return trace
+    rows = (idle["device"] == device) & (idle["cause"] != IDLE_CAUSES.index("communication"))
+    place = np.searchsorted(steps["step"], idle["step"][rows])
+    length = (idle["end_ns"] - idle["start_ns"])[rows]
+    spent = np.bincount(place, length, len(steps)).astype(np.int64)
+    window = steps["window_end_ns"] - steps["window_start_ns"]
+    return trace.with_table(steps.with_columns(device_busy_ns=window - spent, device_idle_ns=spent))
+
+
+def _idle_of_device(trace: Trace, device: int, spans: Spans) -> list[_Gaps]:
+    events = trace.events
+    here = (trace["tracks"]["device"] == device)[events["track"]]
+    work = np.flatnonzero(device_work(trace) & here)
+    computing, communicating = busy_times(trace, work)
+    busy = computing.union(communicating)
+    causes = {"communication": communicating, **_gap_causes(trace, work, busy, spans)}
+    return [
+        _Gaps(step, device, np.int8(IDLE_CAUSES.index(cause)), intervals.clip(first, last))
+        for step, first, last in spans
+        for cause, intervals in causes.items()
+    ]
+
+
+def busy_times(trace: Trace, work: Rows) -> tuple[Intervals, Intervals]:
+    """When some work of one device computes, and when it only communicates.
+
+    Args:
+        trace: any trace.
+        work: the device's work, events.id.
+    """
+    events = trace.events
+    communicates = events.text("category").mask("communication")[work]
+    start, end = events["start_ns"][work], (events["start_ns"] + events["duration_ns"])[work]
+    computing = Intervals(start[~communicates], end[~communicates])
+    return computing, Intervals(start[communicates], end[communicates]).minus(computing)
+
+
+def copy_times(trace: Trace, work: Rows) -> Intervals:
+    """When some work of one device copies or fills memory, and does nothing else.
+
+    Args:
+        trace: any trace.
+        work: the device's work, events.id.
+    """
+    events = trace.events
+    copies = events.text("category").mask("memcpy", "memset")[work]
+    start, end = events["start_ns"][work], (events["start_ns"] + events["duration_ns"])[work]
+    return Intervals(start[copies], end[copies]).minus(Intervals(start[~copies], end[~copies]))
+
+
+def _gap_causes(trace: Trace, work: Rows, busy: Intervals, spans: Spans) -> dict[str, Intervals]:
+    if not spans or not len(busy):
+        return {}
+    gaps = busy.gaps(min(span[1] for span in spans), max(span[2] for span in spans))
+    launched = _launch_calls(trace, work, gaps)
+    launch_call = np.clip(launched, gaps.starts, gaps.ends)
+    before_call = Intervals(gaps.starts, launch_call)
+    launch = Intervals(launch_call, gaps.ends)
+    data = before_call.intersect(data_loading_times(trace))
+    drained = _drained(gaps, time_blocked(trace, work))
+    waits = Intervals(gaps.starts[drained], launch_call[drained]).minus(data)
+    host = before_call.minus(data).minus(waits)
+    return {"data": data, "synchronization": waits, "host": host, "launch": launch}
+
+
+def _launch_calls(trace: Trace, work: Rows, gaps: Intervals) -> Times:
+    """When the CPU launched the work that ends each gap; the end of the gap if unknown."""
+    if not len(gaps):
+        return gaps.ends
+    caller = launch_of(trace)[work]
+    start = trace.events["start_ns"][work]
+    index = np.minimum(np.searchsorted(start, gaps.ends, side="left"), len(work) - 1)
+    known = (caller[index] >= 0) & (start[index] == gaps.ends)
+    return np.where(known, trace.events["start_ns"][caller[index]], gaps.ends)
+
+
+def data_loading_times(trace: Trace) -> Intervals:
+    """When the training loop loads data."""
+    runs = trace["stages"]
+    loading = runs["stage"] == STAGES.index("data_loading")
+    return Intervals(runs["start_ns"][loading], runs["end_ns"][loading])
+
+
+def time_blocked(trace: Trace, work: Rows) -> Intervals:
+    """When the thread of the training loop, or of autograd, was blocked on a device.
+
+    Args:
+        trace: a trace with stages.
+        work: the device's work, events.id.
+    """
+    events = trace.events
+    end = events["start_ns"] + events["duration_ns"]
+    waits = events.text("category").mask("runtime") & events.text("name").where(
+        lambda name: is_wait(name) or bool(_WAITS.search(name))
+    )
+    caller = launch_of(trace)[work]
+    copy = (caller >= 0) & events.text("category").mask("memcpy")[work]
+    copied = work[copy]
+    blocking = caller[copy][end[caller[copy]] >= end[copied]]
+    waits[blocking] = True
+    waits[full_queue_launches(trace, work)] = True
+    waits &= (events["stage"] >= 0) | (events["track"] == main_track(trace))
+    return Intervals(events["start_ns"][waits], end[waits])
+
+
+def _drained(gaps: Intervals, waiting: Intervals) -> Mask:
+    """Gaps at whose start the CPU was blocked on the device."""
+    result: Mask = waiting.within(gaps.starts - _LEAST_NS, gaps.starts + _LEAST_NS) > 0
+    return result
+
+
+# -- launches into a full queue
+
+_FULL = 500  # works in the queue; CUDA has room for 1,024 launches of a channel
+_MOST = 0.95  # of the works that were ever in the queue
+_LONG, _LONGER = 2, 8  # times the usual launch: while the queue holds most, and many, works
+_FULL_EVENT = "Command Buffer Full"  # CUPTI's name of such a wait, where it is recorded
+_UNDELAYED = 10  # percentile of the lengths of launches
+
+
+def full_queue_launches(trace: Trace, work: Rows) -> Rows:
+    """Launches that took several times as long as usual while the queue was full, events.id.
+
+    It was full if hundreds of works had been launched and not ended, or if the trace records it;
+    and it may have been while the device did work from before the recording.
+
+    Args:
+        trace: a trace with launches.
+        work: device work of one rank, events.id.
+    """
+    events = trace.events
+    caller = launch_of(trace)[work].astype(np.int64)
+    calls = np.unique(caller[caller >= 0])
+    if not len(calls):
+        return calls
+    length, usual = events["duration_ns"][calls], usual_launch_ns(trace, calls)
+    begin, end = events["start_ns"][calls], events["start_ns"][calls] + length
+    ended = np.searchsorted(np.sort(events["start_ns"][work] + events["duration_ns"][work]), end)
+    launched = np.searchsorted(np.sort(events["start_ns"][caller[caller >= 0]]), end)
+    queued = launched - ended
+    rank = int(trace["tracks"]["rank"][events["track"][work[0]]])
+    unseen = end <= unrecorded_work_end(trace, rank)  # what else is queued then is not known
+    many = unseen | (queued >= _FULL) | _recorded_as_full(trace, begin, end)
+    most = unseen | (queued >= max(_FULL, _MOST * queued.max()))
+    found: Rows = calls[(many & (length > _LONGER * usual)) | (most & (length > _LONG * usual))]
+    return found
+
+
+def usual_launch_ns(trace: Trace, calls: Rows) -> int:
+    """What a launch takes the CPU where nothing delays it, ns.
+
+    Args:
+        trace: any trace.
+        calls: launches, events.id.
+    """
+    return int(np.percentile(trace.events["duration_ns"][calls], _UNDELAYED)) if len(calls) else 0
+
+
+def _recorded_as_full(trace: Trace, begin: Times, end: Times) -> Mask:
+    """Whether the trace records a full queue in each span."""
+    events = trace.events
+    full = np.sort(events["start_ns"][events.text("name").mask(_FULL_EVENT)])
+    found: Mask = np.searchsorted(full, begin) < np.searchsorted(full, end)
+    return found
+
+
+# -- idle time of the host
+
+
+def python_time(trace: Trace, rank: int, steps: Table) -> Intervals:
+    """When no thread of a rank computes, loads data or communicates, within the given steps.
+
+    Backward is excluded: autograd runs no Python, so idle time there is unrecorded work.
+    """
+    events = trace.events
+    works = _computes(events) | events.text("category").mask("communication")
+    works |= events.text("stage").mask("data_loading")
+    busy = _spans(trace, rank, steps, works).union(_backward(trace["stages"], rank))
+    return Intervals(steps["start_ns"], steps["end_ns"]).minus(busy)
+
+
+def exposed_communication(trace: Trace, rank: int, steps: Table) -> Intervals:
+    """When a rank communicates and none of its threads computes or loads data, within the steps.
+
+    Operators that wait for a collective, and those that call them, do not compute meanwhile.
+    """
+    events = trace.events
+    communicates = _spans(trace, rank, steps, events.text("category").mask("communication"))
+    within = Intervals(steps["start_ns"], steps["end_ns"])
+    return communicates.intersect(within).minus(busy_time(trace, rank, steps))
+
+
+def busy_time(trace: Trace, rank: int, steps: Table) -> Intervals:
+    """When any thread of a rank computes or loads data; waiting for a collective is neither."""
+    loads = trace.events.text("stage").mask("data_loading")
+    return _computing(trace, rank, steps).union(_spans(trace, rank, steps, loads))
+
+
+def _computing(trace: Trace, rank: int, steps: Table) -> Intervals:
+    events = trace.events
+    waits = events.text("name").where(is_communication_wait)
+    computes = _computes(events) & ~waits
+    on_waiting_thread = np.isin(events["track"], np.unique(events["track"][waits]))
+    waiting = _spans(trace, rank, steps, waits)
+    here = _spans(trace, rank, steps, computes & on_waiting_thread).minus(waiting)
+    return here.union(_spans(trace, rank, steps, computes & ~on_waiting_thread))
+
+
+def _computes(events: Table) -> Mask:
+    """Operators and runtime calls; ranges written by a capture only mark Python code."""
+    markers = events.text("name").where(lambda name: name.startswith("stepscope."))
+    return events.text("category").mask("cpu_op", "runtime") & ~markers
+
+
+def _spans(trace: Trace, rank: int, steps: Table, chosen: Mask) -> Intervals:
+    events = trace.events
+    of_rank = trace["tracks"]["rank"][events["track"]] == rank
+    rows = np.flatnonzero(of_rank & np.isin(events["step"], steps["step"]) & chosen)
+    start = events["start_ns"][rows]
+    return Intervals(start, start + events["duration_ns"][rows])
+
+
+def _backward(runs: Table, rank: int) -> Intervals:
+    backward = runs.text("stage").mask("backward") & (runs["rank"] == rank)
+    return Intervals(runs["start_ns"][backward], runs["end_ns"][backward])

@@ -1,0 +1,323 @@
+"""Calls of compiled functions (`PjitFunction(update)`): which work they asked for, and who waits.
+
+JAX returns from a call before its work is done, and runs programs one after the other. In a loop
+that reads nothing back the work of a call may begin many calls later. Three kinds of evidence link
+a program's run to its call, the strongest first:
+
+- the id of the run, where the call has it too (JAX up to 0.9);
+- nesting: a small program runs inside its call;
+- order: the k-th other run of a function belongs to its k-th other call. Runs without a call were
+  called before the recording began: those that the calls leave over, and those that began before
+  the call that would be theirs. The last call may have no event, if the recording ended in it.
+
+A wait may last longer than the work: `jax.block_until_ready` goes through a tree of arrays in
+Python, and a small program has ended before its call returns. All of it is time of the call.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.base.arrays import Codes, Ids, Ids32, IntArray, Mask, Rows, Times
+from stepscope.facts.annotate.jax.scopes import scope_of
+from stepscope.facts.annotate.links.launches import on_host
+from stepscope.trace.nesting import inherit, outermost
+from stepscope.trace.schema import STAGES
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
+
+CALL = re.compile(r"^PjitFunction\((.*)\)$", re.DOTALL)
+_GRADIENT = "stepscope.gradient"  # as our recorder marks it
+_WAIT = re.compile(r"BlockHostUntilReady|Buffer::Await$|^wait: |^ArrayImpl\.copy_to_host_async$")
+
+
+def is_compiled_call(name: str) -> bool:
+    """Whether an event of this name is the call of a compiled function.
+
+    Example:
+        >>> is_compiled_call("PjitFunction(update)")
+        True
+    """
+    return CALL.match(name) is not None
+
+
+def is_training_call(name: str) -> bool:
+    """Whether it is a call that can begin a step: compiled, or a gradient outside of `jax.jit`.
+
+    Example:
+        >>> is_training_call("stepscope.gradient")
+        True
+    """
+    return is_compiled_call(name) or name == _GRADIENT
+
+
+def called_function(name: str) -> str:
+    """The function that a call calls; a name that is no call is returned as it is.
+
+    Example:
+        >>> called_function("PjitFunction(update)")
+        'update'
+    """
+    return CALL.sub(r"\1", name)
+
+
+def is_wait(name: str) -> bool:
+    """Whether the program waits for a result of XLA, or reads it, in an event of this name.
+
+    Example:
+        >>> is_wait("CommonPjRtBuffer::Await"), is_wait("wait: float(x)")
+        (True, True)
+    """
+    return _WAIT.search(name) is not None
+
+
+# -- the call of each run of a program
+
+UNKNOWN, BEFORE_RECORDING = -1, -2
+_EXECUTES = re.compile(r"Executable::Execute")
+
+
+def calls_of_host_work(trace: Trace) -> Ids32:
+    """The call that asked for each piece of compiled work on a thread of the host.
+
+    Returns:
+        int32, shape (events,): the event of the call; `UNKNOWN` if none is known, and of all
+        other events; `BEFORE_RECORDING` of work that was called for before the recording began.
+    """
+    events = trace.events
+    if not events.text("name").where(is_compiled_call).any():
+        return np.full(len(events), UNKNOWN, np.int32)
+    calls = _Calls(trace)
+    run_of, count = _runs(trace)
+    result = np.full(len(events), UNKNOWN, np.int32)
+    if not (count and len(calls.rows)):
+        return result
+    rows = np.flatnonzero(run_of >= 0)
+    call = _by_id(trace, calls, rows, run_of[rows], count)
+    nested = _first_call(calls, rows, run_of[rows], count)
+    call = np.where(call == UNKNOWN, nested, call)
+    _link_by_order(trace, calls, rows, run_of[rows], call)
+    spread = _spread(events["parent"], np.where(calls.on_track, UNKNOWN, run_of))
+    found = (spread >= 0) & ~calls.on_track
+    result[found] = call[spread[found]]
+    return result
+
+
+def call_around(trace: Trace) -> Ids32:
+    """The call of a compiled function in which each event is, -1 if none; int32, (events,)."""
+    return _Calls(trace).of
+
+
+class _Calls:
+    """The calls of compiled functions that run a program.
+
+    Attributes:
+        of: the call in which each event is, itself included, -1 if none; int32, shape (events,).
+        rows: their events, in order of start.
+        on_track: events on the threads of calls, bool, shape (events,).
+        cut_off: when the calls began to execute in which the recording ended, ns.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        events = trace.events
+        is_call = events.text("name").where(is_compiled_call) & on_host(trace)
+        inner = inherit(events["parent"], np.where(is_call, events["id"], -1))
+        self.of = _without_repeats(events["parent"], events["name"], inner)
+        self.rows = _that_execute(trace, self.of)
+        self.on_track: Mask = np.isin(events["track"], np.unique(events["track"][is_call]))
+        self.cut_off = self._cut_off(events)
+
+    def _cut_off(self, events: Table) -> Times:
+        """What executes a program outside of any call, after all calls, was in one itself."""
+        last = events["start_ns"][self.rows].max(initial=np.iinfo(np.int64).min)
+        executes = events.text("name").where(lambda name: bool(_EXECUTES.search(name)))
+        alone = executes & self.on_track & (self.of < 0) & (events["start_ns"] > last)
+        result: Times = events["start_ns"][alone & ~np.append(alone, False)[events["parent"]]]
+        return result
+
+
+def _without_repeats(parent: Ids32, name: IntArray, call: Ids32) -> Ids32:
+    """The call of each event; a call is recorded twice, in itself, and the outer one stands."""
+    result = call.copy()
+    while True:
+        beyond = np.where(result >= 0, parent[result], -1)
+        outer = np.where(beyond >= 0, call[beyond], -1)
+        repeats = (outer >= 0) & (name[outer] == name[result])
+        if not repeats.any():
+            return result
+        result = np.where(repeats, outer, result)
+
+
+def _that_execute(trace: Trace, call_of: Ids32) -> Ids:
+    """The calls that execute a program; of functions for which none is seen to, the outermost.
+
+    A call within another mostly belongs to its trace, which executes nothing.
+    """
+    events = trace.events
+    names = events["name"]
+    executes = events.text("name").where(lambda name: bool(_EXECUTES.search(name)))
+    seen = np.unique(call_of[executes & (call_of >= 0)])
+    calls = np.unique(call_of[call_of >= 0])
+    around = events["parent"][calls]
+    outermost = calls[np.where(around >= 0, call_of[around], -1) < 0]
+    return np.unique(np.append(seen, outermost[~np.isin(names[outermost], names[seen])]))
+
+
+def _runs(trace: Trace) -> tuple[Rows, int]:
+    """The number of the run of each event that has a run's id, else -1; and how many runs."""
+    events = trace.events
+    has_id = on_host(trace) & (events["correlation"] >= 0)
+    operator = events.text("category").mask("cpu_op")
+    ids = np.unique(events["correlation"][has_id & operator])
+    if not len(ids):
+        return np.full(len(events), -1), 0
+    place = np.minimum(np.searchsorted(ids, events["correlation"]), len(ids) - 1)
+    return np.where(has_id & (ids[place] == events["correlation"]), place, -1), len(ids)
+
+
+def _by_id(trace: Trace, calls: _Calls, rows: Ids, run: Rows, count: int) -> Ids32:
+    """The call around an event with the id of each run that is no operation itself."""
+    events = trace.events
+    starts_it = events.text("category").mask("runtime")[rows]
+    return _first_call(calls, rows[starts_it], run[starts_it], count)
+
+
+def _first_call(calls: _Calls, rows: Ids, run: Rows, count: int) -> Ids32:
+    """The call in which the first of some events of each run is."""
+    result = np.full(count, UNKNOWN, np.int32)
+    called = calls.of[rows] >= 0
+    result[run[called][::-1]] = calls.of[rows[called]][::-1]
+    return result
+
+
+def _link_by_order(trace: Trace, calls: _Calls, rows: Ids, run: Rows, call: Ids32) -> None:
+    """Link the other runs of each function, in order of start, to its other calls."""
+    events = trace.events
+    start = np.full(len(call), np.iinfo(np.int64).max)
+    np.minimum.at(start, run, events["start_ns"][rows])
+    function = _functions(trace, rows, run, len(call))
+    names = events.text("name")
+    called = np.array([called_function(names[row] or "") for row in calls.rows.tolist()], object)
+    free = ~np.isin(calls.rows, call)
+    for name in set(function[call == UNKNOWN].tolist()) & set(called.tolist()):
+        waiting = np.flatnonzero((call == UNKNOWN) & (function == name))
+        waiting = waiting[np.argsort(start[waiting], kind="stable")]
+        left = calls.rows[free & (called == name)]
+        begin, called_at = start[waiting], events["start_ns"][left]
+        own = calls.cut_off[calls.cut_off <= begin.max()][: max(len(begin) - len(left), 0)]
+        left = np.append(left, np.full(len(own), UNKNOWN))
+        call[waiting] = _in_order(begin, left, np.append(called_at, own))
+
+
+def _functions(trace: Trace, rows: Ids, run: Rows, count: int) -> IntArray:
+    """The name of the function of each run, from the scopes of its operations; shape (runs,)."""
+    scope = trace.events["scope"][rows]
+    programs = [scope_of(text).program for text in trace.events.text("scope").values]
+    named = np.array([bool(name) for name in programs] + [False])[scope]
+    result = np.full(count, "", object)
+    result[run[named]] = np.array([*programs, ""], object)[scope[named]]
+    return result
+
+
+def _in_order(begin: Times, calls: Ids, called: Times) -> Ids32:
+    """The call of each run, both in order of start; the first runs may have been called before."""
+    earlier = np.searchsorted(begin, called) - np.arange(len(called))
+    before = max(len(begin) - len(calls), 0, int(earlier.max(initial=0)))
+    result = np.full(len(begin), BEFORE_RECORDING, np.int32)
+    linked = result[before:]
+    linked[:] = calls[: len(linked)]
+    return result
+
+
+def _spread(parent: Ids32, run: Rows) -> Ids32:
+    """The run of each event: its own, else of what is around it, else of the first inside it."""
+    result = inherit(parent, run)
+    rows = np.flatnonzero((result >= 0) & (parent >= 0))
+    while len(rows):
+        rows = rows[result[parent[rows]] < 0]
+        result[parent[rows][::-1]] = result[rows][::-1]
+        rows = np.unique(parent[rows])
+        rows = rows[parent[rows] >= 0]
+    return inherit(parent, result)
+
+
+# -- waits
+
+# XLA's names of `jax.device_put`, whose results a program may wait for too.
+_PUT = re.compile(r"^(shard_args|BatchedDevicePut|DevicePut\w*)$")
+_FOR_ARRAYS = re.compile(r"block_until_ready|BlockHostUntilReady")
+_OTHER, _NONE = STAGES.index("other"), -1
+
+
+class Waits(NamedTuple):
+    """Waits of one thread, none within another, in order of start; arrays of shape (n,).
+
+    Attributes:
+        starts, ends: ns.
+        stage: what each waits for, a position in `STAGES`; -1 if that is not known.
+    """
+
+    starts: Times
+    ends: Times
+    stage: Codes
+
+    def at(self, moments: Times) -> Codes:
+        """The stage that the thread waits for at each moment, -1 where it does not wait."""
+        place = np.searchsorted(self.starts, moments, side="right") - 1
+        here = (place >= 0) & (np.append(self.ends, _NONE)[place] > moments)
+        result: Codes = np.where(here, np.append(self.stage, _NONE)[place], _NONE)
+        return result
+
+
+def waits_for_calls(trace: Trace, track: int) -> Waits:
+    """The waits of a thread, each with the stage of the last call before it on this thread.
+
+    A call of several stages, or of none that is known, counts as the last work that it ran. Who
+    waits for arrays may wait for data that moves to a device; who reads a value waits for a
+    program. A wait within a call is part of the call.
+    """
+    events = trace.events
+    names, here = events.text("name"), events["track"] == track
+    wait, call = here & names.where(is_wait), here & names.where(is_compiled_call)
+    puts = here & names.where(lambda name: bool(_PUT.match(name)))
+    outer = np.flatnonzero(outermost(events["parent"], wait | call | puts))
+    waits = outer[wait[outer]]
+    compiled, all_calls = (
+        _last_before(events, outer[chosen[outer]], waits) for chosen in (call, call | puts)
+    )
+    blocks = names.take(waits).where(lambda name: bool(_FOR_ARRAYS.search(name)))
+    of = np.where(blocks, all_calls, compiled)
+    starts = events["start_ns"][waits]
+    return Waits(starts, starts + events["duration_ns"][waits], _stages(trace, of, compiled, waits))
+
+
+def _last_before(events: Table, calls: Rows, waits: Rows) -> Rows:
+    """The last of some calls that began before each wait, -1 if none did."""
+    start = events["start_ns"]
+    place = np.searchsorted(start[calls], start[waits], side="right") - 1
+    return np.append(calls, _NONE)[place]
+
+
+def _stages(trace: Trace, of: Rows, compiled: Rows, waits: Rows) -> Codes:
+    """The stage of what each wait waits for: of its call, else of the last work of its program."""
+    events = trace.events
+    stage = np.append(events["stage"].astype(np.int64), _NONE)[of]
+    begin = np.append(events["start_ns"], np.iinfo(np.int64).max)[of]
+    unknown = (of == compiled) & np.isin(stage, [_OTHER, _NONE])
+    return np.where(unknown, _last_stage(trace, begin, events["start_ns"][waits]), stage)
+
+
+def _last_stage(trace: Trace, begin: Times, end: Times) -> Codes:
+    """The stage of the compiled work of the host that ended last in each span, -1 if none did."""
+    events = trace.events
+    rows: Ids = np.flatnonzero((events["scope"] >= 0) & on_host(trace))
+    ended = events["start_ns"][rows] + events["duration_ns"][rows]
+    order = np.argsort(ended, kind="stable")
+    rows, ended = rows[order], ended[order]
+    last = np.searchsorted(ended, end, side="right") - 1
+    began = np.append(events["start_ns"][rows], np.iinfo(np.int64).min)[last]
+    stage = np.append(events["stage"][rows].astype(np.int64), _NONE)[last]
+    return np.where((last >= 0) & (began >= begin), stage, _NONE)

@@ -1,0 +1,153 @@
+"""Python frames in which compiled operations were traced, and which of them optimizers have.
+
+The stack of an operation begins at the script. What is above the compiled function is the path of
+the call that compiled it, of which later calls need not have come. Within a loop XLA writes the
+frames above it once more: a stack that returns to the line where it began goes on from there.
+
+An update of an optimizer has no transformation in its scope. It is traced in a library of
+optimizers, or below a function whose name says so.
+
+Source: the packages optax, flax (nnx/training, training), equinox, jaxopt and keras.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.base.arrays import Ids, Mask
+from stepscope.facts.annotate.jax.scopes import scope_of
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
+
+_LIBRARY = re.compile(r"(^|/)(site-packages|dist-packages|lib/python3[^/]*|stepscope/record)/")
+
+
+def is_users(file: str) -> bool:
+    """Whether a file is the user's: of no installed package, and not of the recorder.
+
+    Example:
+        >>> is_users("/home/me/train.py"), is_users("/venv/lib/python3.11/site-packages/a.py")
+        (True, False)
+    """
+    return bool(file) and not file.startswith("<") and not _LIBRARY.search(file)
+
+
+def frames_of_events(trace: Trace) -> Ids:
+    """The frame of the largest origin of each event, a row of `frames`, -1 if unknown.
+
+    Returns:
+        int64, shape (events,).
+    """
+    of_group = np.append(_frames_of_groups(trace["origins"]), -1)
+    result: Ids = of_group[trace.events["origin"]]
+    return result
+
+
+def _frames_of_groups(origins: Table) -> Ids:
+    """The frame of the largest origin of each group, at the group's first row."""
+    order = np.lexsort((-origins["share"], origins["first"]))
+    first, place = np.unique(origins["first"][order], return_index=True)
+    result = np.full(len(origins), -1, np.int64)
+    result[first] = origins["frame"][order[place]]
+    return result
+
+
+# -- frames from the compiled function down
+
+_RUNNER = "stepscope/record/script_runner.py"  # `stepscope run` is below the script
+_RECORDER = "stepscope/record/"
+
+
+class _Row(NamedTuple):
+    """A frame of the trace's table `frames`."""
+
+    above: int
+    function: str
+    file: str
+    line: int
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        return self.function, self.file, self.line
+
+
+def frames_below_call(trace: Trace) -> tuple[Ids, Ids]:
+    """The outer frame of each frame within the compiled function, and the frame itself; else -1.
+
+    Returns:
+        Rows of `frames`, int64, shape (frames,) each. Of several frames that are one, all have the
+        first of them as the frame itself.
+    """
+    rows = list(_rows(trace))
+    programs = {scope_of(value).program for value in trace["origins"].text("scope").values}
+    inside: list[bool] = []
+    chains: list[list[int]] = []
+    known: dict[tuple[int, str, str, int], int] = {}
+    for number, row in enumerate(rows):
+        is_inside = row.above >= 0 and inside[row.above]
+        begins = row.function.rpartition(".")[2] in programs and not is_inside
+        is_first = begins or row.above < 0 or rows[row.above].file.endswith(_RUNNER)
+        inside.append(begins or is_inside)
+        chain = [] if is_first else chains[row.above]
+        if chain and row.place == rows[chain[0]].place:
+            chain = []  # the stack, once more
+        if not _is_of_recorder(row.file):
+            outer_row = chain[-1] if chain else -1
+            chain = [*chain, known.setdefault((outer_row, *row.place), number)]
+        chains.append(chain)
+    outer, kept = np.full(len(rows), -1), np.full(len(rows), -1)
+    for number, chain in enumerate(chains):
+        kept[number] = chain[-1] if chain else -1
+        if len(chain) > 1:
+            outer[chain[-1]] = chain[-2]
+    return outer, kept
+
+
+def _rows(trace: Trace) -> Iterator[_Row]:
+    table = trace["frames"]
+    columns = zip(
+        table["parent"].tolist(),
+        table.text("function"),
+        table.text("file"),
+        table["line"].tolist(),
+        strict=True,
+    )
+    return (_Row(above, name or "", file or "", line) for above, name, file, line in columns)
+
+
+def _is_of_recorder(file: str) -> bool:
+    return _RECORDER in file and not file.endswith(_RUNNER)
+
+
+# -- frames of optimizers
+
+_FILE = re.compile(
+    r"/(?:optax/(?:_src/(?!loss)|contrib/|transforms/|schedules/|tree_utils/|projections/)"
+    r"|flax/(?:nnx/)?training/(?:optimizer|train_state)\.py$|equinox/_update\.py$|jaxopt/_src/"
+    r"|keras/src/optimizers/|jax/example_libraries/optimizers\.py$)"
+)
+_FUNCTION = re.compile(
+    r"(?:^|\.)(?:apply_(?:gradients?|grads?|updates?)|optimi[sz]er_(?:step|update)"
+    r"|(?:sgd|adam|adamw|adagrad|rmsprop|lamb|lion)_(?:step|update))$"
+)
+
+
+def in_optimizer(trace: Trace) -> Mask:
+    """Whether the largest part of each event was traced in an optimizer, bool, shape (events,)."""
+    inside = np.append(_frames_inside(trace["frames"]), False)
+    result: Mask = inside[frames_of_events(trace)]
+    return result
+
+
+def _frames_inside(frames: Table) -> Mask:
+    """Whether each frame is in an optimizer; outer frames come before inner ones."""
+    result = np.zeros(len(frames) + 1, np.bool_)  # the last one: no frame around
+    rows = zip(frames.text("function"), frames.text("file"), frames["parent"].tolist(), strict=True)
+    for row, (function, file, above) in enumerate(rows):
+        own = _FILE.search(file or "") or _FUNCTION.search(function or "")
+        result[row] = bool(own) or result[above]
+    return result[:-1]

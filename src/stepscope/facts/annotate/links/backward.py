@@ -1,0 +1,170 @@
+"""Forward and backward: autograd's marks, links between the two, and recomputation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows
+from stepscope.trace.nesting import inherit
+from stepscope.trace.sets import distinct
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
+
+
+def is_backward(events: Table) -> Mask:
+    """Operators that autograd runs in backward: they have the id of their forward thread."""
+    result: Mask = (events["sequence"] >= 0) & (events["forward_thread"] > 0)
+    return result
+
+
+def is_forward(events: Table, rows: Rows | slice = slice(None)) -> Mask:
+    """Operators that autograd recorded: they have a sequence number and no forward thread.
+
+    Args:
+        events: all events.
+        rows: the events to look at; by default all.
+    """
+    result: Mask = (events["sequence"][rows] >= 0) & (events["forward_thread"][rows] <= 0)
+    return result
+
+
+_SEQUENCE_BITS = 40  # of a 64-bit key, the rest for the track
+
+
+def link_backward(trace: Trace) -> Trace:
+    """Fill `forward_event` by sequence number and thread, else by `fwdbwd` arrow.
+
+    Operators read the thread's next sequence number, but only the one that creates a gradient node
+    consumes it. Of several operators with one number the last before the backward operator counts.
+
+    Source: torch/csrc/autograd/function.h (sequence_nr) and profiler_kineto.cpp (fwdbwd arrows).
+    """
+    events = trace.events
+    backward = np.flatnonzero(is_backward(events)).astype(np.int32)
+    forward = np.flatnonzero(is_forward(events)).astype(np.int32)
+    result = np.full(len(events), -1, np.int32)
+    arrows = _arrows(trace)
+    result[backward] = _by_sequence(events, forward, backward, arrows)
+    missing = (result < 0) & (arrows >= 0)
+    result[missing] = arrows[missing]
+    _link_scripted(events, forward, result)
+    return trace.with_events(forward_event=result)
+
+
+def _link_scripted(events: Table, forward: Ids32, result: Ids32) -> None:
+    """The gradient of a scripted graph belongs to the graph's run.
+
+    Its node is created before the operators of the graph run, so they read the number after it.
+
+    Source: torch/csrc/jit/runtime/graph_executor.cpp (DifferentiableGraphOp).
+    """
+    names = events.text("name")
+    inside = events["parent"][forward]
+    graph = names.mask("<forward op>")[inside] & (inside >= 0)
+    number, run = events["sequence"][forward][graph], inside[graph]
+    nodes = np.flatnonzero(names.where(lambda name: name.endswith("DifferentiableGraphBackward")))
+    order = np.argsort(number, kind="stable")
+    for node in nodes.tolist() if len(run) else []:
+        wanted = events["sequence"][node] + 1
+        place = np.searchsorted(number[order], [wanted, wanted + 1])
+        runs = run[order[slice(*place)]]
+        runs = runs[runs < node]
+        result[node] = runs[-1] if len(runs) else -1
+
+
+def _by_sequence(events: Table, forward: Ids32, backward: Ids32, arrows: Ids32) -> Ids32:
+    if not len(forward) or not len(backward):
+        return np.full(len(backward), -1, np.int32)
+    home = _forward_tracks(events, forward, backward, arrows)
+    lane = np.array([home[thread] for thread in events["forward_thread"][backward].tolist()])
+    key = _key(events["track"][forward], events["sequence"][forward])
+    order = np.argsort(key, kind="stable")  # ids are in order of start, so the last one is last
+    wanted = _key(lane, events["sequence"][backward])
+    # Positions compare as (key, event): the last forward event of this key before this event.
+    ranked = _rank(key[order], wanted, forward[order], backward)
+    found = np.where(ranked >= 0, order[ranked], -1)
+    hit = (found >= 0) & (key[found] == wanted)
+    return np.where(hit, forward[found], -1).astype(np.int32)
+
+
+def _rank(keys: Ids, wanted: Ids, ids: Ids32, before: Ids32) -> Rows:
+    """Index of the last (key, id) in a sorted list that is at most (wanted, before), or -1."""
+    values = distinct(np.concatenate([keys, wanted]))
+    top = np.int64(max(ids.max(initial=0), before.max(initial=0)) + 1)
+    have = np.searchsorted(values, keys) * top + ids
+    want = np.searchsorted(values, wanted) * top + before
+    return np.searchsorted(have, want, side="right") - 1
+
+
+def _key(track: IntArray, sequence: Ids) -> Ids:
+    return (track.astype(np.int64) << _SEQUENCE_BITS) + sequence
+
+
+def _forward_tracks(events: Table, forward: Ids32, backward: Ids32, arrows: Ids32) -> dict[int, int]:
+    """The track of each forward thread, which backward operators identify by autograd's number.
+
+    Arrows decide if there are any; otherwise the track that recorded most of the sequence numbers.
+    """
+    threads = events["forward_thread"]
+    return {
+        int(thread): _most_likely(events, forward, backward[threads[backward] == thread], arrows)
+        for thread in distinct(threads[backward])
+    }
+
+
+def _most_likely(events: Table, forward: Ids32, backward: Ids32, arrows: Ids32) -> int:
+    tails = arrows[backward]
+    tails = tails[tails >= 0]
+    if len(tails):
+        return int(np.bincount(events["track"][tails]).argmax())
+    wanted = events["sequence"][forward]
+    shared = np.isin(wanted, events["sequence"][backward])
+    counts = np.bincount(events["track"][forward][shared], minlength=1)
+    return int(counts.argmax())
+
+
+def _arrows(trace: Trace) -> Ids32:
+    """The event at the tail of the `fwdbwd` arrow to each event, or -1, shape (events,)."""
+    flows = trace["flows"]
+    kept = flows.text("kind").mask("fwdbwd") & (flows["source_event"] >= 0)
+    kept &= flows["target_event"] >= 0
+    result = np.full(len(trace.events), -1, np.int32)
+    result[flows["target_event"][kept]] = flows["source_event"][kept]
+    return result
+
+
+# -- activation checkpointing
+
+
+def recomputed(events: Table, in_backward: Mask) -> Mask:
+    """Operators that autograd records while it runs backward, but no gradients of `create_graph`.
+
+    Gradients are not recorded, so a node that repeats forward work also runs operators that are
+    not. With `create_graph=True`, as in a gradient penalty, all operators of a node are recorded.
+
+    Args:
+        events: all events.
+        in_backward: which of them run in backward.
+    """
+    recorded = is_forward(events) & in_backward
+    if not recorded.any():
+        return recorded
+    nodes = is_backward(events)
+    node = _innermost(events, nodes)
+    caller = _caller(events)
+    plain = ~recorded & ~nodes & (caller >= 0) & nodes[caller]
+    repeats = np.bincount(caller[plain], minlength=len(events)) > 0
+    result: Mask = recorded & ((node < 0) | repeats[node])
+    return result
+
+
+def _caller(events: Table) -> Ids32:
+    """The operator that calls each operator, or -1; -1 for other events."""
+    operators = events.text("category").mask("cpu_op")
+    above = np.append(_innermost(events, operators), np.int32(-1))[events["parent"]]
+    return np.where(operators, above, np.int32(-1))
+
+
+def _innermost(events: Table, chosen: Mask) -> Ids32:
+    """The innermost of some events around each event, itself included, or -1."""
+    return inherit(events["parent"], np.where(chosen, np.arange(len(events)), -1))

@@ -1,0 +1,341 @@
+"""Link device work to the CPU call that launched it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from stepscope.base.arrays import Codes8, Ids, Ids32, IntArray, Mask
+from stepscope.facts.annotate.range_names import is_step
+from stepscope.trace.nesting import inherit, outermost
+from stepscope.trace.recorded_steps import milliseconds
+from stepscope.trace.schema import DEVICE_WORK, LAUNCHES
+from stepscope.trace.sets import members
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+
+def on_host(trace: Trace) -> Mask:
+    """Events on CPU tracks, bool, shape (events,).
+
+    The kind of a track is not enough: communication tracks exist on both sides.
+    """
+    return members(trace.events["track"], trace["tracks"]["device"] < 0)
+
+
+def shows_cpu(trace: Trace) -> bool:
+    """Whether the trace shows what the CPU does: more than ranges and marks of steps."""
+    work = trace.events.text("category").mask("cpu_op", "python", "runtime", "communication")
+    return bool((work & on_host(trace)).any())
+
+
+def marked_on_devices(trace: Trace) -> bool:
+    """Whether steps are marked, and on devices only, as in a TPU's profile without its host."""
+    host = on_host(trace)
+    marks = trace.events.text("name").where(is_step)
+    if not marks.any():
+        iterating = np.unique(trace["iterations"]["track"])
+        return bool(len(iterating)) and not host[np.isin(trace.events["track"], iterating)].any()
+    return not bool(host[marks].any())
+
+
+def device_work(trace: Trace) -> Mask:
+    """Kernels, copies, memsets and collectives that run on a device, bool, shape (events,)."""
+    work: Mask = trace.events.text("category").mask(*DEVICE_WORK) & ~on_host(trace)
+    return work
+
+
+_CERTAIN = ("correlation", "flow")
+_CLOCKS_AGREE_NS = 10_000  # no recorder is more exact
+_FEW_EARLY = 0.01  # of all launches
+_EVIDENCE = ("correlation", "flow", "external_id", "order")
+_FALLBACKS = {
+    "external_id": "their operator's external id: there is no correlation id",
+    "order": "order in time: there is no correlation id",
+}
+
+
+def link_launches(trace: Trace) -> Trace:
+    """Link device work to its launch: by correlation, flow arrow, external id, or order in time.
+
+    One call may start many pieces of work (a CUDA graph). The table `launches` records the evidence
+    of each link. Work that remains unlinked is counted in a warning.
+
+    Source: the trace-event output of libkineto: `args.correlation`, `ac2g` arrows,
+    `args."External id"`.
+    """
+    events = trace.events
+    device = np.flatnonzero(device_work(trace)).astype(np.int32)
+    caller = _by_correlation(events, device)
+    evidence = np.zeros(len(device), np.int8)
+    for code, link in ((1, _by_flow), (2, by_external_id)):
+        unlinked = np.flatnonzero(caller < 0)
+        caller[unlinked] = link(trace, device[unlinked])
+        evidence[unlinked] = code
+    ordered = by_order(trace, device, caller) if (caller < 0).any() else caller
+    evidence[(caller < 0) & (ordered >= 0)] = 3
+    caller = np.where(caller < 0, ordered, caller)
+    linked = caller >= 0
+    table = Table(
+        LAUNCHES,
+        {
+            "cpu_event": caller[linked],
+            "device_event": device[linked],
+            "delay_ns": events["start_ns"][device[linked]] - events["start_ns"][caller[linked]],
+            "evidence": Text(evidence[linked], _EVIDENCE),
+        },
+    )
+    trace = _warn_clocks(_warn_fallbacks(trace.with_table(table)))
+    return _warn_unlinked(trace, device[~linked])
+
+
+def launch_of(trace: Trace) -> Ids32:
+    """The CPU event that launched each event, int32, shape (events,), -1 where none is known."""
+    caller = np.full(len(trace.events), -1, np.int32)
+    caller[trace["launches"]["device_event"]] = trace["launches"]["cpu_event"]
+    return caller
+
+
+def _by_correlation(events: Table, device: Ids32) -> Ids32:
+    """The outermost runtime call with the same correlation id, or -1."""
+    calls = np.flatnonzero(events.text("category").mask("runtime") & (events["correlation"] >= 0))
+    key = events["correlation"][calls]
+    order = np.argsort(key, kind="stable")
+    return _look_up(key[order], calls[order], events["correlation"][device])
+
+
+def _by_flow(trace: Trace, device: Ids32) -> Ids32:
+    """The CPU event at the tail of an arrow to the device work, or -1."""
+    flows = trace["flows"]
+    tied = (flows["source_event"] >= 0) & (flows["target_event"] >= 0)
+    source, target = flows["source_event"][tied], flows["target_event"][tied]
+    on_cpu = ~trace.events.text("category").mask(*DEVICE_WORK)[source]
+    source, target = source[on_cpu], target[on_cpu]
+    order = np.argsort(target, kind="stable")
+    return _look_up(target[order], source[order], device)
+
+
+def _look_up(keys: IntArray, values: IntArray, wanted: IntArray) -> Ids32:
+    """The value of the first equal key in sorted `keys`, or -1; -1 itself is never found."""
+    if not len(keys):
+        return np.full(len(wanted), -1, np.int32)
+    index = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    found = (keys[index] == wanted) & (wanted >= 0)
+    return np.where(found, values[index], -1).astype(np.int32)
+
+
+def _warn_fallbacks(trace: Trace) -> Trace:
+    """Warn about launches that are linked by weaker evidence than a correlation id or an arrow."""
+    evidence = trace["launches"].text("evidence")
+    counts = {name: int(evidence.mask(name).sum()) for name in _FALLBACKS}
+    return trace.with_warnings(
+        (f"linked_by_{name}", f"device work is linked to its launches by {_FALLBACKS[name]}", count)
+        for name, count in counts.items()
+        if count
+    )
+
+
+def _warn_clocks(trace: Trace) -> Trace:
+    """Warn where device work starts before its launch, as no device can."""
+    launches = trace["launches"]
+    early = launches["delay_ns"] < -_CLOCKS_AGREE_NS
+    early &= launches.text("evidence").mask(*_CERTAIN)
+    if early.sum() <= _FEW_EARLY * len(launches):
+        return trace
+    most = -int(launches["delay_ns"][early].min()) / 1e6
+    message = (
+        f"device work starts up to {most:.3g} ms before its launch: the clocks of CPU and device "
+        "differ, so causes of idle time are uncertain"
+    )
+    return trace.with_warnings([("device_clock", message, int(early.sum()))])
+
+
+def _warn_unlinked(trace: Trace, unlinked: Ids32) -> Trace:
+    """Warn about unlinked work; work launched before the recording is reported separately."""
+    before = launched_before_recording(trace)[unlinked]
+    unknown = "belongs to the step in which it runs"
+    if not marked_on_devices(trace):
+        unknown += "; its stage is unknown"
+    messages = {
+        "launched_before_recording": (
+            "device work launched before the recording began",
+            "belongs to no step, but the device counts as busy",
+            before,
+        ),
+        "unlinked_device_work": ("device work without a launch in the file", unknown, ~before),
+    }
+    return trace.with_warnings(
+        (code, _message(trace.events, what, unlinked[mask], where), int(mask.sum()))
+        for code, (what, where, mask) in messages.items()
+        if mask.any()
+    )
+
+
+def launched_before_recording(trace: Trace) -> Mask:
+    """Device work whose correlation id precedes all recorded calls, bool, shape (events,)."""
+    events = trace.events
+    unlinked = device_work(trace)
+    unlinked[trace["launches"]["device_event"]] = False
+    if not len(trace["launches"]) or not unlinked.any():
+        return np.zeros(len(events), np.bool_)
+    ids = events["correlation"]
+    calls = ids[events.text("category").mask("runtime") & (ids >= 0)]
+    if not len(calls):
+        return np.zeros(len(events), np.bool_)
+    result: Mask = unlinked & (ids >= 0) & (ids < calls.min())
+    return result
+
+
+def _message(events: Table, what: str, rows: Ids32, where: str) -> str:
+    total = milliseconds(events["duration_ns"][rows].sum())
+    return f"{what} ({total} in all); it {where}"
+
+
+# -- work without a correlation id: by external id, or by order in time
+
+_EXTERNAL_ID = re.compile(rb'"external id"\s*:\s*"?(\d+)', re.IGNORECASE)
+_COPY = re.compile(r"mem_?cpy|memory_?copy|mem_?buffer_?copy|dma", re.IGNORECASE)
+_SET = re.compile(r"mem_?set|buffer_?fill", re.IGNORECASE)
+_LAUNCH = re.compile(r"launch", re.IGNORECASE)
+_KERNEL, _MEMCPY, _MEMSET, _NO_LAUNCH = 0, 1, 2, -1
+_MOSTLY = 0.5  # where most work of a track has a correlation id, the rest is not linked by order
+_ALIKE = 0.8  # calls and work of one kind must be about as many to be linked by order
+
+
+def by_external_id(trace: Trace, device: Ids32) -> Ids32:
+    """The operator with the same `External id`, or its launch call, or -1.
+
+    An operator with as many launch calls inside as it has device work of a kind launches them one
+    by one, in order.
+
+    Args:
+        trace: a trace as read from a file.
+        device: event ids of device work, ascending, shape (n,).
+
+    Source: `args."External id"` in the trace-event output of libkineto.
+    """
+    wanted = _external_ids(trace, device)
+    result = np.full(len(device), -1, np.int32)
+    if not (wanted >= 0).any():
+        return result
+    operators = np.flatnonzero(trace.events.text("category").mask("cpu_op") & on_host(trace))
+    ids = _external_ids(trace, operators)
+    order = np.lexsort((operators, ids))
+    operators, ids = operators[order], ids[order]
+    place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1) if len(ids) else wanted * 0
+    found = (wanted >= 0) & bool(len(ids)) & (ids[place] == wanted if len(ids) else False)
+    result[found] = operators[place[found]]
+    return _through_calls(trace, device, result)
+
+
+def by_order(trace: Trace, device: Ids32, caller: Ids32) -> Ids32:
+    """Link the unlinked work of each kind to the unused launch calls, in order of time.
+
+    Only tracks that hardly carry correlation ids are linked this way, and only if there are about
+    as many calls as pieces of work. No work starts before its call.
+
+    Args:
+        trace: a trace as read from a file.
+        device: event ids of all device work, ascending, shape (n,).
+        caller: the CPU event that launched each, -1 if unknown, shape (n,).
+
+    Returns:
+        int32, shape (n,): the call for work that was linked here, else -1.
+    """
+    events = trace.events
+    result = np.full(len(device), -1, np.int32)
+    candidates = _uncorrelated(trace, device) & (caller < 0)
+    calls, call_kind = _launch_calls(trace)
+    unused = ~np.isin(calls, caller)
+    kind = _kind_of_work(events.text("category"), device)
+    for code in (_KERNEL, _MEMCPY, _MEMSET):
+        work = np.flatnonzero(candidates & (kind == code))
+        free = calls[unused & (call_kind == code)]
+        if min(len(work), len(free)) < _ALIKE * max(len(work), len(free), 1):
+            continue
+        work = work[np.argsort(events["start_ns"][device[work]], kind="stable")]
+        begin, called = events["start_ns"][device[work]], np.sort(events["start_ns"][free])
+        result[work] = _in_order(begin, called, free[np.argsort(events["start_ns"][free])])
+    return result
+
+
+def _in_order(begin: Ids, called: Ids, calls: Ids) -> Ids32:
+    """Give each piece of work, in order of start, the next call that began before it."""
+    result = np.full(len(begin), -1, np.int32)
+    following = 0
+    for row, time in enumerate(begin.tolist()):
+        if following < len(calls) and called[following] <= time:
+            result[row] = calls[following]
+            following += 1
+    return result
+
+
+def _external_ids(trace: Trace, rows: Ids32 | Ids) -> Ids:
+    """The external id among the arguments of each event, -1 without one."""
+    source = trace.events["source"][rows].astype(np.int64)
+    order = np.argsort(source, kind="stable")
+    result = np.full(len(rows), -1, np.int64)
+    texts = trace.arguments.texts(source[order]) if len(rows) else []
+    result[order] = [int(m[1]) if (m := _EXTERNAL_ID.search(text)) else -1 for text in texts]
+    return result
+
+
+def _through_calls(trace: Trace, device: Ids32, operator: Ids32) -> Ids32:
+    """Replace an operator by the launch calls inside it, if they are as many as its work."""
+    events = trace.events
+    calls, call_kind = _launch_calls(trace)
+    is_operator = events.text("category").mask("cpu_op")
+    inside = inherit(events["parent"], np.where(is_operator, events["id"], -1))[calls]
+    kind = _kind_of_work(events.text("category"), device)
+    work_key = np.where(operator >= 0, operator.astype(np.int64) * 3 + kind, -1)
+    call_key = np.where((inside >= 0) & (call_kind >= 0), inside.astype(np.int64) * 3 + call_kind, -2)
+    keys, position = np.unique(np.concatenate([work_key, call_key]), return_inverse=True)
+    of_work, of_call = position[: len(device)], position[len(device) :]
+    same = np.bincount(of_work, minlength=len(keys)) == np.bincount(of_call, minlength=len(keys))
+    work = np.flatnonzero(same[of_work] & (work_key >= 0))
+    chosen = np.flatnonzero(same[of_call] & (call_key >= 0))
+    start = events["start_ns"]
+    work = work[np.lexsort((start[device[work]], of_work[work]))]
+    chosen = chosen[np.lexsort((start[calls[chosen]], of_call[chosen]))]
+    result = operator.copy()
+    result[work] = calls[chosen]
+    return result
+
+
+def _launch_calls(trace: Trace) -> tuple[Ids, Codes8]:
+    """The outermost runtime calls that launch device work, and the kind of work."""
+    events = trace.events
+    runtime = events.text("category").mask("runtime")
+    kinds = events.text("name").map(lambda name: str(_kind_of_call(name)))
+    table = np.array([*(int(value) for value in kinds.values), _NO_LAUNCH], np.int8)
+    kind = np.where(runtime, table[kinds.codes], _NO_LAUNCH)
+    rows = np.flatnonzero(outermost(events["parent"], kind >= 0))
+    return rows, kind[rows].astype(np.int8)
+
+
+def _kind_of_call(name: str) -> int:
+    if _COPY.search(name):
+        return _MEMCPY
+    if _SET.search(name):
+        return _MEMSET
+    return _KERNEL if _LAUNCH.search(name) else _NO_LAUNCH
+
+
+def _kind_of_work(category: Text, device: Ids32) -> Codes8:
+    kind = np.full(len(device), _KERNEL, np.int8)
+    kind[category.mask("memcpy")[device]] = _MEMCPY
+    kind[category.mask("memset")[device]] = _MEMSET
+    return kind
+
+
+def _uncorrelated(trace: Trace, device: Ids32) -> Mask:
+    """Device work on tracks that hardly carry correlation ids."""
+    events = trace.events
+    correlated = events["correlation"][device] >= 0
+    tracks = len(trace["tracks"])
+    whole = np.bincount(events["track"][device], minlength=tracks)
+    known = np.bincount(events["track"][device[correlated]], minlength=tracks)
+    bare = (known < _MOSTLY * whole)[events["track"][device]]
+    result: Mask = bare & ~correlated & events.text("category").mask(*DEVICE_WORK)[device]
+    return result

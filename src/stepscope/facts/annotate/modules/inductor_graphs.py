@@ -1,0 +1,318 @@
+"""Modules inside of models that torch.compile compiled, from what a capture knows of their graphs.
+
+Each call of a compiled program is a range, and what runs in it are the calls of its generated code,
+in order. Operators, and kernels on a device, are events of their own. Kernels in C++ are not: they
+are the time of the range between two operators. An event that was made from several modules belongs
+to the innermost module around all of them; its time divides by their work (`module_shares`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stepscope.base.arrays import Ids, Ids32, Mask
+from stepscope.facts.annotate.links.launches import launch_of, on_host
+from stepscope.facts.annotate.module_evidence import Evidence, enclosing, innermost_around
+from stepscope.facts.annotate.modules.inductor_code import Call, Parts, calls_in, modules_of_calls
+from stepscope.trace.nesting import inherit
+from stepscope.trace.schema import MODULE_SHARES
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace, WarningRow
+
+_PROGRAM = re.compile(r"^## Call CompiledFxGraph (\w+) ##$")
+_REGION = "Torch-Compiled Region: "
+_BACKWARD = "CompiledFunctionBackward"
+_KERNEL_NUMBER = re.compile(r"^graph_\d+_")
+
+
+class CompiledOperators(NamedTuple):
+    """What compiled programs add to the modules of events.
+
+    Attributes:
+        module: of each event that a program's code identifies, -1 elsewhere, shape (events,).
+        calls: of each module inside of programs, shape (modules,).
+        shares: the table `module_shares`.
+        unknown: how many calls of programs have no modules.
+    """
+
+    module: Ids32
+    calls: Ids
+    shares: Table
+    unknown: int
+
+    def warnings(self) -> list[WarningRow]:
+        """What the user should know."""
+        if not self.unknown:
+            return []
+        message = (
+            "calls of code that torch.compile made have no modules inside: it was compiled before "
+            "recording began, or Inductor wrote it in a way that is not read"
+        )
+        return [("compiled_modules", message, self.unknown)]
+
+
+class _Program(NamedTuple):
+    key: str | None
+    graph: Mapping[str, Any]
+    backward: bool
+    calls: list[Call]
+    parts: list[Parts]
+
+
+class _Run(NamedTuple):
+    """A call of a program: its event, the operators in it, and the module that was called."""
+
+    event: int
+    operators: list[int]
+    program: _Program
+    around: int
+
+
+def compiled_operators(trace: Trace, evidence: Evidence) -> CompiledOperators | None:
+    """The modules of what runs in compiled programs; None where nothing was compiled or noted."""
+    if not (trace.metadata.capture or trace.metadata.properties.get("compiled")):
+        return None
+    attribution = _Attribution(trace, evidence)
+    return attribution.result() if attribution.is_program.any() else None
+
+
+class _Attribution:
+    def __init__(self, trace: Trace, evidence: Evidence) -> None:
+        self.trace, self.events, self.evidence = trace, trace.events, evidence
+        self.number = {module.path: place for place, module in enumerate(evidence.modules)}
+        self.module = np.full(len(trace.events), -1, np.int32)
+        self.calls = np.zeros(len(evidence.modules), np.int64)
+        self.divided: dict[int, dict[int, float]] = {}
+
+    def result(self) -> CompiledOperators:
+        rows = np.flatnonzero(self.is_program)
+        found = [run for row in rows.tolist() if (run := self._run(row))]
+        for run in found:
+            self._attribute(run)
+        self._follow_launches()
+        return CompiledOperators(self.module, self.calls, self._shares(), len(rows) - len(found))
+
+    @cached_property
+    def is_program(self) -> Mask:
+        """Which events are calls of compiled programs."""
+        return self._names.where(lambda name: bool(_PROGRAM.match(name)))
+
+    @cached_property
+    def _programs(self) -> list[_Program]:
+        compiled = self.trace.metadata.properties.get("compiled") or {}
+        return [
+            _program(graph, program) for graph in compiled.get("graphs", ()) for program in graph["programs"]
+        ]
+
+    @cached_property
+    def _names(self) -> Text:
+        return self.events.text("name")
+
+    @cached_property
+    def _forward(self) -> Ids:
+        """The forward event of what is around each event in backward, -1 in forward."""
+        events = self.events
+        own = np.where(events["forward_event"] >= 0, events["forward_event"], -1)
+        return inherit(events["parent"], own.astype(np.int32)).astype(np.int64)
+
+    @cached_property
+    def _region(self) -> Ids32:
+        """The event of the compiled region around each event."""
+        is_region = self._names.where(lambda name: name.startswith(_REGION))
+        rows = np.where(is_region, np.arange(len(self.events)), -1).astype(np.int32)
+        return inherit(self.events["parent"], rows)
+
+    @cached_property
+    def _in_backward(self) -> Mask:
+        is_backward = self._names.where(lambda name: name.startswith(_BACKWARD))
+        within: Mask = inherit(self.events["parent"], np.where(is_backward, 1, -1)) > 0
+        return within
+
+    @cached_property
+    def _around(self) -> Ids32:
+        return inherit(self.events["parent"], self.evidence.call_of)
+
+    @cached_property
+    def _inside(self) -> dict[int, list[int]]:
+        """The outermost operators in each program, in order."""
+        events, count = self.events, len(self.events)
+        operator = events.text("category").mask("cpu_op", "communication") & on_host(self.trace)
+        rows = np.arange(count)
+        mark = np.where(self.is_program, rows, np.where(operator, count + rows, -1))
+        within = np.append(inherit(events["parent"], mark.astype(np.int32)), -1)[events["parent"]]
+        found: dict[int, list[int]] = {}
+        for row in np.flatnonzero(operator & (within >= 0) & (within < count)).tolist():
+            found.setdefault(int(within[row]), []).append(row)
+        return found
+
+    def _run(self, row: int) -> _Run | None:
+        backward = bool(self._in_backward[row])
+        forward = int(self._forward[row]) if backward else row
+        region = self._names[int(self._region[forward])] if self._region[forward] >= 0 else None
+        program = self._find(row, region, backward)
+        if program is None:
+            return None
+        return _Run(row, self._inside.get(row, []), program, int(self._around[forward]))
+
+    def _find(self, row: int, region: str | None, backward: bool) -> _Program | None:
+        """The program with the key that the range has, in the region that it is in."""
+        key = _PROGRAM.match(self._names[row] or "")
+        fitting = [
+            program
+            for program in self._programs
+            if program.backward == backward and program.key in (None, key and key[1])
+        ]
+        inside = [program for program in fitting if region == _REGION + program.graph["region"]]
+        return next((program for program in (inside or fitting) if inside or program.key), None)
+
+    def _attribute(self, run: _Run) -> None:
+        matched = self._match(run)
+        for row, call in matched:
+            self._put(row, self._numbered(run.program.parts[call], run))
+        self._divide_rest(run, matched)
+        if not run.program.backward:
+            self._count(run)
+
+    def _match(self, run: _Run) -> list[tuple[int, int]]:
+        """Pairs of an operator and the call that it is, in order."""
+        pairs, begin, calls = [], 0, run.program.calls
+        for row in run.operators:
+            name = _KERNEL_NUMBER.sub("", (self._names[row] or "").rpartition("::")[2])
+            names = (at for at in range(begin, len(calls)) if _is_named(calls[at], name))
+            if (at := next(names, None)) is not None:
+                pairs.append((row, at))
+                begin = at + 1
+        return pairs
+
+    def _divide_rest(self, run: _Run, matched: list[tuple[int, int]]) -> None:
+        """The time between operators belongs to the kernels between them."""
+        weights: dict[int, float] = {}
+        for begin, end in self._gaps(run.event):
+            number = sum(int(self.events["start_ns"][row]) < end for row, _ in matched)
+            before = matched[number - 1][1] if number else -1
+            after = matched[number][1] if number < len(matched) else len(run.program.calls)
+            parts = self._numbered(_between(run.program, before, after), run)
+            parts = parts or ({run.around: 1.0} if run.around >= 0 else {})
+            total = sum(parts.values())
+            for module, work in parts.items():
+                weights[module] = weights.get(module, 0.0) + (end - begin) * work / total
+        if weights:
+            self._put(run.event, weights)
+            if run.around >= 0:
+                self.module[run.event] = run.around
+
+    def _gaps(self, row: int) -> Iterator[tuple[int, int]]:
+        """The time of an event that is not in its children."""
+        events = self.events
+        at = int(events["start_ns"][row])
+        end = at + int(events["duration_ns"][row])
+        for child in self._children.get(row, ()):
+            begin = int(events["start_ns"][child])
+            if begin > at:
+                yield at, begin
+            at = max(at, begin + int(events["duration_ns"][child]))
+        if end > at:
+            yield at, end
+
+    @cached_property
+    def _children(self) -> dict[int, list[int]]:
+        parent = self.events["parent"]
+        found: dict[int, list[int]] = {}
+        wanted = np.append(self.is_program, False)[parent]
+        for row in np.flatnonzero(wanted).tolist():
+            found.setdefault(int(parent[row]), []).append(row)
+        return found
+
+    def _numbered(self, parts: Parts, run: _Run) -> dict[int, float]:
+        """Parts by the number of their module, -1 for none."""
+        result: dict[int, float] = {}
+        for path, work in parts.items():
+            module = run.around if path is None else self._locate(path, run)
+            result[module] = result.get(module, 0.0) + work
+        return result
+
+    def _locate(self, path: str, run: _Run) -> int:
+        """A module by its path; below the module that was called, if another was compiled.
+
+        Modules of one class share a graph, whose paths are of the first of them.
+        """
+        base = run.program.graph["base"]
+        called = self.evidence.modules[run.around].path if run.around >= 0 else None
+        if base is not None and called is not None and base != called:
+            if path == base:
+                path = called
+            elif not base or path.startswith(base + "."):
+                rest = path.removeprefix(base).lstrip(".")
+                path = f"{called}.{rest}" if called else rest
+        while path and path not in self.number:
+            path = path.rpartition(".")[0]
+        return self.number.get(path, -1)
+
+    def _put(self, row: int, parts: dict[int, float]) -> None:
+        known = [module for module in parts if module >= 0]
+        if known:
+            self.module[row] = innermost_around(self.evidence.modules, known)
+        if known and len(parts) > 1:
+            self.divided[row] = parts
+
+    def _count(self, run: _Run) -> None:
+        """Count the calls of modules inside, each time that the graph enters one."""
+        last = set(enclosing(self.evidence.modules, run.around))
+        for node in run.program.graph["nodes"]:
+            if node["path"] is not None:
+                chain = enclosing(self.evidence.modules, self._locate(node["path"], run))
+                self.calls[[module for module in chain if module not in last]] += 1
+                last = {*chain, *enclosing(self.evidence.modules, run.around)}
+
+    def _follow_launches(self) -> None:
+        """What a divided call runs on the CPU and on devices divides alike."""
+        if not self.divided:
+            return
+        own = np.full(len(self.events), -1, np.int32)
+        rows = [row for row in self.divided if not self.is_program[row]]
+        own[rows] = rows
+        of_call = inherit(self.events["parent"], own)
+        caller = launch_of(self.trace)
+        of_call = np.where(caller >= 0, of_call[caller], of_call)
+        for row in np.flatnonzero(of_call >= 0).tolist():
+            self.divided.setdefault(row, self.divided[int(of_call[row])])
+
+    def _shares(self) -> Table:
+        rows = sorted(self.divided)
+        parts = [(row, *part) for row in rows for part in sorted(self.divided[row].items())]
+        totals = {row: sum(self.divided[row].values()) for row in rows}
+        return Table(
+            MODULE_SHARES,
+            {
+                "event": [row for row, _, _ in parts],
+                "module": [module for _, module, _ in parts],
+                "share": [work / totals[row] for row, _, work in parts],
+            },
+        )
+
+
+def _program(graph: Mapping[str, Any], program: Mapping[str, Any]) -> _Program:
+    backward = program["backward"]
+    parameters = [path is not None for path in graph["inputs"]] if backward else ()
+    calls = calls_in(program["code"], parameters)
+    parts = modules_of_calls(calls, graph, backward)
+    return _Program(program["key"], graph, backward, calls, parts)
+
+
+def _between(program: _Program, before: int, after: int) -> Parts:
+    """The parts of the kernels between two calls; without any, of the next call or the last."""
+    result: Parts = {}
+    for at in range(before + 1, after):
+        for path, work in program.parts[at].items():
+            result[path] = result.get(path, 0.0) + work
+    adjacent = (program.parts[at] for at in (after, before) if 0 <= at < len(program.parts))
+    return result or next((parts for parts in adjacent if parts), {})
+
+
+def _is_named(call: Call, name: str) -> bool:
+    return call.name == name or (not call.is_kernel and call.name == f"bias_{name}")

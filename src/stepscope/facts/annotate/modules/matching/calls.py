@@ -1,0 +1,276 @@
+"""The module calls found for one sequence of operators, and the operators between them.
+
+Operators that identify no leaf go to an adjacent leaf, a block, or the enclosing call. A call has
+the same operators each time; its surroundings vary. So a leaf that runs more than its
+identifying operator (`LlamaRMSNorm`: pow, mean, add, *rsqrt*, mul) owns what all calls of its class
+have in common on each side. The rest belongs to the innermost call around both neighbors, or, if
+that is only a container or calls one block after another, to the block that ends there (a residual
+add).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from stepscope.facts.annotate.modules.matching.alignment import CallMatch
+from stepscope.facts.annotate.modules.matching.roles import (
+    CONTAINERS,
+    ONE_OPERATOR,
+    Role,
+    plain,
+    role_around,
+    role_of,
+)
+from stepscope.facts.annotate.modules.matching.shapes import ModuleShape
+
+_NOBODY = -1
+
+
+@dataclass
+class MatchedCalls:
+    """The calls that explain a sequence of operators; a call precedes the calls inside it.
+
+    Attributes:
+        module: the module of each call; -1 for the first, which encloses all.
+        outer: the enclosing call of each.
+        runs: whether each runs operators of its own.
+        claimed: the call of each identifying operator.
+    """
+
+    module: list[int] = field(default_factory=list)
+    outer: list[int] = field(default_factory=list)
+    runs: list[bool] = field(default_factory=list)
+    claimed: list[int] = field(default_factory=list)
+    _counts: Counter[tuple[int, str]] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, root: ModuleShape, call: CallMatch) -> MatchedCalls:
+        """Expand the result of an alignment."""
+        calls = cls(claimed=[0] * call.length)
+        calls._add(root, call, 0, _NOBODY)
+        return calls
+
+    def _add(self, part: ModuleShape, call: CallMatch, start: int, outer: int) -> None:
+        number = len(self.module)
+        self.module.append(part.module)
+        self.outer.append(outer)
+        self.runs.append(part.own != 0)
+        self.claimed[start : start + call.length] = [number] * call.length
+        ambiguous = _ambiguous(part, {found.child for found in call.inner})
+        for found in call.inner:
+            child = part.children[found.child]
+            if child.shape not in ambiguous:
+                self._add(child, found.call, start + found.offset, number)
+
+    def is_branch(self, call: int) -> bool:
+        """Whether other calls are inside this one, or it stands for no module."""
+        return call == 0 or (call + 1 < len(self.outer) and self.outer[call + 1] == call)
+
+    def is_repeated(self, call: int, classes: Sequence[str]) -> bool:
+        """Whether this is a branch, and the same call has more branches of its class in it."""
+        if not self.is_branch(call) or self.module[call] < 0:
+            return False
+        key = self.outer[call], classes[self.module[call]]
+        if not self._counts:
+            self._counts = Counter(
+                (outer, classes[module])
+                for outer, module in zip(self.outer, self.module, strict=True)
+                if module >= 0
+            )
+        return self._counts[key] > 1
+
+    def chain(self, call: int) -> list[int]:
+        """A call and its enclosing calls, outermost first."""
+        found = []
+        while call >= 0:
+            found.append(call)
+            call = self.outer[call]
+        return found[::-1]
+
+
+def _ambiguous(part: ModuleShape, called: set[int]) -> set[int]:
+    """Shapes of leaves of which only some are called: which ones is unknown, so none is chosen."""
+    leaves = [(number, child.shape) for number, child in enumerate(part.children) if child.is_leaf]
+    not_called = {shape for number, shape in leaves if number not in called}
+    return {shape for number, shape in leaves if number in called} & not_called
+
+
+# -- operators between calls
+
+_MOST_OF_A_LEAF = 16  # operators that one call of a leaf runs
+
+
+@dataclass
+class _Gap:
+    """A run of unidentified operators, from `first` up to `end`, between two calls."""
+
+    first: int
+    end: int
+    before: int
+    after: int
+
+
+def owners(
+    calls: MatchedCalls, positions: Sequence[int], names: Sequence[str], classes: Sequence[str]
+) -> list[int]:
+    """The call that runs each operator of a sequence.
+
+    Args:
+        calls: the calls found for the identifying operators.
+        positions: positions of the identifying operators in `names`, ascending.
+        names: names of the operators.
+        classes: class of each module of the tree.
+
+    Returns:
+        A call for each name; call 0, which stands for no module, if it is outside all calls.
+    """
+    found = [0] * len(names)
+    claims = [(place, call) for place, call in zip(positions, calls.claimed, strict=True) if call]
+    for position, call in claims:
+        found[position] = call
+    gaps = _gaps(claims, len(names))
+    _give_helpers(gaps, found, calls, names, classes)
+    _give_common(gaps, found, calls, names, classes)
+    for gap in gaps:
+        found[gap.first : gap.end] = [_between(gap, calls, classes)] * (gap.end - gap.first)
+    return found
+
+
+def _gaps(claims: Sequence[tuple[int, int]], length: int) -> list[_Gap]:
+    return [
+        _Gap(start + 1, end, before, after)
+        for (start, before), (end, after) in pairwise([(-1, 0), *claims, (length, 0)])
+    ]
+
+
+def _give_helpers(
+    gaps: list[_Gap], found: list[int], calls: MatchedCalls, names: Sequence[str], classes: Sequence[str]
+) -> None:
+    """Assign adjacent operators that belong to the role of an identifying operator."""
+    for gap in gaps:
+        before = re.compile(_role(gap.before, calls, classes).trail)
+        after = re.compile(_role(gap.after, calls, classes).lead)
+        while gap.first < gap.end and before.search(names[gap.first]):
+            found[gap.first] = gap.before
+            gap.first += 1
+        while gap.first < gap.end and after.search(names[gap.end - 1]):
+            gap.end -= 1
+            found[gap.end] = gap.after
+
+
+def _role(call: int, calls: MatchedCalls, classes: Sequence[str]) -> Role:
+    return role_of(_class(call, calls, classes))
+
+
+def _give_common(
+    gaps: list[_Gap], found: list[int], calls: MatchedCalls, names: Sequence[str], classes: Sequence[str]
+) -> None:
+    """Assign what all calls of a class have in common around them: leaves first, then blocks.
+
+    Classes with the most varied surroundings come first: they are the most certain, and narrow what
+    is left for others.
+    """
+    for edges in (_leaf_edges, _block_edges):
+        sides: dict[tuple[bool, str], list[tuple[_Gap, int]]] = defaultdict(list)
+        for gap in gaps:
+            for is_after, call in edges(gap, calls, names, classes):
+                sides[is_after, _class(call, calls, classes)].append((gap, call))
+        for side in sorted(sides, key=lambda side: -_variety(sides[side], names)):
+            _take_common(sides[side], *side, found, names)
+
+
+def _leaf_edges(
+    gap: _Gap, calls: MatchedCalls, names: Sequence[str], classes: Sequence[str]
+) -> Iterator[tuple[bool, int]]:
+    """Leaves adjacent to a gap that run more than one operator, and their side of the gap."""
+    for is_after, call, other, position in (
+        (True, gap.before, gap.after, gap.first - 1),
+        (False, gap.after, gap.before, gap.end),
+    ):
+        adjacent = 0 <= position < len(names) and call not in calls.chain(other)
+        if adjacent and calls.runs[call]:
+            whole = re.search(_role(call, calls, classes).whole, plain(names[position]))
+            if not whole or not ONE_OPERATOR.search(_class(call, calls, classes)):
+                yield is_after, call
+
+
+def _block_edges(
+    gap: _Gap, calls: MatchedCalls, names: Sequence[str], classes: Sequence[str]
+) -> Iterator[tuple[bool, int]]:
+    """The repeated blocks that end before a gap or begin after it."""
+    ending, starting = calls.chain(gap.before), calls.chain(gap.after)
+    shared = sum(before == after for before, after in zip(ending, starting, strict=False))
+    for is_after, chain in ((True, ending), (False, starting)):
+        for call in chain[shared:]:
+            if calls.is_repeated(call, classes):
+                yield is_after, call
+                break
+
+
+def _variety(edges: list[tuple[_Gap, int]], names: Sequence[str]) -> int:
+    return len({_text(gap, names) for gap, _ in edges})
+
+
+def _take_common(
+    edges: list[tuple[_Gap, int]], is_after: bool, name: str, found: list[int], names: Sequence[str]
+) -> None:
+    """Assign the operators that all gaps have in common on one side to the calls there."""
+    if len(edges) == 1 and _is_open(edges[0][0]):
+        return
+    texts = [_text(gap, names)[:: 1 if is_after else -1] for gap, _ in edges]
+    count = _common(texts)
+    if is_after and role_around(name):  # what is added to a block's result is added around it
+        count = next((n for n in range(count) if plain(texts[0][n]) == "add"), count)
+    for gap, call in edges:
+        first = gap.first if is_after else gap.end - count
+        found[first : first + count] = [call] * count
+        gap.first += count * is_after
+        gap.end -= count * (not is_after)
+
+
+def _is_open(gap: _Gap) -> bool:
+    """Whether so much runs before the first call, or after the last, that no leaf runs it all."""
+    return 0 in (gap.before, gap.after) and gap.end - gap.first > _MOST_OF_A_LEAF
+
+
+def _text(gap: _Gap, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(names[gap.first : gap.end])
+
+
+def _common(texts: list[tuple[str, ...]]) -> int:
+    """The length of the common prefix."""
+    count = 0
+    for column in zip(*texts, strict=False):
+        if len(set(column)) > 1:
+            break
+        count += 1
+    return count
+
+
+def _between(gap: _Gap, calls: MatchedCalls, classes: Sequence[str]) -> int:
+    """The call that runs what is between two other calls."""
+    ending, starting = calls.chain(gap.before), calls.chain(gap.after)
+    if len(ending) == 1 or len(starting) == 1:  # before the first, or after the last
+        return _outermost(ending + starting[1:], calls, classes)
+    shared = sum(before == after for before, after in zip(ending, starting, strict=False))
+    around = ending[shared - 1]
+    block = ending[shared] if len(ending) > shared + 1 else around
+    follower = starting[shared] if len(starting) > shared else around
+    name = _class(around, calls, classes)
+    again = _class(block, calls, classes) == _class(follower, calls, classes)
+    return block if name in CONTAINERS or again else around
+
+
+def _outermost(chain: list[int], calls: MatchedCalls, classes: Sequence[str]) -> int:
+    """The outermost call of a chain that can run operators of its own."""
+    inner = [call for call in chain[1:] if _class(call, calls, classes) not in CONTAINERS]
+    return inner[0] if inner else 0
+
+
+def _class(call: int, calls: MatchedCalls, classes: Sequence[str]) -> str:
+    module = calls.module[call]
+    return classes[module] if module >= 0 else ""

@@ -1,0 +1,218 @@
+"""Complete a model tree: blocks of one class are alike.
+
+A tree may lack a layer, or name one twice or out of place: it comes from another version of the
+model, or from a description of it. Deep models repeat their blocks, so a block that differs from
+its equals in some leaves is brought into line with them before it is matched: a leaf that it lacks
+is supplied, one that only it has is doubted, and leaves come in the usual order. What matches a
+supplied leaf belongs to the block. Blocks that differ in their inner blocks are different on
+purpose, and stay so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.base.arrays import Ids, Mask
+from stepscope.facts.annotate.module_evidence import Module
+from stepscope.facts.annotate.modules.matching.roles import class_name
+from stepscope.facts.annotate.modules.matching.sequences import common_positions
+
+_LEAST_ALIKE = 3  # blocks, of which two or more are the same
+_VARIANT = 0.5  # an arrangement this often as frequent as the usual one exists on purpose
+
+
+@dataclass(frozen=True)
+class CompletedTree:
+    """A model tree whose blocks of one class have the same leaves.
+
+    Attributes:
+        modules: parents before children.
+        origin: the module of the given tree to which each belongs: itself; the parent of a leaf
+            that was supplied, or that cannot be told from one. Shape (modules,).
+        own: whether the origin of each is the module itself, shape (modules,).
+        doubtful: modules that may not exist: supplied leaves, and leaves that only one block has.
+    """
+
+    modules: list[Module]
+    origin: Ids
+    own: Mask
+    doubtful: frozenset[int]
+
+
+class _Child(NamedTuple):
+    """A child of a block: its index in the given tree, or -1 and the class of a supplied leaf."""
+
+    module: int
+    kind: str = ""
+    doubtful: bool = False
+    ambiguous: bool = False
+
+
+class _Entry(NamedTuple):
+    """A child as compared with the children of other blocks: by its name, else by its class."""
+
+    key: str
+    module: int
+
+
+def complete(modules: Sequence[Module]) -> CompletedTree:
+    """Supply, doubt and sort leaves where a block differs from most blocks of its class.
+
+    Args:
+        modules: of a model tree, parents before children.
+
+    Returns:
+        The tree as it is likely to have run.
+    """
+    children: dict[int, list[_Child]] = defaultdict(list)
+    for index, module in enumerate(modules):
+        children[module.parent].append(_Child(index))
+    for blocks in _groups(modules).values():
+        if len(blocks) >= _LEAST_ALIKE and any(children[block] for block in blocks):
+            children.update(_aligned(modules, blocks, children))
+    return _in_order(modules, children)
+
+
+def _groups(modules: Sequence[Module]) -> dict[tuple[str, str], list[int]]:
+    """Modules of one class, inside modules of one class."""
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for index, module in enumerate(modules):
+        around = class_name(modules[module.parent]) if module.parent >= 0 else ""
+        groups[class_name(module), around].append(index)
+    return groups
+
+
+def _aligned(
+    modules: Sequence[Module], blocks: Sequence[int], children: dict[int, list[_Child]]
+) -> dict[int, list[_Child]]:
+    """The children of each block that differs from the arrangements that others have."""
+    inner = {
+        class_name(modules[child.module])
+        for block in blocks
+        for child in children[block]
+        if children.get(child.module)
+    }
+    names = Counter(modules[child.module].name for block in blocks for child in children[block])
+    common = {name for name, count in names.items() if name and 2 * count > len(blocks)}
+    rows = {block: [_entry(modules, child.module, common) for child in children[block]] for block in blocks}
+    usual = _usual(modules, rows, inner)
+    result = {}
+    for block, row in rows.items():
+        branches = _branches(modules, row, inner)
+        found = [other for other in usual if _branches(modules, other, inner) == branches]
+        if found and _keys(row) not in map(_keys, found):
+            best = max(found, key=lambda other: len(_pairs(other, row)) / (len(other) + len(row)))
+            if 4 * len(_pairs(best, row)) >= len(best) + len(row) or not row:
+                result[block] = _merged(modules, best, row)
+    return result
+
+
+def _entry(modules: Sequence[Module], module: int, common: set[str]) -> _Entry:
+    name = modules[module].name
+    return _Entry(f".{name}" if name in common else class_name(modules[module]), module)
+
+
+def _keys(row: Sequence[_Entry]) -> tuple[str, ...]:
+    return tuple(entry.key for entry in row)
+
+
+def _branches(modules: Sequence[Module], row: Sequence[_Entry], inner: set[str]) -> tuple[str, ...]:
+    """The keys of the blocks in a row; a block may have lost its leaves."""
+    return tuple(entry.key for entry in row if class_name(modules[entry.module]) in inner)
+
+
+def _usual(modules: Sequence[Module], rows: dict[int, list[_Entry]], inner: set[str]) -> list[list[_Entry]]:
+    """The arrangements of children that exist on purpose, the most frequent first.
+
+    Of those with the same inner blocks: the most frequent, and others that are about as frequent.
+    """
+    counts = Counter(map(_keys, rows.values()))
+    example = {_keys(row): row for row in rows.values()}
+    most: dict[tuple[str, ...], int] = {}
+    found = []
+    for keys, count in counts.most_common():
+        branches = _branches(modules, example[keys], inner)
+        if count >= max(2, _VARIANT * most.setdefault(branches, count)) and keys:
+            found.append(example[keys])
+    return found
+
+
+def _pairs(usual: Sequence[_Entry], row: Sequence[_Entry]) -> list[tuple[int, int]]:
+    bits: dict[str, int] = {}
+    codes = [[1 << bits.setdefault(entry.key, len(bits)) for entry in entries] for entries in (usual, row)]
+    return common_positions(*codes)
+
+
+def _merged(modules: Sequence[Module], usual: Sequence[_Entry], row: Sequence[_Entry]) -> list[_Child]:
+    """The children of a block in the usual order, with those that it lacks or has in addition."""
+    partner = _partners(usual, row)
+    ambiguous = _ambiguous(usual, partner)
+    merged: list[tuple[float, _Child]] = []
+    for position, entry in enumerate(usual):
+        place = partner.get(position, -1)
+        module = row[place].module if place >= 0 else -1
+        child = _Child(module, modules[entry.module].kind, place < 0, position in ambiguous)
+        merged.append((position, child))
+    before = -1
+    position_of = {place: position for position, place in partner.items()}
+    for place, entry in enumerate(row):
+        before = position_of.get(place, before)
+        if place not in position_of:
+            merged.append((before + 0.5, _Child(entry.module, "", True)))
+    return [child for _, child in sorted(merged, key=lambda pair: pair[0])]
+
+
+def _partners(usual: Sequence[_Entry], row: Sequence[_Entry]) -> dict[int, int]:
+    """The child of a block at each usual position: in order, or moved, or under another name."""
+    partner = dict(_pairs(usual, row))
+    left = [place for place in range(len(row)) if place not in partner.values()]
+    for position, entry in enumerate(usual):
+        moved = next((place for place in left if row[place].key == entry.key), -1)
+        if position not in partner and moved >= 0:
+            partner[position] = moved
+            left.remove(moved)
+    for place in left:
+        before = max((at for at, other in partner.items() if other < place), default=-1)
+        if before + 1 < len(usual):
+            partner.setdefault(before + 1, place)
+    return partner
+
+
+def _ambiguous(usual: Sequence[_Entry], partner: dict[int, int]) -> set[int]:
+    """Positions next to equal ones of which some are missing: which ones is unknown."""
+    found: set[int] = set()
+    first = 0
+    for position in range(1, len(usual) + 1):
+        if position == len(usual) or usual[position].key != usual[first].key:
+            run = range(first, position)
+            if any(place not in partner for place in run):
+                found.update(run)
+            first = position
+    return found
+
+
+def _in_order(modules: Sequence[Module], children: dict[int, list[_Child]]) -> CompletedTree:
+    """The tree in pre-order."""
+    result: list[Module] = []
+    origin: list[int] = []
+    own: list[bool] = []
+    doubtful = []
+    stack = [(child, -1, -1) for child in reversed(children[-1])]
+    while stack:
+        child, parent, block = stack.pop()
+        index = len(result)
+        given = modules[child.module] if child.module >= 0 else Module("", "", child.kind)
+        result.append(Module(given.path, given.name, given.kind, parent, given.facts))
+        itself = child.module >= 0 and not child.ambiguous
+        origin.append(child.module if itself else block)
+        own.append(itself)
+        if child.doubtful:
+            doubtful.append(index)
+        inner = children.get(child.module, []) if child.module >= 0 else []
+        stack += [(inside, index, child.module) for inside in reversed(inner)]
+    return CompletedTree(result, np.array(origin), np.array(own), frozenset(doubtful))

@@ -1,0 +1,220 @@
+"""Which operators a leaf module runs, by the name of its class: a table, and two rules.
+
+A class outside the table runs the operator of its own name: `Hardswish` runs `aten::hardswish_`.
+Names are compared in lower case, without underscores, namespaces and suffixes of autograd:
+`ReluBackward0` becomes `relu`.
+
+Source: HOTLINE section 4.3 (substring matching, and 14 special rules).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from math import prod
+from typing import Any
+
+from stepscope.facts.annotate.module_evidence import Module
+
+
+@dataclass(frozen=True)
+class Role:
+    """What leaves of some classes run.
+
+    Attributes:
+        classes: pattern of class names.
+        whole: pattern of the operator that is the whole forward of such a leaf.
+        part: pattern of an operator that identifies such a leaf among others that it runs; used
+            only in a trace without operators that match `whole`.
+        sure: whether each call runs such an operator, and hardly anything else does.
+        node: pattern of gradient nodes of the operator that have another name.
+        lead, trail: patterns of recorded operators that also belong to the leaf, right before and
+            right after it.
+    """
+
+    classes: str
+    whole: str
+    part: str = ""
+    sure: bool = False
+    node: str = "^$"
+    lead: str = "^$"
+    trail: str = "^$"
+
+
+_TABLE = (
+    Role(r"^Identity$", r"^$"),
+    Role(r"Loss$|Criterion|CrossEntropy", r"loss|crossentropy|kldiv"),
+    Role(r"Rotary|RoPE", r"rotary", r"^cos$"),
+    Role(
+        r"MultiheadAttention|Scaled?DotProduct|FlashAttention|^Attention$", r"attention|flashattn", sure=True
+    ),
+    Role(r"LSTM|GRU|^RNN", r"lstm|gru|^rnn|rnnlayer", r"rnn", sure=True),
+    Role(r"EmbeddingBag", r"^embeddingbag", sure=True),
+    Role(
+        r"Embedding$",
+        r"^embedding(dense)?$",
+        r"^(indexselect|gather|index)$",
+        sure=True,
+        trail=r"all_reduce$",
+    ),
+    Role(r"Conv1D$", r"^$", r"^addmm$", sure=True),
+    Role(
+        r"Linear|Dense$",
+        r"^linear|^t?addmm$",
+        r"^(mm|matmul)$|gemm|nvjet",
+        sure=True,
+        node=r"^mm$",
+        trail=r"all_reduce$",
+    ),
+    Role(r"Conv", r"^conv|convolution", r"miopen.*conv|cudnn.*conv|(w|d)grad|fprop|igemm", sure=True),
+    Role(r"BatchNorm", r"batchnorm", r"cudnn.*bn|miopen.*bn|bnfw|bnbw", sure=True, lead=r"^aten::add_$"),
+    Role(r"InstanceNorm", r"instancenorm", r"batchnorm", sure=True),
+    Role(r"GroupNorm", r"groupnorm", sure=True),
+    Role(r"RMSNorm|T5LayerNorm", r"rmsnorm", r"^rsqrt$", sure=True, lead=r"^aten::empty(_like)?$"),
+    Role(r"LayerNorm", r"layernorm", r"^(rsqrt|sqrt|std|var|varmean)$", sure=True),
+    Role(r"DropPath|StochasticDepth", r"bernoulli"),
+    Role(r"Dropout", r"dropout", r"bernoulli"),
+    Role(r"GELU", r"^gelu$", r"^(tanh|erf|sigmoid)$"),
+    Role(r"ReLU6", r"^(hardtanh|relu6)$"),
+    Role(r"^SiLU|^Swish", r"^silu$", r"^sigmoid$"),
+    Role(r"AdaptiveAvgPool", r"adaptiveavgpool", r"^mean$"),
+    Role(r"MoE|Experts$", r"moe"),
+    Role(r"Quant", r"quant"),
+)
+
+# Leaves of torch.nn whose forward is exactly one operator.
+ONE_OPERATOR = re.compile(
+    r"^(Lazy)?(Bil|L)inear$|^(Lazy)?Conv(Transpose)?\dd$|^(Lazy|Sync)?(Batch|Instance)Norm(\dd)?$"
+    r"|^(Layer|Group|RMS)Norm$|^Embedding(Bag)?$|Dropout(\dd)?$|^\w*(ELU|LU|LU6)$|^(Soft|Log|Hard)\w+$"
+    r"|^(Adaptive|Max|Avg|LP)\w*Pool\dd$|^(LSTM|GRU|RNN)(Cell)?$|^(Sigmoid|Tanh|Mish|Flatten)$"
+)
+# Branches that run operators of these classes themselves, and call no child.
+FUNCTIONAL = {
+    "MultiheadAttention": ("Linear", "MultiheadAttention", "Softmax"),
+    "NonDynamicallyQuantizableLinear": ("Linear",),
+}
+# Branches that run such operators in addition to their children; the innermost counts.
+AROUND = (Role(r"Attention|Attn", r"attention|flashattn|softmax|^(baddbmm|bmm|matmul)$"),)
+# Branches without operators of their own: no forward, or one that only calls children.
+CONTAINERS = frozenset(("ModuleList", "ModuleDict", "Sequential", "ParameterList", "ParameterDict"))
+
+_AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function: |Backward\d*$")
+_NAMESPACE = re.compile(r"^\w+::")
+_SUFFIX = re.compile(r"(activation|function|layer|module)$")
+_LEAST_SUBSTRING = 5  # letters of a class name: shorter ones are part of other names
+
+
+@cache
+def plain(name: str) -> str:
+    """Normalize the name of an operator or a kernel for matching.
+
+    Example:
+        >>> plain("aten::relu_"), plain("autograd::engine::evaluate_function: ReluBackward0")
+        ('relu', 'relu')
+    """
+    return _NAMESPACE.sub("", _AUTOGRAD.sub("", name)).replace("_", "").lower()
+
+
+def role_around(class_name: str) -> Role | None:
+    """What a branch of this class runs in addition to its children, if known."""
+    return next((role for role in AROUND if re.search(role.classes, class_name)), None)
+
+
+@cache
+def role_of(class_name: str) -> Role:
+    """What a leaf of this class runs, from the table or from the name itself."""
+    for role in _TABLE:
+        if re.search(role.classes, class_name):
+            return role
+    own = _SUFFIX.sub("", class_name.replace("_", "").lower())
+    pattern = re.escape(own) if len(own) >= _LEAST_SUBSTRING else f"^{re.escape(own)}$"
+    return Role(f"^{re.escape(class_name)}$", pattern)
+
+
+# -- the roles of one tree, and the operators of one trace that play them
+
+
+class Roles:
+    """The roles of a tree's modules, each with a bit, and the operators that play them.
+
+    Args:
+        modules: of a model tree.
+        operators: names of the trace's operators and kernels, as recorded.
+        backward: whether these are gradient nodes.
+    """
+
+    def __init__(self, modules: Sequence[Module], operators: Iterable[str], backward: bool = False) -> None:
+        roles = {role for module in modules for role in roles_of(class_name(module))}
+        self._bits = {role: 1 << number for number, role in enumerate(sorted(roles, key=repr))}
+        names = {name: plain(name) for name in operators}
+        self._patterns = {role: _pattern(role, names.values(), backward) for role in roles}
+        self.sure = self.of(role for role in roles if role.sure)
+        self._sizes: dict[tuple[int, int], int] = {}
+        for module in modules:
+            self._add_size(module)
+        self._known = {name: self._find_bits(text) for name, text in names.items()}
+
+    def of(self, roles: Iterable[Role]) -> int:
+        """The bits of several roles."""
+        return sum({self._bits[role] for role in roles})
+
+    def size(self, module: Module) -> int:
+        """The bit of a leaf's role and number of parameters; 0 if unknown."""
+        return self._sizes.get(self._size(module), 0)
+
+    def sizes_of(self, bits: int, shapes: Iterable[Any]) -> int:
+        """The bits of leaf sizes that match the inputs of an operator.
+
+        Args:
+            bits: the roles that it may play.
+            shapes: of its inputs, as `record_shapes` records them.
+        """
+        counts = [prod(shape) for shape in shapes if shape and all(type(n) is int for n in shape)]
+        sums = {*counts, *map(sum, combinations(counts, 2))}
+        found = (bit for (role, size), bit in self._sizes.items() if role & bits and size in sums)
+        return sum(found)
+
+    @property
+    def all_sizes(self) -> int:
+        """All bits of sizes."""
+        return sum(self._sizes.values())
+
+    def _add_size(self, module: Module) -> None:
+        role, count = self._size(module)
+        if role & self.sure and count > 0:
+            bit = 1 << (len(self._bits) + len(self._sizes))
+            self._sizes.setdefault((role, count), bit)
+
+    def _size(self, module: Module) -> tuple[int, int]:
+        count = module.facts.get("parameters")
+        return self.of([role_of(class_name(module))]), count if isinstance(count, int) else -1
+
+    def bits_of(self, name: str) -> int:
+        """The bits of the roles that an operator or a kernel of this name may play."""
+        return self._known.get(name, 0)
+
+    def _find_bits(self, text: str) -> int:
+        return self.of(role for role, pattern in self._patterns.items() if pattern.search(text))
+
+
+def _pattern(role: Role, names: Iterable[str], backward: bool) -> re.Pattern[str]:
+    """The pattern of a role in this trace: its whole operator, or a part if there is none."""
+    whole = re.compile(f"{role.whole}|{role.node}" if backward else role.whole)
+    if not role.part or any(whole.search(name) for name in names):
+        return whole
+    return re.compile(role.part)
+
+
+def class_name(module: Module) -> str:
+    """The class name of a module, unqualified."""
+    return module.kind.rpartition(".")[2]
+
+
+def roles_of(name: str) -> list[Role]:
+    """The roles that a module of this class may play."""
+    roles = [role_of(role) for role in FUNCTIONAL.get(name, (name,))]
+    around = role_around(name)
+    return [*roles, around] if around else roles

@@ -1,0 +1,325 @@
+"""Attribute events to modules, forward and backward."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stepscope.base.arrays import Ids, Ids32, Mask, Rows
+from stepscope.facts.annotate.jax.modules import from_functions, from_scopes, from_stacks, with_evaluation
+from stepscope.facts.annotate.jax.parameters import parameter_sizes, sizes_by_use, with_updates
+from stepscope.facts.annotate.links.launches import launch_of, on_host
+from stepscope.facts.annotate.module_evidence import Evidence, Module, tree_modules
+from stepscope.facts.annotate.modules.costs import module_table
+from stepscope.facts.annotate.modules.inductor_graphs import compiled_operators
+from stepscope.facts.annotate.modules.matching.matching import from_tree
+from stepscope.facts.annotate.range_names import MODULE_FRAME, MODULE_RANGE
+from stepscope.trace.nesting import inherit, outermost
+from stepscope.trace.schema import FORWARD_STAGES, STAGES
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
+
+_BACKWARD = STAGES.index("backward")
+
+
+def attribute_modules(trace: Trace) -> Trace:
+    """Fill the table `modules`, and the module of every event.
+
+    Forward events belong to the innermost call around them, backward events to the module of their
+    forward event. What autograd does right after a gradient (accumulation, copies of the reducer)
+    belongs to the module of that gradient. Device work follows its launch. A compiled event belongs
+    to the module of its scope, or of the stack in which it was traced; one of the optimizer to that
+    whose parameters it updates.
+    """
+    evidence = from_ranges(trace) or from_frames(trace) or _of_compiled(trace) or from_tree(trace)
+    if evidence is None:
+        return trace
+    known, calls = evidence.call_of, np.zeros(len(evidence.modules), np.int64)
+    if scripted := scripted_operators(trace, evidence):
+        known = np.where(scripted.module >= 0, scripted.module, known)
+        calls = calls + scripted.calls
+    if compiled := compiled_operators(trace, evidence):
+        known = np.where(compiled.module >= 0, compiled.module, known)
+        calls = calls + compiled.calls
+        trace = trace.with_table(compiled.shares).with_warnings(compiled.warnings())
+    module = known if evidence.own else _by_call(trace, known)
+    trace = trace.with_events(module=module)
+    table = module_table(trace, evidence)
+    return trace.with_table(table.with_columns(calls=table["calls"] + calls))
+
+
+def _of_compiled(trace: Trace) -> Evidence | None:
+    """Modules of compiled operations by scopes or by stacks, whichever tells more of them apart.
+
+    Of equal ones, whichever shows more of them inside others: the scopes of Equinox name only the
+    classes of its layers. Functions count only where there are neither scopes nor classes.
+    """
+    found = [evidence for evidence in (from_scopes(trace), from_stacks(trace)) if evidence]
+    chosen = max(found, key=_distinct_and_nested, default=None)
+    chosen = chosen or from_functions(trace)
+    if chosen is None:
+        return None
+    chosen = _with_parameters(trace, chosen)
+    for assigned in (with_updates, with_evaluation):
+        chosen = replace(chosen, call_of=assigned(trace, chosen))
+    return chosen
+
+
+def _distinct_and_nested(evidence: Evidence) -> tuple[int, int]:
+    nested = sum(module.parent >= 0 for module in evidence.modules)
+    return len(evidence.modules), nested
+
+
+def _with_parameters(trace: Trace, evidence: Evidence) -> Evidence:
+    """Add the sizes of parameters: of the program's arguments, by their names or else by use."""
+    paths = [tuple(module.path.split(".")) for module in evidence.modules]
+    arguments = trace.metadata.properties.get("arguments", ())
+    used = (
+        (evidence.of_origin(scope, frame), elements, size)
+        for _, elements, size, scope, frame, updated in arguments
+        if updated
+    )
+    sizes = parameter_sizes(arguments, paths) or sizes_by_use(
+        (paths[module], elements, size) for module, elements, size in used if module >= 0
+    )
+    for module, path in zip(evidence.modules, paths, strict=True):
+        if size := sizes.get(path):
+            facts = {"parameters": size.elements, "parameter_bytes": size.bytes}
+            module.facts = {**module.facts, **facts}
+    return evidence
+
+
+def _by_call(trace: Trace, call_of: Ids32) -> Ids32:
+    """The module of each event from the calls around it, its forward event, and its launch."""
+    module = _backward(trace, inherit(trace.events["parent"], call_of))
+    caller = launch_of(trace)
+    return np.where(caller >= 0, module[caller], module).astype(np.int32)
+
+
+def _backward(trace: Trace, module: Ids32) -> Ids32:
+    """Modules of autograd's events, from those of their forward events."""
+    events = trace.events
+    forward = events["forward_event"]
+    own = np.where((module < 0) & (forward >= 0), module[forward], module)
+    engine = _engine_nodes(trace)
+    own[engine] = _from_inside(events, engine, own)[engine]
+    _inherit_from_previous(events, engine, own)
+    return inherit(events["parent"], own)
+
+
+def _engine_nodes(trace: Trace) -> Mask:
+    """The outermost backward events: one for each node of the autograd graph."""
+    events = trace.events
+    backward = events["stage"] == _BACKWARD
+    operator = events.text("category").mask("cpu_op") & backward & on_host(trace)
+    return outermost(events["parent"], operator)
+
+
+def _from_inside(events: Table, engine: Mask, own: Ids32) -> Ids32:
+    """A node without a module takes the module of its first child that has one."""
+    result = own.copy()
+    child = np.flatnonzero((own >= 0) & (events["parent"] >= 0))[::-1]
+    outer = events["parent"][child]
+    wanted = engine[outer] & (own[outer] < 0)
+    result[outer[wanted]] = own[child[wanted]]
+    return result
+
+
+def _inherit_from_previous(events: Table, engine: Mask, own: Ids32) -> None:
+    """A node still without a module takes the module of the previous node in its thread."""
+    nodes = np.flatnonzero(engine)
+    nodes = nodes[np.argsort(events["track"][nodes], kind="stable")]
+    lane = events["track"][nodes].astype(np.int64) * (2**32) + events["step"][nodes]
+    known = np.where((own[nodes] >= 0) | (events["forward_event"][nodes] >= 0), np.arange(len(nodes)), -1)
+    last = np.maximum.accumulate(known)
+    usable = (last >= 0) & (lane[last] == lane)
+    own[nodes[usable]] = own[nodes[last[usable]]]
+
+
+# -- ranges and frames that name modules
+
+
+def from_ranges(trace: Trace) -> Evidence | None:
+    """Modules from the ranges of a capture, with facts from its model tree."""
+    names = trace.events.text("name")
+    calls = names.where(lambda name: name.startswith(MODULE_RANGE))
+    if not calls.any() and not trace.metadata.properties.get("compiled"):
+        return None
+    modules = tree_modules(trace.metadata.model)
+    number = {module.path: index for index, module in enumerate(modules)}
+    for path in sorted({_path_of(name) for name in names.take(calls) if name}):
+        _add_path(path, modules, number)
+    code = [
+        number.get(_path_of(value), -1) if value.startswith(MODULE_RANGE) else -1 for value in names.values
+    ]
+    return Evidence("ranges", modules, np.array([*code, -1], np.int32)[names.codes])
+
+
+def _path_of(name: str) -> str:
+    return name[len(MODULE_RANGE) :].strip()
+
+
+def _add_path(path: str, modules: list[Module], number: dict[str, int]) -> int:
+    if path not in number:
+        above, _, name = path.rpartition(".")
+        parent = _add_path(above, modules, number) if path else -1
+        number[path] = len(modules)
+        modules.append(Module(path, name, "", parent))
+    return number[path]
+
+
+def from_frames(trace: Trace) -> Evidence | None:
+    """Modules from `nn.Module: Class_3` frames, which number the instances of each class.
+
+    The parent of an instance is the instance that encloses most of its calls. A call without an
+    enclosing one, as when checkpointing repeats a module in backward, is the same instance.
+    """
+    events = trace.events
+    names = events.text("name")
+    frame = names.where(lambda name: name.startswith(MODULE_FRAME))
+    frame &= events.text("category").mask("python")
+    if not frame.any():
+        return None
+    call_of = np.where(frame, names.codes, -1).astype(np.int32)
+    around = np.where(events["parent"] >= 0, inherit(events["parent"], call_of)[events["parent"]], -1)
+    pairs = Counter(zip(call_of[frame].tolist(), around[frame].tolist(), strict=True))
+    modules, number = _tree_of_instances(names.values, pairs)
+    table = np.full(len(names.values) + 1, -1, np.int32)
+    for code, index in number.items():
+        table[code] = index
+    return Evidence("nn_module", modules, table[call_of])
+
+
+def _tree_of_instances(names: Any, pairs: Counter[tuple[int, int]]) -> tuple[list[Module], dict[int, int]]:
+    """Modules from (instance, instance around it) counts, parents before children."""
+    parent: dict[int, int] = {}
+    for (code, outer), _ in sorted(pairs.items(), key=lambda item: (item[0][1] < 0, -item[1])):
+        if code not in parent and not _is_below(outer, code, parent):
+            parent[code] = outer
+    modules: list[Module] = []
+    number: dict[int, int] = {}
+
+    def add(code: int) -> int:
+        if code not in number:
+            outer = add(parent[code]) if parent.get(code, -1) >= 0 else -1
+            name = names[code][len(MODULE_FRAME) :]
+            path = f"{modules[outer].path}.{name}" if outer >= 0 else name
+            number[code] = len(modules)
+            modules.append(Module(path, name, name.rpartition("_")[0] or name, outer))
+        return number[code]
+
+    for code in sorted(parent):
+        add(code)
+    return modules, number
+
+
+def _is_below(code: int, ancestor: int, parent: Mapping[int, int]) -> bool:
+    """Whether `code` is `ancestor` or inside it, as known so far: parents must not form a cycle."""
+    while code >= 0:
+        if code == ancestor:
+            return True
+        code = parent.get(code, -1)
+    return False
+
+
+# -- scripted models
+
+_HIERARCHY = re.compile(rb'"Module Hierarchy": ?"([^"]*)"')
+_PART = re.compile(r"(\w+)\([^)]*\)::[^.]*\.")
+_ENGINE = "autograd::engine::evaluate_function: "
+_FORWARD = [STAGES.index(stage) for stage in FORWARD_STAGES]
+
+
+class ScriptedOperators(NamedTuple):
+    """The module of each event inside a scripted model, -1 elsewhere, and calls of each module."""
+
+    module: Ids32
+    calls: Ids
+
+
+def scripted_operators(trace: Trace, evidence: Evidence) -> ScriptedOperators | None:
+    """The modules that operators of scripted models name; None where no model is scripted."""
+    scripted = np.array([bool(module.facts.get("scripted")) for module in evidence.modules])
+    if not scripted.any():
+        return None
+    around = inherit(trace.events["parent"], evidence.call_of)
+    inside = on_host(trace) & np.append(scripted, False)[around] & (evidence.call_of < 0)
+    inside &= np.isin(trace.events["stage"], _FORWARD)
+    paths = _paths(trace, inside)
+    number = {module.path: place for place, module in enumerate(evidence.modules)}
+    module = np.full(len(trace.events), -1, np.int32)
+    calls = np.zeros(len(evidence.modules), np.int64)
+    last: tuple[int, ...] = ()
+    for row in np.flatnonzero(inside).tolist():
+        found = _modules_on(paths.get(row, ()), int(around[row]), evidence, number)
+        module[row] = found[-1]
+        calls[[inner for inner in found[1:] if inner not in last]] += 1
+        last = found
+    return ScriptedOperators(module, calls)
+
+
+def _paths(trace: Trace, inside: Mask) -> dict[int, tuple[str, ...]]:
+    """The names of the modules that each operator is in, below the scripted model, by event.
+
+    torch notes no modules for nodes of the gradient graph, but reads the notes as if it did: after
+    the first backward pass each operator has those of another. Whichever of the two readings
+    gives more operators of scripted models a module is right.
+    """
+    result: dict[int, tuple[str, ...]] = {}
+    for track in np.unique(trace.events["track"][inside]).tolist():
+        rows = _recorded_on(trace, track)
+        noted = _noted(trace, rows)
+        moved = rows[~_of_gradients(trace)[rows]]
+        read = {"as noted": rows, "moved": moved}
+        fits = {
+            name: sum(bool(path) for row, path in zip(of, noted, strict=False) if inside[row])
+            for name, of in read.items()
+        }
+        best = read[max(fits, key=lambda name: fits[name])]
+        result |= dict(zip(best.tolist(), noted, strict=False))
+    return result
+
+
+def _recorded_on(trace: Trace, track: int) -> Rows:
+    """All that torch records on a thread, in order."""
+    kinds = trace.events.text("category").mask("cpu_op", "annotation", "communication")
+    return np.flatnonzero(kinds & (trace.events["track"] == track) & on_host(trace))
+
+
+def _of_gradients(trace: Trace) -> Mask:
+    """Nodes of the gradient graph, each inside of the engine's range for it."""
+    events, names = trace.events, trace.events.text("name")
+    engine = names.where(lambda name: name.startswith(_ENGINE))
+    result = np.zeros(len(events), np.bool_)
+    for row in np.flatnonzero((events["parent"] >= 0) & engine[events["parent"]]).tolist():
+        result[row] = names[int(events["parent"][row])] == _ENGINE + (names[row] or "")
+    return result
+
+
+def _noted(trace: Trace, rows: Rows) -> list[tuple[str, ...]]:
+    """The modules in the arguments of events, without the outermost."""
+    source = trace.events["source"][rows]
+    order = np.argsort(source, kind="stable")
+    found: list[tuple[str, ...]] = [()] * len(rows)
+    for place, text in zip(order.tolist(), trace.arguments.texts(source[order]), strict=True):
+        if match := _HIERARCHY.search(text):
+            found[place] = tuple(_PART.findall(match[1].decode("utf-8", "replace")))
+    return found
+
+
+def _modules_on(
+    path: tuple[str, ...], model: int, evidence: Evidence, number: dict[str, int]
+) -> tuple[int, ...]:
+    """The scripted model and the modules on the way to an operator, as far as the tree has them."""
+    found, above = [model], evidence.modules[model].path
+    for name in path[1:]:  # the first is the model
+        above = f"{above}.{name}" if above else name
+        if above not in number:
+            break
+        found.append(number[above])
+    return tuple(found)

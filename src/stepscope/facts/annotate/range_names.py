@@ -1,0 +1,187 @@
+"""Names of ranges: the stage, step, module or source lines that a range marks.
+
+Source: HOTLINE section 4.2 (recognizable names), and the ranges that PyTorch writes itself.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from stepscope.trace.schema import STAGES
+from stepscope.trace.table import Text
+
+CODE = {stage: code for code, stage in enumerate(STAGES)}
+MODULE_RANGE = "stepscope.module:"
+MODULE_FRAME = "nn.Module: "
+
+# Ranges of pipelined schedules: an action of torch.distributed.pipelining (`PP:1F3`: stage 1,
+# forward, micro-batch 3), and a part of a chunk (`attn(F)`, `mlp(W)`: the gradient of weights).
+_PIPELINE, _CHUNK = r"^PP:", r"^[\w.\[\] -]+ ?\("
+# A range around both passes, such as `forward_backward`, is neither.
+_NOT_BOTH = r"(?i)^(?!.*(forward|fwd).*(backward|bwd)|.*(backward|bwd).*(forward|fwd)).*"
+
+# Gradients and updates of other frameworks: TensorFlow (`ReluGrad`, `ResourceApplyAdam`), MXNet
+# (`_backward_Activation`, `sgd_mom_update`) and Paddle (`matmul_grad dygraph`). TensorFlow's are
+# listed: functions of PyTorch users have names like `ScaleGrad` and `ApplyRotaryEmb`.
+_GRADIENT_OP = (
+    r"(\w*Backprop(Input|Filter)\w*|(Relu6?|LeakyRelu|Elu|Selu|Gelu|Tanh|Sigmoid|Softplus|Softsign"
+    r"|Sqrt|Rsqrt|Reciprocal|Inv|(Fractional)?(Avg|Max)Pool(3D)?|BiasAdd|_?FusedBatchNorm(Ex)?|LRN"
+    r"|LayerNorm|Resize\w+|MirrorPad|StridedSlice|ROIAlign|\w*(RNN|LSTM|GRU)\w*)Grad\w*)$"
+)
+_GRADIENT = rf"^{_GRADIENT_OP}|^_backward_\w|GradNode\w*$|^\w+_grad (dygraph|infer_meta|kernel launch)$"
+_UPDATE_OP = (
+    r"(Resource)?(Sparse)?Apply(Ada(m\w*|Max|grad\w*|delta)|GradientDescent|(Keras)?Momentum"
+    r"|Ftrl\w*|(Centered)?RMSProp|(Add|Power)Sign|Proximal\w+)$"
+)
+_UPDATE = rf"^{_UPDATE_OP}|^\w*(sgd|nag|adam\w?|rmsprop\w*|ftrl|ftml|lamb|lars|signum)(_mom)?_update\w*$"
+
+# (categories, pattern, stage): the first match counts.
+_RULES = tuple(
+    (categories.split(), re.compile(pattern), stage)
+    for categories, pattern, stage in (
+        ("cpu_op", r"^autograd::engine::evaluate_function|^torch::autograd::", "backward"),
+        (
+            "cpu_op",
+            r"^(?!aten::|prim::)\w*Backward\d*$|^CompiledFunctionBackward|^AccumulateGrad$",
+            "backward",
+        ),
+        ("cpu_op", r"^IteratorGetNextOp::", "data_loading"),
+        ("cpu_op", _GRADIENT, "backward"),
+        ("annotation", r"^EagerLocalExecute: " + _GRADIENT_OP, "backward"),
+        ("cpu_op", _UPDATE, "optimizer"),
+        ("annotation", r"^EagerLocalExecute: " + _UPDATE_OP, "optimizer"),
+        ("cpu_op", r"^aten::(\w*_loss|nll_loss\w*|binary_cross_entropy\w*|kl_div)$", "loss"),
+        ("annotation cpu_op", r"^enumerate\((DataLoader|grain|tf\.data|keras)\)", "data_loading"),
+        ("annotation cpu_op", r"^Optimizer\.zero_grad", "zero_grad"),
+        ("annotation cpu_op", r"^Optimizer\.step|^stepscope\.optimizer: ", "optimizer"),
+        ("annotation", _PIPELINE + r"\d+F\d*$|" + _CHUNK + r"(F|fwd)\)$", "forward"),
+        ("annotation", _PIPELINE + r"\d+[BIW]\d*$|" + _CHUNK + r"(B|W|BW|bwd|dgrad|wgrad)\)$", "backward"),
+        ("annotation", _PIPELINE + r"\d+[A-Z_]{3,}\d*$", "other"),
+        ("annotation", r"^stepscope\.evaluation: ", "evaluation"),
+        ("annotation", r"^stepscope\.checkpointing: ", "checkpointing"),
+        (
+            "annotation",
+            r"(?i)^\W*(eval(uat(e|ion))?|validat(e|ion))([ _]?(step|epoch|loop))?\W*$",
+            "evaluation",
+        ),
+        ("annotation", r"(?i)^\W*((save|write)_(checkpoint|state)|checkpoint_save)\W*$", "checkpointing"),
+        ("annotation", r"(?i)copy_batch_to|to_device|\bh2d\b|host.?to.?device", "transfer"),
+        (
+            "annotation",
+            r"(?i)data_?load|load_batch|wait_for_batch|next_batch|fetch_batch|get_batch",
+            "data_loading",
+        ),
+        ("annotation", r"(?i)\bzero_?grad", "zero_grad"),
+        ("annotation", _NOT_BOTH + r"(?<![a-z])(backward|bwd)(?![a-z])", "backward"),
+        ("annotation", r"(?i)^(##)?\W*optim(izer|ization)?\b|\boptimizer_?step", "optimizer"),
+        ("annotation", r"(?i)(?<![a-z])(loss|criterion)(?![a-z])", "loss"),
+        ("annotation", _NOT_BOTH + r"(?<![a-z])(forward|fwd)(?![a-z])", "forward"),
+        ("python", r"^nn\.Module: \w*Loss(_\d+)?$", "loss"),
+        ("annotation", r"(?i)^stepscope\.module:.*(loss|criterion)\w*$", "loss"),
+        ("annotation", r"^stepscope\.module:", "forward"),
+        ("python", r"^nn\.Module: ", "forward"),
+        ("python", r"torch/utils/data/dataloader\.py\(\d+\): __next__$", "data_loading"),
+        (
+            "python",
+            r"(?i)\.py\(\d+\): _*((data_?)?load_batch|(next|get|fetch)_batch|load_data)\w*$",
+            "data_loading",
+        ),
+        ("python", r"torch/optim/\w+\.py\(\d+\): zero_grad$", "zero_grad"),
+        ("python", r"torch/optim/\w+\.py\(\d+\): step$", "optimizer"),
+        ("python", r"torch/(_tensor|autograd/__init__)\.py\(\d+\): (backward|grad)$", "backward"),
+        ("python", r"torch/nn/functional\.py\(\d+\): \w*(loss|cross_entropy|kl_div)\w*$", "loss"),
+    )
+)
+
+_RANGE_RULES = [(pattern, stage) for kinds, pattern, stage in _RULES if "annotation" in kinds]
+# A step as torch.profiler marks it (Paddle: `ProfileStep`), and as JAX's StepTraceAnnotation does.
+_STEP = re.compile(r"(?:^Profiler?Step#|#step_num=)(\d{1,9})$")
+_RECORDED = "stepscope.step#"
+_OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#|^## optimizer ##$")
+
+
+def is_step(name: str) -> bool:
+    """Whether a range of this name is one step.
+
+    Example:
+        >>> [is_step(name) for name in ("ProfilerStep#5", "train#step_num=7", "train")]
+        [True, True, False]
+    """
+    return _STEP.search(name) is not None
+
+
+def is_recorded_step(name: str) -> bool:
+    """Whether a JAX capture begins a step with an event of this name."""
+    return name.startswith(_RECORDED)
+
+
+def ends_update(name: str) -> bool:
+    """Whether a range of this name is the step of an optimizer."""
+    return _OPTIMIZER_STEP.match(name) is not None
+
+
+def step_number(name: str) -> int:
+    """The step number in the name of a step range, or -1."""
+    found = _STEP.search(name)
+    return int(found[1]) if found else -1
+
+
+def stage_of_names(name: Text, category: Text) -> Text:
+    """The stage that the name of each event identifies, given its category; null if none.
+
+    Example:
+        >>> stage_of_names(Text.of(["Optimizer.step#SGD.step"]), Text.of(["annotation"]))[0]
+        'optimizer'
+    """
+    codes = category.codes.astype("int8") * 0 - 1
+    for kind in ("cpu_op", "annotation", "python"):
+        rules = [(pattern, stage) for kinds, pattern, stage in _RULES if kind in kinds]
+        mask = category.mask(kind)
+        names = name.take(mask).compact()
+        stages = names.map(lambda text, rules=rules: _first(rules, text))  # type: ignore[misc]
+        codes[mask] = np.array([*(CODE[value] for value in stages.values), -1])[stages.codes]
+    return Text(codes, STAGES)
+
+
+def stage_of_range(name: str) -> str | None:
+    """The stage that the name of a range identifies, or None.
+
+    Example:
+        >>> stage_of_range("compute_loss"), stage_of_range("Dense_0")
+        ('loss', None)
+    """
+    return _first(_RANGE_RULES, name)
+
+
+def _first(rules: list[tuple[re.Pattern[str], str]], text: str) -> str | None:
+    return next((stage for pattern, stage in rules if pattern.search(text)), None)
+
+
+# -- source lines
+
+LINES_RANGE = "stepscope.lines: "
+Line = tuple[str, int]
+
+
+def has_lines(name: str) -> bool:
+    """Whether an event of this name is such a range.
+
+    Example:
+        >>> has_lines("stepscope.lines: /a.py:3"), has_lines("aten::mm")
+        (True, False)
+    """
+    return name.startswith(LINES_RANGE)
+
+
+def parse_lines(name: str) -> tuple[Line, ...]:
+    """The stack in the name of a range, outermost line first.
+
+    Example:
+        >>> parse_lines("stepscope.lines: /a.py:3|/b.py:7")
+        (('/a.py', 3), ('/b.py', 7))
+    """
+    places = name.removeprefix(LINES_RANGE).split("|")
+    pairs = (place.rpartition(":") for place in places)
+    return tuple((file, int(line)) for file, _, line in pairs if line.isdecimal())

@@ -1,0 +1,286 @@
+"""Assign stages by position, between the events of a step whose stage is known."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from stepscope.base.arrays import Codes8, Ids, Ids32, Mask, Rows
+from stepscope.facts.annotate.device.collectives import is_communication_call
+from stepscope.facts.annotate.links.backward import is_forward
+from stepscope.facts.annotate.links.launches import device_work, launch_of
+from stepscope.facts.annotate.range_names import CODE, has_lines
+from stepscope.facts.annotate.stages.passes import (
+    is_update,
+    mark_eval_calls,
+    split_micro_batches,
+    unmarked_forward,
+)
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.nesting import inherit, totals_inside
+from stepscope.trace.schema import INFERENCE_STAGES
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
+
+_NEVER = np.iinfo(np.int64).max
+_LOSS = re.compile(r"^aten::_?log_softmax$")  # the first part of a loss that no name covers
+_BLOCK = "stepscope.block: "  # a recorder's mark of a block without gradients
+_SEED = "aten::ones_like"  # backward() starts from a gradient of ones
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What CPU events launch, each bool, shape (events,)."""
+
+    copies_only: Mask
+    computes: Mask
+
+
+def work_launched(trace: Trace) -> Launched:
+    """For each CPU event, whether it launches only copies from the host, and whether kernels."""
+    events = trace.events
+    caller = launch_of(trace)
+    device = np.flatnonzero(device_work(trace) & (caller >= 0))
+    copy = events.text("name").where(
+        lambda name: name.startswith(("Memcpy HtoD", "MemcpyH2D", "CopyHostToDevice"))
+    )
+    kernel = events.text("category").mask("kernel", "communication")
+    copies, others, kernels = (
+        totals_inside(events["parent"], _launches(caller[device], which[device], len(events)))
+        for which in (copy, ~copy, kernel)
+    )
+    only = (copies > 0) & (others == 0) & events.text("category").mask("cpu_op", "runtime")
+    return Launched(inherit(events["parent"], np.where(only, 1, -1)) > 0, kernels > 0)
+
+
+def _launches(caller: Ids32, chosen: Mask, count: int) -> Ids:
+    """The number of the chosen launches by each event."""
+    return np.bincount(caller[chosen], minlength=count)
+
+
+def assign_by_position(
+    events: Table, rows: Rows, stage: Codes8, loop: Mask, unassigned: Mask, launched: Launched
+) -> Codes8:
+    """Assign the remaining events of one step by their position.
+
+    Args:
+        events: all events.
+        rows: the step's CPU events, in order of start, shape (n,).
+        stage: their known stages, -1 if unknown, shape (n,).
+        loop: events on the thread of the training loop, shape (n,).
+        unassigned: events to assign, shape (n,); known forward and loss may become `other`.
+        launched: what each of `events` launches.
+
+    Returns:
+        int8, shape (n,).
+
+    Source: HOTLINE section 4.2: a stage that is not detected spans between those that are.
+    """
+    known = _KnownStages(events, rows, stage)
+    if not known.has("backward") and not known.has("optimizer"):
+        return _without_training(known, unassigned, launched)
+    marked = known.has("forward")
+    forward = unmarked_forward(events, rows, stage, unassigned)
+    parts = []
+    for part in split_micro_batches(events, rows, stage, unassigned, forward):
+        stage_here = mark_eval_calls(events, rows[part], stage[part], loop[part])
+        known = _KnownStages(events, rows[part], stage_here)
+        here = unassigned[part], forward[part]
+        parts.append(_assign_micro_batch(known, *here, launched, marked, follows=part.start > 0))
+    return np.concatenate(parts)
+
+
+def _assign_micro_batch(
+    known: _KnownStages, unassigned: Mask, forward_work: Mask, launched: Launched, marked: bool, follows: bool
+) -> Codes8:
+    """One micro-batch.
+
+    `marked` is whether the step marks its forward, `follows` whether another micro-batch is before.
+    """
+    result = known.stage.copy()
+    ahead = unassigned & (known.start < min(known.first("backward"), known.first("optimizer")))
+    forward = _forward_begin(known, ahead, forward_work)
+    result[ahead] = CODE["forward"]
+    early = ahead & (known.start < forward)
+    result[early] = CODE["other"]
+    result[early & forward_work] = CODE["loss" if follows else "forward"]
+    result[early & known.model_blocks] = CODE["forward"]
+    result[ahead & _in_ranges(known, _updates_by_hand(known, ahead))] = CODE["other"]
+    _assign_loss(known, ahead & (known.start >= forward), marked, result)
+    _assign_after_forward(known, unassigned & ~ahead, forward_work & ~ahead, result)
+    result[early & launched.copies_only[known.rows]] = CODE["transfer"]
+    return result
+
+
+class _KnownStages:
+    """When the known stages of a step begin and end."""
+
+    def __init__(self, events: Table, rows: Rows, stage: Codes8) -> None:
+        self.events, self.rows, self.stage = events, rows, stage
+        self.start = events["start_ns"][rows]
+        self.end = self.start + events["duration_ns"][rows]
+        self.names = events.text("name").take(rows)
+        self.categories = events.text("category").take(rows)
+
+    @cached_property
+    def blocks(self) -> Mask:
+        """Blocks without gradients."""
+        return self.names.where(lambda name: name.startswith(_BLOCK))
+
+    @cached_property
+    def model_blocks(self) -> Mask:
+        """Blocks without gradients around calls of a model, such as a teacher's."""
+        if not self.blocks.any():
+            return self.blocks
+        begins = np.sort(self.start[self.stage == CODE["forward"]])
+        calls = np.searchsorted(begins, self.end) > np.searchsorted(begins, self.start)
+        result: Mask = calls & self.blocks
+        return result
+
+    def has(self, stage: str) -> bool:
+        return bool((self.stage == CODE[stage]).any())
+
+    def first(self, stage: str) -> int:
+        return int(self.start[self.stage == CODE[stage]].min(initial=_NEVER))
+
+    def last(self, stage: str) -> int:
+        return int(self.end[self.stage == CODE[stage]].max(initial=-1))
+
+
+def _without_training(known: _KnownStages, unassigned: Mask, launched: Launched) -> Codes8:
+    """A step that does not train is forward from its first kernel to its last.
+
+    What a server does between its iterations is `other`: scheduling, sampling. So is everything
+    where only ranges are known and nothing that computes.
+    """
+    result = known.stage.copy()
+    if any(known.has(stage) for stage in INFERENCE_STAGES):
+        result[unassigned] = CODE["other"]
+        return result
+    computes = (unassigned & launched.computes[known.rows]) | (known.stage == CODE["forward"])
+    naming = ("cpu_op", "annotation") if computes.any() else ("cpu_op",)
+    result[unassigned] = CODE["forward" if known.categories.mask(*naming).any() else "other"]
+    if computes.any():
+        first, last = known.start[computes].min(), known.end[computes].max()
+        result[unassigned & ((known.start < first) | (known.start >= last))] = CODE["other"]
+    result[unassigned & launched.copies_only[known.rows]] = CODE["transfer"]
+    return result
+
+
+def _forward_begin(known: _KnownStages, ahead: Mask, forward_work: Mask) -> int:
+    """When forward begins: at its first mark, else at the first operator with a gradient.
+
+    Where nothing runs backward and no layer runs, others compute the gradients, such as the workers
+    of a parameter server.
+    """
+    if known.has("forward"):
+        return known.first("forward")
+    partners = known.events["forward_event"][known.rows]
+    has_gradient = ahead & np.isin(known.rows, partners[partners >= 0])
+    if not has_gradient.any():
+        computes = known.has("backward") or (ahead & forward_work).any()
+        return int(known.start[ahead].min(initial=_NEVER)) if computes else _NEVER
+    event = int(known.rows[has_gradient][0])
+    unassigned, parent = set(known.rows[ahead].tolist()), known.events["parent"]
+    while int(parent[event]) in unassigned:
+        event = int(parent[event])
+    return int(known.events["start_ns"][event])
+
+
+def _assign_loss(known: _KnownStages, ahead: Mask, marked: bool, result: Codes8) -> None:
+    """After the model, or from the first loss operator on, everything is loss until backward.
+
+    A micro-batch without a model call, in a step that marks its calls, is all loss: a penalty.
+    """
+    if marked:
+        after = ahead & (known.start >= known.last("forward"))
+    else:
+        computes = known.start[ahead & known.names.where(lambda name: bool(_LOSS.match(name)))]
+        begin = min(int(computes.min(initial=_NEVER)), known.first("loss"))
+        after = ahead & (known.start >= begin)
+    result[after] = CODE["loss"]
+    result[after & known.names.where(is_communication_call)] = CODE["other"]
+    # A user's range with another name is something else.
+    ranges = after & known.categories.mask("annotation") & ~known.model_blocks
+    ranges &= ~_prepare_loss(known, after)
+    result[after & _in_ranges(known, ranges)] = CODE["other"]
+    seed = np.flatnonzero(after & known.names.mask(_SEED))[-1:]
+    begin = known.first("backward")
+    if len(seed) and known.start[after].max() <= known.end[seed[0]]:
+        begin = int(known.start[seed[0]])
+        result[after & (known.start >= begin)] = CODE["backward"]
+    result[_around_backward(known, after, begin)] = CODE["backward"]
+
+
+def _around_backward(known: _KnownStages, after: Mask, begin: int) -> Mask:
+    """Ranges around backward alone: what they do between its nodes is backward too.
+
+    Args:
+        known: the step.
+        after: events after the model and before backward.
+        begin: when backward begins to compute.
+    """
+    lines = known.names.where(has_lines)
+    ranges = lines | known.categories.mask("annotation")
+    operators = after & known.categories.mask("cpu_op") & ~lines & (known.start < begin)
+    ends = (known.end > known.first("backward")) & (known.end <= known.first("optimizer"))
+    begins = known.start > known.start[operators].max(initial=-1)
+    result: Mask = after & ranges & begins & ends
+    return result
+
+
+def _prepare_loss(known: _KnownStages, after: Mask) -> Mask:
+    """Blocks without gradients that the loss goes on from, and that change nothing in place.
+
+    Such as the matching of predictions and targets in detection; metrics come after the loss.
+    """
+    blocks = after & known.blocks
+    if not blocks.any():
+        return blocks
+    recorded = known.start[after & is_forward(known.events, known.rows)]
+    updates = np.sort(known.start[is_update(known.events, known.rows) | _copies(known)])
+    changes = np.searchsorted(updates, known.end) > np.searchsorted(updates, known.start)
+    result: Mask = blocks & ~changes & (known.end <= recorded.max(initial=-1))
+    return result
+
+
+def _copies(known: _KnownStages) -> Mask:
+    """Tensors that the program itself copies over others, as a second model's parameters."""
+    parent = known.events["parent"][known.rows]
+    called = (parent >= 0) & known.events.text("category").take(parent).mask("cpu_op")
+    result: Mask = known.names.mask("aten::copy_") & ~called
+    return result
+
+
+def _updates_by_hand(known: _KnownStages, ahead: Mask) -> Mask:
+    """Blocks without gradients that call no model: they update an average or a second model."""
+    return ahead & known.blocks & ~known.model_blocks
+
+
+def _in_ranges(known: _KnownStages, ranges: Mask) -> Mask:
+    """Events that begin in some of the step's ranges."""
+    if not ranges.any():
+        return ranges
+    spans = Intervals(known.start[ranges], known.end[ranges])
+    result: Mask = spans.within(known.start, known.start + 1) > 0
+    return result
+
+
+def _assign_after_forward(known: _KnownStages, after: Mask, forward_work: Mask, result: Codes8) -> None:
+    """Between backward and optimizer it is optimizer: unscaling and clipping of gradients.
+
+    Without an optimizer it is an update by hand, but not among the passes of a pipelined schedule,
+    unless something is updated.
+    """
+    end = known.last("backward")
+    result[after] = CODE["other"]
+    result[after & (known.start < end)] = CODE["backward"]
+    result[forward_work] = CODE["forward"]
+    until = known.first("optimizer") if known.has("optimizer") else _NEVER
+    left = after & ~forward_work & (known.start >= end) & (known.start < until)
+    goes_on = ((known.stage == CODE["forward"]) | forward_work) & (known.start >= end)
+    if until < _NEVER or not goes_on.any() or is_update(known.events, known.rows[left]).any():
+        result[left] = CODE["optimizer"]

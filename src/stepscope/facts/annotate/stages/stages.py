@@ -1,0 +1,170 @@
+"""Which stage of the training loop each event belongs to."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from stepscope.base.arrays import Codes8, Mask, Rows
+from stepscope.base.parallel import in_threads
+from stepscope.facts.annotate.device.collectives import is_communication_call
+from stepscope.facts.annotate.jax.stages import passes_are_unknown, stages_by_scope, warn_unknown_passes
+from stepscope.facts.annotate.links.backward import is_backward, recomputed
+from stepscope.facts.annotate.links.launches import launch_of, on_host
+from stepscope.facts.annotate.range_names import CODE, is_step, stage_of_names
+from stepscope.facts.annotate.stages.optimizers import release_closures
+from stepscope.facts.annotate.stages.stage_by_position import assign_by_position, work_launched
+from stepscope.facts.annotate.steps.inference import stages_by_iteration
+from stepscope.facts.annotate.steps.steps import main_track
+from stepscope.trace.nesting import inherit, passed_down
+from stepscope.trace.row_order import stable_order
+from stepscope.trace.schema import INFERENCE_STAGES, STAGES
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+_NONE = -1
+# Stages that stay themselves inside another stage; anything else becomes part of the outer stage.
+# Forward inside backward is recomputation; inside an optimizer it is its closure.
+_INSIDE = {
+    "data_loading": (),
+    "transfer": (),
+    "forward": ("data_loading", "transfer", "loss", "zero_grad", "backward", "optimizer", *INFERENCE_STAGES),
+    "loss": ("backward",),
+    "zero_grad": (),
+    "backward": ("optimizer",),
+    "optimizer": ("forward", "loss", "zero_grad", "backward"),
+    **dict.fromkeys((*INFERENCE_STAGES, "evaluation", "checkpointing"), ()),
+    "other": STAGES,
+}
+_OTHER_THREAD_SHARE = 0.5  # of its time: a thread of autograd runs little but backward
+
+
+def assign_stages(trace: Trace) -> Trace:
+    """Fill the stage of every event, and mark forward work that is repeated in backward.
+
+    An event whose name identifies a stage passes it on to everything inside. On a thread that runs
+    autograd everything is backward. The rest of the training loop's thread is assigned by position
+    between the stages found. Device work has the stage of its launch. Compiled operations have the
+    stage of their named scope.
+
+    Source: HOTLINE section 4.2.
+    """
+    events = trace.events
+    by_scope, repeated = stages_by_scope(trace)
+    own = _own_stages(trace, by_scope)
+    stage, recompute = _inherit_stages(events, own)
+    stage, wrappers = release_closures(trace, own, stage)
+    stage = _fill_backward_threads(trace, stage)
+    stage = _fill_main_thread(trace, stage, by_scope, wrappers)
+    recompute |= recomputed(events, stage == CODE["backward"]) | repeated
+    recompute = inherit(events["parent"], np.where(recompute, 1, _NONE)) > 0
+    return warn_unknown_passes(_through_launches(trace, stage, recompute, by_scope))
+
+
+def _own_stages(trace: Trace, by_scope: Codes8) -> Codes8:
+    """The stage of each CPU event from its own name, mark or scope."""
+    events = trace.events
+    own = stage_of_names(events.text("name"), events.text("category")).codes.copy()
+    own[is_backward(events)] = CODE["backward"]
+    own = np.where(by_scope >= 0, by_scope, own)
+    own[~on_host(trace)] = _NONE
+    served = stages_by_iteration(trace, on_host(trace))
+    return np.where(served >= 0, served, own).astype(np.int8)
+
+
+def _inherit_stages(events: Table, own: Codes8) -> tuple[Codes8, Mask]:
+    """Pass stages down to nested events; also returns which forward marks lie inside backward."""
+    allowed = np.zeros((len(STAGES) + 1, len(STAGES)), np.bool_)
+    for outer_stage, inside in _INSIDE.items():
+        allowed[CODE[outer_stage], [CODE[stage] for stage in inside]] = True
+    allowed[_NONE] = True  # the last row: nothing around
+    stage = passed_down(events["parent"], own, allowed)
+    recompute = (own == CODE["forward"]) & (stage == CODE["backward"])
+    return stage, recompute
+
+
+def _fill_backward_threads(trace: Trace, stage: Codes8) -> Codes8:
+    """On a thread other than the training loop's that mostly runs autograd, all is backward."""
+    events, tracks = trace.events, trace["tracks"]
+    top = (events["parent"] < 0) & on_host(trace)
+    time = np.bincount(events["track"][top], events["duration_ns"][top], len(tracks))
+    spent = top & (stage == CODE["backward"])
+    backward = np.bincount(events["track"][spent], events["duration_ns"][spent], len(tracks))
+    autograd = (backward > _OTHER_THREAD_SHARE * time) & (time > 0)
+    autograd[main_track(trace)] = False
+    return np.where(autograd[events["track"]] & (stage < 0), CODE["backward"], stage).astype(np.int8)
+
+
+def _fill_main_thread(trace: Trace, stage: Codes8, by_scope: Codes8, wrappers: Mask) -> Codes8:
+    """Assign the remaining events of the training loop by their position in the step.
+
+    Calls that start a compiled step are `other`: they cover all stages.
+    """
+    events = trace.events
+    result = stage.copy()
+    work = _host_work(trace) & ~wrappers
+    launched = work_launched(trace)
+    loop = events["track"] == main_track(trace)
+    unassigned = work & (stage < 0) & loop
+    compiled = events["step"][by_scope == CODE["backward"]]
+    unassigned &= ~np.isin(events["step"], compiled) & (not passes_are_unknown(trace, stage))
+    busy = np.flatnonzero(work)
+    order = busy[stable_order(events["step"][busy])]
+    bounds = np.searchsorted(events["step"][order], np.append(trace["steps"]["step"], 2**31 - 1))
+    steps = [order[first:last] for first, last in pairwise(bounds.tolist())]
+
+    def assigned(rows: Rows) -> Codes8:
+        known = stage[rows], loop[rows], unassigned[rows]
+        return assign_by_position(events, rows, *known, launched)
+
+    for rows, stages in zip(steps, in_threads(assigned, steps, len(order)), strict=True):
+        result[rows] = stages
+    result = _as_called(trace, result, work & ~loop)
+    elsewhere = work & (result < 0)
+    result[elsewhere] = CODE["other"]
+    return result
+
+
+def _as_called(trace: Trace, stage: Codes8, elsewhere: Mask) -> Codes8:
+    """Collectives on threads of a process group have the stage of the call that came before."""
+    events = trace.events
+    calls = np.flatnonzero(events.text("name").where(is_communication_call) & (stage >= 0))
+    calls = calls[~events.text("category").mask("communication")[calls]]
+    rows = np.flatnonzero(elsewhere & (stage < 0) & events.text("category").mask("communication"))
+    place = np.searchsorted(events["start_ns"][calls], events["start_ns"][rows], side="right") - 1
+    result = stage.copy()
+    result[rows[place >= 0]] = stage[calls[place[place >= 0]]]
+    return result
+
+
+def _host_work(trace: Trace) -> Mask:
+    """CPU events in steps, without Python frames, whose stage only their names identify."""
+    events = trace.events
+    work = on_host(trace) & events.text("category").mask("cpu_op", "runtime", "annotation", "communication")
+    step = events.text("name").where(is_step)
+    result: Mask = work & on_host(trace) & (events["step"] >= 0) & ~step
+    return result
+
+
+def _by_device_ranges(trace: Trace) -> Codes8:
+    """The stage of the innermost range around each event on its own track, by the range's name."""
+    events = trace.events
+    category = events.text("category")
+    rows = np.flatnonzero(category.mask("annotation") & ~on_host(trace))
+    stage = np.full(len(events), _NONE, np.int8)
+    stage[rows] = stage_of_names(events.text("name").take(rows), category.take(rows)).codes
+    served = stages_by_iteration(trace, ~on_host(trace))
+    result: Codes8 = inherit(events["parent"], np.where(served >= 0, served, stage)).astype(np.int8)
+    return result
+
+
+def _through_launches(trace: Trace, stage: Codes8, recompute: Mask, by_scope: Codes8) -> Trace:
+    caller = launch_of(trace)
+    linked = caller >= 0
+    stage, recompute = stage.copy(), recompute.copy()
+    stage[linked] = stage[caller[linked]]
+    stage = np.where(linked | on_host(trace), stage, _by_device_ranges(trace)).astype(np.int8)
+    stage = np.where(by_scope >= 0, by_scope, stage).astype(np.int8)
+    recompute[linked] |= recompute[caller[linked]]
+    return trace.with_events(stage=Text(stage, STAGES), recompute=recompute.astype(np.int8))

@@ -1,0 +1,373 @@
+"""Iterations of an inference server, or of a loop that generates tokens.
+
+An iteration that processes prompts is *prefill*, one that generates tokens is *decode*; a server
+with continuous batching also runs both in one. Evidence, the best first: ranges in which a server
+marks its iterations, Python functions of servers, model calls in the generating loops of
+transformers, shapes of attention: a query of one token is decode, a longer one is prefill, and an
+iteration lasts from one lookup of token embeddings to the next.
+
+To support another server, add a row to `RANGES` if it marks its iterations, and to `FUNCTIONS` if
+only Python frames name them. Groups of a pattern are counts: `prefill` and `decode` of requests,
+`prefill_tokens` and `decode_tokens` of tokens; `tokens` is of the kind that the row names.
+
+Source: vLLM, `GPUWorker.annotate_profile`; SGLang, `build_step_span_name`; TensorRT-LLM,
+`PyExecutor._forward_step`; ATOM, `ModelRunner.run_model`; Text Generation Inference, `server.py`;
+gpt-fast, `generate.py`; transformers, `generation/utils.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stepscope.base.arrays import Codes8, Ids, Mask, Rows, Times
+from stepscope.facts.annotate.links.backward import is_backward
+from stepscope.facts.annotate.links.launches import on_host
+from stepscope.facts.annotate.range_names import MODULE_FRAME, MODULE_RANGE, ends_update
+from stepscope.trace.nesting import inherit, outermost
+from stepscope.trace.row_order import begins_run
+from stepscope.trace.schema import INFERENCE_STAGES, ITERATIONS, STAGES
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+_NONE = -1
+
+
+class _Found(NamedTuple):
+    """Events that are iterations, and what is known of each."""
+
+    rows: Rows
+    said: list[Iteration]
+
+
+def find_iterations(trace: Trace) -> Trace:
+    """Fill the table `iterations`; it stays empty where nothing is served or generated."""
+    trains = _trains(trace)
+    ways: list[Callable[[], _Found]] = [
+        lambda: _by_names(trace, "annotation", lambda name: iteration_of(name, False, not trains)),
+        lambda: _by_names(trace, "python", lambda name: iteration_of(name, True)),
+        lambda: _by_loops(trace),
+    ]
+    found = next((found for way in ways if len((found := way()).rows)), None)
+    if found is not None:
+        return trace.with_table(_table_of_events(trace, found))
+    return trace if trains else trace.with_table(iterations_by_attention(trace))
+
+
+def stages_by_iteration(trace: Trace, among: Mask) -> Codes8:
+    """The stage of the iteration in which each event begins, on the same track; else -1.
+
+    Args:
+        trace: with the table `iterations`.
+        among: the events to look at, bool, shape (events,).
+
+    Returns:
+        Positions in STAGES, int8, shape (events,).
+    """
+    events, table = trace.events, trace["iterations"]
+    stage = np.full(len(events), _NONE, np.int8)
+    codes = np.array([STAGES.index(name) for name in INFERENCE_STAGES], np.int8)[table["stage"]]
+    for track in np.unique(table["track"]).tolist():
+        here, rows = table["track"] == track, np.flatnonzero(among & (events["track"] == track))
+        starts, ends, start = (table["start_ns"][here], table["end_ns"][here], events["start_ns"][rows])
+        index = np.searchsorted(starts, start, side="right") - 1
+        inside = (index >= 0) & (start < ends[np.maximum(index, 0)])
+        stage[rows[inside]] = codes[here][index[inside]]
+    return stage
+
+
+def _trains(trace: Trace) -> bool:
+    names = trace.events.text("name")
+    return bool(is_backward(trace.events).any() or names.where(ends_update).any())
+
+
+def _by_names(trace: Trace, category: str, said: Callable[[str], Iteration | None]) -> _Found:
+    """Events that name an iteration, on the track with most of them: of the CPU if it has any."""
+    events = trace.events
+    named = events.text("category").mask(category)
+    named &= events.text("name").where(lambda name: said(name) is not None)
+    host = on_host(trace)
+    named &= host if (named & host).any() else ~host
+    rows = np.flatnonzero(named)
+    if len(rows):
+        rows = rows[events["track"][rows] == np.bincount(events["track"][rows]).argmax()]
+    rows = _outermost(events, rows)
+    return _found(events, rows, said)
+
+
+def _found(events: Table, rows: Rows, said: Callable[[str], Iteration | None]) -> _Found:
+    names = events.text("name").take(rows)
+    known = [iteration for name in names if (iteration := said(name or "")) is not None]
+    return _Found(rows, known)
+
+
+def _outermost(events: Table, rows: Rows) -> Rows:
+    """Rows of one track that begin after all earlier ones of them have ended."""
+    end = events["start_ns"][rows] + events["duration_ns"][rows]
+    reach = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end)[:-1])[: len(rows)]
+    return rows[events["start_ns"][rows] >= reach]
+
+
+def _by_loops(trace: Trace) -> _Found:
+    """The outermost module calls in a generating loop: the first is prefill, the others decode."""
+    events = trace.events
+    names = events.text("name")
+    loop = names.where(lambda name: LOOPS.search(name) is not None)
+    if not loop.any():
+        return _Found(np.zeros(0, np.intp), [])
+    rows = np.flatnonzero(outermost_modules(trace) & on_host(trace))
+    numbered = np.where(loop, np.arange(len(events)), _NONE)
+    within = inherit(events["parent"], numbered)[rows]
+    rows, within = rows[within >= 0], within[within >= 0]
+    first = np.append(True, within[1:] != within[:-1])[: len(rows)]
+    unknown = (_NONE,) * 4
+    said = [Iteration("prefill" if begins else "decode", *unknown) for begins in first.tolist()]
+    return _Found(rows, said)
+
+
+def outermost_modules(trace: Trace) -> Mask:
+    """Calls of a module that no other module makes, bool, shape (events,)."""
+    events = trace.events
+    modules = events.text("name").where(lambda name: name.startswith((MODULE_FRAME, MODULE_RANGE)))
+    return outermost(events["parent"], modules)
+
+
+def _table_of_events(trace: Trace, found: _Found) -> Table:
+    events, rows = trace.events, found.rows
+    start = events["start_ns"][rows]
+    counts = np.array([iteration[1:] for iteration in found.said], np.int32).reshape(-1, 4)
+    names = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
+    return Table(
+        ITERATIONS,
+        {
+            "rank": np.full(len(rows), trace.metadata.ranks[0]),
+            "track": events["track"][rows],
+            "stage": Text.of(iteration.stage for iteration in found.said).recoded(INFERENCE_STAGES),
+            "start_ns": start,
+            "end_ns": start + events["duration_ns"][rows],
+            **{name: counts[:, place] for place, name in enumerate(names)},
+        },
+    )
+
+
+# -- names that servers write
+
+ANY = "any"  # also names that training may use: a decoder, a codec
+# (server, pattern, kind): the kind is empty where the counts decide.
+RANGES = (
+    # Builds for other devices add to the tokens: `(888_788544)`, `(sq32sk55086sqsq32sqsk55086)`.
+    (
+        "vLLM",
+        r"^execute_(?:\d+_)?context_(?P<prefill>\d+)\((?:sq)?(?P<prefill_tokens>\d+)\w*\)"
+        r"_generation_(?P<decode>\d+)\((?:sq)?(?P<decode_tokens>\d+)\w*\)",
+        "",
+    ),
+    ("vLLM before 0.14", r"^execute_new_(?P<prefill>\d+)_cached_(?P<decode>\d+)$", ""),
+    ("SGLang", r"^step\[EXTEND bs=(?P<prefill>\d+)(?: toks=(?P<tokens>\d+))?", "prefill"),
+    ("SGLang", r"^step\[(?:DECODE|TARGET_VERIFY) bs=(?P<decode>\d+)", "decode"),
+    (
+        "SGLang",
+        r"^step\[MIXED bs=\d+ c=(?P<prefill>\d+) g=(?P<decode>\d+)"
+        r" c_sq=(?P<prefill_tokens>\d+)(?:.*? g_sq=(?P<decode_tokens>\d+))?",
+        "",
+    ),
+    ("SGLang", r"^step\[MIXED bs=", "prefill_decode"),
+    (
+        "TensorRT-LLM",
+        r"^\[Executor\] _forward_step(?: \d+)?: (?P<prefill>\d+) ctx reqs,"
+        r"(?: (?P<prefill_tokens>\d+) ctx tokens,)? (?P<decode>\d+) gen reqs",
+        "",
+    ),
+    ("ATOM", r"^prefill\[bs=(?P<prefill>\d+)(?: tok=(?P<tokens>\d+))?", "prefill"),
+    ("ATOM", r"^(?:eager_)?decode\[bs=(?P<decode>\d+)(?: tok=(?P<tokens>\d+))?", "decode"),
+    (ANY, r"(?i)^(?:model_?)?prefill(?:[ _]?(?:step|iteration|forward|batch|chunk))?$", "prefill"),
+    (ANY, r"(?i)^(?:model_?)?decode(?:[ _]?(?:step|iteration|forward|batch|one_token|n_tokens))?$", "decode"),
+)
+FUNCTIONS = (
+    ("SGLang", r"sglang/\S*model_runner\.py\(\d+\): forward_extend$", "prefill"),
+    ("SGLang", r"sglang/\S*model_runner\.py\(\d+\): forward_decode$", "decode"),
+    ("Text Generation Inference", r"text_generation_server/server\.py\(\d+\): Prefill$", "prefill"),
+    ("Text Generation Inference", r"text_generation_server/server\.py\(\d+\): Decode$", "decode"),
+    ("gpt-fast", r"generate\.py\(\d+\): prefill$", "prefill"),
+    ("gpt-fast", r"generate\.py\(\d+\): decode_one_token$", "decode"),
+)
+# The loops of transformers, whose first model call is prefill and whose others are decode.
+LOOPS = re.compile(
+    r"transformers/generation/utils\.py\(\d+\): _?(sample|beam_search|group_beam_search"
+    r"|greedy_search|beam_sample|contrastive_search|assisted_decoding|constrained_beam_search)$"
+)
+
+
+class Iteration(NamedTuple):
+    """What the name of an iteration says: its stage; counts are -1 if unknown."""
+
+    stage: str
+    prefill_requests: int
+    prefill_tokens: int
+    decode_requests: int
+    decode_tokens: int
+
+
+@lru_cache(maxsize=1 << 14)
+def iteration_of(name: str, function: bool = False, any_name: bool = True) -> Iteration | None:
+    """What the name of an iteration of a server says, or None if it is none.
+
+    Args:
+        name: of a range, or of a Python frame.
+        function: whether it is a frame.
+        any_name: whether a plain `prefill` or `decode` counts, which no server is known by.
+
+    Example:
+        >>> iteration_of("execute_context_1(512)_generation_3(3)")
+        Iteration(stage='prefill_decode', prefill_requests=1, prefill_tokens=512, decode_requests=3, decode_tokens=3)
+        >>> iteration_of("step[DECODE bs=16]").stage
+        'decode'
+    """  # noqa: E501
+    for server, pattern, kind in _FUNCTIONS if function else _RANGES:
+        if (any_name or server != ANY) and (found := pattern.search(name)):
+            return _iteration(found.groupdict(), kind)
+    return None
+
+
+def _iteration(groups: dict[str, str | None], kind: str) -> Iteration | None:
+    counts = {key: int(value) for key, value in groups.items() if value is not None}
+    if "tokens" in counts:
+        counts[f"{kind}_tokens"] = counts["tokens"]
+    has = {
+        side: max(counts.get(side, 0), counts.get(f"{side}_tokens", 0)) > 0 for side in ("prefill", "decode")
+    }
+    stage = kind or "_".join(side for side, some in has.items() if some)
+    if not stage:
+        return None  # an iteration without requests
+    names = ("prefill", "prefill_tokens", "decode", "decode_tokens")
+    return Iteration(stage, *(counts.get(name, -1) for name in names))
+
+
+def _compiled(rows: tuple[tuple[str, str, str], ...]) -> list[tuple[str, re.Pattern[str], str]]:
+    return [(server, re.compile(pattern), kind) for server, pattern, kind in rows]
+
+
+_RANGES, _FUNCTIONS = _compiled(RANGES), _compiled(FUNCTIONS)
+
+
+# -- shapes of attention
+
+_ATTENTION = re.compile(r"^aten::_?scaled_dot_product_\w*attention\w*$")
+_EMBEDDING = "aten::embedding"
+_PREFILL, _DECODE = INFERENCE_STAGES.index("prefill"), INFERENCE_STAGES.index("decode")
+_LEAST = 2  # calls of attention
+
+
+class _Attention(NamedTuple):
+    """Calls of attention in order of time: events, batch, and lengths of query and key."""
+
+    rows: Rows
+    batch: Ids
+    query: Ids
+    key: Ids
+
+
+def iterations_by_attention(trace: Trace) -> Table:
+    """The iterations of a trace that does not train; none where shapes do not show generation.
+
+    Args:
+        trace: as read, with arguments of operators.
+    """
+    calls = _calls(trace)
+    if not _generates(calls):
+        return Table(ITERATIONS, {})
+    first = np.flatnonzero(_begins_iteration(trace, calls))
+    start = _starts(trace, calls.rows[first], calls.rows)
+    tokens = calls.batch[first] * calls.query[first]
+    stage = np.where(calls.query[first] == 1, _DECODE, _PREFILL)
+    return Table(
+        ITERATIONS,
+        {
+            "rank": np.full(len(first), trace.metadata.ranks[0]),
+            "track": trace.events["track"][calls.rows[first]],
+            "stage": Text(stage.astype(np.int8), INFERENCE_STAGES),
+            "start_ns": start,
+            "end_ns": _ends(trace, calls, start),
+            "prefill_requests": np.where(stage == _PREFILL, calls.batch[first], 0),
+            "prefill_tokens": np.where(stage == _PREFILL, tokens, 0),
+            "decode_requests": np.where(stage == _DECODE, calls.batch[first], 0),
+            "decode_tokens": np.where(stage == _DECODE, tokens, 0),
+        },
+    )
+
+
+def _calls(trace: Trace) -> _Attention:
+    """The outermost calls of attention with shapes, on the track that has most of them."""
+    events = trace.events
+    named = events.text("name").where(lambda name: _ATTENTION.match(name) is not None)
+    named &= on_host(trace)
+    rows = np.flatnonzero(outermost(events["parent"], named))
+    if len(rows):
+        rows = rows[events["track"][rows] == np.bincount(events["track"][rows]).argmax()]
+    sizes = [_sizes(trace.event_arguments(row).get("Input Dims")) for row in rows.tolist()]
+    known = np.array([size is not None for size in sizes], np.bool_)
+    found = np.array([size for size in sizes if size], np.int64).reshape(-1, 3)
+    return _Attention(rows[known], *found.T)
+
+
+def _sizes(dims: Any) -> tuple[int, int, int] | None:
+    """Batch, query and key length from the shapes of attention's inputs."""
+    shapes = [shape for shape in dims or [] if isinstance(shape, list)][:2]
+    if len(shapes) < 2 or any(len(shape) < 3 for shape in shapes):
+        return None
+    sizes = (shapes[0][0], shapes[0][-2], shapes[1][-2])
+    return sizes if all(isinstance(size, int) for size in sizes) else None
+
+
+def _generates(calls: _Attention) -> bool:
+    """Whether there are queries of one token: at least as many as others, or with growing keys."""
+    if len(calls.rows) < _LEAST:
+        return False
+    single = calls.query == 1
+    some, others = int(single.sum()), int((~single).sum())
+    grows = bool((np.diff(calls.key[single]) == 1).any())
+    return some >= others > 0 or (others == 0 and grows)
+
+
+def _begins_iteration(trace: Trace, calls: _Attention) -> Mask:
+    """Calls before which token embeddings are looked up; else where the lengths change."""
+    starts = trace.events["start_ns"][calls.rows]
+    lookups = trace.events["start_ns"][_lookups(trace, calls.rows)]
+    if not len(lookups):
+        change: Mask = begins_run(calls.query) | begins_run(calls.key)
+        return change
+    number = np.searchsorted(lookups, starts)
+    begins: Mask = np.append(True, number[1:] != number[:-1])
+    return begins
+
+
+def _lookups(trace: Trace, calls: Rows) -> Rows:
+    events = trace.events
+    found = events.text("name").mask(_EMBEDDING) & (events["track"] == events["track"][calls[0]])
+    return np.flatnonzero(found)
+
+
+def _starts(trace: Trace, first: Rows, calls: Rows) -> Times:
+    """From the first lookup after the attention before; else from the attention itself."""
+    events = trace.events
+    starts, lookups = events["start_ns"][first], events["start_ns"][_lookups(trace, calls)]
+    before = np.searchsorted(calls, first) - 1
+    ended = np.where(before >= 0, events["start_ns"][calls[np.maximum(before, 0)]], -1)
+    place = np.searchsorted(lookups, ended, side="right")
+    lookup = np.append(lookups, np.iinfo(np.int64).max)[place]
+    result: Times = np.minimum(starts, lookup)
+    return result
+
+
+def _ends(trace: Trace, calls: _Attention, start: Times) -> Times:
+    """The end of the last operator that begins before the next iteration."""
+    events = trace.events
+    work = events.text("category").mask("cpu_op") & (events["track"] == events["track"][calls.rows[0]])
+    end = np.maximum.accumulate((events["start_ns"] + events["duration_ns"])[work])
+    last = np.searchsorted(events["start_ns"][work], np.append(start[1:], np.iinfo(np.int64).max))
+    result: Times = end[last - 1]
+    return result

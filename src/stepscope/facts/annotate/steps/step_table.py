@@ -1,0 +1,137 @@
+"""The table `steps`: its ranks and steps, how long they take, which are typical."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stepscope.base.arrays import Mask, Times
+from stepscope.errors import TraceError
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
+
+WARM_UP_RATIO = 3  # medians: a first step that takes longer warms up
+ITERATION = "iteration"  # evidence of a step that is an iteration of a server
+_MIN_STEPS = 3  # of which a median shows what is typical
+
+
+def steady_steps(steps: Table) -> Mask:
+    """Steps that count for means: all but a rank's first if it takes over three medians.
+
+    With fewer than three steps none is excluded: nothing shows which one is typical. Nor is an
+    iteration of a server, since one with a long prompt takes longer than those after it.
+
+    Args:
+        steps: the table `steps`, of any ranks.
+
+    Returns:
+        bool, shape (steps,).
+    """
+    length = steps["end_ns"] - steps["start_ns"]
+    keep = np.ones(len(steps), np.bool_)
+    for rank in np.unique(steps["rank"][~steps.text("evidence").mask(ITERATION)]):
+        of_rank = np.flatnonzero(steps["rank"] == rank)
+        first = length[of_rank[0]]
+        if len(of_rank) >= _MIN_STEPS and first > WARM_UP_RATIO * np.median(length[of_rank]):
+            keep[of_rank[0]] = False
+    return keep
+
+
+def require_steps(trace: Trace, instead: str = "") -> None:
+    """Raise an error for a trace without steps that says why it has none.
+
+    Args:
+        trace: an annotated trace.
+        instead: what to do with the contexts of a whole run; the default is to print them.
+
+    Raises:
+        TraceError: if the trace has no step.
+    """
+    if len(trace["steps"]):
+        return
+    source = trace.metadata.source
+    why = trace.metadata.capture.get("message") or "no event has a duration"
+    why = "; ".join([why, *capture_notes(trace, trace.metadata.ranks[0])])
+    if len(trace["contexts"]):
+        instead = instead or f"see `stepscope contexts {source}`"
+        why = f"the file has the contexts of a whole run; {instead}"
+    raise TraceError(f"{source}: expected at least one recorded step, found none: {why}")
+
+
+def ranks_with_steps(trace: Trace) -> tuple[int, ...]:
+    """The ranks that have steps; all ranks if none has (a rank that failed early has none)."""
+    found = set(trace["steps"]["rank"].tolist())
+    return tuple(rank for rank in trace.metadata.ranks if rank in found) or trace.metadata.ranks
+
+
+def step_lengths(steps: Table) -> Times:
+    """The length of each step: the length of its window, int64, ns, shape (steps,)."""
+    return steps["window_end_ns"] - steps["window_start_ns"]
+
+
+def mean_device_ms(steps: Table) -> tuple[float | None, float | None]:
+    """Mean busy and idle time of the busiest device per step, ms; None where no device works."""
+    busy, idle = steps["device_busy_ns"], steps["device_idle_ns"]
+    if not (busy.any() or idle.any()):
+        return None, None
+    return float(busy.mean()) / 1e6, float(idle.mean()) / 1e6
+
+
+def missing_steps(trace: Trace, rank: int, step: int | None) -> str:
+    """The message for a rank and step, any step for None, that a trace does not have."""
+    if step is None or rank not in ranks_with_steps(trace):
+        return no_such_rank(trace, rank)
+    return no_such_steps(trace, rank, f"step {step}")
+
+
+def no_such_rank(trace: Trace, rank: int) -> str:
+    """The message for a rank that has no steps.
+
+    Example: `there is no rank 9; the trace has 0 to 7`.
+    """
+    return f"there is no rank {rank}; the trace has {number_list(ranks_with_steps(trace))}"
+
+
+def no_such_steps(trace: Trace, rank: int, wanted: str) -> str:
+    """The message for steps that a rank does not have.
+
+    Args:
+        trace: an annotated trace.
+        rank: a rank that has steps.
+        wanted: such as `step 30`.
+    """
+    known = trace["steps"]["step"][trace["steps"]["rank"] == rank].tolist()
+    return f"rank {rank} has no {wanted}; it has {number_list(known)}"
+
+
+def number_list(numbers: Sequence[int]) -> str:
+    """Ascending numbers as text, runs of three and more by their ends: `0, 1, 5 to 7`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+
+
+COVERS_LITTLE = "steps_cover_little"
+
+
+def coverage_note(trace: Trace, rank: int) -> str:
+    """Why the whole recording of a rank is shown as one step; empty if it is not."""
+    found = _messages(trace, rank, COVERS_LITTLE)
+    if not found and trace["steps"].text("evidence").mask("whole_trace").any():
+        found = _messages(trace, rank, "steps_inferred")
+    return next(iter(found), "")
+
+
+def capture_notes(trace: Trace, rank: int) -> list[str]:
+    """What the recorder warned of in the capture of a rank."""
+    return _messages(trace, rank, "capture")
+
+
+def _messages(trace: Trace, rank: int, code: str) -> list[str]:
+    rows = trace["warnings"].rows()
+    return [row["message"] for row in rows if (row["code"], row["rank"]) == (code, rank)]

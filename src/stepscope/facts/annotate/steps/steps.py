@@ -1,0 +1,394 @@
+"""Where each training step begins and ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
+from stepscope.facts.annotate.jax.calls import BEFORE_RECORDING, UNKNOWN, calls_of_host_work, is_compiled_call
+from stepscope.facts.annotate.jax.iterations import call_starts, iterations_by_calls
+from stepscope.facts.annotate.links.launches import (
+    device_work,
+    launch_of,
+    launched_before_recording,
+    marked_on_devices,
+    on_host,
+)
+from stepscope.facts.annotate.range_names import ends_update, is_recorded_step, is_step, step_number
+from stepscope.facts.annotate.steps.step_table import COVERS_LITTLE, ITERATION
+from stepscope.facts.annotate.steps.windows import end_of_earlier_work, step_windows
+from stepscope.trace.recorded_steps import milliseconds
+from stepscope.trace.schema import STEPS
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+# What counts as steps. The shares are judged, not measured; docs/design/annotation.md, "Steps".
+_REGULAR = 0.9  # of the top-level events recur: a loop also prints, evaluates or saves
+_LEAST_EVENTS = 8  # top-level events, of which fewer show no pattern
+_CUT_OFF = 0.02  # of the median length: shorter ranges are cut off by the end of the recording
+_NOTABLE = 0.1  # of the compiled work: as much outside of all steps is worth a warning
+_LITTLE = 0.25  # steps that hold less of the work do not stand for the trace
+_UNLIKE = 0.5  # a last iteration that differs by more is cut off, or includes work after the loop
+_FEW = 3  # repeats of which none is dropped: two steps are little enough
+_NEVER = np.iinfo(np.int64).max
+
+
+def find_steps(trace: Trace) -> Trace:
+    """Fill the table `steps`, and the step of every event.
+
+    Steps come from the marks of the recorder, torch.profiler or JAX. Otherwise a step ends with the
+    optimizer that steps least often; or begins with an iteration of a server or of a generating
+    loop, or with the compiled function that trains; otherwise steps are the repeats of a pattern of
+    top-level work; otherwise the whole trace is one step. So it is if the steps found hold little
+    of the work.
+    CPU events belong to the step in which they start. Device work and compiled work on threads of
+    the host belong to the step of their launch or call. Device work without a known launch, or in a
+    trace where only a device marks steps, belongs to the step in which it starts.
+
+    Source: HOTLINE section 4.2, widened.
+    """
+    ways = (_by_profiler, _by_optimizer, _by_iterations, _by_calls, _by_pattern, _whole)
+    numbers, starts, ends, evidence = next(found for way in ways if (found := way(trace)))
+    numbers = _ascending(numbers)
+    whole = _whole_steps(starts, ends) | (evidence == ITERATION)
+    called = calls_of_host_work(trace)
+    step = _step_of_events(trace, called, starts[whole], ends[whole])
+    if not trace.metadata.capture and (share := covered_share(trace, step)) < _LITTLE:
+        return _as_one_step(trace, called, evidence, (ends - starts)[whole], share)
+    if not whole.all():
+        message = "an incomplete step at the end of the recording is excluded"
+        trace = trace.with_warnings([("cut_off_step", message, int((~whole).sum()))])
+    kept = numbers[whole], starts[whole], ends[whole]
+    trace = _with_steps(trace, called, step, kept, evidence)
+    marked = evidence in ("profiler_step", "optimizer", ITERATION)
+    return trace if marked else _warn_inferred(trace, evidence)
+
+
+def _ascending(numbers: Times) -> Times:
+    """The numbers of steps in order of time; counted from the first where marks go back.
+
+    Example:
+        >>> _ascending(np.array([7, 8, 8])).tolist(), _ascending(np.array([2, 1, 1])).tolist()
+        ([7, 8, 8], [2, 3, 4])
+    """
+    if (np.diff(numbers) >= 0).all():
+        return numbers
+    return np.arange(numbers[0], numbers[0] + len(numbers))
+
+
+def _as_one_step(trace: Trace, called: Ids32, evidence: str, lengths: Times, share: float) -> Trace:
+    """The whole trace as one step, of all threads, as those found hold little of its work."""
+    if evidence == "whole_trace":
+        trace = _warn_inferred(trace, evidence)
+    else:
+        trace = warn_little(trace, lengths, share)
+    numbers, starts, ends, evidence = _whole(trace, any_track=True)
+    step = _step_of_events(trace, called, starts, ends)
+    return _with_steps(trace, called, step, (numbers, starts, ends), evidence)
+
+
+def _with_steps(
+    trace: Trace, called: Ids32, step: Rows, steps: tuple[Times, Times, Times], evidence: str
+) -> Trace:
+    """The trace with steps: their numbers, starts and ends."""
+    numbers, starts, ends = steps
+    trace = trace.with_events(step=np.where(step < 0, -1, numbers[step]))
+    operations = trace.events.text("category").mask("cpu_op", "communication")
+    called = np.where(operations, called, UNKNOWN)  # what runs them may end when it is scheduled
+    work = (device_work(trace) | (called >= 0)) & (step >= 0)
+    last = _last_ends(trace, work, step, len(numbers))
+    before = end_of_earlier_work(trace, called, starts)
+    trace = trace.with_table(_table(trace, last, before, numbers, starts, ends, evidence))
+    return _warn_work_outside(trace)
+
+
+def main_track(trace: Trace) -> int:
+    """The CPU track of the training loop: the one with marks of steps, else the busiest."""
+    events = trace.events
+    on_cpu = on_host(trace)
+    marks = events.text("name").where(is_step)
+    named = on_cpu & marks
+    if not named.any() and marks.any():
+        return int(events["track"][marks][0])
+    if not named.any() and len(trace["iterations"]):
+        return int(np.bincount(trace["iterations"]["track"]).argmax())
+    if not named.any():
+        named = on_cpu & events.text("name").where(is_compiled_call)
+    if not named.any():
+        named = on_cpu & events.text("category").mask("cpu_op", "python", "runtime")
+        works = on_cpu & events.text("category").mask("cpu_op", "runtime")
+        if works.any():  # a waiting thread spends all its time in Python frames
+            named &= np.isin(events["track"], np.unique(events["track"][works]))
+    if not named.any():
+        named = on_cpu if on_cpu.any() else np.ones(len(events), np.bool_)
+    weight = np.bincount(events["track"][named], events["self_ns"][named] + 1.0)
+    return int(weight.argmax()) if len(weight) else 0
+
+
+def _by_profiler(trace: Trace) -> tuple[Times, Times, Times, str] | None:
+    rows = _named(trace, is_recorded_step)
+    rows = rows if len(rows) else _named(trace, is_step)
+    if not len(rows):
+        return None
+    names = trace.events.text("name")
+    numbers = np.array([step_number(names[row] or "") for row in rows])
+    start = call_starts(trace, rows)
+    end = start + trace.events["duration_ns"][rows]
+    # The profiler ends a step's range just before it begins the next; the step lasts until then.
+    follows = np.append(np.diff(numbers) == 1, False)
+    end = np.where(follows, np.append(start[1:], 0), end)
+    # The last marked step may be cut off by the end of profiling.
+    recorded = trace.metadata.capture.get("steps_recorded") or numbers
+    kept = np.isin(numbers, recorded)
+    return (numbers[kept], start[kept], end[kept], "profiler_step") if kept.any() else None
+
+
+def _by_optimizer(trace: Trace) -> tuple[Times, Times, Times, str] | None:
+    rows = _named(trace, ends_update)
+    names = [trace.events.text("name")[row] for row in rows]
+    if not names:
+        return None
+    # With several optimizers, the one that steps least often ends the step; if tied, the last.
+    counts = Counter(names)
+    anchor = min(reversed(names), key=lambda name: counts[name])
+    last = rows[[name == anchor for name in names]]
+    ends = trace.events["start_ns"][last] + trace.events["duration_ns"][last]
+    first = trace.events["start_ns"][trace.events["track"] == main_track(trace)].min()
+    starts = np.append(first, ends[:-1])
+    return np.arange(len(ends)), starts, ends, "optimizer"
+
+
+def _by_iterations(trace: Trace) -> tuple[Times, Times, Times, str] | None:
+    """From the start of one iteration of a server to the start of the next."""
+    iterations = trace["iterations"]
+    if not len(iterations):
+        return None
+    starts = iterations["start_ns"].astype(np.int64)
+    ends = np.append(starts[1:], iterations["end_ns"][-1:])
+    return np.arange(len(starts)), starts, ends, ITERATION
+
+
+def _by_calls(trace: Trace) -> tuple[Times, Times, Times, str] | None:
+    """From one call of the training function to the next."""
+    track = main_track(trace)
+    iterations = iterations_by_calls(trace, track)
+    if iterations is None or len(iterations.starts) < 2:
+        return None
+    here = trace.events["track"] == track
+    end = (trace.events["start_ns"] + trace.events["duration_ns"])[here].max()
+    ends = np.append(iterations.starts[1:], end)
+    whole = iterations.last_is_whole and _last_is_like(ends - iterations.starts)
+    count = len(ends) if whole else len(ends) - 1
+    return np.arange(count), iterations.starts[:count], ends[:count], "compiled_call"
+
+
+def _by_pattern(trace: Trace) -> tuple[Times, Times, Times, str] | None:
+    """Repeats of the sequence of top-level events on the main track."""
+    events = trace.events
+    top = np.flatnonzero((events["track"] == main_track(trace)) & (events["parent"] < 0))
+    codes = events["name"][top]
+    period = _period(codes)
+    if period is None:
+        return None
+    starts = events["start_ns"][top[::period]]
+    whole = len(codes) // period
+    last = events["start_ns"][top] + events["duration_ns"][top]
+    ends = np.append(starts[1:whole], last[: whole * period].max())
+    # Nothing shows for how long the loop pauses after the last repeat. Work without a launch could
+    # not be left out with it: it belongs to the last step that began.
+    kept = whole < _FEW or _last_is_like(ends - starts[:whole]) or _works_unlaunched(trace)
+    count = whole if kept else whole - 1
+    return np.arange(count), starts[:count], ends[:count], "pattern"
+
+
+def _works_unlaunched(trace: Trace) -> bool:
+    return bool((device_work(trace) & (launch_of(trace) < 0)).any())
+
+
+def _last_is_like(lengths: Times) -> bool:
+    """Whether the last step is about as long as the others."""
+    typical = np.median(lengths[:-1])
+    return bool(abs(lengths[-1] - typical) < _UNLIKE * typical)
+
+
+def _period(codes: IntArray) -> int | None:
+    """The shortest period with which nearly all of the sequence repeats, at least twice."""
+    if len(codes) < _LEAST_EVENTS:
+        return None
+    if (codes[1:] == codes[:-1]).mean() >= _REGULAR:
+        return None  # one operator again and again: a benchmark
+    first = np.flatnonzero(codes == codes[0])
+    for period in first[first >= 2].tolist():
+        if 2 * period > len(codes):
+            return None
+        if (codes[period:] == codes[:-period]).mean() >= _REGULAR:
+            return int(period)
+    return None
+
+
+def _whole(trace: Trace, any_track: bool = False) -> tuple[Times, Times, Times, str]:
+    """The whole trace as one step: what the training loop's thread does, or all threads do."""
+    events = trace.events
+    rows = events["track"] == main_track(trace)
+    rows |= on_host(trace) & any_track
+    if not rows.any():
+        rows = np.ones(len(events), np.bool_)
+    start = int(events["start_ns"][rows].min(initial=np.iinfo(np.int64).max)) if len(events) else 0
+    end = int((events["start_ns"][rows] + events["duration_ns"][rows]).max(initial=0))
+    return np.zeros(1, np.int64), np.array([start]), np.array([end]), "whole_trace"
+
+
+def _whole_steps(starts: Times, ends: Times) -> Mask:
+    """Steps of plausible length: the last range of a profiler is often cut off."""
+    length = ends - starts
+    whole: Mask = length >= _CUT_OFF * np.median(length)
+    return whole
+
+
+def _named(trace: Trace, test: Callable[[str], bool]) -> Ids:
+    """Annotations of this name on the main track, in order."""
+    events = trace.events
+    wanted = events.text("name").where(test)
+    wanted &= events["track"] == main_track(trace)
+    return np.flatnonzero(wanted)
+
+
+def _step_of_events(trace: Trace, called: Ids32, starts: Times, ends: Times) -> Rows:
+    """Index of the step of each event, or -1; `called` is the call of compiled work on the host."""
+    begin = trace.events["start_ns"]
+    caller = launch_of(trace)
+    device = ~on_host(trace)
+    step = _begun_in(begin, starts, ends)
+    if (called != UNKNOWN).any():
+        step = np.where(called >= 0, step[called], step)
+        step[called == BEFORE_RECORDING] = -1
+    if marked_on_devices(trace):
+        return step
+    launched = np.where(caller >= 0, step[caller], -1)
+    # Of what has no known launch only work has a step: a range on a device may span several.
+    alone = np.flatnonzero(device_work(trace) & (caller < 0))
+    launched[alone] = _last_begun(begin[alone], starts, ends)
+    launched[launched_before_recording(trace)] = -1
+    return np.where(device, launched, step)
+
+
+def _begun_in(begin: Times, starts: Times, ends: Times) -> Rows:
+    """The step in which each event begins, -1 for none; events and steps are in order of start."""
+    first = np.searchsorted(begin, starts)
+    last = np.searchsorted(begin, np.minimum(ends, np.append(starts[1:], _NEVER)))
+    edges = np.stack([first, np.maximum(last, first)], axis=1).ravel()
+    here = np.stack([np.full(len(starts), -1), np.arange(len(starts))], axis=1).ravel()
+    return np.repeat(np.append(here, -1), np.diff(edges, prepend=0, append=len(begin)))
+
+
+def _last_begun(begin: Times, starts: Times, ends: Times) -> Rows:
+    """The step that began last, also for work after the end of the last step of a sequence."""
+    index = np.searchsorted(starts, begin, side="right") - 1
+    after_all = index == len(ends) - 1
+    inside = (index >= 0) & ((begin < ends[np.maximum(index, 0)]) | after_all)
+    return np.where(inside, index, -1)
+
+
+def _last_ends(trace: Trace, work: Mask, step: Rows, steps: int) -> Times:
+    """When the last of some work of each step ends, -1 if it has none."""
+    last = np.full(steps, -1, np.int64)
+    finish = (trace.events["start_ns"] + trace.events["duration_ns"])[work]
+    np.maximum.at(last, step[work], finish)
+    return last
+
+
+def _table(
+    trace: Trace, last: Times, before: int, numbers: Times, starts: Times, ends: Times, why: str
+) -> Table:
+    columns: dict[str, Any] = {
+        "step": numbers,
+        "rank": np.full(len(numbers), trace.metadata.ranks[0]),
+        "start_ns": starts,
+        "end_ns": ends,
+        "device_end_ns": last,
+        "evidence": Text.constant(why, len(numbers)),
+    }
+    window_start, window_end = step_windows(Table(STEPS, columns))
+    if len(numbers) and before < window_end[0]:
+        # The first step's work waits for that of the step before it.
+        window_start[0] = max(window_start[0], before)
+    return Table(STEPS, {**columns, "window_start_ns": window_start, "window_end_ns": window_end})
+
+
+def _warn_work_outside(trace: Trace) -> Trace:
+    """Warn if threads run much compiled work after the step that called it has ended.
+
+    JAX returns before its work is done. On a device the launch identifies the step; on a CPU
+    nothing does. A capture waits for the work (docs/guide/capture_jax.md).
+    """
+    events = trace.events
+    if events.text("name").where(is_recorded_step).any():
+        return trace
+    compiled = on_host(trace) & (events["scope"] >= 0)
+    outside = events["self_ns"][compiled & (events["step"] < 0)].sum()
+    whole = events["self_ns"][compiled].sum()
+    if outside <= _NOTABLE * whole:
+        return trace
+    message = (
+        f"{milliseconds(outside)} of {milliseconds(whole)} of compiled work on the CPU runs "
+        "outside all steps; wait for it in each step (`jax.block_until_ready`)"
+    )
+    return trace.with_warnings([("work_outside_steps", message, 1)])
+
+
+def _warn_inferred(trace: Trace, evidence: str) -> Trace:
+    repeated = "kernels" if device_work(trace).all() else "operators"
+    message = {
+        "compiled_call": "the file marks no steps; a step lasts from one call of the jitted "
+        "training function to the next",
+        "pattern": f"the file marks no steps; steps are repeats of a pattern of {repeated}",
+        "whole_trace": "the file marks no steps and has no pattern; the whole trace is one step",
+    }[evidence]
+    return trace.with_warnings([("steps_inferred", message, 1)])
+
+
+# -- how much of the trace the steps hold
+
+
+def covered_share(trace: Trace, step: Rows) -> float:
+    """The share of the work that belongs to steps: of device time, else of time in operators.
+
+    Args:
+        trace: with launches.
+        step: index of the step of each event, or -1, shape (events,).
+
+    Returns:
+        1 if there is no such work, or if it is not known to which step it belongs: compiled work
+        that runs on the CPU after its call has returned.
+    """
+    events = trace.events
+    work = device_work(trace) & ~launched_before_recording(trace)
+    duration = events["duration_ns"]
+    if not duration[work].any():
+        if (on_host(trace) & (events["scope"] >= 0)).any():
+            return 1.0
+        work = on_host(trace) & events.text("category").mask("cpu_op", "runtime", "communication")
+        duration = events["self_ns"]
+    whole = int(duration[work].sum())
+    covered = int(duration[work & (np.asarray(step) >= 0)].sum())
+    return covered / whole if whole else 1.0
+
+
+def warn_little(trace: Trace, lengths: Times, share: float) -> Trace:
+    """The trace with a warning that the steps found do not stand for it.
+
+    Args:
+        trace: the trace.
+        lengths: of the steps, ns.
+        share: of the work that belongs to them.
+    """
+    steps = "the step found takes" if len(lengths) == 1 else f"the {len(lengths)} steps found take"
+    message = (
+        f"{steps} {milliseconds(lengths.sum())} and {'holds' if len(lengths) == 1 else 'hold'} "
+        f"{share:.0%} of the trace's work, so the whole trace is shown as one step"
+    )
+    return trace.with_warnings([(COVERS_LITTLE, message, 1)])

@@ -1,0 +1,151 @@
+"""The window of each step: when it begins and when all of its work has ended.
+
+The device runs behind the CPU: while the CPU is in one step, the device may still complete the step
+before. A step is over when the CPU has left it and its device work has ended, so in a sequence of
+steps a window lasts from the end of the previous window to that moment; the first begins when its
+step begins on the CPU and the work of earlier steps has ended. Windows do not overlap and cover a
+sequence without gaps. A step's length is the length of its window, and device time is busy or idle
+within it, whichever step launched the work.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from stepscope.base.arrays import Ids32, Mask, Rows, Times
+from stepscope.facts.annotate.jax.calls import BEFORE_RECORDING, UNKNOWN
+from stepscope.facts.annotate.links.launches import device_work, launch_of
+from stepscope.facts.annotate.steps.step_table import steady_steps
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
+
+GAP = 0.05  # steps with a longer gap between them, as a share of the earlier one, are no sequence
+
+
+def step_windows(steps: Table) -> tuple[Times, Times]:
+    """Start and end of the window of each step, int64, ns, shape (steps,).
+
+    Args:
+        steps: the table `steps` of one rank, in order of time.
+    """
+    starts, ends = steps["start_ns"].astype(np.int64), steps["end_ns"].astype(np.int64)
+    completed = np.maximum(ends, steps["device_end_ns"])
+    window_start, window_end = starts.copy(), ends.copy()
+    first = np.append(np.flatnonzero(~follows(steps)), len(steps)).tolist()
+    for begin, end in pairwise(first):
+        earlier = completed[:begin].max(initial=starts[begin])
+        bounds = np.append(max(starts[begin], earlier), completed[begin:end])
+        if (np.diff(bounds) <= 0).any():  # a later step had nothing left to do
+            bounds = np.concatenate([starts[begin:end], completed[end - 1 : end]])
+            np.minimum(window_end[:begin], starts[begin], out=window_end[:begin])
+        window_start[begin:end], window_end[begin:end] = bounds[:-1], bounds[1:]
+    return window_start, window_end
+
+
+def follows(steps: Table) -> Mask:
+    """Whether each step continues the sequence of the step before it, bool, shape (steps,).
+
+    A warm-up step, which no mean includes, is a sequence of its own.
+    """
+    starts, ends = steps["start_ns"], steps["end_ns"]
+    result = np.zeros(len(steps), np.bool_)
+    near = starts[1:] <= ends[:-1] + GAP * (ends - starts)[:-1]
+    steady = steady_steps(steps)
+    result[1:] = near & (steady[1:] == steady[:-1]) & (steps["rank"][1:] == steps["rank"][:-1])
+    return result
+
+
+# -- work from before the first step
+
+QUEUED_NS = 1_000_000  # no free device takes as long to begin what has been launched
+_SEVERAL = 2  # works of a queue
+_BUSY = 0.5  # of the time in which a queue is worked off
+
+
+def end_of_earlier_work(trace: Trace, called: Ids32, starts: Times) -> int:
+    """When the work ends that was called for before the first step, or -1 if there is none.
+
+    Args:
+        trace: a trace with launches.
+        called: the call of each event of compiled work on the host, shape (events,).
+        starts: when each step begins on the CPU, ns.
+    """
+    on_device = max(_on_device(trace, starts), unrecorded_work_end(trace, trace.metadata.ranks[0]))
+    return max(_on_host(trace, called, starts), on_device)
+
+
+def unrecorded_work_end(trace: Trace, rank: int) -> int:
+    """When a rank's device ends work from before the recording that is not in the trace, or -1.
+
+    A recording begins while the device still has work in its queue. Recorders leave that work out;
+    it shows as time in which the device seems idle, although work has been launched. That work
+    then runs without pauses.
+    """
+    of_rank = (trace["tracks"]["rank"] == rank)[trace.events["track"]]
+    work = np.flatnonzero(device_work(trace) & of_rank)
+    work = work[np.argsort(trace.events["start_ns"][work], kind="stable")]
+    call = launch_of(trace)[work].astype(np.int64)
+    if not len(work) or call[0] < 0:
+        return -1
+    start = trace.events["start_ns"]
+    wait = int(start[work[0]] - _ends(trace.events, call[:1])[0])
+    if wait - _usual_delay(trace, work, call) < QUEUED_NS:
+        return -1
+    queued = (call >= 0) & (start[call] < start[work[0]])
+    return int(start[work[0]]) if _dense(trace.events, work[queued]) else -1
+
+
+def _dense(events: Table, work: Rows) -> bool:
+    """Whether there are several pieces of work, and a device is busy for most of their time."""
+    if len(work) < _SEVERAL:
+        return False
+    start, end = events["start_ns"][work], _ends(events, work)
+    busy = Intervals(start, np.maximum(end, start)).total()
+    return bool(busy >= _BUSY * (end.max() - start.min()))
+
+
+def _on_device(trace: Trace, starts: Times) -> int:
+    """When recorded work ends that was launched before the first step, or that of the step begins.
+
+    It is -1 if there is none of both.
+    """
+    events = trace.events
+    work = np.flatnonzero(device_work(trace))
+    call = launch_of(trace)[work]
+    first_ns = starts.min(initial=np.iinfo(np.int64).max)
+    called_ns = np.where(call >= 0, events["start_ns"][call], first_ns)
+    earlier, own = work[called_ns < first_ns], work[(call >= 0) & (called_ns >= first_ns)]
+    if not len(earlier) or not len(own):
+        return -1
+    return int(min(_ends(events, earlier).max(), events["start_ns"][own].min()))
+
+
+def _usual_delay(trace: Trace, work: Rows, call: Rows) -> int:
+    """The median time from the return of a launch to its work where the device was free, ns.
+
+    The clocks of a CPU and a device may differ in some recordings.
+    """
+    events = trace.events
+    busy_until = np.maximum.accumulate(_ends(events, work))[:-1]
+    returned = _ends(events, call[1:])
+    free = (call[1:] >= 0) & (busy_until <= returned)
+    delay = (events["start_ns"][work[1:]] - returned)[free]
+    return max(int(np.median(delay)), 0) if len(delay) else 0
+
+
+def _on_host(trace: Trace, called: Ids32, starts: Times) -> int:
+    """When the compiled work on the host ends that was called for before the first step, or -1."""
+    if not (called != UNKNOWN).any():
+        return -1
+    begin = trace.events["start_ns"]
+    earlier = (called >= 0) & (begin[called] < starts.min(initial=np.iinfo(np.int64).max))
+    work = (called == BEFORE_RECORDING) | earlier
+    return int(_ends(trace.events, np.flatnonzero(work)).max(initial=-1))
+
+
+def _ends(events: Table, rows: Rows) -> Times:
+    ends: Times = events["start_ns"][rows] + events["duration_ns"][rows]
+    return ends

@@ -1,0 +1,42 @@
+"""The calling-context tree: CPU time, device time and memory by call path."""
+
+from stepscope.facts.contexts.build_tree import build_contexts, fill_contexts
+from stepscope.facts.contexts.combine_trees import TreeDifference, bottom_up, difference, merge_trees
+from stepscope.facts.contexts.context_line_costs import LineTotal, line_totals, whole_ns
+from stepscope.facts.contexts.node_values import (
+    MEASURES,
+    Measure,
+    default_measure,
+    hot_path,
+    hotspots,
+    measure,
+    measures,
+)
+from stepscope.facts.contexts.prune import collapse, focus, hide, prune
+from stepscope.facts.contexts.recorded_tree import with_contexts
+from stepscope.facts.contexts.tree import ContextTree
+
+__all__ = [
+    "MEASURES",
+    "ContextTree",
+    "LineTotal",
+    "Measure",
+    "TreeDifference",
+    "bottom_up",
+    "build_contexts",
+    "collapse",
+    "default_measure",
+    "difference",
+    "fill_contexts",
+    "focus",
+    "hide",
+    "hot_path",
+    "hotspots",
+    "line_totals",
+    "measure",
+    "measures",
+    "merge_trees",
+    "prune",
+    "whole_ns",
+    "with_contexts",
+]

@@ -1,0 +1,237 @@
+"""The calling-context tree of an annotated trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from stepscope.base.arrays import Ids, Mask, Times
+from stepscope.errors import TraceError
+from stepscope.facts.contexts.call_paths import Paths, agreed, levels, merge_paths
+from stepscope.facts.contexts.event_forest import Forest, build_forest
+from stepscope.facts.contexts.frames import LEFT_OUT
+from stepscope.facts.contexts.metrics import SampleStats
+from stepscope.facts.contexts.prune import without_import_machinery, without_unused
+from stepscope.facts.contexts.recorded_tree import recorded_contexts, with_contexts
+from stepscope.facts.contexts.tree import ContextTree, Note
+from stepscope.trace.nesting import depths
+from stepscope.trace.recorded_steps import milliseconds
+from stepscope.trace.schema import CONTEXT_KINDS, CONTEXTS, STAGES, VIAS
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+_FAR = 2**62
+
+
+def build_contexts(trace: Trace, *, step: int | None = None, rank: int | None = None) -> ContextTree:
+    """The calling-context tree of a trace: one node per call path.
+
+    Calls nest as on their thread. Backward work is below its forward call, device work below the
+    operator that launched it, and work without a known launch below a separate node. Compiled work
+    is below the call of its function and the frames in which it was traced. All steps and ranks are
+    merged. If the trace contains a tree that the recorder aggregated, the result is that
+    tree.
+
+    Args:
+        trace: annotated, as `stepscope.open` gives it.
+        step: only events of this step.
+        rank: only events of this rank.
+
+    Returns:
+        The tree, with those metrics of `metrics.METRICS` that the trace has data for.
+
+    Raises:
+        TraceError: if the trace has no such step or rank.
+
+    Source: DEEPCONTEXT sections 4.1 (forward and backward) and 4.2 (calling-context tree).
+    """
+    if len(trace["contexts"]) and step is None and rank is None:
+        return without_import_machinery(recorded_contexts(trace))
+    wanted = _wanted(trace, step, rank)
+    forest = build_forest(trace)
+    paths, node = _merged(forest)
+    tree = ContextTree(
+        nodes=_nodes(trace, forest, paths, node),
+        metrics=dict(_metrics(trace, forest, node, len(paths.parent), wanted)),
+        event_node=np.where(wanted, node[: len(trace.events)], -1),
+        source=trace.metadata.source,
+        notes=tuple(_notes(trace, forest)),
+    )
+    return without_import_machinery(without_unused(tree))
+
+
+def fill_contexts(trace: Trace) -> Trace:
+    """The trace with the tree of its events in the tables `contexts` and `context_metrics`."""
+    return with_contexts(trace, build_contexts(trace))
+
+
+def _wanted(trace: Trace, step: int | None, rank: int | None) -> Mask:
+    wanted = np.ones(len(trace.events), np.bool_)
+    for name, value, known, column in (
+        ("step", step, trace["steps"]["step"], trace.events["step"]),
+        ("rank", rank, trace["tracks"]["rank"], trace["tracks"]["rank"][trace.events["track"]]),
+    ):
+        if value is None:
+            continue
+        if value not in known:
+            existing = ", ".join(map(str, sorted(set(known.tolist())))) or "none"
+            raise TraceError(f"{trace.metadata.source} has no {name} {value}; it has {existing}")
+        wanted &= column == value
+    return wanted
+
+
+def _merged(forest: Forest) -> tuple[Paths, Ids]:
+    """The tree of paths, and the node of each element, -1 for elements that are left out."""
+    kept = forest.parent != LEFT_OUT
+    number = np.append(np.cumsum(kept) - 1, -1)
+    key = forest.frame * len(VIAS) + forest.via
+    paths = merge_paths(number[forest.parent[kept]], key[kept])
+    node = np.full(len(kept), -1, np.int64)
+    node[kept] = paths.node
+    return paths, node
+
+
+# -- nodes
+
+
+def _nodes(trace: Trace, forest: Forest, paths: Paths, node: Ids) -> Table:
+    frames, via = np.divmod(paths.key, len(VIAS))
+    used, inverse = np.unique(frames, return_inverse=True)
+    rows = [forest.frames[number] for number in used.tolist()]
+    events, size = trace.events, len(paths.parent)
+    event = np.concatenate([np.arange(len(events)), forest.shares.event])
+    node = np.concatenate([node[: len(events)], node[forest.shares.element]])
+    module, work, stage = (agreed(node, events[name][event], size) for name in ("module", "kind", "stage"))
+    return Table(
+        CONTEXTS,
+        {
+            "parent": paths.parent,
+            "kind": Text.of(row.kind for row in rows).take(inverse).recoded(CONTEXT_KINDS),
+            "via": Text(via.astype(np.int8), VIAS),
+            "name": Text.of(row.name for row in rows).take(inverse),
+            "file": Text.of(row.file for row in rows).take(inverse),
+            "line": np.array([row.line for row in rows])[inverse],
+            "stage": Text(stage.astype(np.int8), STAGES),
+            "module": Text(module, [path or "" for path in trace["modules"].text("path")]),
+            "work": Text(work, events.text("kind").values),
+        },
+    )
+
+
+# -- metrics
+
+
+def _metrics(
+    trace: Trace, forest: Forest, node: Ids, size: int, wanted: Mask
+) -> Iterator[tuple[str, SampleStats]]:
+    events, launches = trace.events, trace["launches"]
+    host, device = np.flatnonzero(forest.host & wanted), np.flatnonzero(forest.device & wanted)
+    times = {"cpu_ns": own_shares(events)[host], "call_ns": events["duration_ns"][host]}
+    for name, values in times.items():
+        yield name, _spread(forest, node, host, values, size)
+    if len(device):
+        yield "device_ns", _spread(forest, node, device, events["duration_ns"][device], size)
+    of_call, of_work = launches["cpu_event"], launches["device_event"]
+    kept = wanted[of_work] & (node[of_call] >= 0) & (node[of_work] >= 0)
+    if kept.any():
+        calls, pieces = np.unique(of_call[kept], return_counts=True)
+        yield "launches", SampleStats.of(node[calls], pieces, size)
+        yield ("launch_delay_ns", SampleStats.of(node[of_work[kept]], launches["delay_ns"][kept], size))
+    yield from _memory(trace, forest, node, size, wanted)
+
+
+def _spread(forest: Forest, node: Ids, rows: Ids, values: Ids, size: int) -> SampleStats:
+    """Values of events at their nodes; of fused operations at the nodes of all their origins."""
+    element, part = forest.shares.spread(rows, values)
+    return SampleStats.of(node[element], part, size)
+
+
+def _memory(
+    trace: Trace, forest: Forest, node: Ids, size: int, wanted: Mask
+) -> Iterator[tuple[str, SampleStats]]:
+    memory = trace["memory"]
+    if not len(memory):
+        return
+    event = memory["event"]
+    at = np.where(event >= 0, node[event], -1)
+    at = np.where(at < 0, node[forest.untracked], at)
+    kept = wanted[event] | ((event < 0) & bool(wanted.all()))
+    for name, sign in (("allocated_bytes", 1), ("freed_bytes", -1)):
+        rows = np.flatnonzero(kept & (np.sign(memory["bytes"]) == sign))
+        if len(rows):
+            yield name, SampleStats.of(at[rows], np.abs(memory["bytes"][rows]), size)
+
+
+# -- what the tree leaves out
+
+
+def _notes(trace: Trace, forest: Forest) -> Iterator[Note]:
+    events = trace.events
+    left_out = ~(forest.host | forest.device)
+    on_device = trace["tracks"]["device"][events["track"]] >= 0
+    groups: Sequence[tuple[str, str, Mask]] = (
+        (
+            "device_marks",
+            "ranges and synchronizations on device tracks, which are not work",
+            left_out & on_device,
+        ),
+        ("recorder_spans", "spans that the recorder wrote about itself", left_out & ~on_device),
+    )
+    for code, description, mask in groups:
+        if mask.any():
+            total = milliseconds(events["duration_ns"][mask].sum())
+            yield Note(code, f"{description} ({total} in total), not in the tree", int(mask.sum()))
+
+
+# -- the time of a thread divided among its calls
+
+
+def own_shares(events: Table) -> Times:
+    """The self time of each event, ns, shape (events,), so that no moment of a thread counts twice.
+
+    Where calls nest cleanly, this is `events.self_ns`. But recorders write calls that overlap
+    without nesting (a range that ends while the frame that closes it runs), and calls that exceed
+    their parent by a rounding error. An overlap belongs to the call that began first, and a call is
+    clipped to its parent.
+    """
+    parent = events["parent"].astype(np.int64)
+    length = _shares(events, parent)
+    inside = np.flatnonzero(parent >= 0)
+    within = np.bincount(parent[inside], length[inside], len(parent))
+    own: Times = length - within.astype(np.int64)
+    return own
+
+
+def _shares(events: Table, parent: Times) -> Times:
+    """The time of each event, nested calls included, ns."""
+    low = events["start_ns"].copy()
+    high = low + events["duration_ns"]
+    group = np.where(parent >= 0, parent, len(parent) + events["track"])
+    for rows in levels(depths(events["parent"])):
+        rows = rows[np.argsort(group[rows], kind="stable")]
+        above = parent[rows]
+        if above[0] >= 0:
+            low[rows] = np.maximum(low[rows], low[above])
+            high[rows] = np.minimum(high[rows], high[above])
+        low[rows] = np.maximum(low[rows], _ended_before(group[rows], high[rows]))
+        high[rows] = np.maximum(low[rows], high[rows])
+    length: Times = high - low
+    return length
+
+
+def _ended_before(group: Times, end: Times) -> Times:
+    """The latest end among the earlier rows of each row's group, `-_FAR` for the first row."""
+    fresh = np.diff(group, prepend=group[:1] - 1) != 0
+    base, number = int(end.min()), np.cumsum(fresh) - 1
+    stride = int(end.max()) - base + 1
+    if stride * (int(number[-1]) + 1) >= _FAR:
+        order = np.unique(end, return_inverse=True)
+        lifted = np.maximum.accumulate(order[1] + number * len(order[0]))
+        reach = order[0][lifted - number * len(order[0])]
+    else:
+        # Groups are offset to disjoint ranges, so that one running maximum serves all of them.
+        reach = np.maximum.accumulate(end - base + number * stride) - number * stride + base
+    before: Times = np.roll(reach, 1)
+    before[fresh] = -_FAR
+    return before

@@ -1,0 +1,122 @@
+"""Costs of source lines from a calling-context tree, callees included."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Floats, Ids, Mask
+from stepscope.facts.contexts.tree import ContextTree
+
+_ENGINE_FILES = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
+
+
+class LineTotal(msgspec.Struct, frozen=True):
+    """The cost of one line of a Python file over the whole tree; times in ns.
+
+    The tree has backward work below the forward call that it differentiates. A line that starts
+    backward (`loss.backward()`, and the lines that call it) runs that work, so its inclusive time
+    contains it too; the forward line lists it separately.
+
+    Attributes:
+        file: as recorded.
+        line: from 1.
+        function: the enclosing function.
+        cpu_ns, device_ns: of everything the line calls, and of the backward that it starts.
+        own_cpu_ns, own_device_ns: of what it calls directly, not through a deeper line.
+        backward_cpu_ns, backward_device_ns: of the backward of its calls, if started elsewhere.
+    """
+
+    file: str
+    line: int
+    function: str
+    cpu_ns: int
+    own_cpu_ns: int
+    device_ns: int
+    own_device_ns: int
+    backward_cpu_ns: int
+    backward_device_ns: int
+
+
+def line_totals(tree: ContextTree) -> list[LineTotal]:
+    """The totals of every Python line in the tree, in the order of its nodes.
+
+    Inclusive times of lines overlap; a line that calls itself counts once.
+    """
+    nodes = tree.nodes
+    rows = np.flatnonzero(nodes.text("kind").mask("python") & (nodes["line"] > 0))
+    files, names = nodes.text("file"), nodes.text("name")
+    places = [(files[row] or "", int(nodes["line"][row]), names[row] or "") for row in rows.tolist()]
+    number = {place: line for line, place in enumerate(dict.fromkeys(places))}
+    line = np.full(len(tree), -1, np.int64)
+    line[rows] = [number[place] for place in places]
+    outer = rows[_without_recursion(rows, tree.end[rows], line[rows])]
+    cpu, device = (_times(tree, name, line, outer, len(number)) for name in _metrics(tree))
+    return [
+        LineTotal(*place, *cpu[at][:2], *device[at][:2], cpu[at][2], device[at][2])
+        for place, at in number.items()
+        if place[0]
+    ]
+
+
+def whole_ns(tree: ContextTree) -> tuple[int, int]:
+    """CPU and device time of the whole tree, the reference for shares of lines."""
+    cpu, device = (int(tree.own(name).sum.sum()) if name in tree.metrics else 0 for name in _metrics(tree))
+    return cpu, device
+
+
+def _metrics(tree: ContextTree) -> tuple[str, str]:
+    """The metrics for CPU and device time."""
+    sampled = (name for name in ("sampled_real_ns", "sampled_cpu_ns") if tree.has(name))
+    return next(sampled, "cpu_ns"), "device_ns"
+
+
+def _without_recursion(node: Ids, end: Ids, line: Ids) -> Mask:
+    """Which of the nodes, ascending, are not inside another one of the same line."""
+    order = np.lexsort((node, line))
+    beyond = line[order] * (int(end.max(initial=0)) + 1)
+    reach = np.maximum.accumulate(end[order] + beyond)
+    outer = np.ones(len(node), np.bool_)
+    outer[order[1:]] = node[order[1:]] + beyond[1:] >= reach[:-1]
+    return outer
+
+
+def _times(tree: ContextTree, metric: str, line: Ids, outer: Ids, lines: int) -> list[tuple[int, int, int]]:
+    """Inclusive, own and backward time of each line.
+
+    Args:
+        tree: with or without the metric.
+        metric: a name.
+        line: the line of each node, -1 for none.
+        outer: nodes that are not inside another one of the same line.
+        lines: number of lines.
+    """
+    if metric not in tree.metrics:
+        return [(0, 0, 0)] * lines
+    own = tree.own(metric).sum
+    backward = tree.nearest(tree.nodes.text("via").mask("backward")) >= 0
+    started = np.bincount(line[outer], tree.below(_starts(tree))[outer], lines)
+    called = np.bincount(line[outer], tree.below(np.where(backward, 0, own))[outer], lines)
+    apart = np.bincount(line[outer], tree.below(np.where(backward, own, 0))[outer], lines)
+    nearest = tree.nearest(line >= 0)
+    known = (nearest >= 0) & ~backward
+    of_own = np.bincount(line[nearest[known]], own[known], lines)
+    inclusive = called + started * own[backward].sum()
+    columns = inclusive, of_own, np.where(started > 0, 0, apart)
+    return list(zip(*(column.astype(np.int64).tolist() for column in columns), strict=True))
+
+
+def _starts(tree: ContextTree) -> Floats:
+    """The share of the tree's backward work that each node starts, by number of calls.
+
+    In PyTorch, one Python function of the engine starts all backward work.
+    """
+    nodes = tree.nodes
+    engine = nodes.text("name").mask("_engine_run_backward", "backward", "grad")
+    engine &= nodes.text("file").where(lambda file: file.endswith(_ENGINE_FILES))
+    innermost = engine.copy()
+    for row in np.flatnonzero(engine).tolist():
+        innermost[row] = not engine[row + 1 : tree.end[row]].any()
+    calls = tree.inclusive("calls").count if "calls" in tree.metrics else np.ones(len(tree))
+    weight = np.where(innermost, np.maximum(calls, 1), 0).astype(np.float64)
+    return weight / max(float(weight.sum()), 1.0)

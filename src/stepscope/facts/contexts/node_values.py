@@ -1,0 +1,180 @@
+"""What a table or a flame graph shows of each node: one number, a short label, the hot path."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Array, Floats, Ids
+from stepscope.base.kernel_names import short_kernel
+from stepscope.errors import TraceError
+from stepscope.facts.contexts.tree import ContextTree
+
+# name: (metric, statistic, meaning)
+MEASURES = {
+    "cpu": ("cpu_ns", "sum", "CPU time"),
+    "device": ("device_ns", "sum", "device time"),
+    "compiled": ("compiled_ns", "sum", "compiled operations, in windows"),
+    "calls": ("cpu_ns", "count", "calls"),
+    "work": ("device_ns", "count", "device operations"),
+    "launches": ("launches", "count", "launches"),
+    "delay": ("launch_delay_ns", "sum", "launch delay"),
+    "allocated": ("allocated_bytes", "sum", "memory allocated"),
+    "freed": ("freed_bytes", "sum", "memory freed"),
+    "allocations": ("allocated_bytes", "count", "allocations"),
+    "stalls": ("stalls", "sum", "stalls"),
+    "latency": ("latency_stalls", "sum", "stalls with nothing issued"),
+    "running": ("thread_cpu_ns", "sum", "CPU time without waiting"),
+    "sampled": ("sampled_cpu_ns", "sum", "CPU time, sampled"),
+    "elapsed": ("sampled_real_ns", "sum", "elapsed time, sampled"),
+}
+_DEVICE = ("kernel", "communication")
+_ENGINE = "autograd::engine::evaluate_function: "
+_WIDEST = 200
+_TOP = "<module>"  # Python's name for code outside functions
+
+
+class Measure(msgspec.Struct, frozen=True):
+    """One number per node.
+
+    Attributes:
+        name: the name given to `measure`.
+        metric: the tree's metric that it is taken from.
+        meaning: a label of two or three words.
+        unit: `ns`, `B`, or empty for a number.
+        own, inclusive: of the node itself, and of its whole subtree; float64, shape (nodes,).
+    """
+
+    name: str
+    metric: str
+    meaning: str
+    unit: str
+    own: Floats
+    inclusive: Floats
+
+
+def measure(tree: ContextTree, name: str) -> Measure:
+    """One number per node, by the name of a measure or of one of the tree's metrics.
+
+    Raises:
+        TraceError: if the tree has no such metric.
+    """
+    metric, statistic, meaning = MEASURES.get(name, (name, "sum", name))
+    if metric not in tree.metrics:
+        known = ", ".join(measures(tree)) or "none"
+        source = tree.source or "the tree"
+        raise TraceError(f"no metric {name!r}; {source} has {known}")
+    own, whole = tree.own(metric), tree.inclusive(metric)
+    return Measure(
+        name=name,
+        metric=metric,
+        meaning=meaning,
+        unit=tree.metric(metric).unit if statistic == "sum" else "",
+        own=getattr(own, statistic).astype(np.float64),
+        inclusive=getattr(whole, statistic).astype(np.float64),
+    )
+
+
+def measures(tree: ContextTree) -> list[str]:
+    """The names of the measures that the tree has samples of, the standard ones first."""
+    standard = [name for name, (metric, _, _) in MEASURES.items() if tree.has(metric)]
+    covered = {metric for metric, _, _ in MEASURES.values()} | {"call_ns"}
+    return standard + [name for name in tree.metrics if name not in covered and tree.has(name)]
+
+
+def plain_numbers(values: Array) -> list[Any]:
+    """Values as JSON shows them: integers where they are whole, None where they are unknown."""
+    return [
+        (int(value) if value == int(value) else value) if math.isfinite(value) else None
+        for value in values.tolist()
+    ]
+
+
+def default_measure(tree: ContextTree) -> str:
+    """The measure to show first: device time if there is any, else samples, else CPU time.
+
+    Samples cover Python code, which operator times do not.
+    """
+    known = measures(tree)
+    return next((name for name in ("device", "elapsed", "sampled") if name in known), "cpu")
+
+
+def hot_path(tree: ContextTree, by: str, start: int = 0, least: float = 0.5) -> list[int]:
+    """The hot path by a measure: from each node to its largest child.
+
+    Args:
+        tree: any tree.
+        by: a measure, as `measure` takes it.
+        start: the first node of the path.
+        least: continue while the child has at least this share of its parent.
+
+    Returns:
+        Node ids from `start` on.
+    """
+    value = measure(tree, by).inclusive
+    path = [start]
+    while len(children := tree.children(path[-1])):
+        child = int(children[np.argmax(value[children])])
+        if value[child] <= 0 or value[child] < least * value[path[-1]]:
+            break
+        path.append(child)
+    return path
+
+
+def hotspots(tree: ContextTree, by: str, least: float = 0.1) -> Ids:
+    """The nodes whose own value is at least a share of the total, the largest first.
+
+    Source: DEEPCONTEXT section 4.3, hotspot identification.
+    """
+    found = measure(tree, by)
+    hot = np.flatnonzero((found.own > 0) & (found.own >= least * found.inclusive[0]))
+    ranked: Ids = hot[np.argsort(-found.own[hot], kind="stable")]
+    return ranked
+
+
+def short_label(tree: ContextTree, node: int, width: int = _WIDEST) -> str:
+    """The label of a node in a table or a graph, without redundant prefixes.
+
+    Example:
+        >>> short_label(tree, 7)  # doctest: +SKIP
+        'forward train.py:12'
+    """
+    kind = tree.nodes.text("kind")[node] or ""
+    file, line = tree.nodes.text("file")[node] or "", int(tree.nodes["line"][node])
+    name = _short(tree.label(node), kind)
+    if kind == "module":
+        name = _relative(tree, node)
+    if file and kind != "module":
+        place = f"{_base(file)}{f':{line}' if line >= 0 else ''}"
+        name = place if name == _TOP else f"{name} {place}"
+    return name if len(name) <= width else name[: max(width - 1, 1)] + "…"
+
+
+def _relative(tree: ContextTree, node: int) -> str:
+    """A module's path relative to the enclosing module."""
+    name, kinds = tree.label(node), tree.nodes.text("kind")
+    above = int(tree.parent[node])
+    while above >= 0 and kinds[above] != "module":
+        above = int(tree.parent[above])
+    around = f"{tree.label(above)}." if above >= 0 else ""
+    return name[len(around) :] if around and name.startswith(around) else name
+
+
+@lru_cache(maxsize=1 << 16)
+def _short(name: str, kind: str) -> str:
+    if kind in _DEVICE:
+        return short_kernel(name, _WIDEST)
+    name = name.removeprefix(_ENGINE).removeprefix("torch::autograd::")
+    if kind == "annotation":
+        return name.strip("# ") or name
+    return name
+
+
+def _base(file: str) -> str:
+    """The file name without folders; for a package's `__init__.py`, with the package."""
+    folder, _, name = file.replace("\\", "/").rpartition("/")
+    return f"{folder.rpartition('/')[2]}/{name}" if folder and name == "__init__.py" else name

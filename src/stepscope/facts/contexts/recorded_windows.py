@@ -1,0 +1,122 @@
+"""Compiled operations of a run's windows, below the calls of the recorded tree.
+
+While a window was open, each call of a compiled function had a mark with the number of its context
+(`stepscope.context 12`). What was traced and what ran below the mark goes below that context.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from stepscope.base.arrays import Ids, Mask
+from stepscope.facts.contexts.build_tree import build_contexts
+from stepscope.facts.contexts.metrics import METRICS, SampleStats
+from stepscope.facts.contexts.recorded_tree import WINDOWS, metric_rows
+from stepscope.facts.contexts.tree import ContextTree
+from stepscope.trace.concat import stacked
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
+
+_MARK = re.compile(r"^stepscope\.context (\d{1,9})$")
+_WORK = ("operator", "kernel", "memcpy", "memset", "communication")
+_WORTH_SAYING = 0.01  # least share of the time that no call is known of
+
+
+def with_windows(trace: Trace, windows: Sequence[Trace], recorded_s: float, elapsed_s: float) -> Trace:
+    """The trace of a capture of contexts with the compiled operations of its windows.
+
+    Args:
+        trace: has the recorded tree.
+        windows: the trace of each window, annotated.
+        recorded_s, elapsed_s: how long the windows and the run were, seconds.
+
+    Returns:
+        A trace with more contexts, which have the metric `compiled_ns`: of the recorded calls
+        alone, and not scaled. A warning says how many these are.
+    """
+    recorded = trace["contexts"]
+    nodes, metrics, linked, total = [recorded], [trace["context_metrics"]], 0.0, 0.0
+    for window in windows:
+        tree = build_contexts(window)
+        work = (_time(tree).count > 0) & tree.nodes.text("kind").mask(*_WORK)
+        own = _durations(tree, work)
+        below, number = _below_marks(tree, work, recorded, sum(map(len, nodes)))
+        nodes.append(below)
+        rows = np.flatnonzero((number >= 0) & (own.count > 0))
+        metrics.append(metric_rows([(METRICS["compiled_ns"], own, rows)], number[rows]))
+        linked, total = linked + float(own.sum[number >= 0].sum()), total + float(own.sum.sum())
+    calls = sum(int(window.events.text("name").where(_is_mark).sum()) for window in windows)
+    basis = (
+        f"compiled operations are those of {calls:,} of {_calls(trace):,} calls of compiled "
+        f"functions, recorded during {recorded_s:.1f} s of {elapsed_s:.1f} s (`--metric compiled`, "
+        f"not scaled up{_unlinked(1 - linked / total if total else 0.0)})"
+    )
+    return trace.with_table(stacked(nodes)).with_table(stacked(metrics)).with_warnings([(WINDOWS, basis, 1)])
+
+
+def _unlinked(share: float) -> str:
+    """What could not be placed, in words: it began before its window, or its call is unknown."""
+    return f"; {share:.0%} of their time has no known call" if share >= _WORTH_SAYING else ""
+
+
+def _target(tree: ContextTree, size: int) -> Ids:
+    """The recorded context that each node is a mark of, -1 for none, int64, shape (nodes,)."""
+    names = tree.nodes.text("name")
+    found = (_MARK.match(name) for name in names.values)
+    numbers = [int(match[1]) if match else -1 for match in found]
+    target = np.array([*numbers, -1], np.int64)[names.codes]
+    return np.where(target < size, target, -1)
+
+
+def _time(tree: ContextTree) -> SampleStats:
+    """The time of each node itself, on threads of the host and on devices."""
+    parts = [tree.metrics[name] for name in ("cpu_ns", "device_ns") if name in tree.metrics]
+    here = np.tile(np.arange(len(tree)), max(len(parts), 1))
+    return SampleStats.joined(parts or [SampleStats.empty(len(tree))]).grouped(here, len(tree))
+
+
+def _durations(tree: ContextTree, work: Mask) -> SampleStats:
+    """The time of each operation, with what the runtime does in it (it meets its threads)."""
+    time, owner = _time(tree), tree.nearest(work)
+    inside = np.flatnonzero((owner >= 0) & ~work & (time.count > 0))
+    own = time.where(work)
+    total = own.sum + np.bincount(owner[inside], time.sum[inside], len(tree))
+    is_exact = total == own.sum
+    low, high, squares = (np.where(is_exact, part, np.nan) for part in (own.min, own.max, own.squares))
+    return SampleStats(own.count, total, low, high, squares)
+
+
+def _below_marks(tree: ContextTree, work: Mask, recorded: Table, size: int) -> tuple[Table, Ids]:
+    """The nodes to add below recorded contexts, and the new number of each node, -1 for none.
+
+    Args:
+        tree: of a window.
+        work: its operations.
+        recorded: the recorded contexts.
+        size: how many contexts there are before these.
+    """
+    target = _target(tree, len(recorded))
+    mark = tree.nearest(target >= 0)
+    is_host = tree.nodes.text("kind").mask("runtime", "annotation", "sync") & (_time(tree).count > 0)
+    kept = (mark >= 0) & (mark != np.arange(len(tree))) & ~is_host
+    kept &= tree.below(work) > 0
+    number = np.where(kept, size + np.cumsum(kept) - 1, -1)
+    around = tree.nearest(kept | (target >= 0))[tree.parent]
+    above = np.where(kept[around], number[around], target[around])
+    rows = np.flatnonzero(kept)
+    return tree.nodes.take(rows).with_columns(parent=above[rows]), number
+
+
+def _calls(trace: Trace) -> int:
+    """How many calls of compiled functions the whole run made."""
+    metrics, names = trace["context_metrics"], trace["contexts"].text("name")
+    rows = metrics.take(metrics.text("metric").mask("cpu_ns"))
+    is_call = names.where(lambda name: name.startswith("jit("))[rows["context"]]
+    return int(rows["count"][is_call].sum())
+
+
+def _is_mark(name: str) -> bool:
+    return _MARK.match(name) is not None

@@ -1,0 +1,287 @@
+"""The calling-context tree: a table of nodes in preorder, with metrics at each node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Floats, Ids, Ids32, IntArray, Mask
+from stepscope.errors import TraceError
+from stepscope.facts.contexts.call_paths import levels, subtree_sizes
+from stepscope.facts.contexts.metrics import METRICS, Metric, SampleStats
+from stepscope.trace.nesting import depths, inherit
+from stepscope.trace.schema import VIAS
+from stepscope.trace.table import Table, Text
+
+_CALL = VIAS.index("call")
+_TOLERANCE = 1e-9
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Something that the tree leaves out, or shows in an unexpected place."""
+
+    code: str
+    message: str
+    count: int
+
+
+@dataclass(frozen=True)
+class ContextTree:
+    """What ran, by call path; node 0 is the root.
+
+    Attributes:
+        nodes: the table of nodes (`contexts`), in preorder.
+        metrics: each metric's samples at the node itself; `inclusive` adds those below it.
+        known: definitions of metrics that `METRICS` does not define.
+        event_node: the node of each event of the trace, int64, shape (events,), -1 for none; None
+            if the tree was not built from events.
+        source: the file that it was built from.
+        notes: what the tree leaves out, or shows in an unexpected place.
+
+    Example:
+        >>> tree = build_contexts(stepscope.open("trace.json.gz"))  # doctest: +SKIP
+        >>> hot = tree.inclusive("device_ns").sum.argsort()[::-1]  # doctest: +SKIP
+        >>> tree.label(hot[0]), tree.path(hot[0])  # doctest: +SKIP
+    """
+
+    nodes: Table
+    metrics: Mapping[str, SampleStats]
+    known: Mapping[str, Metric] = field(default_factory=dict)
+    event_node: Ids | None = None
+    source: str = ""
+    notes: tuple[Note, ...] = ()
+    _sums: dict[str, SampleStats] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    # -- shape
+
+    @cached_property
+    def parent(self) -> Ids:
+        """The parent of each node, -1 at the root, shape (nodes,)."""
+        return self.nodes["parent"].astype(np.int64)
+
+    @cached_property
+    def depth(self) -> Ids32:
+        """The number of ancestors of each node, shape (nodes,)."""
+        return depths(self.nodes["parent"])
+
+    @cached_property
+    def end(self) -> Ids:
+        """The subtree of node i is rows i to end[i] - 1; shape (nodes,)."""
+        end: Ids = np.arange(len(self)) + subtree_sizes(self.parent)
+        return end
+
+    def children(self, node: int) -> Ids:
+        """The children of a node."""
+        children: Ids = np.flatnonzero(self.parent[node : self.end[node]] == node) + node
+        return children
+
+    def below(self, values: Mask | IntArray | Floats) -> Any:
+        """The sum of some values, shape (nodes,), over the subtree of each node."""
+        before = np.concatenate([[0], np.cumsum(values)])
+        return before[self.end] - before[:-1]
+
+    def subtree(self, node: int) -> Ids:
+        """A node and its descendants."""
+        return np.arange(node, self.end[node])
+
+    def path(self, node: int) -> list[int]:
+        """The nodes from the root to `node`, both included."""
+        path = [int(node)]
+        while self.parent[path[-1]] >= 0:
+            path.append(int(self.parent[path[-1]]))
+        return path[::-1]
+
+    def label(self, node: int) -> str:
+        """The name of a node; the root is called `all`."""
+        return self.nodes.text("name")[int(node)] or ("" if node else "all")
+
+    # -- metrics
+
+    def metric(self, name: str) -> Metric:
+        """The definition of a metric; raises TraceError if the tree does not have it."""
+        self.own(name)
+        return self.known.get(name) or METRICS.get(name) or Metric(name, "", name)
+
+    def own(self, name: str) -> SampleStats:
+        """The samples taken at each node itself.
+
+        Raises:
+            TraceError: if the tree has no such metric.
+        """
+        if name not in self.metrics:
+            raise TraceError(
+                f"no metric {name!r}; {self.source or 'the tree'} has " + (", ".join(self.metrics) or "none")
+            )
+        return self.metrics[name]
+
+    def has(self, name: str) -> bool:
+        """Whether the tree has samples of a metric."""
+        return name in self.metrics and bool(self.metrics[name].count.any())
+
+    def inclusive(self, name: str) -> SampleStats:
+        """The samples taken at each node and its descendants, as DEEPCONTEXT propagates them (4.2).
+
+        For a metric that does not add up (`call_ns`), the node's own samples only.
+        """
+        if not self.metric(name).additive:
+            return self.own(name)
+        if name not in self._sums:
+            self._sums[name] = _propagated(self.own(name), self.parent, self.depth)
+        return self._sums[name]
+
+    def total(self, name: str) -> float:
+        """The sum of all samples of a metric, 0 without samples."""
+        return float(self.metrics[name].sum.sum()) if name in self.metrics else 0.0
+
+    # -- search
+
+    def search(
+        self,
+        name: str | None = None,
+        *,
+        kind: str | Sequence[str] | None = None,
+        file: str | None = None,
+        stage: str | None = None,
+        via: str | None = None,
+        under: int | None = None,
+    ) -> Ids:
+        """The nodes that meet every given condition.
+
+        Args:
+            name: a regular expression to find in the node's name.
+            kind: one or several kinds.
+            file: a regular expression to find in the node's file.
+            stage: the node's stage.
+            via: `call`, `backward` or `launch`.
+            under: only this node and its descendants.
+
+        Returns:
+            Node ids in preorder, int64.
+        """
+        keep: Mask = np.ones(len(self), np.bool_)
+        for column, pattern in (("name", name), ("file", file)):
+            if pattern is not None:
+                keep &= _matches(self.nodes.text(column), pattern)
+        for column, wanted in (("kind", kind), ("stage", stage), ("via", via)):
+            if wanted is not None:
+                values = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+                keep &= self.nodes.text(column).mask(*values)
+        if under is not None:
+            keep &= (np.arange(len(self)) >= under) & (np.arange(len(self)) < self.end[under])
+        return np.flatnonzero(keep)
+
+    def nearest(self, wanted: IntArray | Mask) -> Ids:
+        """For each node, the innermost wanted node on its path, itself included.
+
+        Args:
+            wanted: node ids, or a mask of shape (nodes,).
+
+        Returns:
+            int64, shape (nodes,), -1 for none.
+        """
+        own = np.full(len(self), -1, np.int64)
+        own[wanted] = np.arange(len(self))[wanted]
+        return inherit(self.nodes["parent"], own).astype(np.int64)
+
+    def events_of(self, node: int, below: bool = True) -> Ids:
+        """The trace's events that are counted at a node (and its descendants)."""
+        if self.event_node is None:
+            return np.zeros(0, np.int64)
+        last = self.end[node] if below else node + 1
+        return np.flatnonzero((self.event_node >= node) & (self.event_node < last))
+
+    def check(self) -> ContextTree:
+        """The tree itself, if it is consistent.
+
+        Raises:
+            AssertionError: if nodes are out of order, samples are lost, or nested calls take
+                longer than the call around them.
+        """
+        check_tree(self)
+        return self
+
+
+def _matches(column: Text, pattern: str) -> Mask:
+    found = re.compile(pattern)
+    return column.where(lambda text: bool(found.search(text)))
+
+
+def _propagated(own: SampleStats, parent: Ids, depth: IntArray) -> SampleStats:
+    """Statistics of the samples at each node and its descendants."""
+    count, total, low, high = own.count.copy(), own.sum.copy(), own.min.copy(), own.max.copy()
+    low[count == 0], high[count == 0] = np.inf, -np.inf
+    rising = list(reversed(levels(depth)[1:]))
+    for rows in rising:
+        above = parent[rows]
+        np.add.at(count, above, count[rows])
+        np.add.at(total, above, total[rows])
+        with np.errstate(invalid="ignore"):  # NaN where the recorder gives no value
+            np.minimum.at(low, above, low[rows])
+            np.maximum.at(high, above, high[rows])
+    mean = total / np.maximum(count, 1)
+    squares = own.squares + own.count * (own.mean - mean) ** 2
+    for rows in rising:
+        above = parent[rows]
+        away = mean[rows] - mean[above]
+        np.add.at(squares, above, squares[rows] + count[rows] * away * away)
+    none = count == 0
+    return SampleStats(count, total, np.where(none, 0.0, low), np.where(none, 0.0, high), squares)
+
+
+def check_tree(tree: ContextTree) -> None:
+    """Raise AssertionError if nodes are unordered, samples are lost, or calls exceed a caller."""
+    _check_shape(tree)
+    for name, own in tree.metrics.items():
+        _check_stats(name, own)
+        if tree.metric(name).additive:
+            whole = tree.inclusive(name)
+            assert whole.count[0] == own.count.sum(), f"{name}: samples were lost"
+            assert _close(whole.sum[0], own.sum.sum()), f"{name}: part of the sum was lost"
+    if "call_ns" in tree.metrics and "cpu_ns" in tree.metrics:
+        _check_nesting(tree)
+
+
+def _check_shape(tree: ContextTree) -> None:
+    assert len(tree), "expected a root"
+    assert tree.parent[0] == -1, "expected the root at row 0"
+    assert (tree.parent[1:] >= 0).all(), "expected one root"
+    assert (tree.parent < np.arange(len(tree))).all(), "expected callers before their calls"
+    inside = tree.end <= np.where(tree.parent >= 0, tree.end[tree.parent], len(tree))
+    assert inside.all(), "expected the descendants of a node to follow it"
+
+
+def _check_stats(name: str, stats: SampleStats) -> None:
+    some = stats.count > 0
+    slack = _TOLERANCE * np.maximum(np.abs(stats.max), np.abs(stats.min)) + _TOLERANCE
+    assert (stats.count >= 0).all(), f"{name}: a negative count"
+    # Unknown values are NaN, for which no comparison holds.
+    assert not (stats.mean[some] > (stats.max + slack)[some]).any(), f"{name}: mean above maximum"
+    assert not (stats.mean[some] < (stats.min - slack)[some]).any(), f"{name}: mean below minimum"
+    assert (stats.sum[~some] == 0).all(), f"{name}: a sum of no samples"
+
+
+def _check_nesting(tree: ContextTree) -> None:
+    """Check that nested calls and own time together do not exceed a call."""
+    calls = tree.own("call_ns")
+    # Nodes that `prune` collapsed may contain backward work, which the node did not call.
+    called = (tree.nodes["via"] == _CALL) & ~tree.nodes.text("kind").mask("others")
+    spent = tree.own("cpu_ns").sum.copy()
+    for rows in reversed(levels(tree.depth)):
+        real = rows[calls.count[rows] > 0]
+        over = spent[real] > calls.sum[real] * (1 + _TOLERANCE)
+        assert not over.any(), f"calls inside {tree.label(real[over][0])!r} exceed it"
+        inner = rows[called[rows] & (tree.parent[rows] >= 0)]
+        np.add.at(spent, tree.parent[inner], spent[inner])
+
+
+def _close(left: float, right: float) -> bool:
+    return bool(abs(left - right) <= _TOLERANCE * max(abs(left), abs(right), 1.0))

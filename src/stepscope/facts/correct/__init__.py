@@ -1,0 +1,190 @@
+"""Correct the times of a capture by the cost of its recording.
+
+Recording takes time on the CPU: what it took is known per part of a step, because the same process
+also timed unrecorded steps (`costs`). It is taken from the gaps in which the recorder works
+(`gaps`), and the clocks of the CPU and of devices follow.
+
+If a device is busy meanwhile, it goes on: the CPU is then further ahead of it. This lead ends where
+the device is idle, because it waited for a launch that now comes earlier, or where the CPU waits
+for the device, which now takes longer. So device work keeps its length, starts after its launch,
+and a step that a device limits keeps its length too.
+
+Source: the lead follows the recursion of a queue, D. V. Lindley, "The theory of queues with a
+single server", 1952.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stepscope.base.arrays import Floats, Mask, Rows, Times
+from stepscope.facts.annotate import find_stages
+from stepscope.facts.annotate.device.idle import full_queue_launches, time_blocked
+from stepscope.facts.annotate.links.launches import device_work
+from stepscope.facts.annotate.stages.stage_runs import with_parts_moved
+from stepscope.facts.annotate.steps.windows import unrecorded_work_end
+from stepscope.facts.correct.costs import (
+    error_of_median,
+    median_step_ns,
+    most_of_event,
+    other_work,
+    page_faults,
+    page_faults_ns,
+    part_costs,
+    unrecorded_spreads,
+    why_unknown,
+)
+from stepscope.facts.correct.gaps import (
+    costs_of_memory,
+    removed_time,
+    stretches_of,
+    typical_events,
+    with_hidden_cost,
+)
+from stepscope.trace.concat import in_order_of_start
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.nesting import self_times
+from stepscope.trace.sets import distinct
+from stepscope.trace.trace import Trace, with_times
+
+_IDLE_KEPT = 0.05  # of idle time, so that the order of events holds
+_USUAL_NS = 1_000.0  # of an event; 0.5 and 1.5 µs in captures of an H200 that the CPU limits
+
+
+def without_recording_cost(recorded: Trace) -> Trace:
+    """The recorded trace with the times that its run would have had without recording.
+
+    Order and nesting of events hold, device work keeps its length, and links stay valid.
+    `Metadata.recording_cost` says what was done, or why nothing was.
+
+    Args:
+        recorded: a capture before annotation.
+    """
+    if not len(recorded.events):
+        return recorded
+    if why := why_unknown(recorded.metadata):
+        return recorded.with_metadata(recording_cost={"unknown": why})
+    annotated = find_stages(recorded)
+    if not len(annotated["steps"]):
+        return recorded
+    if why := other_work(annotated):
+        return recorded.with_metadata(recording_cost={"unknown": why})
+    return _corrected(recorded, annotated)
+
+
+def _corrected(recorded: Trace, annotated: Trace) -> Trace:
+    capture = recorded.metadata.capture
+    costs = part_costs(annotated)
+    stretches = stretches_of(annotated, list(costs))
+    steps, work = len(annotated["steps"]), np.flatnonzero(device_work(annotated))
+    blocked = time_blocked(annotated, work)
+    # Where the CPU waits for room in the queue, with and without recording, no part shows the cost.
+    least_ns = _USUAL_NS if len(full_queue_launches(annotated, work)) else 0.0
+    costs = with_hidden_cost(stretches, costs, blocked, steps, least_ns)
+    spreads, most_ns = unrecorded_spreads(annotated), most_of_event(annotated)
+    typical = typical_events(stretches, len(costs), steps)
+    memory = costs_of_memory(list(costs.values()), typical, page_faults_ns(annotated))
+    removed = removed_time(stretches, costs, spreads, steps, most_ns, memory)
+    clocks = corrected_clocks(stretches.bounds, removed, _busy(annotated, work), blocked)
+    facts: dict[str, Any] = {
+        "recorded_ns": round(median_step_ns(annotated)),
+        "unrecorded_ns": capture["unrecorded_steps"]["median_ns"],
+        "unrecorded_error": round(error_of_median(capture["unrecorded_steps"]), 4),
+        "removed_ns": round(float(removed.sum()) / steps),
+        "memory_ns": round(sum(memory)),
+        "events": round(float(stretches.events[stretches.part >= 0].sum()) / steps),
+        **page_faults(capture),
+    }
+    return _on_clocks(recorded, clocks).with_metadata(
+        recording_cost=facts, capture=with_parts_moved(recorded.metadata, clocks.on_cpu)
+    )
+
+
+def _busy(trace: Trace, work: Rows) -> Intervals:
+    """When a device works, with work from before the recording."""
+    start = trace.events["start_ns"][work]
+    end = start + trace.events["duration_ns"][work]
+    earlier_end = unrecorded_work_end(trace, trace.metadata.ranks[0])
+    return Intervals(np.append(start, 0), np.append(end, earlier_end))
+
+
+def _on_clocks(trace: Trace, clocks: Clocks) -> Trace:
+    """All times on the corrected clocks: of devices for their tracks, else of the CPU."""
+    events = trace.events
+    start, end = events["start_ns"], events["start_ns"] + events["duration_ns"]
+    on_device = (trace["tracks"]["device"] >= 0)[events["track"]]
+    start, end = (
+        np.where(on_device, clocks.on_device(times), clocks.on_cpu(times)) for times in (start, end)
+    )
+    tables = trace.tables
+    tables["events"] = events.with_columns(
+        start_ns=start, duration_ns=end - start, self_ns=self_times(events["parent"], start, end - start)
+    )
+    others = {
+        name: with_times(table, clocks.on_cpu)
+        for name, table in tables.items()
+        if name != "events" and len(table)
+    }
+    tables.update(others)
+    return Trace(in_order_of_start(tables), trace.metadata, trace.arguments)
+
+
+class Clocks(NamedTuple):
+    """Corrected times of the CPU and of devices at some recorded times.
+
+    Attributes:
+        recorded: int64, ns, ascending, shape (n,).
+        cpu: the same times on the corrected clock of the CPU, float64, ns, shape (n,).
+        device: on that of the devices; never before the CPU's.
+    """
+
+    recorded: Times
+    cpu: Floats
+    device: Floats
+
+    def on_cpu(self, times: Times) -> Times:
+        """Corrected times of events on the CPU, int64, ns, the shape of `times`."""
+        return self._at(times, self.cpu)
+
+    def on_device(self, times: Times) -> Times:
+        """Corrected times of events on a device, int64, ns, the shape of `times`."""
+        return self._at(times, self.device)
+
+    def _at(self, times: Times, corrected: Floats) -> Times:
+        shift = np.interp(times, self.recorded, corrected - self.recorded)
+        return times + np.rint(shift).astype(np.int64)
+
+
+def corrected_clocks(bounds: Times, removed: Floats, busy: Intervals, waits: Intervals) -> Clocks:
+    """Clocks without the time that recording took.
+
+    Args:
+        bounds: recorded times, int64, ns, ascending, shape (n + 1,).
+        removed: time to remove between them on the CPU, ns, shape (n,).
+        busy: when a device works.
+        waits: when the CPU waits for a device.
+    """
+    until = np.concatenate([[0.0], np.cumsum(removed)])
+    if not len(busy):
+        return Clocks(bounds, bounds - until, bounds - until)
+    edges = [busy.starts, busy.ends, waits.starts, waits.ends]
+    times = distinct(np.concatenate([bounds, *edges]))
+    cost = np.diff(np.interp(times, bounds, until))
+    idle = busy.within(times[:-1], times[1:]) == 0
+    idle_ns = np.where(idle, (1 - _IDLE_KEPT) * np.diff(times), 0.0)
+    lead, ended = _leads(cost, idle_ns, np.isin(times[1:], waits.ends))
+    device = np.cumsum(np.minimum(ended, idle_ns))
+    shifts = (np.concatenate([[0.0], shift]) for shift in (device + lead, device))
+    return Clocks(times, *(times - shift for shift in shifts))
+
+
+def _leads(cost: Floats, idle_ns: Floats, wait_ends: Mask) -> tuple[Floats, Floats]:
+    """How far the CPU is ahead after each stretch of time, and how much of its lead ended in it."""
+    most = float(cost.sum()) + 1.0
+    change = cost - np.where(wait_ends, most, idle_ns)
+    total = np.cumsum(change)
+    lead = total - np.minimum(np.minimum.accumulate(total), 0.0)
+    ended = np.concatenate([[0.0], lead[:-1]]) + cost - lead
+    return lead, ended

@@ -1,0 +1,282 @@
+"""Where recording takes its time: in the gaps before an operator starts and after it ends.
+
+torch.profiler reads the clock last when an operator starts, and first when it ends. So its work is
+not part of the operator, but of whatever is around it. XLA's events cost time at the same places,
+on all threads that do the work of a step.
+
+Source: PyTorch, torch/csrc/profiler/collection.cpp (`begin_op`) and
+torch/csrc/autograd/profiler_kineto.cpp (`onFunctionExit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.base.arrays import Floats, Mask, Rows, Times
+from stepscope.facts.annotate.links.launches import device_work, on_host
+from stepscope.facts.annotate.range_names import is_step
+from stepscope.facts.annotate.stages.stage_runs import timed_parts
+from stepscope.facts.annotate.steps.steps import main_track
+from stepscope.facts.correct.costs import MOST_NS, WHOLE, in_jax
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.schema import STAGES
+from stepscope.trace.sets import distinct
+from stepscope.trace.trace import Trace
+
+_BEFORE, _AFTER = 0.7, 0.3  # of the cost: shapes and names are collected before the start
+_KEPT = 0.05  # of each stretch of time, so that the order of events holds
+_OWN_KEPT = 0.001  # of the recorder's own work
+_BY_TIMING = 2  # events that cost as much as the clocks read where a part begins and ends
+_FAULTS_OF_PAGE = 3  # a new page costs at most as much as so many faults
+_MANY = 0.1  # of the events of a step: the cost of each is known from such a part
+_ROUNDS = 60  # of halving: to the last bit of a time
+
+
+class Stretches(NamedTuple):
+    """The time of the training loop, cut where an event starts or ends or the stage changes.
+
+    Attributes:
+        bounds: int64, ns, ascending, shape (n + 1,).
+        events: recorded events whose cost falls in each, shape (n,).
+        part: position among the parts whose cost is known, -1 outside of them, shape (n,).
+        step: index of the step that began last, -1 before the first, shape (n,).
+        own_work: whether the recorder itself ran: between two steps, and where it noted so.
+    """
+
+    bounds: Times
+    events: Floats
+    part: Rows
+    step: Rows
+    own_work: Mask
+
+
+def stretches_of(trace: Trace, costs: Sequence[str]) -> Stretches:
+    """Cut the time of the training loop of a trace with the table `stages`.
+
+    Args:
+        trace: the trace.
+        costs: parts whose cost is known; `rest` has what is in none of the others.
+    """
+    rows = np.flatnonzero(loop_events(trace))
+    start = trace.events["start_ns"][rows]
+    end = start + trace.events["duration_ns"][rows]
+    runs, parts = trace["stages"], timed_parts(trace.metadata)
+    changes = parts.times if parts else np.zeros(0, np.int64)
+    bounds = distinct(np.concatenate([start, end, runs["start_ns"], runs["end_ns"], changes]))
+    size = len(bounds)
+    before = np.bincount(np.searchsorted(bounds, start), minlength=size)[1:]
+    after = np.bincount(np.searchsorted(bounds, end), minlength=size)[:-1]
+    marks = trace.events.text("name").take(rows).where(is_step)
+    outside = Intervals(start[marks], end[marks]).within(bounds[:-1], bounds[1:]) == 0
+    stage = _stages_at(trace, bounds[:-1])
+    has_ranges = marks.any() and not in_jax(trace)  # JAX's marks lie within a step
+    own = outside & (stage >= 0) if has_ranges else np.zeros(size - 1, np.bool_)
+    if parts:
+        own |= parts.own_work_at(bounds[:-1]) & (stage >= 0)
+    names, code = (parts.names, parts.at(bounds[:-1])) if parts else (list(STAGES), stage)
+    part = np.where((stage >= 0) & ~own, _positions(names, costs)[code], -1)
+    begins = trace["steps"]["window_start_ns" if in_jax(trace) else "start_ns"]
+    step = np.searchsorted(begins, bounds[:-1], side="right") - 1
+    return Stretches(bounds, _BEFORE * before + _AFTER * after, part, step, own)
+
+
+def _positions(names: Sequence[str], costs: Sequence[str]) -> Rows:
+    """The position in `costs` of each name, and last of none of them."""
+    whole = costs.index(WHOLE) if WHOLE in costs else -1
+    found = [costs.index(name) if name in costs else whole for name in names]
+    return np.array([*found, whole], np.intp)
+
+
+def loop_events(trace: Trace) -> Mask:
+    """Events of the thread of the training loop, and of other threads that do a step's work.
+
+    In PyTorch these run backward, in JAX on a CPU all compiled operations.
+    """
+    events = trace.events
+    if in_jax(trace) and not device_work(trace).any():
+        return on_host(trace) & (events["step"] >= 0)
+    backward = on_host(trace) & (events["stage"] == STAGES.index("backward"))
+    inside = events["step"] >= 0
+    result: Mask = inside & ((events["track"] == main_track(trace)) | backward)
+    return result
+
+
+def _stages_at(trace: Trace, times: Times) -> Rows:
+    runs = trace["stages"].take(np.argsort(trace["stages"]["start_ns"], kind="stable"))
+    runs = runs.take(runs["end_ns"] > runs["start_ns"])
+    run = np.searchsorted(runs["start_ns"], times, side="right") - 1
+    if not len(runs):
+        return np.full(len(times), -1, np.intp)
+    inside = (run >= 0) & (times < runs["end_ns"][run])
+    return np.where(inside, runs["stage"][run], -1).astype(np.intp)
+
+
+def with_hidden_cost(
+    stretches: Stretches, costs: Mapping[str, float], blocked: Intervals, steps: int, least_ns: float = 0.0
+) -> dict[str, float]:
+    """Costs in which a wait for the device does not hide what the events of its part cost.
+
+    The step then is no longer, but its CPU work is. Events in a part that waits cost what those in
+    other parts cost, as far as the wait was long enough to hide it.
+
+    Args:
+        stretches: of the trace.
+        costs: per step and part, ns.
+        blocked: when the CPU waits for a device.
+        steps: how many steps there are.
+        least_ns: what an event costs at least.
+    """
+    events = _sums(stretches, stretches.events, costs)
+    waited = _sums(stretches, blocked.within(stretches.bounds[:-1], stretches.bounds[1:]), costs)
+    cost = np.array(list(costs.values()), np.float64)
+    known = (waited == 0) & (events > 0)
+    rate = max(cost[known].sum() / max(events[known].sum(), 1e-9), least_ns)
+    hidden = np.minimum(np.maximum(events * rate - cost, 0.0), waited / steps)
+    return dict(zip(costs, (cost + hidden).tolist(), strict=True))
+
+
+def _sums(stretches: Stretches, values: Floats | Times, costs: Mapping[str, float]) -> Floats:
+    """The sum of a value of stretches by part, float64, shape (parts,)."""
+    inside = stretches.part >= 0
+    sums = np.bincount(stretches.part[inside], values[inside], len(costs))
+    return sums.astype(np.float64)
+
+
+def removed_time(
+    stretches: Stretches,
+    costs: Mapping[str, float],
+    spreads: Mapping[str, float],
+    steps: int,
+    most_ns: float = MOST_NS,
+    memory: Sequence[float] = (),
+) -> Floats:
+    """How much of each stretch of time recording took, ns, shape (n,).
+
+    Where the recorder itself ran, it took all. Within a part all events cost the same, but a
+    stretch has no more to give than its length. What the gaps of a step cannot give, since
+    recording also slows operators, is taken from all its time alike, as are new pages of memory,
+    which operators get. Costs are medians, thus of a step with the median number of events: one
+    that begins with a rollout has more events and costs more. A part that few steps have costs
+    what the events of the others cost.
+
+    Args:
+        stretches: of the trace.
+        costs: per step and part, ns, as `part_costs` gives them.
+        spreads: of unrecorded steps, ns, as `unrecorded_spreads` gives them.
+        steps: how many steps there are.
+        most_ns: of one event, as `most_of_event` gives it.
+        memory: what of each cost is of new pages, as `costs_of_memory` gives it.
+    """
+    room = (1 - _KEPT) * np.diff(stretches.bounds).astype(np.float64)
+    removed = np.zeros(len(room))
+    typical = typical_events(stretches, len(costs), steps)
+    memory = memory or [0.0] * len(costs)
+    by_events = [cost - pages for cost, pages in zip(costs.values(), memory, strict=True)]
+    each = _cost_of_event(by_events, typical, most_ns)
+    for part, (name, cost) in enumerate(costs.items()):
+        chosen = (stretches.part == part) & (stretches.step >= 0)
+        events = _by_step(stretches, chosen, stretches.events, steps)
+        share = events / max(typical[part], 1.0)
+        total, pages = each[part] * events, memory[part] * share
+        if cost and typical[part] and name in spreads:
+            spent = _by_step(stretches, chosen, np.diff(stretches.bounds), steps)
+            total += _varying_cost(spent, share, spreads[name])
+        for step in np.flatnonzero(total + pages > 0).tolist():
+            here = np.flatnonzero(chosen & (stretches.step == step))
+            amounts = float(total[step]), float(pages[step])
+            removed[here] = _shared(stretches.events[here], room[here], *amounts)
+    return np.where(stretches.own_work, (1 - _OWN_KEPT) * np.diff(stretches.bounds), removed)
+
+
+def costs_of_memory(costs: Sequence[float], typical: Sequence[float], faults_ns: float) -> list[float]:
+    """What new pages of memory cost in each part, ns per step.
+
+    A profiler keeps small pieces of memory between the large ones of tensors. Where the allocator
+    then cannot use these again, as seen in glibc 2.36, tensors get new pages in every recorded
+    step. A page costs more than its fault, since no cache has it. The parts that get them are those
+    that cost more than their events do. An event costs the same in all parts: what it does in the
+    cheapest of those with many events, as far as the faults and `MOST_NS` allow.
+
+    Args:
+        costs: of recording, by part, ns per step.
+        typical: events of each part in a step, as `typical_events` gives them.
+        faults_ns: what the faults cost, ns per step.
+
+    Example:
+        >>> costs_of_memory([100.0, 900.0], [50.0, 50.0], faults_ns=800.0)
+        [0.0, 800.0]
+    """
+    events = max(sum(typical), 1.0)
+    least, most = (max(sum(costs) - times * faults_ns, 0.0) for times in (_FAULTS_OF_PAGE, 1))
+    pairs = [pair for pair in zip(costs, typical, strict=True) if pair[1] >= _MANY * events]
+    cheapest = min((cost / count for cost, count in pairs), default=0.0)
+    rate = min(max(cheapest, least / events), most / events, MOST_NS)
+    more = [max(cost - rate * count, 0.0) for cost, count in zip(costs, typical, strict=True)]
+    share = min(_FAULTS_OF_PAGE * faults_ns / max(sum(more), 1e-9), 1.0)
+    return [share * cost for cost in more]
+
+
+def typical_events(stretches: Stretches, parts: int, steps: int) -> list[float]:
+    """The median over the steps of the recorded events in each part."""
+    return [
+        float(np.median(_by_step(stretches, chosen, stretches.events, steps)))
+        for part in range(parts)
+        for chosen in [(stretches.part == part) & (stretches.step >= 0)]
+    ]
+
+
+def _cost_of_event(costs: Sequence[float], typical: Sequence[float], most_ns: float) -> list[float]:
+    """What an event of each part costs, ns: no more than recording can cost.
+
+    A part with few events may cost more for each, since it is also timed; a step may not.
+    """
+    events = sum(typical)
+    most = [most_ns * (count + _BY_TIMING) if count else 0.0 for count in typical]
+    allowed = [min(pair) for pair in zip(costs, most, strict=True)]
+    share = min(most_ns * events / max(sum(allowed), 1e-9), 1.0)
+    rate = min(sum(costs) / max(events, 1.0), most_ns)
+    return [share * cost / count if count else rate for cost, count in zip(allowed, typical, strict=True)]
+
+
+def _varying_cost(spent: Floats, share: Floats, spread: float) -> Floats:
+    """By how much recording a part cost more than usual in each step, ns, shape (steps,).
+
+    Recording also varies: memory for its events is now and then allocated. Steps that vary more
+    than unrecorded ones are brought closer to the median, until they vary as much as those. What
+    is far off is something else, and stays.
+
+    Args:
+        spent: time in the part, ns, shape (steps,).
+        share: events in it, of those in a typical step, shape (steps,).
+        spread: from the 10th to the 90th percentile of unrecorded steps, ns.
+    """
+    excess = spent - float(np.median(spent)) * share
+    low, high = np.percentile(excess, [10, 90])
+    width = float(high - low)
+    kept = min(spread / width, 1.0) if width else 1.0
+    return (1 - kept) * np.clip(excess, -width, width)
+
+
+def _by_step(stretches: Stretches, chosen: Mask, values: Floats | Times, steps: int) -> Floats:
+    """The sum of a value of chosen stretches, float64, shape (steps,)."""
+    sums = np.bincount(stretches.step[chosen], values[chosen], minlength=steps)
+    return sums.astype(np.float64)
+
+
+def _shared(events: Floats, room: Floats, total: float, alike: float = 0.0) -> Floats:
+    """The same time for each event, at most the room of its stretch, that adds up to `total`.
+
+    What does not fit, and `alike`, is taken from what is left of all stretches.
+    """
+    low, high = 0.0, float((room / np.maximum(events, _AFTER)).max(initial=0))
+    for _ in range(_ROUNDS):
+        middle = (low + high) / 2
+        enough = np.minimum(middle * events, room).sum() > total
+        low, high = (low, middle) if enough else (middle, high)
+    given = np.minimum(high * events, room)
+    left = room - given
+    missing = max(min(total + alike - float(given.sum()), float(left.sum())), 0.0)
+    return given + left * (missing / max(float(left.sum()), 1.0))

@@ -1,0 +1,380 @@
+"""The work of a trace's operators and kernels, from recorded arguments; each is evaluated once.
+
+In a trace of XLA, instructions are operators of known work."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from math import nan, prod
+from threading import Lock
+from typing import NamedTuple
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import numpy as np
+from msgspec import MsgspecError, Struct, field
+from msgspec.json import Decoder
+from numpy.typing import NDArray
+
+from stepscope.base.arrays import Codes8, Floats, Ids, Ids32, IntArray, Mask, Times
+from stepscope.facts.annotate.links.launches import launch_of
+from stepscope.facts.roofline.equal_calls import Key, key_of, numbered_calls
+from stepscope.facts.roofline.formulas import Work, has_formula, multiplies, read_call, work_of
+from stepscope.facts.roofline.rates import PRECISIONS, precisions
+from stepscope.trace.arguments import parse
+from stepscope.trace.nesting import inherit
+from stepscope.trace.schema import KERNEL_KINDS, OPERATIONS, PRODUCT_KINDS
+from stepscope.trace.sets import distinct
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+_FRAMEWORKS = ("jax", "xla")
+_UNKNOWN = float("nan")
+NO_ORIGIN, XLA, SHAPES = range(3)
+
+
+class _Recorded(Struct, gc=False):
+    """What an event's arguments say of its instruction and the work of that."""
+
+    operation: str = field(name="hlo_op", default="")
+    program: int = field(name="program_id", default=-1)
+    flops: float = _UNKNOWN
+    bytes: float = field(name="bytes_accessed", default=_UNKNOWN)
+    shape_flops: float = field(name="flops_from_shapes", default=_UNKNOWN)
+    product_flops: float = field(name="product_flops_from_shapes", default=_UNKNOWN)
+    shape_bytes: float = field(name="bytes_from_shapes", default=_UNKNOWN)
+    width: int = field(name="operand_bytes", default=0)
+
+
+_DECODER = Decoder(_Recorded, strict=False)
+_NOTHING = _Recorded()
+
+
+class InstructionWork(NamedTuple):
+    """The work of the executions of instructions.
+
+    Attributes:
+        execution: first event of the execution that an event is part of, -1 for events that
+            execute no instruction of known work, int32, shape (events,).
+        rows: those that do, shape (n,).
+        flops: operations of the execution, nan if unknown; of one that multiplies, those of its
+            products, shape (n,).
+        bytes: bytes that it moves, nan if unknown, shape (n,).
+        width: bytes per element of its products' operands, 0 if unknown, int8, shape (n,).
+        origin: XLA or SHAPES, whichever gave the operations; else NO_ORIGIN; int8, shape (n,).
+    """
+
+    execution: Ids32
+    rows: IntArray
+    flops: Floats
+    bytes: Floats
+    width: Codes8
+    origin: Codes8
+
+
+def instruction_work(trace: Trace) -> InstructionWork:
+    """The work of all compiled operations and kernels of a trace of XLA; else of none."""
+    events, compiled = trace.events, trace.metadata.framework in _FRAMEWORKS
+    rows = np.flatnonzero(events.text("category").mask("cpu_op", "kernel") & compiled)
+    rows = rows[np.argsort(events["source"][rows], kind="stable")]
+    found = [_decoded(text) for text in trace.arguments.texts(events["source"][rows])]
+    values = np.array([_work(one) for one in found], np.float64).reshape(-1, 4)
+    known = ~np.isnan(values[:, :2]).all(axis=1)
+    names = [(one.program, one.operation) for one in found]
+    codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
+    instruction = np.array([codes[name] for name in names], np.int64)
+    rows, values, instruction = rows[known], values[known], instruction[known]
+    execution = np.full(len(events), -1, np.int32)
+    execution[rows] = _executions(trace, rows, instruction)
+    flops, size, width, origin = values.T
+    return InstructionWork(execution, rows, flops, size, width.astype(np.int8), origin.astype(np.int8))
+
+
+def _decoded(text: bytes) -> _Recorded:
+    if b"bytes_" not in text and b'"flops' not in text:
+        return _NOTHING
+    try:
+        return _DECODER.decode(text)
+    except MsgspecError:
+        return _NOTHING
+
+
+def _work(one: _Recorded) -> tuple[float, float, int, int]:
+    """Operations, bytes, width and origin; XLA's own counts take precedence."""
+    size = one.bytes if one.bytes == one.bytes else one.shape_bytes
+    if one.flops == one.flops:
+        return one.flops, size, one.width, XLA
+    flops = one.product_flops if one.width else one.shape_flops
+    return flops, size, one.width, SHAPES if flops == flops else NO_ORIGIN
+
+
+def _executions(trace: Trace, rows: IntArray, instruction: IntArray) -> IntArray:
+    """The first event of the execution that each event is part of.
+
+    On GPUs, kernels of one instruction whose launches follow each other inside one call are one
+    execution. On the CPU and on TPUs, where one call launches all, each event is an instruction.
+    """
+    events, caller = trace.events, launch_of(trace)[rows]
+    around = np.where(caller >= 0, events["parent"][caller], -1)
+    thread = np.where(caller >= 0, events["track"][caller], -1)
+    order = np.lexsort((rows, caller, thread))
+    before, after = order[:-1], order[1:]
+    same = (caller[after] >= 0) & (caller[after] != caller[before])
+    for key in (instruction, around, thread):
+        same &= key[after] == key[before]
+    first = np.append(True, ~same)[: len(rows)]
+    result = np.empty(len(rows), np.int64)
+    result[order] = rows[order][first][np.cumsum(first) - 1]
+    return result
+
+
+_CONVOLUTION_BACKWARD = re.compile(r"aten::(cudnn_)?convolution_backward")
+
+
+class _CallWork(NamedTuple):
+    flops: float
+    bytes: float
+    width: int
+    strides: bool
+
+
+class Operators:
+    """The operators of a trace and their work.
+
+    Attributes:
+        flops, bytes: of each event, float64, shape (events,); nan if unknown or not requested yet.
+        width: bytes per element of a product's operands, int8, shape (events,).
+        origin: of XLA's instructions: XLA or SHAPES, int8, shape (events,).
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        events = trace.events
+        self._events, self._arguments = events, trace.arguments
+        self._launches = trace["launches"]  # kept, as the key in `_of_tables` has its id
+        self._names = events.text("name")
+        self._candidate = events.text("category").mask("cpu_op") & self._names.where(has_formula)
+        self._around = inherit(events["parent"], np.where(self._candidate, events["id"], -1))
+        self.flops, self.bytes = np.full((2, len(events)), np.nan)
+        self.width = np.zeros(len(events), np.int8)
+        self._seen = np.zeros(len(events), np.bool_)
+        self._known: list[_CallWork] = []
+        self._index: dict[Key, int] = {}  # in `_known`
+        self._evaluating = Lock()
+        self.origin = np.zeros(len(events), np.int8)
+        self._execution = self._add_instructions(trace)
+
+    def _add_instructions(self, trace: Trace) -> Ids32:
+        """The execution of an instruction that each event is part of, -1 for none."""
+        found = instruction_work(trace)
+        rows = found.rows
+        self.flops[rows], self.bytes[rows] = found.flops, found.bytes
+        self.width[rows], self.origin[rows] = found.width, found.origin
+        self._seen[rows] = True
+        return found.execution
+
+    @classmethod
+    def of(cls, trace: Trace) -> Operators:
+        """The operators of a trace, cached as long as the trace or one of the same events lives."""
+        with _keeping:
+            if trace not in _kept:
+                key = id(trace.events), id(trace.arguments), id(trace["launches"])
+                _kept[trace] = _of_tables.get(key) or cls(trace)
+                _of_tables[key] = _kept[trace]
+            return _kept[trace]
+
+    def of_work(self, rows: IntArray, caller: IntArray) -> IntArray:
+        """The operator whose work each kernel, or operator without a device, does; or -1.
+
+        Args:
+            rows: events.id, shape (n,).
+            caller: the event that launched each, -1 for none, shape (n,).
+        """
+        execution = self._execution[rows]
+        other = np.flatnonzero(execution < 0)
+        found = execution.astype(np.int64)
+        found[other] = self.known_around(np.where(caller >= 0, caller, rows)[other])
+        return found
+
+    def known_around(self, rows: IntArray) -> IntArray:
+        """The innermost operator with known work around each event, itself included; or -1.
+
+        Args:
+            rows: events.id, shape (n,).
+        """
+        parent, found = self._events["parent"], self._around[rows]
+        while True:
+            self._evaluate(found[found >= 0])
+            lost = (found >= 0) & np.isnan(self.flops[found]) & np.isnan(self.bytes[found])
+            if not lost.any():
+                return found
+            above = parent[found[lost]]
+            found[lost] = np.where(above >= 0, self._around[above], -1)
+
+    def around_products(self, rows: IntArray) -> IntArray:
+        """The events around the products among `rows`, whose work those products do.
+
+        Returns:
+            events.id, shape (m,).
+        """
+        parent, found = self._events["parent"], [np.empty(0, np.int32)]
+        products = rows[self._names.where(multiplies)[rows] & (self.flops[rows] > 0)]
+        around = distinct(parent[products])
+        while len(around := around[around >= 0]):
+            found.append(around)
+            around = distinct(parent[around])
+        return distinct(np.concatenate(found))
+
+    def _evaluate(self, rows: IntArray) -> None:
+        """Find the work of operators; a thread waits for what another one is finding."""
+        with self._evaluating:
+            self._evaluate_alone(rows)
+
+    def _evaluate_alone(self, rows: IntArray) -> None:
+        fresh = distinct(rows[~self._seen[rows]])
+        self._seen[fresh] = True
+        fresh = fresh[np.argsort(self._events["source"][fresh], kind="stable")]
+        index = self._indices(self._events["source"][fresh], self._names.codes[fresh])
+        known = np.array(self._known, np.float64).reshape(-1, len(_CallWork._fields))[index]
+        self.flops[fresh], self.bytes[fresh], self.width[fresh], strides = known.T
+        for row in fresh[np.isnan(self.flops[fresh]) & (strides == 0)].tolist():
+            if row in self._by_gradient:
+                self.flops[row], self.bytes[row] = self._by_gradient[row]
+
+    def _indices(self, sources: IntArray, names: IntArray) -> Ids:
+        """The index in `_known` of the work of calls at ascending positions in the file."""
+        return numbered_calls(self._arguments, sources, names, self._lookup)
+
+    def _lookup(self, name: int, text: bytes) -> int:
+        """The index of a call's work in `_known`; equal calls are evaluated once."""
+        key = key_of(name, text)
+        if key is None:
+            return self._add(name, text)
+        if key not in self._index:
+            self._index[key] = self._add(name, text)
+        return self._index[key]
+
+    def _add(self, name: int, text: bytes) -> int:
+        called, call = self._names.values[name], read_call(parse(text))
+        work = work_of(called, call) or Work(nan, nan)
+        self._known.append(_CallWork(*work, call.width, bool(call.values)))
+        return len(self._known) - 1
+
+    @cached_property
+    def _by_gradient(self) -> dict[int, Work]:
+        """Work of convolutions from their gradients, as PyTorch of 2021 records no strides.
+
+        The gradient of the output has the output's shape.
+        """
+        events = self._events
+        forward = inherit(events["parent"], events["forward_event"])
+        backward = self._names.where(lambda name: bool(_CONVOLUTION_BACKWARD.fullmatch(name)))
+        found = {}
+        for row in np.flatnonzero(backward & (forward >= 0)).tolist():
+            call = read_call(self._arguments.of(int(events["source"][row])))
+            first = "cudnn" not in str(self._names[row])
+            gradient, x = call.tensor(0 if first else 1), call.tensor(1 if first else 0)
+            weight = call.tensor(2)
+            if gradient and x and weight:
+                flops = 2 * gradient.elements * prod(weight.shape[1:])
+                found[int(forward[row])] = Work(flops, x.bytes + weight.bytes + gradient.bytes)
+        return found
+
+
+# Weak keys: a strong reference would keep the trace alive.
+_kept: WeakKeyDictionary[Trace, Operators] = WeakKeyDictionary()
+_of_tables: WeakValueDictionary[tuple[int, int, int], Operators] = WeakValueDictionary()
+_keeping = Lock()
+
+
+PRODUCTS = tuple(KERNEL_KINDS.index(kind) for kind in PRODUCT_KINDS)
+
+
+class WorkPieces(NamedTuple):
+    """The work of kernels or operators, arrays of shape (n,).
+
+    Attributes:
+        flops: operations, float64; nan if unknown.
+        bytes: bytes read and written, float64; nan if unknown.
+        width: bytes per element of a product's operands, int8; 0 if unknown.
+        products: matrix products, convolutions and attention, bool.
+        origin: where the operations of XLA's instructions come from: XLA, SHAPES or NO_ORIGIN.
+    """
+
+    flops: Floats
+    bytes: Floats
+    width: Codes8
+    products: Mask
+    origin: Codes8
+
+
+def work_of_pieces(trace: Trace, rows: IntArray, time_ns: Times) -> WorkPieces:
+    """The work of kernels, or of operators if there is no device.
+
+    A kernel does the work of the innermost operator with known work around its launch, or of its
+    own instruction, which XLA records. Several
+    kernels of one operator share its work by time; if one of them is a product, it gets all
+    operations. Without a device, an operator around a product has no further operations; with a
+    device, the kernels that it launches itself do the rest of its work.
+
+    Args:
+        trace: an annotated trace.
+        rows: events.id, shape (n,).
+        time_ns: duration of each, shape (n,); for operators, without nested operators.
+    """
+    operators, caller = Operators.of(trace), launch_of(trace)[rows]
+    operator = operators.of_work(rows, caller)
+    products = np.isin(trace.events["kind"][rows], PRODUCTS)
+    time = np.maximum(time_ns, 1).astype(np.float64)
+    own = operator[(operator >= 0) & (caller < 0)]
+    around = (caller < 0) & np.isin(rows, operators.around_products(own))
+    flops = np.where(around, 0, np.append(operators.flops, np.nan)[operator])
+    return WorkPieces(
+        flops * share_of_operator(operator, time, products),
+        np.append(operators.bytes, np.nan)[operator] * share_of_operator(operator, time),
+        np.append(operators.width, np.int8(0))[operator],
+        products,
+        np.append(operators.origin, np.int8(0))[operator],
+    )
+
+
+def share_of_operator(operator: IntArray, time: Floats, prefer: Mask | None = None) -> Floats:
+    """Each kernel's share of its operator's time; only preferred kernels, if there are any.
+
+    Args:
+        operator: operator of each kernel, -1 for none, shape (n,).
+        time: time of each kernel, shape (n,).
+        prefer: preferred kernels, bool, shape (n,).
+    """
+    count = int(operator.max(initial=-1)) + 2
+    if prefer is not None:
+        some = np.bincount(operator[prefer] + 1, minlength=count) > 0
+        time = np.where(some[operator + 1] & ~prefer, 0, time)
+    total = np.bincount(operator + 1, time, count)
+    return np.asarray(time / np.maximum(total[operator + 1], 1e-9), np.float64)
+
+
+def with_operations(trace: Trace) -> Trace:
+    """The trace with the table `operations` filled, for all ranks and steps."""
+    events = trace.events
+    rows = np.flatnonzero(events["kind"] >= 0)
+    on_device = (trace["tracks"]["device"] >= 0)[events["track"][rows]]
+    time = np.where(on_device, events["duration_ns"][rows], events["self_ns"][rows])
+    pieces = work_of_pieces(trace, rows, time)
+    precision = precisions(events.text("name").take(rows), pieces.width)
+    codes = np.where(pieces.products & precision.mask(*PRECISIONS), precision.codes, -1)
+    return trace.with_table(
+        Table(
+            OPERATIONS,
+            {
+                "event": rows,
+                "flops": _whole(np.where(pieces.products, pieces.flops, np.nan)),
+                "bytes": _whole(pieces.bytes),
+                "precision": Text(codes, PRECISIONS),
+            },
+        )
+    )
+
+
+def _whole(values: Floats) -> NDArray[np.int64]:
+    """Rounded, -1 if unknown."""
+    return np.where(np.isnan(values), -1, np.rint(values)).astype(np.int64)

@@ -1,0 +1,308 @@
+"""The facts of a report: one rank, means over its steps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepscope.base.arrays import Floats, Mask
+from stepscope.base.typed_data import convert
+from stepscope.facts.annotate.device.idle import (
+    cause_names,
+    copy_times,
+    exposed_communication,
+    python_time,
+    working_devices,
+)
+from stepscope.facts.annotate.links.launches import device_work, shows_cpu
+from stepscope.facts.annotate.steps.step_table import mean_device_ms, ranks_with_steps, step_lengths
+from stepscope.facts.summary.facts import (
+    Device,
+    Iterations,
+    ModuleNode,
+    Stage,
+    StepTimes,
+    Summary,
+    Verdict,
+    WarmUp,
+    Warning,
+)
+from stepscope.facts.summary.kernels import (
+    WorkBounds,
+    efficiency_of,
+    kernels_of,
+    time_by_kind,
+    work_of_modules,
+)
+from stepscope.facts.summary.module_costs import models_that_run, module_tree
+from stepscope.facts.summary.run_shares import run_shares
+from stepscope.facts.summary.selected_steps import SelectedSteps
+from stepscope.facts.summary.stage_places import places_of
+from stepscope.facts.summary.updates import updates_of
+from stepscope.facts.summary.verdict import under_load, verdict
+from stepscope.read.recorded.samples_json import NOT_SAMPLED
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.recorded_steps import active_share, core_share, later_blocked_share, later_loading
+from stepscope.trace.schema import INFERENCE_STAGES, STAGES
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace, allocated_peaks
+
+_MS = 1e-6
+_COUNTS = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
+
+
+def devices_of(selected: SelectedSteps) -> list[Device]:
+    """The devices that work in the windows of the steps."""
+    windows = Intervals(selected.steps["window_start_ns"], selected.steps["window_end_ns"])
+    active = working_devices(selected.trace, selected.rank, windows)
+    idle = selected.rows_of(selected.trace["idle"])
+    return [_device(selected, idle, device) for device in active]
+
+
+def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
+    here = idle["device"] == device
+    length = (idle["end_ns"] - idle["start_ns"]) * _MS / selected.count
+    causes = {
+        cause: float(length[here & (idle["cause"] == code)].sum())
+        for code, cause in enumerate(cause_names(selected.trace))
+    }
+    window = float(sum(end - start for start, end in selected.windows) * _MS / selected.count)
+    communication = _communication_ms(selected, device)
+    return Device(
+        device=device,
+        name=str(selected.trace.metadata.device(device).get("name", "")),
+        window_ms=window,
+        computing_ms=window - sum(causes.values()),
+        copying_ms=_copying_ms(selected, device),
+        idle_ms=causes,
+        communication_ms=communication,
+        overlapped_ms=max(0.0, communication - causes["communication"]),
+    )
+
+
+def _communication_ms(selected: SelectedSteps, device: int) -> float:
+    """Time in which any communication runs on the device, within the steps' windows."""
+    events = selected.trace.events
+    rows = _here(selected, device) & events.text("category").mask("communication")
+    start = events["start_ns"][rows]
+    return _inside_ms(selected, Intervals(start, start + events["duration_ns"][rows]))
+
+
+def _copying_ms(selected: SelectedSteps, device: int) -> float:
+    """Time in which the device only copies or fills memory, within the steps' windows."""
+    work = np.flatnonzero(_here(selected, device) & device_work(selected.trace))
+    return _inside_ms(selected, copy_times(selected.trace, work))
+
+
+def _here(selected: SelectedSteps, device: int) -> Mask:
+    tracks = selected.trace["tracks"]
+    here: Mask = (tracks["device"] == device) & (tracks["rank"] == selected.rank)
+    return here[selected.trace.events["track"]]
+
+
+def _inside_ms(selected: SelectedSteps, time: Intervals) -> float:
+    """A time within the steps' windows, a mean per step."""
+    return sum(time.clip(*span).total() for span in selected.windows) * _MS / selected.count
+
+
+def iterations_of(selected: SelectedSteps) -> list[Iterations]:
+    """The iterations that begin in the selected steps, by kind."""
+    table = selected.trace["iterations"]
+    table = table.take(_chosen(selected, table))
+    kinds = ((stage, table.take(table["stage"] == code)) for code, stage in enumerate(INFERENCE_STAGES))
+    return [_of_kind(stage, rows) for stage, rows in kinds if len(rows)]
+
+
+def _chosen(selected: SelectedSteps, table: Table) -> Mask:
+    steps = selected.steps
+    index = np.searchsorted(steps["start_ns"], table["start_ns"], side="right") - 1
+    inside = (index >= 0) & (table["start_ns"] < steps["end_ns"][np.maximum(index, 0)])
+    chosen: Mask = inside & (table["rank"] == selected.rank)
+    return chosen
+
+
+def _of_kind(stage: str, rows: Table) -> Iterations:
+    means = {name: _mean(rows[name]) for name in _COUNTS}
+    return Iterations(stage, len(rows), _length_ms(rows), **means)
+
+
+def _length_ms(rows: Table) -> float:
+    return float((rows["end_ns"] - rows["start_ns"]).mean()) / 1e6
+
+
+def _mean(values: np.typing.NDArray[np.int32]) -> float | None:
+    return float(values.mean()) if (values >= 0).all() else None
+
+
+def summarize(trace: Trace, rank: int | None = None, step: int | None = None) -> Summary:
+    """Summarize one rank of a trace.
+
+    Args:
+        trace: an annotated trace.
+        rank: which rank; by default the first that has steps.
+        step: number of one step; by default the mean over all steps but a warm-up step.
+
+    Returns:
+        Times are milliseconds per step.
+
+    Raises:
+        TraceError: if there is no such rank or step.
+
+    Example:
+        >>> summarize(stepscope.open("run.stepscope")).steps.mean_ms  # doctest: +SKIP
+    """
+    selected = SelectedSteps(trace, ranks_with_steps(trace)[0] if rank is None else rank, step)
+    devices, stages, steps = devices_of(selected), _stages(selected), _step_times(selected)
+    kinds = time_by_kind(selected)
+    bounds = WorkBounds(selected, devices)
+    names = trace.metadata.framework, trace.metadata.framework_version
+    return Summary(
+        source=trace.metadata.source,
+        framework=" ".join(filter(None, names)),
+        rank=selected.rank,
+        world_size=trace.metadata.world_size,
+        steps=steps,
+        verdict=_verdict(selected, steps, stages, devices, kinds),
+        core_share=core_share(trace.metadata.capture),
+        run=run_shares(trace.metadata.capture),
+        iterations=iterations_of(selected),
+        places=places_of(selected),
+        not_sampled=str(trace.metadata.properties.get(NOT_SAMPLED, "")),
+        updates=updates_of(selected),
+        stages=stages,
+        devices=devices,
+        efficiency=efficiency_of(selected, bounds, devices),
+        kinds=kinds,
+        kernels=kernels_of(selected, bounds),
+        kernels_are="kernels" if devices else "operators",
+        modules=_modules(selected, bounds),
+        modules_evidence=_modules_evidence(trace),
+        data_wait_ms=sum((stage.cpu_ms for stage in stages if stage.stage == "data_loading"), 0.0),
+        parameters=_of_roots(selected, "parameters"),
+        parameter_bytes=_of_roots(selected, "parameter_bytes"),
+        peak_memory_bytes=allocated_peaks(trace["memory"], selected.rank),
+        capture=dict(trace.metadata.capture),
+        recording_cost=dict(trace.metadata.recording_cost),
+        warnings=warnings_of(trace, selected.rank),
+    )
+
+
+def warnings_of(trace: Trace, rank: int) -> list[Warning]:
+    """The warnings about a rank."""
+    rows = trace["warnings"].rows()
+    return convert([row for row in rows if row["rank"] == rank], list[Warning])
+
+
+def _verdict(
+    selected: SelectedSteps,
+    steps: StepTimes,
+    stages: list[Stage],
+    devices: list[Device],
+    kinds: dict[str, float],
+) -> Verdict:
+    python, communication = ({}, 0.0) if devices else _without_device(selected)
+    copies = kinds.get("memcpy", 0.0) / (sum(kinds.values()) or 1.0)
+    capture = selected.trace.metadata.capture
+    active = active_share(capture)
+    later = later_loading(capture)
+    found = verdict(
+        steps.mean_ms,
+        stages,
+        devices,
+        python,
+        communication,
+        copies,
+        active,
+        later.share if later else 0.0,
+        later_blocked_share(capture),
+    )
+    return under_load(found, core_share(capture))
+
+
+def _modules(selected: SelectedSteps, bounds: WorkBounds) -> list[ModuleNode]:
+    return module_tree(
+        selected.trace,
+        selected.rank,
+        selected.chosen_events,
+        selected.count,
+        work_of_modules(selected, bounds),
+    )
+
+
+def _step_times(selected: SelectedSteps) -> StepTimes:
+    length = _lengths(selected.steps)
+    busy_ms, idle_ms = mean_device_ms(selected.steps)
+    left_out = zip(selected.warm_up["step"].tolist(), _lengths(selected.warm_up).tolist(), strict=True)
+    return StepTimes(
+        numbers=selected.steps["step"].tolist(),
+        evidence=selected.steps.text("evidence")[0] or "",
+        mean_ms=float(length.mean()),
+        median_ms=float(np.median(length)),
+        min_ms=float(length.min()),
+        max_ms=float(length.max()),
+        std_ms=float(length.std()),
+        warm_up=next((WarmUp(*step) for step in left_out), None),
+        device_busy_ms=busy_ms,
+        device_idle_ms=idle_ms,
+        **_inner_steps(selected),
+    )
+
+
+def _inner_steps(selected: SelectedSteps) -> dict[str, int]:
+    """How often the program that trains most in a step does so in one call."""
+    loops = selected.trace.metadata.properties.get("program_loops", {}).values()
+    most: dict[str, int] = max(loops, key=lambda one: (one["steps"] == 0, one["steps"]), default={})
+    return {"inner": most.get("steps", 1), "inner_batches": most.get("micro_batches", 1)}
+
+
+def _lengths(steps: Table) -> Floats:
+    return (step_lengths(steps) * _MS).astype(np.float64)
+
+
+def _stages(selected: SelectedSteps) -> list[Stage]:
+    """The stages that occur, in the order of the list of stages; none if no CPU work shows any."""
+    runs = selected.rows_of(selected.trace["stages"])
+    codes = [code for code in range(len(STAGES)) if (runs["stage"] == code).any()]
+    if codes == [STAGES.index("other")] and not shows_cpu(selected.trace):
+        return []
+    return [_stage(selected, runs.take(runs["stage"] == code), STAGES[code]) for code in codes]
+
+
+def _stage(selected: SelectedSteps, runs: Table, stage: str) -> Stage:
+    """Sum the runs of one stage; the longest run determines what bounds it."""
+    wall = selected.length_ns
+    cpu, device = int(runs["cpu_ns"].sum()), int(runs["device_ns"].sum())
+    longest = int(np.argmax(runs["cpu_ns"] + runs["device_ns"]))
+    return Stage(
+        stage,
+        cpu * _MS / selected.count,
+        device * _MS / selected.count,
+        cpu / wall if wall else 0.0,
+        runs.text("bound_by")[longest] or "",
+    )
+
+
+def _without_device(selected: SelectedSteps) -> tuple[dict[str, float], float]:
+    """Shares of the steps with only Python running, by stage, and with exposed communication.
+
+    Without recorded operators the first is empty: nothing shows what ran.
+    """
+    trace, steps = selected.trace, selected.steps
+    wall = selected.length_ns or 1
+    communicates = exposed_communication(trace, selected.rank, steps).total() / wall
+    if not len(selected.work):
+        return {}, communicates
+    runs = selected.rows_of(trace["stages"])
+    python_ns = python_time(trace, selected.rank, steps).within(runs["start_ns"], runs["end_ns"])
+    spent = np.bincount(runs["stage"], python_ns, len(STAGES)) / wall
+    return {STAGES[code]: float(spent[code]) for code in np.flatnonzero(spent).tolist()}, communicates
+
+
+def _modules_evidence(trace: Trace) -> str:
+    return next(iter(trace["modules"].text("evidence")), None) or ""
+
+
+def _of_roots(selected: SelectedSteps, column: str) -> int | None:
+    """The sum over the models of the rank that run; None if no parameter is known."""
+    modules = selected.trace["modules"]
+    roots = models_that_run(modules, selected.rank) & (modules["parameters"] > 0)
+    return int(modules[column][roots].sum()) if roots.any() else None

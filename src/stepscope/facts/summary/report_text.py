@@ -1,0 +1,401 @@
+"""A summary as text for a terminal: the bottleneck first."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from stepscope.facts.summary.facts import (
+    Device,
+    Iterations,
+    StagePlace,
+    StepTimes,
+    Summary,
+    Update,
+    UpdatedModel,
+    Warning,
+)
+from stepscope.facts.summary.numbers import count, ms, percent, plural, size
+from stepscope.facts.summary.run_shares import run_lines
+from stepscope.facts.summary.text_tables import STAGE_STYLE, TIME_WORDS, bar_for, plain_table, stage_words
+from stepscope.facts.summary.text_tables import plain_table as _table
+from stepscope.facts.summary.work_text import efficiency_parts, kernels_parts, modules_table
+from stepscope.trace.recorded_steps import load_warning
+
+_ROOM_FOR_BARS = 76
+_SKEWED = 0.1
+_UNEVEN = 3
+_OVERLAP = 1.005
+_NOTABLE_COST = 0.01  # of the step: less changes no conclusion
+_MANY_PAGE_FAULTS = 500  # 2 MB, about half a millisecond
+_UNEXPLAINED = 0.1
+_TIME_STYLE = {
+    "computing": "green",
+    "copying": "blue",
+    "communication": "magenta",
+    "data": "yellow",
+    "synchronization": "cyan",
+    "host": "red",
+    "launch": "bright_black",
+    "unknown": "bright_black",
+}
+_TIME_HEADS = {
+    "computing": "computing",
+    "copying": "copies only",
+    "communication": "comm. only",
+    "data": "data",
+    "synchronization": "sync",
+    "host": "host",
+    "launch": "launch",
+    "unknown": "unknown",
+}
+_SIDE = {"cpu": "CPU"}
+_EVIDENCE = {
+    "iteration": "a step is one iteration",
+    "pattern": "inferred from a repeating pattern",
+    "whole_trace": "not a step: this is the whole trace",
+}
+_OF_FOLDER = ("other_file", "other_run", "merged_file", "unreadable_file", "rank_missing")
+_PHASES = ("forward", "backward")
+_NO_COUNT = "–"
+_LEAST_PLACE, _MOST_PLACES = 0.005, 5
+_MUCH = 0.05  # of the step, in `other`
+
+
+def print_report(
+    console: Console, summaries: Sequence[Summary], depth: int = 4, rank: int | None = None
+) -> None:
+    """Print a report.
+
+    Args:
+        console: where to; its width decides what there is room for.
+        summaries: one per rank.
+        depth: how many levels of the module tree are shown.
+        rank: whose details are shown; by default the rank that computes longest.
+    """
+    console.print(Group(*_Report(summaries, depth, console.width, rank).parts()), highlight=False)
+
+
+def picture(summaries: Sequence[Summary], depth: int = 4, rank: int | None = None) -> str:
+    """The report as an SVG picture, as a terminal of 110 columns shows it."""
+    console = Console(record=True, width=110, file=io.StringIO())
+    print_report(console, summaries, depth, rank)
+    return console.export_svg(title=f"stepscope report {summaries[0].source.rpartition('/')[2]}")
+
+
+def recording_cost(summary: Summary) -> str:
+    """What recording cost and was removed, added to the mean step; empty if it is below the noise.
+
+    The noise is the error of the unrecorded steps' median, from which the cost is known.
+    """
+    cost, steps = summary.recording_cost, summary.steps
+    if why := cost.get("unknown"):
+        return f"times include the cost of recording: {why}"
+    if not cost:
+        return ""
+    removed, unrecorded = cost["removed_ns"] / 1e6, cost["unrecorded_ns"] / 1e6
+    memory = min(cost.get("memory_ns", 0) / 1e6, removed)
+    notes = []
+    if removed > max(_NOTABLE_COST, cost.get("unrecorded_error", 0.0)) * unrecorded:
+        each = (removed - memory) / max(cost["events"], 1) * 1e3
+        notes.append(
+            f"recorded steps took {ms(steps.mean_ms + removed)} ms, of which {ms(removed)} ms is "
+            f"recording: {each:.1f} µs per event for {count(cost['events'])} events"
+        )
+        if memory > _UNEXPLAINED * unrecorded:
+            pages = count(cost["recorded_page_faults"])
+            notes[0] += f" and {ms(memory)} ms for {pages} page faults (memory the profiler keeps)"
+    if cost["recorded_ns"] / 1e6 - removed - unrecorded > _UNEXPLAINED * unrecorded:
+        other = "has another cause" if memory > _UNEXPLAINED * unrecorded else _other_cause(cost)
+        notes.append(f"unrecorded steps take {ms(unrecorded)} ms; the rest of the difference {other}")
+    return "; ".join(notes)
+
+
+def _other_cause(cost: Mapping[str, Any]) -> str:
+    before, later = (cost.get(f"{kind}_page_faults", 0) for kind in ("recorded", "unrecorded"))
+    if before < later + _MANY_PAGE_FAULTS:
+        return "has another cause"
+    return f"is due to memory: {count(before)} page faults per recorded step, {count(later)} later"
+
+
+def _inner_steps(steps: StepTimes) -> str:
+    """What a call of a compiled program does that loops over batches; empty for others."""
+    batches = f"; each sums the gradients of {steps.inner_batches} micro-batches"
+    batches = batches if steps.inner_batches > 1 else ""
+    if steps.inner > 1:
+        each = ms(steps.mean_ms / steps.inner)
+        return f"a step is one call that trains {steps.inner} times: {each} ms each{batches}"
+    if steps.inner == 0:
+        return f"a step is one call that trains in a loop of unknown length{batches}"
+    return f"a step{batches.removeprefix('; each')}" if batches else ""
+
+
+class _Report:
+    def __init__(self, summaries: Sequence[Summary], depth: int, width: int, rank: int | None) -> None:
+        self.all, self.depth, self.width = summaries, depth, width
+        chosen = [one for one in summaries if one.rank == rank]
+        self.main = max(chosen or summaries, key=_computing)
+
+    def parts(self) -> Iterator[RenderableType]:
+        yield self.header()
+        yield self.step()
+        if self.main.run:
+            yield Text("\n" + "\n".join(run_lines(self.main.run)))
+        if len(self.all) > 1:
+            yield self.ranks()
+        if self.main.stages:
+            yield self.stages()
+        if lines := places_text(self.main):
+            yield lines
+        if self.main.updates:
+            yield updates_table(self.main)
+        if self.main.iterations:
+            yield iterations_table(self.main.iterations)
+        yield from (self.device(device) for device in self.main.devices)
+        if self.main.efficiency:
+            yield from efficiency_parts(self.main.efficiency)
+        if self.main.modules:
+            yield modules_table(self.main, self.depth, self.width)
+        if self.main.kernels:
+            yield from kernels_parts(self.main, self.width)
+        yield self.footer()
+
+    # -- head
+
+    def header(self) -> Text:
+        summary, ranks = self.main, max(self.main.world_size, len(self.all))
+        names = sorted({device.name for device in summary.devices if device.name})
+        steps = len(summary.steps.numbers) + (summary.steps.warm_up is not None)
+        facts = [summary.framework, *names, plural(steps, "step")]
+        facts += [f"rank {summary.rank} of {ranks}"] if ranks > 1 else []
+        line = Text.assemble((summary.source.rpartition("/")[2], "bold"))
+        line.append("   " + " · ".join(fact for fact in facts if fact), "dim")
+        if summary.capture.get("outcome", "complete") != "complete":
+            line.append(f"\n{summary.capture.get('message', '')}", "yellow")
+        if load := load_warning(summary.capture):
+            line.append(f"\n! {load}", "yellow")
+        return line
+
+    def step(self) -> Text:
+        steps = self.main.steps
+        text = Text.assemble("\n", ("Step ", "bold"), (ms(steps.mean_ms), "bold"), " ms")
+        if len(steps.numbers) > 1:
+            spread = f"{ms(steps.min_ms)} to {ms(steps.max_ms)}, ± {ms(steps.std_ms)}"
+            spread += f", median {ms(steps.median_ms)}" if _is_skewed(steps) else ""
+            text.append(f"   {spread} over {len(steps.numbers)} steps", "dim")
+        if steps.evidence in _EVIDENCE:
+            text.append(f"   {_EVIDENCE[steps.evidence]}", "yellow")
+        if steps.warm_up:
+            left_out = f"step {steps.warm_up.step} ({ms(steps.warm_up.ms)} ms)"
+            text.append(f"\nexcludes the warm-up {left_out}", "dim")
+        if cost := recording_cost(self.main):
+            text.append(f"\n{cost}", "dim")
+        if step_is := self.main.capture.get("step_is"):
+            text.append(f"\na step is {step_is}", "dim")
+        if inner := _inner_steps(steps):
+            text.append(f"\n{inner}", "dim")
+        style = _TIME_STYLE.get(self.main.verdict.bound_by, "green")
+        return text.append("\n▶ ", style).append(self.main.verdict.sentence, "bold")
+
+    def ranks(self) -> Table:
+        if any(summary.devices for summary in self.all):
+            return self.devices_of_ranks()
+        return self.stages_of_ranks()
+
+    def stages_of_ranks(self) -> Table:
+        """CPU time by stage: without devices, waiting for other ranks is part of it."""
+        names = [stage.stage for stage in self.main.stages]
+        table = _table(
+            "Ranks, CPU ms per step", "rank", "step>", *(f"{one}>" for one in map(stage_words, names))
+        )
+        for summary in self.all:
+            spent = {stage.stage: stage.cpu_ms for stage in summary.stages}
+            cells = (ms(spent.get(name, 0.0)) for name in names)
+            table.add_row(self.marked(summary), ms(summary.steps.mean_ms), *cells)
+        table.caption = Text("▼ details below; waiting: stepscope ranks", "dim")
+        table.caption_justify = "left"
+        return table
+
+    def marked(self, summary: Summary) -> str:
+        """The number of a rank; that of the details has a mark."""
+        return f"{summary.rank} ▼" if summary is self.main else str(summary.rank)
+
+    def devices_of_ranks(self) -> Table:
+        found = {key for summary in self.all for one in summary.devices for key in one.parts_ms}
+        rare = {"copying", "unknown"} - found
+        shown = {key: head for key, head in _TIME_HEADS.items() if key not in rare}
+        heads = (f"{head}>" for head in ("step", *shown.values()))
+        table = _table("Ranks, ms per step", "rank", *heads)
+        for summary in self.all:
+            device = max(summary.devices, key=lambda device: device.computing_ms, default=None)
+            times = _times(device) if device else {}
+            cells = (ms(times.get(key, 0.0)) if device else "–" for key in shown)
+            table.add_row(self.marked(summary), ms(summary.steps.mean_ms), *cells)
+        table.caption = Text("data, sync, host, launch: idle. ▼ details below", "dim")
+        table.caption_justify = "left"
+        return table
+
+    # -- stages and devices
+
+    def stages(self) -> Table:
+        device = bool(self.main.devices)
+        bars = [""] * (self.width >= _ROOM_FOR_BARS or not device)
+        heads = ["", "CPU ms>", "of step>" if bars else "%>", *bars]
+        heads += [*(["device ms>", *bars] if device else []), "bound by"]
+        table = _table("Stages, per step", *heads)
+        times = [time for stage in self.main.stages for time in (stage.cpu_ms, stage.device_ms)]
+        longest = max(times, default=0.0) or 1.0
+        for stage in self.main.stages:
+            style = STAGE_STYLE[stage.stage]
+            name = Text(stage_words(stage.stage), style)
+            cells: list[RenderableType] = [name, ms(stage.cpu_ms), percent(stage.share)]
+            cells += [self.bar(stage.cpu_ms / longest, style) for _ in bars]
+            if device:
+                cells += [ms(stage.device_ms)]
+                cells += [self.bar(stage.device_ms / longest, style) for _ in bars]
+            table.add_row(*cells, Text(_SIDE.get(stage.bound_by, stage.bound_by), "dim"))
+        self.note_overlap(table)
+        return table
+
+    def note_overlap(self, table: Table) -> None:
+        """Say if device times of stages add up to more than the step."""
+        total = sum(stage.device_ms for stage in self.main.stages)
+        length = self.main.steps.mean_ms
+        if total > _OVERLAP * length:
+            note = f"device times overlap: {ms(total)} ms in all, {ms(length)} ms per step"
+            table.caption, table.caption_justify = Text(note, "dim"), "left"
+
+    def device(self, device: Device) -> Table:
+        name = f"Device {device.device}" if len(self.main.devices) > 1 else "Device"
+        table = _table(f"{name}, per step", "", "ms>", "of step>", "")
+        window = device.window_ms or 1.0
+        for key, time in _times(device).items():
+            if time / window >= 0.001:
+                words = Text(TIME_WORDS[key], _TIME_STYLE[key])
+                share = time / window
+                table.add_row(words, ms(time), percent(share), self.bar(share, _TIME_STYLE[key]))
+        if device.overlapped_ms / window >= 0.001:
+            words = Text("communication overlapped by computing", "dim")
+            table.add_row(words, ms(device.overlapped_ms), percent(device.overlapped_ms / window))
+        return table
+
+    # -- the rest
+
+    def footer(self) -> Text:
+        summary = self.main
+        facts = []
+        if summary.data_wait_ms:
+            facts.append(f"Data loading takes {ms(summary.data_wait_ms)} ms per step.")
+        if summary.parameters is not None:
+            bytes_ = size(summary.parameter_bytes or 0)
+            facts.append(f"The model has {count(summary.parameters)} parameters ({bytes_}).")
+        for device, peak in summary.peak_memory_bytes.items():
+            facts.append(f"Peak memory on {device}: {size(peak)}.")
+        text = Text("".join(f"\n{fact}" for fact in facts))
+        steps = summary.steps
+        if steps.max_ms > _UNEVEN * steps.min_ms > 0:
+            text.append("\n! ", "yellow").append(
+                f"the longest step takes {steps.max_ms / steps.min_ms:.3g} times as long as the "
+                "shortest, and all figures are means: show one step with --step, or record more"
+            )
+        for warning in self.warnings():
+            text.append("\n! ", "yellow").append(warning.message)
+            text.append(f" ({warning.count} times)" if warning.count > 1 else "", "dim")
+        return text
+
+    def warnings(self) -> list[Warning]:
+        """Warnings of the folder and of the rank shown, without how its run ended (see header)."""
+        ended = self.main.capture.get("outcome")
+        return [
+            warning
+            for summary in self.all
+            for warning in summary.warnings
+            if warning.code in _OF_FOLDER or (summary is self.main and warning.code != ended)
+        ]
+
+    def bar(self, share: float, style: str) -> Text:
+        return bar_for(share, style, self.width)
+
+
+def _is_skewed(steps: StepTimes) -> bool:
+    return abs(steps.mean_ms - steps.median_ms) > _SKEWED * steps.median_ms
+
+
+def _computing(summary: Summary) -> float:
+    return max((device.computing_ms for device in summary.devices), default=0.0)
+
+
+def _times(device: Device) -> dict[str, float]:
+    return {key: device.parts_ms.get(key, 0.0) for key in _TIME_STYLE}
+
+
+def updates_table(summary: Summary) -> Table:
+    """A row for each update, and one for each model in it: device time if there is a device."""
+    side = "device" if summary.devices else "cpu"
+    where = "device" if summary.devices else "CPU"
+    found = {stage.stage for update in summary.updates for stage in update.stages}
+    stages = [stage for stage in STAGE_STYLE if stage in found]
+    heads = (f"{stage_words(stage)}>" for stage in stages)
+    table = plain_table(f"Updates by optimizer, {where} ms per step", "", "times>", *heads, "of step>")
+    for update in summary.updates:
+        _add_update(table, update, stages, side, summary.steps.mean_ms or 1.0)
+        for model in update.models if len(update.models) > 1 else []:
+            table.add_row(Text(f"  {model.path}", "dim"), "", *_of_model(model, stages, side), "")
+    return table
+
+
+def _add_update(table: Table, update: Update, stages: list[str], side: str, step_ms: float) -> None:
+    spent = {stage.stage: getattr(stage, f"{side}_ms") for stage in update.stages}
+    cells = (Text(ms(spent[stage]) if stage in spent else "", STAGE_STYLE[stage]) for stage in stages)
+    share = getattr(update, f"{side}_ms") / step_ms
+    table.add_row(update.optimizer, f"{update.count:.3g}", *cells, percent(share))
+
+
+def _of_model(model: UpdatedModel, stages: list[str], side: str) -> list[Text]:
+    """The times of a model's passes below those of the update; it has no other stages."""
+    spent = {phase: getattr(model, f"{phase}_{side}_ms") for phase in _PHASES}
+    return [Text(ms(spent[stage]) if spent.get(stage) else "", "dim") for stage in stages]
+
+
+def iterations_table(kinds: list[Iterations]) -> Table:
+    """The kinds as a table of a report."""
+    table = plain_table(
+        "Iterations, means",
+        "",
+        "count>",
+        "CPU ms>",
+        "prompts>",
+        "prompt tokens>",
+        "decoding>",
+        "decoded tokens>",
+    )
+    for kind in kinds:
+        numbers = (kind.prefill_requests, kind.prefill_tokens, kind.decode_requests, kind.decode_tokens)
+        cells = (_NO_COUNT if number is None else count(round(number)) for number in numbers)
+        name = Text(stage_words(kind.stage), STAGE_STYLE[kind.stage])
+        table.add_row(name, f"{kind.count}", ms(kind.ms), *cells)
+    return table
+
+
+def places_text(summary: Summary) -> Text:
+    """The longest places, one on a line; why the lines of `other` are not known, if it matters."""
+    places = summary.places[:_MOST_PLACES]
+    lines = [_place_line(place) for place in places if place.share >= _LEAST_PLACE]
+    other = sum(stage.share for stage in summary.stages if stage.stage == "other")
+    if summary.not_sampled and other >= _MUCH:
+        lines.append(f"  other has no functions and lines: {summary.not_sampled}")
+    return Text("\n".join(lines), "dim")
+
+
+def _place_line(place: StagePlace) -> str:
+    name = "" if place.function == "<module>" else f"{place.function}, "
+    where = f"{name}{place.file.rpartition('/')[2]}:{place.line}"
+    if not place.samples:
+        return f"  {ms(place.ms)} ms of {stage_words(place.stage)} in {where}"
+    time = f"about {ms(place.ms)} ± {ms(place.error_ms)} ms"
+    return f"  {time} of {stage_words(place.stage)} in {where} ({place.samples} samples)"

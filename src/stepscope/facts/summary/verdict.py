@@ -1,0 +1,205 @@
+"""The verdict: what limits the step, in one sentence, and how certain that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from stepscope.facts.summary.facts import Device, Stage, Verdict
+from stepscope.facts.summary.text_tables import stage_words
+from stepscope.trace.declaration import INFERENCE_STAGES
+from stepscope.trace.recorded_steps import QUIET, blocked_share
+
+NOTABLE = 0.10  # a cause that costs less than this share of the step does not limit it
+MOSTLY = 0.50
+MUCH_BLOCKED = 0.20  # more than in the recorded steps, whose shares of CPU time vary by less
+MUCH_LONGER = 2  # that steps load data after the recording than in it
+_SENTENCES = {
+    "data": "The step waits for data: for {share:.0%} of it the device is idle while a batch is loaded.",
+    "synchronization": "Synchronization stalls the step: "
+    "for {share:.0%} of it the device is idle because the CPU was blocked on the device.",
+    "communication": "The step waits for communication: "
+    "for {share:.0%} of it the device communicates and does not compute.",
+    "host": "The step is host-bound: "
+    "for {share:.0%} of it the device is idle because the CPU has launched nothing.",
+    "sometimes_host": "The device computes or copies for {computing:.0%} of the step; "
+    "for {share:.0%} it is idle because the CPU has launched nothing.",
+    "launch": "Launched work waits: "
+    "for {share:.0%} of the step the device is idle although work is launched.",
+    "unknown": "The device computes or copies for {computing:.0%} of the step and is idle for "
+    "{share:.0%}; without the CPU's side the trace does not show why.",
+    "device": "The step is device-bound: the device computes or copies for {share:.0%} of it.",
+    "copies": "The step is bound by copies: the device is busy for {share:.0%} of it, "
+    "and {copies:.0%} of its work is copying.",
+    "cpu_data": "The step waits for data: loading batches takes {share:.0%} of it.",
+    "later_data": "The step waits for data: after the recording, loading batches takes {share:.0%} "
+    "of it; the recorded steps found batches that were ready.",
+    "later_waits": "The step waits: after the recording, the training loop is blocked for about "
+    "{share:.0%} of it; the recorded steps found ready what it waits for.",
+    "cpu_python": "Python limits the step: for {share:.0%} of it no operator runs, mostly {where}.",
+    "cpu_waits": "The step waits: the training loop is blocked for about {share:.0%} of it, mostly {where}.",
+    "cpu_communication": "The step waits for communication: "
+    "for {share:.0%} of it ranks exchange data and no operator runs.",
+    "cpu_other": "Work outside {what} limits the step: {share:.0%} of it is neither {parts}.",
+    "cpu_unknown": "The trace does not show what the step does: "
+    "no data loading, forward, backward or optimizer was found.",
+    "cpu": "The step is CPU-bound; the longest stage is {stage} ({share:.0%}).",
+}
+# Stages that show the purpose of a step, this purpose, and the parts of such a step.
+_PURPOSES = (
+    (("optimizer",), "training", ("data loading", "forward", "backward", "optimizer")),
+    # What updates the weights may be in none of the stages, as a jitted function of the user's.
+    (("backward",), "the forward and backward pass", ("data loading", "forward", "backward")),
+    (INFERENCE_STAGES, "the model", ("prefill", "decode")),
+    ((), "the model", ("data loading", "forward")),
+)
+CANNOT_TELL = 0.6
+
+
+def verdict(
+    step_ms: float,
+    stages: Sequence[Stage],
+    devices: Sequence[Device],
+    python: Mapping[str, float] | None = None,
+    communication: float = 0.0,
+    copies: float = 0.0,
+    active: float = 1.0,
+    later_data: float = 0.0,
+    later_blocked: float = 0.0,
+) -> Verdict:
+    """Find what limits a step: the idle time of its busiest device, or its stages without one.
+
+    Args:
+        step_ms: mean length of a step, ms.
+        stages: the step's stages.
+        devices: the devices that the step uses.
+        python: share of the step with only Python running, by stage; used without a device.
+        communication: share of the step with exposed communication; used without a device.
+        copies: share of the devices' work that is copying.
+        active: share of the step in which the training loop's thread uses a core, or waits for one;
+            used without a device.
+        later_data: share of the steps after the recording that loads data; used without a device.
+        later_blocked: how much more of these the training loop is blocked than of the recorded
+            ones; used without a device.
+
+    Returns:
+        `bound_by` is a cause of idle time (see `cause_names`), `device`, or `cpu`.
+    """
+    if not devices:
+        found = _later_verdict(stages, python or {}, communication, later_data, later_blocked)
+        return found or _cpu_verdict(stages, python or {}, communication, active)
+    device = max(devices, key=lambda device: device.computing_ms)
+    window = device.window_ms or step_ms or 1.0
+    cause = max(device.idle_ms, key=device.idle_ms.__getitem__)
+    share = device.idle_ms[cause] / window
+    computing = device.computing_ms / window
+    if share >= NOTABLE:
+        name = "sometimes_host" if cause == "host" and share < computing else cause
+        text = _SENTENCES[name].format(share=share, computing=computing)
+        return Verdict(cause, share, text)
+    text = _SENTENCES["copies" if copies >= MOSTLY else "device"]
+    return Verdict("device", computing, text.format(share=computing, copies=copies))
+
+
+def _later_verdict(
+    stages: Sequence[Stage],
+    python: Mapping[str, float],
+    communication: float,
+    later_data: float,
+    later_blocked: float,
+) -> Verdict | None:
+    """What only the steps after the recording wait for; None if that is not the most."""
+    data = _loading(stages)
+    others = max(sum(python.values()), communication)
+    if later_data >= max(NOTABLE, MUCH_LONGER * data, others):
+        return Verdict("data", later_data, _SENTENCES["later_data"].format(share=later_data))
+    if later_blocked >= max(MUCH_BLOCKED, data, others):
+        text = _SENTENCES["later_waits"].format(share=later_blocked)
+        return Verdict("host", later_blocked, text)
+    return None
+
+
+def _loading(stages: Sequence[Stage]) -> float:
+    return sum(stage.share for stage in stages if stage.stage == "data_loading")
+
+
+def _cpu_verdict(
+    stages: Sequence[Stage], python: Mapping[str, float], communication: float, active: float
+) -> Verdict:
+    data = _loading(stages)
+    idle = sum(python.values())
+    if idle >= MOSTLY:
+        stage = max(python, key=python.__getitem__)
+        where = _outside(stages) if stage == "other" else f"in {stage_words(stage)}"
+        elsewhere = communication + data - python.get("data_loading", 0.0)
+        blocked = blocked_share(idle, active, elsewhere)
+        text = _SENTENCES["cpu_waits" if blocked else "cpu_python"]
+        return Verdict("host", blocked or idle, text.format(share=blocked or idle, where=where))
+    if communication >= max(NOTABLE, data):
+        text = _SENTENCES["cpu_communication"].format(share=communication)
+        return Verdict("communication", communication, text)
+    if data >= NOTABLE:
+        return Verdict("data", data, _SENTENCES["cpu_data"].format(share=data))
+    if all(stage.stage == "other" for stage in stages):
+        return Verdict("cpu", sum(stage.share for stage in stages), _SENTENCES["cpu_unknown"])
+    longest = max(stages, key=lambda stage: stage.share)
+    if longest.stage == "other":
+        what, parts = _purpose(stages)
+        text = _SENTENCES["cpu_other"].format(
+            what=what, share=longest.share, parts=f"{', '.join(parts[:-1])} nor {parts[-1]}"
+        )
+    else:
+        name = stage_words(longest.stage)
+        text = _SENTENCES["cpu"].format(stage=name, share=longest.share)
+    return Verdict("cpu", longest.share, text)
+
+
+def _outside(stages: Sequence[Stage]) -> str:
+    """Outside of the parts of a step, in words."""
+    parts = [part for part in _purpose(stages)[1] if part != "data loading"]
+    return f"outside {', '.join(parts[:-1])} and {parts[-1]}" if parts[1:] else f"outside {parts[0]}"
+
+
+def _purpose(stages: Sequence[Stage]) -> tuple[str, tuple[str, ...]]:
+    """What the steps do by their stages, and its parts: training needs evidence."""
+    found = {stage.stage for stage in stages}
+    return next((what, parts) for shown, what, parts in _PURPOSES if not shown or found & {*shown})
+
+
+def under_load(verdict: Verdict, share: float | None) -> Verdict:
+    """The verdict, marked as uncertain or withheld where other processes used the machine.
+
+    A step that its device limits is no shorter on a quiet machine.
+
+    Args:
+        verdict: of the recorded steps.
+        share: of a core, as `core_share` gives it.
+
+    Returns:
+        `bound_by` is `unknown` for a verdict that is withheld.
+    """
+    if share is None or share >= QUIET or verdict.bound_by == "device":
+        return verdict
+    if share < CANNOT_TELL:
+        sentence = "Cannot tell what limits the step, since other processes used the machine. "
+        return Verdict("unknown", 0.0, f"{sentence}As recorded: {verdict.sentence}")
+    return replace(verdict, sentence=f"{verdict.sentence} Other processes may be the cause.")
+
+
+def certain_share(part: float, verdict: Verdict, share: float | None) -> float:
+    """How much of the step a part takes at least, wherever the process waited for a core.
+
+    Without a verdict nothing is certain. A step that its device limits is no shorter on a quiet
+    machine. Else all the time without a core may have been in this part.
+
+    Args:
+        part: what it takes as recorded, a share of the step.
+        verdict: as `under_load` left it.
+        share: of a core, as `core_share` gives it.
+    """
+    if verdict.bound_by == "unknown":
+        return 0.0
+    if share is None or share >= QUIET or verdict.bound_by == "device":
+        return part
+    return max(part - (1 - share), 0.0) / share

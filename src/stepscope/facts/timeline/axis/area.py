@@ -1,0 +1,166 @@
+"""Statistics of a part of the axis: what is busy, what is idle and why, what runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Ids, Mask, Times
+from stepscope.facts.annotate.links.launches import device_work
+from stepscope.facts.timeline.axis.time_axis import AxisTrack, TimeAxis
+from stepscope.facts.timeline.event_index import Index
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.schema import IDLE_CAUSES
+
+
+@dataclass(frozen=True)
+class AreaShare:
+    """Work of one kind within an area.
+
+    Attributes:
+        code: what it is of: a name's code, a module or a stage; -1 for none.
+        count: slices that touch the area.
+        ns: their time inside it.
+        longest: the longest of them, events.id.
+    """
+
+    code: int
+    count: int
+    ns: int
+    longest: int
+
+
+class DeviceShare(msgspec.Struct, frozen=True):
+    """How a device spends an area.
+
+    Attributes:
+        computing_ns: time that it computes.
+        copying_ns: time that it only copies or fills memory.
+        communicating_ns: time that it only communicates.
+        idle_ns: idle time by cause; `outside_steps` if no step is there.
+    """
+
+    rank: int
+    device: int
+    computing_ns: int
+    copying_ns: int
+    communicating_ns: int
+    idle_ns: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Area:
+    """What lies in an area.
+
+    Attributes:
+        devices: how each spends it.
+        threads: busy time of each thread, by the id of its track.
+        work: device work in it, else operators on the CPU: events.id, shape (n,).
+        inside_ns: time of each of `work` within the area, shape (n,); of an operator its own.
+        on_device: whether `work` is that of devices.
+        names, modules, stages: `work` grouped, the longest first.
+    """
+
+    devices: list[DeviceShare]
+    threads: dict[str, int]
+    work: Ids
+    inside_ns: Times
+    on_device: bool
+    names: list[AreaShare]
+    modules: list[AreaShare]
+    stages: list[AreaShare]
+
+
+def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack]) -> Area:
+    """The statistics of [start, end) on some tracks.
+
+    Args:
+        axis: of the trace.
+        start, end: ns since the trace's start.
+        tracks: of the axis; those of stages and idle time say nothing themselves.
+    """
+    index = axis.index
+    recorded = [one for one in tracks if one.kind not in ("stages", "idle")]
+    parts = [_touching(index, one, start, end) for one in recorded]
+    rows = np.sort(np.concatenate([np.zeros(0, np.int64), *parts]))
+    on_device = device_work(index.trace)[rows]
+    threads = {one.id: _busy(index, one, start, end) for one in tracks if one.kind == "cpu" and one.busy_ns}
+    work = rows[on_device] if on_device.any() else rows[_operators(index, rows)]
+    inside = _time_inside(index, work, start, end, bool(on_device.any()))
+    named = index.events.text("name").codes
+    return Area(
+        [_idle(axis, start, end, rank, device) for rank, device in _devices(tracks)],
+        threads,
+        work,
+        inside,
+        bool(on_device.any()),
+        *(
+            _grouped(index, column[work].astype(np.int64), work, inside)
+            for column in (named, index.events["module"], index.events["stage"])
+        ),
+    )
+
+
+def _touching(index: Index, track: AxisTrack, start: int, end: int) -> Ids:
+    """The events of a thread or a stream that touch the area, ascending."""
+    rows = track.rows[: np.searchsorted(index.start[track.rows], end)]
+    return rows[index.end[rows] > start]
+
+
+def _operators(index: Index, rows: Ids) -> Mask:
+    return ~index.surrounds[rows]
+
+
+def _time_inside(index: Index, rows: Ids, start: int, end: int, on_device: bool) -> Times:
+    """Time of each within the area; of CPU events the part that no inner event has."""
+    inside = np.minimum(index.end[rows], end) - np.maximum(index.start[rows], start)
+    if on_device:
+        return inside
+    place = np.full(len(index.start), -1, np.int64)
+    place[rows] = np.arange(len(rows))
+    around = place[index.parent[rows]]
+    within = np.flatnonzero((index.parent[rows] >= 0) & (around >= 0))
+    inner = np.bincount(around[within], inside[within], len(rows)).astype(np.int64)
+    return np.maximum(inside - inner, 0)
+
+
+def _busy(index: Index, track: AxisTrack, start: int, end: int) -> int:
+    """Time that a thread does something itself: in more than frames and annotations."""
+    rows = _touching(index, track, start, end)
+    rows = rows[~index.surrounds[rows]]
+    return Intervals(index.start[rows], index.end[rows]).clip(start, end).total()
+
+
+def _devices(tracks: list[AxisTrack]) -> list[tuple[int, int]]:
+    return sorted({(one.rank, one.device) for one in tracks if one.device >= 0})
+
+
+def _idle(axis: TimeAxis, start: int, end: int, rank: int, device: int) -> DeviceShare:
+    idle = axis.index.trace["idle"]
+    spent = axis.device_time(rank, device)
+    computing, copying, communicating = (
+        part.clip(start, end).total() for part in (spent.computing, spent.copying, spent.communicating)
+    )
+    rows = (idle["rank"] == rank) & (idle["device"] == device)
+    part = np.minimum(idle["end_ns"], end) - np.maximum(idle["start_ns"], start)
+    rows &= (part > 0) & (idle["cause"] != IDLE_CAUSES.index("communication"))
+    causes = np.bincount(idle["cause"][rows], part[rows], len(IDLE_CAUSES)).astype(np.int64)
+    found = {axis.causes[code]: int(causes[code]) for code in np.flatnonzero(causes).tolist()}
+    rest = end - start - computing - copying - communicating - sum(found.values())
+    if rest > 0:
+        found["outside_steps"] = rest
+    return DeviceShare(rank, device, computing, copying, communicating, found)
+
+
+def _grouped(index: Index, codes: Ids, work: Ids, inside: Times) -> list[AreaShare]:
+    if not len(work):
+        return []
+    values, group = np.unique(codes, return_inverse=True)
+    count = np.bincount(group)
+    time = np.bincount(group, inside).astype(np.int64)
+    by_length = np.lexsort((-index.duration[work], group))
+    longest = work[by_length[np.searchsorted(group[by_length], np.arange(len(values)))]]
+    order = np.argsort(-time, kind="stable")
+    return [AreaShare(int(values[i]), int(count[i]), int(time[i]), int(longest[i])) for i in order.tolist()]

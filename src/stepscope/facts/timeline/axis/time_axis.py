@@ -1,0 +1,385 @@
+"""The tracks of a trace on one axis: threads, streams, stages of each rank, idle of each device.
+
+A tile is a part of the axis: at zoom 0 all of it, at each further zoom half of the one before. An
+exact tile holds each of its slices, so nothing finer needs to be asked for. Any other holds the
+slices that are as long as a bin, and how much of each bin all slices cover, these included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from threading import RLock
+
+import numpy as np
+
+from stepscope.base.arrays import Codes8, Floats, Ids, Mask, Rows, Times
+from stepscope.facts.annotate.device.idle import busy_times, cause_names, copy_times
+from stepscope.facts.annotate.links.launches import device_work
+from stepscope.facts.timeline.axis.counters import BINS, Counter, Runs, counters_of
+from stepscope.facts.timeline.event_index import Index
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.nesting import depths
+from stepscope.trace.schema import STAGES
+from stepscope.trace.sets import distinct
+from stepscope.trace.table import Table
+
+EXACT_SLICES = 3000
+_FEW = 50_000  # slices that are faster looked at than searched by length
+_ALL = slice(None)
+KINDS = ("stages", "cpu", "device", "communication", "idle")
+
+
+@dataclass(frozen=True)
+class SortedSlices:
+    """What a tile shows of a track; times are ns since the trace's start.
+
+    Attributes:
+        exact: whether `row` holds all slices of the tile.
+        row: slices shown one by one, rows of the track's columns, shape (n,).
+        depth: nesting depth of each, shape (n,).
+        bin_depth: nesting depth of each bin that any slice covers, also one of `row`, shape (m,).
+        bin: its number, 0 to `BINS` - 1, shape (m,).
+        bin_row: a slice in it, whose color the bin takes, shape (m,).
+        cover: how much of it is covered, 0 to 1, shape (m,).
+    """
+
+    exact: bool
+    row: Ids
+    depth: Ids
+    bin_depth: Ids
+    bin: Ids
+    bin_row: Ids
+    cover: Floats
+
+
+class TrackSlices:
+    """The slices of one track, found by time and by length.
+
+    Args:
+        start_ns: sorted ascending, int64, shape (slices,).
+        duration_ns: int64, shape (slices,).
+        depth: nesting depth, shape (slices,); slices of one depth rarely overlap.
+
+    Attributes:
+        depths: number of nesting depths.
+    """
+
+    def __init__(self, start_ns: Times, duration_ns: Times, depth: Codes8 | Ids) -> None:
+        order = np.argsort(depth, kind="stable")
+        self.depths = int(depth.max(initial=0)) + 1
+        bounds = np.searchsorted(depth[order], np.arange(self.depths + 1))
+        self._depths = [
+            _Depth(order[first:end], start_ns[order[first:end]], duration_ns[order[first:end]])
+            for first, end in pairwise(bounds.tolist())
+        ]
+
+    def tile(self, start: int, end: int) -> SortedSlices:
+        """What the tile [start, end) shows.
+
+        Args:
+            start: ns since the trace's start.
+            end: ns; the length should be a multiple of `BINS`.
+        """
+        counts = [depth.count(start, end) for depth in self._depths]
+        exact = sum(counts) <= EXACT_SLICES
+        shown = [(depth.within if exact else depth.long)(start, end) for depth in self._depths]
+        binned = [_no_bins() if exact else depth.bins(start, end) for depth in self._depths]
+        bins, rows, cover = (np.concatenate(part) for part in zip(*binned, strict=True))
+        return SortedSlices(
+            exact,
+            np.concatenate(shown),
+            _repeated([len(part) for part in shown]),
+            _repeated([len(part) for part, _, _ in binned]),
+            bins,
+            rows,
+            cover,
+        )
+
+
+class _Depth:
+    """The slices of one nesting depth."""
+
+    def __init__(self, rows: Rows, start: Times, duration: Times) -> None:
+        self._rows, self._start, self._duration = rows, start, duration
+
+    @cached_property
+    def _reach(self) -> Times:
+        """The latest end so far: ascending, even if slices overlap."""
+        return np.maximum.accumulate(self._start + self._duration)
+
+    @cached_property
+    def _busy(self) -> Intervals:
+        return Intervals(self._start, self._start + self._duration)
+
+    @cached_property
+    def _longest_first(self) -> tuple[Rows, Times]:
+        order = np.argsort(-self._duration, kind="stable")
+        return order, -self._duration[order]
+
+    def _part(self, start: int, end: int) -> tuple[int, int]:
+        first = int(np.searchsorted(self._reach, start, side="right"))
+        return first, max(int(np.searchsorted(self._start, end)), first)
+
+    def count(self, start: int, end: int) -> int:
+        first, last = self._part(start, end)
+        return last - first
+
+    def within(self, start: int, end: int) -> Ids:
+        """All slices that touch [start, end)."""
+        first, last = self._part(start, end)
+        touches = self._start[first:last] + np.maximum(self._duration[first:last], 1) > start
+        return self._rows[first:last][touches]
+
+    def long(self, start: int, end: int) -> Ids:
+        """The slices that touch [start, end) and are as long as a bin."""
+        least = (end - start) // BINS
+        first, last = self._part(start, end)
+        if last - first <= _FEW:
+            candidates = np.arange(first, last)
+        else:
+            order, lengths = self._longest_first
+            longer = order[: np.searchsorted(lengths, -least, side="right")]
+            candidates = np.sort(longer[(longer >= first) & (longer < last)])
+        begin, length = self._start[candidates], self._duration[candidates]
+        return self._rows[candidates[(length >= least) & (begin + length > start)]]
+
+    def bins(self, start: int, end: int) -> tuple[Ids, Ids, Floats]:
+        """Number, a slice and the covered share of each bin that any slice covers."""
+        edges = np.linspace(start, end, BINS + 1).astype(np.int64)
+        covered = np.diff(self._busy.before(edges))
+        found = np.flatnonzero(covered > 0)
+        of = np.searchsorted(self._start, edges[found + 1]) - 1
+        share = covered[found] / np.maximum(edges[found + 1] - edges[found], 1)
+        return found, self._rows[of], share
+
+
+def _no_bins() -> tuple[Ids, Ids, Floats]:
+    none = np.zeros(0, np.int64)
+    return none, none, np.zeros(0)
+
+
+def _repeated(counts: list[int]) -> Ids:
+    return np.repeat(np.arange(len(counts)), counts)
+
+
+@dataclass(frozen=True)
+class AxisTrack:
+    """One track of the axis.
+
+    Attributes:
+        id: `t` and tracks.id, `s` and the rank for its stages, `i` and rank and device for the
+            idle time of a device.
+        kind: one of `KINDS`.
+        name: as recorded.
+        rank: of the process.
+        device: number of the device, -1 for a thread.
+        rows: rows of `table`, by start.
+        depth: nesting depth of each, shape (rows,).
+        busy_ns: time that it is busy, in more than frames and annotations.
+    """
+
+    id: str
+    kind: str
+    name: str
+    rank: int
+    device: int
+    rows: Ids
+    depth: Ids
+    busy_ns: int
+
+
+@dataclass(frozen=True)
+class DeviceTime:
+    """When a device is busy: three things that it does one at a time.
+
+    Attributes:
+        computing: kernels run.
+        copying: only copies and fills of memory run.
+        communicating: only communication runs.
+    """
+
+    computing: Intervals
+    copying: Intervals
+    communicating: Intervals
+
+    @property
+    def busy(self) -> Intervals:
+        """When it does any of them."""
+        return self.computing.union(self.copying).union(self.communicating)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What slices of a track say; codes index into `names`.
+
+    Attributes:
+        event: events.id, -1 for stages and idle time, shape (n,).
+        stage: index into the stages, -1 for none, shape (n,).
+        name: name of stages and idle time, None for events.
+    """
+
+    event: Ids
+    stage: Codes8
+    name: list[str] | None
+
+
+class TimeAxis:
+    """All tracks of a trace; times are ns since the trace's start.
+
+    Args:
+        index: of an annotated trace.
+
+    Attributes:
+        index: as given.
+        end_ns: end of the last slice.
+        tile_ns: length of the tile at zoom 0; `BINS` times a power of two.
+        tracks: by id, rank by rank, those of the CPU first.
+    """
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.end_ns = max(int(index.end.max(initial=0)), 1)
+        self.tile_ns = BINS << max((self.end_ns - 1) // BINS, 0).bit_length()
+        self.tracks = {track.id: track for track in _in_order(self._all_tracks())}
+        self._slices: dict[str, TrackSlices] = {}
+        self._device_time: dict[tuple[int, int], DeviceTime] = {}
+        self._lock = RLock()
+
+    @property
+    def deepest(self) -> int:
+        """The zoom at which a bin is a nanosecond."""
+        return (self.tile_ns // BINS).bit_length() - 1
+
+    def tile(self, track: AxisTrack, zoom: int, number: int) -> SortedSlices:
+        """What a tile shows of a track.
+
+        Args:
+            track: one of `tracks`.
+            zoom: 0 to `deepest`.
+            number: of the tile, 0 to 2**zoom - 1.
+        """
+        length = self.tile_ns >> zoom
+        return self._slices_of(track).tile(number * length, (number + 1) * length)
+
+    @cached_property
+    def counters(self) -> dict[str, Counter]:
+        """The counters of the trace by id: `c` and a number from 0 on."""
+        found = counters_of(self.index.trace, self._busy_time)
+        return {f"c{number}": one for number, one in enumerate(found)}
+
+    def counter_tile(self, counter: Counter, zoom: int, number: int) -> Runs:
+        """What a tile shows of a counter.
+
+        Args:
+            counter: one of `counters`.
+            zoom: 0 to `deepest`.
+            number: of the tile, 0 to 2**zoom - 1.
+        """
+        length = self.tile_ns >> zoom
+        return counter.values.tile(number * length, (number + 1) * length)
+
+    @cached_property
+    def causes(self) -> tuple[str, ...]:
+        """The names of causes of idle time, by their codes."""
+        return cause_names(self.index.trace)
+
+    def _busy_time(self, rank: int, device: int) -> Intervals:
+        return self.device_time(rank, device).busy
+
+    def labels(self, track: AxisTrack, rows: Ids) -> Labels:
+        """What some slices of a track say; `rows` are of `track.rows`, shape (n,)."""
+        at = track.rows[rows]
+        if track.kind == "stages":
+            stage = self.index.trace["stages"]["stage"][at]
+            return Labels(np.full(len(at), -1), stage, [STAGES[code] for code in stage.tolist()])
+        none = np.full(len(at), -1, np.int8)
+        if track.kind == "idle":
+            causes = self.index.trace["idle"]["cause"][at].tolist()
+            return Labels(np.full(len(at), -1), none, [self.causes[code] for code in causes])
+        return Labels(at, self.index.events["stage"][at], None)
+
+    def spans(self, track: AxisTrack, rows: Ids | slice = _ALL) -> tuple[Times, Times]:
+        """Starts and durations of slices of a track; `rows` are of `track.rows`, shapes (n,)."""
+        at = track.rows[rows]
+        if track.kind in ("stages", "idle"):
+            table = self.index.trace[track.kind]
+            start = table["start_ns"][at]
+            return start, table["end_ns"][at] - start
+        return self.index.start[at], self.index.duration[at]
+
+    def device_time(self, rank: int, device: int) -> DeviceTime:
+        """When a device is busy, and with what."""
+        with self._lock:
+            if (rank, device) not in self._device_time:
+                self._device_time[rank, device] = _device_time(self.index, rank, device)
+            return self._device_time[rank, device]
+
+    def _slices_of(self, track: AxisTrack) -> TrackSlices:
+        with self._lock:
+            if track.id not in self._slices:
+                self._slices[track.id] = TrackSlices(*self.spans(track), track.depth)
+            return self._slices[track.id]
+
+    def _all_tracks(self) -> list[AxisTrack]:
+        return [*self._recorded_tracks(), *self._stage_tracks(), *self._idle_tracks()]
+
+    def _recorded_tracks(self) -> list[AxisTrack]:
+        index, tracks = self.index, self.index.trace["tracks"]
+        depth = depths(index.events["parent"]).astype(np.int64)
+        bounds = np.searchsorted(index.track[index.order], np.arange(len(tracks) + 1))
+        found = []
+        for number in np.flatnonzero(np.diff(bounds)).tolist():
+            # In pre-order; ids are in order of start.
+            rows = np.sort(index.order[bounds[number] : bounds[number + 1]])
+            works = rows[~index.surrounds[rows]]
+            busy = Intervals(index.start[works], index.end[works]).total()
+            kind = tracks.text("kind")[number] or "cpu"
+            name, rank = tracks.text("name")[number] or "", int(tracks["rank"][number])
+            device = int(tracks["device"][number])
+            found.append(AxisTrack(f"t{number}", kind, name, rank, device, rows, depth[rows], busy))
+        return found
+
+    def _stage_tracks(self) -> list[AxisTrack]:
+        table = self.index.trace["stages"]
+        ranks = distinct(table["rank"]).tolist()
+        return [
+            _track_of_table(table, table["rank"] == rank, f"s{rank}", "stages", rank, -1) for rank in ranks
+        ]
+
+    def _idle_tracks(self) -> list[AxisTrack]:
+        table = self.index.trace["idle"]
+        pairs = sorted(set(zip(table["rank"].tolist(), table["device"].tolist(), strict=True)))
+        return [
+            _track_of_table(
+                table,
+                (table["rank"] == rank) & (table["device"] == device),
+                f"i{rank}.{device}",
+                "idle",
+                rank,
+                device,
+            )
+            for rank, device in pairs
+        ]
+
+
+def _device_time(index: Index, rank: int, device: int) -> DeviceTime:
+    tracks = index.trace["tracks"]
+    here = ((tracks["device"] == device) & (tracks["rank"] == rank))[index.track]
+    work = np.flatnonzero(device_work(index.trace) & here)
+    busy, communicating = busy_times(index.trace, work)
+    copying = copy_times(index.trace, work).minus(communicating)
+    return DeviceTime(busy.minus(copying), copying, communicating)
+
+
+def _track_of_table(table: Table, mask: Mask, id: str, kind: str, rank: int, device: int) -> AxisTrack:
+    rows = np.flatnonzero(mask)
+    rows = rows[np.argsort(table["start_ns"][rows], kind="stable")]
+    length = int((table["end_ns"] - table["start_ns"])[rows].sum())
+    return AxisTrack(id, kind, kind, rank, device, rows, np.zeros(len(rows), np.int64), length)
+
+
+def _in_order(tracks: list[AxisTrack]) -> list[AxisTrack]:
+    """Rank by rank: stages, threads with the busiest first, then device by device."""
+    return sorted(tracks, key=lambda one: (one.rank, one.device, KINDS.index(one.kind), -one.busy_ns))

@@ -1,0 +1,303 @@
+"""Open operations: the levels inside them, many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope.base.arrays import Ids, Mask
+from stepscope.facts.timeline.event_index import Index, values_at
+from stepscope.facts.timeline.lanes import Collapsed, Contents, collapsed_lanes
+from stepscope.facts.timeline.level import (
+    Level,
+    ResourceRow,
+    Resources,
+    alignments,
+    find_resources,
+    ranks_of_steps,
+    span_ends,
+)
+from stepscope.facts.timeline.operation import Operation, StepId, the_trace
+from stepscope.facts.timeline.operation_costs import Costs, measure
+from stepscope.facts.timeline.sections import group
+from stepscope.facts.timeline.step_levels import find_stages, find_steps
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An operation to open: its path, and what its level says of it."""
+
+    path: Path
+    operation: Operation
+    start_ns: int
+    end_ns: int
+    runtime_ns: int
+    events: int
+
+
+def open_trace(contents: Contents, every: bool) -> Level:
+    """The level of the steps: of the rank whose steps take longest, or of all."""
+    operations, costs = find_steps(contents.index)
+    ranks = np.array([StepId.of(one.id).rank for one in operations], np.int64)
+    resources = ranks_of_steps(ranks, costs, every)
+    shown = np.isin(ranks, [one.id for one in resources if one.shown])
+    chosen = np.flatnonzero(shown)
+    costs, hidden = costs.take(chosen), int(costs.events[~shown].sum())
+    start, end = int(costs.start_ns.min(initial=2**62)), int(costs.end_ns.max(initial=0))
+    opened = Opened((), the_trace(), min(start, end), end, 0, len(contents.index.order))
+    listed = _Listed([operations[number] for number in chosen.tolist()], _zeros(len(chosen)))
+    return _levels(contents.index, [opened], listed, costs, [resources], hidden=[hidden])[0]
+
+
+def open_step(contents: Contents, opened: Opened, every: bool, tiny: float) -> Level:
+    """The level of a step's stages, and of what lies in none of them."""
+    index = contents.index
+    stages = find_stages(index, *StepId.of(opened.operation.id))
+    loose = _zeros(len(stages.unstaged))
+    inside = _Inside.of(contents, [opened], stages.unstaged, loose, np.array([-1]), operators=False)
+    fine = inside.costs(index)
+    tracks = np.append([one.track for one in stages.operations], inside.tracks(index))
+    both = Costs.joined([stages.costs, fine])
+    resources = find_resources(index, _zeros(len(tracks)), tracks.astype(np.int64), both, every)
+    unstaged, hidden = inside.grouped(contents, fine, resources, tiny)
+    costs = Costs.joined([stages.costs, _costs(index, unstaged, [opened])])
+    listed = _Listed(stages.operations + unstaged.operations, _zeros(len(costs.cpu_ns)))
+    passed = [stages.passed + int(inside.collapsed.passed.sum())]
+    rows = resources.split(1)
+    return _levels(index, [opened], listed, costs, rows, passed=passed, hidden=hidden)[0]
+
+
+def open_operations(contents: Contents, opened: Sequence[Opened], every: bool, tiny: float) -> list[Level]:
+    """The level inside each of some stages, calls, events or sections."""
+    index = contents.index
+    rows, level = _rows_inside(index, [one.operation for one in opened])
+    context = np.array([one.operation.context for one in opened], np.int64)
+    inside = _Inside.of(contents, opened, rows, level, context, operators=True)
+    fine = inside.costs(index)
+    resources = find_resources(index, inside.level, inside.tracks(index), fine, every)
+    listed, hidden = inside.grouped(contents, fine, resources, tiny)
+    passed = inside.passed() + [one.operation.event >= 0 for one in opened]
+    return _levels(
+        index,
+        opened,
+        listed,
+        _costs(index, listed, opened),
+        resources.split(len(opened)),
+        inside.through(),
+        passed.tolist(),
+        hidden,
+    )
+
+
+def _rows_inside(index: Index, operations: list[Operation]) -> tuple[Ids, Ids]:
+    """The events directly inside each operation, in pre-order, and which operation's they are."""
+    event = np.array([one.event for one in operations], np.int64)
+    single = np.flatnonzero(event >= 0)
+    parts = [one.rows for one in operations if one.event < 0]
+    groups = np.flatnonzero(event < 0)
+    of_child, children = index.children(event[single])
+    of_work, work = index.launched_by(event[single])
+    rows = np.concatenate([*parts, children, work])
+    of = np.repeat(groups, [len(part) for part in parts])
+    of = np.concatenate([of, single[of_child], single[of_work]]).astype(np.int64)
+    order = np.lexsort((index.place[rows], of))
+    return rows[order].astype(np.int64), of[order]
+
+
+@dataclass(frozen=True, eq=False)
+class _Listed:
+    """Operations, level by level, and the level of each, ascending."""
+
+    operations: list[Operation]
+    level: Ids
+
+
+@dataclass(frozen=True, eq=False)
+class _Inside:
+    """What is inside operations that are opened: the lanes of each.
+
+    Attributes:
+        opened: the operations.
+        collapsed: their lanes.
+        level_of_lane: which of `opened` each lane is in, ascending, shape (lanes,).
+    """
+
+    opened: Sequence[Opened]
+    collapsed: Collapsed
+    level_of_lane: Ids
+
+    @classmethod
+    def of(
+        cls,
+        contents: Contents,
+        opened: Sequence[Opened],
+        rows: Ids,
+        level: Ids,
+        context: Ids,
+        operators: bool,
+    ) -> _Inside:
+        """The lanes of events, a lane for each track of a level.
+
+        Args:
+            contents: of the trace.
+            opened: the operations that are opened.
+            rows: event ids in pre-order, level by level.
+            level: which of `opened` each is in.
+            context: the module that the inside of each of `opened` lies in.
+            operators: open operators in place, except where a stage is opened: it has many
+                threads, and each shows what it runs.
+        """
+        cut = np.diff(level).astype(np.bool_) | np.diff(contents.index.track[rows]).astype(np.bool_)
+        first = np.flatnonzero(np.append(np.ones(min(len(rows), 1), np.bool_), cut))
+        lane = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(rows))))
+        of = level[first]
+        opens = np.array([operators and one.operation.kind != "stage" for one in opened])[of]
+        collapses = np.array([not one.operation.is_section for one in opened])[of]
+        return cls(opened, collapsed_lanes(contents, rows, lane, context[of], collapses, opens), of)
+
+    @property
+    def level(self) -> Ids:
+        """The level of each operation of the lanes."""
+        return self.level_of_lane[self.collapsed.lanes.lane]
+
+    def tracks(self, index: Index) -> Ids:
+        """The track of each operation of the lanes."""
+        return index.track[self.collapsed.lanes.first_row]
+
+    def costs(self, index: Index) -> Costs:
+        """What each operation of the lanes costs."""
+        lanes = self.collapsed.lanes
+        return measure(index, lanes.rows, lanes.bounds, _spans(self.opened, self.level))
+
+    def passed(self) -> Ids:
+        """How many raw events of each level are opened in place, or left out."""
+        result = _zeros(len(self.opened))
+        np.add.at(result, self.level_of_lane, self.collapsed.passed)
+        return result
+
+    def through(self) -> list[tuple[str, ...]]:
+        """Names of the operations of each level that are opened in place."""
+        found: list[list[str]] = [[] for _ in self.opened]
+        for lane, names in sorted(self.collapsed.through.items()):
+            found[self.level_of_lane[lane]] += names
+        return [tuple(names) for names in found]
+
+    def grouped(
+        self, contents: Contents, fine: Costs, resources: Resources, tiny: float
+    ) -> tuple[_Listed, list[int]]:
+        """Operations of the lanes that are shown, by start, and how many events the rest has.
+
+        A thread that is not shown itself is listed if it launched work on a stream that is.
+
+        Args:
+            contents: of the trace.
+            fine: costs of the operations of all lanes.
+            resources: of the levels.
+            tiny: see `find_sections`.
+        """
+        lanes, parts = self.collapsed.lanes, fine.parts
+        shown = np.zeros(len(lanes), np.bool_)
+        shown[lanes.lane[resources.lists(self.level, self.tracks(contents.index))]] = True
+        seen = resources.lists(self.level[parts.operation], parts.track)
+        shown[lanes.lane[parts.operation[seen]]] = True
+        listed = shown[lanes.lane]
+        hidden = np.bincount(self.level[~listed], fine.events[~listed], len(self.opened))
+        kept = _numbered(shown)
+        rows = shown[lanes.lane_of_row]
+        left = contents.lanes(lanes.rows[rows], kept[lanes.lane_of_row[rows]], lanes.context[shown])
+        level = self.level_of_lane[shown]
+        parent = np.array([one.runtime_ns for one in self.opened], np.int64)[level]
+        operations, lane = group(contents, left, fine.take(np.flatnonzero(listed)), parent, tiny)
+        return _by_start(contents.index, operations, level[lane]), hidden.astype(np.int64).tolist()
+
+
+def _numbered(chosen: Mask) -> Ids:
+    return np.cumsum(chosen) - 1
+
+
+def _by_start(index: Index, operations: list[Operation], level: Ids) -> _Listed:
+    start = index.start[np.array([one.rows[0] for one in operations], np.int64)]
+    order = np.lexsort((start, level))
+    return _Listed([operations[number] for number in order.tolist()], level[order])
+
+
+def _costs(index: Index, listed: _Listed, opened: Sequence[Opened]) -> Costs:
+    rows = [one.rows for one in listed.operations]
+    bounds = np.append(0, np.cumsum([len(one) for one in rows], dtype=np.int64))
+    return measure(index, _joined(rows), bounds, _spans(opened, listed.level))
+
+
+def _spans(opened: Sequence[Opened], level: Ids) -> tuple[Ids, Ids]:
+    """Start and end of the opened operation around each operation of these levels."""
+    start = np.array([one.start_ns for one in opened], np.int64)
+    return start[level], np.array([one.end_ns for one in opened], np.int64)[level]
+
+
+def _levels(
+    index: Index,
+    opened: Sequence[Opened],
+    listed: _Listed,
+    costs: Costs,
+    resources: list[list[ResourceRow]],
+    through: Sequence[tuple[str, ...]] = ((),),
+    passed: Sequence[int] = (0,),
+    hidden: Sequence[int] = (0,),
+) -> list[Level]:
+    start = np.array([one.start_ns for one in opened], np.int64)
+    end = np.array([one.end_ns for one in opened], np.int64)
+    inner = np.array([bool(one.path) for one in opened])
+    shift = np.where(inner, alignments(costs, listed.level, start), 0)
+    ends = span_ends(costs, listed.level, shift, start, end).tolist()
+    event = np.array([one.event for one in listed.operations], np.int64)
+    partners = (
+        _first_known(index.forward_of, listed.operations),
+        _first_known(index.backward_of, listed.operations),
+        values_at(index.launch, event),
+    )
+    bounds = np.searchsorted(listed.level, np.arange(len(opened) + 1))
+    columns = [np.split(one, bounds[1:-1]) for one in partners]
+    return [
+        Level(
+            path=one.path,
+            name=one.operation.name,
+            operations=listed.operations[bounds[number] : bounds[number + 1]],
+            costs=own,
+            resources=resources[number],
+            forward=columns[0][number],
+            backward=columns[1][number],
+            launch=columns[2][number],
+            through=through[number],
+            passed=passed[number],
+            hidden=hidden[number],
+            start_ns=one.start_ns,
+            end_ns=ends[number],
+            shift_ns=int(shift[number]),
+        )
+        for number, (one, own) in enumerate(zip(opened, costs.split(bounds), strict=True))
+    ]
+
+
+def _first_known(partner_of: Callable[[Ids], Ids], operations: list[Operation]) -> Ids:
+    """The partner of the first row that has one, of each operation, else -1.
+
+    Steps hold forward and backward alike, and have none.
+    """
+    result = np.full(len(operations), -1, np.int64)
+    if operations and operations[0].kind != "step":
+        partners = partner_of(_joined([one.rows for one in operations]))
+        number = np.repeat(np.arange(len(operations)), [len(one.rows) for one in operations])
+        known = np.flatnonzero(partners >= 0)[::-1]
+        result[number[known]] = partners[known]  # of several the first is written last
+    return result
+
+
+def _joined(rows: list[Ids]) -> Ids:
+    return np.concatenate([np.zeros(0, np.int64), *rows])
+
+
+def _zeros(count: int) -> Ids:
+    return np.zeros(count, np.int64)

@@ -1,0 +1,102 @@
+"""Operations of the timeline: a step, a stage, a call of a module, an event, or a section."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.base.arrays import Ids
+from stepscope.errors import TraceError
+
+TINY = 0.05  # of its parent's runtime: an operation that takes less is tiny
+KINDS = ("trace", "step", "stage", "module", "event", "section", "series", "repeat")
+_STEP = re.compile(r"s(\d+)\.(\d+)(?:/|$)")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the operations of a section differ, or the copies of what repeats in it.
+
+    Attributes:
+        count: how many there are.
+        least_ns: runtime of the fastest, on the side that takes longer for all together.
+        mean_ns: their mean.
+        most_ns: runtime of the slowest.
+        slowest: id of the slowest, or of the first operation in it.
+    """
+
+    count: int
+    least_ns: int
+    mean_ns: int
+    most_ns: int
+    slowest: str
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """One operation; the level that lists it holds its costs.
+
+    Attributes:
+        id: stable for a file, and unique among its siblings.
+        kind: one of `KINDS`. A section holds tiny operations, a series those of one name, a repeat
+            copies of one block or of one pattern.
+        name: short.
+        rows: event ids, none inside another, int64; of a step all its events.
+        context: the module that its inside lies in, -1 for none.
+        track: the thread or stream that it runs on, -1 for a step.
+        event: the event that it is, else -1.
+        module: the module that it is a call of, else -1.
+        recompute: whether it is forward work repeated in backward.
+        spread: how these differ, of a section.
+    """
+
+    id: str
+    kind: str
+    name: str
+    rows: Ids
+    context: int = -1
+    track: int = -1
+    event: int = -1
+    module: int = -1
+    recompute: bool = False
+    spread: Spread | None = None
+
+    @property
+    def is_section(self) -> bool:
+        """Whether it is a group of operations."""
+        return self.spread is not None
+
+
+def the_trace() -> Operation:
+    """The operation around all steps, which the first level opens."""
+    return Operation("", "trace", "trace", np.zeros(0, np.int64))
+
+
+class StepId(NamedTuple):
+    """A step and its rank; as text it is the id of the operation.
+
+    Example:
+        >>> StepId.of("s5.0/t3"), str(StepId(5, 0))
+        (StepId(step=5, rank=0), 's5.0')
+    """
+
+    step: int
+    rank: int
+
+    def __str__(self) -> str:
+        return f"s{self.step}.{self.rank}"
+
+    @classmethod
+    def of(cls, path: str) -> StepId:
+        """The step that an operation is, or lies in, by its path.
+
+        Raises:
+            TraceError: if a path does not begin with a step.
+        """
+        found = _STEP.match(path)
+        if found is None:
+            raise TraceError(f"expected the path of an operation, as s5.0/t3, found {path!r}")
+        return cls(int(found[1]), int(found[2]))

@@ -1,0 +1,377 @@
+"""The multi-scale timeline of a trace: any operation opens into the level inside it.
+
+Source: HOTLINE sections 4.5 and 5, appendix C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock, RLock
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from stepscope.base.arrays import Ids, Mask
+from stepscope.errors import TraceError
+from stepscope.facts.annotate.steps.step_table import steady_steps, step_lengths
+from stepscope.facts.timeline.chosen_events import (
+    EventPlaces,
+    Marks,
+    OperationSearch,
+    events_of,
+    place_events,
+)
+from stepscope.facts.timeline.chrome_export import ChromeTrace, chrome_trace
+from stepscope.facts.timeline.expand import Opened, Path, open_operations, open_step, open_trace
+from stepscope.facts.timeline.lanes import Contents
+from stepscope.facts.timeline.level import Level, Opening
+from stepscope.facts.timeline.operation import TINY, Operation, StepId
+from stepscope.facts.timeline.operation_costs import Costs, measure
+from stepscope.trace.trace import Trace
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+_KEPT_OPERATIONS = 25_000  # of levels that were opened: about 2 kB each
+_KEPT_WHOLE = 50_000  # operations of steps that were opened whole
+_OPENED_AHEAD = 32
+_OPENED_EVENTS = 30_000  # at a time, where others may have their turn
+
+
+class KeptBySize(Generic[Key, Value]):
+    """Values used last, as long as they have room; the newest stays however large it is.
+
+    Threads may share it.
+
+    Args:
+        room: total size of what is kept.
+        size_of: the size of a value.
+
+    Example:
+        >>> kept = KeptBySize[str, str](room=5, size_of=len)
+        >>> for word in ("two", "to", "too"):
+        ...     kept.set(word, word)
+        >>> kept.get("two"), kept.get("to")
+        (None, 'to')
+    """
+
+    def __init__(self, room: int, size_of: Callable[[Value], int]) -> None:
+        self._room, self._size_of = room, size_of
+        self._values: dict[Key, Value] = {}
+        self._size = 0
+        self._lock = Lock()
+
+    def get(self, key: Key) -> Value | None:
+        """A value, which becomes the last to be dropped; None if it is not kept."""
+        with self._lock:
+            value = self._values.pop(key, None)
+            if value is not None:
+                self._values[key] = value
+            return value
+
+    def set(self, key: Key, value: Value) -> None:
+        """Keep a value, and drop those that were not used for longest where there is no room."""
+        with self._lock:
+            if (before := self._values.pop(key, None)) is not None:
+                self._size -= self._size_of(before)
+            self._values[key] = value
+            self._size += self._size_of(value)
+            while self._size > self._room and len(self._values) > 1:
+                self._size -= self._size_of(self._values.pop(next(iter(self._values))))
+
+
+@dataclass(frozen=True, eq=False)
+class _Whole:
+    """The levels below one operation, all of them; never changed, as threads share it.
+
+    Attributes:
+        openings: each level before those inside it.
+        levels: by path, and whether all threads are shown.
+        places: the smallest operation of these levels that holds each event.
+    """
+
+    openings: Sequence[Opening]
+    levels: Mapping[tuple[Path, bool], Level]
+    places: EventPlaces
+
+    @classmethod
+    def of(cls, openings: Sequence[Opening], places: EventPlaces) -> _Whole:
+        """The levels of some openings."""
+        levels = {(one.shown.path, False): one.shown for one in openings}
+        levels |= {(one.every.path, True): one.every for one in openings}
+        return cls(openings, levels, places)
+
+    def __len__(self) -> int:
+        return len(self.places.paths)
+
+
+class Timeline:
+    """A trace as levels: steps, stages, calls of modules, operators, calls and kernels.
+
+    A level is computed when it is asked for. It is named by the path of operations that lead to it,
+    as `s5.0/t3/m12.4071`; the same file has the same paths each time it is opened.
+
+    Args:
+        trace: an annotated trace.
+        tiny: share of its parent's runtime below which an operation is tiny.
+
+    Example:
+        >>> timeline = Timeline(stepscope.open("train.stepscope"))  # doctest: +SKIP
+        >>> [one.name for one in timeline.level("s5.0").operations]  # doctest: +SKIP
+        ['data_loading', 'forward', 'loss', 'backward', 'optimizer']
+    """
+
+    def __init__(self, trace: Trace, tiny: float = TINY) -> None:
+        self.trace, self.tiny = trace, tiny
+        self.contents = Contents(trace)
+        self.index = self.contents.index
+        self._kept = KeptBySize[tuple[Path, bool], Level](_KEPT_OPERATIONS, len)
+        self._opening = RLock()
+        # One opening at a time: two that share the interpreter would both be done later, and one
+        # may open what the other waits for.
+        self._turn = RLock()
+        self._wholes = KeptBySize[Path, _Whole](_KEPT_WHOLE, len)
+
+    def level(self, path: str = "", every: bool = False) -> Level:
+        """The level inside an operation.
+
+        Args:
+            path: ids of the operations that lead to it, joined by `/`; empty for the steps.
+            every: all threads, streams and ranks, not only the longest of a kind.
+
+        Raises:
+            TraceError: if no operation has this path.
+        """
+        return self._level(_parts(path), every)
+
+    def levels(self, path: str, every: bool = False) -> list[Level]:
+        """The levels that lead to an operation, from the steps on, and the one inside it."""
+        parts = _parts(path)
+        return [self._level(parts[:depth], every) for depth in range(len(parts) + 1)]
+
+    def inside(self, path: str, every: bool = False) -> list[Level]:
+        """The levels inside the longest operations of a level, which somebody may open next.
+
+        Opened together they cost little more than one.
+
+        Raises:
+            TraceError: if no operation has this path.
+        """
+        for _ in self.open_inside(path, every):
+            pass
+        return [self._level(one.path, every) for one in self._longest(path, every)]
+
+    def open_inside(self, path: str, every: bool = False) -> Iterator[None]:
+        """Open what `inside` gives, a few levels at a time: others may have their turn between.
+
+        Raises:
+            TraceError: if no operation has this path.
+        """
+        missing = [one for one in self._longest(path, every) if self._known((one.path, every)) is None]
+        yield
+        for some in _in_parts(missing):
+            with self._turn:
+                for level in self._open(some, every):
+                    self._kept.set((level.path, every), level)
+            yield
+
+    def _longest(self, path: str, every: bool) -> list[Opened]:
+        """The longest operations of a level that have a level inside."""
+        openable = sorted(_openable(self.level(path, every)), key=lambda one: -one.runtime_ns)
+        return openable[:_OPENED_AHEAD]
+
+    def below(self, path: str) -> Iterator[list[Opening]]:
+        """The levels below an operation in lists, each level before those inside it.
+
+        Threads and streams that are not shown are included.
+
+        Raises:
+            TraceError: if no operation has this path.
+        """
+        shown, every = (self.level(path, threads) for threads in (False, True))
+        opened = [Opening(shown, every if shown.hides else shown)]
+        if (whole := self._wholes.get(_parts(path))) is not None:
+            yield list(whole.openings)
+            return
+        while opened:
+            yield opened
+            inside = [one for level in opened for one in _openable(level.every)]
+            opened = self._open_all(inside) if inside else []
+
+    def open_all(self, path: str) -> list[Opening]:
+        """Every level below an operation, each before those inside it.
+
+        Those asked for last are kept: each question about one of their levels is a look-up.
+
+        Raises:
+            TraceError: if no operation has this path.
+        """
+        key = _parts(path)
+        with self._opening:  # several threads that ask for the same one open it once
+            if (whole := self._wholes.get(key)) is None:
+                events, depths = self.raw_events(path), list(self.below(path))
+                places = place_events(self.index, path, events, depths)
+                whole = _Whole.of([one for depth in depths for one in depth], places)
+                self._wholes.set(key, whole)
+        return list(whole.openings)
+
+    def start(self) -> str:
+        """The path to begin with: the slowest step of the rank whose steps take longest.
+
+        One that warms up is not meant.
+        """
+        steps = [StepId.of(one.id) for one in self._level((), False).operations]
+        lengths = self.step_lengths()
+        steady = self.step_lengths(steady_steps(self.trace["steps"]))
+        return str(max(steps, key=lambda one: (one in steady, lengths[one]))) if steps else ""
+
+    def step_lengths(self, chosen: Mask | None = None) -> dict[StepId, int]:
+        """The length of each step's window, ns.
+
+        Args:
+            chosen: the rows of the table `steps` that are meant, bool; all by default.
+        """
+        table = self.trace["steps"]
+        table = table if chosen is None else table.take(chosen)
+        columns = (table["step"], table["rank"], step_lengths(table))
+        rows = zip(*(values.tolist() for values in columns), strict=True)
+        return {StepId(step, rank): length for step, rank, length in rows}
+
+    def find(self, path: str) -> tuple[Level, int]:
+        """The level that lists an operation, the shown ones first, and its number there.
+
+        Raises:
+            TraceError: if no operation has this path.
+        """
+        parts = _parts(path)
+        if not parts:
+            raise TraceError("expected the path of an operation, as s5.0/t3, found an empty one")
+        return self._find(parts)
+
+    def path_of(self, event: int) -> str:
+        """The path of the smallest operation that holds an event; empty outside all steps.
+
+        In a step whose levels were all opened together it is an operation of these levels.
+
+        Args:
+            event: id of an event, on a thread or on a stream.
+        """
+        step = StepId(int(self.trace.events["step"][event]), int(self.index.rank[event]))
+        whole = self._wholes.get((str(step),))
+        if whole is not None and (place := whole.places.path_of(event)) is not None:
+            return place
+        path: Path = ()
+        while (found := self._holding(self._level(path, True), event)) is not None:
+            path = (*path, found.id)
+        return "/".join(path)
+
+    def search(self, text: str) -> OperationSearch:
+        """The events whose name contains a text, to be counted in the operations of any level."""
+        return OperationSearch(self.index, text)
+
+    def marks(self, chosen: Mask) -> Marks:
+        """Chosen events, bool, shape (events,), to be counted in the operations of any level."""
+        return Marks(self.index, chosen)
+
+    def raw_events(self, path: str) -> Ids:
+        """Ids of an operation's raw events, ascending, those on devices included."""
+        level, number = self.find(path)
+        return events_of(self.index, level.operations[number])
+
+    def as_operation(self, event: int) -> tuple[Operation, Costs, Ids]:
+        """A raw event as if it were listed: an operation, what it costs, its raw events.
+
+        Events that were opened in place are in no level.
+        """
+        rows, index = np.array([event]), self.index
+        name = self.contents.event_name(event)
+        operation = Operation(f"e{event}", "event", name, rows, -1, int(index.track[event]), event)
+        span = int(index.start[event]), int(index.end[event])
+        costs = measure(index, rows, np.array([0, 1]), span)
+        return operation, costs, events_of(index, operation)
+
+    def chrome_trace(self, path: str) -> ChromeTrace:
+        """The raw events of an operation as a Chrome trace, see `chrome_trace`."""
+        return chrome_trace(self.index, self.raw_events(path))
+
+    def _holding(self, level: Level, event: int) -> Operation | None:
+        return next((one for one in level.operations if self._holds(one, event)), None)
+
+    def _holds(self, operation: Operation, event: int) -> bool:
+        if operation.kind == "step":
+            step, rank = self.trace.events["step"][event], self.index.rank[event]
+            return operation.id == str(StepId(step, rank))
+        launched = self.index.launch[event] >= 0 and event not in operation.rows
+        at = self.index.place[self.index.launch[event] if launched else event]
+        first, end = self.index.inside(operation.rows)
+        return bool(((first <= at) & (at < end)).any())
+
+    def _level(self, path: Path, every: bool) -> Level:
+        if (level := self._known((path, every))) is not None:
+            return level
+        with self._turn:
+            if (level := self._known((path, every))) is None:
+                level = self._inside(path, every) if path else open_trace(self.contents, every)
+                self._kept.set((path, every), level)
+        return level
+
+    def _known(self, key: tuple[Path, bool]) -> Level | None:
+        path, _ = key
+        for depth in range(1, len(path) + 1):
+            whole = self._wholes.get(path[:depth])
+            if whole is not None and (level := whole.levels.get(key)) is not None:
+                return level
+        return self._kept.get(key)
+
+    def _inside(self, path: Path, every: bool) -> Level:
+        above, number = self._find(path)
+        return self._open([_opened(above, number, path)], every)[0]
+
+    def _open(self, inside: Sequence[Opened], every: bool) -> list[Level]:
+        if inside[0].operation.kind == "step":
+            return [open_step(self.contents, one, every, self.tiny) for one in inside]
+        return open_operations(self.contents, inside, every, self.tiny)
+
+    def _open_all(self, inside: list[Opened]) -> list[Opening]:
+        shown = self._open(inside, False)
+        hiding = [one for one, level in zip(inside, shown, strict=True) if level.hides]
+        whole = iter(self._open(hiding, True) if hiding else [])
+        return [Opening(level, next(whole) if level.hides else level) for level in shown]
+
+    def _find(self, path: Path) -> tuple[Level, int]:
+        for all_threads in (False, True):
+            above = self._level(path[:-1], all_threads)
+            if (number := above.find(path[-1])) is not None:
+                return above, number
+        raise TraceError(
+            f"no operation {path[-1]!r} is inside {'/'.join(path[:-1]) or 'the trace'!r}; "
+            "was the path made of the same file?"
+        )
+
+
+def _parts(path: str) -> Path:
+    return tuple(filter(None, path.split("/")))
+
+
+def _in_parts(operations: Sequence[Opened]) -> Iterator[list[Opened]]:
+    """Operations, as many at a time as do not have too many events."""
+    part, events = list[Opened](), 0
+    for one in operations:
+        if part and events + one.events > _OPENED_EVENTS:
+            yield part
+            part, events = [], 0
+        part, events = [*part, one], events + one.events
+    if part:
+        yield part
+
+
+def _openable(level: Level) -> Iterator[Opened]:
+    for number in np.flatnonzero(level.costs.events > 1).tolist():
+        yield _opened(level, number, (*level.path, level.operations[number].id))
+
+
+def _opened(above: Level, number: int, path: Path) -> Opened:
+    costs = above.costs
+    start, end = int(costs.start_ns[number]), int(costs.end_ns[number])
+    runtime, events = int(costs.runtime_ns[number]), int(costs.events[number])
+    return Opened(path, above.operations[number], start, end, runtime, events)

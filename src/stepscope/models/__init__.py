@@ -1,0 +1,1 @@
+"""Models built on the facts: what-if, batch size, memory, ranks, differences, verification."""

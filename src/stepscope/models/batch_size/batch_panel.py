@@ -1,0 +1,165 @@
+"""What the batch size panel shows of an entry file: in the editor, and in `stepscope batch --html`.
+
+The panel's types, `web/src/api/batch_types.ts`, are generated from these Structs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from stepscope.base.typed_data import convert
+from stepscope.models.batch_size.breakdown import CostNode
+from stepscope.models.batch_size.entry_result import Result, batch_answer
+
+
+class Prediction(msgspec.Struct):
+    """Throughput and memory at a batch size.
+
+    Attributes:
+        ms: of a step.
+        throughput: samples a second.
+        throughput_range: the upper end is null if it has no bound.
+        bytes: peak memory; missing if memory has no model.
+        memory: the peak by kind.
+    """
+
+    batch: int
+    ms: float
+    ms_range: tuple[float, float]
+    throughput: float
+    throughput_range: tuple[float, float | None]
+    bytes: float | UnsetType = UNSET
+    bytes_range: tuple[int, int] | UnsetType = UNSET
+    memory: dict[str, int] | UnsetType = UNSET
+
+
+class Point(msgspec.Struct):
+    """A batch size that was measured.
+
+    Attributes:
+        ms: median step.
+        bytes: peak memory.
+        throughput: samples a second.
+        held_back: whether it tested the models before it joined them.
+    """
+
+    batch: int
+    ms: float
+    bytes: float
+    throughput: float
+    held_back: bool
+
+
+class Breakdown(msgspec.Struct):
+    """One step at the entry's batch size.
+
+    Attributes:
+        step_ms: length of a step that is not recorded.
+        memory: the peak by kind.
+    """
+
+    batch: int
+    step_ms: float
+    peak_bytes: float
+    memory: dict[str, int]
+    tree: CostNode
+
+
+class Site(msgspec.Struct):
+    """Where the batch size is written."""
+
+    path: str
+    line: int
+    name: str
+    text: str
+
+
+class Device(msgspec.Struct):
+    """The device that was measured on."""
+
+    type: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+
+
+class BatchProfile(msgspec.Struct):
+    """An entry file at several batch sizes.
+
+    Attributes:
+        sentence: where the batch size is written, in words.
+        max_throughput: limit for large batches, samples a second.
+        fit_error: relative error of the model of run time.
+        memory_fit_error: relative error of the model of memory.
+        too_large: the smallest batch size that ran out of memory.
+        capacity: bytes that a step may take.
+        now: prediction at the present batch size; null if run time has no model.
+        suggestions: predictions at batch sizes worth trying.
+        curve: predictions to choose from; empty if run time has no model.
+    """
+
+    entry: str
+    batch: int
+    sentence: str
+    site: Site
+    points: list[Point]
+    max_throughput: float | None
+    fit_error: float | None
+    memory_fit_error: float | None
+    too_large: int | None
+    capacity: float | None
+    device: Device
+    warnings: list[str]
+    now: Prediction | None
+    suggestions: list[Prediction]
+    curve: list[Prediction]
+    breakdown: Breakdown | UnsetType = UNSET
+
+
+class BatchAnswer(msgspec.Struct):
+    """What the panel asks the editor for.
+
+    Attributes:
+        batch: null until it is measured.
+        problem: why measuring failed, else null.
+        written: batch size in the source as it is now; the measurement may be older.
+    """
+
+    batch: BatchProfile | None
+    problem: str | None
+    written: int | None
+
+
+def batch_profile(result: Result, capacity: float | None = None) -> BatchProfile:
+    """What the panel shows of an entry file.
+
+    Args:
+        result: of profiling it.
+        capacity: bytes that a step may take; by default the device's memory.
+    """
+    return _profile(batch_answer(result, capacity))
+
+
+def panel_answer(batch: Mapping[str, Any] | None, problem: str | None, written: int | None) -> dict[str, Any]:
+    """A `BatchAnswer` as plain data, for an editor's message; `batch` is a `batch_answer`."""
+    answer = BatchAnswer(None if batch is None else _profile(batch), problem, written)
+    found: dict[str, Any] = msgspec.to_builtins(answer)
+    return found
+
+
+def _profile(answer: Mapping[str, Any]) -> BatchProfile:
+    """The part of a `batch_answer` that the panel shows; predictions need a model of run time."""
+    now, suggestions, curve = (
+        [*filter(_is_known, rows)] for rows in ([answer["now"]], answer["suggestions"], answer["curve"])
+    )
+    # A CPU has no name.
+    device = {key: value for key, value in answer["device"].items() if value is not None}
+    shown = {"now": now[0] if now else None, "suggestions": suggestions, "curve": curve}
+    shown["device"] = device
+    return convert({**answer, **shown}, BatchProfile)
+
+
+def _is_known(prediction: dict[str, Any]) -> bool:
+    return None not in (prediction.get("throughput"), *prediction.get("throughput_range", [None])[:1])

@@ -1,0 +1,435 @@
+"""The breakdown of a step: time and memory by module, operator and source line.
+
+From the real iteration, backward included: every nanosecond of the recorded step belongs to one
+operator, one module and one line, or is shown as untracked. Recording makes the step longer, so
+times are scaled to the length of an unrecorded step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, UnsetType
+
+from stepscope.base.typed_data import decode
+from stepscope.facts.annotate import annotate
+from stepscope.facts.annotate.attribution import Attribution, attribute
+from stepscope.facts.annotate.range_names import Line
+from stepscope.models.batch_size.peak_memory import Footprint, PeakBlock, Storage, Storages, find_footprint
+from stepscope.models.batch_size.step_costs import Cost, find_costs
+from stepscope.read import read
+from stepscope.trace.schema import STAGES
+from stepscope.trace.trace import Trace
+
+_SUMS = (
+    "ms",
+    "forward_ms",
+    "backward_ms",
+    "cpu_ms",
+    "bytes",
+    "weights_bytes",
+    "buffers_bytes",
+    "gradients_bytes",
+    "optimizer_state_bytes",
+    "activations_bytes",
+    "inputs_bytes",
+    "temporaries_bytes",
+    "untracked_bytes",
+)
+_ROUNDING = 1e-6  # share of a step that sums of rounded times may lack
+
+
+class CostNode(msgspec.Struct, kw_only=True):
+    """A module, a stage or an operator, with what it holds.
+
+    Numbers include those of the children, but for `self_ms` and `self_bytes`: there operators of
+    the node's own count as its own. The step's children add up to the step.
+
+    Attributes:
+        calls: in a step.
+        ms: on the device where there is one.
+        bytes: share of the peak.
+        self_ms: time outside its children.
+        activations_bytes: what its forward keeps for backward, whether or not at the peak.
+        path: of a module.
+        file: where a module is called, or an operator; null if unknown.
+    """
+
+    name: str
+    kind: Literal["step", "module", "stage", "operator"]
+    calls: float = 0
+    ms: float = 0
+    forward_ms: float = 0
+    backward_ms: float = 0
+    cpu_ms: float = 0
+    self_ms: float = 0
+    bytes: float = 0
+    self_bytes: float = 0
+    weights_bytes: float = 0
+    buffers_bytes: float = 0
+    gradients_bytes: float = 0
+    optimizer_state_bytes: float = 0
+    activations_bytes: float = 0
+    inputs_bytes: float = 0
+    temporaries_bytes: float = 0
+    untracked_bytes: float = 0
+    children: list[CostNode] = []
+    class_: str | UnsetType = msgspec.field(default=UNSET, name="class")
+    path: str | UnsetType = UNSET
+    file: str | UnsetType | None = UNSET
+    line: int | UnsetType | None = UNSET
+    defined_file: str | UnsetType | None = UNSET
+    defined_line: int | UnsetType | None = UNSET
+    parameters: int | UnsetType | None = UNSET
+
+    def add(self, name: str, value: float) -> None:
+        """Add to one of the sums."""
+        setattr(self, name, getattr(self, name) + value)
+
+
+class OperatorTime(msgspec.Struct, frozen=True):
+    """The part of a line's time that an operator takes."""
+
+    name: str
+    ms: float
+
+
+class ModuleTime(msgspec.Struct, frozen=True):
+    """The part of a line's time that a module takes."""
+
+    path: str
+    ms: float
+
+
+class LineCost(msgspec.Struct, kw_only=True):
+    """What a source line costs per step, including what functions called there cost.
+
+    Attributes:
+        line: number, from 1.
+        self_ms: time of the line's own calls of torch.
+        calls: its own calls of operators.
+        activations_bytes: what it keeps for backward.
+        weights_bytes: the parameters that it creates.
+        operators: where the time goes, the longest first.
+        modules: the same by module.
+    """
+
+    file: str
+    line: int
+    ms: float = 0
+    forward_ms: float = 0
+    backward_ms: float = 0
+    self_ms: float = 0
+    calls: int = 0
+    activations_bytes: int = 0
+    self_activations_bytes: int = 0
+    weights_bytes: int = 0
+    operators: list[OperatorTime] = []
+    modules: list[ModuleTime] = []
+
+
+class StepBreakdown(msgspec.Struct, frozen=True):
+    """One step at one batch size.
+
+    Attributes:
+        batch: samples in the batch.
+        step_ms: the length of an unrecorded step.
+        recorded_ms: the step that was recorded, the longest or largest of them.
+        peak_bytes: memory at its peak.
+        memory: the peak by kind: weights, buffers, gradients, optimizer_state, activations,
+            inputs, temporaries, untracked.
+        tree: the step, its modules as the model nests them, and their operators.
+        lines: what each source line costs, the most expensive first.
+    """
+
+    batch: int
+    step_ms: float
+    recorded_ms: float
+    peak_bytes: int
+    memory: dict[str, int]
+    tree: CostNode
+    lines: list[LineCost]
+
+    def to_json(self) -> dict[str, Any]:
+        """As `stepscope batch --json` has it."""
+        facts: dict[str, Any] = msgspec.to_builtins(self)
+        return facts
+
+    def memory_at(self, batch: int, peak_bytes: int) -> dict[str, int]:
+        """The peak at another batch size, by kind: what the model keeps stays, inputs grow with the
+        batch, and activations and temporaries share the rest as they do here."""
+        result = dict(self.memory)
+        grown = ("inputs", "activations", "temporaries")
+        result["inputs"] = round(result["inputs"] * batch / self.batch)
+        fixed = sum(size for kind, size in result.items() if kind not in grown[1:])
+        here = sum(self.memory[kind] for kind in grown[1:]) or 1
+        for kind in grown[1:]:
+            result[kind] = round(max(0, peak_bytes - fixed) * self.memory[kind] / here)
+        return result
+
+
+def read_breakdown(capture: Path, batch: int, step_ms: float) -> StepBreakdown | None:
+    """The breakdown of a capture that a measuring process wrote.
+
+    Args:
+        capture: the file; `NAME.storages.json` is next to it.
+        batch: the batch size it was made at.
+        step_ms: the length of an unrecorded step.
+
+    Returns:
+        The breakdown; None if the capture has no complete step.
+    """
+    storages = decode(capture.with_suffix(".storages.json").read_bytes(), Storages)
+    return break_down(annotate(read(capture)), storages, batch, step_ms)
+
+
+def break_down(trace: Trace, storages: Storages, batch: int, step_ms: float) -> StepBreakdown | None:
+    """The same for an open trace."""
+    if not len(trace["steps"]):
+        return None
+    attribution = attribute(trace)
+    first = int(trace["steps"]["step"][0])
+    footprint = find_footprint(trace, storages, attribution) or Footprint(first, 0, (), ())
+    recorded_ms = _length_ms(trace, footprint.step)
+    scale = step_ms / recorded_ms if recorded_ms else 1.0
+    costs = find_costs(trace, attribution, footprint.step, scale)
+    return StepBreakdown(
+        batch,
+        step_ms,
+        recorded_ms,
+        footprint.bytes,
+        footprint.split(),
+        cost_tree(trace, attribution, costs, footprint, step_ms),
+        line_costs(attribution, costs, footprint.kept, trace, storages.after),
+    )
+
+
+def _length_ms(trace: Trace, step: int) -> float:
+    steps = trace["steps"]
+    row = int(np.flatnonzero(steps["step"] == step)[0])
+    end = max(int(steps["end_ns"][row]), int(steps["device_end_ns"][row]))
+    return (end - int(steps["start_ns"][row])) / 1e6
+
+
+# -- the tree
+
+
+def cost_tree(
+    trace: Trace, attribution: Attribution, costs: Iterable[Cost], footprint: Footprint, step_ms: float
+) -> CostNode:
+    """The step, its modules as the model nests them, and their operators.
+
+    Args:
+        trace: names the modules.
+        attribution: names operators and lines.
+        costs: the step's times.
+        footprint: the bytes at the peak, and the activations kept for backward.
+        step_ms: the length of the step.
+
+    Returns:
+        The node of the step; what no module has is in children of kind stage.
+    """
+    tree = _Tree(trace, attribution)
+    for cost in costs:
+        tree.add_cost(cost)
+    for block in footprint.blocks:
+        node = tree.owner_of(block)
+        node.add("bytes", block.bytes)
+        if block.kind != "activations":
+            node.add(f"{block.kind}_bytes", block.bytes)
+    for block in footprint.kept:
+        tree.owner_of(block).add("activations_bytes", block.bytes)
+    return tree.build(step_ms)
+
+
+class _Tree:
+    def __init__(self, trace: Trace, attribution: Attribution) -> None:
+        self._attribution = attribution
+        self._modules = [*trace["modules"].rows()]
+        self._nodes = [_module_node(row, len(trace["steps"])) for row in self._modules]
+        self._rows = {str(row["path"]): number for number, row in enumerate(self._modules)}
+        self._stages: dict[str, CostNode] = {}
+        self._operators: dict[tuple[int, int, int, int], CostNode] = {}
+        self._root = CostNode(name="step", kind="step")
+
+    def add_cost(self, cost: Cost) -> None:
+        """Add the time of an operator."""
+        node = self._operator(cost.module, cost.stage, cost.operator, cost.lines)
+        node.ms += cost.ms
+        node.cpu_ms += cost.cpu_ms
+        node.add("backward_ms" if cost.backward else "forward_ms", cost.ms)
+        node.calls += cost.calls
+
+    def owner_of(self, block: PeakBlock) -> CostNode:
+        """The node that memory belongs to."""
+        if block.storage is not None:
+            return self._owner(self._rows.get(block.storage.path, -1), -1)
+        if block.event < 0:
+            return self._owner(-1, -1)
+        columns = self._attribution
+        module, stage = int(columns.module[block.event]), int(columns.stage[block.event])
+        operator = int(columns.operator[block.event])
+        if operator < 0:
+            return self._owner(module, stage)
+        return self._operator(module, stage, operator, int(columns.lines[block.event]))
+
+    def build(self, step_ms: float) -> CostNode:
+        """The whole tree, with the time in which nothing known runs, as on a device."""
+        root = self._root
+        for row, node in zip(self._modules, self._nodes, strict=True):
+            parent = row["parent"]
+            above = root if parent is None or parent < 0 else self._nodes[parent]
+            above.children.append(node)
+        root.children += self._stages.values()
+        _sum_up(root)
+        idle_ms = step_ms - root.ms
+        if idle_ms > _ROUNDING * step_ms:
+            idle = CostNode(name="idle", kind="stage", ms=idle_ms, self_ms=idle_ms)
+            root.children.append(idle)
+            root.ms = step_ms
+        _sort(root)
+        return root
+
+    def _owner(self, module: int, stage: int) -> CostNode:
+        if module >= 0:
+            return self._nodes[module]
+        name = STAGES[stage] if stage >= 0 else "untracked"
+        return self._stages.setdefault(name, CostNode(name=name, kind="stage"))
+
+    def _operator(self, module: int, stage: int, operator: int, lines: int) -> CostNode:
+        stage = -1 if module >= 0 else stage
+        lines = lines if operator >= 0 else -1
+        key = (module, stage, operator, lines)
+        if key not in self._operators:
+            name = self._attribution.operators[operator] if operator >= 0 else "Python"
+            stack = self._attribution.stacks[lines] if lines >= 0 else ()
+            file, line = stack[-1] if stack else (None, None)
+            node = CostNode(name=name, kind="operator", file=file, line=line)
+            self._operators[key] = node
+            self._owner(module, stage).children.append(node)
+        return self._operators[key]
+
+
+def _module_node(row: Mapping[str, Any], steps: int) -> CostNode:
+    return CostNode(
+        name=row["name"] or row["class"],
+        kind="module",
+        calls=row["calls"] // max(1, steps),
+        path=row["path"],
+        class_=row["class"],
+        file=row["call_file"] or None,
+        line=row["call_line"],
+        defined_file=row["file"] or None,
+        defined_line=row["line"],
+        parameters=row["parameters"],
+    )
+
+
+def _sum_up(node: CostNode) -> None:
+    """Make a node's numbers include its children's."""
+    for child in node.children:
+        _sum_up(child)
+    own = [child for child in node.children if child.kind == "operator"]
+    node.self_ms = node.ms + sum(child.ms for child in own)
+    node.self_bytes = node.bytes + sum(child.bytes for child in own)
+    for name in _SUMS:
+        node.add(name, sum(getattr(child, name) for child in node.children))
+
+
+def _sort(node: CostNode) -> None:
+    """Leave out children without a number, and put the longest first."""
+    costly = [one for one in node.children if any(getattr(one, name) > 0 for name in _SUMS)]
+    node.children = sorted(costly, key=lambda child: -child.ms)
+    for child in node.children:
+        _sort(child)
+
+
+# -- lines
+
+
+def line_costs(
+    attribution: Attribution,
+    costs: Iterable[Cost],
+    kept: Iterable[PeakBlock],
+    trace: Trace,
+    storages: Iterable[Storage] = (),
+) -> list[LineCost]:
+    """Costs by line, the longest first.
+
+    Args:
+        attribution: which stacks of lines there are.
+        costs: the step's times.
+        kept: the activations that forward keeps for backward.
+        trace: names the modules.
+        storages: parameters with the lines that made them.
+    """
+    lines = _Lines(attribution, trace)
+    for cost in costs:
+        if cost.lines >= 0:
+            lines.add_cost(cost)
+    for block in kept:
+        if block.storage is None and block.event >= 0 and attribution.lines[block.event] >= 0:
+            lines.add_kept(attribution.stacks[attribution.lines[block.event]], block.bytes)
+    for storage in storages:
+        if storage.kind == "parameter":
+            for line in set(storage.lines):
+                lines.row(line).weights_bytes += storage.bytes
+    return lines.sorted()
+
+
+class _Lines:
+    def __init__(self, attribution: Attribution, trace: Trace) -> None:
+        self._attribution = attribution
+        self._paths = [*trace["modules"].text("path")]
+        self._rows: dict[Line, LineCost] = {}
+        self._operators: dict[Line, dict[str, float]] = {}
+        self._modules: dict[Line, dict[str, float]] = {}
+
+    def add_cost(self, cost: Cost) -> None:
+        """Add the time of an operator to each line that leads to it."""
+        stack = self._attribution.stacks[cost.lines]
+        name = self._attribution.operators[cost.operator] if cost.operator >= 0 else "Python"
+        for line in dict.fromkeys(stack):
+            row = self.row(line)
+            row.ms += cost.ms
+            if cost.backward:
+                row.backward_ms += cost.ms
+            else:
+                row.forward_ms += cost.ms
+            _add(self._operators.setdefault(line, {}), name, cost.ms)
+            if cost.module >= 0:
+                _add(self._modules.setdefault(line, {}), self._paths[cost.module], cost.ms)
+        self.row(stack[-1]).self_ms += cost.ms
+        self.row(stack[-1]).calls += cost.calls
+
+    def add_kept(self, stack: Sequence[Line], size: int) -> None:
+        """Add what an operator keeps for backward."""
+        for line in dict.fromkeys(stack):
+            self.row(line).activations_bytes += size
+        self.row(stack[-1]).self_activations_bytes += size
+
+    def row(self, line: Line) -> LineCost:
+        """The costs of a line so far."""
+        if line not in self._rows:
+            self._rows[line] = LineCost(file=line[0], line=line[1])
+        return self._rows[line]
+
+    def sorted(self) -> list[LineCost]:
+        """All lines, the longest first, with the parts of each."""
+        for line, row in self._rows.items():
+            operators, modules = self._operators.get(line, {}), self._modules.get(line, {})
+            row.operators = [OperatorTime(*part) for part in _longest_first(operators)]
+            row.modules = [ModuleTime(*part) for part in _longest_first(modules)]
+        return sorted(self._rows.values(), key=lambda row: -row.ms)
+
+
+def _add(sums: dict[str, float], key: str, value: float) -> None:
+    sums[key] = sums.get(key, 0.0) + value
+
+
+def _longest_first(sums: dict[str, float]) -> list[tuple[str, float]]:
+    return sorted(sums.items(), key=lambda pair: -pair[1])

@@ -1,0 +1,220 @@
+"""An entry file as it is to run at a batch size: by option, by provider, or edited in memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from stepscope.base.scratch import Scratch
+from stepscope.errors import BatchError
+from stepscope.models.batch_size.find_site import find_site
+from stepscope.models.batch_size.site import Site, SiteChoice, edit_site
+from stepscope.models.batch_size.source_files import EditableText, declared_encoding, read_source
+from stepscope.record.batch_size.request import Effort, Request
+
+_JAX = re.compile(r"^\s*(?:import|from)\s+(?:jax|flax|equinox|haiku|optax)\b", re.MULTILINE)
+_TORCH = re.compile(r"^\s*(?:import|from)\s+(?:torch|lightning|transformers)\b", re.MULTILINE)
+# What a framework reads from the environment when it is imported; a script may set it before.
+_CARES_FOR_IMPORT = re.compile(r"os\.environ|putenv|set_start_method\(|load_dotenv")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A script or a file with providers, its command line, and where its batch size is.
+
+    Attributes:
+        path: the file, absolute.
+        arguments: its command line.
+        site: what sets the batch size.
+        sources: the files that an edit would touch or an editor has unsaved, by path.
+        unsaved: those that an editor has unsaved.
+        folder: the working folder.
+        scratch: how the project is protected when the script runs; None for not at all.
+        module: the name by which `path` is run as a module; None for a script.
+    """
+
+    path: str
+    arguments: tuple[str, ...]
+    site: Site
+    sources: Mapping[str, EditableText]
+    unsaved: frozenset[str]
+    folder: str
+    scratch: Scratch | None = None
+    module: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """`providers` or `script`."""
+        return "providers" if self.site.kind == "provider" else "script"
+
+    @property
+    def batch(self) -> int:
+        """The current batch size: from the command line, or from the source."""
+        given = given_option(self.arguments, self.site.option) if self.site.option else None
+        return int(given) if given and given.isdecimal() else self.site.value
+
+    @property
+    def preload(self) -> str:
+        """The framework that may be imported before the script asks for it; empty for none."""
+        text = self.sources[self.path].text
+        if self.kind != "providers" and _CARES_FOR_IMPORT.search(text):
+            return ""
+        return "jax" if _JAX.search(text) and not _TORCH.search(text) else "torch"
+
+    def request(
+        self,
+        batch: int,
+        *,
+        effort: Effort | None = None,
+        capture: str | None = None,
+        estimate: bool = False,
+        timeout_s: float = 600.0,
+    ) -> Request:
+        """The request to measure a batch size; the user's files are not written."""
+        arguments, files = self._with(batch)
+        return Request(
+            entry=self.path,
+            module=self.module,
+            result="",
+            log="",
+            batch=batch,
+            providers=self.site.provider and self.site.provider.partition("_")[0],
+            arguments=arguments,
+            folder=self.folder,
+            edits={path: self._marked(path, text) for path, text in files.items()},
+            encodings={path: self.sources[path].encoding for path in files},
+            capture=capture,
+            estimate=estimate,
+            effort=effort or Effort(),
+            timeout_s=timeout_s,
+            scratch=self.scratch.to_json() if self.scratch else None,
+        )
+
+    def _with(self, batch: int) -> tuple[tuple[str, ...], dict[str, str]]:
+        """The command line and the files' texts, where they differ, for a batch size."""
+        files = {path: self.sources[path].text for path in sorted(self.unsaved)}
+        if self.kind != "script" or batch == self.batch:
+            return self.arguments, files
+        if self.site.option:
+            return with_option(self.arguments, self.site.option, batch), files
+        text = self.sources[self.site.path].text
+        files[self.site.path] = edit_site(text, self.site, batch).apply(text)
+        return self.arguments, files
+
+    def _marked(self, path: str, text: str) -> str:
+        """With its byte order mark; it marks the file as UTF-8."""
+        return ("\ufeff" if self.sources[path].mark else "") + text
+
+
+def open_entry(
+    path: str | os.PathLike[str],
+    arguments: Sequence[str] = (),
+    *,
+    unsaved: Mapping[str, str] | None = None,
+    choice: str | SiteChoice | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    module: str | None = None,
+) -> Entry:
+    """Read an entry file and find its batch size.
+
+    Args:
+        path: the file.
+        arguments: its command line.
+        unsaved: texts that an editor has not saved, by path; they are read in place of the files.
+        choice: which batch size, if there are several (see `find_site`).
+        folder: where to run; by default here.
+        module: the name by which it is run as a module (see `module_file`).
+
+    Raises:
+        AmbiguousBatchSize: there are several batch sizes.
+        BatchError: there is no such file, it does not parse, or it has no batch size.
+    """
+    full = str(Path(path).absolute())
+    here = str(Path(folder or Path.cwd()).absolute())
+    texts = (unsaved or {}).items()
+    edited = {os.path.realpath(file): _unsaved(file, text) for file, text in texts}
+
+    def source_of(file: str) -> EditableText:
+        return edited.get(os.path.realpath(file)) or read_source(file)
+
+    source = source_of(full)
+    read = lambda file: source_of(file).text  # noqa: E731
+    site = find_site(source.text, full, arguments, choice, folder=here, read=read)
+    sources = {one.path: one for one in edited.values()} | {full: source}
+    if site.path != full:
+        settings = str(Path(site.path).absolute())
+        sources[settings] = source_of(settings)
+        site = site.at(path=settings)
+    written = {path for path in sources if os.path.realpath(path) in edited}
+    return Entry(full, tuple(arguments), site, sources, frozenset(written), here, module=module)
+
+
+def module_file(name: str) -> str:
+    """The file that `python -m NAME` runs, found without importing anything.
+
+    Raises:
+        BatchError: there is no such module, or it is not written in Python.
+    """
+    folders: Sequence[str] | None = [str(Path.cwd()), *sys.path]
+    parts = name.split(".")
+    spec = None
+    for count in range(1, len(parts) + 1):
+        spec = PathFinder.find_spec(".".join(parts[:count]), folders)
+        if spec is None:
+            raise BatchError(f"there is no module {name} in {Path.cwd()} or on the import path")
+        folders = spec.submodule_search_locations
+    if spec is not None and folders:
+        spec = PathFinder.find_spec(f"{name}.__main__", folders)
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        raise BatchError(f"python -m {name} runs no Python file; name one of its modules")
+    return spec.origin
+
+
+def _unsaved(path: str, text: str) -> EditableText:
+    """An editor's text of a file, in the encoding that it declares."""
+    try:
+        encoding = declared_encoding(path, text.encode())
+        text.encode(encoding)
+    except (SyntaxError, UnicodeError, LookupError) as error:
+        raise BatchError(
+            f"cannot measure the unsaved text of {path}: {error}; save it first", path
+        ) from error
+    return EditableText(path, text, encoding)
+
+
+def given_option(arguments: Sequence[str], option: str) -> str | None:
+    """The value that a command line gives an option, the last one counts."""
+    value = None
+    for place, word in enumerate(arguments):
+        if word == option and place + 1 < len(arguments):
+            value = arguments[place + 1]
+        elif word.startswith(f"{option}="):
+            value = word.partition("=")[2]
+    return value
+
+
+def with_option(arguments: Sequence[str], option: str, value: int) -> tuple[str, ...]:
+    """A command line that gives an option this value, in its old place if it had one.
+
+    Example:
+        >>> with_option(["--lr", "1", "--batch", "8"], "--batch", 16)
+        ('--lr', '1', '--batch', '16')
+    """
+    words = list(arguments)
+    found = False
+    for place, word in enumerate(words):
+        if word == option and place + 1 < len(words):
+            words[place + 1] = str(value)
+            found = True
+        elif word.startswith(f"{option}="):
+            words[place] = f"{option}={value}"
+            found = True
+    if found:
+        return tuple(words)
+    end = words.index("--") if "--" in words else len(words)
+    return (*words[:end], option, str(value), *words[end:])

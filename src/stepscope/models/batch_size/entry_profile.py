@@ -1,0 +1,285 @@
+"""The profile of an entry file over the batch size: points, models, predictions, warnings."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypedDict
+
+from stepscope.models.batch_size.fit import (
+    MEMORY_TOLERANCE,
+    Model,
+    check_failed,
+    fit_model,
+    fit_peaks,
+    hold_back,
+    memory_warnings,
+    time_tolerance,
+    time_warnings,
+)
+from stepscope.models.batch_size.measurement import BatchPoint
+from stepscope.record.batch_size.request import DeviceFacts
+
+_KNEE = 0.9  # of the limit of throughput: a suggestion reaches it
+_LARGEST = 10**7  # batch size that is searched for; beyond it no answer helps
+REACH = 2  # times beyond what was measured; predictions further out are not acted on
+
+
+class BatchPrediction(TypedDict, total=False):
+    """Throughput and memory at a batch size; times and bytes are missing without a model of them.
+
+    Attributes:
+        extrapolated: whether it is outside the batch sizes that were measured.
+        throughput: samples a second; None if no time was measured.
+        bytes: peak memory.
+        memory: the peak by kind, where there is a breakdown.
+    """
+
+    batch: int
+    extrapolated: bool
+    ms: float
+    ms_range: list[float]
+    throughput: float | None
+    throughput_range: list[float | None]
+    bytes: int
+    bytes_range: list[int]
+    memory: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Run time and memory over the batch size.
+
+    Attributes:
+        points: what was measured, by batch size.
+        time: milliseconds a step.
+        memory: peak bytes.
+        too_large: the smallest batch size that ran out of memory, if one did.
+        device: what it was measured on: type, name, memory_bytes.
+        warnings: sentences.
+    """
+
+    points: tuple[BatchPoint, ...]
+    time: Model | None
+    memory: Model | None
+    too_large: int | None = None
+    device: DeviceFacts = field(default_factory=DeviceFacts)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def samples_per_batch(self) -> float:
+        """Samples that a step processes, as a multiple of the batch size: 4 if it accumulates
+        gradients over four batches; 1 if that is unknown."""
+        known = [point.samples / point.batch for point in self.points if point.samples]
+        return statistics.median(known) if known else 1.0
+
+    @property
+    def max_throughput(self) -> float | None:
+        """Limit of samples per second for large batches, 1 / a, or the throughput of a smaller one
+        if that is more; None if time does not grow."""
+        limit = self._limit
+        return limit and max(limit, *(point.throughput for point in self.points))
+
+    @property
+    def _limit(self) -> float | None:
+        """The same by the lines alone."""
+        if self.time is None or self.time.slope <= 0:
+            return None
+        seen = () if self.time.linear else self.time.batches
+        rates = [1 / self.time.slope, *(batch / self.time.at(batch) for batch in seen)]
+        return 1e3 * self.samples_per_batch * max(rates)
+
+    @property
+    def fit_error(self) -> float | None:
+        """Relative error of the run time predicted for the point held back."""
+        return self.time.own_error if self.time else None
+
+    def predict(self, batch: int) -> BatchPrediction:
+        """Throughput and memory at a batch size, with their ranges."""
+        result: BatchPrediction = {"batch": batch, "extrapolated": self.extrapolates(batch)}
+        if self.time:
+            low, high = self.time.range(batch)
+            ms = self.time.at(batch)
+            samples = self.samples_per_batch * batch
+            result |= {
+                "ms": ms,
+                "ms_range": [low, high],
+                "throughput": _rate(samples, ms),
+                "throughput_range": [_rate(samples, high), _rate(samples, low)],
+            }
+        if self.memory:
+            low, high = self.memory.range(batch)
+            result |= {
+                "bytes": round(max(self.memory.at(batch), 0.0)),
+                "bytes_range": [round(low), round(high)],
+            }
+        return result
+
+    def batch_for_throughput(self, throughput: float) -> int | None:
+        """The smallest batch size that reaches a throughput; None where none does."""
+        if self.time is None or throughput <= 0:
+            return None
+        return self.time.first_with(throughput / self.samples_per_batch / 1e3)
+
+    def batch_for_bytes(self, capacity: float) -> int | None:
+        """The largest batch size whose peak is within `capacity`; None where none is."""
+        memory = self.memory
+        if memory is None or memory.at(1) > capacity:
+            return None
+        beyond = _first(lambda batch: memory.at(batch) > capacity)
+        return _LARGEST if beyond is None else beyond - 1
+
+    def extrapolates(self, batch: int) -> bool:
+        """Whether a batch size is outside the measured range."""
+        measured = [point.batch for point in self.points]
+        return not measured or not min(measured) <= batch <= max(measured)
+
+    def trusts(self, batch: int) -> bool:
+        """Whether a prediction may be acted on: at most twice as far as was measured, in either
+        direction, and nowhere if a model mispredicted the point that was held back."""
+        measured = [point.batch for point in self.points]
+        if not measured or check_failed(self.time) or check_failed(self.memory):
+            return False
+        return min(measured) <= REACH * batch and batch <= REACH * max(measured)
+
+    def suggestion(self, capacity: float | None = None) -> int | None:
+        """The smallest batch size with 90 % of the limit of throughput, or the largest that memory
+        allows before that; None where no prediction there can be trusted."""
+        batch = self._near_limit(capacity)
+        return batch if batch is not None and self.trusts(batch) else None
+
+    def _near_limit(self, capacity: float | None) -> int | None:
+        if self._limit is None:
+            return None
+        batch = self.batch_for_throughput(_KNEE * self._limit)
+        most = self.batch_for_bytes(capacity) if capacity else None
+        if self.too_large:
+            most = min(most or self.too_large - 1, self.too_large - 1)
+        if batch is None or (most is not None and batch > most):
+            return most
+        return batch
+
+    def to_json(self, at: Sequence[int] = ()) -> dict[str, Any]:
+        """As `stepscope batch --json` has it; None where three points could not be had."""
+        return {
+            "points": [point.to_json() for point in self.points],
+            "run_time": _coefficients(self.time, "a_ms", "b_ms"),
+            "memory": _coefficients(self.memory, "c_bytes", "d_bytes"),
+            "samples_per_batch": self.samples_per_batch,
+            "max_throughput": self.max_throughput,
+            "predictions": [self.predict(batch) for batch in at],
+            "fit_error": self.fit_error,
+            "memory_fit_error": self.memory.own_error if self.memory else None,
+            "too_large": self.too_large,
+            "device": self.device,
+            "warnings": list(self.warnings),
+        }
+
+
+def make_profile(
+    points: Sequence[BatchPoint],
+    too_large: int | None = None,
+    device: DeviceFacts | None = None,
+    warnings: Sequence[str] = (),
+) -> Profile:
+    """Fit the models to what was measured.
+
+    Args:
+        points: by batch size. A point held back first tests the models made from the others, then
+            joins them.
+        too_large: the smallest batch size that ran out of memory.
+        device: what it was measured on.
+        warnings: what is known already.
+
+    Returns:
+        The profile; without models where there are fewer than two points.
+    """
+    notes = list(warnings)
+    if len(points) < 2:
+        notes.append("fewer than two batch sizes fit into memory: no prediction is possible")
+        return Profile(tuple(points), None, None, too_large, device or {}, tuple(notes))
+    if len(points) < 3:
+        notes.append("only two batch sizes could be measured, so the ranges are not meaningful")
+    time = _fitted(points, "ms", time_tolerance(points))
+    memory = _fitted(points, "bytes", MEMORY_TOLERANCE)
+    notes += [*time_warnings(time, points), *memory_warnings(memory)]
+    return Profile(tuple(points), time, memory, too_large, device or {}, tuple(notes))
+
+
+def _fitted(points: Sequence[BatchPoint], quantity: str, tolerance: float) -> Model:
+    kept = [point for point in points if not point.held_back]
+    held = [point for point in points if point.held_back]
+    error = None
+    if held and len(kept) >= 2:
+        trial = _fit(kept, quantity, tolerance)
+        error = max(hold_back(trial, one.batch, getattr(one, quantity)) for one in held)
+    return replace(_fit(points, quantity, tolerance), own_error=error)
+
+
+def _fit(points: Sequence[BatchPoint], quantity: str, tolerance: float) -> Model:
+    batches = [point.batch for point in points]
+    values = [float(getattr(point, quantity)) for point in points]
+    if quantity == "bytes":
+        return fit_peaks(batches, values, tolerance)
+    errors = [point.error_ms for point in points]
+    repeats = [point.repeats for point in points]
+    return fit_model(batches, values, errors, repeats, tolerance)
+
+
+def _rate(samples: float, ms: float) -> float | None:
+    """Samples per second; None if no time was measured."""
+    return 1e3 * samples / ms if ms > 0 else None
+
+
+def _coefficients(model: Model | None, slope: str, intercept: str) -> dict[str, Any] | None:
+    if model is None:
+        return None
+    result: dict[str, Any] = {slope: model.slope, intercept: model.intercept}
+    if not model.linear:
+        result["pieces"] = [
+            {"from_batch": piece.start, slope: piece.slope, intercept: piece.intercept}
+            for piece in model.pieces
+        ]
+    return result
+
+
+def _first(holds: Callable[[int], bool]) -> int | None:
+    """The least batch size for which a condition holds that stays true once it is."""
+    high = 1
+    while not holds(high):
+        high *= 2
+        if high > _LARGEST:
+            return None
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def suggestions(profile: Profile, batch: int, capacity: float | None = None) -> list[BatchPrediction]:
+    """Batch sizes to offer instead of the current one.
+
+    First the one that comes near the limit of throughput, then twice and half the current one, then
+    the largest that fits. None exceeds memory or lies where predictions are not trusted
+    (`Profile.trusts`); where the prediction of the held-back point failed there are none at all.
+
+    Args:
+        profile: the models of the entry file.
+        batch: the current batch size.
+        capacity: bytes that the step may take, if known.
+    """
+    most = _largest_fitting(profile, capacity)
+    wanted = [profile.suggestion(capacity), 2 * batch, max(batch // 2, 1), most]
+    sizes = dict.fromkeys(size for size in wanted if size and size != batch)
+    fitting = (size for size in sizes if most is None or size <= most)
+    return [profile.predict(size) for size in fitting if profile.trusts(size)]
+
+
+def _largest_fitting(profile: Profile, capacity: float | None) -> int | None:
+    """The largest batch size that memory allows."""
+    limits = [profile.batch_for_bytes(capacity) if capacity else None]
+    limits.append(profile.too_large - 1 if profile.too_large else None)
+    known = [limit for limit in limits if limit is not None]
+    return min(known) if known else None

@@ -1,0 +1,168 @@
+"""The result for one entry file: models over the batch size, breakdown, estimate, and the answer
+that a page or an editor shows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stepscope.facts.roofline.device_memory import Capacity, usable_bytes
+from stepscope.models.batch_size.breakdown import StepBreakdown
+from stepscope.models.batch_size.entry import Entry
+from stepscope.models.batch_size.entry_profile import BatchPrediction, Profile, suggestions
+from stepscope.models.batch_size.measure_entry import MemoryEstimate
+from stepscope.models.batch_size.site import Edit, edit_site
+
+_CHOICES = 256  # of a curve: a pixel or two each
+BEYOND = 4  # times the largest batch size measured; further than that no line may be trusted
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result for one entry file.
+
+    Attributes:
+        entry: the file, its command line and its batch size.
+        profile: models over the batch size.
+        breakdown: what a step at the entry's own batch size is made of; None if not asked for.
+        estimate: memory estimated with fake tensors; None if not asked for or not possible.
+        capture: the steps that were recorded; the file is gone once the session is closed.
+        captured_batch: the batch size that they were recorded at.
+        program_memory: of JAX, the peak at the entry's own batch size by kind, bytes:
+            `parameters` and `optimizer_state`, or both as `state`; `inputs`; `results` in memory of
+            their own; `temporaries`, activations included; `others` on the device.
+    """
+
+    entry: Entry
+    profile: Profile
+    breakdown: StepBreakdown | None = None
+    estimate: MemoryEstimate | None = None
+    capture: Path | None = None
+    captured_batch: int | None = None
+    program_memory: Mapping[str, int] = field(default_factory=dict)
+
+    def to_json(self, at: Sequence[int] = ()) -> dict[str, Any]:
+        """As `stepscope batch --json` has it."""
+        entry = self.entry
+        result: dict[str, Any] = {
+            "entry": entry.path,
+            "arguments": list(entry.arguments),
+            "kind": entry.kind,
+            "batch": entry.batch,
+            "site": entry.site.to_json(),
+            **self.profile.to_json(at),
+        }
+        if self.breakdown is not None:
+            result["breakdown"] = self.breakdown.to_json()
+        if self.program_memory:
+            result["program_memory"] = dict(self.program_memory)
+        if self.estimate is not None:
+            result["estimate"] = self.estimate.to_json()
+        return result
+
+    def fits(self, capacity: Capacity) -> dict[str, Any]:
+        """The largest batch size whose peak is within a capacity.
+
+        Room is left for the device's context and fragmentation. What a run on a CPU holds without
+        its being part of the model or the step, such as the data set, stays in host memory.
+
+        Returns:
+            `{"name", "capacity_bytes", "usable_bytes", "host_bytes", "batch", "extrapolated",
+            "bytes", "bytes_range", "throughput", "throughput_range"}`; batch is None if not even
+            one sample fits. The throughput is that of the device that was measured on.
+        """
+        host = self.host_bytes
+        batch = self.profile.batch_for_bytes(capacity.usable_bytes + host)
+        found: BatchPrediction = self.profile.predict(batch) if batch else {}
+        sizes = [found.get("bytes"), *found.get("bytes_range", (None, None))]
+        on_device = [max(size - host, 0) if size is not None else None for size in sizes]
+        return {
+            "name": capacity.name,
+            "capacity_bytes": capacity.bytes,
+            "usable_bytes": capacity.usable_bytes,
+            "host_bytes": host,
+            "batch": batch,
+            "extrapolated": found.get("extrapolated"),
+            "bytes": on_device[0],
+            "bytes_range": on_device[1:],
+            "throughput": found.get("throughput"),
+            "throughput_range": found.get("throughput_range"),
+        }
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes at the peak of a run on a CPU that belong to neither the model nor the step."""
+        if self.profile.device.get("type") != "cpu" or self.breakdown is None:
+            return 0
+        return int(self.breakdown.memory.get("untracked", 0))
+
+    def edit(self, batch: int) -> Edit:
+        """The change of source that sets a batch size; see `edit_site`."""
+        site = self.entry.site
+        return edit_site(self.entry.sources[site.path].text, site, batch)
+
+
+def curve(
+    profile: Profile, batch: int, breakdown: StepBreakdown | None = None, capacity: float | None = None
+) -> list[BatchPrediction]:
+    """Predictions from one sample to as many as memory allows.
+
+    Args:
+        profile: the models of the entry file.
+        batch: the present batch size, always among them.
+        breakdown: splits the memory of each.
+        capacity: bytes that a step may take.
+
+    Returns:
+        `Profile.predict` by batch size, with `memory`, the peak by kind, where there is a
+        breakdown; at most about 256 of them, four times beyond what was measured at most.
+    """
+    measured = [point.batch for point in profile.points]
+    most = _most(profile, max([*measured, batch]), capacity)
+    stride = -(-most // _CHOICES)
+    grid = range(stride, most + 1, stride)
+    sizes = sorted({1, *grid, *(size for size in (*measured, batch) if size <= most)})
+    return [_row(profile, breakdown, size) for size in sizes]
+
+
+def _most(profile: Profile, largest: int, capacity: float | None) -> int:
+    limits = [BEYOND * largest]
+    if profile.too_large:
+        limits.append(profile.too_large - 1)
+    fits = profile.batch_for_bytes(capacity) if capacity else None
+    if fits:
+        limits.append(fits)
+    return max(min(limits), 1)
+
+
+def _row(profile: Profile, breakdown: StepBreakdown | None, batch: int) -> BatchPrediction:
+    row = profile.predict(batch)
+    if breakdown is not None and breakdown.memory and "bytes" in row:
+        row["memory"] = breakdown.memory_at(batch, row["bytes"])
+    return row
+
+
+def batch_answer(result: Result, capacity: float | None = None) -> dict[str, Any]:
+    """The data that the page shows for one entry file.
+
+    Args:
+        result: of profiling it.
+        capacity: bytes that a step may take; by default the device's memory.
+
+    Returns:
+        As `stepscope batch --json`, with `now` (the prediction at the present batch size),
+        `suggestions`, `curve` (predictions to choose from) and `capacity`.
+    """
+    profile, batch = result.profile, result.entry.batch
+    capacity = capacity or usable_bytes(profile.device)
+    return {
+        **result.to_json(),
+        "sentence": result.entry.site.sentence,
+        "capacity": capacity,
+        "now": profile.predict(batch),
+        "suggestions": suggestions(profile, batch, capacity),
+        "curve": curve(profile, batch, result.breakdown, capacity),
+    }

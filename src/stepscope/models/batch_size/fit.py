@@ -1,0 +1,357 @@
+"""A quantity of a step as a line over the batch size, with a band; piecewise if one line misses.
+
+    R(x) = a x + b        M(x) = c x + d        T(x) = x / R(x), at most 1 / a
+
+Source: Yu et al., Skyline (UIST 2020), equations 1 to 3 and "Making Performance Predictions", for
+one line. The bands, the pieces and the error on a point held back are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import ceil
+
+import numpy as np
+
+from stepscope.base.arrays import Floats
+from stepscope.models.batch_size.measurement import BatchPoint, scatter
+
+# Two-sided 95 % points of Student's t for 1, 2, … degrees of freedom.
+_STUDENT = (
+    12.706,
+    4.303,
+    3.182,
+    2.776,
+    2.571,
+    2.447,
+    2.365,
+    2.306,
+    2.262,
+    2.228,
+    2.201,
+    2.179,
+    2.160,
+    2.145,
+    2.131,
+    2.120,
+    2.110,
+    2.101,
+    2.093,
+    2.086,
+)
+_NORMAL = 1.96  # the same for more of them: of the normal distribution
+_TINY = 1e-9  # relative, of rounding
+_LEAST_LINE, _LEAST_POINTS = 3, 5  # points of a line that extends, and of pieces
+TIME_TOLERANCE, MEMORY_TOLERANCE = 0.04, 0.002  # relative distance from a line
+FAILED_CHECK = 0.25  # relative error on the held-back point beyond which nothing is suggested
+_NOISE = 2  # standard errors within which a line is not wrong
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One straight line.
+
+    Attributes:
+        start: the batch size that it holds from.
+        slope: per sample.
+        intercept: at batch size 0.
+    """
+
+    start: float
+    slope: float
+    intercept: float
+
+    def first_with(self, rate: float, low: int) -> int | None:
+        """The first whole batch size from `low` on with at most 1 / `rate` a sample, if any."""
+        gain, needed = 1 - rate * self.slope, rate * self.intercept
+        if gain * low >= needed - _TINY * abs(needed):
+            return low
+        return ceil(needed / gain * (1 - _TINY)) if gain > 0 else None
+
+
+@dataclass(frozen=True)
+class Model:
+    """A quantity as a function of the batch size.
+
+    Attributes:
+        pieces: one line, or several in order of start.
+        batches: the batch sizes measured.
+        values: what was measured there.
+        noise: standard deviation of one of the values.
+        freedom: degrees of freedom that the noise was estimated with.
+        own_error: relative error on a point held back; None where none was.
+    """
+
+    pieces: tuple[Piece, ...]
+    batches: tuple[float, ...]
+    values: tuple[float, ...]
+    noise: float
+    freedom: int
+    own_error: float | None = None
+
+    @property
+    def slope(self) -> float:
+        """Per sample, at large batch sizes."""
+        return self.pieces[-1].slope
+
+    @property
+    def intercept(self) -> float:
+        """The constant part, at large batch sizes."""
+        return self.pieces[-1].intercept
+
+    @property
+    def bends(self) -> tuple[float, ...]:
+        """The batch sizes, between the smallest and the largest, where another line begins."""
+        starts = (piece.start for piece in self.pieces[1:])
+        return tuple(start for start in starts if self.batches[0] < start < self.batches[-1])
+
+    @property
+    def linear(self) -> bool:
+        """Whether it is a single line."""
+        return len(self.pieces) == 1
+
+    def at(self, batch: float) -> float:
+        """The value at a batch size."""
+        piece = [one for one in self.pieces if one.start <= batch] or [self.pieces[0]]
+        return piece[-1].slope * batch + piece[-1].intercept
+
+    def first_with(self, rate: float) -> int | None:
+        """The smallest whole batch size at which it is at most 1 / `rate` a sample, if any."""
+        starts = [1.0, *(piece.start for piece in self.pieces[1:]), float("inf")]
+        for piece, (low, high) in zip(self.pieces, pairwise(starts), strict=True):
+            first = piece.first_with(rate, ceil(low))
+            if first is not None and first < high:
+                return first
+        return None
+
+    def range(self, batch: float) -> tuple[float, float]:
+        """Where the value is expected, with 95 % confidence: for the noise of the line, and not
+        less than the error on the point held back."""
+        value = self.at(batch)
+        half = max(self._band(batch), (self.own_error or 0.0) * abs(value))
+        return max(0.0, value - half), value + half
+
+    def residual(self) -> float:
+        """The greatest relative distance of a measured value from the model."""
+        pairs = zip(self.batches, self.values, strict=True)
+        return max((abs(self.at(x) - y) / y for x, y in pairs if y), default=0.0)
+
+    def _band(self, batch: float) -> float:
+        x = np.array(self.batches)
+        spread = float(((x - x.mean()) ** 2).sum())
+        distance = (batch - x.mean()) ** 2 / spread if spread else 0.0
+        return student(self.freedom) * self.noise * float(np.sqrt(1 / len(x) + distance))
+
+
+def student(freedom: int) -> float:
+    """The two-sided 95 % point of Student's t."""
+    if freedom < 1:
+        return _STUDENT[0]
+    return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _NORMAL
+
+
+def fit_line(batches: Sequence[float] | Floats, values: Sequence[float] | Floats) -> Piece:
+    """Least squares.
+
+    Args:
+        batches: at least two different batch sizes.
+        values: one for each.
+    """
+    x, y = np.asarray(batches, float), np.asarray(values, float)
+    away = x - x.mean()
+    slope = float((away * (y - y.mean())).sum() / (away**2).sum())
+    return Piece(float(x.min()), slope, float(y.mean() - slope * x.mean()))
+
+
+def fit_time_line(batches: Sequence[float] | Floats, values: Sequence[float] | Floats) -> Piece:
+    """Least squares with neither a negative slope nor a negative constant: no step takes less than
+    no time, and none is faster for a larger batch but by chance. One point makes a line from 0."""
+    x, y = np.asarray(batches, float), np.asarray(values, float)
+    line = fit_line(x, y) if len(x) > 1 else None
+    if line is not None and line.slope < 0:
+        return Piece(line.start, 0.0, float(y.mean()))
+    if line is None or line.intercept < 0:
+        return Piece(float(x.min()), float((x * y).sum() / (x * x).sum()), 0.0)
+    return line
+
+
+def fit_model(
+    batches: Sequence[float],
+    values: Sequence[float],
+    errors: Sequence[float] | None = None,
+    repeats: Sequence[int] | None = None,
+    tolerance: float = 0.04,
+) -> Model:
+    """Run time: a line, or lines from point to point where one misses by more than `tolerance`.
+
+    Args:
+        batches: different batch sizes, at least two, three for a band that means something.
+        values: what was measured, one for each.
+        errors: standard error of each value, where known from repeats.
+        repeats: how often each was measured.
+        tolerance: relative.
+    """
+    x, y = _by_batch(batches, values)
+    one = _model((fit_time_line(x, y),), x, y, errors, repeats)
+    if one.residual() <= tolerance or len(x) < _LEAST_POINTS:
+        return one
+    runs = [(x[run], y[run]) for run in _runs(x, y, tolerance)]
+    lines = [fit_line(*run) for run in runs]
+    pieces = (*_below(lines[0], *runs[0]), *lines, *_beyond(lines[-1], *runs[-1]))
+    return _model(pieces, x, y, errors, repeats)
+
+
+def _below(line: Piece, x: Floats, y: Floats) -> tuple[Piece, ...]:
+    """Below the smallest batch size the first line goes on, if it leads to some time at none."""
+    return () if line.intercept >= 0 else (Piece(0.0, float(y[0] / x[0]), 0.0),)
+
+
+def _beyond(line: Piece, x: Floats, y: Floats) -> tuple[Piece, ...]:
+    """Beyond the largest the last one does, if three points make it and it began at some time; else
+    a sample takes as long as there, as two points say nothing about larger sizes.
+    """
+    beyond = fit_time_line(x, y) if len(x) >= _LEAST_LINE else fit_time_line(x[-1:], y[-1:])
+    same = np.isclose(line.intercept, beyond.intercept, rtol=0, atol=1e-6 * y[-1])
+    return () if same else (replace(beyond, start=float(x[-1])),)
+
+
+def _by_batch(batches: Sequence[float], values: Sequence[float]) -> tuple[Floats, Floats]:
+    """Both in the order of the batch sizes."""
+    order = np.argsort(batches, kind="stable")
+    return np.asarray(batches, float)[order], np.asarray(values, float)[order]
+
+
+def fit_peaks(batches: Sequence[float], values: Sequence[float], tolerance: float = 0.002) -> Model:
+    """Memory: a line, or several where the peak moves to another place in the step.
+
+    Each place in the step holds a constant and so much a sample; the peak is the greatest of them,
+    so its slope can only grow. Memory has no noise but for sizes that are rounded up: where one
+    line misses by more than `tolerance`, points in a row on one line make a piece, if slopes grow.
+
+    Args:
+        batches: different batch sizes, at least two.
+        values: bytes.
+        tolerance: relative.
+    """
+    x, y = _by_batch(batches, values)
+    one = _model((fit_line(x, y),), x, y, None, None)
+    if one.residual() <= tolerance or len(x) < 3:
+        return one
+    pieces = tuple(fit_line(x[run], y[run]) for run in _runs(x, y, tolerance))
+    grows = all(left.slope < right.slope for left, right in pairwise(pieces))
+    return _model(pieces, x, y, None, None) if grows else one
+
+
+def _runs(x: Floats, y: Floats, tolerance: float) -> list[slice]:
+    """Points in a row that a line meets; neighbors share the point between them."""
+    starts = [0]
+    for end in range(2, len(x)):
+        held = slice(starts[-1], end + 1)
+        line = fit_line(x[held], y[held])
+        if (np.abs(line.slope * x[held] + line.intercept - y[held]) > tolerance * y[held]).any():
+            starts.append(end - 1)
+    ends = [*(start + 1 for start in starts[1:]), len(x)]
+    return [slice(*run) for run in zip(starts, ends, strict=True)]
+
+
+def hold_back(model: Model, batch: float, value: float) -> float:
+    """The relative error of a model on a point that it was not made from."""
+    return abs(model.at(batch) - value) / value
+
+
+def _model(
+    pieces: tuple[Piece, ...],
+    x: Floats,
+    y: Floats,
+    errors: Sequence[float] | None,
+    repeats: Sequence[int] | None,
+) -> Model:
+    """Noise is pooled from the residuals and from the repeats."""
+    left = max(0, len(x) - 2 * len(pieces))
+    squares, freedom = _squares(pieces, x, y), left
+    if errors is not None and repeats is not None:
+        extra = int(sum(max(0, count - 1) for count in repeats))
+        squares += extra * float(np.mean(np.square(errors))) if extra else 0.0
+        freedom += extra
+    noise = float(np.sqrt(squares / freedom)) if freedom else 0.0
+    return Model(pieces, tuple(x.tolist()), tuple(y.tolist()), noise, freedom)
+
+
+def _squares(pieces: tuple[Piece, ...], x: Floats, y: Floats) -> float:
+    model = Model(pieces, (), (), 0.0, 0)
+    return float(sum((model.at(one) - value) ** 2 for one, value in zip(x, y, strict=True)))
+
+
+def time_tolerance(points: Sequence[BatchPoint]) -> float:
+    """The relative distance from a line that noise explains."""
+    return max(TIME_TOLERANCE, _NOISE * scatter(points))
+
+
+def check_failed(model: Model | None) -> bool:
+    """Whether the model mispredicted the point that was held back."""
+    error = model.own_error if model else None
+    return error is not None and error > FAILED_CHECK
+
+
+def time_warnings(time: Model, points: Sequence[BatchPoint]) -> list[str]:
+    """Sentences about where the points contradict the model of run time."""
+    notes = []
+    noise = scatter(points)
+    miss = time.residual()
+    if not time.linear:
+        bends = f"it bends at {_joined(time.bends)}" if time.bends else "it grows ever faster"
+        notes.append(
+            f"run time is not linear in the batch size: {bends} (another kernel is chosen, or a "
+            "cache no longer holds the data); predictions use the segment of their batch size"
+        )
+    elif miss > time_tolerance(points):
+        notes.append(
+            f"run time deviates from its line by up to {miss:.0%}, more than noise explains "
+            f"({noise:.1%}): kernels are chosen by size, or small batches leave the device idle; "
+            "measure more batch sizes (--points)"
+        )
+    if noise > TIME_TOLERANCE:
+        notes.append(
+            f"step times are noisy (standard error {noise:.0%}): other programs use this machine; "
+            "measure again when it is idle"
+        )
+    if time.slope <= 0:
+        notes.append(
+            "run time does not grow with the batch size: the device is not saturated, so the limit "
+            "of throughput is unknown; start from a larger batch size"
+        )
+    return [*notes, *_check_warning(time, "run time")]
+
+
+def memory_warnings(memory: Model) -> list[str]:
+    """Sentences about where the points contradict the model of memory."""
+    if not memory.linear:
+        return [
+            "the memory peak moves to another place in the step from batch size "
+            f"{memory.pieces[-1].start:.0f} on; predictions use the segment of their batch size",
+            *_check_warning(memory, "memory"),
+        ]
+    miss = memory.residual()
+    if miss <= MEMORY_TOLERANCE:
+        return _check_warning(memory, "memory")
+    return [
+        f"memory deviates from its line by up to {miss:.1%}: the peak is not at the same place in "
+        "the step at all batch sizes",
+        *_check_warning(memory, "memory"),
+    ]
+
+
+def _check_warning(model: Model, quantity: str) -> list[str]:
+    if not check_failed(model):
+        return []
+    return [
+        f"the model of {quantity} mispredicted the held-back batch size by {model.own_error:.0%}: "
+        "no batch size is suggested; choose among those measured"
+    ]
+
+
+def _joined(batches: Sequence[float]) -> str:
+    *others, last = (f"{batch:.0f}" for batch in batches)
+    return f"{', '.join(others)} and {last}" if others else last

@@ -1,0 +1,114 @@
+"""The result of one measurement."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from stepscope.record.batch_size.request import RunFacts
+
+
+@dataclass(frozen=True)
+class MeasuredBatch:
+    """One batch size, measured once in a separate process.
+
+    Attributes:
+        batch: samples in a batch.
+        steps_ms: the length of each timed step, those with the longest inputs.
+        bytes: the peak of what torch's allocator handed out.
+        facts: all that the process reported.
+    """
+
+    batch: int
+    steps_ms: tuple[float, ...]
+    bytes: int
+    facts: RunFacts = field(default_factory=RunFacts, repr=False)
+
+    @property
+    def ms(self) -> float:
+        """The median step."""
+        return statistics.median(self.steps_ms)
+
+    @property
+    def samples(self) -> float | None:
+        """Samples per step that data loaders handed out; None if there were no loaders."""
+        mean = statistics.fmean(self.facts.get("samples") or [0])
+        return mean or None
+
+    @property
+    def watts(self) -> float | None:
+        """Mean power by the hardware's counters; None if there are none."""
+        reading = self.facts.get("power")
+        return reading["watts"] if reading else None
+
+
+@dataclass(frozen=True)
+class BatchPoint:
+    """One batch size, measured once or several times.
+
+    Attributes:
+        batch: samples in a batch.
+        ms: the median step of the median round.
+        bytes: the greatest peak.
+        error_ms: standard error of `ms`.
+        repeats: rounds, or steps where there was one round.
+        held_back: whether models are tested on it before it joins them.
+        samples: samples per step as observed; None if unknown, then the batch size counts.
+        watts: mean power by the hardware's counters; None if there are none.
+    """
+
+    batch: int
+    ms: float
+    bytes: int
+    error_ms: float = 0.0
+    repeats: int = 1
+    held_back: bool = False
+    samples: float | None = None
+    watts: float | None = None
+
+    @property
+    def joules(self) -> float | None:
+        """Energy per sample; None if there are no counters."""
+        return None if self.watts is None else self.watts / self.throughput
+
+    @property
+    def throughput(self) -> float:
+        """Samples per second."""
+        return 1e3 * (self.samples or self.batch) / self.ms
+
+    def to_json(self) -> dict[str, Any]:
+        """As `stepscope batch --json` has it."""
+        return {**asdict(self), "throughput": self.throughput, "joules": self.joules}
+
+
+def scatter(points: Sequence[BatchPoint]) -> float:
+    """The mean standard error of the times, relative."""
+    return statistics.mean(point.error_ms / point.ms for point in points)
+
+
+def combine(rounds: Sequence[MeasuredBatch], held_back: bool = False) -> BatchPoint:
+    """One point of all measurements at a batch size."""
+    medians = [one.ms for one in rounds]
+    samples = medians if len(medians) > 2 else [ms for one in rounds for ms in one.steps_ms]
+    powers = [one.watts for one in rounds if one.watts is not None]
+    return BatchPoint(
+        rounds[0].batch,
+        statistics.median(medians),
+        max(one.bytes for one in rounds),
+        _error_of_median(samples),
+        len(samples),
+        held_back,
+        rounds[0].samples,
+        statistics.median(powers) if powers else None,
+    )
+
+
+def _error_of_median(samples: Sequence[float]) -> float:
+    """From the median distance to the median, which a few slow steps do not move."""
+    if len(samples) < 2:
+        return 0.0
+    middle = statistics.median(samples)
+    spread = 1.4826 * statistics.median(abs(sample - middle) for sample in samples)
+    return float(1.2533 * spread / len(samples) ** 0.5)

@@ -1,0 +1,122 @@
+"""Profile an entry file: find its batch size, sweep, fit, break down. What editors call."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from stepscope.base.scratch import plan_scratch
+from stepscope.models.batch_size.entry import Entry, open_entry
+from stepscope.models.batch_size.entry_profile import make_profile
+from stepscope.models.batch_size.entry_result import Result
+from stepscope.models.batch_size.measure_entry import EntryMeasuring
+from stepscope.models.batch_size.site import SiteChoice
+from stepscope.models.batch_size.sweep import NothingFits, Plan, Progress, sweep
+from stepscope.models.batch_size.worker_process import Worker
+
+
+class Session:
+    """Profiles entry files with one measuring process, which it keeps ready between them.
+
+    Args:
+        python: the interpreter that the scripts run under; by default ours.
+        on_progress: called with what is being done, how much of it is done and how much there is.
+        in_place: run scripts in their project instead of a scratch view of it.
+
+    Example:
+        with Session() as session:
+            result = session.profile("train.py", ["--lr", "0.1"])
+            print(result.profile.predict(64))
+    """
+
+    def __init__(
+        self,
+        python: str | None = None,
+        on_progress: Progress = lambda words, done, total: None,
+        in_place: bool = False,
+    ) -> None:
+        self._python = python
+        self.in_place = in_place
+        self._progress = on_progress
+        self.cancel = threading.Event()
+        self._workers: dict[str, Worker] = {}
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def warm_up(self) -> None:
+        """Start the measuring process now, so that the first profile need not wait for it."""
+        self._worker("torch").start()
+
+    def close(self) -> None:
+        """End the measuring process."""
+        for worker in self._workers.values():
+            worker.close()
+        self._workers.clear()
+
+    def profile(
+        self,
+        path: str | os.PathLike[str],
+        arguments: Sequence[str] = (),
+        *,
+        unsaved: Mapping[str, str] | None = None,
+        choice: str | SiteChoice | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        plan: Plan | None = None,
+    ) -> Result:
+        """Measure an entry file at several batch sizes.
+
+        Args:
+            path: a training script, or a file with provider functions.
+            arguments: its command line.
+            unsaved: texts that an editor has not saved, by path; the script reads them in place of
+                the files.
+            choice: which batch size, if there are several.
+            folder: where to run; by default here.
+            plan: how much to measure.
+
+        Returns:
+            Models, predictions and breakdowns.
+
+        Raises:
+            AmbiguousBatchSize: there are several batch sizes; it holds them.
+            BatchError: the file has none, or it fails when it runs; `file` and `line` say where.
+            Cancelled: `session.cancel` was set.
+        """
+        entry = open_entry(path, arguments, unsaved=unsaved, choice=choice, folder=folder)
+        return self.profile_entry(entry, plan or Plan())
+
+    def profile_entry(self, entry: Entry, plan: Plan) -> Result:
+        """The same for an entry that is open already."""
+        if entry.scratch is None:
+            scratch = plan_scratch(entry.path, entry.folder, in_place=self.in_place)
+            entry = replace(entry, scratch=scratch)
+        run = EntryMeasuring(entry, plan, self._worker(entry.preload))
+        try:
+            found = sweep(
+                run.measure,
+                entry.batch,
+                wanted=plan.points,
+                extra=plan.extra,
+                most_rounds=plan.rounds,
+                progress=self._progress,
+            )
+        except NothingFits as error:
+            raise NothingFits(str(error), *run.ran_out_at) from error
+        estimated = run.estimate(found, self._progress)
+        notes = run.warnings(found)
+        profile = make_profile(found.points(), found.too_large, run.device, notes)
+        breakdown = run.breakdown(found)
+        return Result(
+            entry, profile, breakdown, estimated, run.capture, run.captured_batch, run.program_memory
+        )
+
+    def _worker(self, preload: str) -> Worker:
+        if preload not in self._workers:
+            self._workers[preload] = Worker(self._python, preload, self.cancel)
+        return self._workers[preload]

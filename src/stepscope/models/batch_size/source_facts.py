@@ -1,0 +1,362 @@
+"""Facts of a Python file that may determine a batch size: definitions, options, calls, loaders.
+
+One pass over the syntax tree. A *definition* gives a name a value: an assignment, a parameter's
+default, a field, a dictionary entry, a command line option.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from stepscope.base.syntax_trees import parse_source
+from stepscope.errors import BatchError
+
+Scope = tuple[str, ...]
+PROVIDERS = ("stepscope_input_provider", "skyline_input_provider", "deepview_input_provider")
+_LOADER_ENDS = ("DataLoader", "BatchSampler", "BucketIterator", "DataModule")
+_OPTION_CALLS = ("add_argument", "option", "add_option")
+_LINE_END = re.compile(r"\r\n|\n|\r")  # as Python reads them
+_FLAG_CALLS = ("DEFINE_integer", "DEFINE_int")
+_LARGEST = 10**9  # number that may be a batch size
+_MOST_DIGITS = 20  # of a number in quotes
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A name and the expression that gives it a value.
+
+    Attributes:
+        kind: as `Site.kind`.
+        name: the name.
+        scope: the functions and classes around it, outermost first.
+        value: the expression; None where there is none (a parameter without default).
+        option: the command line option that sets it.
+        holder: what the dictionary that it is an entry of is bound to.
+    """
+
+    kind: str
+    name: str
+    scope: Scope
+    value: ast.expr | None
+    option: str | None = None
+    holder: str = ""
+
+
+@dataclass(frozen=True)
+class SourceCall:
+    """A call: what is called by its last name, the arguments, and what the result is bound to."""
+
+    name: str
+    scope: Scope
+    node: ast.Call
+    bound_to: str
+
+
+@dataclass
+class SourceFacts:
+    """All that one file says.
+
+    Attributes:
+        text: the file's.
+        line_starts: the first character of each line.
+    """
+
+    text: str
+    tree: ast.Module
+    line_starts: Sequence[int]
+    definitions: list[Definition] = field(default_factory=list)
+    calls: list[SourceCall] = field(default_factory=list)
+    parameters: dict[Scope, list[str]] = field(default_factory=dict)
+    strings: list[str] = field(default_factory=list)
+
+    @property
+    def loaders(self) -> list[SourceCall]:
+        """Calls that make batches."""
+        return [call for call in self.calls if call.name.endswith(_LOADER_ENDS)]
+
+    def span(self, node: ast.expr) -> tuple[int, int]:
+        """The first character of an expression, and the one after its last."""
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        first = self._offset(node.lineno, node.col_offset)
+        return first, self._offset(node.end_lineno, node.end_col_offset)
+
+    def _offset(self, line: int, column: int) -> int:
+        """The character at a line from 1 and a column in bytes of UTF-8."""
+        start = self.line_starts[line - 1]
+        return start + len(self.text[start : start + column].encode()[:column].decode())
+
+
+@lru_cache(maxsize=4)  # a drag, and actions for several numbers, ask about one text
+def read_facts(text: str, path: str) -> SourceFacts:
+    """Parse a file and collect what it says.
+
+    Raises:
+        BatchError: it is no Python that parses; names the line.
+
+    Returns:
+        Shared by callers: not to be changed.
+    """
+    facts = SourceFacts(text, parse_python(text, path), _line_starts(text))
+    _collect(facts)
+    return facts
+
+
+def parse_python(text: str, path: str) -> ast.Module:
+    """The syntax tree of a file.
+
+    Raises:
+        BatchError: it is no Python that parses; names the line.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the user's code, which is not run
+            return parse_source(text, path)
+    except SyntaxError as error:
+        line = error.lineno or 1
+        raise BatchError(f"syntax error at {path}:{line}: {error.msg}", path, line) from error
+    except UnicodeEncodeError as error:
+        raise BatchError(f"{path} contains an incomplete character: {error.reason}", path) from error
+    except ValueError as error:
+        raise BatchError(f"syntax error at {path}:1: {error}", path, 1) from error
+    except (RecursionError, MemoryError) as error:
+        raise BatchError(f"cannot parse {path}: it is nested too deeply", path) from error
+
+
+def _line_starts(text: str) -> list[int]:
+    return [0, *(match.end() for match in _LINE_END.finditer(text))]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a node is: the functions and classes around it, and what its value is bound to."""
+
+    scope: Scope = ()
+    in_class: bool = False
+    bound: str = ""
+
+
+def _collect(facts: SourceFacts) -> None:
+    """Visit every node, in the order of the file; without recursion, however deep it nests."""
+    collector = _Collector(facts)
+    pending: list[tuple[ast.AST, _Place]] = [(facts.tree, _Place())]
+    while pending:
+        node, place = pending.pop()
+        inside = collector.visit(node, place)
+        # Positions inside an f-string are wrong before Python 3.12.
+        children = [] if isinstance(node, ast.JoinedStr) else _children(node)
+        pending += [(child, inside) for child in reversed(children)]
+
+
+def _children(node: ast.AST) -> list[ast.AST]:
+    """Decorators come before what they decorate; keys next to their values."""
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        return [one for pair in pairs for one in pair if one is not None]
+    children = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        decorators = node.decorator_list
+        return [*decorators, *(child for child in children if child not in decorators)]
+    return children
+
+
+class _Collector:
+    def __init__(self, facts: SourceFacts) -> None:
+        self.facts = facts
+
+    def visit(self, node: ast.AST, place: _Place) -> _Place:
+        """Collect what a node says; returns where its children are."""
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            return self._function(node, place)
+        if isinstance(node, ast.ClassDef):
+            return _Place((*place.scope, node.name), in_class=True, bound=place.bound)
+        if isinstance(node, ast.Assign):
+            return self._assignment(node.targets, node.value, place)
+        if isinstance(node, ast.AnnAssign):
+            return self._assignment([node.target], node.value, place)
+        if isinstance(node, ast.NamedExpr):
+            self._assign(node.target, node.value, place)
+        elif isinstance(node, ast.Dict):
+            self._entries(node, place)
+        elif isinstance(node, ast.Call):
+            self._call(node, place)
+        elif (value := text_of(node)) is not None and len(value) < 200:
+            self.facts.strings.append(value)
+        return place
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, place: _Place) -> _Place:
+        inside = _Place((*place.scope, node.name), bound=place.bound)
+        everyone = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        self.facts.parameters[inside.scope] = [one.arg for one in everyone]
+        kind = "provider" if node.name in PROVIDERS else "parameter"
+        for one, default in zip(everyone, _defaults(node.args), strict=True):
+            value = default and (_field_default(default) or default)
+            self._define(kind, one.arg, value, inside)
+        return inside
+
+    # -- definitions
+
+    def _assignment(self, targets: Sequence[ast.expr], value: ast.expr | None, place: _Place) -> _Place:
+        if value is not None:
+            for target in targets:
+                self._assign(target, value, place)
+        return replace(place, bound=last_name(targets[0]))
+
+    def _assign(self, target: ast.expr, value: ast.expr, place: _Place) -> None:
+        if isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
+            for one, its in zip(target.elts, value.elts, strict=False):
+                self._assign(one, its, place)
+        elif isinstance(target, ast.Name):
+            kind = "field" if place.in_class else "constant"
+            self._define(kind, target.id, _field_default(value) or value, place)
+        elif isinstance(target, ast.Attribute):
+            self._define("attribute", target.attr, value, place)
+        elif isinstance(target, ast.Subscript) and (key := text_of(target.slice)):
+            self._define("entry", key, value, place)
+
+    def _entries(self, node: ast.Dict, place: _Place) -> None:
+        for key, value in zip(node.keys, node.values, strict=True):
+            name = text_of(key)
+            if name is not None:
+                self._define("entry", name, value, place)
+
+    def _define(
+        self, kind: str, name: str, value: ast.expr | None, place: _Place, option: str | None = None
+    ) -> None:
+        one = Definition(kind, name, place.scope, value, option, place.bound)
+        self.facts.definitions.append(one)
+
+    # -- calls
+
+    def _call(self, node: ast.Call, place: _Place) -> None:
+        name = last_name(node.func)
+        self.facts.calls.append(SourceCall(name, place.scope, node, place.bound))
+        if name in _OPTION_CALLS:
+            self._option(node, place)
+        elif name in _FLAG_CALLS:
+            self._flag(node, place)
+        else:
+            self._keywords(node, name, place)
+
+    def _option(self, node: ast.Call, place: _Place) -> None:
+        """argparse, optparse and click: the first long name gives the attribute."""
+        names = [text for value in positional(node) if (text := text_of(value))]
+        long = next((name for name in names if name.startswith("--")), None)
+        short = next((name for name in names if name.startswith("-")), None)
+        option = (long or short or "").partition("/")[0] or None
+        plain = next((name for name in names if not name.startswith("-")), None)
+        dest = text_of(keyword(node, "dest")) or plain or (option or "").lstrip("-")
+        self._define("option", dest.replace("-", "_"), keyword(node, "default"), place, option)
+
+    def _flag(self, node: ast.Call, place: _Place) -> None:
+        """absl: `flags.DEFINE_integer("batch_size", 32, "help")`."""
+        values = positional(node)
+        name = text_of(values[0]) if values else None
+        default = values[1] if len(values) > 1 else keyword(node, "default")
+        if name:
+            self._define("option", name, default, place, f"--{name}")
+
+    def _keywords(self, node: ast.Call, name: str, place: _Place) -> None:
+        kind = "entry" if name == "dict" else "argument"
+        for argument in node.keywords:
+            if argument.arg is not None:
+                self._define(kind, argument.arg, argument.value, place)
+
+
+def _defaults(arguments: ast.arguments) -> list[ast.expr | None]:
+    """The default of each parameter, positional ones first."""
+    count = len(arguments.posonlyargs) + len(arguments.args)
+    missing = count - len(arguments.defaults)
+    return [*[None] * missing, *arguments.defaults, *arguments.kw_defaults]
+
+
+def _field_default(value: ast.expr) -> ast.expr | None:
+    """The default in `field(default=32)`, `Field(32)` and `typer.Option(32)`."""
+    if not isinstance(value, ast.Call):
+        return None
+    if last_name(value.func) not in ("field", "Field", "attrib", "ib", "Option", "Argument"):
+        return None
+    return keyword(value, "default") or next(iter(positional(value)), None)
+
+
+def last_name(node: ast.AST | None) -> str:
+    """`DataLoader` of `torch.utils.data.DataLoader`; empty where there is no name."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.Subscript):
+        return text_of(node.slice) or last_name(node.value)
+    return ""
+
+
+def text_of(node: ast.AST | None) -> str | None:
+    """The value of a string literal."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return None
+
+
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    """The value of a keyword argument."""
+    return next((one.value for one in call.keywords if one.arg == name), None)
+
+
+def positional(call: ast.Call) -> list[ast.expr]:
+    """The values of the positional arguments."""
+    return [value for value in call.args if not isinstance(value, ast.Starred)]
+
+
+def written_number(node: ast.expr | None) -> int | None:
+    """The positive whole number that an expression of literals spells; None for anything else."""
+    value = _value(node)
+    return value if value is not None and 0 < value <= _LARGEST else None
+
+
+def _value(node: ast.expr | None) -> int | None:
+    if isinstance(node, ast.Constant):
+        return _literal(node.value)
+    if isinstance(node, ast.BinOp):
+        left, right = _value(node.left), _value(node.right)
+        return None if left is None or right is None else _combine(node.op, left, right)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int":
+        return _value(node.args[0]) if len(node.args) == 1 and not node.keywords else None
+    return None
+
+
+def _literal(value: object) -> int | None:
+    if isinstance(value, str):
+        digits = value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
+        return int(value) if digits else None
+    return value if type(value) is int else None  # a bool is an int
+
+
+def _combine(operator: ast.operator, left: int, right: int) -> int | None:
+    if isinstance(operator, ast.Mult):
+        return left * right
+    if isinstance(operator, ast.Add):
+        return left + right
+    if isinstance(operator, ast.Pow) and 0 <= right < 64 and abs(left) <= 1024:
+        return int(left**right)
+    if isinstance(operator, ast.FloorDiv) and right:
+        return left // right
+    if isinstance(operator, ast.LShift) and 0 <= right < 64:
+        return left << right
+    return None
+
+
+def write_number(text: str, value: int) -> str:
+    """`value` in the place of `text`: quoted where that was, in plain digits otherwise.
+
+    Example:
+        >>> write_number("'32'", 48), write_number("4 * 8", 48)
+        ("'48'", '48')
+    """
+    if text[:1] in ("'", '"') and text[-1:] == text[:1]:
+        return f"{text[0]}{value}{text[0]}"
+    return str(value)

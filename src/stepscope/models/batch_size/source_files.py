@@ -1,0 +1,209 @@
+"""Source and settings files as text: decoded, and searched for batch sizes.
+
+Numbers in YAML, JSON and TOML are found by their lines and changed in place, so that comments,
+quotes and order stay; a parser checks the result where one is installed.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+import tokenize
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stepscope.errors import BatchError
+from stepscope.models.batch_size.resolve_number import is_batch_size, is_evaluation
+from stepscope.models.batch_size.site import Site
+
+ReadText = Callable[[str], str]
+"""Returns the text of a file by its path; raises `BatchError`."""
+SUFFIXES = (".yaml", ".yml", ".json", ".toml")
+_ENTRY = re.compile(
+    r"""(?P<quote>["']?)(?P<key>[A-Za-z_][\w.-]*)(?P=quote)\s*[:=]\s*"""
+    r"""(?P<value>(?P<mark>["']?)\d[\d_]*(?P=mark))(?=\s*(?:[,}\]#]|$))"""
+)
+_HEAD = re.compile(
+    r"""^(?P<indent>\s*)(?:-\s+)*["']?(?P<key>[A-Za-z_][\w.-]*)["']?\s*:\s*(?:[{\[&].*)?(?:#.*)?$"""
+)
+_TABLE = re.compile(r"^\s*\[+(?P<key>[^\]]+)\]+")
+_BLOCK = re.compile(r"(?:^|[\s:-])[|>][+-]?\d?[+-]?$")
+_TRIPLE = re.compile(r"""\"{3}|'{3}""")
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
+
+
+@dataclass(frozen=True)
+class EditableText:
+    """A file's text, its ends of line as they are, and what is needed to write it again.
+
+    Attributes:
+        path: the file.
+        text: its characters, without a byte order mark.
+        encoding: as the file declares it.
+        mark: the byte order mark, or nothing.
+    """
+
+    path: str
+    text: str
+    encoding: str = "utf-8"
+    mark: bytes = b""
+
+    def encode(self, text: str) -> bytes:
+        """`text` as the file's bytes."""
+        return self.mark + text.encode(self.encoding)
+
+
+def read_source(path: str | Path) -> EditableText:
+    """Read a Python, YAML, JSON or TOML file.
+
+    Returns:
+        Its text; `source.encode(source.text)` gives the file's bytes.
+
+    Raises:
+        BatchError: there is no such file, or it is not text in the encoding it declares.
+    """
+    try:
+        content = Path(path).read_bytes()
+        return decode_source(str(path), content)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BatchError(f"cannot read {path}: {reason}") from error
+    except (SyntaxError, UnicodeError, LookupError) as error:
+        raise BatchError(f"cannot decode {path}: {error}; save the file as UTF-8", str(path)) from error
+
+
+def read_text(path: str) -> str:
+    """The text of a file on disk, without byte order mark; raises `BatchError`."""
+    return read_source(path).text
+
+
+def decode_source(path: str, content: bytes) -> EditableText:
+    """The same for bytes at hand."""
+    mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
+    encoding = declared_encoding(path, content)
+    return EditableText(path, content[len(mark) :].decode(encoding), encoding, mark)
+
+
+def declared_encoding(path: str, content: bytes) -> str:
+    """The encoding that a file declares; raises `SyntaxError` if there is none of that name."""
+    if not path.endswith((".py", ".pyi")):
+        return "utf-8"
+    declared, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+    return "utf-8" if declared == "utf-8-sig" else declared
+
+
+def settings_files(
+    script: str, arguments: Sequence[str], strings: Sequence[str], folder: str | None = None
+) -> list[Path]:
+    """The settings files that a script is given or names, those given first.
+
+    Args:
+        script: its path; names are looked up in the working folder, then in the script's.
+        arguments: its command line.
+        strings: the string literals in it.
+        folder: the working folder; by default the current one.
+    """
+    names = [part for word in arguments for part in (word, word.partition("=")[2])]
+    folders = [Path(folder or Path.cwd()), Path(script).parent]
+    config = {f"{name}/" for name in strings if name and "/" not in name and "." not in name}
+    stems = [s for s in strings if re.fullmatch(r"[\w-]+", s)] if config else []
+    wanted = [*names, *strings, *(f"{c}{s}.yaml" for c in config for s in stems)]
+    found: dict[Path, None] = {}
+    for name in wanted:
+        if name.endswith(SUFFIXES):
+            candidates = (folder / name for folder in folders)
+            file = next((candidate for candidate in candidates if _is_file(candidate)), None)
+            if file is not None:
+                found.setdefault(file)
+    return list(found)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def find_settings(text: str, path: str) -> list[Site]:
+    """Entries named like a batch size, with their path of keys as name."""
+    return [site for site in _entries(text, path) if is_batch_size(site.name.rpartition(".")[2])]
+
+
+def _entries(text: str, path: str) -> Iterator[Site]:
+    around: list[tuple[int, str]] = []
+    start = 0
+    for number, (line, quoted) in enumerate(_quoted_lines(text, path), 1):
+        if quoted:
+            start += len(line)
+            continue
+        code = _without_comment(line)
+        indent = len(line) - len(line.lstrip())
+        if code.strip():
+            around = [one for one in around if one[0] < indent]
+        if table := _TABLE.match(code) if path.endswith(".toml") else None:
+            around = [(-1, table["key"].strip())]
+        for match in _ENTRY.finditer(code):
+            keys = [key for _, key in around] + [match["key"]]
+            yield _site(path, ".".join(keys), match, start, number)
+        if head := _HEAD.match(code.rstrip()):
+            around.append((indent, head["key"]))
+        start += len(line)
+
+
+def _quoted_lines(text: str, path: str) -> Iterator[tuple[str, bool]]:
+    """Lines with their ends, and whether each continues a string of several lines."""
+    lines = _LINE.findall(text)
+    if path.endswith(".toml"):
+        yield from _toml_lines(lines)
+    elif path.endswith((".yaml", ".yml")):
+        yield from _yaml_lines(lines)
+    else:
+        yield from ((line, False) for line in lines)
+
+
+def _yaml_lines(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """A block scalar goes on while lines are indented deeper than its key."""
+    block: int | None = None
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        if block is not None and line.strip() and indent <= block:
+            block = None
+        yield line, block is not None
+        if block is None and _BLOCK.search(_without_comment(line).rstrip()):
+            block = indent
+
+
+def _toml_lines(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """A string in three quotes goes on to the next three."""
+    inside = ""
+    for line in lines:
+        yield line, bool(inside)
+        for mark in _TRIPLE.findall(line):
+            inside = "" if inside == mark else inside or mark
+
+
+def _without_comment(line: str) -> str:
+    """The same length, with a comment blanked: `batch_size: 4` in one is no setting."""
+    match = re.search(r"(^|\s)#.*|^\s*//.*", line.rstrip("\r\n"))
+    if match is None:
+        return line
+    return line[: match.start()] + " " * (len(line) - match.start())
+
+
+def _site(path: str, name: str, match: re.Match[str], start: int, line: int) -> Site:
+    first, last = match.span("value")
+    return Site(
+        kind="setting",
+        path=path,
+        name=name,
+        value=int(match["value"].strip("\"'")),
+        text=match["value"],
+        start=start + first,
+        end=start + last,
+        line=line,
+        column=first,
+        role="evaluate" if is_evaluation(name.replace(".", "_")) else "train",
+    )

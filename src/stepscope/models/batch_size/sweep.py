@@ -1,0 +1,287 @@
+"""Which batch sizes to measure: several, round after round until the times are stable, and more in
+between where they are not linear.
+
+As SKYLINE does: the user's own first, then larger ones by a constant; smaller ones where memory
+runs out. Beyond SKYLINE's three a quarter and a half of the user's own, as people go both ways from
+it. The last one is held back, to check how well the model of the others predicts.
+
+Source: Yu et al., Skyline (UIST 2020), "Making Performance Predictions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import log
+from typing import Protocol
+
+from stepscope.errors import BatchError
+from stepscope.models.batch_size.fit import Model, fit_model, hold_back, time_tolerance
+from stepscope.models.batch_size.measurement import BatchPoint, MeasuredBatch, combine
+from stepscope.record.batch_size.request import Effort
+
+POINTS = 3  # make a line and its error, as in SKYLINE
+WANTED = POINTS + 2
+_APART = 1.15  # closer ones differ by less than noise
+Progress = Callable[[str, int, int], None]
+_STABLE = 0.02  # relative change of times between rounds
+
+
+def next_batch(
+    start: int, measured: Collection[int], too_large: int | None = None, wanted: int = WANTED
+) -> int | None:
+    """The batch size to try next.
+
+    Args:
+        start: the user's own.
+        measured: those that are done.
+        too_large: the smallest that did not fit into memory.
+        wanted: how many are needed.
+
+    Returns:
+        The next one; None if there are enough, or no more that can fit.
+
+    Example:
+        >>> next_batch(32, []), next_batch(32, [32]), next_batch(32, [32, 48], too_large=64)
+        (32, 48, 8)
+    """
+    if len(measured) >= wanted:
+        return None
+    for batch in _candidates(start, wanted, too_large, measured):
+        if batch not in measured and (too_large is None or batch < too_large):
+            return batch
+    return None
+
+
+def _candidates(start: int, wanted: int, too_large: int | None, measured: Collection[int]) -> list[int]:
+    if too_large is not None and too_large <= start:
+        return _below(too_large, measured)
+    step = max(1, round(start / 2))
+    up = [start + step * count for count in range(wanted)]
+    below = [start // part for part in (4, 2) if start >= part]
+    less = max(1, start // 4)
+    down = [start - less * count for count in range(1, start // less)]
+    rest = list(range(start - 1, 0, -1))[: 2 * wanted]
+    return [*up[:POINTS], *below, *up[POINTS:], *down, *rest]
+
+
+def _below(too_large: int, measured: Collection[int]) -> list[int]:
+    """Not even the first fits: halve until one does, then go down from there."""
+    top = max(measured, default=0)
+    if not top:
+        return [too_large // 2] if too_large > 1 else []
+    less = max(1, top // 4)
+    return [*range(top - less, 0, -less), *range(top - 1, 0, -1)]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The extent of a sweep.
+
+    Attributes:
+        points: batch sizes; the last one is held back to find the error.
+        extra: further ones at most, where run time is no line.
+        rounds: rounds over them at most.
+        effort: steps in each measurement.
+        timeout_s: seconds after which a measurement is given up as hung.
+        breakdown: also find what each line, module and operator costs.
+        estimate: where there is no GPU, also estimate memory without computing.
+    """
+
+    points: int = WANTED
+    extra: int = 3
+    rounds: int = 3
+    effort: Effort = field(default_factory=Effort)
+    timeout_s: float = 600.0
+    breakdown: bool = True
+    estimate: bool = True
+
+
+# For an editor, which wants an answer while the file is still in mind.
+QUICK = Plan(
+    points=POINTS + 1,
+    extra=0,
+    rounds=1,
+    effort=Effort(warmup=2, memory=1, least=3, seconds=0.2),
+    timeout_s=60.0,
+    estimate=False,
+)
+
+
+def refine(points: Sequence[BatchPoint]) -> int | None:
+    """The batch size that shows most about where run time is not linear.
+
+    Args:
+        points: at least three, by batch size; the one measured last is held back.
+
+    Returns:
+        A batch size between two of them; None where the models predict what was measured.
+
+    Example:
+        >>> points = [BatchPoint(x, 80.0 * x, 0) for x in (8, 12)]
+        >>> points += [BatchPoint(x, 60.0 * x, 0) for x in (16, 24, 32, 40)]
+        >>> refine(points)  # the other kernel begins between 12 and 16
+        14
+    """
+    model = _time_model(points)
+    if model.linear and not _misses(model, points):
+        return None
+    return _between(points)
+
+
+def _time_model(points: Sequence[BatchPoint]) -> Model:
+    return fit_model(
+        [point.batch for point in points], [one.ms for one in points], tolerance=time_tolerance(points)
+    )
+
+
+def _misses(model: Model, points: Sequence[BatchPoint]) -> bool:
+    """Whether the model, or the one without the held-back point, is off by more than noise."""
+    worst = model.residual()
+    for held in (point for point in points if point.held_back):
+        others = _time_model([one for one in points if one is not held])
+        worst = max(worst, hold_back(others, held.batch, held.ms))
+    return worst > time_tolerance(points)
+
+
+def _between(points: Sequence[BatchPoint]) -> int | None:
+    """The middle of the gap where most batch sizes are most uncertain."""
+    best, most = None, 0.0
+    for at, (low, high) in enumerate(pairwise(points)):
+        doubt = _disagreement(points, at)
+        wide = high.batch - low.batch >= 2 and high.batch >= _APART * low.batch
+        if wide and doubt > time_tolerance(points) / 2:
+            weight = doubt * log(high.batch / low.batch)
+            if weight > most:
+                best, most = (low.batch + high.batch) // 2, weight
+    return best
+
+
+def _disagreement(points: Sequence[BatchPoint], at: int) -> float:
+    """How far the middle of a gap is from where the lines of both neighboring gaps lead,
+    relative; the nearer of the two counts, as the other may cross a step of its own."""
+    low, high = points[at], points[at + 1]
+    middle = (low.ms + high.ms) / 2
+    batch = (low.batch + high.batch) / 2
+    before = points[at - 1] if at else BatchPoint(0, 0.0, 0)
+    led = [_led(before, low, batch)]
+    if at + 2 < len(points):
+        led.append(_led(high, points[at + 2], batch))
+    return min(abs(one / middle - 1) for one in led)
+
+
+def _led(left: BatchPoint, right: BatchPoint, batch: float) -> float:
+    slope = (right.ms - left.ms) / (right.batch - left.batch)
+    return right.ms + slope * (batch - right.batch)
+
+
+class NothingFits(BatchError):
+    """Not even one sample fits into memory."""
+
+
+class MeasureBatch(Protocol):
+    """Measures a batch size once; None where it does not fit into memory."""
+
+    def __call__(self, batch: int) -> MeasuredBatch | None:
+        """In a fresh process."""
+
+
+@dataclass
+class Sweep:
+    """The result of a sweep.
+
+    Attributes:
+        rounds: all measurements, by batch size in the order in which they were first made.
+        too_large: the smallest batch size that ran out of memory.
+        stable: whether the last round changed no time by more than 2 %; None after a single round.
+    """
+
+    rounds: dict[int, list[MeasuredBatch]] = field(default_factory=dict)
+    too_large: int | None = None
+    stable: bool | None = None
+
+    def points(self) -> list[BatchPoint]:
+        """One point a batch size, by size; beyond three, the one measured last is held back."""
+        order = list(self.rounds)
+        held = set(order[POINTS:][-1:])
+        return sorted(
+            (combine(rounds, batch in held) for batch, rounds in self.rounds.items()),
+            key=lambda point: point.batch,
+        )
+
+
+def sweep(
+    measure: MeasureBatch,
+    start: int,
+    *,
+    wanted: int = WANTED,
+    extra: int = 0,
+    most_rounds: int = 1,
+    progress: Progress = lambda words, done, total: None,
+) -> Sweep:
+    """Measure from `start` on.
+
+    Args:
+        measure: measures one batch size.
+        start: the user's own.
+        wanted: how many batch sizes.
+        extra: how many more at most, where run time is not linear.
+        most_rounds: rounds to make at most; the first that changes nothing is the last.
+        progress: called with what is being done, how much of it is done and how much there is.
+
+    Raises:
+        NothingFits: not even one sample does.
+        BatchError: the script fails.
+    """
+    found = Sweep()
+    while (batch := next_batch(start, found.rounds, found.too_large, wanted)) is not None:
+        progress(f"batch size {batch}", len(found.rounds), wanted * most_rounds)
+        one = measure(batch)
+        if one is None:
+            found.too_large = min(batch, found.too_large or batch)
+        else:
+            found.rounds[batch] = [one]
+    if not found.rounds:
+        raise NothingFits(
+            f"batch size {found.too_large} does not fit into memory; make the model or its inputs smaller"
+        )
+    for number in range(1, most_rounds):
+        before = _medians(found)
+        _again(found, measure, number, most_rounds, progress)
+        found.stable = _agree(before, _medians(found))
+        if found.stable:
+            break
+    _refine(found, measure, extra, progress)
+    return found
+
+
+def _refine(found: Sweep, measure: MeasureBatch, extra: int, progress: Progress) -> None:
+    """Between the points, where a line misses by more than the noise that the rounds showed."""
+    times = max(map(len, found.rounds.values()))
+    for number in range(extra if len(found.rounds) >= POINTS else 0):
+        batch = refine(found.points())
+        if batch is None:
+            return
+        for count in range(times):
+            progress(f"batch size {batch} too", number * times + count, extra * times)
+            one = measure(batch)
+            if one is not None:
+                found.rounds.setdefault(batch, []).append(one)
+
+
+def _again(found: Sweep, measure: MeasureBatch, number: int, most_rounds: int, progress: Progress) -> None:
+    for place, (batch, rounds) in enumerate(found.rounds.items()):
+        done = number * len(found.rounds) + place
+        progress(f"batch size {batch} again", done, most_rounds * len(found.rounds))
+        one = measure(batch)
+        if one is not None:
+            rounds.append(one)
+
+
+def _medians(found: Sweep) -> dict[int, float]:
+    return {point.batch: point.ms for point in found.points()}
+
+
+def _agree(before: dict[int, float], after: dict[int, float]) -> bool:
+    return all(abs(after[batch] - ms) <= _STABLE * ms for batch, ms in before.items())

@@ -1,0 +1,382 @@
+"""A calibration: times of single operators on one machine, its file, and what it lacks for a trace.
+
+The operators of a script count if they are outermost; those that they call are part of them. What
+is missing is measured in a child process, since this one loads no torch."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stepscope.base.arrays import Ids, Mask
+from stepscope.base.unfinished_files import unfinished
+from stepscope.errors import ChangeError
+from stepscope.models.calibration.timed import QUIET
+from stepscope.trace.cache_folder import cache_folder
+from stepscope.trace.nesting import inherit
+from stepscope.trace.trace import Metadata, Trace
+
+_ATEN = "aten::"
+_KEYS = ("Input Dims", "Input Strides", "Input type", "Concrete Inputs")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One call of an operator.
+
+    Attributes:
+        name: without `aten::`.
+        dims: for each input: sizes of a tensor, a list of sizes for a list of tensors, else empty.
+        strides: likewise.
+        types: `float`, `long int`, `Scalar`, `TensorList`, …, empty for None.
+        values: values of inputs that are not tensors, as recorded.
+    """
+
+    name: str
+    dims: tuple[Any, ...]
+    strides: tuple[Any, ...]
+    types: tuple[str, ...]
+    values: tuple[str, ...]
+
+    @cached_property
+    def signature(self) -> str:
+        """The call as text; calls with the same signature do the same work."""
+        return json.dumps(
+            [self.name, self.dims, self.strides, self.types, self.values], separators=(",", ":")
+        )
+
+    @cached_property
+    def floats(self) -> tuple[tuple[int, ...], ...]:
+        """Sizes of its FP32 inputs, in order."""
+        return tuple(tuple(size) for size, kind in zip(self.dims, self.types, strict=True) if kind == "float")
+
+
+@dataclass(frozen=True, eq=False)
+class ScriptOperators:
+    """The outermost operators of a trace.
+
+    Attributes:
+        rows: events.id of each, in order of time.
+        calls: the call of each; None if the trace has no shapes.
+        around: for each event of the trace, the index of the operator that contains it, or -1.
+    """
+
+    rows: Ids
+    calls: tuple[Operator | None, ...]
+    around: Ids
+
+
+def find_operators(trace: Trace, rows: Mask) -> ScriptOperators:
+    """The outermost operators among the events `rows`, a mask of shape (events,)."""
+    events = trace.events
+    inside = events.text("name").where(lambda name: name.startswith(_ATEN))
+    number = np.arange(len(events), dtype=np.int32)
+    outer = np.append(inherit(events["parent"], np.where(inside, number, -1)), -1)
+    outermost = inside & (outer[events["parent"]] < 0)
+    chosen = np.flatnonzero(outermost & rows)
+    chosen = chosen[np.argsort(events["start_ns"][chosen], kind="stable")]
+    index = np.full(len(events), -1, np.int32)
+    index[chosen] = np.arange(len(chosen))
+    around = inherit(events["parent"], index).astype(np.int64)
+    return ScriptOperators(chosen, tuple(_operator(trace, row) for row in chosen.tolist()), around)
+
+
+def _operator(trace: Trace, row: int) -> Operator | None:
+    arguments = trace.event_arguments(row)
+    if not all(key in arguments for key in _KEYS):
+        return None
+    name = str(trace.events.text("name")[row]).removeprefix(_ATEN)
+    dims, strides, types, values = (arguments[key] for key in _KEYS)
+    if not len(dims) == len(strides) == len(types) == len(values):
+        return None
+    return Operator(name, tuple(dims), tuple(strides), tuple(types), tuple(map(str, values)))
+
+
+VERSION = 7
+_FILE = re.compile(r"(calibration-[0-9a-f]{16}\.json|\.calibration-[0-9a-f]{16}\.json\.\d+)")
+_LIMITS = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine and software that times depend on.
+
+    Attributes:
+        cpu: processor model.
+        cores: number of cores.
+        torch: version of torch.
+        threads: number of threads per operator.
+        instructions: environment variables that disable some of the processor's instructions.
+    """
+
+    cpu: str
+    cores: int
+    torch: str
+    threads: int
+    instructions: str = ""
+
+    @classmethod
+    def of(cls, metadata: Metadata) -> Machine:
+        """This machine, with the torch version and thread count of a trace."""
+        threads = metadata.capture.get("threads") or os.cpu_count() or 1
+        version = metadata.framework_version
+        return cls(cpu_model(), os.cpu_count() or 1, version, int(threads), _forbidden())
+
+    @property
+    def key(self) -> str:
+        """Its key in the cache."""
+        text = json.dumps([VERSION, *asdict(self).values()])
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    def __str__(self) -> str:
+        count = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        limits = f", {self.instructions}" if self.instructions else ""
+        return f"{self.cpu}, {count}, torch {self.torch}{limits}"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Times of single operators on one machine, in ns.
+
+    Attributes:
+        machine: where it was measured.
+        date: when it was measured, YYYY-MM-DD.
+        operators: by signature: `[in 32 bits, in 16 bits]`; null if the call is not possible.
+        casts: rows `[elements, to 16 bits, to 32 bits]`.
+        copies: rows `[bytes, copy of memory that is in no cache]`.
+        sparse_gradients: rows `[elements, compress as DGC does, add what one worker sent, empty]`.
+        optimizers: by class: rows `[tensors, total elements, fused step]`.
+        reducing: an all-reduce of two processes on this machine: rows `[bytes, ns, CPU time of each
+            process, ns]`.
+        sharding: over two processes on this machine, CPU time of the computing thread: `units`,
+            rows `[tensors, total bytes, two gathers and one scatter]`, and `operator`, the extra
+            time of an operator on sharded tensors.
+        loading: handing over a worker's batch: rows `[bytes, CPU time of the training loop, CPU
+            time of the worker]`.
+        core_share: the smallest share of a core that a measurement got, 0 to 1; with less than
+            `QUIET` other processes disturbed it.
+    """
+
+    machine: Machine
+    date: str
+    operators: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    casts: Sequence[Sequence[float]] = ()
+    copies: Sequence[Sequence[float]] = ()
+    sparse_gradients: Sequence[Sequence[float]] = ()
+    optimizers: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+    loading: Sequence[Sequence[float]] = ()
+    reducing: Sequence[Sequence[float]] = ()
+    sharding: Mapping[str, Any] = field(default_factory=dict)
+    core_share: float = 1.0
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other processes used the machine so much that times may be too long."""
+        return self.core_share < QUIET
+
+    def __str__(self) -> str:
+        busy = f", {self.load}" if self.is_disturbed else ""
+        return f"calibration of {self.date} on {self.machine}{busy}"
+
+    @property
+    def load(self) -> str:
+        """How busy the machine was, in words."""
+        return f"measured on a busy machine with {self.core_share:.0%} of a core"
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict that `json` can write."""
+        return {"version": VERSION, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Calibration:
+        """The inverse of `to_json`; raises TypeError or KeyError for other data."""
+        rest = {name: value for name, value in data.items() if name != "version"}
+        return cls(**{**rest, "machine": Machine(**rest["machine"])})
+
+    def cast_ns(self, elements: float, *, down: bool) -> float:
+        """The time to cast this many elements to 16 bits, or back."""
+        return between(self.casts, elements, 1 if down else 2)
+
+    def copy_rate(self, size: float) -> float | None:
+        """The rate of a copy of `size` bytes, bytes/ns; None if not measured."""
+        return size / between(self.copies, size, 1) if self.copies and size > 0 else None
+
+
+def between(rows: Sequence[Sequence[float]], at: float, column: int) -> float:
+    """A column interpolated at `at` (column 0), on logarithmic scales.
+
+    Before the first row it is constant; beyond the last row it grows in proportion.
+    """
+    table = np.array(rows, np.float64)
+    x, y = table[:, 0], table[:, column]
+    inside = float(np.exp(np.interp(np.log(max(at, 1)), np.log(x), np.log(y))))
+    return inside * max(at / float(x[-1]), 1.0)
+
+
+def calibration_path(machine: Machine) -> Path | None:
+    """The file of a machine's calibration; None without a cache."""
+    folder = cache_folder()
+    return None if folder is None else folder / f"calibration-{machine.key}.json"
+
+
+def find_calibration(metadata: Metadata) -> Calibration | None:
+    """This machine's calibration for traces like this one, or None."""
+    path = calibration_path(Machine.of(metadata))
+    if path is None:
+        return None
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        return Calibration.from_json(json.loads(path.read_text("utf-8")))
+    return None
+
+
+def keep_calibration(calibration: Calibration) -> None:
+    """Store a calibration, replacing an earlier one; without a cache, do nothing.
+
+    Raises:
+        ChangeError: if it cannot be written.
+    """
+    path = calibration_path(calibration.machine)
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = unfinished(path)
+        partial.write_text(json.dumps(calibration.to_json()), "utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise ChangeError(
+            f"{path}: cannot save the calibration: {error.strerror}; set $STEPSCOPE_CACHE to a "
+            "writable folder"
+        ) from error
+
+
+def kept_calibrations() -> list[Path]:
+    """The files of all calibrations, of any machine, including partial files."""
+    folder = cache_folder()
+    if folder is None or not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if _FILE.fullmatch(path.name))
+
+
+def _forbidden() -> str:
+    return " ".join(f"{name}={os.environ[name]}" for name in _LIMITS if name in os.environ)
+
+
+def cpu_model() -> str:
+    """The processor's name according to the system."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+_STAGES = ("forward", "loss", "backward")
+_MIN_SHARE = 0.0005  # of the time of forward and backward
+
+
+def calibrate(trace: Trace, *, afresh: bool = False) -> Calibration:
+    """The machine's calibration, with everything that predictions for this trace need.
+
+    A calibration that other processes disturbed is measured again; the less disturbed one counts.
+
+    Args:
+        trace: a CPU trace with shapes, recorded on this machine.
+        afresh: whether to measure known operators again.
+
+    Raises:
+        ChangeError: if torch cannot be loaded, or its version differs from the trace's.
+    """
+    kept = None if afresh else find_calibration(trace.metadata)
+    known = None if kept is None or kept.is_disturbed else kept
+    wanted = _worth_measuring(trace)
+    missing = [call for call in wanted if known is None or call.signature not in known.operators]
+    if known is not None and not missing:
+        return known
+    calibration = _measured(Machine.of(trace.metadata), known, missing)
+    if known is None and kept is not None:
+        calibration = _less_disturbed(kept, calibration)
+    keep_calibration(calibration)
+    return calibration
+
+
+def _less_disturbed(before: Calibration, now: Calibration) -> Calibration:
+    """The calibration that got more of a core, with all operators that were asked for now."""
+    if now.core_share >= before.core_share:
+        return now
+    more = {one: times for one, times in now.operators.items() if one not in before.operators}
+    share = now.core_share if more else before.core_share
+    return replace(before, operators={**before.operators, **more}, core_share=share)
+
+
+def _worth_measuring(trace: Trace) -> list[Operator]:
+    """FP32 operators of forward and backward with a relevant share of the time."""
+    events = trace.events
+    found = find_operators(trace, events.text("stage").mask(*_STAGES))
+    length = events["duration_ns"][found.rows]
+    times: dict[str, float] = {}
+    calls: dict[str, Operator] = {}
+    for call, time in zip(found.calls, length.tolist(), strict=True):
+        if call is not None and call.floats:
+            times[call.signature] = times.get(call.signature, 0) + time
+            calls[call.signature] = call
+    least = _MIN_SHARE * float(np.sum(length))
+    return [calls[signature] for signature, time in times.items() if time >= least]
+
+
+def _measured(machine: Machine, known: Calibration | None, operators: Sequence[Operator]) -> Calibration:
+    request = {
+        "threads": machine.threads,
+        "operators": [call.signature for call in operators],
+        "machine": known is None,
+    }
+    facts = _in_child(request)
+    if facts["torch"] != machine.torch:
+        raise ChangeError(
+            f"the trace was recorded with torch {machine.torch}, but {sys.executable} has torch "
+            f"{facts['torch']}; calibrate with the Python of the training script"
+        )
+    date = datetime.date.today().isoformat()
+    base = known or Calibration(
+        machine,
+        date,
+        casts=facts["casts"],
+        copies=facts["copies"],
+        optimizers=facts["optimizers"],
+        loading=facts["loading"],
+        reducing=facts["reducing"],
+        sharding=facts["sharding"],
+        sparse_gradients=facts["sparse_gradients"],
+    )
+    return replace(
+        base,
+        operators={**base.operators, **facts["operators"]},
+        core_share=min(base.core_share, facts["core_share"]),
+    )
+
+
+def _in_child(request: dict[str, object]) -> dict[str, Any]:
+    command = [sys.executable, "-m", "stepscope.models.calibration.measure"]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(request["threads"])}
+    done = subprocess.run(
+        command, input=json.dumps(request), capture_output=True, text=True, env=environment, check=False
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ChangeError(f"could not calibrate with {sys.executable}: {last}")
+    facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return facts

@@ -1,0 +1,106 @@
+"""Inputs of what is measured: calls of operators as in the trace, and memory that is in no cache.
+
+Imports torch; only for the measuring process."""
+
+import ast
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Call = Callable[[], object]
+_DTYPES = {
+    "float": torch.float32,
+    "double": torch.float64,
+    "c10::BFloat16": torch.bfloat16,
+    "long int": torch.int64,
+    "int": torch.int32,
+    "bool": torch.bool,
+    "unsigned char": torch.uint8,
+}
+
+
+def prepare(signature: str, *, half: bool) -> Call | None:
+    """A function that calls the operator, or None if the call is not possible.
+
+    Args:
+        signature: `Operator.signature`.
+        half: convert FP32 inputs to bfloat16: all of them or, if the operator rejects that, only
+            those with several dimensions (weights of a normalization stay in FP32).
+    """
+    for least in (0, 2) if half else (99,):
+        try:
+            call = _call(signature, least)
+            call()
+        except Exception:  # any reason of the operator
+            continue
+        return call
+    return None
+
+
+def _call(signature: str, least: int) -> Call:
+    name, dims, strides, types, values = json.loads(signature)
+    packet = getattr(torch.ops.aten, name)
+    inputs = [_input(*given, least=least) for given in zip(dims, strides, types, values, strict=True)]
+    schema = _schema(packet, len(inputs))
+    places, names = [], {}
+    for argument, given in zip(schema, inputs, strict=True):
+        # Strings are not recorded, like None; the default is close enough.
+        value = argument.default_value if given is None else given
+        if argument.kwarg_only:
+            names[argument.name] = value
+        else:
+            places.append(value)
+    return lambda: packet(*places, **names)
+
+
+def _schema(packet: Any, count: int) -> list[Any]:
+    """The arguments of the overload with this many arguments and no `out` argument."""
+    schemas = (getattr(packet, name)._schema.arguments for name in packet.overloads())
+    return next(s for s in schemas if len(s) == count and not any(arg.is_out for arg in s))
+
+
+def _input(dims: Any, strides: Any, kind: str, value: str, *, least: int) -> Any:
+    if kind in _DTYPES:
+        return _tensor(dims, strides, _DTYPES[kind], least)
+    if kind == "TensorList":
+        return [_tensor(d, s, torch.float32, least) for d, s in zip(dims, strides, strict=True)]
+    return ast.literal_eval(value) if value else None
+
+
+def _tensor(dims: list[int], strides: list[int], dtype: torch.dtype, least: int) -> torch.Tensor:
+    """A tensor with values that are valid for any function: FP32 from 0.1 to 0.9, else 0."""
+    elements = 1 + sum((d - 1) * s for d, s in zip(dims, strides, strict=True))
+    storage = torch.zeros(max(elements if math.prod(dims) else 0, 0), dtype=dtype)
+    if dtype.is_floating_point:
+        storage.uniform_(0.1, 0.9)
+    if dtype == torch.float32 and len(dims) >= least:
+        storage = storage.bfloat16()
+    return storage.as_strided(dims, strides)
+
+
+_BYTES = 1 << 28  # several times what caches keep for one process
+_FLOAT = 4
+_PARTS = 64  # more than a measurement has calls
+
+
+def cold_arrays(count: int) -> list[Tensor]:
+    """Float arrays of equal length that together are larger than caches."""
+    return [torch.rand(_BYTES // _FLOAT // count) for _ in range(count)]
+
+
+def parts_in_turn(arrays: Sequence[Tensor], elements: int) -> Iterator[tuple[Tensor, ...]]:
+    """Parts of the arrays at the same place, without end; one comes again only after all others.
+
+    Args:
+        arrays: as `cold_arrays` makes them.
+        elements: of a part.
+    """
+    length = len(arrays[0])
+    apart = max(1, length // elements // _PARTS) * elements
+    starts = range(0, length - elements + 1, apart)
+    return cycle([tuple(one[start : start + elements] for one in arrays) for start in starts])

@@ -1,0 +1,151 @@
+"""The devices and cloud instances that a user asks for, and their prices."""
+
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from stepscope.base.typed_data import decode
+from stepscope.errors import BatchError
+from stepscope.facts.roofline import known_gpus, rates_of
+from stepscope.facts.roofline.device_memory import Capacity
+from stepscope.models.whatif.parts.kernel_times import Rates
+
+
+class RentedInstance(msgspec.Struct, frozen=True):
+    """A cloud instance and its price on demand.
+
+    Attributes:
+        name: as the provider calls it.
+        device: a device of `roofline/data/gpus.json`.
+        count: number of these devices.
+        usd_per_hour: for the whole instance.
+        date: when the price was checked.
+        source: where.
+    """
+
+    name: str
+    device: str
+    usd_per_hour: Annotated[float, msgspec.Meta(gt=0)]
+    date: str
+    source: str
+    count: Annotated[int, msgspec.Meta(ge=1)] = 1
+    provider: str = ""
+    region: str = ""
+
+    @property
+    def usd_per_device_hour(self) -> float:
+        """The share of one device."""
+        return self.usd_per_hour / self.count
+
+
+class PriceTable(msgspec.Struct, frozen=True):
+    """Instances with prices.
+
+    Example:
+        >>> read_prices().cheapest("L4").name
+        'g6.xlarge'
+    """
+
+    instances: tuple[RentedInstance, ...]
+    about: str = ""
+
+    def named(self, name: str) -> RentedInstance | None:
+        """The instance of a name, in any case; None if there is none."""
+        same = (one for one in self.instances if one.name.lower() == name.lower())
+        return next(same, None)
+
+    def cheapest(self, device: str) -> RentedInstance | None:
+        """The instance with the lowest price per device; None if no price is known."""
+        having = [one for one in self.instances if one.device == device]
+        return min(having, key=lambda one: one.usd_per_device_hour, default=None)
+
+
+def read_prices(path: str | None = None) -> PriceTable:
+    """The price table of the package, or of a file in the same format.
+
+    Args:
+        path: a JSON file with `instances`.
+
+    Raises:
+        BatchError: if the file cannot be read, has the wrong shape, or names an unknown device.
+    """
+    try:
+        data = Path(path).read_bytes() if path else _packaged()
+        table = decode(data, PriceTable)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise BatchError(f"cannot read prices from {path}: {error}") from error
+    for one in table.instances:
+        if (known := rates_of(one.device)) is None or known["name"] != one.device:
+            raise BatchError(f"{path or 'prices.json'}: {one.name} has the unknown device {one.device!r}")
+    return table
+
+
+def _packaged() -> bytes:
+    return files("stepscope.models.devices").joinpath("data/prices.json").read_bytes()
+
+
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Target:
+    """A device to predict, and the instance that has it.
+
+    Attributes:
+        rates: its data sheet, as from `rates_of`.
+        instance: the one asked for, else the one with the lowest price per device; None if no
+            price is known.
+    """
+
+    rates: Rates
+    instance: RentedInstance | None
+
+    @property
+    def name(self) -> str:
+        """Short name of the device."""
+        return str(self.rates["name"])
+
+    @property
+    def watts(self) -> float | None:
+        """Its power limit, None if unknown."""
+        watts: float | None = self.rates["watts"]
+        return watts
+
+    @property
+    def usable_bytes(self) -> int:
+        """Bytes for tensors: without the device's context and fragmentation."""
+        return Capacity(self.name, self.rates["memory"] * _GIB).usable_bytes
+
+
+def parse_targets(text: str, prices: PriceTable) -> tuple[Target, ...]:
+    """The devices of a list such as `H100,A100,g6.xlarge`.
+
+    Args:
+        text: names of devices with known data sheets, or of instances in the price table.
+        prices: the price table.
+
+    Raises:
+        BatchError: if a name is neither.
+
+    Example:
+        >>> from stepscope.models.devices.device_choice import read_prices
+        >>> [target.name for target in parse_targets("a100,g6.xlarge", read_prices())]
+        ['A100', 'L4']
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise BatchError("expected devices such as H100,A100,L4, found none")
+    return tuple(_target(name, prices) for name in names)
+
+
+def _target(name: str, prices: PriceTable) -> Target:
+    instance = prices.named(name)
+    rates = rates_of(instance.device if instance else name)
+    if rates is None:
+        devices = ", ".join(gpu["name"] for gpu in known_gpus())
+        instances = ", ".join(one.name for one in prices.instances)
+        raise BatchError(f"unknown device or instance {name!r}; devices: {devices}; instances: {instances}")
+    return Target(rates, instance or prices.cheapest(str(rates["name"])))

@@ -1,0 +1,338 @@
+"""Compare two runs part by part: medians over steps, the largest changes first."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Floats
+from stepscope.facts.annotate.steps.step_table import ranks_with_steps
+from stepscope.models.diff.significance import differs
+from stepscope.models.diff.step_samples import Key, MeasuredRun, Sample, has_device, measure_run
+from stepscope.trace.recorded_steps import QUIET
+from stepscope.trace.trace import Trace
+
+VERDICTS = ("slower", "faster", "unclear", "one_step", "same", "new", "gone")
+SIGNIFICANT = ("slower", "faster", "new", "gone")
+_MS = 1e-6
+
+
+class Side(msgspec.Struct, frozen=True):
+    """One side of a row: median, minimum and maximum over the steps, ms; calls per step."""
+
+    median_ms: float
+    least_ms: float
+    most_ms: float
+    count: float | None
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One part of the step before and after.
+
+    Attributes:
+        key: its name; of a stage also `CPU` or `device`.
+        change_ms: after minus before, of the medians.
+        ratio: after over before; None without a time before.
+        verdict: `slower` or `faster`; `unclear` if the change is within step-to-step noise, or may
+            come from other processes on the machine; `one_step` if a side has only one step, which
+            says nothing about noise; `same`; `new` or `gone` if only one side has the part.
+    """
+
+    key: Key
+    before: Side | None
+    after: Side | None
+    change_ms: float
+    ratio: float | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """Two runs: `step` compares whole steps; `parts` compares time use, stages, kinds of work,
+    modules, operators and kernels, largest change first."""
+
+    before: MeasuredRun
+    after: MeasuredRun
+    step: Row
+    parts: Mapping[str, list[Row]]
+
+    @property
+    def differing(self) -> dict[str, tuple[str, str]]:
+        """Facts that differ between the sides: device, framework, ranks."""
+        return {
+            name: (self.before.facts[name], self.after.facts[name])
+            for name in self.before.facts
+            if self.before.facts[name] != self.after.facts[name]
+        }
+
+    @property
+    def device_work(self) -> Row | None:
+        """How long the busiest device works per step; None without a device."""
+        return next((row for row in self.parts["time use"] if row.key == ("device busy",)), None)
+
+    @property
+    def significant(self) -> list[Row]:
+        """Changes of the time use beyond noise, the largest first."""
+        rows = self.parts["time use"] or self.parts["stages"]
+        return [row for row in rows if row.verdict in SIGNIFICANT]
+
+    @property
+    def beyond(self) -> int:
+        """Steps of the second run that are slower, or faster, than all of the first: as `step`."""
+        before, after = self.before.step_ns, self.after.step_ns
+        slower = self.step.change_ms > 0
+        return int((after > before.max()).sum() if slower else (after < before.min()).sum())
+
+    @property
+    def cause(self) -> Row | None:
+        """The part of the time use that changed most in the direction of the step."""
+        rows = (row for row in self.significant if row.change_ms * self.step.change_ms > 0)
+        return next(rows, None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as dicts and lists that `json` can write."""
+        return {
+            "before": _run_json(self.before),
+            "after": _run_json(self.after),
+            "differing": {name: list(pair) for name, pair in self.differing.items()},
+            "step": msgspec.to_builtins(self.step),
+            "device_work": msgspec.to_builtins(self.device_work),
+            **{name.replace(" ", "_"): msgspec.to_builtins(rows) for name, rows in self.parts.items()},
+        }
+
+
+def compare(
+    before: Trace, after: Trace, *, rank: int | None = None, to_rank: int | None = None
+) -> RunComparison:
+    """Compare the steps of two traces.
+
+    Parts are matched by name: stages, modules by path, operators that launch device work, kernels.
+    If only one side has device work, operators are compared by their CPU time.
+
+    Args:
+        before, after: annotated traces.
+        rank: rank of `before`; by default its first.
+        to_rank: rank of `after`; by default `rank` if it exists there, else its first.
+
+    Returns:
+        Times are medians over the steps, ms per step.
+
+    Raises:
+        TraceError: if a side lacks the rank, or has no steps.
+
+    Example:
+        >>> compare(stepscope.open("a.json"), stepscope.open("b.json")).step.ratio  # doctest: +SKIP
+    """
+    on_device = has_device(before) and has_device(after)
+    first = measure_run(before, rank, on_device)
+    if to_rank is None and first.rank in ranks_with_steps(after):
+        to_rank = first.rank
+    second = measure_run(after, to_rank, on_device)
+    shares = [run.core_share or 1.0 for run in (first, second)]
+    return RunComparison(
+        first,
+        second,
+        _row(("step",), first.step_ns, second.step_ns, None, None, shares),
+        {name: _rows(first.parts[name], second.parts[name], shares) for name in first.parts},
+    )
+
+
+def _rows(before: Sample, after: Sample, shares: Sequence[float]) -> list[Row]:
+    rows = [
+        _row(
+            key,
+            before.times.get(key),
+            after.times.get(key),
+            before.counts.get(key),
+            after.counts.get(key),
+            shares,
+        )
+        for key in dict.fromkeys([*before.times, *after.times])
+    ]
+    return sorted(rows, key=lambda row: -abs(row.change_ms))
+
+
+def _row(
+    key: Key,
+    before: Floats | None,
+    after: Floats | None,
+    calls_before: Floats | None,
+    calls_after: Floats | None,
+    core_shares: Sequence[float],
+) -> Row:
+    side_a, side_b = _side(before, calls_before), _side(after, calls_after)
+    was, is_ = side_a.median_ms if side_a else 0.0, side_b.median_ms if side_b else 0.0
+    verdict = _verdict(before, after, is_ - was)
+    if verdict in ("slower", "faster") and _waiting_explains(was, is_, core_shares):
+        verdict = "unclear"
+    return Row(key, side_a, side_b, is_ - was, is_ / was if was else None, verdict)
+
+
+def _side(times: Floats | None, counts: Floats | None) -> Side | None:
+    if times is None or not times.any():
+        return None
+    low, middle, high = (float(f(times)) * _MS for f in (np.min, np.median, np.max))
+    return Side(middle, low, high, None if counts is None else float(np.median(counts)))
+
+
+def _verdict(before: Floats | None, after: Floats | None, change_ms: float) -> str:
+    if before is None or not before.any():
+        return "new"
+    if after is None or not after.any():
+        return "gone"
+    if len(before) == len(after) and (np.sort(before) == np.sort(after)).all():
+        return "same"
+    certain = differs(before, after)
+    if certain is None:
+        return "one_step"
+    if not certain or not change_ms:
+        return "unclear"
+    # The sign comes from the medians shown: a single slow step can pull the mean.
+    return "slower" if change_ms > 0 else "faster"
+
+
+def _waiting_explains(was: float, is_: float, core_shares: Sequence[float]) -> bool:
+    """Whether the longer side may be as short as the other but for its wait for a core."""
+    longer, share = max(zip((was, is_), core_shares, strict=True))
+    return share < QUIET and share * longer <= min(was, is_)
+
+
+def _run_json(run: MeasuredRun) -> dict[str, Any]:
+    return {
+        "source": run.source,
+        "rank": run.rank,
+        "steps": run.steps,
+        "evidence": run.evidence,
+        "compared": "device work" if run.on_device else "operators on the CPU",
+        **run.facts,
+    }
+
+
+_LEAST = 0.01  # of the step: smaller changes explain nothing
+_MOSTLY = 0.5
+_ROUGH = 0.1
+_CHANGED = (*SIGNIFICANT, "one_step")  # of one step the sentence says so first
+_KINDS = {
+    "gemm": "matrix products",
+    "convolution": "convolutions",
+    "memcpy": "copies",
+    "memset": "fills",
+    "elementwise": "elementwise kernels",
+    "reduction": "reductions",
+    "embedding": "embeddings",
+    "other": "other kernels",
+}
+_CAUSES = {
+    "idle: data": "data loading",
+    "idle: host": "the CPU",
+    "idle: launch": "the CPU",
+    "idle: synchronization": "synchronization",
+    "busy: exposed communication": "communication",
+}
+_WAITS = {
+    "idle: data": "waiting for data",
+    "idle: host": "idle time while the CPU prepares work",
+    "idle: launch": "idle time between launch and start",
+    "idle: unknown": "idle time",
+    "idle: synchronization": "idle time at synchronizations",
+    "busy: exposed communication": "exposed communication",
+}
+
+
+def explain(found: RunComparison) -> str:
+    """What changed, in one sentence.
+
+    Example:
+        >>> explain(compare(before, after))  # doctest: +SKIP
+        'B takes 12% less time: device work fell by 31% (mostly convolution); the step stays …'
+    """
+    reasons = "; ".join(_reasons(found))
+    between = "; " if found.step.verdict in ("unclear", "one_step", "same") else ": "
+    return f"{_step(found)}{between if reasons else ''}{reasons}."
+
+
+def _step(found: RunComparison) -> str:
+    row = found.step
+    change = (row.ratio or 1.0) - 1
+    times = f"{_percent(change)} {'more' if change > 0 else 'less'} time"
+    if row.verdict == "one_step":
+        alone = "A" if len(found.before.steps) == 1 else "B"
+        return f"B takes {times}, but {alone} has only one step, so this may be noise"
+    if row.verdict == "unclear":
+        return f"B takes {times}, {_doubt(found)}"
+    return "B takes as long as A" if row.verdict == "same" else f"B takes {times}"
+
+
+def _doubt(found: RunComparison) -> str:
+    """Few steps may leave a change uncertain that most of them show: that is no noise."""
+    if found.before.load or found.after.load:
+        return "which other processes on the machine may have caused"
+    beyond, steps = found.beyond, len(found.after.steps)
+    if beyond <= steps / 2:
+        return "which is within noise"
+    which = "slower" if found.step.change_ms > 0 else "faster"
+    return f"which is not certain, although {beyond} of its {steps} steps are {which} than all of A"
+
+
+def _reasons(found: RunComparison) -> Iterator[str]:
+    if not found.before.on_device:
+        yield from _longest_change(found, found.parts["stages"])
+        return
+    waits = [row for row in found.parts["time use"] if row.key[0] in _WAITS]
+    reasons = [*_device_work(found), *_longest_change(found, waits)]
+    work = found.device_work
+    later = work is None or (waits and abs(waits[0].change_ms) > abs(work.change_ms))
+    yield from reversed(reasons) if later else reasons
+    yield from _bounds(found)
+
+
+def _device_work(found: RunComparison) -> Iterator[str]:
+    row = found.device_work
+    if row is None or row.ratio is None:
+        return
+    if row.verdict not in _CHANGED or abs(row.ratio - 1) < _LEAST:
+        yield "device work is the same"
+        return
+    kinds = (one for one in found.parts["kinds"] if one.change_ms * row.change_ms > 0)
+    kind = next((one.key[0] for one in kinds if one.verdict in _CHANGED), "")
+    moved = "rose" if row.change_ms > 0 else "fell"
+    mostly = f" (mostly {_KINDS.get(kind, kind)})" if kind else ""
+    yield f"device work {moved} by {_percent(row.ratio - 1)}{mostly}"
+
+
+def _longest_change(found: RunComparison, rows: list[Row]) -> Iterator[str]:
+    """The part that changed most, beyond noise."""
+    least = _LEAST * (found.step.before.median_ms if found.step.before else 0.0)
+    for row in rows:
+        if row.verdict in _CHANGED and abs(row.change_ms) >= least:
+            name = _WAITS.get(row.key[0], " ".join(row.key).replace("_", " "))
+            yield f"{name} {'rose' if row.change_ms > 0 else 'fell'} by {abs(row.change_ms):.3g} ms"
+            return
+
+
+def _percent(change: float) -> str:
+    return f"{abs(change):.0%}" if abs(change) >= _ROUGH else f"{abs(change):.1%}"
+
+
+def _bounds(found: RunComparison) -> Iterator[str]:
+    before, after = (_bound(found, side) for side in ("before", "after"))
+    if before and before == after:
+        yield f"the step stays bound by {after}"
+    elif before and after:
+        yield f"the step is now bound by {after}, before by {before}"
+
+
+def _bound(found: RunComparison, side: str) -> str:
+    """What bounds the step of one side: the device if it computes for half of it."""
+    sides: dict[str, Side | None] = {row.key[0]: getattr(row, side) for row in found.parts["time use"]}
+    time = {name: one.median_ms for name, one in sides.items() if one}
+    whole: Side | None = getattr(found.step, side)
+    exchanged = time.get("busy: exposed communication", 0.0)
+    if whole and time.get("device busy", 0.0) - exchanged >= _MOSTLY * whole.median_ms:
+        return "the device"
+    spent: dict[str, float] = {}
+    for name, cause in _CAUSES.items():
+        spent[cause] = spent.get(cause, 0.0) + time.get(name, 0.0)
+    return max(spent, key=lambda cause: spent[cause]) if any(spent.values()) else ""

@@ -1,0 +1,267 @@
+"""One side of a comparison: its steps, and how each spends its time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stepscope.base.arrays import Floats, Ids, IntArray, Times
+from stepscope.errors import TraceError
+from stepscope.facts.annotate.device.idle import busiest_device, cause_names
+from stepscope.facts.annotate.links.launches import device_work, launch_of, on_host
+from stepscope.facts.annotate.steps.step_table import (
+    no_such_rank,
+    ranks_with_steps,
+    require_steps,
+    step_lengths,
+)
+from stepscope.trace.recorded_steps import core_share, load_warning
+from stepscope.trace.schema import STAGES
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Values of the parts of one kind: stages, modules, operators, kernels.
+
+    Attributes:
+        times: time in each step by key, ns, float64, shape (steps,).
+        counts: occurrences in each step by key, float64, shape (steps,); empty if meaningless.
+    """
+
+    times: Mapping[Key, Floats]
+    counts: Mapping[Key, Floats] = field(default_factory=dict)
+
+
+def sample(keys: Sequence[Key], key: Ids, step: Ids, time: IntArray, steps: int) -> Sample:
+    """Add up the time of events by key and step.
+
+    Args:
+        keys: names of the keys.
+        key: number of each event's key, int64, shape (events,).
+        step: number of each event's step, 0 to steps - 1, int64, shape (events,).
+        time: ns, shape (events,).
+        steps: how many steps there are.
+    """
+    shape = (len(keys), steps)
+    bins, size = key * steps + step, len(keys) * steps
+    times = np.bincount(bins, time, size).reshape(shape)
+    counts = np.bincount(bins, minlength=size).astype(np.float64).reshape(shape)
+    return Sample(
+        {name: times[number] for number, name in enumerate(keys)},
+        {name: counts[number] for number, name in enumerate(keys)},
+    )
+
+
+_NONE = "(none)"
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """The measurements of one trace.
+
+    Attributes:
+        source: the file.
+        rank: the rank whose steps are measured.
+        steps: numbers of the steps.
+        evidence: how the steps were found.
+        step_ns: the length of each step, ns, float64, shape (steps,).
+        on_device: whether device work is measured, or else operators on the CPU.
+        parts: samples of time use, stages, kinds of work, modules, operators and kernels.
+        facts: what should be equal on both sides, by name.
+        core_share: the share of a core that the process got; None if unknown, or of no matter for
+            device work.
+        load: how other processes slowed the steps; empty if they did not.
+    """
+
+    source: str
+    rank: int
+    steps: list[int]
+    evidence: str
+    step_ns: Floats
+    on_device: bool
+    parts: Mapping[str, Sample]
+    facts: Mapping[str, str]
+    core_share: float | None = None
+    load: str = ""
+
+
+def measure_run(trace: Trace, rank: int | None = None, on_device: bool | None = None) -> MeasuredRun:
+    """Measure the steps of one rank.
+
+    Args:
+        trace: annotated.
+        rank: the rank to measure; by default the first.
+        on_device: measure device work or operators on the CPU; by default what the trace has.
+
+    Raises:
+        TraceError: if there is no such rank, or it has no steps.
+    """
+    require_steps(trace, "compare their flame graphs (stepscope view A B)")
+    rank = ranks_with_steps(trace)[0] if rank is None else rank
+    steps = trace["steps"].take(trace["steps"]["rank"] == rank)
+    if not len(steps):
+        raise TraceError(f"{trace.metadata.source}: {no_such_rank(trace, rank)}")
+    work = _Work.of(trace, rank, steps, on_device)
+    return MeasuredRun(
+        source=trace.metadata.source,
+        rank=rank,
+        steps=steps["step"].tolist(),
+        evidence=steps.text("evidence")[0] or "",
+        step_ns=step_lengths(steps).astype(np.float64),
+        on_device=work.on_device,
+        parts={
+            "time use": _time_use(trace, rank, steps),
+            "stages": _stages(trace, rank, steps),
+            "kinds": work.by(trace.events.text("kind")),
+            "modules": _modules(trace, work),
+            "operators": _operators(trace, work),
+            "kernels": _kernels(trace, work),
+        },
+        facts=_facts(trace),
+        core_share=None if work.on_device else core_share(trace.metadata.capture),
+        load=load_warning(trace.metadata.capture),
+    )
+
+
+def has_device(trace: Trace) -> bool:
+    """Whether a trace holds device work that belongs to a step."""
+    return bool((device_work(trace) & (trace.events["step"] >= 0)).any())
+
+
+def _facts(trace: Trace) -> dict[str, str]:
+    metadata = trace.metadata
+    names = sorted({str(device.get("name", "")) for device in metadata.devices} - {""})
+    return {
+        "device": ", ".join(names),
+        "framework": f"{metadata.framework} {metadata.framework_version}".strip(),
+        "ranks": str(metadata.world_size),
+    }
+
+
+# -- what is measured
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The measured events: device work, or operators with their self time."""
+
+    rows: Ids
+    step: Ids
+    time: Times
+    steps: int
+    on_device: bool
+
+    @classmethod
+    def of(cls, trace: Trace, rank: int, steps: Table, on_device: bool | None) -> _Work:
+        events = trace.events
+        on_device = has_device(trace) if on_device is None else on_device
+        of_rank = (trace["tracks"]["rank"] == rank)[events["track"]] & (events["step"] >= 0)
+        calls = on_host(trace) & events.text("category").mask("cpu_op", "runtime", "communication")
+        rows = np.flatnonzero(of_rank & (device_work(trace) if on_device else calls))
+        numbers = steps["step"].astype(np.int64)
+        order = np.argsort(numbers, kind="stable")
+        place = np.searchsorted(numbers[order], events["step"][rows])
+        inside = (place < len(numbers)) & (
+            numbers[order][np.minimum(place, len(numbers) - 1)] == events["step"][rows]
+        )
+        rows = rows[inside]
+        time = events["duration_ns" if on_device else "self_ns"][rows]
+        return cls(rows, order[place[inside]], time, len(numbers), on_device)
+
+    def by(self, text: Text) -> Sample:
+        """Time and count by the value of a text column, shape (events,)."""
+        chosen = text.take(self.rows).compact()
+        codes = np.where(chosen.codes >= 0, chosen.codes, len(chosen.values)).astype(np.int64)
+        keys = [(value,) for value in [*chosen.values, _NONE]]
+        made = sample(keys, codes, self.step, self.time, self.steps)
+        return made if (codes == len(chosen.values)).any() else _without(made, (_NONE,))
+
+
+def _without(made: Sample, key: Key) -> Sample:
+    return Sample(
+        {name: value for name, value in made.times.items() if name != key},
+        {name: value for name, value in made.counts.items() if name != key},
+    )
+
+
+def _time_use(trace: Trace, rank: int, steps: Table) -> Sample:
+    """Busy time, exposed communication and idle time by cause of the busiest device, each step."""
+    device = busiest_device(trace, rank)
+    if device < 0:
+        return Sample({})
+    idle = trace["idle"]
+    rows = np.flatnonzero((idle["rank"] == rank) & (idle["device"] == device))
+    numbers = steps["step"]
+    order = np.argsort(numbers, kind="stable")
+    place = order[np.searchsorted(numbers[order], idle["step"][rows])]
+    length = (idle["end_ns"] - idle["start_ns"])[rows]
+    times: dict[Key, Floats] = {("device busy",): steps["device_busy_ns"].astype(np.float64)}
+    for code, cause in enumerate(cause_names(trace)):
+        of_cause = idle["cause"][rows] == code
+        spent = np.bincount(place[of_cause], length[of_cause] * 1.0, len(steps))
+        name = "busy: exposed communication" if cause == "communication" else f"idle: {cause}"
+        times[(name,)] = spent.astype(np.float64)
+    return Sample({key: value for key, value in times.items() if value.any()})
+
+
+def _stages(trace: Trace, rank: int, steps: Table) -> Sample:
+    """CPU time and device time of each stage."""
+    runs = trace["stages"].take(trace["stages"]["rank"] == rank)
+    numbers = steps["step"].tolist()
+    times: dict[Key, Floats] = {}
+    for code, stage in enumerate(STAGES):
+        for column, where in (("cpu_ns", "CPU"), ("device_ns", "device")):
+            of_stage = runs["stage"] == code
+            value = np.array(
+                [float(runs[column][of_stage & (runs["step"] == number)].sum()) for number in numbers]
+            )
+            if value.any():
+                times[stage, where] = value
+    return Sample(times)
+
+
+def _kernels(trace: Trace, work: _Work) -> Sample:
+    return work.by(trace.events.text("name")) if work.on_device else Sample({})
+
+
+def _operators(trace: Trace, work: _Work) -> Sample:
+    """Work by the operator that launches it; on the CPU by the operator itself."""
+    names = trace.events.text("name")
+    if not work.on_device:
+        return work.by(names)
+    caller = _launching_operator(trace)
+    return work.by(Text(np.where(caller >= 0, names.codes[caller], -1), names.values))
+
+
+def _launching_operator(trace: Trace) -> Ids:
+    """The innermost operator or range around the launch of each event, or -1."""
+    events = trace.events
+    caller = launch_of(trace).astype(np.int64)
+    runtime = events.text("category").mask("runtime")
+    while (rising := (caller >= 0) & runtime[caller]).any():
+        caller[rising] = events["parent"][caller[rising]]
+    return caller
+
+
+def _modules(trace: Trace, work: _Work) -> Sample:
+    """Work of each module, its children included."""
+    modules = trace["modules"]
+    if not len(modules):
+        return Sample({})
+    own = trace.events["module"][work.rows].astype(np.int64)
+    inside = own >= 0
+    keys: list[Key] = [(path or "(model)",) for path in modules.text("path")]
+    size = len(modules)
+    times = np.bincount(
+        own[inside] * work.steps + work.step[inside], work.time[inside], size * work.steps
+    ).reshape(size, work.steps)
+    for row in reversed(range(size)):  # parents come before children
+        if (above := int(modules["parent"][row])) >= 0:
+            times[above] += times[row]
+    return Sample({key: times[row] for row, key in enumerate(keys) if times[row].any()})

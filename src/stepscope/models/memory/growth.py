@@ -1,0 +1,139 @@
+"""Memory that is never released: what adds up from step to step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepscope.base.arrays import Counts, Floats, Ids
+from stepscope.models.memory.memory_facts import Growth
+from stepscope.models.memory.owners import KINDS
+from stepscope.models.memory.recorded_memory import RecordedLines, RecordedMemory
+from stepscope.trace.trace import Trace
+
+# Of a snapshot, whose steps are not known.
+_LEAST_CYCLES = 3  # rises and falls of the memory in use, about one for each step
+_LEAST_SHARE_OF_CYCLES = 0.6  # that add an allocation which is never released
+_LEAST_BYTES = 1 << 20  # of a call stack: less is not worth a finding
+# Of recorded steps.
+_LEAST_STEPS = 2  # besides the last, whose tensors may still be in use
+_LEAST_OPERATORS = 3  # in each step that leave activations: they are a graph
+_LEAST_BYTES_OF_STEPS = 1 << 10  # of a line in all steps: less is not worth a finding
+_TRAINING = [KINDS.index(name) for name in ("weights", "buffers", "gradients", "optimizer state")]
+
+
+def find_growth(trace: Trace, device: int, used: tuple[Floats, Counts]) -> list[Growth]:
+    """Call stacks whose allocations pile up, the largest first.
+
+    Memory use rises and falls once in each step, which divides the history into cycles. What was
+    allocated in most cycles and lives on at the end is kept from step to step.
+
+    Args:
+        trace: a memory snapshot.
+        device: its number.
+        used: the device's bytes in use over time, as `Lifetimes.over_time` gives them.
+    """
+    starts = _cycle_starts(*used)
+    if len(starts) < _LEAST_CYCLES:
+        return []
+    table = trace["allocations"]
+    alive = np.flatnonzero(
+        (table["device"] == device) & (table["start_ns"] >= 0) & (table["end_ns"] < 0) & (table["stack"] >= 0)
+    )
+    cycle = np.searchsorted(starts, table["start_ns"][alive], side="right")
+    stacks, group = np.unique(table["stack"][alive], return_inverse=True)
+    pairs = np.unique(np.stack([group, cycle]), axis=1)
+    cycles = np.bincount(pairs[0], minlength=len(stacks))
+    size = np.bincount(group, table["bytes"][alive], len(stacks)).astype(np.int64)
+    count = np.bincount(group, minlength=len(stacks))
+    enough = max(_LEAST_CYCLES, _LEAST_SHARE_OF_CYCLES * len(starts))
+    grows = np.flatnonzero((cycles >= enough) & (size >= _LEAST_BYTES))
+    order = grows[np.argsort(-size[grows], kind="stable")]
+    return [
+        Growth(int(stacks[row]), int(count[row]), int(size[row]), int(size[row] // cycles[row]))
+        for row in order
+    ]
+
+
+def _cycle_starts(time: Floats, used: Counts) -> Floats:
+    """When the memory use passes upwards through the middle of its recent low and high.
+
+    A leak lifts the whole curve, so the middle is that of the line through its lows and highs.
+    """
+    level = used.astype(np.float64)
+    if len(level) < 2 * _LEAST_CYCLES:
+        return np.zeros(0)
+    position = np.arange(len(level), dtype=np.float64)
+    slope, offset = np.polyfit(position, level, 1)
+    flat = level - (slope * position + offset)
+    high, low = flat.max(), flat.min()
+    above = flat > low + (high - low) * 0.6
+    below = flat < low + (high - low) * 0.4
+    state = np.where(above, 1, np.where(below, -1, 0))
+    known = np.flatnonzero(state)
+    rises = known[1:][(state[known][1:] == 1) & (state[known][:-1] == -1)]
+    times: Floats = time[rises]
+    return times
+
+
+def recorded_growth(memory: RecordedMemory, lines: RecordedLines) -> list[tuple[Growth, int]]:
+    """What piles up, the largest first, each with the position of its line, -1 where unknown.
+
+    An allocation piles up if it outlives the step after its own and is still there at the end,
+    and its line leaves such allocations in every step but the last. Activations of several
+    operators are one autograd graph that something keeps; its line is that of its last value.
+    """
+    left, step = _left_behind(memory)
+    steps = len(memory.recording.trace["steps"]) - 1
+    if steps < _LEAST_STEPS or not len(left):
+        return []
+    line = lines.code
+    left = left[np.isin(line[left], _lines_of_every_step(line[left], step[left], steps))]
+    graph = left[memory.lifetimes.kind[left] == KINDS.index("activations")]
+    found = []
+    if len(np.unique(memory.recording.root[graph])) >= _LEAST_OPERATORS * steps:
+        # Of one graph the last value is what the program holds.
+        results = _results(memory, graph)
+        last = int(line[results[np.argmax(memory.recording.lifetimes.start[results])]])
+        found += _every_step(memory, graph, step, steps, last, keeps_graph=True)
+        left = np.setdiff1d(left, graph)
+    for number in np.unique(line[left]).tolist():
+        found += _every_step(memory, left[line[left] == number], step, steps, number)
+    return sorted(found, key=lambda growth: -growth[0].bytes)
+
+
+def _results(memory: RecordedMemory, graph: Ids) -> Ids:
+    """Values of a graph that were computed from others of it; all, if reads were not recorded."""
+    recording, uses = memory.recording, memory.recording.uses
+    root = np.append(recording.attribution.root, -1)[uses.event]
+    reads = np.isin(uses.allocation, graph) & ~uses.backward
+    reads &= root != recording.root[uses.allocation]
+    computed = graph[np.isin(recording.root[graph], root[reads])]
+    return computed if len(computed) else graph
+
+
+def _lines_of_every_step(line: Ids, step: Ids, steps: int) -> Ids:
+    """A variable holds its value until the next step gives it another: that is in one step only."""
+    pairs = np.unique(np.stack([line, step]), axis=1)
+    found, count = np.unique(pairs[0], return_counts=True)
+    result: Ids = found[count >= steps]
+    return result
+
+
+def _left_behind(memory: RecordedMemory) -> tuple[Ids, Ids]:
+    """Allocations of earlier steps that are alive at the end; and each allocation's step."""
+    recording = memory.recording
+    life, steps = recording.lifetimes, recording.trace["steps"]
+    step = np.searchsorted(steps["start_ns"], life.start, side="right") - 1
+    training = np.isin(memory.lifetimes.kind[: len(life)], _TRAINING) | (recording.storage >= 0)
+    left = np.isposinf(life.end) & np.isfinite(life.start) & ~training
+    left &= (step >= 0) & (step < len(steps) - 1)
+    return np.flatnonzero(left).astype(np.int64), step.astype(np.int64)
+
+
+def _every_step(
+    memory: RecordedMemory, rows: Ids, step: Ids, steps: int, line: int, keeps_graph: bool = False
+) -> list[tuple[Growth, int]]:
+    size = int(memory.recording.lifetimes.bytes[rows].sum())
+    if len(np.unique(step[rows])) < steps or size < _LEAST_BYTES_OF_STEPS:
+        return []
+    return [(Growth(-1, len(rows), size, size // steps, keeps_graph), line)]

@@ -1,0 +1,206 @@
+"""The history of one device's memory, from any kind of file, and what lives at a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Codes, Floats, Ids, Rows
+from stepscope.facts.annotate.attribution import Attribution, attribute
+from stepscope.models.memory.lifetimes import Lifetimes, reserved_over_time, snapshot_lifetimes
+from stepscope.models.memory.owners import KINDS, find_owners, snapshot_lines
+from stepscope.models.memory.recorded_memory import (
+    RecordedLines,
+    RecordedMemory,
+    device_number,
+    has_addresses,
+    module_paths,
+    recorded_devices,
+    recorded_memory,
+    refuse_several_ranks,
+)
+from stepscope.models.memory.stacked_levels import MemoryChanges, StackedLevels
+from stepscope.trace.trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """One way to divide a device's memory.
+
+    Attributes:
+        code: position in `names` of each owner (see `Changes`), -1 for none, shape (owners,).
+        names: of the groups.
+    """
+
+    code: Codes | Ids
+    names: list[str]
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryHistory:
+    """One device.
+
+    Attributes:
+        trace: the file.
+        device: `cpu`, `cuda:0`; `device 0` of a snapshot.
+        number: of the device, -1 for the CPU.
+        changes: in order of time.
+        life: of the owners; None if it is unknown which release ends which allocation.
+        address: of each owner, -1 if unknown; None without lifetimes.
+        groupings: by `kind`, and as far as they are known by `module` and `line`.
+        recorded, lines: of a capture with addresses.
+    """
+
+    trace: Trace
+    device: str
+    number: int
+    changes: MemoryChanges
+    life: Lifetimes | None
+    address: Ids | None
+    groupings: Mapping[str, Grouping]
+    recorded: RecordedMemory | None = None
+    lines: RecordedLines | None = None
+
+    def stacked(self, by: str) -> StackedLevels:
+        """Its levels by one of the groupings."""
+        grouping = self.groupings[by]
+        return StackedLevels(self.changes, grouping.code, grouping.names, in_order=by == "kind")
+
+    @cached_property
+    def peak_ns(self) -> int:
+        """When most was in use; 0 if that was before the first change."""
+        return int(self.changes.time_ns[self.changes.peak - 1]) if self.changes.peak else 0
+
+    @cached_property
+    def end_ns(self) -> int:
+        """When the last change or entry of the history is over."""
+        entries = self.trace["memory_events"]
+        mine = entries["time_ns"][entries["device"] == self.number]
+        return int(max(self.changes.time_ns.max(initial=0), mine.max(initial=0))) + 1
+
+    @cached_property
+    def has_segments(self) -> bool:
+        """Whether the file holds the device's segments, as every snapshot does."""
+        is_snapshot = not len(self.trace["memory"])
+        return is_snapshot or bool((self.trace["segments"]["device"] == self.number).any())
+
+    @cached_property
+    def reserved(self) -> tuple[Floats, Floats]:
+        """Times and the bytes that the allocator has reserved since; empty if unknown."""
+        if self.has_segments:
+            time, value = reserved_over_time(self.trace, self.number)
+            return time.astype(np.float64), value.astype(np.float64)
+        table = self.trace["memory"]
+        rows = np.flatnonzero(table.text("device").mask(self.device) & (table["reserved_bytes"] > 0))
+        return table["time_ns"][rows].astype(float), table["reserved_bytes"][rows].astype(float)
+
+
+def memory_histories(trace: Trace) -> list[MemoryHistory]:
+    """The history of each device whose allocations a trace holds, GPUs with most bytes first.
+
+    Raises:
+        TraceError: if the trace holds the allocations of several ranks.
+    """
+    if len(trace["memory"]):
+        refuse_several_ranks(trace)
+        devices = sorted(recorded_devices(trace), key=lambda name: name == "cpu")
+        traced = {device for device in devices if has_addresses(trace, device)}
+        attribution = attribute(trace) if traced else None
+        return [
+            _recorded(trace, device, attribution) if device in traced else _usage(trace, device)
+            for device in devices
+        ]
+    return _of_snapshot(trace)
+
+
+def _of_snapshot(trace: Trace) -> list[MemoryHistory]:
+    devices = {*trace["segments"]["device"].tolist(), *trace["memory_events"]["device"].tolist()}
+    owners = find_owners(trace)
+    line, names = snapshot_lines(trace, owners)
+    found = []
+    for device in sorted(devices):
+        life = snapshot_lifetimes(trace, device, owners.kind)
+        groupings = {"kind": Grouping(life.kind, list(KINDS)), "line": Grouping(line[life.recorded], names)}
+        changes = MemoryChanges.of_lifetimes(life)
+        address = trace["allocations"]["address"][life.recorded]
+        found.append(MemoryHistory(trace, f"device {device}", device, changes, life, address, groupings))
+    return found
+
+
+def _recorded(trace: Trace, device: str, attribution: Attribution | None) -> MemoryHistory:
+    memory = recorded_memory(trace, device, attribution)
+    lines, life = RecordedLines.of(memory), memory.lifetimes
+    groupings = {
+        "kind": Grouping(life.kind, list(KINDS)),
+        "module": Grouping(memory.recording.module, module_paths(trace)),
+        "line": Grouping(lines.code, lines.names),
+    }
+    used = {by: group for by, group in groupings.items() if by == "kind" or (group.code >= 0).any()}
+    changes = MemoryChanges.of_lifetimes(life)
+    address = memory.recording.address
+    return MemoryHistory(trace, device, device_number(device), changes, life, address, used, memory, lines)
+
+
+def _usage(trace: Trace, device: str) -> MemoryHistory:
+    changes = MemoryChanges.of_kinds(trace, device)
+    groupings = {"kind": Grouping(np.arange(len(KINDS)), list(KINDS))}
+    return MemoryHistory(trace, device, device_number(device), changes, None, None, groupings)
+
+
+def _number(device: str) -> int:
+    return int(device.rpartition(":")[2]) if ":" in device else -1
+
+
+class Living(msgspec.Struct, frozen=True):
+    """Allocations of one kind, module and line.
+
+    Attributes:
+        kind, module, line: positions in the names of the history's groupings, -1 where unknown.
+        bytes: of all of them.
+        count: how many; 0 if that is unknown.
+        largest: bytes of the largest.
+    """
+
+    kind: int
+    module: int
+    line: int
+    bytes: int
+    count: int
+    largest: int
+
+
+def living_at(history: MemoryHistory, count: int) -> list[Living]:
+    """What lives after so many changes, the largest first.
+
+    Args:
+        history: of a device.
+        count: number of changes, as `Changes.count_until` gives it.
+    """
+    rows = history.changes.holding(count)
+    if history.life is None:
+        held = history.changes.held(count)
+        found = [Living(int(row), -1, -1, int(held[row]), 0, 0) for row in rows]
+        return sorted(found, key=lambda living: -living.bytes)
+    return _grouped(history, rows, history.life.bytes[rows])
+
+
+def _grouped(history: MemoryHistory, rows: Rows, size: Ids) -> list[Living]:
+    parts = [_codes(history, by, rows) for by in ("kind", "module", "line")]
+    keys, group = np.unique(np.stack(parts), axis=1, return_inverse=True)
+    group = group.ravel()
+    total = np.bincount(group, size, keys.shape[1]).astype(np.int64)
+    count = np.bincount(group, minlength=keys.shape[1])
+    largest = np.zeros(keys.shape[1], np.int64)
+    np.maximum.at(largest, group, size)
+    order = np.argsort(-total, kind="stable").tolist()
+    columns = (*keys, total, count, largest)
+    return [Living(*(int(column[row]) for column in columns)) for row in order]
+
+
+def _codes(history: MemoryHistory, by: str, rows: Rows) -> Codes | Ids:
+    grouping = history.groupings.get(by)
+    return np.full(len(rows), -1, np.int64) if grouping is None else grouping.code[rows]

@@ -1,0 +1,116 @@
+"""Allocations as rows with a beginning and an end, and the memory in use that they add up to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from stepscope.base.arrays import Codes, Counts, Floats, Ids, Mask, Times
+from stepscope.trace.trace import Trace
+
+TAKES = ("segment_alloc", "segment_map")
+RETURNS = ("segment_free", "segment_unmap")
+
+
+@dataclass(frozen=True, eq=False)
+class Lifetimes:
+    """Allocations of one device; every array has shape (n,).
+
+    Attributes:
+        bytes: size.
+        start, end: ns; -inf before the recording, inf if alive at its end.
+        kind: position in `KINDS`.
+        recorded: number of the recorded allocation that it is, or of which it is a copy; -1 for
+            one that a change adds.
+    """
+
+    bytes: Counts
+    start: Floats
+    end: Floats
+    kind: Ids
+    recorded: Ids
+
+    def __len__(self) -> int:
+        return len(self.bytes)
+
+    def take(self, rows: Any) -> Lifetimes:
+        """Some of the rows."""
+        names = (column.name for column in fields(self))
+        return Lifetimes(**{name: getattr(self, name)[rows] for name in names})
+
+    def plus(self, other: Lifetimes) -> Lifetimes:
+        """All rows of both."""
+        both = {
+            column.name: [getattr(life, column.name) for life in (self, other)] for column in fields(self)
+        }
+        return Lifetimes(**{name: np.concatenate(parts) for name, parts in both.items()})
+
+    def changed(self, **columns: Any) -> Lifetimes:
+        """The same rows with other columns."""
+        return replace(self, **columns)
+
+    def over_time(self) -> tuple[Floats, Counts]:
+        """The bytes in use after each change: times and bytes, the first before any change.
+
+        Releases come first at one moment, as memory is given back before it is taken again.
+        """
+        begins = np.flatnonzero(np.isfinite(self.start))
+        ends = np.flatnonzero(np.isfinite(self.end))
+        times = np.concatenate([self.start[begins], self.end[ends]])
+        changes = np.concatenate([self.bytes[begins], -self.bytes[ends]])
+        order = np.lexsort((changes, times))
+        before = int(self.bytes[np.isneginf(self.start)].sum())
+        level = before + np.concatenate([[0], np.cumsum(changes[order])]).astype(np.int64)
+        return np.concatenate([[-np.inf], times[order]]), level
+
+    def peak(self) -> tuple[int, float]:
+        """The most bytes in use, and when.
+
+        Example:
+            >>> two = Lifetimes(np.array([5, 7]), np.array([0.0, 1.0]), np.array([2.0, np.inf]),
+            ...                 np.array([0, 0]), np.array([0, 1]))
+            >>> two.peak()[0]
+            12
+        """
+        times, level = self.over_time()
+        place = int(np.argmax(level))
+        return int(level[place]), float(times[place])
+
+    def alive(self, time: float) -> Mask:
+        """Which rows are in use at a moment, after its changes, shape (n,)."""
+        result: Mask = (self.start <= time) & (self.end > time)
+        return result
+
+
+def snapshot_lifetimes(trace: Trace, device: int, kind: Codes) -> Lifetimes:
+    """The allocations of a device; `recorded` is their allocations.id.
+
+    Args:
+        trace: a memory snapshot.
+        device: its number.
+        kind: position in `KINDS` of each row of `allocations`.
+    """
+    table = trace["allocations"]
+    rows = np.flatnonzero(table["device"] == device).astype(np.int64)
+    start, end = table["start_ns"][rows], table["end_ns"][rows]
+    return Lifetimes(
+        bytes=table["bytes"][rows].astype(np.int64),
+        start=np.where(start >= 0, start, -np.inf),
+        end=np.where(end >= 0, end, np.inf),
+        kind=kind[rows],
+        recorded=rows,
+    )
+
+
+def reserved_over_time(trace: Trace, device: int) -> tuple[Times, Counts]:
+    """The bytes that the allocator has reserved on a device: times and bytes, each shape (n,)."""
+    events, segments = trace["memory_events"], trace["segments"]
+    action = events.text("action")
+    mine = (events["device"] == device) & action.mask(*TAKES, *RETURNS)
+    sign = np.where(action.mask(*TAKES)[mine], 1, -1)
+    changes = events["bytes"][mine] * sign
+    last = int(segments["bytes"][segments["device"] == device].sum())
+    times = np.concatenate([[0], events["time_ns"][mine]]).astype(np.int64)
+    return times, last - changes.sum() + np.concatenate([[0], np.cumsum(changes)]).astype(np.int64)

@@ -1,0 +1,128 @@
+"""What is known of the memory of a device, and what kinds, lines, stages or modules hold of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Codes, Counts, Ids
+from stepscope.models.memory.owners import KINDS
+from stepscope.models.memory.segments import Fragmentation
+
+# What forward makes and what is computed from it: what checkpointing and smaller batches reduce.
+ACTIVE = [KINDS.index("activations"), KINDS.index("temporaries")]
+
+
+class MemoryShare(msgspec.Struct, frozen=True):
+    """What a kind or a line holds at the peak."""
+
+    name: str
+    bytes: int
+    count: int
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """Allocations of one call stack that pile up.
+
+    Attributes:
+        stack: stacks.id.
+        count: how many are alive at the end.
+        bytes: how much they hold.
+        bytes_per_cycle: how much is added each time the memory use rises and falls again.
+        keeps_graph: whether it is what forward keeps for a backward that never comes.
+    """
+
+    stack: int
+    count: int
+    bytes: int
+    bytes_per_cycle: int
+    keeps_graph: bool = False
+
+
+class OutOfMemory(msgspec.Struct, frozen=True):
+    """An allocation that failed: what was asked for, and what the device had left, in bytes.
+
+    None where it is not known; `place` and `module` are empty then.
+    """
+
+    time_ns: int
+    requested: int | None
+    device_free: int | None
+    allocated: int
+    reserved: int | None
+    place: str = ""
+    module: str = ""
+
+
+class MemoryFacts(msgspec.Struct, frozen=True):
+    """What is known of the memory of one device.
+
+    Attributes:
+        source: the file.
+        device: number of the device, -1 for the CPU.
+        entries: of the device's history; without any, the peak is the state at the snapshot.
+        peak_bytes, peak_ns: the most that was allocated, and when.
+        reserved_peak_bytes: the most that the allocator had reserved; None if it was not recorded.
+        kinds, lines: what held it at the peak, the largest first.
+        fragmentation: how the reserved memory is used at the snapshot; None without one.
+        growth, growth_lines: what piles up, and the line of each.
+        out_of_memory: the allocations that failed.
+        settings: of the allocator.
+        device_name: `cpu`, `cuda:0`; empty in a snapshot.
+        stages, modules: what held the peak, as far as the file names them.
+        activation_modules, activation_lines: what activations and temporaries hold of the peak.
+        unassigned_bytes: what of the peak has no known kind.
+        update_line: the line that calls the optimizer; empty where unknown.
+        has_lifetimes: whether it is known which release ends which allocation.
+    """
+
+    source: str
+    device: int
+    entries: int
+    peak_bytes: int
+    peak_ns: int
+    reserved_peak_bytes: int | None
+    kinds: tuple[MemoryShare, ...]
+    lines: tuple[MemoryShare, ...] = ()
+    fragmentation: Fragmentation | None = None
+    growth: tuple[Growth, ...] = ()
+    growth_lines: tuple[str, ...] = ()
+    out_of_memory: tuple[OutOfMemory, ...] = ()
+    settings: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    device_name: str = ""
+    stages: tuple[MemoryShare, ...] = ()
+    modules: tuple[MemoryShare, ...] = ()
+    activation_modules: tuple[MemoryShare, ...] = ()
+    activation_lines: tuple[MemoryShare, ...] = ()
+    unassigned_bytes: int = 0
+    update_line: str = ""
+    has_lifetimes: bool = True
+
+    def to_json(self) -> Any:
+        """A dict that `json` can write."""
+        return msgspec.to_builtins(self)
+
+
+def shares(size: Counts, group: Codes | Ids, names: Sequence[str]) -> tuple[MemoryShare, ...]:
+    """The groups that hold something, the largest first; what is in none is a row without a name.
+
+    Args:
+        size: bytes of each allocation, shape (n,).
+        group: position in `names` of each, -1 for none, shape (n,).
+        names: of the groups.
+
+    Example:
+        >>> shares(np.array([1, 2, 4]), np.array([0, 1, 0]), ("weights", "inputs"))[0]
+        MemoryShare(name='weights', bytes=5, count=2)
+    """
+    keys, place = np.unique(group, return_inverse=True)
+    total = np.bincount(place, size, len(keys)).astype(np.int64)
+    count = np.bincount(place, minlength=len(keys))
+    order = [row for row in np.argsort(-total, kind="stable").tolist() if total[row]]
+    return tuple(
+        MemoryShare(names[keys[row]] if keys[row] >= 0 else "", int(total[row]), int(count[row]))
+        for row in order
+    )

@@ -1,0 +1,167 @@
+"""What to do about a full memory: findings with their gain in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from stepscope.facts.summary.numbers import size
+from stepscope.models.memory.memory_facts import MemoryFacts, MemoryShare
+
+# The least shares that are worth a finding: of reserved memory, then of the peak.
+_PINNED_SHARE = 0.1
+_KIND_SHARE = 0.4
+_ACTIVATIONS_SHARE = 2 / 3  # of a step that is otherwise healthy they are most
+_LINE_SHARE = 0.2
+_GROWTH_SHARE = 0.01
+_KEEP_NOTHING = (
+    "Keep no tensors from step to step: append loss.item() or loss.detach() instead of loss, and "
+    "clear caches that grow."
+)
+_KEEP_NO_GRAPH = (
+    "Something keeps what was computed here: append loss.item() or loss.detach() instead of loss, "
+    "or compute it under torch.no_grad()."
+)
+
+
+class MemoryFinding(msgspec.Struct, frozen=True):
+    """One problem of a device's memory.
+
+    Attributes:
+        rule: its short name.
+        what: what fills or wastes memory.
+        advice: what to do.
+        gain_bytes: what that would give back at the peak, at most.
+        place: the user's line, empty where none is known.
+    """
+
+    rule: str
+    what: str
+    advice: str
+    gain_bytes: int
+    place: str = ""
+
+    def to_json(self) -> Any:
+        """A dict that `json` can write."""
+        return msgspec.to_builtins(self)
+
+
+def find_problems(facts: MemoryFacts) -> list[MemoryFinding]:
+    """The findings of one device, the largest gain first."""
+    found = [finding for rule in _RULES for finding in rule(facts)]
+    return sorted(found, key=lambda finding: -finding.gain_bytes)
+
+
+def _growing(facts: MemoryFacts) -> Iterator[MemoryFinding]:
+    for growth, line in zip(facts.growth, facts.growth_lines, strict=True):
+        if growth.bytes >= _GROWTH_SHARE * facts.peak_bytes:
+            yield MemoryFinding(
+                "kept_graph" if growth.keeps_graph else "growing_memory",
+                f"{size(growth.bytes)} in {growth.count} allocations "
+                f"{'of an autograd graph ' if growth.keeps_graph else ''}are never released; "
+                f"{size(growth.bytes_per_cycle)} are added in each step.",
+                _KEEP_NO_GRAPH if growth.keeps_graph else _KEEP_NOTHING,
+                growth.bytes,
+                line,
+            )
+
+
+def _fragmented(facts: MemoryFacts) -> Iterator[MemoryFinding]:
+    state = facts.fragmentation
+    if state is None:
+        return
+    expandable = bool(facts.settings.get("expandable_segments"))
+    if state.pinned >= _PINNED_SHARE * max(state.reserved, 1):
+        yield MemoryFinding(
+            "fragmentation",
+            f"{size(state.pinned)} of {size(state.reserved)} reserved are free but cannot be "
+            f"returned, as other blocks pin their segments; the largest free block has "
+            f"{size(state.largest_free)}.",
+            "Pad inputs to a few fixed sizes, and allocate the largest first."
+            if expandable
+            else "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
+            state.pinned,
+        )
+
+
+def _activations(facts: MemoryFacts) -> Iterator[MemoryFinding]:
+    kept = sum(growth.bytes for growth in facts.growth if growth.keeps_graph)
+    held = _held(facts, "activations") - kept
+    module = _dominating_module(facts)
+    if module:
+        yield MemoryFinding(
+            "activations",
+            f"Activations and temporaries of module {module.name} hold {size(module.bytes)} of "
+            f"{size(facts.peak_bytes)} at the peak.",
+            f"Checkpoint it (stepscope whatif FILE checkpoint:module={module.name}), compute it "
+            "in chunks or in 16 bits, or use a smaller batch and accumulate gradients.",
+            module.bytes,
+            _largest(facts.activation_lines),
+        )
+    elif held >= _ACTIVATIONS_SHARE * facts.peak_bytes:
+        yield MemoryFinding(
+            "activations",
+            f"Activations hold {size(held)} of {size(facts.peak_bytes)} at the peak.",
+            "Wrap the repeated blocks in torch.utils.checkpoint, or use a smaller batch and "
+            "accumulate gradients.",
+            held,
+            _largest(facts.activation_lines),
+        )
+
+
+def _dominating_module(facts: MemoryFacts) -> MemoryShare | None:
+    """The module whose activations and temporaries are most of the peak, and twice any other's.
+
+    The whole model is none: checkpointing all of it saves nothing.
+    """
+    modules = [share for share in facts.activation_modules if share.name]
+    if not modules or modules[0].name.startswith("("):
+        return None
+    following = modules[1].bytes if len(modules) > 1 else 0
+    dominates = modules[0].bytes >= max(_KIND_SHARE * facts.peak_bytes, 2 * following)
+    return modules[0] if dominates else None
+
+
+def _optimizer_state(facts: MemoryFacts) -> Iterator[MemoryFinding]:
+    held = _held(facts, "optimizer state")
+    if held >= _KIND_SHARE * facts.peak_bytes:
+        yield MemoryFinding(
+            "optimizer_state",
+            f"Optimizer state holds {size(held)} of {size(facts.peak_bytes)} at the peak.",
+            "Use an optimizer with less state (Adafactor, 8-bit Adam, SGD), or shard it over the "
+            "ranks (FSDP, ZeroRedundancyOptimizer).",
+            held,
+            facts.update_line,
+        )
+
+
+def _one_line(facts: MemoryFacts) -> Iterator[MemoryFinding]:
+    top = next((share for share in facts.lines if share.name), None)
+    if top and top.count <= 2 and top.bytes >= _LINE_SHARE * facts.peak_bytes:
+        yield MemoryFinding(
+            "one_large_tensor",
+            f"One line holds {size(top.bytes)} of {size(facts.peak_bytes)} at the peak, in "
+            f"{top.count} allocation{'s' * (top.count > 1)}.",
+            "Compute it in chunks, in 16 bits, or with a fused operator that does not keep it.",
+            top.bytes,
+            top.name,
+        )
+
+
+_RULES: tuple[Callable[[MemoryFacts], Iterator[MemoryFinding]], ...] = (
+    _growing,
+    _fragmented,
+    _activations,
+    _optimizer_state,
+    _one_line,
+)
+
+
+def _held(facts: MemoryFacts, kind: str) -> int:
+    return sum(share.bytes for share in facts.kinds if share.name == kind)
+
+
+def _largest(shares: Sequence[MemoryShare]) -> str:
+    return next((share.name for share in shares if share.name), "")

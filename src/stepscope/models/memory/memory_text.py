@@ -1,0 +1,145 @@
+"""The facts of a memory snapshot as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from stepscope.facts.summary.numbers import percent, size
+from stepscope.models.memory.memory_facts import MemoryFacts, MemoryShare, OutOfMemory
+from stepscope.models.memory.memory_findings import MemoryFinding, find_problems
+from stepscope.models.memory.segments import Fragmentation
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_LINES = 8
+
+
+def print_memory(console: Console, facts: MemoryFacts) -> None:
+    """Print one device: the verdict first, then what holds memory, then what to do."""
+    from rich.text import Text
+
+    findings = find_problems(facts)
+    device = facts.device_name or f"device {facts.device}"
+    console.print(Text(f"{facts.source}   {device} · {_extent(facts)}", "bold"))
+    console.print()
+    console.print(Text(f"Peak {size(facts.peak_bytes)} allocated", "bold"), _reserved(facts))
+    console.print(Text(f"▶ {verdict(facts, findings)}", "bold yellow"), soft_wrap=True)
+    if facts.has_lifetimes or len(facts.kinds) > 1:
+        _print_shares(console, "At the peak, by kind", facts.kinds, facts.peak_bytes)
+    for title, shares in (
+        ("stage", facts.stages),
+        ("module", facts.modules[:_LINES]),
+        ("line", facts.lines[:_LINES]),
+    ):
+        if shares:
+            _print_shares(console, f"At the peak, by {title}", shares, facts.peak_bytes)
+    if facts.unassigned_bytes and facts.has_lifetimes:
+        share = percent(facts.unassigned_bytes / max(1, facts.peak_bytes))
+        console.print(f"of unknown purpose: {size(facts.unassigned_bytes)}, {share}", style="dim")
+    if facts.fragmentation:
+        _print_state(console, facts.fragmentation)
+    for finding in findings:
+        _print_finding(console, finding)
+    if not findings and facts.has_lifetimes:
+        console.print("\nNo problem found.")
+
+
+def verdict(facts: MemoryFacts, findings: Sequence[MemoryFinding]) -> str:
+    """What fills the memory, in one sentence."""
+    if facts.out_of_memory:
+        return _out_of_memory(facts.out_of_memory[-1])
+    if findings and findings[0].rule in ("growing_memory", "kept_graph"):
+        return f"Memory grows from step to step: {findings[0].what}"
+    top = facts.kinds[0] if facts.kinds else None
+    if top is None:
+        return "Nothing is allocated."
+    if top.name == "unknown" and not facts.has_lifetimes:
+        return (
+            "What it holds is not known: the trace records sizes without addresses. "
+            "`stepscope run --memory` records both."
+        )
+    if top.name == "unknown":
+        return f"The purpose of {percent(top.bytes / max(1, facts.peak_bytes))} of it is unknown."
+    hold = "hold" if top.name.endswith("s") else "holds"  # the optimizer state
+    return f"{top.name.capitalize()} {hold} {percent(top.bytes / max(1, facts.peak_bytes))} of it."
+
+
+def _out_of_memory(failed: OutOfMemory) -> str:
+    asked = "memory was" if failed.requested is None else f"{size(failed.requested)} were"
+    where = f" at {short_place(failed.place)}" if failed.place else ""
+    inside = f" in {failed.module}" if failed.module else ""
+    request = f"Out of memory: {asked} requested{where}{inside}"
+    if failed.device_free is None or failed.reserved is None:
+        return f"{request}, with {size(failed.allocated)} allocated."
+    unused = max(0, failed.reserved - failed.allocated)
+    return (
+        f"{request} with {size(failed.device_free)} free on the device; {size(unused)} of "
+        f"{size(failed.reserved)} reserved were not in use."
+    )
+
+
+def _extent(facts: MemoryFacts) -> str:
+    if not facts.entries:
+        return "no history: the state at the snapshot"
+    without = "" if facts.has_lifetimes else ", without addresses: lifetimes are unknown"
+    return f"{facts.entries:,} entries of history{without}"
+
+
+def _reserved(facts: MemoryFacts) -> str:
+    if facts.reserved_peak_bytes is None:
+        return ""
+    return f"  {size(facts.reserved_peak_bytes)} reserved at most"
+
+
+def _print_shares(console: Console, title: str, shares: Sequence[MemoryShare], whole: int) -> None:
+    from stepscope.facts.summary.text_tables import bar_for, plain_table
+
+    counted = any(share.count for share in shares)
+    table = plain_table(title, "", ">", ">", "", *(["allocations>"] if counted else []))
+    for share in shares:
+        part = share.bytes / max(1, whole)
+        name = share.name or "(unknown)"
+        table.add_row(
+            short_place(name),
+            size(share.bytes),
+            percent(part),
+            bar_for(part, "green", console.width),
+            *([f"{share.count:,}"] if counted else []),
+        )
+    console.print(table)
+
+
+def short_place(name: str) -> str:
+    """`…/folder/file.py:12 function`: the end of a path says most."""
+    parts = name.replace("\\", "/").split("/")
+    return name if len(parts) <= 3 else "…/" + "/".join(parts[-2:])
+
+
+def _print_state(console: Console, state: Fragmentation) -> None:
+    from stepscope.facts.summary.text_tables import plain_table
+
+    table = plain_table("Reserved, at the snapshot", "", ">", ">")
+    for name, value in _state_rows(state.in_use, state.pinned, state.cached):
+        table.add_row(name, size(value), percent(value / max(1, state.reserved)))
+    console.print(table)
+    console.print(f"largest free block: {size(state.largest_free)}", style="dim")
+
+
+def _state_rows(in_use: int, pinned: int, cached: int) -> Iterator[tuple[str, int]]:
+    yield "in use", in_use
+    yield "free, in segments that blocks in use pin", pinned
+    yield "free, in empty segments (cached)", cached
+
+
+def _print_finding(console: Console, finding: MemoryFinding) -> None:
+    from rich.text import Text
+
+    console.print()
+    line = Text.assemble((finding.what, "bold"), "  ", (finding.rule, "dim"))
+    console.print(line, soft_wrap=True)
+    console.print(f"  {finding.advice}", soft_wrap=True)
+    if finding.place:
+        console.print(f"  at {short_place(finding.place)}", style="dim", soft_wrap=True)
+    console.print(f"  could give back {size(finding.gain_bytes)} at most", style="dim")

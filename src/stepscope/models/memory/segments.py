@@ -1,0 +1,204 @@
+"""The segments of a device: their holes at any moment, and what fragments them at the snapshot."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Counts, Ids
+from stepscope.models.memory.history import MemoryHistory
+from stepscope.models.memory.lifetimes import RETURNS, TAKES
+from stepscope.trace.trace import Trace
+
+_LISTED = 5  # pinned segments, those with most free memory
+PARTS = 128  # of a segment: the columns that the page draws
+_ROUNDING = 512  # PyTorch's allocator rounds sizes up to this
+
+
+class PinnedSegment(msgspec.Struct, frozen=True):
+    """A segment that is kept by few blocks.
+
+    Attributes:
+        address: of the segment.
+        bytes: its size.
+        free_bytes: what of it is free and cannot be returned to the device.
+        stacks: stacks.id of the blocks in use, -1 where unknown, the largest first.
+    """
+
+    address: int
+    bytes: int
+    free_bytes: int
+    stacks: tuple[int, ...]
+
+
+class Fragmentation(msgspec.Struct, frozen=True):
+    """The state of one device's segments at the snapshot, in bytes.
+
+    Attributes:
+        reserved: all segments.
+        in_use: blocks in use.
+        cached: segments of which no block is in use; they can be returned at any time.
+        pinned: free blocks in segments that also hold blocks in use.
+        largest_free: the largest free block: the most that fits without a new segment.
+        segments: those with most pinned memory.
+    """
+
+    reserved: int
+    in_use: int
+    cached: int
+    pinned: int
+    largest_free: int
+    segments: tuple[PinnedSegment, ...]
+
+
+def find_fragmentation(trace: Trace, device: int) -> Fragmentation:
+    """How a device's reserved memory is used at the snapshot."""
+    segments, blocks = trace["segments"], trace["blocks"]
+    mine = segments["device"] == device
+    of = blocks["segment"]
+    used = blocks.text("state").where(lambda state: state.startswith("active"))
+    here = mine[of]
+    size = blocks["bytes"]
+    used_bytes = np.bincount(of, np.where(used, size, 0), len(segments)).astype(np.int64)
+    free_bytes = np.bincount(of, np.where(used, 0, size), len(segments)).astype(np.int64)
+    pinned = np.where(mine & (used_bytes > 0), free_bytes, 0)
+    return Fragmentation(
+        reserved=int(segments["bytes"][mine].sum()),
+        in_use=int(used_bytes[mine].sum()),
+        cached=int(segments["bytes"][mine & (used_bytes == 0)].sum()),
+        pinned=int(pinned.sum()),
+        largest_free=int(size[here & ~used].max(initial=0)),
+        segments=_worst(trace, pinned.astype(np.int64)),
+    )
+
+
+def _worst(trace: Trace, pinned: np.ndarray) -> tuple[PinnedSegment, ...]:
+    segments, blocks = trace["segments"], trace["blocks"]
+    used = blocks.text("state").where(lambda state: state.startswith("active"))
+    found = []
+    for row in np.argsort(-pinned, kind="stable")[:_LISTED]:
+        holders = np.flatnonzero(used & (blocks["segment"] == row))
+        order = holders[np.argsort(-blocks["bytes"][holders], kind="stable")]
+        address, size = int(segments["address"][row]), int(segments["bytes"][row])
+        stacks = tuple(blocks["stack"][order].tolist())
+        if pinned[row]:
+            found.append(PinnedSegment(address, size, int(pinned[row]), stacks))
+    return tuple(found)
+
+
+class SegmentState(msgspec.Struct, frozen=True):
+    """One segment.
+
+    Attributes:
+        address: of its first byte.
+        bytes: its size.
+        used_bytes: what allocations hold of it.
+        largest_hole: bytes of the largest free piece.
+        parts: for each of `PARTS` equal parts what holds most of it: a position in `KINDS`, -1 if
+            most is free.
+    """
+
+    address: int
+    bytes: int
+    used_bytes: int
+    largest_hole: int
+    parts: list[int]
+
+
+def segments_at(history: MemoryHistory, time_ns: int) -> list[SegmentState]:
+    """The segments at a moment, those with most free memory first; none without a snapshot.
+
+    Args:
+        history: of a device.
+        time_ns: the moment, after its changes.
+    """
+    address, size = _segments(history, time_ns)
+    start, length, kind = _blocks(history, history.changes.count_until(time_ns))
+    if not len(address):
+        return []
+    segment = np.searchsorted(address, start, side="right") - 1
+    inside = (segment >= 0) & (start < (address + size)[segment])
+    start, length, kind, segment = (column[inside] for column in (start, length, kind, segment))
+    length = np.minimum(length, (address + size)[segment] - start)
+    used = np.bincount(segment, length, len(address)).astype(np.int64)
+    hole = _largest_holes(address, size, start, length, segment)
+    parts = _parts(address, size, start, length, kind, segment)
+    order = np.argsort(used - size, kind="stable").tolist()
+    return [
+        SegmentState(int(address[row]), int(size[row]), int(used[row]), int(hole[row]), parts[row].tolist())
+        for row in order
+    ]
+
+
+def _segments(history: MemoryHistory, time_ns: int) -> tuple[Ids, Counts]:
+    """Addresses, ascending, and sizes: those of the snapshot with what came after undone."""
+    table, events = history.trace["segments"], history.trace["memory_events"]
+    mine = table["device"] == history.number
+    later = (events["device"] == history.number) & (events["time_ns"] > time_ns)
+    action = events.text("action")
+    taken, given = (later & action.mask(*names) for names in (TAKES, RETURNS))
+    start = [table["address"][mine], events["address"][given], events["address"][taken]]
+    size = [table["bytes"][mine], events["bytes"][given], events["bytes"][taken]]
+    sign = np.repeat([1, 1, -1], [len(part) for part in start])
+    begin, length = np.concatenate(start), np.concatenate(size)
+    # Segments lie side by side and stay apart; what was mapped piece by piece is one again.
+    apart = np.concatenate([start[0], events["address"][given & action.mask("segment_free")]])
+    return _covered(begin, begin + length, sign, apart)
+
+
+def _covered(begin: Ids, end: Ids, sign: Ids, apart: Ids) -> tuple[Ids, Counts]:
+    """Where more intervals begin than end, as starts and sizes."""
+    edges, place = np.unique(np.concatenate([begin, end]), return_inverse=True)
+    step = np.bincount(place, np.concatenate([sign, -sign]), len(edges))
+    covered = np.cumsum(step)[:-1] > 0
+    opens = covered & (~np.append(False, covered[:-1]) | np.isin(edges[:-1], apart))
+    if not len(edges) or not opens.any():
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    first = np.flatnonzero(opens)
+    lengths = np.where(covered, np.diff(edges), 0)
+    return edges[first], np.add.reduceat(lengths, first).astype(np.int64)
+
+
+def _blocks(history: MemoryHistory, count: int) -> tuple[Ids, Counts, Ids]:
+    """Start, size and kind of the allocations in use, by address."""
+    if history.life is None or history.address is None:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
+    rows = history.changes.holding(count)
+    rows = rows[np.argsort(history.address[rows], kind="stable")]
+    size = -(-history.life.bytes[rows] // _ROUNDING) * _ROUNDING
+    return history.address[rows], size, history.life.kind[rows]
+
+
+def _largest_holes(address: Ids, size: Counts, start: Ids, length: Counts, segment: Ids) -> Counts:
+    """The largest gap between the blocks of each segment and its ends."""
+    number = np.arange(len(address))
+    owner = np.concatenate([segment, number, number])
+    begin = np.concatenate([start, address, address + size])
+    after = np.concatenate([start + length, address, address + size])
+    order = np.lexsort((after, begin, owner))
+    owner, begin, after = owner[order], begin[order], after[order]
+    gap = np.append(begin[1:] - after[:-1], 0)
+    gap[np.append(owner[1:] != owner[:-1], True)] = 0
+    hole = np.zeros(len(address), np.int64)
+    np.maximum.at(hole, owner, gap)
+    return hole
+
+
+def _parts(address: Ids, size: Counts, start: Ids, length: Counts, kind: Ids, segment: Ids) -> Ids:
+    """What holds most of each part of each segment, shape (segments, PARTS)."""
+    part = size / PARTS
+    first = np.floor((start - address[segment]) / part[segment]).astype(np.int64)
+    last = np.ceil((start + length - address[segment]) / part[segment]).astype(np.int64)
+    spans = np.maximum(last - first, 1)
+    block = np.repeat(np.arange(len(start)), spans)
+    number = np.arange(len(block)) - np.repeat(np.cumsum(spans) - spans, spans) + first[block]
+    number = np.minimum(number, PARTS - 1)
+    from_ = address[segment[block]] + number * part[segment[block]]
+    covered = np.minimum(start[block] + length[block], from_ + part[segment[block]])
+    covered = np.maximum(covered - np.maximum(start[block], from_), 0)
+    kinds = int(kind.max(initial=0)) + 1
+    key = (segment[block] * PARTS + number) * kinds + kind[block]
+    held = np.bincount(key, covered, len(address) * PARTS * kinds)
+    held = held.reshape(len(address), PARTS, kinds)
+    free = part[:, None] - held.sum(axis=2)
+    return np.where(free > held.max(axis=2, initial=0), -1, held.argmax(axis=2))

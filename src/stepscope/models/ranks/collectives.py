@@ -1,0 +1,317 @@
+"""The collectives of several ranks, of a trace or of sketches: who meets when, and who waits.
+
+The n-th call of a kind on a process group in a step is the same collective on every rank. All
+ranks leave it at about the same time: the one with the shortest call arrived last, the others
+waited for it, and no common clock is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.base.arrays import Floats, Ids, Mask, Rows, Times
+from stepscope.models.ranks.calls import CallColumns, CallKind, call_kind, named_calls, outermost_calls
+from stepscope.models.ranks.sketch import Sketch
+from stepscope.trace.trace import Trace
+
+_NO_PAIR = (-1, -1)
+_PAIRS = ("send", "recv")
+
+
+class GroupKey(NamedTuple):
+    """A kind of communication on one process group; a send and its receive are one kind.
+
+    Attributes:
+        kind: such as `allreduce`, or `sendrecv`.
+        group, ranks: the process group's name and ranks, as far as recorded.
+        pair: sender and receiver, else (-1, -1).
+        size: number of its ranks, -1 if unknown or a pair.
+    """
+
+    kind: str
+    group: str
+    ranks: str
+    pair: tuple[int, int] = _NO_PAIR
+    size: int = -1
+
+    @property
+    def name(self) -> str:
+        """The process group, or the two ranks of a `send`."""
+        return f"{self.pair[0]}->{self.pair[1]}" if self.pair != _NO_PAIR else self.group
+
+
+@dataclass(frozen=True)
+class Matched:
+    """The calls of all ranks, and which of them are the same communication: a meeting.
+
+    Attributes:
+        keys: the distinct kinds.
+        rank: position of the rank among the sketches, its number in a trace, shape (calls,).
+        key: index into `keys`, shape (calls,).
+        nth: how many of its kind its rank made before in this step, shape (calls,).
+        meeting: number of the communication, shape (calls,); -1 where members are missing.
+        columns: of the calls, with steps numbered alike on all ranks.
+        sends: whether it is a `send`, shape (calls,).
+    """
+
+    keys: list[GroupKey]
+    rank: Ids
+    key: Ids
+    nth: Ids
+    meeting: Ids
+    columns: CallColumns
+    sends: Mask
+
+    @classmethod
+    def of(cls, keys: list[GroupKey], rank: Ids, key: Ids, columns: CallColumns, sends: Mask) -> Matched:
+        """Match the calls of all ranks."""
+        nth = _nth(rank, key * 2 + sends, columns)
+        is_alone = np.array([one.kind in _PAIRS for one in keys], np.bool_)  # of unknown peers
+        meeting = _meetings(key, nth, columns.step, ~is_alone[key])
+        return cls(keys, rank, key, nth, meeting, columns, sends)
+
+    @property
+    def count(self) -> int:
+        """How many meetings."""
+        return int(self.meeting.max(initial=-1)) + 1
+
+    @cached_property
+    def members(self) -> dict[int, list[int]]:
+        """The ranks that meet for each key."""
+        met = self.meeting >= 0
+        ranks = int(self.rank.max(initial=0)) + 1
+        pairs = np.unique(self.key[met] * ranks + self.rank[met])
+        members: dict[int, list[int]] = {}
+        for key, rank in zip(*(part.tolist() for part in np.divmod(pairs, ranks)), strict=True):
+            members.setdefault(key, []).append(rank)
+        return members
+
+    @cached_property
+    def sizes(self) -> Ids:
+        """How many ranks meet, shape (meetings,)."""
+        return np.bincount(self.meeting[self.meeting >= 0], minlength=self.count)
+
+    @cached_property
+    def bytes(self) -> Ids:
+        """The bytes of each meeting, -1 if unknown, shape (meetings,)."""
+        return np.maximum(self.columns.sent, self.columns.received)[self.first]
+
+    def calls_of(self, key: int) -> Ids:
+        """The calls of one kind."""
+        order, first = self._by_key
+        return order[first[key] : first[key + 1]]
+
+    @cached_property
+    def _by_key(self) -> tuple[Ids, Ids]:
+        order = np.argsort(self.key, kind="stable")
+        return order, np.searchsorted(self.key[order], np.arange(len(self.keys) + 1))
+
+    def take(self, calls: Ids) -> Matched:
+        """Some of the calls; meetings that lose a member are none."""
+        left = np.bincount(self.meeting[calls][self.meeting[calls] >= 0], minlength=self.count)
+        whole = (self.sizes == left) & (self.sizes > 0)
+        number = np.append(np.where(whole, np.cumsum(whole) - 1, -1), -1)
+        return Matched(
+            self.keys,
+            self.rank[calls],
+            self.key[calls],
+            self.nth[calls],
+            number[self.meeting[calls]],
+            CallColumns(*(column[calls] for column in self.columns)),
+            self.sends[calls],
+        )
+
+    @cached_property
+    def transfer_ns(self) -> Times:
+        """How long each meeting took once its last rank had arrived, shape (meetings,)."""
+        return self.columns.duration_ns[self.first]
+
+    @cached_property
+    def skew_ns(self) -> Times:
+        """From the first to the last arrival of each meeting, shape (meetings,)."""
+        longest = np.zeros(self.count, np.int64)
+        met = self.meeting >= 0
+        np.maximum.at(longest, self.meeting[met], self.columns.duration_ns[met])
+        return longest - self.transfer_ns
+
+    @cached_property
+    def first(self) -> Ids:
+        """A call of each meeting: the one of the last rank to arrive, shape (meetings,)."""
+        order = np.lexsort((self.columns.duration_ns, self.meeting))
+        order = order[self.meeting[order] >= 0]
+        return order[np.flatnonzero(np.diff(self.meeting[order], prepend=-1))]
+
+    @cached_property
+    def waited_ns(self) -> Times:
+        """How long each call waits for the last rank, shape (calls,); 0 where nobody meets."""
+        transfer = np.append(self.transfer_ns, 0)[self.meeting]
+        return np.where(self.meeting >= 0, self.columns.duration_ns - transfer, 0)
+
+    def late_ns(self, calls: Rows, ranks: int) -> Floats:
+        """How much later each rank arrives than the median rank of its groups, shape (ranks,).
+
+        Args:
+            calls: those that count; each of a meeting.
+            ranks: how many there are.
+
+        Returns:
+            Less than zero for ranks that wait longer, nan for those that take no part.
+        """
+        pairs, place = np.unique(self.key[calls] * ranks + self.rank[calls], return_inverse=True)
+        waited = np.bincount(place.ravel(), self.waited_ns[calls], len(pairs))
+        late = np.full(ranks, np.nan)
+        key, rank = np.divmod(pairs, ranks)
+        cuts = np.flatnonzero(np.diff(key)) + 1
+        for part in np.split(np.arange(len(pairs)), cuts) if len(pairs) else ():
+            before = np.nan_to_num(late[rank[part]])
+            late[rank[part]] = before + np.median(waited[part]) - waited[part]
+        return late
+
+    def last(self, calls: Rows) -> tuple[int, float] | None:
+        """The rank that most often arrives last at the meetings of some calls, and its share."""
+        meetings = np.unique(self.meeting[calls][self.meeting[calls] >= 0])
+        if not len(meetings):
+            return None
+        ranks, counts = np.unique(self.rank[self.first[meetings]], return_counts=True)
+        return int(ranks[counts.argmax()]), float(counts.max() / counts.sum())
+
+
+def match_calls(sketches: Sequence[Sketch], places: Sequence[Sequence[int]]) -> Matched:
+    """Match the calls of sketches.
+
+    Args:
+        sketches: of the ranks.
+        places: for each sketch the positions of the steps that all ranks have.
+    """
+    keys: dict[GroupKey, int] = {}
+    parts = [
+        _of_sketch(row, one, list(place), keys)
+        for row, (one, place) in enumerate(zip(sketches, places, strict=True))
+    ]
+    rank, key, sends = (np.concatenate([part[0][row] for part in parts]) for row in range(3))
+    columns = [np.concatenate(column) for column in zip(*(part[1] for part in parts), strict=True)]
+    return Matched.of(list(keys), rank, key, CallColumns(*columns), sends.astype(np.bool_))
+
+
+def _of_sketch(
+    row: int, sketch: Sketch, place: list[int], keys: dict[GroupKey, int]
+) -> tuple[tuple[Ids, Ids, Ids], CallColumns]:
+    """The calls of one rank in the steps of all: rank, key, whether it sends, and the columns."""
+    columns = sketch.calls.columns()
+    number = np.full(max(len(sketch.steps), 1), -1)
+    number[place] = np.arange(len(place))
+    kept = np.flatnonzero(number[columns.step] >= 0)
+    columns = CallColumns(*(column[kept] for column in columns))
+    columns = columns._replace(step=number[columns.step])
+    codes = [keys.setdefault(_key(kind, sketch.rank), len(keys)) for kind in sketch.calls.kinds]
+    sends = np.array([kind.kind == "send" for kind in sketch.calls.kinds], np.int64)
+    key = np.array(codes, np.int64)[columns.kind]
+    return (np.full(len(kept), row), key, sends[columns.kind]), columns
+
+
+def _key(kind: CallKind, rank: int) -> GroupKey:
+    if kind.kind not in _PAIRS or kind.peer < 0:
+        return GroupKey(kind.kind, kind.group, kind.ranks, size=kind.size)
+    pair = (rank, kind.peer) if kind.kind == "send" else (kind.peer, rank)
+    return GroupKey("sendrecv", kind.group, "", pair)
+
+
+def match_trace(trace: Trace, steps: Ids) -> tuple[Rows, Matched]:
+    """Match the calls of all ranks of a trace in some steps; sends and receives are left single.
+
+    Args:
+        trace: an annotated trace.
+        steps: their numbers, shape (steps,).
+
+    Returns:
+        The event of each call, and the calls.
+    """
+    events = trace.events
+    rows = outermost_calls(trace)
+    rows = np.sort(rows[np.isin(events["step"][rows], steps)])
+    keys: dict[GroupKey, int] = {}
+    key = np.array(
+        [
+            keys.setdefault(GroupKey(kind.kind, kind.group, kind.ranks, size=kind.size), len(keys))
+            for kind in (call_kind(*one) for one in named_calls(trace, rows))
+        ],
+        np.int64,
+    )
+    none, size = np.zeros(len(rows), np.int64), events["bytes"][rows].astype(np.int64)
+    columns = CallColumns(
+        kind=key,
+        step=events["step"][rows].astype(np.int64),
+        start_ns=events["start_ns"][rows],
+        duration_ns=events["duration_ns"][rows],
+        arrival_ns=none,
+        waited_ns=none,
+        sent=size,
+        received=size,
+        place=none - 1,
+        stream=events["track"][rows].astype(np.int64),
+        even_arrival_ns=none,
+        even_waited_ns=none,
+    )
+    rank = trace["tracks"]["rank"][events["track"][rows]].astype(np.int64)
+    return rows, Matched.of(list(keys), rank, key, columns, none > 0)
+
+
+def _nth(rank: Ids, key: Ids, columns: CallColumns) -> Ids:
+    """How many calls with the same key each rank made before in the step."""
+    order = np.lexsort((columns.start_ns, columns.step, key, rank))
+    labels = np.stack([rank, key, columns.step])[:, order]
+    place = np.arange(len(order))
+    is_first = (np.diff(labels, axis=1, prepend=-1) != 0).any(axis=0)
+    nth = np.empty(len(order), np.int64)
+    nth[order] = place - np.maximum.accumulate(np.where(is_first, place, 0))
+    return nth
+
+
+def _meetings(key: Ids, nth: Ids, step: Ids, can_meet: Mask) -> Ids:
+    """The number of the meeting of each call; -1 where fewer ranks came than usually do."""
+    if not len(key):
+        return np.zeros(0, np.int64)
+    code = (key * (int(step.max()) + 1) + step) * (int(nth.max()) + 1) + nth
+    _, meeting = np.unique(code, return_inverse=True)
+    size = np.bincount(meeting)[meeting]
+    usual = np.zeros(int(key.max()) + 1, np.int64)
+    np.maximum.at(usual, key, size)
+    whole = (size == usual[key]) & (size > 1) & can_meet
+    _, numbered = np.unique(meeting[whole], return_inverse=True)
+    result = np.full(len(key), -1, np.int64)
+    result[whole] = numbered
+    return result
+
+
+def wire_factor(kind: str, members: int) -> float:
+    """The bytes on the wire per byte of the buffer, as NCCL's tests define bus bandwidth.
+
+    Example:
+        >>> [wire_factor(kind, 4) for kind in ("allreduce", "allgather", "broadcast")]
+        [1.5, 0.75, 1.0]
+
+    Source: NVIDIA nccl-tests, doc/PERFORMANCE.md.
+    """
+    share = (members - 1) / members
+    if kind.startswith("allreduce"):
+        return 2 * share
+    if kind.startswith(("allgather", "reducescatter", "alltoall")):
+        return share
+    return 1.0
+
+
+def bus_bandwidth(matched: Matched, meetings: Ids) -> Floats:
+    """Bus bandwidth of meetings, GB/s, nan where bytes are unknown."""
+    key, members = matched.key[matched.first[meetings]], matched.sizes[meetings]
+    size, most = matched.bytes[meetings], int(matched.sizes.max(initial=0)) + 1
+    distinct, which = np.unique(key * most + members, return_inverse=True)
+    factor = np.array(
+        [wire_factor(matched.keys[code // most].kind, code % most) for code in distinct.tolist()]
+    )
+    rate = size * factor[which] / np.maximum(matched.transfer_ns[meetings], 1)
+    return np.where(size > 0, rate, np.nan)

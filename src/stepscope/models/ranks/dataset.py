@@ -1,0 +1,126 @@
+"""A dataset folder: the sketch of each rank, and if wanted its tables, in `rank=N/`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from zlib import crc32
+
+import msgspec
+
+from stepscope.base.unfinished_files import unfinished
+from stepscope.errors import IngestError
+from stepscope.models.ranks.files import RankFile
+from stepscope.models.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch
+from stepscope.trace.query import arrow_table
+from stepscope.trace.trace import Trace
+
+_SKETCHES = "**/rank=*/sketch-*.msgpack"
+_LAST_TABLE = "steps"  # written last: where it is, the others are
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A sketch in a dataset folder, with what its file was like."""
+
+    file: str
+    size: int
+    version: int
+    sketch: Sketch
+
+    def is_current(self, file: RankFile) -> bool:
+        """Whether the file has not changed since, nor the format of sketches."""
+        same = (file.size, file.version) == (self.size, self.version)
+        return same and self.sketch.version == VERSION
+
+
+def is_dataset(folder: Path) -> bool:
+    """Whether a folder holds sketches."""
+    return folder.is_dir() and next(folder.glob(_SKETCHES), None) is not None
+
+
+def read_sketches(dataset: Path) -> dict[str, Kept]:
+    """The sketches of a dataset by their files, the newest of each; damaged ones are left out."""
+    found: dict[str, Kept] = {}
+    for path in sorted(dataset.glob(_SKETCHES), key=lambda path: path.stat().st_mtime_ns):
+        try:
+            kept = msgspec.msgpack.decode(path.read_bytes(), type=Kept)
+        except (msgspec.MsgspecError, OSError):
+            continue
+        found[kept.file] = kept
+    return found
+
+
+def keep_sketch(dataset: Path, file: RankFile, sketch: Sketch) -> None:
+    """Write a sketch whole or not at all; ranks may share a folder, files do not share a sketch.
+
+    Raises:
+        IngestError: if it cannot be written.
+    """
+    data = msgspec.msgpack.encode(Kept(file.name, file.size, file.version, sketch))
+    name = f"sketch-{_id(file.name)}.msgpack"
+    _write(_folder(dataset, sketch.rank) / name, lambda path: path.write_bytes(data))
+
+
+def keep_tables(dataset: Path, file: RankFile, rank: int, trace: Trace) -> None:
+    """Write the tables of a trace of one rank as Parquet, without the column of the folder's rank.
+
+    Raises:
+        IngestError: if they cannot be written.
+    """
+    from pyarrow import parquet
+
+    names = sorted(trace.tables, key=lambda name: name == _LAST_TABLE)
+    for name in names:
+        table = arrow_table(trace[name])
+        if len(table) or name == _LAST_TABLE:
+            rows = table.drop_columns(["rank"]) if "rank" in table.column_names else table
+            _write(
+                _folder(dataset, rank) / f"{name}-{_id(file.name)}.parquet",
+                lambda path, rows=rows: parquet.write_table(rows, path, compression="zstd"),  # type: ignore[misc]
+            )
+
+
+def files_with_tables(dataset: Path, files: Sequence[RankFile]) -> set[RankFile]:
+    """The files whose tables are in a dataset."""
+    ids = {path.stem.partition("-")[2] for path in dataset.glob(f"**/rank=*/{_LAST_TABLE}-*.parquet")}
+    return {file for file in files if _id(file.name) in ids}
+
+
+def move_tables(dataset: Path, ranks: dict[str, int]) -> None:
+    """Move tables to the folders of their ranks, which may be known only now.
+
+    Args:
+        dataset: the folder.
+        ranks: of each file.
+    """
+    folders = {_id(file): _folder(dataset, rank) for file, rank in ranks.items()}
+    for path in sorted(dataset.glob("**/rank=*/*.parquet")):
+        folder = folders.get(path.stem.rpartition("-")[2])
+        if folder is not None and folder.name != path.parent.name:
+            folder = path.parent.with_name(folder.name)
+            folder.mkdir(exist_ok=True)
+            path.replace(folder / path.name)
+
+
+def _folder(dataset: Path, rank: int) -> Path:
+    return dataset / f"rank={'unknown' if rank == UNKNOWN_RANK else rank}"
+
+
+def _id(file: str) -> str:
+    return f"{crc32(os.fsencode(file)):08x}"
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file whole or not at all."""
+    name = unfinished(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(name)
+        name.replace(path)
+    except OSError as error:
+        raise IngestError(f"{path.parent}: cannot write {path.name}: {error.strerror}") from error
+    finally:  # also after Ctrl-C
+        with suppress(OSError):
+            name.unlink()

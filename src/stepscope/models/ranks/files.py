@@ -1,0 +1,184 @@
+"""The files of a job: on disk, or in a store that is named by a URL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from glob import glob
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import Any
+from zlib import crc32
+
+from stepscope.errors import EngineError, IngestError, one_line
+
+_PATTERN = re.compile(r"[*?\[]")
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_ENDINGS = re.compile(r"\.(json|pb|stepscope|sqlite)(\.(gz|zst|xz|bz2))?$", re.IGNORECASE)
+# What stores say of a file's version: fsspec's own file system, S3, Google Cloud and Azure, HTTP.
+_VERSIONS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated", "created")
+
+
+@dataclass(frozen=True)
+class RankFile:
+    """A file of a job.
+
+    Attributes:
+        name: its path or URL.
+        size: in bytes.
+        version: differs once the file has changed.
+    """
+
+    name: str
+    size: int
+    version: int
+
+    @classmethod
+    def of(cls, path: Path) -> RankFile:
+        """A file on disk.
+
+        Raises:
+            OSError: if there is none.
+        """
+        state = path.stat()
+        return cls(str(path), state.st_size, state.st_mtime_ns)
+
+    @property
+    def folder(self) -> str:
+        """The path or URL above it."""
+        return self.name.rpartition("/")[0] if self.is_remote else str(Path(self.name).parent)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is named by a URL."""
+        return is_url(self.name)
+
+    @contextmanager
+    def on_disk(self) -> Iterator[Path]:
+        """The file itself, or a copy as long as the context lasts.
+
+        Raises:
+            IngestError: if it is not there, or cannot be fetched.
+        """
+        if not self.is_remote:
+            path = Path(self.name)
+            if not path.exists():
+                raise IngestError(
+                    f"{path}: not found on a worker; every worker needs the files under the same path"
+                )
+            yield path
+            return
+        with TemporaryDirectory(prefix="stepscope-rank-") as folder:
+            path = Path(folder, PurePosixPath(self.name).name)
+            _fetch(self.name, path)
+            try:
+                yield path
+            except IngestError as error:
+                raise IngestError(str(error).replace(str(path), self.name)) from error
+
+
+def is_url(source: str) -> bool:
+    """Whether a source is a URL, such as `s3://bucket/job/`.
+
+    Example:
+        >>> is_url("s3://bucket/job/"), is_url("C:\\\\jobs"), is_url("jobs/run 7")
+        (True, False, False)
+    """
+    return _URL.match(source) is not None
+
+
+def files_at(*sources: str | Path) -> list[RankFile]:
+    """The traces of a job: of folders and URLs with all below, of patterns, and single files.
+
+    Args:
+        sources: such as one folder with a folder per machine, the folders of several machines, or
+            `/jobs/run7/node-*`; all on disk or all in stores.
+
+    Raises:
+        IngestError: if there is none, or the store cannot be reached.
+    """
+    names = [str(source) for source in sources]
+    if len({is_url(name) for name in names}) > 1:
+        raise IngestError("URLs and folders of this machine cannot be one job")
+    found = [one for name in names for one in (_of_url(name) if is_url(name) else _of_paths(name))]
+    files = list({one.name: one for one in found}.values())
+    # JAX also writes part of each profile as JSON.
+    files = [one for one in files if ".xplane.pb" in one.name] or files
+    if not files:
+        raise IngestError(f"{', '.join(names)}: holds no trace; expected one file per rank")
+    return files
+
+
+def _of_paths(source: str) -> list[RankFile]:
+    """The traces of a folder, of what a pattern matches, or the file itself."""
+    if Path(source).exists() or not _PATTERN.search(source):
+        return _of_path(Path(source))
+    found = glob(source, recursive=True)  # noqa: PTH207 (the pattern may be absolute)
+    paths = [Path(path) for path in sorted(found)]
+    return [one for path in paths for one in (_of_path(path) if path.is_dir() else _of_trace(path))]
+
+
+def _of_path(source: Path) -> list[RankFile]:
+    if source.is_file():
+        return [RankFile.of(source)]
+    if not source.is_dir():
+        raise IngestError(f"{source}: no such folder; expected one with a file per rank")
+    found = sorted(path for path in source.rglob("*") if path.is_file() and path.name[:1] != ".")
+    return [one for path in found for one in _of_trace(path)]
+
+
+def _of_trace(path: Path) -> list[RankFile]:
+    from stepscope.read import is_trace
+
+    return [RankFile.of(path)] if is_trace(path) else []
+
+
+def _of_url(source: str) -> list[RankFile]:
+    """Told by their names: reading the beginning of each would take a request a file."""
+    with _one_line_errors(source):
+        store, path = _store(source)
+        roots = store.glob(path) if _PATTERN.search(path) else [path]
+        found: dict[str, dict[str, Any]] = {}
+        for root in roots:
+            found |= store.find(root, detail=True)
+    files = [
+        RankFile(store.unstrip_protocol(name), int(facts.get("size") or 0), _version(facts))
+        for name, facts in sorted(found.items())
+    ]
+    return [one for one in files if _ENDINGS.search(one.name)]
+
+
+def _fetch(url: str, path: Path) -> None:
+    with _one_line_errors(url):
+        store, name = _store(url)
+        store.get_file(name, str(path))
+
+
+def _store(url: str) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise EngineError(
+            f"{url}: reading from a URL needs fsspec; install it with: pip install 'stepscope[remote]'"
+        ) from error
+    found: tuple[Any, str] = url_to_fs(url)
+    return found
+
+
+@contextmanager
+def _one_line_errors(url: str) -> Iterator[None]:
+    try:
+        yield
+    except (EngineError, IngestError):
+        raise
+    except ImportError as error:  # fsspec names the package that a kind of store needs
+        raise EngineError(f"{url}: {type(error).__name__}: {one_line(error)}") from error
+    except Exception as error:  # each store has its own
+        raise IngestError(f"{url}: cannot be read: {type(error).__name__}: {one_line(error)}") from error
+
+
+def _version(facts: dict[str, Any]) -> int:
+    known = [str(facts[key]) for key in _VERSIONS if facts.get(key)]
+    return crc32("\n".join(known).encode())

@@ -1,0 +1,299 @@
+"""What the sketches of a job say together: which ranks are slow, since when, why, and the cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Ids
+from stepscope.errors import IngestError
+from stepscope.facts.summary.job_findings import JobFinding, JobFindings
+from stepscope.models.ranks.collectives import Matched, match_calls
+from stepscope.models.ranks.map_ranks import RankResult, sketch_files
+from stepscope.models.ranks.process_groups import (
+    GroupRow,
+    Shape,
+    find_slow_links,
+    group_rows,
+    groups_by_shape,
+    pipeline_places,
+)
+from stepscope.models.ranks.replay import Replay, build_replay
+from stepscope.models.ranks.replay_whatifs import (
+    Slowdown,
+    slowdown,
+    steps_alike,
+    together_ms,
+    whatifs,
+    with_costs,
+)
+from stepscope.models.ranks.sketch import JobTable, Sketch, job_table
+from stepscope.models.ranks.stragglers import SlowRanks, Straggler, find_stragglers
+from stepscope.read.rank_folder import named_rank, trace_files
+
+MOST_JOINED = 16  # ranks of a folder that are joined into one trace
+
+
+class RankRow(msgspec.Struct, frozen=True):
+    """One rank of a job; times in ms, medians over steps.
+
+    Attributes:
+        node: its machine, empty where unknown.
+        device: its device, empty without one.
+        work_ms: own work by stage.
+        waiting_ms: exposed communication.
+        peak_memory_bytes: of its device, None if unknown.
+    """
+
+    rank: int
+    node: str
+    device: str
+    work_ms: dict[str, float]
+    waiting_ms: float
+    peak_memory_bytes: int | None
+
+    @property
+    def own_ms(self) -> float:
+        """Own work in all stages."""
+        return sum(self.work_ms.values())
+
+
+class JobReport(msgspec.Struct, frozen=True):
+    """A job in numbers; times in ms, medians over steps.
+
+    Attributes:
+        ranks: how many have a sketch.
+        steps: how many steps all of them have.
+        step_ms: the length of a step.
+        work_ms: the median rank's own work per step.
+        slowest_ms: the own work per step of the slowest rank of each step, on average.
+        rows: of each rank.
+        stragglers: by cost, the most expensive first.
+        groups: collectives by kind and process groups.
+        slowdown: what imbalance costs, by what is out of balance; None for one rank.
+        replayed_ms: the step as replayed from the sketches, the mean of the ranks.
+        together_ms: what the job would gain per step without all stragglers at once.
+        whatifs: the step after `no_straggler`, and with twice the bandwidth.
+    """
+
+    ranks: int
+    steps: int
+    step_ms: float
+    work_ms: float
+    slowest_ms: float
+    rows: tuple[RankRow, ...]
+    stragglers: tuple[Straggler, ...]
+    groups: tuple[GroupRow, ...] = ()
+    slowdown: Slowdown | None = None
+    replayed_ms: float = 0.0
+    together_ms: float = 0.0
+    whatifs: dict[str, float] = {}
+
+    @property
+    def slow_ranks(self) -> tuple[Straggler, ...]:
+        """The stragglers that are ranks, not links."""
+        return tuple(one for one in self.stragglers if not one.groups)
+
+    def to_json(self) -> dict[str, Any]:
+        """All facts, with a sentence for each straggler and the ratio of the slowdown."""
+        facts: dict[str, Any] = msgspec.to_builtins(self)
+        for row, one in zip(facts["stragglers"], self.stragglers, strict=True):
+            row["sentence"] = one.sentence
+        if self.slowdown:
+            facts["slowdown"]["ratio"] = self.slowdown.ratio
+        return facts
+
+
+@dataclass(frozen=True)
+class Job:
+    """The ranks of a job side by side, their communication matched, and their replay."""
+
+    table: JobTable
+    matched: Matched
+    replay: Replay
+
+    @cached_property
+    def groups(self) -> dict[Shape, list[int]]:
+        """The process groups of each shape, by their keys in `matched`."""
+        return groups_by_shape(self.table, self.matched)
+
+    @classmethod
+    def of(cls, sketches: Sequence[Sketch]) -> Job:
+        """The job of some sketches, at least one, each with at least one step."""
+        table = job_table(sketches)
+        matched = match_calls(sketches, table.places)
+        return cls(table, matched, build_replay(table, matched))
+
+    def replay_with(self, alike: Ids) -> Replay:
+        """The replay; if it is of some steps only, of some of each group of steps that are alike.
+
+        Args:
+            alike: as for `build_replay`.
+        """
+        if (self.replay.weights == 1).all() or not alike.any():
+            return self.replay
+        return build_replay(self.table, self.matched, alike)
+
+
+def job_report(sketches: Sequence[Sketch]) -> JobReport:
+    """Compare the ranks of a job, see `report_of`.
+
+    Args:
+        sketches: of at least one rank, each with at least one step.
+    """
+    return report_of(Job.of(sketches))
+
+
+def report_of(job: Job) -> JobReport:
+    """Compare the ranks of a job.
+
+    The own work of each rank is compared with the median rank, stage by stage and step by step.
+    Waiting inside collectives does not count as work: the ranks that wait are not the slow ones.
+    What a finding costs is found by a replay of the job without it.
+    """
+    table = job.table
+    pipeline_stage = pipeline_places(job.matched, len(table.sketches)).get("pipeline stage")
+    slow = _of_pipeline_stages(find_stragglers(table, pipeline_stage), pipeline_stage)
+    links = find_slow_links(table, job.matched)
+    replay = job.replay_with(steps_alike(slow, links, table))
+    own = table.work.sum(axis=1)
+    return JobReport(
+        ranks=len(table.sketches),
+        steps=len(table.steps),
+        step_ms=table.step_ms,
+        work_ms=float(np.median(own)),
+        slowest_ms=float(own.max(axis=0).mean()),
+        rows=_rows(table),
+        stragglers=with_costs(slow, links, table, replay) if slow or links else (),
+        groups=group_rows(table, job.matched, job.groups),
+        slowdown=slowdown(table, replay) if len(table.sketches) > 1 else None,
+        replayed_ms=replay.step_ms,
+        together_ms=together_ms(slow, links, table, replay),
+        whatifs=whatifs(table, replay),
+    )
+
+
+def _rows(table: JobTable) -> tuple[RankRow, ...]:
+    usual = np.median(table.work, axis=2).round(4).tolist()
+    return tuple(
+        RankRow(
+            one.rank,
+            one.node,
+            one.device,
+            dict(zip(table.stages, work_ms, strict=True)),
+            round(float(np.median(one.waiting)), 4) if one.waiting else 0.0,
+            one.peak_bytes,
+        )
+        for one, work_ms in zip(table.sketches, usual, strict=True)
+    )
+
+
+def _of_pipeline_stages(slow: Sequence[SlowRanks], pipeline_stage: Ids | None) -> list[SlowRanks]:
+    """All workers of one pipeline stage are not slow: their stage has more work."""
+    found = []
+    for one in slow:
+        stages = set() if pipeline_stage is None else set(pipeline_stage[one.rows].tolist())
+        if len(stages) == 1 and len(one.rows) > 1:
+            (number,) = stages
+            if number >= 0 and len(one.rows) == (pipeline_stage == number).sum():
+                cause = f"all of pipeline stage {number}: the stages are out of balance"
+                one = one._replace(straggler=msgspec.structs.replace(one.straggler, cause=cause))
+        found.append(one)
+    return found
+
+
+def findings_of(report: JobReport) -> JobFindings:
+    """The findings of a job, and the rank to look at first: a slow one, or that works longest."""
+    findings = tuple(JobFinding(one.sentence, one.ranks, one.stage, one.cost_ms) for one in report.stragglers)
+    longest = max(report.rows, key=lambda row: row.own_ms).rank
+    first = report.slow_ranks[0].ranks[0] if report.slow_ranks else longest
+    return JobFindings(report.ranks, report.step_ms, first, findings)
+
+
+@dataclass(frozen=True)
+class ManyRanks:
+    """The ranks of a folder of many, by their sketches; their traces are opened one at a time.
+
+    Attributes:
+        results: what became of each file; at least one could be read.
+    """
+
+    results: Sequence[RankResult]
+
+    @cached_property
+    def job(self) -> Job:
+        """The ranks side by side."""
+        return Job.of([one.sketch for one in self.results if one.sketch])
+
+    @cached_property
+    def report(self) -> JobReport:
+        """What they say together."""
+        return report_of(self.job)
+
+    @cached_property
+    def findings(self) -> JobFindings:
+        """Which ranks are slow, and which to look at first."""
+        return findings_of(self.report)
+
+    def file(self, rank: int) -> Path:
+        """The file of a rank.
+
+        Raises:
+            IngestError: if there is none.
+        """
+        files = {one.sketch.rank: one.file for one in self.results if one.sketch}
+        if rank not in files:
+            raise IngestError(
+                f"no rank {rank}; there are {len(files)} ranks from {min(files)} to {max(files)}"
+            )
+        return Path(files[rank])
+
+
+def files_of_many(path: Path) -> list[Path]:
+    """The files of a folder with more than 16 ranks; of any other path none."""
+    if not path.is_dir():
+        return []
+    try:
+        files, _ = trace_files(path)
+    except IngestError:
+        return []  # opening it says why
+    return files if len(files) > MOST_JOINED else []
+
+
+def sketched(files: Sequence[Path], finished: Callable[[str], None], cache: bool) -> ManyRanks:
+    """Sketch the files of a folder, or take the sketches from the cache.
+
+    Args:
+        files: one for each rank.
+        finished: called with each file when it is done.
+        cache: whether to use and update the cache.
+
+    Raises:
+        IngestError: if none can be read.
+    """
+    results = sketch_files(files, finished=finished, cache=cache)
+    if not any(one.sketch for one in results):
+        raise IngestError(f"{files[0].parent}: no rank can be read: {results[0].error}")
+    return ManyRanks(results)
+
+
+def file_named(files: Sequence[Path], rank: int | None) -> Path | None:
+    """The file whose name says a rank, by default the lowest; None if names do not say which.
+
+    Raises:
+        IngestError: if no name says this rank.
+    """
+    named = {named_rank(path): path for path in files}
+    if None in named or len(named) < len(files):
+        return files[0] if rank is None else None
+    if rank is None:
+        return min(named.items(), key=lambda one: one[0] or 0)[1]
+    if rank not in named:
+        raise IngestError(f"no file of rank {rank} among {len(files)} files")
+    return named[rank]

@@ -1,0 +1,161 @@
+"""What the longest kernels and modules of a rank take, over all its steps and step by step."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.base.arrays import Floats, Ids
+from stepscope.facts.annotate.device.collectives import is_communication_call, is_communication_wait
+from stepscope.facts.annotate.modules.costs import subtree_totals
+from stepscope.trace.trace import Trace
+
+_MOST_KERNELS = 100
+_MOST_BY_STEP = 24
+_NAME_LETTERS = 120
+_PERMILLE = 1000
+_MOST_MODULES = 40
+_PATH_LETTERS = 100
+_QUANTILES = (0.1, 0.5, 0.9)
+
+
+class KernelTimes(NamedTuple):
+    """The longest work by name, those first that take longest.
+
+    Attributes:
+        kernels: how many a step, and the median duration, ms.
+        spread: of each, the durations that 10 and 90 % are below, ms.
+        by_step: the durations of the first of them by step, for `by_step`.
+    """
+
+    kernels: dict[str, tuple[float, float]]
+    spread: list[tuple[float, float]]
+    by_step: bytes
+
+
+def work_ns(trace: Trace, rows: Ids) -> Floats:
+    """How long events work: on a device all their time, on a CPU that in which they call no other.
+
+    Args:
+        trace: an annotated trace of one rank.
+        rows: events.
+    """
+    events = trace.events
+    on_device = trace["tracks"]["device"][events["track"][rows]] >= 0
+    return np.asarray(np.where(on_device, events["duration_ns"][rows], events["self_ns"][rows]))
+
+
+def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: int) -> KernelTimes:
+    """The longest work by name.
+
+    Args:
+        trace: an annotated trace of one rank.
+        rows: events.
+        duration: of each, as `work_ns` gives it.
+        place: position of the step of each, -1 for none.
+        steps: how many.
+    """
+    names = trace.events.text("name")
+    rows, duration, place = rows[place >= 0], duration[place >= 0], place[place >= 0]
+    codes = names.codes[rows]
+    order = np.lexsort((duration, codes))
+    codes, duration, place = codes[order], duration[order], place[order]
+    starts = np.flatnonzero(np.diff(codes, prepend=-1))
+    counts = np.diff(np.append(starts, len(codes)))
+    total = np.add.reduceat(duration, starts) if len(starts) else np.zeros(0)
+    longest = np.argsort(-total, kind="stable")[:_MOST_KERNELS]
+    low, median, high = (duration[(starts + counts * tenths // 10)[longest]] / 1e6 for tenths in (1, 5, 9))
+    found = {
+        names.values[codes[starts[row]]][:_NAME_LETTERS]: (
+            round(float(counts[row] / steps), 3),
+            round(float(each), 6),
+        )
+        for row, each in zip(longest.tolist(), median, strict=True)
+    }
+    spread = [(round(float(least), 6), round(float(most), 6)) for least, most in zip(low, high, strict=True)]
+    parts = [slice(starts[row], starts[row] + counts[row]) for row in longest[:_MOST_BY_STEP]]
+    means = [_means(duration[part], place[part], steps) for part in parts]
+    medians = (1e6 * median[:_MOST_BY_STEP]).tolist()
+    return KernelTimes(found, spread, packed_by_step(means, medians))
+
+
+def _means(duration: Floats, place: Ids, steps: int) -> Floats:
+    """The mean duration in each step, 0 where there is none."""
+    total = np.bincount(place, duration, steps)
+    return np.asarray(total / np.maximum(np.bincount(place, minlength=steps), 1))
+
+
+def packed_by_step(means: Sequence[Floats], medians: Sequence[float]) -> bytes:
+    """Mean durations by step as thousandths of the median, in little room.
+
+    Args:
+        means: of each kernel, each of shape (steps,).
+        medians: of each kernel.
+    """
+    if not len(means):
+        return b""
+    ratio = np.array(means) / np.maximum(np.array(medians)[:, None], 1e-9)
+    table = np.clip(np.rint(ratio * _PERMILLE), 0, np.iinfo(np.uint16).max).astype("<u2")
+    return zlib.compress(table.tobytes())
+
+
+def by_step(kernels: Mapping[str, tuple[float, float]], packed: bytes) -> dict[str, Floats]:
+    """The mean duration of kernels in each step, ms, nan where there is none.
+
+    Args:
+        kernels, packed: as `kernel_times` gives them.
+    """
+    if not packed:
+        return {}
+    count = min(len(kernels), _MOST_BY_STEP)
+    table = np.frombuffer(zlib.decompress(packed), "<u2").reshape(count, -1) / _PERMILLE
+    table = np.where(table > 0, table, np.nan)
+    return {name: table[row] * each for row, (name, (_, each)) in enumerate(list(kernels.items())[:count])}
+
+
+def operators(trace: Trace) -> Ids:
+    """The operators of the CPU's threads, without those that communicate or wait for it."""
+    events = trace.events
+    communicates = events.text("name").where(_communicates)
+    return np.flatnonzero(events.text("category").mask("cpu_op") & ~communicates)
+
+
+def _communicates(name: str) -> bool:
+    return is_communication_call(name) or is_communication_wait(name)
+
+
+def module_times(
+    trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: int
+) -> dict[str, tuple[float, float, float]]:
+    """The longest modules by path: the time of a step in ms that 10, 50 and 90 % are below.
+
+    Args:
+        trace: an annotated trace of one rank.
+        rows: the events that count as work.
+        duration: of each, ns.
+        place: position of the step of each, -1 for none.
+        steps: how many.
+    """
+    modules = trace["modules"]
+    module = trace.events["module"][rows]
+    inside = (place >= 0) & (module >= 0)
+    if not inside.any():
+        return {}
+    key = module[inside].astype(np.int64) * steps + place[inside]
+    own = np.bincount(key, duration[inside], len(modules) * steps).astype(np.float64)
+    total = subtree_totals(own.reshape(-1, steps), modules["parent"])
+    worked = np.flatnonzero(total.any(axis=1))
+    longest = worked[np.argsort(-total[worked].sum(axis=1), kind="stable")[:_MOST_MODULES]]
+    low, middle, high = np.quantile(total[longest], _QUANTILES, axis=1) / 1e6
+    path = modules.text("path")
+    return {
+        str(path[row])[:_PATH_LETTERS]: (
+            round(float(low[at]), 4),
+            round(float(middle[at]), 4),
+            round(float(high[at]), 4),
+        )
+        for at, row in enumerate(longest.tolist())
+    }

@@ -1,0 +1,212 @@
+"""A job as text for a terminal, on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stepscope.facts.summary.job_findings import NONE_IS_SLOW
+from stepscope.facts.summary.numbers import ms, percent, plural, size
+from stepscope.models.ranks.job import JobReport, RankRow
+from stepscope.models.ranks.map_ranks import RankResult
+from stepscope.models.ranks.process_groups import GroupRow
+from stepscope.models.ranks.stragglers import stage_in_words
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_MOST_STRAGGLERS = 3
+_MOST_ERRORS = 5
+_MOST_SHARES = 4
+_MOST_RANKS = 6
+_MOST_GROUPS = 5
+_BETWEEN = 3  # columns are so far apart
+_HEADS = {"data_loading": "loading", "zero_grad": "zero grad", "host": "host-bound"}
+
+
+def print_job(console: Console, report: JobReport, failed: Sequence[RankResult]) -> None:
+    """Print a job: the verdict, the stragglers, and the ranks that work longest."""
+    from rich.text import Text
+
+    for result in failed[:_MOST_ERRORS]:
+        console.print(Text(f"! {result.error}"), soft_wrap=True)
+    if len(failed) > _MOST_ERRORS:
+        console.print(f"! and {len(failed) - _MOST_ERRORS} more files that cannot be read")
+    head = f"{plural(report.ranks, 'rank')} · {plural(report.steps, 'step')}"
+    console.print(Text(head, "bold"))
+    console.print()
+    console.print(
+        Text(f"Step {ms(report.step_ms)} ms", "bold"),
+        f"  own work {ms(report.work_ms)} ms on the median rank, "
+        f"{ms(report.slowest_ms)} ms on the slowest of each step",
+    )
+    _print_stragglers(console, report)
+    _print_slowdown(console, report)
+    _print_whatifs(console, report)
+    _print_ranks(console, report)
+    _print_groups(console, report.groups)
+
+
+def _print_stragglers(console: Console, report: JobReport) -> None:
+    """The slow ranks and links, the most expensive first, or that there are none."""
+    from rich.text import Text
+
+    if not report.stragglers:
+        console.print(Text(f"▶ {verdict(report)}", "bold yellow"), soft_wrap=True)
+    for one in report.stragglers[:_MOST_STRAGGLERS]:
+        cost = f"  costs the job {ms(one.cost_ms)} ms per step, {_share(one.cost_ms, report)}"
+        console.print(Text(f"▶ {one.sentence}", "bold yellow"), soft_wrap=True)
+        console.print(Text(cost, "dim"))
+    if len(report.stragglers) > _MOST_STRAGGLERS:
+        more = len(report.stragglers) - _MOST_STRAGGLERS
+        console.print(Text(f"  … {more} more (--json has all)", "dim"))
+
+
+def verdict(report: JobReport) -> str:
+    """The most expensive straggler, or that there is none."""
+    if report.ranks == 1:
+        return "One rank: there is none to compare it with."
+    if not report.stragglers:
+        return NONE_IS_SLOW.capitalize()
+    first = report.stragglers[0]
+    return f"{first.sentence.rstrip('.')}: {_share(first.cost_ms, report)}."
+
+
+def _print_slowdown(console: Console, report: JobReport) -> None:
+    """What imbalance costs, and the parts that explain most of it."""
+    lost = report.slowdown
+    if lost is None or not lost.shares:
+        return
+    parts = ", ".join(
+        f"{one.part} {stage_in_words(one.which)}".rstrip() + f" {percent(one.share)}"
+        for one in lost.shares[:_MOST_SHARES]
+    )
+    console.print(
+        f"\nImbalance makes the step {lost.ratio:.2f} times as long (simulated: "
+        f"{ms(lost.replayed_ms)} ms, in balance {ms(lost.balanced_ms)} ms). Each part alone "
+        f"explains: {parts}",
+        soft_wrap=True,
+    )
+
+
+def _print_whatifs(console: Console, report: JobReport) -> None:
+    answers = ", ".join(
+        f"{change} {ms(step_ms)} ms ({report.replayed_ms / step_ms:.2f}x)"
+        for change, step_ms in report.whatifs.items()
+    )
+    if answers:
+        console.print(f"What if: {answers}", soft_wrap=True)
+
+
+def _share(cost_ms: float, report: JobReport) -> str:
+    return f"{percent(cost_ms / max(report.step_ms, 1e-9))} of the step"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column; of those that do not fit, the ones of the highest `spare` are left out.
+
+    Attributes:
+        head: ends with `>` for numbers.
+        cells: one for each row.
+        spare: 0 for a column that stays.
+    """
+
+    head: str
+    cells: Sequence[str]
+    spare: float = 0.0
+
+    @property
+    def width(self) -> int:
+        """In characters."""
+        return max(len(self.head.rstrip(">")), *map(len, self.cells))
+
+
+def fitting(columns: Sequence[Column], width: int) -> list[Column]:
+    """The columns for which there is room; empty ones are left out.
+
+    Example:
+        >>> columns = [Column("kind", ["allreduce"]), Column("bus GB/s>", ["9"], spare=1)]
+        >>> [[one.head for one in fitting(columns, width)] for width in (80, 15)]
+        [['kind', 'bus GB/s>'], ['kind']]
+    """
+    kept = [one for one in columns if any(one.cells)]
+    while sum(one.width + _BETWEEN for one in kept) - _BETWEEN > width:
+        most = max(kept, key=lambda one: one.spare)
+        if not most.spare:
+            break
+        kept.remove(most)
+    return kept
+
+
+def _print_ranks(console: Console, report: JobReport) -> None:
+    """Print the ranks that work longest, with the stages for which there is room."""
+    rows = sorted(report.rows, key=lambda row: -row.own_ms)
+    shown = rows[:_MOST_RANKS]
+    _print(
+        console,
+        "Ranks that work longest, ms per step",
+        [
+            Column("rank", [str(row.rank) for row in shown]),
+            Column("node", [row.node for row in shown], spare=0.5),
+            *_stages(report, shown),
+            Column("own work>", [ms(row.own_ms) for row in shown]),
+            Column("waiting>", [ms(row.waiting_ms) for row in shown]),
+            Column(
+                "peak memory>",
+                ["" if row.peak_memory_bytes is None else size(row.peak_memory_bytes) for row in shown],
+                spare=0.8,
+            ),
+        ],
+    )
+    if len(rows) > _MOST_RANKS:
+        console.print(f"… {len(rows) - _MOST_RANKS} more ranks (--json has all)", style="dim")
+
+
+def _stages(report: JobReport, shown: Sequence[RankRow]) -> list[Column]:
+    """The stages that take a tenth of a percent of the step on some rank; short ones may go."""
+    longest = {name: max(row.work_ms[name] for row in report.rows) for name in shown[0].work_ms}
+    return [
+        Column(f"{_HEADS.get(name, name)}>", [ms(row.work_ms[name]) for row in shown], 1 + 1 / most)
+        for name, most in longest.items()
+        if most > 0.001 * report.step_ms
+    ]
+
+
+def _print_groups(console: Console, groups: Sequence[GroupRow]) -> None:
+    """Print the communication by kind and process groups."""
+    shown = groups[:_MOST_GROUPS]
+    if not shown:
+        return
+    _print(
+        console,
+        "Communication, per call",
+        [
+            Column("kind", [one.kind for one in shown]),
+            Column("axis", [one.axis for one in shown], spare=1),
+            Column("groups", [f"{one.groups} × {one.members}" for one in shown], spare=2),
+            Column("nodes", [one.scope.partition(" ")[0] for one in shown], spare=3),
+            Column("per step>", [f"{one.calls:.3g}" for one in shown], spare=4),
+            Column("ms>", [ms(one.transfer_ms) for one in shown]),
+            Column(
+                "bus GB/s>", ["" if one.bus_gbs is None else f"{one.bus_gbs:.3g}" for one in shown], spare=0.5
+            ),
+            Column("skew ms>", [ms(one.skew_ms) for one in shown]),
+            Column("last to arrive", [f"rank {one.last_rank} ({one.last_share:.0%})" for one in shown]),
+            Column("after", [one.last_place.partition(":")[0] for one in shown], spare=5),
+        ],
+    )
+
+
+def _print(console: Console, title: str, columns: Sequence[Column]) -> None:
+    from stepscope.facts.summary.text_tables import plain_table
+
+    kept = fitting(columns, console.width)
+    table = plain_table(title, *(one.head for one in kept))
+    for cells in zip(*(one.cells for one in kept), strict=True):
+        table.add_row(*cells)
+    console.print(table)
+    left = [one.head.rstrip(">") for one in columns if any(one.cells) and one not in kept]
+    if left:
+        console.print(f"no room for: {', '.join(left)}", style="dim")

@@ -1,0 +1,378 @@
+"""Replays a job from its sketches: each rank's own work, and the communication between ranks.
+
+A rank arrives at a call when its own work allows and the call before it on its stream has ended.
+The transfer begins when the last member has arrived. A rank goes on when the call that it waits
+for has ended. Without recorded communication all ranks wait for each other at the end of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from stepscope.base.arrays import Floats, Ids
+from stepscope.base.compiled.library import function
+from stepscope.models.ranks.calls import CallColumns
+from stepscope.models.ranks.collectives import GroupKey, Matched
+from stepscope.models.ranks.sketch import JobTable, Sketch
+from stepscope.models.ranks.slow_groups import usual
+
+_MOST_CALLS = 40_000  # are replayed, in 0.1 s
+_NOTABLE_NS = 50_000  # clocks of a machine agree within that
+_LEAST_COMMON = 3  # collectives that two clocks are compared by
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """A job that can be replayed, times in ns.
+
+    Attributes:
+        matched: the calls of all ranks.
+        begin: when each rank begins, shape (ranks,).
+        rank, step: of each mark (an arrival, a wait, or the end of a step), shape (marks,); marks
+            of a rank are consecutive, in order of its progress.
+        own: the rank's own work before each mark, shape (marks,).
+        even: the same with the micro-batches of pipelines in balance, shape (marks,).
+        graph: what waits for what.
+        transfer: of each meeting once all have arrived, shape (meetings,).
+        weights: how many steps of the job each replayed one is an example of, shape (steps,).
+    """
+
+    matched: Matched
+    begin: Floats
+    rank: Ids
+    step: Ids
+    own: Floats
+    even: Floats
+    graph: ReplayGraph
+    transfer: Floats
+    weights: Floats
+
+    def scaled(self, factor: Floats) -> Replay:
+        """With each rank's own work in each step scaled; `factor` has shape (ranks, steps)."""
+        return replace(self, own=self.own * factor[self.rank, self.step])
+
+    def without(self, excess_ms: Floats) -> Replay:
+        """With less own work: where ranks make the same calls, taken from the longest parts.
+
+        Args:
+            excess_ms: how much less, shape (ranks, steps).
+        """
+        ranks, steps = excess_ms.shape
+        own = self.own_ms(steps)
+        marks = np.bincount(self.rank, minlength=ranks)
+        if len(set(marks.tolist())) > 1:
+            return self.scaled(1 - np.minimum(excess_ms / np.maximum(own, 1e-9), 1))
+        parts = self.own.reshape(ranks, -1)
+        others = ~excess_ms.any(axis=1)
+        longer = np.maximum(parts - usual(parts[others] if others.any() else parts), 0).ravel()
+        code = self.rank * steps + self.step
+        total = np.bincount(code, longer, ranks * steps)
+        share = np.minimum(excess_ms.ravel() * 1e6 / np.maximum(total, 1), 1)
+        return self.with_own(self.own - longer * share[code])
+
+    def in_balance(self, extra_ms: Floats) -> Replay:
+        """With the mean own work of all ranks: part by part where all meet in the same order.
+
+        Args:
+            extra_ms: what a rank does more (or less) than the mean, shape (ranks, steps).
+        """
+        if self._is_in_step:
+            return self.with_own(self._even_parts(extra_ms))
+        own = self.own_ms(extra_ms.shape[1])
+        target = np.maximum(own.mean(axis=0, keepdims=True) + extra_ms, 0)
+        return self.scaled(np.where(own > 0, target / np.maximum(own, 1e-9), 1))
+
+    @cached_property
+    def _is_in_step(self) -> bool:
+        """Whether every rank makes the same calls in the same order, with all the others."""
+        ranks, matched = len(self.begin), self.matched
+        marks, calls = np.bincount(self.rank), np.bincount(matched.rank, minlength=ranks)
+        if len(set(marks.tolist())) > 1 or len(set(calls.tolist())) > 1:
+            return False
+        meeting = matched.meeting[np.argsort(matched.rank, kind="stable")].reshape(ranks, -1)
+        return bool((meeting >= 0).all() and (meeting == meeting[:1]).all())
+
+    def _even_parts(self, extra_ms: Floats) -> Floats:
+        """The mean of each part; what a rank does more lies where it does more than the mean."""
+        ranks, steps = extra_ms.shape
+        parts = self.own.reshape(ranks, -1)
+        mean = np.broadcast_to(parts.mean(axis=0), parts.shape).ravel()
+        code = self.rank * steps + self.step
+        extra = extra_ms.ravel()[code] * 1e6
+        apart = np.maximum((self.own - mean) * np.sign(extra), 0)
+        total = np.bincount(code, apart, ranks * steps)[code]
+        return np.asarray(np.maximum(mean + extra * apart / np.maximum(total, 1), 0))
+
+    def with_own(self, own: Floats) -> Replay:
+        """With other work before each mark, ns, shape (marks,)."""
+        return replace(self, own=own)
+
+    def together(self) -> Replay:
+        """With all ranks beginning at once."""
+        return replace(self, begin=np.zeros(len(self.begin)))
+
+    def own_ms(self, steps: int) -> Floats:
+        """Each rank's own work in each step, ms, shape (ranks, steps); 0 where not replayed."""
+        code = self.rank * steps + self.step
+        total = np.bincount(code, self.own, len(self.begin) * steps) / 1e6
+        return total.reshape(len(self.begin), steps).astype(np.float64)
+
+    def with_transfer(self, transfer: Floats) -> Replay:
+        """With other transfer times, ns, shape (meetings,)."""
+        return replace(self, transfer=transfer)
+
+    @property
+    def step_ms(self) -> float:
+        """The length of a step, the mean of ranks and steps."""
+        turns = np.diff(self.rank) | np.diff(self.step)
+        last = np.append(np.flatnonzero(turns), len(self.rank) - 1)
+        ends = self.times[last].reshape(len(self.begin), -1)
+        lengths = np.diff(ends, axis=1, prepend=self.begin[:, None]).mean(axis=0)
+        return float(lengths @ self.weights / self.weights.sum() / 1e6)
+
+    @cached_property
+    def times(self) -> Floats:
+        """When each rank comes to each mark, shape (marks,)."""
+        return self.graph.times(self.begin, self.own, self.transfer)[: len(self.rank)]
+
+
+def build_replay(table: JobTable, matched: Matched, alike: Ids | None = None) -> Replay:
+    """Make a job replayable: all steps whose calls are known, or some of very many calls.
+
+    Those are evenly spread, among steps that are alike. Calls that make ranks wait for each other
+    in a circle are not what was recorded, so then the ranks meet at the end of each step only, as
+    where no communication is known.
+
+    Args:
+        table: the ranks.
+        matched: their calls.
+        alike: steps in which the same ranks are slow have the same number, shape (steps,); by
+            default all do.
+    """
+    own_ns = table.own_ms * 1e6
+    if alike is None:
+        alike = np.zeros(len(table.steps), np.int64)
+    if matched.count:
+        replay = _replay(table, matched, own_ns, alike)
+        if not np.isnan(replay.times).any():
+            return replay
+    return _replay(table, _ends_of_steps(own_ns), own_ns, alike)
+
+
+def _replay(table: JobTable, matched: Matched, own_ns: Floats, alike: Ids) -> Replay:
+    kept, weights = _replayed_steps(matched, alike)
+    calls = np.flatnonzero(np.isin(matched.columns.step, kept))
+    matched = matched.take(calls)
+    columns, ranks = matched.columns, len(table.sketches)
+    rank = np.concatenate([matched.rank, matched.rank, np.repeat(np.arange(ranks), len(kept))])
+    step = np.concatenate([columns.step, columns.step, np.tile(kept, ranks)])
+    ends = own_ns[:, kept].ravel()
+    progress = np.concatenate([columns.arrival_ns, columns.waited_ns, ends])
+    even = np.concatenate([columns.even_arrival_ns, columns.even_waited_ns, ends])
+    kind = np.repeat([0, 1, 2], [len(calls), len(calls), len(ends)])
+    order = np.lexsort((kind, progress, step, rank))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    rank, step = rank[order], step[order]
+    own = _between(progress[order], rank, step)
+    return Replay(
+        matched,
+        _begin_times(table.sketches, matched),
+        rank,
+        step,
+        own,
+        _between(even[order], rank, step) if columns.even_waited_ns.any() else own,
+        ReplayGraph.of(matched, rank, place[: len(calls)], place[len(calls) : 2 * len(calls)]),
+        matched.transfer_ns.astype(np.float64),
+        weights,
+    )
+
+
+def _between(progress: Floats, rank: Ids, step: Ids) -> Floats:
+    """The work before each mark: since the mark before, or since the step began."""
+    fresh = (np.diff(rank, prepend=-1) != 0) | (np.diff(step, prepend=-1) != 0)
+    values = progress.astype(np.float64)
+    return np.asarray(np.maximum(np.where(fresh, values, np.diff(values, prepend=0.0)), 0))
+
+
+def _replayed_steps(matched: Matched, alike: Ids) -> tuple[Ids, Floats]:
+    """Steps with calls, of very many calls some of each group, and how many steps each is of."""
+    calls = np.bincount(matched.columns.step[matched.meeting >= 0], minlength=len(alike))
+    known = np.flatnonzero(calls)
+    share = min(_MOST_CALLS / max(calls.sum(), 1), 1.0)
+    weights = np.zeros(len(alike))
+    for number in np.unique(alike[known]).tolist():
+        steps = known[alike[known] == number]
+        count = max(1, int(share * len(steps)))
+        spread = np.linspace(0, len(steps) - 1, count).round().astype(np.int64)
+        weights[steps[spread]] = len(steps) / count
+    kept = np.flatnonzero(weights)
+    return kept, weights[kept]
+
+
+def _ends_of_steps(own_ns: Floats) -> Matched:
+    """Where no communication is known: all ranks wait for each other when a step ends."""
+    ranks, steps = own_ns.shape
+    rank, step = np.repeat(np.arange(ranks), steps), np.tile(np.arange(steps), ranks)
+    zero, end = np.zeros(ranks * steps, np.int64), own_ns.ravel().astype(np.int64)
+    columns = CallColumns(zero, step, end, zero, end, end, zero - 1, zero - 1, zero, zero, zero, zero)
+    return Matched([GroupKey("barrier", "", "")], rank, zero, zero, step, columns, zero > 0)
+
+
+def _begin_times(sketches: Sequence[Sketch], matched: Matched) -> Floats:
+    """When each rank's first step begins, ns since the first does, shape (ranks,).
+
+    Ranks leave a collective at about the same time, so the ends of shared collectives tell how far
+    two clocks differ. Ranks that share none with the others begin with the first.
+    """
+    begin = np.array([one.calls.begin_ns for one in sketches], np.int64)
+    columns = matched.columns
+    end = begin[matched.rank] + columns.start_ns + columns.duration_ns
+    ahead, known = np.zeros(len(sketches), np.int64), np.zeros(len(sketches), np.bool_)
+    waiting, members = _largest_first(matched), matched.members
+    known[members[waiting[0]][:1] if waiting else []] = True
+    while usable := [key for key in waiting if known[members[key]].any()]:
+        for key in usable:
+            if not known[members[key]].all():
+                _compare(matched, key, end, ahead, known)
+        waiting = [key for key in waiting if not known[members[key]].all()]
+    if not known.any():
+        return np.zeros(len(sketches))
+    corrected = np.where(known, begin - ahead, (begin - ahead)[known].min())
+    return np.asarray(corrected - corrected[known].min(), np.float64)
+
+
+def _largest_first(matched: Matched) -> list[int]:
+    """The kinds of collectives that end together, those with most ranks first."""
+    together = [
+        key
+        for key in matched.members
+        if matched.keys[key].kind.startswith(("all", "reducescatter", "sendrecv"))
+    ]
+    return sorted(together, key=lambda key: -len(matched.members[key]))
+
+
+def _compare(matched: Matched, key: int, end: Ids, ahead: Ids, known: np.ndarray) -> None:
+    """Set the clocks of the ranks of one kind of collective by those already known."""
+    rows = np.flatnonzero((matched.key == key) & (matched.meeting >= 0))
+    ranks = np.unique(matched.rank[rows])
+    reference = rows[known[matched.rank[rows]]]
+    reference = reference[np.argsort(matched.meeting[reference], kind="stable")]
+    meetings = matched.meeting[reference]
+    first = np.flatnonzero(np.diff(meetings, prepend=-1))
+    when = end[reference[first]] - ahead[matched.rank[reference[first]]]
+    for rank in ranks[~known[ranks]].tolist():
+        mine = rows[matched.rank[rows] == rank]
+        place = np.searchsorted(meetings[first], matched.meeting[mine])
+        apart = end[mine] - when[place]
+        middle = int(np.median(apart))
+        known[rank] = True
+        if len(apart) >= _LEAST_COMMON and abs(middle) >= _NOTABLE_NS:
+            ahead[rank] = middle
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayGraph:
+    """Edges between marks, arrivals at meetings, and meetings, in order of where they begin.
+
+    Attributes:
+        first: of each node its first edge, then the number of edges, shape (nodes + 1,).
+        target: the node that each edge leads to, shape (edges,).
+        own: the mark before whose own work an edge takes its time, or -1, shape (edges,).
+        transfer: the meeting from whose transfer an edge takes its time, or -1, shape (edges,).
+        begins: the first mark of each rank, shape (ranks,).
+    """
+
+    first: Ids
+    target: Ids
+    own: Ids
+    transfer: Ids
+    begins: Ids
+
+    @classmethod
+    def of(cls, matched: Matched, rank: Ids, arrives: Ids, waits: Ids) -> ReplayGraph:
+        """The graph of the calls of all ranks.
+
+        Args:
+            matched: the calls.
+            rank: of each mark; marks of a rank are consecutive.
+            arrives, waits: the mark of each call's arrival, and of the wait for it.
+        """
+        source, target, own, transfer = _edges(matched, rank, arrives, waits)
+        order = np.argsort(source, kind="stable")
+        nodes = len(rank) + len(arrives) + matched.count
+        first = np.searchsorted(source[order], np.arange(nodes + 1))
+        begins = np.flatnonzero(np.diff(rank, prepend=-1))
+        return cls(first, target[order], own[order], transfer[order], begins)
+
+    def times(self, begin: Floats, own: Floats, transfer: Floats) -> Floats:
+        """When each node is reached, ns, shape (nodes,); nan in a circle.
+
+        Args:
+            begin: when each rank begins.
+            own: work before each mark.
+            transfer: of each meeting.
+        """
+        ready = np.zeros(len(self.first) - 1)
+        ready[self.begins] = begin + own[self.begins]
+        delay = np.append(own, 0.0)[self.own] + np.append(transfer, 0.0)[self.transfer]
+        return longest_path(ready, self.first, self.target, delay)
+
+
+def _edges(matched: Matched, rank: Ids, arrives: Ids, waits: Ids) -> tuple[Ids, Ids, Ids, Ids]:
+    """Source, target, and the mark or the meeting whose time an edge takes."""
+    arrival, meeting = len(rank), len(rank) + len(arrives)
+    marks = np.arange(1, len(rank))
+    chain = marks[rank[1:] == rank[:-1]]
+    met = np.flatnonzero(matched.meeting >= 0)
+    number = matched.meeting[met]
+    before, after = _before_on_stream(matched, met)
+    earlier = matched.meeting[before]
+    none, nothing = np.full(len(met), -1), np.full(len(before), -1)
+    parts = [
+        (chain - 1, chain, chain, np.full(len(chain), -1)),
+        (arrives[met], arrival + met, none, none),
+        (arrival + met, meeting + number, none, none),
+        (meeting + number, waits[met], none, number),
+        (meeting + earlier, arrival + after, nothing, earlier),
+    ]
+    source, target, own, transfer = (
+        np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True)
+    )
+    return source, target, own, transfer
+
+
+def _before_on_stream(matched: Matched, met: Ids) -> tuple[Ids, Ids]:
+    """Pairs of calls that follow each other on one stream of one rank."""
+    columns, rank = matched.columns, matched.rank
+    order = met[np.lexsort((columns.start_ns[met], columns.step[met], columns.stream[met], rank[met]))]
+    same = (np.diff(columns.stream[order]) == 0) & (np.diff(rank[order]) == 0)
+    return order[:-1][same], order[1:][same]
+
+
+def longest_path(ready: Floats, first: Ids, target: Ids, delay: Floats) -> Floats:
+    """When each node happens: once all nodes before it have, and the delays from them have passed.
+
+    Args:
+        ready: the earliest time of each node, float64, shape (nodes,).
+        first: where the edges of each node begin, int64, shape (nodes + 1,).
+        target: the node at which each edge ends, int64, shape (edges,).
+        delay: of each edge, float64, shape (edges,).
+
+    Returns:
+        Times, float64, shape (nodes,); nan for nodes that a cycle blocks.
+
+    Example:
+        >>> longest_path(np.zeros(2), np.array([0, 1, 1]), np.array([1]), np.array([5.0])).tolist()
+        [0.0, 5.0]
+    """
+    at = np.array(ready, np.float64)
+    edges = (np.ascontiguousarray(column, np.int64) for column in (first, target))
+    delays = np.ascontiguousarray(delay, np.float64)
+    if not function("stepscope_longest_path")(len(at), *edges, delays, at):
+        raise MemoryError(f"too little memory for the times of {len(at)} nodes")
+    return at

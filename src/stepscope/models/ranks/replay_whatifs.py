@@ -1,0 +1,300 @@
+"""What-ifs of a replayed job: without its findings, in balance, and after two changes.
+
+Source of the balance: Lin et al., Understanding Stragglers in Large Model Training Using What-if
+Analysis, 2025: the job is simulated with everything balanced, then with one part left as it was.
+Work is balanced to the mean, transfers to the median.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Floats, Ids, Mask
+from stepscope.facts.annotate.ranks import usual_of_peers
+from stepscope.models.ranks.collectives import bus_bandwidth
+from stepscope.models.ranks.process_groups import pipeline_places
+from stepscope.models.ranks.replay import Replay
+from stepscope.models.ranks.sketch import JobTable
+from stepscope.models.ranks.stragglers import SlowRanks, Straggler
+
+_MOST_REPLAYS = 12  # findings whose cost is replayed; each takes as long as the report
+_MOST_APART = 5  # findings that tell steps apart: each of their 32 combinations is replayed
+_MOST_OF_A_KIND = 3  # parts of a kind, each a replay
+_LEAST_SHARE = 0.01  # of the slowdown: smaller parts are left out
+_NOTABLE = 0.002  # of the step: a stage that differs by less between ranks is in balance
+_CERTAIN = 0.02  # of the balanced step: of less, shares say nothing; the error of the replay
+_NOT_COMPUTING = ("host", "data_loading")
+
+
+class Share(msgspec.Struct, frozen=True):
+    """A part of the job that is out of balance.
+
+    Attributes:
+        part: `worker`, `machine`, `pipeline stage`, `data-parallel rank`, `operation` or
+            `micro-batches`.
+        which: the rank, the number or the name; empty for micro-batches.
+        step_ms: the step if only this part is left as it was.
+        share: of the slowdown; parts overlap, so shares need not add up to one.
+    """
+
+    part: str
+    which: str
+    step_ms: float
+    share: float
+
+
+class Slowdown(msgspec.Struct, frozen=True):
+    """A job against the same job in balance.
+
+    Attributes:
+        replayed_ms: the step as replayed.
+        balanced_ms: the step with all work and all transfers in balance.
+        shares: the parts, the largest share first.
+    """
+
+    replayed_ms: float
+    balanced_ms: float
+    shares: tuple[Share, ...]
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long the step takes as in balance."""
+        return self.replayed_ms / self.balanced_ms if self.balanced_ms else 1.0
+
+
+def with_costs(
+    slow: Sequence[SlowRanks], links: Sequence[Straggler], table: JobTable, replay: Replay
+) -> tuple[Straggler, ...]:
+    """The findings with their costs, the most expensive first; only the largest are replayed.
+
+    Args:
+        slow: ranks that work longer.
+        links: slow links.
+        table: the ranks.
+        replay: their job.
+    """
+    without: list[tuple[Straggler, Callable[[], Replay]]] = [
+        *((one.straggler, partial(_less_work, [one], table, replay)) for one in slow),
+        *((one, partial(_faster_link, one, table, replay)) for one in links),
+    ]
+    largest = sorted(without, key=lambda pair: -sum(pair[0].stages.values()))
+    measured = replay.step_ms
+    costs = [
+        msgspec.structs.replace(one, cost_ms=measured - changed().step_ms)
+        for one, changed in largest[:_MOST_REPLAYS]
+    ]
+    ordered = sorted(costs, key=lambda one: (-one.cost_ms, -one.excess_ms))
+    return (*ordered, *(one for one, _ in largest[_MOST_REPLAYS:]))
+
+
+def together_ms(
+    slow: Sequence[SlowRanks], links: Sequence[Straggler], table: JobTable, replay: Replay
+) -> float:
+    """What the job would gain per step without all findings: each alone may be hidden by others."""
+    if not slow and not links:
+        return 0.0
+    changed = _less_work(slow, table, replay) if slow else replay
+    for link in links:
+        changed = _faster_link(link, table, changed)
+    return replay.step_ms - changed.step_ms
+
+
+def steps_alike(slow: Sequence[SlowRanks], links: Sequence[Straggler], table: JobTable) -> Ids:
+    """A number for each step, the same where the same findings are slow, shape (steps,).
+
+    Args:
+        slow: ranks that work longer.
+        links: slow links.
+        table: the ranks.
+    """
+    steps = np.array(table.steps)
+    spans = [one.steps or (steps[0], steps[-1]) for one in links]
+    masks = [
+        *((one.excess_ms > 0).any(axis=0) for one in slow),
+        *((steps >= begin) & (steps <= end) for begin, end in spans),
+    ][:_MOST_APART]
+    numbers: Ids = np.zeros(len(steps), np.int64)
+    for mask in masks:
+        numbers = 2 * numbers + mask
+    return np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+
+
+def _less_work(slow: Sequence[SlowRanks], table: JobTable, replay: Replay) -> Replay:
+    excess = np.zeros_like(table.own_ms)
+    for one in slow:
+        excess[one.rows] += one.excess_ms
+    return replay.without(excess)
+
+
+def _faster_link(one: Straggler, table: JobTable, replay: Replay) -> Replay:
+    """The link as fast as others like it; what passes through it saves as much for each byte."""
+    keys = replay.matched.keys
+    own = _meetings([key.name in one.groups for key in keys], one, table, replay)
+    if not own.any():
+        return replay
+    transfer = np.where(own, replay.transfer / (1 + one.excess), replay.transfer)
+    passes = [f"{key.kind} of {key.name}" in one.through for key in keys]
+    wider = np.flatnonzero(_meetings(passes, one, table, replay))
+    if len(wider):
+        matched = replay.matched
+        rate = float(np.nanmedian(bus_bandwidth(matched, np.flatnonzero(own))))
+        on_wire = bus_bandwidth(matched, wider) * matched.transfer_ns[wider]
+        saved = np.nan_to_num(on_wire / rate * (1 - 1 / (1 + one.excess)))
+        transfer[wider] = np.maximum(transfer[wider] - saved, transfer[wider] / (1 + one.excess))
+    return replay.with_transfer(transfer)
+
+
+def _meetings(keys: list[bool], one: Straggler, table: JobTable, replay: Replay) -> Mask:
+    """The meetings of some of the keys, in the steps in which a link is slow."""
+    matched = replay.matched
+    call = matched.first
+    first, last = one.steps or (table.steps[0], table.steps[-1])
+    step = np.array(table.steps)[matched.columns.step[call]]
+    concerned: Mask = np.array(keys, np.bool_)[matched.key[call]] & (step >= first) & (step <= last)
+    return concerned
+
+
+@dataclass(frozen=True)
+class _Balanced:
+    """What a replay is balanced to.
+
+    Attributes:
+        own: each rank's own work, ms, shape (ranks, steps).
+        original: the job as it was.
+        transfer: in balance, ns, shape (meetings,).
+    """
+
+    own: Floats
+    original: Replay
+    transfer: Floats
+
+    def step_ms(
+        self, extra: Floats | None = None, own: Floats | None = None, slow: Mask | None = None
+    ) -> float:
+        """The balanced step, but for `extra` work, other micro-batches, or `slow` meetings."""
+        transfer = self.transfer
+        if slow is not None:
+            transfer = np.where(slow, self.original.transfer, transfer)
+        replay = self.original.with_own(self.original.even if own is None else own)
+        more = np.zeros_like(self.own) if extra is None else extra
+        return replay.in_balance(more).with_transfer(transfer).step_ms
+
+
+def slowdown(table: JobTable, replay: Replay) -> Slowdown:
+    """Compare a job with itself in balance."""
+    replay = replay.together()
+    balanced = _Balanced(replay.own_ms(len(table.steps)), replay, _even_transfers(replay))
+    measured, ideal = replay.step_ms, balanced.step_ms()
+    lost = measured - ideal
+    if lost < _CERTAIN * ideal:
+        return Slowdown(measured, ideal, ())
+    shares = [
+        Share(part, which, step_ms, (step_ms - ideal) / lost)
+        for part, which, step_ms in _parts(table, balanced)
+    ]
+    kept = [one for one in shares if one.share >= _LEAST_SHARE]
+    return Slowdown(measured, ideal, tuple(sorted(kept, key=lambda one: -one.share)))
+
+
+def _parts(table: JobTable, balanced: _Balanced) -> Iterator[tuple[str, str, float]]:
+    """Part, which, and the step if only it is left as it was."""
+    extra = balanced.own - balanced.own.mean(axis=0, keepdims=True)
+    for part, names, number in _ranks_by_part(table, balanced.original):
+        for value in _most_uneven(extra.sum(axis=1), number):
+            only = np.where((number == value)[:, None], extra, 0)
+            yield part, names.get(value, str(value)), balanced.step_ms(only)
+    work = table.work - table.work.mean(axis=0, keepdims=True)
+    for row, stage in enumerate(table.stages):
+        if np.abs(work[:, row]).max(initial=0) > _NOTABLE * table.step_ms:
+            yield "operation", stage, balanced.step_ms(work[:, row])
+    matched = balanced.original.matched
+    kinds = np.array([key.kind for key in matched.keys])[matched.key[matched.first]]
+    uneven = np.abs(balanced.transfer - balanced.original.transfer) > 1
+    for kind in np.unique(kinds[uneven]).tolist():
+        yield "operation", str(kind), balanced.step_ms(slow=kinds == kind)
+    if not np.array_equal(balanced.original.even, balanced.original.own):
+        yield "micro-batches", "", balanced.step_ms(own=balanced.original.own)
+
+
+def _ranks_by_part(table: JobTable, replay: Replay) -> Iterator[tuple[str, dict[int, str], Ids]]:
+    """Parts of a job, the names of their numbers, and the number of each rank, -1 for none."""
+    ranks = [one.rank for one in table.sketches]
+    yield "worker", dict(enumerate(map(str, ranks))), np.arange(len(ranks))
+    nodes = [one.node for one in table.sketches]
+    names = sorted(set(nodes))
+    if len(names) > 1:  # a machine with one rank is that worker
+        machine = [names.index(node) if node and nodes.count(node) > 1 else -1 for node in nodes]
+        yield "machine", dict(enumerate(names)), np.array(machine, np.int64)
+    for part, number in pipeline_places(replay.matched, len(ranks)).items():
+        yield part, {}, number
+
+
+def _most_uneven(excess: Floats, group: Ids) -> list[int]:
+    """The groups of ranks that are farthest from the mean; -1 is no group."""
+    known = group >= 0
+    total = np.abs(np.bincount(group[known], excess[known])) if known.any() else np.zeros(0)
+    return [int(row) for row in np.argsort(-total, kind="stable")[:_MOST_OF_A_KIND]]
+
+
+def _even_transfers(replay: Replay) -> Floats:
+    """The median transfer of meetings of the same kind, size and bytes, in the same turn."""
+    matched = replay.matched
+    if not matched.count:
+        return replay.transfer
+    call = matched.first
+    kinds = {kind: row for row, kind in enumerate(sorted({key.kind for key in matched.keys}))}
+    kind = np.array([kinds[key.kind] for key in matched.keys])[matched.key[call]]
+    turn = np.where(matched.bytes >= 0, 0, matched.nth[call])
+    labels = np.stack([kind, matched.sizes, matched.bytes, turn])
+    _, group = np.unique(labels, axis=1, return_inverse=True)
+    order = np.argsort(group.ravel(), kind="stable")
+    ends = np.cumsum(np.bincount(group.ravel()))
+    even = np.empty(len(replay.transfer))
+    for part in np.split(order, ends[:-1]):
+        even[part] = np.median(replay.transfer[part])
+    return even
+
+
+def whatifs(table: JobTable, replay: Replay) -> dict[str, float]:
+    """The step, ms, after each change; changes that do not apply are left out."""
+    asked = {"no_straggler": "no_straggler", "bandwidth:factor=2": "bandwidth"}
+    changed = {text: job_with(table, replay, name, 2.0) for text, name in asked.items()}
+    return {text: job.step_ms for text, job in changed.items() if job is not None}
+
+
+def job_with(table: JobTable, replay: Replay, name: str, factor: float) -> Replay | None:
+    """The job after a change to all its ranks; None for a change that sketches do not show.
+
+    Args:
+        table: the ranks.
+        replay: their job.
+        name: of the change, `no_straggler` or `bandwidth`, as in `stepscope whatif`.
+        factor: of `bandwidth`.
+    """
+    if name == "no_straggler" and len(table.sketches) > 1:
+        return _without_stragglers(table, replay)
+    if name == "bandwidth" and replay.transfer.any():
+        return replay.with_transfer(replay.transfer / factor)
+    return None
+
+
+def _without_stragglers(table: JobTable, replay: Replay) -> Replay:
+    """The job if ranks that work longer than the median peer worked as long as it does.
+
+    Peers run the same kernels; if some rank has no peer, all ranks are compared. Without a device,
+    all of the training thread's work counts.
+    """
+    on_device = any(one.device or one.idle for one in table.sketches)
+    computing = [not on_device or stage not in _NOT_COMPUTING for stage in table.stages]
+    busy = table.work[:, computing].sum(axis=(1, 2))
+    kinds = [frozenset((name, count) for name, (count, _) in one.kernels.items()) for one in table.sketches]
+    numbers = {kind: row for row, kind in enumerate(dict.fromkeys(kinds))}
+    group = np.array([numbers[kind] for kind in kinds], np.int64)
+    peers = group if np.bincount(group).min() > 1 else np.zeros_like(group)
+    factor = np.minimum(usual_of_peers(busy, peers) / np.maximum(busy, 1e-9), 1)
+    return replay.scaled(np.repeat(factor[:, None], len(table.steps), axis=1))

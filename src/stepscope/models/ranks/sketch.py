@@ -1,0 +1,356 @@
+"""The sketch of one rank: what job-wide analysis needs of its trace, in at most 100 kB.
+
+And the sketches of a job side by side: a table of ranks by stages and steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Array, Floats, Ids, Times
+from stepscope.facts.annotate.device.idle import data_loading_times
+from stepscope.facts.annotate.links.launches import launch_of
+from stepscope.facts.annotate.ranks import Recording, machine_of, recording_of
+from stepscope.facts.annotate.steps.step_table import steady_steps
+from stepscope.models.ranks.calls import (
+    Calls,
+    calls_of,
+    calls_timeline,
+    computing_on_device,
+    outermost_calls,
+    waits_of,
+)
+from stepscope.models.ranks.kernel_times import kernel_times, module_times, operators, work_ns
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.recorded_steps import core_share
+from stepscope.trace.schema import IDLE_CAUSES, STAGES
+from stepscope.trace.trace import Trace, allocated_peaks, clock_of
+
+VERSION = 13
+UNKNOWN_RANK = -1
+_MOST_STEPS = 200
+_MOST_BYTES = 100_000
+
+
+class Sketch(msgspec.Struct, frozen=True):
+    """What is kept of one rank; times in ms.
+
+    Attributes:
+        rank, world_size: of the process.
+        node: name of its machine, empty where unknown.
+        device: name of its device, empty without one.
+        steps: numbers of the steps, at most 200; a warm-up step is left out.
+        length: of each step.
+        work: by stage, for each step, the time in which this rank works itself: its device
+            computes, or without a device its training thread does not wait for communication.
+            `host` is the time in which the device has nothing to compute since the CPU launches
+            late, see `late_launches`.
+        waiting: for each step the exposed communication: waiting for other ranks, or transfer.
+        idle: by cause, for each step.
+        kernels: the work that takes longest, by name: how many a step, and the median duration;
+            without a device operators, with the time in which they call no other.
+        calls: its communication, call by call.
+        kernel_steps: the duration of the longest kernels by step, see `kernel_times.by_step`.
+        core_share: the share of a core that its training thread got while it could run, None if
+            unknown.
+        kernel_spread: of each of `kernels`, the durations that 10 and 90 % are below.
+        modules: the modules that take longest, by path: the time of a step that 10, 50 and 90 %
+            are below, with the modules inside.
+        peak_memory: by device, the most memory allocated while recording, bytes; empty where that
+            was not recorded.
+        recording: when which process was recorded.
+        version: of this format.
+    """
+
+    rank: int
+    world_size: int
+    node: str
+    device: str
+    steps: list[int]
+    length: list[float]
+    work: dict[str, list[float]]
+    waiting: list[float]
+    idle: dict[str, list[float]]
+    kernels: dict[str, tuple[float, float]]
+    calls: Calls = Calls()
+    kernel_steps: bytes = b""
+    core_share: float | None = None
+    kernel_spread: list[tuple[float, float]] = []
+    modules: dict[str, tuple[float, float, float]] = {}
+    peak_memory: dict[str, int] = {}
+    recording: Recording = Recording()
+    version: int = VERSION
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The largest peak of memory of a device; on a rank without one that of the CPU."""
+        devices = {name: peak for name, peak in self.peak_memory.items() if name != "cpu"}
+        return max((devices or self.peak_memory).values(), default=None)
+
+
+def sketch_of(trace: Trace, node: str = "") -> Sketch:
+    """The sketch of a trace of one rank.
+
+    Args:
+        trace: an annotated trace.
+        node: name of its machine, where the trace does not say.
+    """
+    steps = _Steps.of(trace)
+    computing, waits = computing_on_device(trace), waits_of(trace)
+    timeline = calls_timeline(trace, steps.begins, steps.ends, computing, waits)
+    work = (
+        _device_stages(trace, steps, computing, timeline.waits)
+        if len(computing)
+        else _cpu_stages(trace, steps, waits)
+    )
+    worked = computing if len(computing) else operators(trace)
+    taken = worked, work_ns(trace, worked), steps.places(trace.events["step"][worked])
+    kernels = kernel_times(trace, *taken, steps.number)
+    sketch = Sketch(
+        rank=trace.metadata.ranks[0],
+        world_size=trace.metadata.world_size,
+        node=node or machine_of(trace),
+        device=_device(trace, computing),
+        steps=steps.numbers.tolist(),
+        length=_ms(steps.ends - steps.begins),
+        work={stage: _ms(values) for stage, values in work.items() if values.any()},
+        waiting=_ms(_exposed(trace, steps, waits)),
+        idle=_idle(trace, steps),
+        kernels=kernels.kernels,
+        kernel_spread=kernels.spread,
+        kernel_steps=kernels.by_step,
+        modules=module_times(trace, *taken, steps.number),
+        peak_memory=allocated_peaks(trace["memory"], trace.metadata.ranks[0]),
+        core_share=core_share(trace.metadata.capture),
+        recording=recording_of(trace),
+        calls=calls_of(trace, steps.begins, steps.ends, clock_of(trace.metadata), computing, timeline),
+    )
+    return within_limit(sketch)
+
+
+class _Steps(NamedTuple):
+    """The steps that a sketch keeps: their numbers and times, each of shape (steps,)."""
+
+    numbers: Ids
+    begins: Times
+    ends: Times
+
+    @classmethod
+    def of(cls, trace: Trace) -> _Steps:
+        """At most 200 steps of a trace, without warm-up."""
+        steps = trace["steps"]
+        kept = np.flatnonzero(steady_steps(steps))[:_MOST_STEPS]
+        names = ("step", "window_start_ns", "window_end_ns")
+        return cls(*(steps[name][kept].astype(np.int64) for name in names))
+
+    @property
+    def number(self) -> int:
+        """How many."""
+        return len(self.numbers)
+
+    def places(self, step: Ids) -> Ids:
+        """The position of each step number, -1 where it is none of these."""
+        if not self.number:
+            return np.full(len(step), -1, np.int64)
+        order = np.argsort(self.numbers, kind="stable")
+        place = np.minimum(np.searchsorted(self.numbers[order], step), self.number - 1)
+        return np.where(self.numbers[order][place] == step, order[place], -1).astype(np.int64)
+
+    def sums(self, place: Ids, values: Array) -> Floats:
+        """The sum of values in each step."""
+        inside = place >= 0
+        return np.bincount(place[inside], values[inside], self.number).astype(np.float64)
+
+    def by_stage(self, step: Ids, stage: Ids, values: Array) -> dict[str, Floats]:
+        """The sum of values in each step, by stage."""
+        place = self.places(step)
+        key = np.where((place >= 0) & (stage >= 0), place * len(STAGES) + stage, -1)
+        inside = key >= 0
+        total = np.bincount(key[inside], values[inside], self.number * len(STAGES))
+        table = total.astype(np.float64).reshape(self.number, len(STAGES))
+        return {name: table[:, code] for code, name in enumerate(STAGES)}
+
+
+def within_limit(sketch: Sketch) -> Sketch:
+    """The sketch, with the calls of fewer steps where it would be larger than 100 kB."""
+    while sketch.calls.packed and len(msgspec.msgpack.encode(sketch)) > _MOST_BYTES:
+        sketch = msgspec.structs.replace(sketch, calls=sketch.calls.of_every_second_step())
+    return sketch
+
+
+def _device(trace: Trace, computing: Ids) -> str:
+    """The name of the device that computes."""
+    device = trace["tracks"]["device"][trace.events["track"][computing]]
+    known = trace.metadata.device(int(device[0])) if len(device) else {}
+    return str(known.get("name", ""))
+
+
+def _device_stages(trace: Trace, steps: _Steps, computing: Ids, waits: Intervals) -> dict[str, Floats]:
+    """Device work by stage and step, data loading, and what the CPU keeps the device waiting."""
+    events, runs = trace.events, trace["stages"]
+    columns = (events[name][computing] for name in ("step", "stage", "duration_ns"))
+    loads = np.where(runs.text("stage").mask("data_loading"), steps.places(runs["step"]), -1)
+    late = late_launches(trace, computing, steps.begins, steps.ends, waits)
+    return {
+        **steps.by_stage(*columns),
+        "data_loading": steps.sums(loads, runs["cpu_ns"]),
+        "host": late.within(steps.begins, steps.ends).astype(np.float64),
+    }
+
+
+def _cpu_stages(trace: Trace, steps: _Steps, waits: Intervals) -> dict[str, Floats]:
+    """Without a device: the training thread's time by stage, less its communication."""
+    runs = trace["stages"]
+    lost = waits.within(runs["start_ns"], runs["end_ns"])
+    return steps.by_stage(runs["step"], runs["stage"], np.maximum(runs["cpu_ns"] - lost, 0))
+
+
+def _exposed(trace: Trace, steps: _Steps, waits: Intervals) -> Floats:
+    """Communication by step, in ns: of the device where it has any, else while nothing computes."""
+    events, rows = trace.events, outermost_calls(trace)
+    if not len(rows) or trace["tracks"]["device"][events["track"][rows[0]]] < 0:
+        kept = trace["steps"].take(np.isin(trace["steps"]["step"], steps.numbers))
+        return waits.within(kept["start_ns"], kept["end_ns"]).astype(np.float64)
+    return steps.sums(steps.places(events["step"][rows]), events["duration_ns"][rows])
+
+
+def _idle(trace: Trace, steps: _Steps) -> dict[str, list[float]]:
+    gaps = trace["idle"]
+    place, cause = steps.places(gaps["step"]), gaps.text("cause")
+    length = gaps["end_ns"] - gaps["start_ns"]
+    idle = {name: steps.sums(np.where(cause.mask(name), place, -1), length) for name in IDLE_CAUSES}
+    return {name: _ms(values) for name, values in idle.items() if values.any()}
+
+
+def late_launches(trace: Trace, work: Ids, begins: Times, ends: Times, waits: Intervals) -> Intervals:
+    """From the end of computing to the call that launches what is computed next.
+
+    Communication that runs meanwhile does not count, so a rank that waits long for others is as
+    late as one that does not; the table `idle` calls that time communication.
+
+    Args:
+        trace: an annotated trace of one rank.
+        work: the events that compute on a device, at least one.
+        begins, ends: of the steps, ns, shape (steps,), at least one.
+        waits: when the rank waits for others; they and data loading are left out.
+    """
+    events = trace.events
+    work = work[np.argsort(events["start_ns"][work], kind="stable")]
+    begin, caller = events["start_ns"][work], launch_of(trace)[work]
+    reach = np.maximum.accumulate(begin + events["duration_ns"][work])
+    since = np.concatenate([[min(begins[0], begin[0])], reach])
+    until = np.append(begin, max(ends[-1], reach[-1]))
+    is_known = np.append(caller >= 0, False)
+    launched = np.where(is_known, np.append(events["start_ns"][caller], 0), until)
+    late = Intervals(since, np.clip(launched, since, np.maximum(until, since)))
+    unknown = Intervals(since[~is_known], np.maximum(until, since)[~is_known])
+    late = late.minus(unknown.intersect(_communication(trace)))
+    return late.minus(waits).minus(data_loading_times(trace))
+
+
+def _communication(trace: Trace) -> Intervals:
+    events = trace.events
+    on_device = (trace["tracks"]["device"] >= 0)[events["track"]]
+    rows = np.flatnonzero(events.text("category").mask("communication") & on_device)
+    start = events["start_ns"][rows]
+    return Intervals(start, start + events["duration_ns"][rows])
+
+
+def _ms(values: Any) -> list[float]:
+    return [round(float(value) / 1e6, 4) for value in values]
+
+
+@dataclass(frozen=True)
+class JobTable:
+    """A job's ranks side by side; times in ms.
+
+    Attributes:
+        sketches: of the ranks.
+        steps: numbers of the steps that all ranks have.
+        places: for each sketch the positions of these steps.
+        stages: names of the stages that any rank has.
+        work: own work, shape (ranks, stages, steps).
+        length: of the steps, shape (ranks, steps).
+    """
+
+    sketches: Sequence[Sketch]
+    steps: list[int]
+    places: list[list[int]]
+    stages: list[str]
+    work: Floats
+    length: Floats
+
+    @cached_property
+    def step_ms(self) -> float:
+        """The median length of a step."""
+        return float(np.median(self.length))
+
+    @cached_property
+    def own_ms(self) -> Floats:
+        """The progress of each rank in each step: its time without waiting, shape (ranks, steps).
+
+        Where no communication is known, the sum of its stages.
+        """
+        return np.array(
+            [
+                np.array(one.calls.own_ns, np.float64)[place] / 1e6
+                if len(one.calls.own_ns) == len(one.steps)
+                else work.sum(axis=0)
+                for one, place, work in zip(self.sketches, self.places, self.work, strict=True)
+            ]
+        )
+
+    @cached_property
+    def received(self) -> Floats:
+        """What each rank receives in all-to-all, bytes per step, shape (ranks,); 0 if unknown."""
+        return np.array([_received(one) for one in self.sketches])
+
+
+def _received(sketch: Sketch) -> float:
+    exchanges = [kind.kind.startswith("alltoall") for kind in sketch.calls.kinds]
+    if not any(exchanges):
+        return 0.0
+    columns = sketch.calls.columns()
+    mine = np.array(exchanges, np.bool_)[columns.kind] & (columns.received > 0)
+    return float(columns.received[mine].sum() / max(len(np.unique(columns.step)), 1))
+
+
+def short_ranks(sketches: Sequence[Sketch]) -> set[int]:
+    """Ranks with fewer than half of the median rank's steps: all others would be cut to theirs."""
+    if not sketches:
+        return set()
+    usual = float(np.median([len(one.steps) for one in sketches]))
+    return {one.rank for one in sketches if len(one.steps) < usual / 2}
+
+
+def job_table(sketches: Sequence[Sketch]) -> JobTable:
+    """Put ranks side by side; ranks that number their steps differently by position."""
+    steps = sorted(set.intersection(*(set(one.steps) for one in sketches)))
+    if steps:
+        places = [[one.steps.index(step) for step in steps] for one in sketches]
+    else:
+        count = min(len(one.steps) for one in sketches)
+        places = [list(range(count)) for _ in sketches]
+        steps = sketches[0].steps[:count]
+    present = {stage for one in sketches for stage in one.work}
+    stages = [stage for stage in (*STAGES, "host") if stage in present]
+    work = np.array(
+        [
+            [_at(one.work.get(stage), place) for stage in stages]
+            for one, place in zip(sketches, places, strict=True)
+        ]
+    )
+    length = np.array([_at(one.length, place) for one, place in zip(sketches, places, strict=True)])
+    return JobTable(sketches, steps, places, stages, work, length)
+
+
+def _at(values: list[float] | None, places: list[int]) -> Floats:
+    if values is None:
+        return np.zeros(len(places))
+    return np.array(values)[places]

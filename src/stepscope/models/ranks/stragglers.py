@@ -1,0 +1,313 @@
+"""Ranks that are slower than the others: who, in which stages, when, why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Floats, Ids, Mask
+from stepscope.models.ranks.causes import OF_STAGE, cause_of_stages, machine_or
+from stepscope.models.ranks.sketch import JobTable
+from stepscope.models.ranks.slow_groups import HALF, LEAST_Z, Excess, SlowGroup, slow_groups, spread, usual
+
+_NOTABLE = 0.005  # of the step: a further stage of a straggler is named, at least
+_NOTABLE_PART = 0.1  # of the excess of its first stage: the same
+_ALSO = 3  # further stages that are named, so that a finding stays one sentence
+_MOST_NAMES = 4  # machines that are named, likewise
+_IN_TURN = {
+    "host": "pauses at other times on each rank, as of Python's garbage collection",
+    "data_loading": "a batch is late now and then, at other times on each rank",
+}
+_STAGE_WORDS = {
+    "data_loading": "data loading",
+    "zero_grad": "zero grad",
+    "host": "host-bound time",
+    "other": "time outside of the stages",
+}
+
+
+class Straggler(msgspec.Struct, frozen=True):
+    """Ranks that work longer than the others, or a slow link.
+
+    Attributes:
+        ranks: which.
+        node: the machine, if they are all the ranks of one.
+        stage: in which stage most.
+        steps: the first and the last step, None if in (nearly) all steps.
+        excess_ms: how much longer than the median rank in that stage, per step concerned.
+        excess: the same as a share of the median rank's time in that stage; inf if that is zero.
+        cause: in a few words.
+        cost_ms: what the job would gain per step, on average over all steps, without this excess.
+        groups: of a slow link, its process groups.
+        through: what else passes through a slow link, such as `allreduce of world`.
+        stages: the excess of every stage that is notably longer, ms, the largest first.
+        count: in how many steps, where not in all or all of a stretch; else 0.
+        period: every how many steps, where regular; else 0.
+        grows: whether the excess grows from step to step.
+        in_turn: whether each rank is slow in other steps than the others.
+        also: the other stages in words: how much longer, and why if for another reason.
+    """
+
+    ranks: tuple[int, ...]
+    node: str
+    stage: str
+    steps: tuple[int, int] | None
+    excess_ms: float
+    excess: float
+    cause: str
+    cost_ms: float = 0.0
+    groups: tuple[str, ...] = ()
+    through: tuple[str, ...] = ()
+    stages: dict[str, float] = {}
+    count: int = 0
+    period: int = 0
+    grows: bool = False
+    in_turn: bool = False
+    also: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """Who, where, since when, how much, and why."""
+        return f"{self.who}: {self.what}."
+
+    @property
+    def who(self) -> str:
+        """The ranks in words."""
+        if self.in_turn:
+            return f"{len(self.ranks)} ranks in turn"
+        return ranks_in_words(self.ranks, self.node)
+
+    @property
+    def what(self) -> str:
+        """In which stage and since when they work longer, how much, and why."""
+        much = longer(self.excess, self.excess_ms)
+        when = steps_in_words(self.steps, self.count, self.period)
+        when = f"about {when}, each," if self.in_turn and self.count else when
+        growing = ", more from step to step" if self.grows else ""
+        also = f"; also {self.also}" if self.also else ""
+        return f"{stage_in_words(self.stage)} {much} in {when}{growing}, {self.cause}{also}"
+
+
+class SlowRanks(NamedTuple):
+    """A straggler, and the work that its ranks do more than the others.
+
+    Attributes:
+        straggler: without its cost.
+        rows: its ranks, by position.
+        excess_ms: shape (rows, steps).
+    """
+
+    straggler: Straggler
+    rows: Sequence[int]
+    excess_ms: Floats
+
+
+def find_stragglers(table: JobTable, pipeline_stage: Ids | None = None) -> list[SlowRanks]:
+    """Ranks whose own work is longer than the median rank's; costs are not known yet.
+
+    Args:
+        table: the ranks.
+        pipeline_stage: of each rank, -1 for none, shape (ranks,).
+    """
+    if len(table.sketches) < 2:
+        return []
+    nodes = list(dict.fromkeys(one.node for one in table.sketches))
+    machine = np.array([nodes.index(one.node) for one in table.sketches], np.int64)
+    units = [machine] if pipeline_stage is None else [pipeline_stage, machine]
+    excess = {stage: Excess.of(table.work[:, row], table.step_ms) for row, stage in enumerate(table.stages)}
+    groups = [(stage, one) for stage, work in excess.items() for one in slow_groups(work, units)]
+    # All work is steadier than that of one stage: it may show a rank that no stage shows.
+    known = [row for _, one in groups for row in one.rows]
+    together = Excess.of(table.work.sum(axis=1), table.step_ms).without(known)
+    for group in slow_groups(together, units):
+        typical = {stage: _typical(work.ms, group) for stage, work in excess.items()}
+        groups.append((max(typical, key=typical.__getitem__), group))
+    slow = {row for _, one in groups if not one.in_turn for row in one.rows}
+    facts = _Description(table, {stage: one.peers for stage, one in excess.items()}, slow)
+    return [facts.of(*one) for one in facts.distinct(_by_group(groups))]
+
+
+def _by_group(groups: Sequence[tuple[str, SlowGroup]]) -> list[tuple[SlowGroup, list[str]]]:
+    """The groups, each with the stages in which the same ranks are slow in the same steps."""
+    merged: list[tuple[SlowGroup, list[str]]] = []
+    for stage, group in groups:
+        for other, stages in merged:
+            same = group.rows == other.rows and group.steps.is_like(other.steps)
+            if same and not group.in_turn and not other.in_turn:
+                stages.append(stage)
+                break
+        else:
+            merged.append((group, [stage]))
+    return merged
+
+
+def _typical(excess: Floats, group: SlowGroup) -> float:
+    return float(np.median(excess[group.rows][group.when]))
+
+
+class _Description:
+    """What slow ranks do more than the others, by stage, ms, each of shape (ranks, steps).
+
+    Args:
+        table: the ranks.
+        peers: which ranks are compared with in each stage, shape (ranks, steps).
+        slow: the ranks that are slow, by position: not to compare with if they are many.
+    """
+
+    def __init__(self, table: JobTable, peers: dict[str, Mask], slow: set[int]) -> None:
+        self._table = table
+        if HALF * len(table.length) <= len(slow) < len(table.length):  # the median may be slow
+            others = np.ones(table.length.shape, np.bool_)
+            others[list(slow)] = False
+            peers = dict.fromkeys(peers, others)
+        work = {stage: table.work[:, row] for row, stage in enumerate(table.stages)}
+        self._usual = {stage: usual(values, peers[stage]) for stage, values in work.items()}
+        self._excess = {stage: values - self._usual[stage] for stage, values in work.items()}
+        # Those of the faster half in one stage may be those of the slower half in another.
+        compared: Mask = np.all(list(peers.values()), axis=0)
+        self._compared = compared | ~compared.any(axis=0)
+        rest = table.own_ms - table.work.sum(axis=1)
+        self._rest = rest - usual(rest, self._compared)
+        self._own = table.own_ms - usual(table.own_ms, self._compared)
+
+    def distinct(self, groups: Sequence[tuple[SlowGroup, list[str]]]) -> list[tuple[SlowGroup, list[str]]]:
+        """The groups without those that are a part of a larger one."""
+        kept: list[tuple[SlowGroup, list[str]]] = []
+        for group, stages in sorted(groups, key=lambda one: -int(one[0].when.sum())):
+            if not any(self._is_part(group, stages, *one) for one in kept):
+                kept.append((group, stages))
+        return kept
+
+    def _is_part(
+        self, group: SlowGroup, stages: Sequence[str], other: SlowGroup, names: Sequence[str]
+    ) -> bool:
+        """Whether a group is some ranks or steps of another, and slow for the same reason."""
+        if group.in_turn or other.in_turn or not set(group.rows) <= set(other.rows):
+            return False
+        outside = int((group.steps.when & ~other.steps.when).sum())
+        computes = not set(OF_STAGE) & {*stages, *names}
+        inside = group.steps.is_like(other.steps) or (other.steps.grows and outside <= 1)
+        inside |= computes and not outside and len(group.rows) == len(other.rows)
+        return inside and all(name in names or self._is_slower(self._excess[name], other) for name in stages)
+
+    def of(self, group: SlowGroup, stages: Sequence[str]) -> SlowRanks:
+        """What a group of ranks is, and does more."""
+        part = {name: _typical(values, group) for name, values in self._excess.items()}
+        if group.in_turn:
+            named, excess = stages, self._excess[stages[0]] + self._rest
+        else:
+            further = [
+                name
+                for name in self._excess
+                if name not in stages and self._is_slower(self._excess[name], group)
+            ]
+            excess = sum((self._excess[name] for name in (*stages, *further)), start=np.zeros(1))
+            rest = self._own - excess
+            if self._is_slower(rest, group) or self._is_slower(-rest, group):
+                excess = self._own  # it works longer in no stage in particular, too
+            excess = np.maximum(excess, 0)
+            largest = max(part[name] for name in stages)
+            least = max(_NOTABLE * self._table.step_ms, _NOTABLE_PART * largest)
+            named = [*stages, *(name for name in further if part[name] > least)]
+        ordered = sorted(named, key=lambda name: -part[name])
+        straggler = self._straggler(group, {name: part[name] for name in ordered})
+        return SlowRanks(straggler, group.rows, np.where(group.when, excess[group.rows], 0))
+
+    def _is_slower(self, excess: Floats, group: SlowGroup) -> bool:
+        """Whether the ranks exceed the others by more than these differ by among each other."""
+        inside = excess[:, group.steps.when]
+        each = np.median(inside, axis=1)
+        mine = np.median(inside[group.rows], axis=0)
+        typical = float(np.median(mine))
+        others = self._compared[:, group.steps.when].mean(axis=1) > 0.5
+        others[group.rows] = False
+        between = float(spread(each[others], axis=0)) if others.any() else 0.0
+        over_time = float(spread(mine - typical, axis=0)) / np.sqrt(len(mine))
+        return bool(typical > LEAST_Z * max(between, over_time))
+
+    def _straggler(self, group: SlowGroup, stages: dict[str, float]) -> Straggler:
+        table, rows, steps = self._table, group.rows, group.steps
+        first = next(iter(stages))
+        usual_ms = {name: float(np.median(self._usual[name][steps.when])) for name in stages}
+        ratios = {
+            name: each / usual_ms[name] if usual_ms[name] else float("inf") for name, each in stages.items()
+        }
+        causes = (
+            {first: _IN_TURN.get(first, "longer now and then, at other times on each rank")}
+            if group.in_turn
+            else cause_of_stages(table, group, stages, ratios)
+        )
+        return Straggler(
+            ranks=tuple(sorted(table.sketches[row].rank for row in rows)),
+            node="" if group.in_turn else _machines(table, rows),
+            stage=first,
+            steps=group.span(table.steps),
+            excess_ms=stages[first],
+            excess=ratios[first],
+            cause=machine_or(causes) or causes[first],
+            stages=stages,
+            count=group.count,
+            period=0 if group.in_turn else steps.period,
+            grows=steps.grows,
+            in_turn=group.in_turn,
+            also=_also(stages, ratios, causes),
+        )
+
+
+def _also(stages: dict[str, float], ratios: dict[str, float], causes: dict[str, str]) -> str:
+    """The other stages than the first, those of other causes with these."""
+    first, *others = stages
+    known = set(causes.values()) if machine_or(causes) else {causes[first]}
+    parts: dict[str, list[str]] = {}
+    for name in others[:_ALSO]:
+        why = "" if causes[name] in known else f" ({causes[name]})"
+        known.add(causes[name])
+        much = f"{longer(ratios[name], stages[name])}{why}"
+        parts.setdefault(much, []).append(stage_in_words(name))
+    return ", ".join(f"{' and '.join(names)} {much}" for much, names in parts.items())
+
+
+def _machines(table: JobTable, rows: Sequence[int]) -> str:
+    """The machines of which these are all ranks; empty if there is another rank on one."""
+    names = list(dict.fromkeys(table.sketches[row].node for row in rows))
+    every = {row for row, one in enumerate(table.sketches) if one.node in names}
+    if "" in names or every != set(rows):
+        return ""
+    if len(names) > _MOST_NAMES:
+        return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def stage_in_words(stage: str) -> str:
+    """`data loading`, `host-bound time`, `forward`."""
+    return _STAGE_WORDS.get(stage, stage)
+
+
+def longer(excess: float, excess_ms: float) -> str:
+    """`25% longer`, or in ms where that says more."""
+    return f"{f'{excess:.0%}' if excess < 10 else f'{excess_ms:.3g} ms'} longer"
+
+
+def ranks_in_words(ranks: Sequence[int], node: str) -> str:
+    """`Rank 5`, `Ranks 8–15, all on node-1`, `Ranks 1, 4`."""
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]}" + (f", alone on {node}" if node else "")
+    row = ranks[-1] - ranks[0] + 1 == len(ranks)
+    names = f"{ranks[0]}–{ranks[-1]}" if row else ", ".join(map(str, ranks))
+    return f"Ranks {names}" + (f", all on {node}" if node else "")
+
+
+def steps_in_words(steps: tuple[int, int] | None, count: int = 0, period: int = 0) -> str:
+    """`every step`, `steps 20–40`, `every 10th step (3–43)`, or `7 of the steps 3–45`."""
+    if steps is None:
+        return "every step"
+    if steps[0] == steps[1]:
+        return f"step {steps[0]}"
+    span = f"{steps[0]}–{steps[1]}"
+    if period:
+        ending = {1: "st", 2: "nd", 3: "rd"}.get(period % 10, "th")
+        return f"every {period}{'th' if period % 100 in (11, 12, 13) else ending} step ({span})"
+    return f"{count} of the steps {span}" if count else f"steps {span}"

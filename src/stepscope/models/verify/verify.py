@@ -1,0 +1,247 @@
+"""Predict a change from a recording of the unchanged script, apply it, and measure both."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from stepscope.base.scratch import Scratch
+from stepscope.errors import ChangeError
+from stepscope.facts.load import open as open_trace
+from stepscope.graph import Graph, build_graph
+from stepscope.models.calibration import calibrate
+from stepscope.models.calibration.calibration import cpu_model
+from stepscope.models.verify.comparison import MeasuredRuns, TrialComparison, unrecorded
+from stepscope.models.verify.trials import Script, Show, TrialRun, execute, script_scratch
+from stepscope.models.whatif import CHANGES, Change, Prediction, Request, parse_request, predict
+from stepscope.models.whatif.change import Application
+from stepscope.models.whatif.cpu.calibrated import loopback, on_cpu
+from stepscope.record.script_runner import Program
+
+
+@dataclass(frozen=True)
+class ChangeSpec:
+    """A change to verify.
+
+    Attributes:
+        text: as requested.
+        change: the change.
+        values: its parameters, defaults for `verify` included.
+    """
+
+    text: str
+    change: Change
+    values: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The name of the change."""
+        return self.change.name
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Parameters for applying it."""
+        return {name: self.values[name] for name in _application(self.change).arguments}
+
+    @property
+    def processes(self) -> int:
+        """The number of processes of the script."""
+        return int(self.values["workers"]) if _application(self.change).processes else 1
+
+    @property
+    def only_measured(self) -> str:
+        """Why there is no prediction; empty if there is one."""
+        return self.change.only_measured
+
+    def requests(self, graph: Graph) -> tuple[Request, ...]:
+        """The changes that predict it on this machine, where all processes share the cores."""
+        if self.only_measured:
+            return ()
+        if self.processes < 2 or not on_cpu(graph):
+            return (Request(self.change, self.values),)
+        values = {**loopback(graph), **self.values}
+        shared = Request(CHANGES["shared_cores"], {"processes": self.processes})
+        return Request(self.change, values), shared
+
+
+def verifiable_changes() -> dict[str, Change]:
+    """The changes that `verify` can apply to a script, by name."""
+    return {name: change for name, change in CHANGES.items() if change.application}
+
+
+def parse_specs(text: str) -> tuple[ChangeSpec, ...]:
+    """Parse changes such as `amp`, `dataloader:workers=4` or `amp+fused_optimizer`.
+
+    Raises:
+        ChangeError: if there is no such change or parameter, or PyTorch cannot apply it.
+    """
+    return tuple(_spec(part) for part in text.split("+"))
+
+
+def requests_of(specs: Sequence[ChangeSpec], graph: Graph) -> tuple[Request, ...]:
+    """The changes that predict several specs together; sharing the cores comes last."""
+    requests = [request for spec in specs for request in spec.requests(graph)]
+    return tuple(sorted(requests, key=lambda request: request.change.name == "shared_cores"))
+
+
+def _spec(text: str) -> ChangeSpec:
+    name, known = text.partition(":")[0], verifiable_changes()
+    if name not in known:
+        raise ChangeError(f"PyTorch cannot apply {name!r} to a script; choose one of {', '.join(known)}")
+    change, application = known[name], _application(known[name])
+    values = {**application.defaults, **parse_request(text, CHANGES).values}
+    if application.check:
+        application.check(values)
+    return ChangeSpec(text, change, values)
+
+
+def _application(change: Change) -> Application:
+    return change.application or Application("")
+
+
+Say = Callable[[str], None]
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TrialPlan:
+    """How a change is measured.
+
+    Attributes:
+        warmup: training steps of each run that are not timed.
+        steps: training steps of each run to time.
+        rounds: number of runs without the change, and with it.
+        recorded: training steps to record for the prediction.
+        prefix: words before the command of each process, with `{rank}` in them.
+        in_place: run the script in its project instead of a scratch view of it.
+    """
+
+    warmup: int = 5
+    steps: int = 10
+    rounds: int = 3
+    recorded: int = 4
+    prefix: str = ""
+    in_place: bool = False
+
+
+def verify_change(
+    script: Script, specs: Sequence[ChangeSpec], plan: TrialPlan, show: Show, say: Say
+) -> TrialComparison:
+    """Compare the predicted with the measured effect of changes on a script's step.
+
+    Args:
+        script: what to run, unmodified.
+        specs: the changes.
+        plan: how often and how long.
+        show: gets each line that the script prints.
+        say: gets a line about what happens next.
+
+    Raises:
+        CaptureError: if the script fails, with the change or without it.
+        ChangeError: if a change does not apply to it.
+    """
+    Program(script.target, script.arguments, script.is_module).check()
+    scratch = script_scratch(script, in_place=plan.in_place)
+    say(f"running {script.target} {2 * plan.rounds + 1} times or more {scratch.sentence}")
+    graphs = [_recorded(script, plan, scratch, show, say)]
+    predictable = not any(spec.only_measured for spec in specs)
+    if predictable:
+        _predicted(graphs[0], specs, say)  # fail early if a change does not apply
+    before: list[Json] = []
+    after: list[Json] = []
+    for number in range(plan.rounds):
+        # The order alternates, so that drift affects both sides.
+        sides: list[tuple[Sequence[ChangeSpec], list[Json]]] = [((), before), (specs, after)]
+        for changes, runs in sides if number % 2 == 0 else reversed(sides):
+            run = _run(script, changes, plan, number, scratch)
+            runs.append(_measured(run, plan, show, say))
+        if number == plan.rounds // 2 and plan.rounds > 1 and predictable:
+            graphs.append(_recorded(script, plan, scratch, show, say))
+    # Noise only makes a recording longer.
+    graph = min(graphs, key=_recorded_ms)
+    _report_outside_writes([*before, *after], say)
+    return _compared(script, specs, graph, before, after, say)
+
+
+def _measured(run: TrialRun, plan: TrialPlan, show: Show, say: Say) -> Json:
+    say(f"{run.label} of {plan.rounds}")
+    return execute(run, show)
+
+
+def _compared(
+    script: Script,
+    specs: Sequence[ChangeSpec],
+    graph: Graph,
+    before: Sequence[Json],
+    after: Sequence[Json],
+    say: Say,
+) -> TrialComparison:
+    """The comparison of the runs with the prediction from the recorded steps."""
+    unchanged, facts = MeasuredRuns.of(before), after[-1]
+    reason = next((spec.only_measured for spec in specs if spec.only_measured), None)
+    return TrialComparison(
+        script=" ".join([script.target, *script.arguments]),
+        changes=tuple(spec.text for spec in specs),
+        before=unchanged,
+        after=MeasuredRuns.of(after),
+        recorded_ms=_recorded_ms(graph),
+        prediction=None if reason else _predicted(unrecorded(graph, unchanged), specs, say),
+        reason=reason,
+        applied=facts["applied"],
+        machine=_machine(facts),
+    )
+
+
+def _report_outside_writes(runs: Sequence[Json], say: Say) -> None:
+    paths = list(dict.fromkeys(path for run in runs for path in run.get("outside_writes", ())))
+    if paths:
+        more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+        names = ", ".join(paths[:3])
+        say(f"the script also writes outside its project, at each run: {names}{more}")
+
+
+def _recorded(script: Script, plan: TrialPlan, scratch: Scratch, show: Show, say: Say) -> Graph:
+    say("recording the unchanged script")
+    with TemporaryDirectory(prefix="stepscope-") as folder:
+        path = Path(folder, "unchanged.stepscope")
+        run = TrialRun(script, plan.warmup, plan.recorded, capture=path, label="recorded", scratch=scratch)
+        execute(run, show)
+        return build_graph(open_trace(path, cache=False))
+
+
+def _recorded_ms(graph: Graph) -> float:
+    return float(graph.window.measured_ns.mean()) / 1e6
+
+
+def _predicted(graph: Graph, specs: Sequence[ChangeSpec], say: Say) -> Prediction:
+    if on_cpu(graph):
+        say("calibrating this CPU, unless done before")
+        calibrate(graph.trace)
+    return predict(graph, requests_of(specs, graph))
+
+
+def _run(
+    script: Script, specs: Sequence[ChangeSpec], plan: TrialPlan, number: int, scratch: Scratch
+) -> TrialRun:
+    processes = max((spec.processes for spec in specs), default=1)
+    label = "+".join(spec.text for spec in specs) or "unchanged"
+    return TrialRun(
+        script,
+        plan.warmup,
+        plan.steps,
+        changes=[(spec.name, spec.arguments) for spec in specs],
+        processes=processes,
+        prefix=plan.prefix if processes > 1 else "",
+        label=f"{label}, round {number + 1}",
+        scratch=scratch,
+    )
+
+
+def _machine(facts: Json) -> Json:
+    cores = os.cpu_count()
+    with suppress(AttributeError):  # not everywhere
+        cores = len(os.sched_getaffinity(0))
+    return {"cpu": cpu_model(), "cores": cores, "torch": facts["torch"], "threads": facts["threads"]}

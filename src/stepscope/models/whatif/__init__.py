@@ -1,0 +1,12 @@
+"""What would a fix gain? Changes of the dependency graph, one file each, and their prediction."""
+
+from __future__ import annotations
+
+from stepscope.models.whatif.change import Change, Request, parse_request
+from stepscope.models.whatif.changes import find_changes
+from stepscope.models.whatif.prediction import Prediction, predict
+
+CHANGES: dict[str, Change] = find_changes()
+"""Every change by name."""
+
+__all__ = ["CHANGES", "Change", "Prediction", "Request", "parse_request", "predict"]

@@ -1,0 +1,300 @@
+"""A what-if change: the function that predicts it, its parameters, and what is known about it.
+
+Each file in `stepscope/models/whatif/changes` declares one as `CHANGE`; everything else (the list, the
+tables in the documentation, `verify`, the page) is derived from these declarations.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph
+from stepscope.models.memory.recorded_memory import RecordedMemory
+from stepscope.models.whatif.cpu.calibrated import OnCpu, on_cpu
+
+GROUPS = (
+    "Compute",
+    "Launches and waits",
+    "Data loading",
+    "Ranks of one job",
+    "Distributed training",
+    "Memory",
+    "Anything",
+)
+"""The groups in which changes are listed, in order."""
+
+OURS = "ours"
+"""The source of errors that are measured in docs/evidence/accuracy.md."""
+
+_BOOLEANS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+_LARGEST = 1e6  # larger factors give times that a trace cannot hold
+_DESCRIBED = re.compile(r"^    ([\w, ]+): (.+(?:\n        .+)*)", re.MULTILINE)
+
+
+def _bool(text: str) -> bool:
+    if text.lower() not in _BOOLEANS:
+        raise ValueError(text)
+    return _BOOLEANS[text.lower()]
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if number and not 1 / _LARGEST <= abs(number) <= _LARGEST:  # refuses nan, too
+        raise ValueError(text)
+    return number
+
+
+def _integer(text: str) -> int:
+    if abs(number := int(text)) > _LARGEST:
+        raise ValueError(text)
+    return number
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {"float": _number, "int": _integer, "str": str, "bool": _bool}
+_EXPECTED = {
+    "float": "a number from 1e-6 to 1e6, or 0",
+    "int": "a whole number up to 1e6",
+    "bool": "true or false",
+}
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """A parameter that the user can set.
+
+    Attributes:
+        name: as in `CHANGE:NAME=VALUE`.
+        type: `float`, `int`, `str` or `bool`.
+        default: None if the user has to give a value.
+        meaning: what it sets.
+    """
+
+    name: str
+    type: str
+    default: Any
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Application:
+    """How `stepscope verify` makes a change to a running script.
+
+    The code that does it is `stepscope.record.applied.NAME`, since it runs in the user's process.
+
+    Attributes:
+        summary: what happens to the script.
+        arguments: the parameters that this code takes.
+        defaults: values of parameters that the user does not give.
+        processes: whether the script runs in `workers` local processes.
+        check: raises ChangeError for parameters that PyTorch does not offer.
+    """
+
+    summary: str
+    arguments: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    processes: bool = False
+    check: Callable[[Mapping[str, Any]], None] | None = None
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change: a function from graph to graph, and what users need to know about it.
+
+    Attributes:
+        function: takes a graph and its own parameters by name; raises ChangeError with the reason
+            if it does not apply. Its docstring is the documentation.
+        group: one of `GROUPS`.
+        basis: where its numbers come from, in a few words.
+        assumptions: what has to hold for the prediction.
+        choose: values for parameters that the user does not give, given the graph.
+        low, high: parameters under which it gains least and most, for the range.
+        error: the largest relative error of such predictions that was measured, 0 if none was.
+        error_source: where that error was published; `OURS` for docs/evidence/accuracy.md.
+        on_cpu: how it is predicted where the CPU does the work, if the machine's calibration
+            matters then.
+        ranked: whether `--all` tries it: not if it needs parameters or cannot gain.
+        one_rank: whether it applies to the step of a single rank only.
+        application: how `verify` makes it to a script, if it can.
+        only_measured: why `verify` measures it without a prediction, if so.
+        memory: its effect on the recorded allocations; takes them and the change's parameters, and
+            returns them changed. None where the effect on memory is not known.
+        memory_error: the largest relative error of predicted peaks that were measured; None where
+            none was.
+    """
+
+    function: Callable[..., Graph]
+    group: str = "Anything"
+    basis: str = ""
+    assumptions: tuple[str, ...] = ()
+    choose: Callable[[Graph], Mapping[str, Any]] | None = None
+    low: Mapping[str, Any] = field(default_factory=dict)
+    high: Mapping[str, Any] = field(default_factory=dict)
+    error: float = 0.0
+    error_source: str = ""
+    on_cpu: OnCpu | None = None
+    ranked: bool = True
+    one_rank: bool = False
+    application: Application | None = None
+    only_measured: str = ""
+    memory: Callable[..., RecordedMemory] | None = None
+    memory_error: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that users type."""
+        return self.function.__name__
+
+    @property
+    def summary(self) -> str:
+        """The first line of the function's docstring."""
+        return _doc(self.function).partition("\n")[0]
+
+    @property
+    def description(self) -> str:
+        """The docstring up to its sections, as one paragraph."""
+        text = re.split(r"\n\n(?:Args|Raises|Source|Returns):", _doc(self.function))[0]
+        return " ".join(text.split())
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameters by name; a dataclass such as `Network` counts as its public fields."""
+        found: list[Parameter] = []
+        meanings = _meanings(_doc(self.function))
+        for name, given in _arguments(self.function).items():
+            if is_dataclass(given.default):
+                found += _fields_as_parameters(given.default)
+            else:
+                default = None if given.default is inspect.Parameter.empty else given.default
+                found.append(Parameter(name, str(given.annotation), default, meanings.get(name, "")))
+        return {parameter.name: parameter for parameter in found}
+
+    def assumed(self, graph: Graph) -> tuple[str, ...]:
+        """What has to hold for its prediction on this graph."""
+        special = self.on_cpu.assumptions if self.on_cpu and on_cpu(graph) else None
+        return special(graph) if special else self.assumptions
+
+    def based_on(self, graph: Graph) -> str:
+        """Where its numbers come from on this graph."""
+        if self.on_cpu and on_cpu(graph):
+            return self.on_cpu.based_on(graph, self.basis)
+        return self.basis
+
+    def apply(self, graph: Graph, **values: Any) -> Graph:
+        """The changed graph.
+
+        Args:
+            graph: any graph.
+            values: of the parameters; the others have their defaults.
+
+        Raises:
+            ChangeError: if the change does not apply, with the reason.
+        """
+        if self.one_rank and graph.window.rank < 0:
+            raise ChangeError(f"{self.name}: predicted for one rank only; choose it with --rank N")
+        return self.function(graph, **_grouped(self.function, values)).check()
+
+
+@dataclass(frozen=True)
+class Request:
+    """A change with the parameters that the user gave."""
+
+    change: Change
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def apply(self, graph: Graph, defaults: Mapping[str, Any] | None = None) -> Graph:
+        """The changed graph; `defaults` are for parameters that the user did not give.
+
+        Raises:
+            ChangeError: if the change does not apply, with the reason.
+        """
+        return self.change.apply(graph, **{**(defaults or {}), **self.values})
+
+    def chosen(self, graph: Graph) -> Request:
+        """The request with the values that the change chooses for a graph."""
+        if self.change.choose is None:
+            return self
+        return Request(self.change, {**self.change.choose(graph), **self.values})
+
+    def __str__(self) -> str:
+        values = ",".join(f"{name}={value}" for name, value in self.values.items())
+        return f"{self.change.name}:{values}" if values else self.change.name
+
+
+def parse_request(text: str, known: Mapping[str, Change]) -> Request:
+    """Parse a request such as `bandwidth:factor=2`.
+
+    Raises:
+        ChangeError: if there is no such change or parameter, or a value has the wrong type.
+    """
+    name, _, rest = text.partition(":")
+    if name not in known:
+        raise ChangeError(f"there is no change {name!r}; choose one of {', '.join(known)}")
+    change = known[name]
+    values = dict(_value(change, part) for part in rest.split(",") if part)
+    missing = [
+        one.name for one in change.parameters.values() if one.default is None and one.name not in values
+    ]
+    if missing:
+        raise ChangeError(f"{name} needs {' and '.join(missing)}: {name}:{missing[0]}=…")
+    return Request(change, values)
+
+
+def _value(change: Change, part: str) -> tuple[str, Any]:
+    key, equals, text = part.partition("=")
+    if key not in change.parameters or not equals:
+        listed = ", ".join(change.parameters) or "none"
+        raise ChangeError(f"{change.name}: expected KEY=VALUE with KEY one of {listed}, found {part!r}")
+    kind = change.parameters[key].type
+    try:
+        return key, _PARSERS[kind](text)
+    except ValueError:
+        raise ChangeError(f"{change.name}: expected {key} to be {_EXPECTED[kind]}, found {text!r}") from None
+
+
+def _arguments(function: Callable[..., Graph]) -> dict[str, inspect.Parameter]:
+    """The function's parameters except the graph."""
+    return dict(list(inspect.signature(function).parameters.items())[1:])
+
+
+def _fields_as_parameters(default: Any) -> list[Parameter]:
+    meanings = _meanings(_doc(type(default)))
+    return [
+        Parameter(one.name, str(one.type), getattr(default, one.name), meanings.get(one.name, ""))
+        for one in fields(default)
+        if one.metadata.get("parameter", True)
+    ]
+
+
+def _grouped(function: Callable[..., Graph], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as the function takes them: those of a dataclass's fields in an instance of it."""
+    result, rest = {}, dict(values)
+    for name, given in _arguments(function).items():
+        if is_dataclass(given.default) and not isinstance(given.default, type):
+            mine = {
+                one.name: rest.pop(one.name)
+                for one in fields(given.default)
+                if one.metadata.get("parameter", True) and one.name in rest
+            }
+            result[name] = replace(given.default, **mine)
+    return {**result, **rest}
+
+
+def _doc(documented: Any) -> str:
+    return inspect.getdoc(documented) or ""
+
+
+def _meanings(doc: str) -> dict[str, str]:
+    """What a docstring says about each parameter or attribute."""
+    section = re.split(r"(?:Args|Attributes):\n", doc)[-1].partition("\n\n")[0]
+    return {
+        name.strip(): " ".join(line.strip() for line in text.split("\n"))
+        for names, text in _DESCRIBED.findall(section)
+        for name in names.split(",")
+    }

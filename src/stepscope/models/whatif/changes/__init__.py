@@ -1,0 +1,35 @@
+"""The changes that users can name, and where they are found.
+
+A module of this package or of `stepscope.models.whatif.papers` declares its changes as module
+constants. Other packages add theirs by an entry point of the group `stepscope.changes`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from stepscope.base.plugins import plugins
+from stepscope.models.whatif import papers
+from stepscope.models.whatif.change import GROUPS, Change
+
+
+def find_changes() -> dict[str, Change]:
+    """Every change by name, group by group; one of another package never replaces a built-in."""
+    folders = ((__name__, __path__), (papers.__name__, papers.__path__))
+    built_in = [
+        change
+        for name, path in folders
+        for module in iter_modules(path)
+        for change in vars(import_module(f"{name}.{module.name}")).values()
+        if isinstance(change, Change)
+    ]
+    every = {change.name: change for change in sorted(built_in, key=lambda change: change.name)}
+    for change in plugins("changes", Change):
+        every.setdefault(change.name, change)
+    return {change.name: change for change in sorted(every.values(), key=_place_of_group)}
+
+
+def _place_of_group(change: Change) -> int:
+    """Where its group is listed; an unknown one comes last."""
+    return GROUPS.index(change.group) if change.group in GROUPS else len(GROUPS)

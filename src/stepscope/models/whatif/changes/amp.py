@@ -1,0 +1,105 @@
+"""`amp`: automatic mixed precision."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from stepscope.base.arrays import Mask
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph, scale
+from stepscope.models.whatif.change import Application, Change
+from stepscope.models.whatif.cpu.autocast import amp_on_cpu, autocast_assumptions
+from stepscope.models.whatif.cpu.calibrated import OnCpu, on_cpu
+from stepscope.models.whatif.parts.kernel_times import (
+    bound_by_memory,
+    compute_bound,
+    device_of,
+    in_half,
+    in_tf32,
+)
+from stepscope.models.whatif.parts.memory_flow import autocasted
+from stepscope.trace.schema import FORWARD_STAGES
+
+_STAGES = (*FORWARD_STAGES, "backward")
+_MEMORY = ("normalization", "elementwise", "reduction", "embedding", "other")
+_AMD = re.compile(r"AMD|Instinct|Radeon")
+
+
+def amp(graph: Graph, estimate: str = "typical") -> Graph:
+    """Automatic mixed precision: forward and backward run in 16 bits.
+
+    Kernels of forward, loss and backward that still run in 32 bits get the speedups in
+    `whatif/data/amp.json` for the device's generation; each has its source. A matrix product that
+    is memory-bound by its shape gains what memory-bound kernels gain.
+
+    Args:
+        estimate: which speedups: `low`, `typical` or `high`; ignored on a CPU, whose speedups are
+            calibrated.
+
+    Source: DAYDREAM section 5.1, algorithm 3.
+    """
+    if estimate not in ("low", "typical", "high"):
+        raise ChangeError(f"amp: expected estimate=low, typical or high; found {estimate!r}")
+    if on_cpu(graph):
+        return amp_on_cpu(graph)
+    factors = _factors(graph)
+    compute, tensor, memory = graph.once(_kernels)
+    for tasks, bound in ((compute, "compute"), (tensor, "tensor"), (memory, "memory")):
+        graph = scale(graph, tasks, 1 / factors[bound][estimate])
+    return graph
+
+
+def _kernels(graph: Graph) -> tuple[Mask, Mask, Mask]:
+    """Compute-bound kernels in FP32, compute-bound kernels in TF32, memory-bound kernels."""
+    eligible = graph.tasks.text("stage").mask(*_STAGES) & ~in_half(graph)
+    products = eligible & compute_bound(graph)
+    if not products.any():
+        raise ChangeError("amp: no matrix product or convolution runs in 32 bits")
+    moves, tf32 = bound_by_memory(graph), in_tf32(graph)
+    others = eligible & graph.tasks.text("kind").mask(*_MEMORY)
+    return products & ~moves & ~tf32, products & ~moves & tf32, (products | others) & moves
+
+
+def _factors(graph: Graph) -> dict[str, Any]:
+    device = device_of(graph)
+    name, major = str(device.get("name", "")), device.get("computeMajor")
+    if not graph.on_device.any() or (major is None and not name):
+        raise ChangeError("amp: the trace does not name its device; name it with --device")
+    found = [row for row in _table()["generations"] if row["major"] == major]
+    if _AMD.search(name) or not found:
+        raise ChangeError(f"amp: no speedups are known for {name or major}")
+    factors: dict[str, Any] = found[0]
+    return factors
+
+
+@cache
+def _table() -> dict[str, Any]:
+    text = files("stepscope.models.whatif").joinpath("data/amp.json").read_text("utf-8")
+    table: dict[str, Any] = json.loads(text)
+    return table
+
+
+CHANGE = Change(
+    amp,
+    group="Compute",
+    basis="published speedups for this GPU generation",
+    assumptions=(
+        "16-bit kernels gain what others measured, or what data sheets state, for this device",
+        "casts cost nothing; the optimizer stays in 32 bits",
+    ),
+    low={"estimate": "low"},
+    high={"estimate": "high"},
+    error=0.13,
+    error_source="DAYDREAM 6.2",
+    on_cpu=OnCpu("operators timed on this machine", autocast_assumptions),
+    application=Application(
+        "`torch.autocast` to bfloat16 around each outermost module call: the model's, and losses "
+        "that are modules"
+    ),
+    memory=autocasted,
+    memory_error=0.02,
+)

@@ -1,0 +1,309 @@
+"""`checkpoint`: activation checkpointing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from stepscope.base.arrays import Floats, Ids, Mask
+from stepscope.errors import ChangeError
+from stepscope.facts.annotate.range_names import MODULE_RANGE
+from stepscope.graph import Graph, add_links, insert, numbers_after
+from stepscope.models.memory.lifetimes import Lifetimes
+from stepscope.models.memory.owners import KINDS
+from stepscope.models.memory.recorded_allocations import AllocationRecord
+from stepscope.models.memory.recorded_memory import RecordedMemory
+from stepscope.models.whatif.change import OURS, Change
+from stepscope.models.whatif.parts.layers import first_of, in_backward, operators, regions
+from stepscope.trace.row_order import begins_run, ends_run
+
+# Operators of these names save so many; others one: their input or their result.
+_SAVED = {
+    "*rnn*": 11,
+    "*lstm*": 11,
+    "*gru*": 11,
+    "*batch_norm*": 6,
+    "*layer_norm*": 5,
+    "*group_norm*": 4,
+    "*rms_norm*": 3,
+    "*scaled_dot_product*": 5,
+    "*convolution*": 2,
+    "*max_pool*": 2,
+    "aten::*mm": 2,
+    "aten::mul*": 2,
+    "aten::div*": 2,
+    **dict.fromkeys(
+        (
+            "aten::add",
+            "aten::add_",
+            "aten::sub*",
+            "aten::cat",
+            "aten::stack",
+            "aten::sum",
+            "aten::mean",
+            "aten::copy_",
+            "aten::_to_copy",
+            "aten::clone",
+            "*view*",
+            "aten::*reshape*",
+            "aten::t",
+            "aten::*transpose*",
+            "aten::permute",
+            "aten::expand",
+            "aten::*squeeze*",
+            "aten::*split*",
+            "aten::chunk",
+            "aten::slice",
+            "aten::select",
+            "aten::neg",
+            "aten::detach",
+        ),
+        0,
+    ),
+}
+
+
+def saved_tensors(graph: Graph, operators: Ids) -> Ids:
+    """How many tensors each operator (events.id) saves for its backward, shape of `operators`."""
+    names = graph.trace.events.text("name").take(operators)
+    return np.array([_saved_by(str(name)) for name in names], np.int64)
+
+
+def _saved_by(name: str) -> int:
+    return next((count for glob, count in _SAVED.items() if fnmatchcase(name, glob)), 1)
+
+
+def checkpoint(graph: Graph, module: str, call_us: float = 80.0, saved_us: float = 7.0) -> Graph:
+    """Activation checkpointing: backward of each module first repeats its forward.
+
+    On the CPU and on the device. `torch.utils.checkpoint` takes CPU time itself, for each call and
+    for each tensor that is saved for backward.
+
+    Args:
+        module: glob for module paths, such as `layers.*`; of nested matches the outermost counts.
+        call_us: CPU time of `torch.utils.checkpoint` for a call, us.
+        saved_us: the same for each tensor that an operator of the call saves for backward, us.
+
+    Source: Chen et al., "Training deep nets with sublinear memory cost", 2016;
+    `torch.utils.checkpoint`.
+    """
+    key = _calls_of_region(graph, module)
+    forward = (key >= 0) & graph.tasks.text("stage").mask("forward")
+    backward = (key >= 0) & in_backward(graph)
+    if not forward.any():
+        raise ChangeError(f"checkpoint: no forward work is in a module that matches {module!r}")
+    _refuse_recomputed(graph, backward)
+    again, anchors = _repeats(graph, key, forward, backward)
+    if not len(again):
+        raise ChangeError(f"checkpoint: no backward work is in a module that matches {module!r}")
+    host = ~graph.on_device[again]
+    starts = begins_run(anchors[host])
+    took = call_us + saved_us * _saved(graph, again[host], starts)
+    graph, new = _repeated(graph, again, anchors)
+    return _with_bookkeeping(graph, new[host][starts], took)
+
+
+def _repeats(graph: Graph, key: Ids, forward: Mask, backward: Mask) -> tuple[Ids, Ids]:
+    """The tasks to repeat, those on the CPU first, and the task in front of which each goes."""
+    rows, before = [], []
+    for side in (False, True):
+        repeated = np.flatnonzero(forward & (graph.on_device == side))
+        begins = first_of(key, np.flatnonzero(backward & (graph.on_device == side)), key[repeated])
+        rows.append(repeated[begins >= 0])
+        before.append(begins[begins >= 0])
+    return np.concatenate(rows), np.concatenate(before)
+
+
+def _calls_of_region(graph: Graph, module: str) -> Ids:
+    """A number for each matching module and step; -1 for other tasks."""
+    region = regions(graph, module)
+    step = graph.tasks["step"].astype(np.int64)
+    return np.where((region >= 0) & (step >= 0), step * len(graph.trace["modules"]) + region, -1)
+
+
+def _refuse_recomputed(graph: Graph, backward: Mask) -> None:
+    again = np.append(graph.trace.events["recompute"], 0)[graph.tasks["event"]] > 0
+    if (again & backward).any():
+        raise ChangeError("checkpoint: backward recomputes forward already")
+
+
+def _repeated(graph: Graph, rows: Ids, before: Ids) -> tuple[Graph, Ids]:
+    """Repeat tasks, each before another one, and launch what they launch; the new tasks' ids."""
+    tasks = graph.tasks
+    names = [f"{name} again" for name in tasks.text("name").take(rows)]
+    facts = {
+        name: tasks[name][rows] for name in ("duration_ns", "gap_ns", "category", "kind", "module", "bytes")
+    }
+    # The gap after the last of them is not the module's.
+    last = ends_run(before)
+    facts["gap_ns"] = np.where(last, 0, facts["gap_ns"])
+    graph, new = insert(graph, before, names, in_front=True, stage="backward", **facts)
+    old = numbers_after(len(graph), new)[rows]
+    launch = graph.links.take(graph.links.text("kind").mask("launch"))
+    copy = np.full(len(graph), -1)
+    copy[old] = new
+    both = (copy[launch["source"]] >= 0) & (copy[launch["target"]] >= 0)
+    lag = np.minimum(launch["lag_ns"], np.median(launch["lag_ns"]) if len(launch) else 0)
+    source, target = copy[launch["source"][both]], copy[launch["target"][both]]
+    return add_links(graph, source, target, "launch", lag[both]), new
+
+
+def _saved(graph: Graph, rows: Ids, starts: Mask) -> Floats:
+    """How many tensors the operators of each run of tasks save for backward."""
+    operator, run = operators(graph)[rows], np.cumsum(starts) - 1
+    known = operator >= 0
+    runs, each = np.unique(np.stack([run[known], operator[known]]), axis=1)
+    saved = np.bincount(runs, saved_tensors(graph, each), minlength=int(starts.sum()))
+    return saved.astype(np.float64)
+
+
+def _with_bookkeeping(graph: Graph, anchors: Ids, took_us: Floats) -> Graph:
+    """In front of each anchor the CPU time of `torch.utils.checkpoint` itself."""
+    names = ["torch.utils.checkpoint"] * len(anchors)
+    time = np.rint(took_us * 1e3)
+    return insert(graph, anchors, names, in_front=True, duration_ns=time)[0]
+
+
+_INSTANT = 0.5  # the repeated forward takes no time on the recorded clock, which counts ns
+_RANDOM_STATE_BYTES = 5056  # of torch.get_rng_state()
+_ACTIVATIONS = KINDS.index("activations")
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call of a checkpointed module: its forward, and its backward, ns."""
+
+    begin: float
+    end: float
+    backward: float
+    done: float
+
+
+def checkpointed(memory: RecordedMemory, module: str, **_: float) -> RecordedMemory:
+    """The memory if calls of some modules are checkpointed.
+
+    What forward of such a module keeps for its backward is released as soon as forward no longer
+    reads it, and the module's input is kept. When its backward begins, all is allocated again.
+
+    Args:
+        memory: of the recorded steps.
+        module: glob for module paths; of nested matches the outermost counts.
+        _: what else the change takes; memory does not depend on it.
+
+    Source: `torch.utils.checkpoint`, with `use_reentrant=False`.
+    """
+    calls = _module_calls(memory.recording, module)
+    if not calls:
+        raise ChangeError(f"checkpoint: no forward and backward of a module that matches {module!r}")
+    for call in calls:
+        memory = memory.with_lifetimes(_repeated_lifetimes(memory, call))
+    return memory
+
+
+def _module_calls(recording: AllocationRecord, module: str) -> list[_Call]:
+    events = recording.trace.events
+    rows = np.flatnonzero(events.text("name").where(lambda name: _matches(name, module)))
+    begin, end = recording.starts[rows], recording.ends[rows]
+    around = np.maximum.accumulate(np.append(-np.inf, end[:-1])) if len(rows) else end
+    outermost = end > around
+    linked = np.flatnonzero(events["forward_event"] >= 0)
+    linked = linked[np.argsort(recording.starts[events["forward_event"][linked]], kind="stable")]
+    forward = recording.starts[events["forward_event"][linked]]
+    found = []
+    for low, high in zip(begin[outermost].tolist(), end[outermost].tolist(), strict=True):
+        own = linked[slice(*np.searchsorted(forward, [low, high]))]
+        if len(own):
+            first, last = recording.starts[own].min(), recording.ends[own].max()
+            found.append(_Call(low, high, float(first), float(last)))
+    return found
+
+
+def _matches(name: str, module: str) -> bool:
+    path = name.removeprefix(MODULE_RANGE)
+    return path != name and fnmatchcase(path.strip(), module)
+
+
+def _repeated_lifetimes(memory: RecordedMemory, call: _Call) -> Lifetimes:
+    life = memory.lifetimes
+    inside = (life.start >= call.begin) & (life.start < call.end)
+    kept = inside & (life.end > call.end) & (life.kind == _ACTIVATIONS)
+    saved_inside, saved_elsewhere, last_read = _needs(memory.recording, call, life)
+    ends_early = kept & saved_inside & ~saved_elsewhere
+    end = np.where(ends_early, np.minimum(life.end, last_read), life.end)
+    # A module's input is kept until its forward was repeated and its backward is over.
+    given = (life.start < call.begin) & _read_inside(memory.recording, call, life)
+    given &= np.isin(life.kind, [_ACTIVATIONS, KINDS.index("inputs")])
+    end = np.where(given, np.maximum(end, call.done), end)
+    again = np.flatnonzero(inside & (ends_early | (life.end <= call.end)))
+    repeated = life.changed(end=end).plus(_copies(life, again, call))
+    return repeated.plus(_random_state(call)) if memory.recording.device == "cpu" else repeated
+
+
+def _copies(life: Lifetimes, rows: Ids, call: _Call) -> Lifetimes:
+    """What the repeated forward allocates just before backward begins."""
+    copy = life.take(rows)
+    return copy.changed(
+        start=_again(copy.start, call), end=np.where(copy.end <= call.end, _again(copy.end, call), copy.end)
+    )
+
+
+def _random_state(call: _Call) -> Lifetimes:
+    """The state of the CPU's random numbers, which the checkpoint keeps to repeat dropout."""
+    return Lifetimes(
+        bytes=np.array([_RANDOM_STATE_BYTES]),
+        start=np.array([call.begin]),
+        end=np.array([call.done]),
+        kind=np.array([KINDS.index("unknown")]),
+        recorded=np.array([-1]),
+    )
+
+
+def _again(time: Floats, call: _Call) -> Floats:
+    """Moments of forward, in the instant before backward begins."""
+    share = (time - call.begin) / max(call.end - call.begin, 1.0)
+    return call.backward - _INSTANT * (1 - share)
+
+
+def _needs(recording: AllocationRecord, call: _Call, life: Lifetimes) -> tuple[Mask, Mask, Floats]:
+    """For each row: whether backward of this call, or of others, needs it; and its last read.
+
+    The last read by forward is the end of that operator, or of the one that made it.
+    """
+    uses = recording.uses
+    saver = recording.starts[uses.saver]
+    own = uses.backward & (saver >= call.begin) & (saver < call.end)
+    other = uses.backward & (uses.saver >= 0) & ~own
+    marks = np.zeros((2, len(recording) + 1), np.bool_)
+    marks[0, uses.allocation[own]] = True
+    marks[1, uses.allocation[other]] = True
+    recorded = life.recorded
+    return marks[0][recorded], marks[1][recorded], recording.last_read[recorded]
+
+
+def _read_inside(recording: AllocationRecord, call: _Call, life: Lifetimes) -> Mask:
+    uses = recording.uses
+    start = recording.starts[uses.event]
+    inside = ~uses.backward & (start >= call.begin) & (start < call.end)
+    read = np.zeros(len(recording) + 1, np.bool_)
+    read[uses.allocation[inside]] = True
+    result: Mask = read[life.recorded]
+    return result
+
+
+CHANGE = Change(
+    checkpoint,
+    group="Memory",
+    basis="the measured forward, repeated",
+    assumptions=(
+        "forward takes as long the second time, launches included; all of it is repeated, and "
+        "torch.utils.checkpoint takes what it took here (benchmarks/checkpoint_cost.py)",
+        "the freed memory is not used for anything",
+    ),
+    error=0.12,
+    error_source=OURS,
+    ranked=False,
+    memory=checkpointed,
+    memory_error=0.01,
+)

@@ -1,0 +1,38 @@
+"""`cuda_graphs`: the whole step launched at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph, scale, select
+from stepscope.models.whatif.change import Change
+from stepscope.trace.schema import FORWARD_STAGES
+
+_CAPTURED = (*FORWARD_STAGES, "zero_grad", "backward", "optimizer")
+
+
+def cuda_graphs(graph: Graph) -> Graph:
+    """A CUDA graph launches the device work: the CPU's part of the step takes no time.
+
+    That holds for forward, loss, backward and optimizer; latencies and order stay.
+    """
+    if not graph.on_device.any():
+        raise ChangeError("cuda_graphs: these steps have no device work")
+    if select(graph, name="*GraphLaunch*").any():
+        raise ChangeError("cuda_graphs: these steps launch CUDA graphs already")
+    captured = np.any([select(graph, stage=s, on_device=False) for s in _CAPTURED], axis=0)
+    if not captured.any():
+        raise ChangeError(
+            "cuda_graphs: no CPU call belongs to forward, backward or optimizer; a step that was "
+            "compiled as a whole is launched at once already"
+        )
+    return scale(graph, captured, 0, gaps=True)
+
+
+CHANGE = Change(
+    cuda_graphs,
+    group="Launches and waits",
+    basis="an upper bound: launching costs nothing",
+    assumptions=("shapes and control flow never change; a replay costs the CPU nothing",),
+)

@@ -1,0 +1,108 @@
+"""`dataloader`: worker processes make the batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stepscope.base.arrays import Mask
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph, scale, select, simulate
+from stepscope.models.whatif.change import Application, Change
+from stepscope.models.whatif.cpu.calibrated import OnCpu, handover_ns, on_cpu
+
+_WORKERS = "_MultiProcessingDataLoaderIter"
+
+
+def dataloader(graph: Graph, workers: int = 0, computing: float = 1.0) -> Graph:
+    """WORKERS processes load the data; by default batches are always ready.
+
+    With a number of workers, a step lasts as long as the longest of three: the training loop with
+    fetching instead of loading; the loading of a batch divided by the workers; all computation
+    divided by the cores, if the trace records how many there are.
+
+    Args:
+        workers: number of worker processes; 0 for batches that are always ready and cost nothing.
+        computing: the share of loading that computes; the rest waits, such as for a disk.
+    """
+    if workers < 0 or not 0 <= computing <= 1:
+        raise ChangeError(
+            "dataloader: expected workers of at least 0 and computing from 0 to 1, "
+            f"found {workers} and {computing}"
+        )
+    loading = select(graph, stage="data_loading", on_device=False)
+    loading &= (graph.threads["main"] > 0)[graph.tasks["thread"]]
+    total_ns = float(
+        graph.tasks["duration_ns"][loading].sum() + graph.tasks["gap_ns"][_within(graph, loading)].sum()
+    )
+    if not total_ns:
+        raise ChangeError("dataloader: the training loop spends no time on data loading")
+    if not workers:
+        return _scaled(graph, loading, 0)
+    if graph.trace.events.text("name").where(lambda name: _WORKERS in name).any():
+        raise ChangeError(
+            "dataloader: workers load the data already, and the trace does not show "
+            "how long a batch takes them"
+        )
+    batch_ns = total_ns / len(graph.window.steps)
+    left_ns = _wait_ns(graph, loading, batch_ns, workers, computing)
+    return _scaled(graph, loading, left_ns / batch_ns)
+
+
+def _scaled(graph: Graph, loading: Mask, factor: float) -> Graph:
+    gap = graph.tasks["gap_ns"].copy()
+    within = _within(graph, loading)
+    gap[within] = np.rint(gap[within] * factor)
+    return scale(graph, loading, factor).with_tasks(gap_ns=gap)
+
+
+def _within(graph: Graph, loading: Mask) -> Mask:
+    """Tasks whose gap is loading, too: more of it follows. What follows the last is the loop's."""
+    thread = graph.tasks["thread"]
+    result: Mask = loading & np.append(loading[1:] & (thread[1:] == thread[:-1]), False)
+    return result
+
+
+def _wait_ns(graph: Graph, loading: Mask, batch_ns: float, workers: int, computing: float) -> float:
+    """Time that the training loop still spends on a batch: fetching it and waiting for it."""
+    rest_ns = float(simulate(_scaled(graph, loading, 0)).step_ns.mean())
+    fetch_ns, send_ns = handover_ns(graph, _batch_bytes(graph))
+    batch_ns += send_ns
+    capture = graph.trace.metadata.capture
+    cores = int(capture.get("cpu_count") or 0)
+    threads = int(capture.get("threads") or 1) if on_cpu(graph) else 1
+    work_ns = batch_ns * computing + rest_ns * threads + fetch_ns
+    shared_ns = work_ns / cores if cores else 0.0
+    return max(rest_ns + fetch_ns, batch_ns / workers, shared_ns) - rest_ns
+
+
+def _batch_bytes(graph: Graph) -> float:
+    """Size of the batch: the largest tensor stacked during data loading."""
+    events = graph.trace.events
+    stacked = events.text("name").mask("aten::stack") & events.text("stage").mask("data_loading")
+    rows = np.flatnonzero(stacked & np.isin(events["step"], graph.window.steps))
+    return 4 * max((_elements(graph.trace.event_arguments(row)) for row in rows.tolist()), default=0)
+
+
+def _elements(arguments: dict[str, Any]) -> int:
+    dims = arguments.get("Input Dims") or [[]]
+    return sum(int(np.prod(size)) for size in dims[0] if isinstance(size, list))
+
+
+CHANGE = Change(
+    dataloader,
+    group="Data loading",
+    basis="an upper bound: loading costs nothing; with workers=N, N processes share the loading",
+    on_cpu=OnCpu(),
+    assumptions=(
+        "batches are ready in time, and loading slows nothing else down; with a number of workers, "
+        "they share the cores with the training loop",
+    ),
+    high={"computing": 0.0},
+    application=Application(
+        "each `DataLoader` gets `num_workers=N`, 2 by default",
+        arguments=("workers",),
+        defaults={"workers": 2},
+    ),
+)

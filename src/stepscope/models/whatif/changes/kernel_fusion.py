@@ -1,0 +1,99 @@
+"""`kernel_fusion`: chains of elementwise kernels, fused."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.base.arrays import Ids, Rows, Times
+from stepscope.errors import ChangeError
+from stepscope.facts.annotate.device.kernel_kinds import is_of_library
+from stepscope.graph import Graph, removed_by, select, without
+from stepscope.models.whatif.change import Change
+from stepscope.trace.schema import FORWARD_STAGES
+
+_ESTIMATES = ("low", "typical", "high")
+
+
+def kernel_fusion(graph: Graph, estimate: str = "typical") -> Graph:
+    """Consecutive elementwise kernels of a stream become one, as with torch.compile.
+
+    A fused kernel takes as long as the longest kernel of its chain; the other launches go.
+
+    Args:
+        estimate: a fused kernel takes as long as its whole chain (`low`: only launches are saved),
+            its longest kernel (`typical`: intermediate values stay in registers) or the mean of
+            its kernels (`high`).
+
+    Source: DAYDREAM table 1 ("Fusing Kernels/Layers").
+    """
+    if estimate not in _ESTIMATES:
+        raise ChangeError(f"kernel_fusion: expected estimate={' or '.join(_ESTIMATES)}, found {estimate!r}")
+    fusion = graph.once(_fused)
+    length = graph.tasks["duration_ns"].copy()
+    length[fusion.first] = getattr(fusion, f"{estimate}_ns")
+    return fusion.graph.with_tasks(duration_ns=length[fusion.kept])
+
+
+class _Fusion(NamedTuple):
+    """What all estimates share.
+
+    Attributes:
+        graph: with the first kernel of each chain only, which takes as long as it did.
+        kept: its tasks in the graph before.
+        first: the first kernels, as numbered before.
+        low_ns, typical_ns, high_ns: how long each chain takes.
+    """
+
+    graph: Graph
+    kept: Rows
+    first: Rows
+    low_ns: Times
+    typical_ns: Times
+    high_ns: Times
+
+
+def _fused(graph: Graph) -> _Fusion:
+    if not select(graph, category="kernel", on_device=True).any():
+        raise ChangeError("kernel_fusion: these steps have no device work")
+    first, chain = _chains(graph)
+    if len(chain) == len(first):
+        raise ChangeError("kernel_fusion: no two elementwise kernels are consecutive")
+    times = graph.tasks["duration_ns"][chain]
+    total, longest = np.add.reduceat(times, first), np.maximum.reduceat(times, first)
+    count = np.diff(np.append(first, len(chain)))
+    followers = np.zeros(len(graph), np.bool_)
+    followers[np.delete(chain, first)] = True
+    gone = removed_by(graph, followers)
+    fused = without(graph, gone)
+    _ = fused.links_by_source  # which graphs of other times share
+    return _Fusion(fused, np.flatnonzero(~gone), chain[first], total, longest, total // count)
+
+
+def _chains(graph: Graph) -> tuple[Ids, Ids]:
+    """Where chains begin among the elementwise kernels of forward and backward; the kernels."""
+    fusible = select(graph, kind="elementwise", category="kernel", on_device=True)
+    fusible &= graph.tasks.text("stage").mask(*FORWARD_STAGES, "backward")
+    fusible &= ~select(graph, operator="*[cC]onv*")  # layout conversions
+    fusible &= ~graph.tasks.text("name").where(is_of_library)
+    rows = np.flatnonzero(fusible)
+    if not len(rows):
+        return rows, rows
+    key = [graph.tasks[name][rows] for name in ("thread", "stage", "step")]
+    breaks = np.any([np.diff(column) != 0 for column in key], axis=0) | (np.diff(rows) != 1)
+    return np.flatnonzero(np.append(True, breaks)), rows
+
+
+CHANGE = Change(
+    kernel_fusion,
+    group="Compute",
+    basis="the longest measured kernel of each chain",
+    assumptions=(
+        "consecutive elementwise kernels depend on nothing else",
+        "a fused kernel takes as long as the longest one it replaces; operators cost the CPU what "
+        "they did, except for the launches",
+    ),
+    low={"estimate": "low"},
+    high={"estimate": "high"},
+)

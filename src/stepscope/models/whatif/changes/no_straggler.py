@@ -1,0 +1,56 @@
+"""`no_straggler`: no rank slower than its peers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepscope.base.arrays import Ids, Mask
+from stepscope.errors import ChangeError
+from stepscope.facts.annotate.ranks import usual_of_peers
+from stepscope.graph import Graph, scale
+from stepscope.models.whatif.change import Change
+
+_ALIKE = 0.99
+
+
+def no_straggler(graph: Graph) -> Graph:
+    """Ranks that work longer than their peers work as long as the median peer.
+
+    Peers run the same kernels, such as the workers of one pipeline stage; if some rank has no peer,
+    all ranks are compared. Work is kernels and copies; if there are none, what the training loop
+    does, Python included, while it does not wait. The CPU work of slower ranks shrinks in the same
+    proportion.
+    """
+    rank = graph.threads["rank"][graph.tasks["thread"]]
+    ranks, place = np.unique(rank, return_inverse=True)
+    if len(ranks) < 2:
+        raise ChangeError("no_straggler: the trace has one rank; open the folder of all ranks")
+    work = ~graph.tasks.text("category").mask("communication")
+    device = work & graph.on_device
+    counts, time = device, graph.tasks["duration_ns"]
+    if not device.any():
+        counts, time = work & graph.of_main_threads, time + graph.tasks["gap_ns"]
+    time = time[counts].astype(np.float64)
+    busy = np.bincount(place[counts], time, len(ranks)).astype(np.float64)
+    factor = np.minimum(usual_of_peers(busy, _peers(graph, place, counts)) / np.maximum(busy, 1), 1)
+    if (factor > _ALIKE).all():
+        raise ChangeError("no_straggler: all ranks work about as long as their peers")
+    return scale(graph, work, factor[place][work], gaps=True)
+
+
+def _peers(graph: Graph, place: Ids, counts: Mask) -> Ids:
+    """The group of each rank: ranks that run the same kernels equally often."""
+    names = graph.tasks.text("name").compact()
+    table = np.zeros((int(place.max()) + 1, len(names.values)), np.int64)
+    np.add.at(table, (place[counts], names.codes[counts]), 1)
+    _, group = np.unique(table, axis=0, return_inverse=True)
+    size = np.bincount(group.ravel())
+    return group.ravel() if size.min() > 1 else np.zeros(len(group), np.int64)
+
+
+CHANGE = Change(
+    no_straggler,
+    group="Ranks of one job",
+    basis="the measured work of the median peer",
+    assumptions=("slow ranks are slow throughout, on the device and on the CPU",),
+)

@@ -1,0 +1,216 @@
+"""Weight updates on a CPU: fused into one pass, or sharded over workers, as calibrated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stepscope.base.arrays import Floats, Ids
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph, remove
+from stepscope.models.calibration import Calibration, find_calibration, find_operators
+from stepscope.models.calibration.calibration import between
+from stepscope.models.whatif.cpu.calibrated import copy_rate, needed_calibration
+from stepscope.models.whatif.parts.layers import add_channel, fusible_steps, optimizer_class
+from stepscope.models.whatif.parts.network import Network, add_blocking
+from stepscope.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from stepscope.models.whatif.parts.sharding import Unit
+
+_LARGE = 1 << 16  # elements of a tensor, from which the cost per tensor no longer matters
+# The operators that update the weights, once each, in torch.optim's loops and `foreach` variants.
+_UPDATES = {
+    "Adam": ("aten::addcdiv_", "aten::_foreach_addcdiv_"),
+    "AdamW": ("aten::addcdiv_", "aten::_foreach_addcdiv_"),
+    "Adagrad": ("aten::addcdiv_", "aten::_foreach_addcdiv_"),
+    "SGD": ("aten::add_", "aten::_foreach_add_"),
+}
+_MOMENTUM = ("aten::mul_", "aten::_foreach_mul_")
+
+
+def fused_on_cpu(graph: Graph) -> Graph:
+    """Let each `Optimizer.step` take the calibrated time of a fused one for as many weights."""
+    calibration = needed_calibration(graph, "fused_optimizer")
+    step = np.where(graph.tasks["mark"] > 0, -1, fusible_steps(graph))
+    length, gap = graph.tasks["duration_ns"].copy(), graph.tasks["gap_ns"].copy()
+    inside = step >= 0
+    if not inside.any():
+        raise ChangeError("fused_optimizer: no optimizer of torch.optim runs in these steps")
+    _, first = np.unique(step[inside], return_index=True)
+    rows = np.flatnonzero(inside)[first]
+    last = np.flatnonzero(inside)[len(step[inside]) - 1 - _last(step[inside])]
+    for row, end in zip(rows.tolist(), last.tolist(), strict=True):
+        length[row] = round(_fused_ns(graph.trace, int(step[row]), calibration))
+        gap[row] = gap[end]  # the gap after the step stays
+    replaced = inside.copy()
+    replaced[rows] = False
+    return remove(graph.with_tasks(duration_ns=length, gap_ns=gap), replaced)
+
+
+def fused_assumptions(graph: Graph) -> tuple[str, ...]:
+    """What has to hold: where the times come from."""
+    calibration = needed_calibration(graph, "fused_optimizer")
+    return (f"a fused step takes as long as alone for as many weights ({calibration})",)
+
+
+def _last(values: Ids) -> Ids:
+    _, index = np.unique(values[::-1], return_index=True)
+    return index
+
+
+def _fused_ns(trace: Trace, step: int, calibration: Calibration) -> float:
+    cls = optimizer_class(str(trace.events.text("name")[step]))
+    names, inputs = _called(trace, step)
+    momentum = cls == "SGD" and any(name in _MOMENTUM for name in names)
+    sizes = [size for name, size in zip(names, inputs, strict=True) if name in _UPDATES[cls]]
+    tensors = [elements for size in sizes for elements in size]
+    if not tensors:
+        raise ChangeError(f"fused_optimizer: {cls} is fused already, or its shapes were not recorded")
+    share = 0.5 if momentum else 1.0  # the other half updates the momentum
+    rows = calibration.optimizers.get(f"{cls} with momentum" if momentum else cls)
+    if not rows:
+        raise ChangeError(f"fused_optimizer: torch {calibration.machine.torch} has no fused {cls} for CPUs")
+    return step_ns(rows, len(tensors) * share, sum(tensors) * share)
+
+
+def step_ns(rows: Sequence[Sequence[float]], tensors: float, elements: float) -> float:
+    """Time of a fused step (or similar work) over tensors, ns.
+
+    A cost per tensor, from the small ones, plus elements at the rate of large tensors with as many
+    elements in total, since data that fits a cache goes faster.
+
+    Args:
+        rows: of a calibration: tensors, elements in total (or bytes), time in ns.
+        tensors: number of tensors.
+        elements: in total (or bytes).
+    """
+    small = [(row[0], row[2]) for row in rows if row[1] / row[0] < _LARGE]
+    large = sorted((row[1], row[2]) for row in rows if row[1] / row[0] >= _LARGE)
+    (few, short), (many, long) = min(small), max(small)
+    each = max(long - short, 0.0) / max(many - few, 1)
+    once = max(short - few * each, 0.0)
+    rates = [[at, max(time - once, 1.0) / at] for at, time in large]
+    rate = between(rates, min(elements, rates[-1][0]), 1)
+    return once + tensors * each + elements * rate
+
+
+def _called(trace: Trace, step: int) -> tuple[list[str], list[list[int]]]:
+    """Names of the operators directly inside an optimizer's step, and the elements they write."""
+    events = trace.events
+    rows = np.flatnonzero(events["parent"] == step)
+    wanted = {name for names in _UPDATES.values() for name in names}
+    names = [str(events.text("name")[row]) for row in rows.tolist()]
+    sizes = [
+        _elements(trace.event_arguments(row)) if name in wanted else []
+        for row, name in zip(rows.tolist(), names, strict=True)
+    ]
+    return names, sizes
+
+
+def _elements(arguments: dict[str, Any]) -> list[int]:
+    """Elements of each tensor that an in-place operator writes; none for a scalar counter."""
+    dims = arguments.get("Input Dims") or [[]]
+    target = dims[0]
+    if target and isinstance(target[0], list):
+        return [prod(size) for size in target if size]
+    return [prod(target)] if target else []
+
+
+SHARDING_ASSUMPTIONS_ON_CPU = (
+    "as fully_shard over gloo: each collective blocks the thread that calls it, and a "
+    "reduce-scatter is an all-reduce; idle links, workers that are ready together",
+    "copies into and out of shards, and Python for each unit and sharded tensor, take what they "
+    "took alone; without a calibration only copies count, as fast as elementwise work",
+    "an operator of the weight update takes 1/N of its time, but at least the minimum of its name "
+    "plus the overhead of sharded tensors",
+)
+_PASSES = 8.5  # over a unit's bytes, for two processes, two gathers and a scatter
+
+
+def shard_on_cpu(graph: Graph, change: str, network: Network, units: Sequence[Unit]) -> Graph:
+    """Gather units where they are used, and scatter gradients where they are ready.
+
+    There are no streams on a CPU: the thread waits for each collective. Copies, in units of the
+    gathered bytes and for N workers: before a gather 2 / N (into its buffer and into gloo's), after
+    it 2 (out of gloo's buffer, and to the parameters); before a reduce-scatter 2 (gradients to a
+    buffer, and from there to gloo's), after it 1 / N.
+
+    Args:
+        change: the name of the change, for its errors.
+        network: of gloo.
+        units: of all steps.
+
+    Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py;
+    torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, allgather and _reduce_scatter_base.
+    """
+    share, copied = 1 / network.workers, _copies_ns(graph, units)
+    graph = _updated(graph, change, share)
+    graph, channel = add_channel(graph, "shards")
+    again = [unit for unit in units if not unit.stays]
+    size = np.array([unit.bytes for unit in (*units, *again)], np.float64)
+    dropped = [not unit.stays for unit in units]
+    a_copy = np.append(copied, copied[dropped])
+    needs = [*(unit.used for unit in units), *(unit.begun for unit in again)]
+    graph, number = add_blocking(
+        graph,
+        channel,
+        needs,
+        [f"all-gather {place}" for place in range(len(size))],
+        network.all_gather_ns(size),
+        size=size,
+        copied_ns=(2 * share * a_copy, 2 * a_copy),
+        in_front=True,
+    )
+    count = len(units)
+    size, a_copy = size[:count], a_copy[:count]
+    ready = number[[unit.ready[-1] for unit in units]]
+    return add_blocking(
+        graph,
+        channel,
+        ready,
+        [f"reduce-scatter {place}" for place in range(count)],
+        network.reduce_scatter_ns(size),
+        size=size,
+        copied_ns=(2 * a_copy, share * a_copy),
+    )[0]
+
+
+def _copies_ns(graph: Graph, units: Sequence[Unit]) -> Floats:
+    """Time of one pass over each unit's bytes, ns."""
+    calibration = find_calibration(graph.trace.metadata)
+    rows = calibration.sharding.get("units") if calibration else None
+    if rows:
+        return np.array([step_ns(rows, unit.tensors, unit.bytes) / _PASSES for unit in units])
+    size = np.array([unit.bytes for unit in units], np.float64)
+    rate = copy_rate(graph, size.sum() / len(graph.window.steps))
+    return size / rate if rate else np.zeros(len(units))
+
+
+def _updated(graph: Graph, change: str, share: float) -> Graph:
+    """Let the weight update work on a share of each tensor, with as many operators."""
+    tasks = graph.tasks
+    rows = np.flatnonzero(tasks.text("stage").mask("optimizer") & (tasks["kind"] >= 0))
+    if not len(rows):
+        raise ChangeError(f"{change}: these steps have no weight update")
+    name, length = tasks["name"][rows], tasks["duration_ns"].copy()
+    least = np.full(name.max() + 1, np.inf)
+    np.minimum.at(least, name, length[rows])
+    length[rows] = np.rint(least[name] + share * (length[rows] - least[name]))
+    first = _first_tasks(graph, rows)
+    calibration = find_calibration(graph.trace.metadata)
+    length[first] += round(calibration.sharding.get("operator", 0) if calibration else 0)
+    return graph.with_tasks(duration_ns=length)
+
+
+def _first_tasks(graph: Graph, rows: Ids) -> Ids:
+    """The first of these tasks in each outermost operator."""
+    optimizer = graph.trace.events.text("stage").mask("optimizer")
+    around = np.append(find_operators(graph.trace, optimizer).around, -1)
+    operator = around[graph.tasks["event"][rows]]
+    _, place = np.unique(operator, return_index=True)
+    first = rows[place]
+    return first[operator[place] >= 0]

@@ -1,0 +1,300 @@
+"""Distributed training: parameters in slices (p3), by network level (blueconnect), sparse (dgc)."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from stepscope.base.arrays import Floats, Ids
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph, add_links, add_thread, append
+from stepscope.models.whatif.change import OURS, Change
+from stepscope.models.whatif.cpu.calibrated import OnCpu, copy_rate, on_cpu, sparse_gradients_ns
+from stepscope.models.whatif.parts.gradients import Gradients, converted, find_gradients
+from stepscope.models.whatif.parts.kernel_times import bytes_per_ns
+from stepscope.models.whatif.parts.layers import add_channel, begins_next
+from stepscope.models.whatif.parts.network import (
+    CollectivePhase,
+    Network,
+    all_reduces,
+    decompose,
+    refuse_communication,
+    refuse_unsized,
+)
+from stepscope.trace.row_order import inverse
+
+_LEAST_KB = 0.1
+
+
+def p3(
+    graph: Graph,
+    workers: int = 4,
+    bandwidth_gbps: float = 10.0,
+    latency_us: float = 20.0,
+    slice_kb: float = 200.0,
+) -> Graph:
+    """Priority-based parameter propagation: slices are pushed and pulled in the order of next use.
+
+    Each worker is also a server, of an equal share of the bytes. A worker pushes a slice as soon as
+    it is ready and has it back before the parameter's forward in the next step; of the slices that
+    wait for the network, the one that forward needs first goes first. A server receives a slice
+    from all workers at once, and sends it to all at once.
+
+    Args:
+        workers: number of workers.
+        bandwidth_gbps: of each worker's link in each direction, Gbit/s.
+        latency_us: of a message, us.
+        slice_kb: size of a slice, kB; the paper's is 50,000 parameters.
+
+    Source: DAYDREAM sections 5.1 and A.5, algorithm 7; Jayarajan et al., "Priority-based parameter
+    propagation", MLSys 2019.
+    """
+    network = Network(workers, bandwidth_gbps, latency_us).checked("p3")
+    if slice_kb < _LEAST_KB:
+        raise ChangeError(f"p3: expected slice_kb of at least {_LEAST_KB}, found {slice_kb}")
+    refuse_communication(graph, "p3")
+    gradients = find_gradients(graph, "p3")
+    if (gradients.used < 0).all():
+        raise ChangeError("p3: the trace does not show where forward uses the parameters")
+    parameter, size = _slices(gradients, slice_kb * 1e3)
+    return _with_slices(graph, network, gradients, parameter, size)
+
+
+def _slices(gradients: Gradients, most: float) -> tuple[Ids, Ids]:
+    """The row of each slice's gradient, and its bytes."""
+    count = np.ceil(gradients.bytes / most).astype(np.int64)
+    row = np.repeat(np.arange(len(count)), count)
+    number = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    size = np.minimum(most, gradients.bytes[row] - number * most)
+    return row, size.astype(np.int64)
+
+
+def _with_slices(graph: Graph, network: Network, gradients: Gradients, row: Ids, size: Ids) -> Graph:
+    graph, send = add_channel(graph, "send")
+    graph, receive = add_channel(graph, "receive")
+    own = _servers(gradients.step[row], size, network.workers) == 0
+    # A worker receives the slices that it serves from all others, and sends them to all others.
+    messages = np.where(own, network.workers - 1, 1)
+    time = messages * (size * 8 / network.bandwidth_gbps)
+    threads = np.concatenate([np.where(own, receive, send), np.where(own, send, receive)])
+    names = [f"{way} {number}" for way in ("push", "pull") for number in row.tolist()]
+    both = np.concatenate([row, row])
+    graph, new = append(
+        graph,
+        threads,
+        names,
+        duration_ns=np.rint(np.tile(time, 2)),
+        bytes=np.tile(size, 2),
+        step=gradients.step[both],
+        priority=-order_of_use(gradients)[both],
+        category="communication",
+        kind="communication",
+        stage="backward",
+    )
+    push, pull = new[: len(row)], new[len(row) :]
+    graph = add_links(graph, gradients.ready[row], push, "communication")
+    # The next message does not wait until this one has arrived.
+    # Another server's link is shared with the messages of all other workers.
+    shared = np.where(own, 0, (network.workers - 2) * size * 8 / network.bandwidth_gbps)
+    arrives = np.rint(shared + network.latency_us * 1e3)
+    graph = add_links(graph, push, pull, "communication", arrives)
+    return add_links(graph, pull, next_use(graph, gradients)[row], "communication", arrives)
+
+
+def _servers(step: Ids, size: Ids, workers: int) -> Ids:
+    """The server of each slice: the worker that serves least of the step so far."""
+    result, served, current = [], [0] * workers, None
+    for number, bytes_ in zip(step.tolist(), size.tolist(), strict=True):
+        if number != current:
+            served, current = [0] * workers, number
+        server = served.index(min(served))
+        served[server] += bytes_
+        result.append(server)
+    return np.array(result, np.int64)
+
+
+def order_of_use(gradients: Gradients) -> Ids:
+    """The rank of each parameter within its step, in the order in which forward uses them.
+
+    Parameters without a known use come last.
+    """
+    used = np.where(gradients.used < 0, np.iinfo(np.int64).max, gradients.used)
+    order = np.lexsort((used, gradients.step))
+    first = np.searchsorted(gradients.step[order], gradients.step)
+    return inverse(order) - first
+
+
+def next_use(graph: Graph, gradients: Gradients) -> Ids:
+    """The task of the next step that first uses each parameter, else the start of that step."""
+    keys = list(zip(gradients.step.tolist(), order_of_use(gradients).tolist(), strict=True))
+    uses = {key: task for key, task in zip(keys, gradients.used.tolist(), strict=True) if task >= 0}
+    following = dict(zip(graph.window.steps, graph.window.steps[1:], strict=False))
+    begins = begins_next(graph)
+    return np.array([uses.get((following.get(step), at), begins[step]) for step, at in keys])
+
+
+def blueconnect(
+    graph: Graph,
+    factors: str = "4x2",
+    gbps: str = "100x10",
+    latency_us: float = 5.0,
+    one_switch: bool = False,
+) -> Graph:
+    """All-reduces become reduce-scatters up the network levels and all-gathers down.
+
+    Each level has a channel of its own. Above the first level, the workers of a group below send
+    at the same time and share its bandwidth. On a CPU the gradients that a phase received are added
+    before the next phase begins.
+
+    Args:
+        graph: of steps with all-reduces, measured or added by `ddp`.
+        factors: workers in a group at each level, from inside a node outwards.
+        gbps: bandwidth at each level, Gbit/s: of a worker within its node, of a node to others,
+            and so on; all links of a node together.
+        latency_us: of a message, us.
+        one_switch: whether each worker has one link, to the switch of all, for every level.
+
+    Source: DAYDREAM sections 5.2 and A.6, algorithm 8; Cho et al., "BlueConnect", MLSys 2019.
+    """
+    sizes, speeds = _integers("factors", factors), _numbers("gbps", gbps)
+    if len(sizes) != len(speeds):
+        raise ChangeError(f"blueconnect: expected one bandwidth for each factor, found {factors} and {gbps}")
+    refuse_unsized(graph, "blueconnect", all_reduces(graph))
+    tasks = np.flatnonzero(all_reduces(graph))
+    graph, channels = _channels(graph, tasks, 1 if one_switch else len(sizes))
+    scatter, gather = [], []
+    for level, (workers, speed) in enumerate(zip(sizes, speeds, strict=True)):
+        below = prod(sizes[:level])
+        speed = speed if one_switch else speed / below
+        network = Network(workers, speed, latency_us, workers, speed, latency_us)
+        part = graph.tasks["bytes"][tasks] / below
+        channel = channels[0 if one_switch else level]
+        time = network.checked("blueconnect").gather_ns(part)
+        added = _adding_ns(graph, part * (workers - 1) / workers)
+        scatter.append(CollectivePhase("reduce-scatter", channel, time + added))
+        gather.append(CollectivePhase("all-gather", channel, time))
+    return decompose(graph, tasks, [*scatter, *reversed(gather)])
+
+
+def _adding_ns(graph: Graph, size: Floats) -> Floats:
+    """Time to add `size` received bytes: two reads and a write, where a copy reads and writes."""
+    rates = [copy_rate(graph, one) if on_cpu(graph) else None for one in size.tolist()]
+    return np.array([1.5 * one / rate if rate else 0.0 for one, rate in zip(size, rates, strict=True)])
+
+
+def _channels(graph: Graph, tasks: Ids, count: int) -> tuple[Graph, list[int]]:
+    """Add channels to the device that runs the all-reduces."""
+    device = int(graph.threads["device"][graph.tasks["thread"][tasks[0]]])
+    channels = []
+    for level in range(count):
+        graph, channel = add_thread(graph, f"level {level}", "communication", device, ordered=False)
+        channels.append(channel)
+    return graph, channels
+
+
+def _integers(name: str, text: str) -> list[int]:
+    found = _numbers(name, text)
+    if not all(value.is_integer() for value in found):
+        raise ChangeError(f"blueconnect: expected {name} such as 4x2, found {text!r}")
+    return [int(value) for value in found]
+
+
+def _numbers(name: str, text: str) -> list[float]:
+    try:
+        found = [float(part) for part in text.split("x")]
+    except ValueError:
+        found = []
+    if not found or not all(value > 0 for value in found):
+        raise ChangeError(f"blueconnect: expected {name} such as 4x2, found {text!r}")
+    return found
+
+
+# Lin et al., algorithm 4 and section 3, in reads and writes of the whole gradient: momentum
+# u = m u + g (3), accumulation v = v + u (3), threshold on a sample of |v| (1), choice of what is
+# sent (1), and what was sent removed from u and v (4).
+_COMPRESS_PASSES = 12
+_DECOMPRESS_PASSES = 1  # a gradient of zeros gets a few values
+
+
+def dgc(graph: Graph, ratio: float = 0.001, workers: int = 2) -> Graph:
+    """Deep gradient compression: workers exchange the largest gradients only.
+
+    Each value is sent with its index, and each worker receives what all others send. On a device
+    12 passes over the gradient compress it before it is sent and one unpacks it afterwards, as
+    fast as this step's elementwise kernels move bytes. On a CPU the thread that filled a bucket
+    compresses it, as calibrated; what was received is added on a thread of its own.
+
+    Args:
+        graph: of steps with all-reduces, measured or added by `ddp`.
+        ratio: the share of the gradients that is sent; each with its index, so twice the bytes.
+        workers: number of workers.
+
+    Source: DAYDREAM sections 5.2 and A.10, algorithm 12; Lin et al., "Deep gradient compression",
+    ICLR 2018.
+    """
+    if not 0 < ratio <= 0.5:
+        raise ChangeError(f"dgc: expected ratio above 0 and at most 0.5, found {ratio}")
+    if workers < 2:
+        raise ChangeError(f"dgc: expected at least 2 workers, found {workers}")
+    reduces = all_reduces(graph)
+    refuse_unsized(graph, "dgc", reduces)
+    size = graph.tasks["bytes"][reduces].astype(np.float64)
+    times = _compression_ns(graph, size, workers)
+    # A ring's all-reduce takes 2 (N - 1) / N of the bytes, all to all N - 1 times what one sends.
+    factor, names = workers * ratio, ("compress", "decompress")
+    return converted(graph, np.flatnonzero(reduces), factor, names, *times)
+
+
+def _compression_ns(graph: Graph, size: Floats, workers: int) -> tuple[Floats, Floats]:
+    """Time to compress gradients of some bytes, and to add up what was received."""
+    calibrated = sparse_gradients_ns(graph, size)
+    if calibrated is None:
+        pass_ns = size / bytes_per_ns(graph, "dgc")
+        return _COMPRESS_PASSES * pass_ns, _DECOMPRESS_PASSES * pass_ns
+    packed, added, emptied = calibrated
+    return packed, emptied + workers * added
+
+
+P3 = Change(
+    p3,
+    group="Distributed training",
+    basis="a cost model of the network that you describe",
+    assumptions=(
+        "workers are also servers, ready at the same time; adding takes servers no time",
+        "the slices of the last step are back before it ends; with a single step, all of them",
+    ),
+    error=0.27,
+    error_source=OURS,
+    ranked=False,
+    one_rank=True,
+)
+
+BLUECONNECT = Change(
+    blueconnect,
+    group="Distributed training",
+    basis="a cost model of the network that you describe",
+    assumptions=(
+        "network levels share no links, unless all workers are at one switch; workers that share a "
+        "link are equally fast, and nothing else is lost between phases",
+    ),
+    error=0.17,
+    error_source=OURS,
+    ranked=False,
+    one_rank=True,
+)
+
+DGC = Change(
+    dgc,
+    group="Distributed training",
+    basis="the measured transfer by the bytes sent, plus passes at memory bandwidth",
+    assumptions=(
+        "all-reduces are bandwidth-bound and shrink with the bytes they send",
+        "12 passes over the gradient compress and one unpacks it, concurrent with computation",
+        "on a CPU compressing is not concurrent, and takes what was calibrated with a hundredth sent",
+        "the weight update takes as long as before, though momentum is no longer its own",
+    ),
+    on_cpu=OnCpu(),
+    error=0.24,
+    error_source=OURS,
+)

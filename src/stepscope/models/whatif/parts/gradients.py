@@ -1,0 +1,356 @@
+"""The gradients of a step: their sizes, when they are ready, where their parameters are used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from stepscope.base.arrays import Floats, Ids
+from stepscope.errors import ChangeError
+from stepscope.facts.roofline.formulas import call_of
+from stepscope.graph import (
+    Graph,
+    add_links,
+    append,
+    inherited,
+    insert,
+    numbers_after,
+    redirect,
+    select,
+    simulate,
+)
+from stepscope.models.whatif.cpu.calibrated import copy_rate, on_cpu
+from stepscope.models.whatif.parts.layers import (
+    add_channel,
+    first_of,
+    in_backward,
+    operators,
+    step_ends,
+    working,
+)
+from stepscope.models.whatif.parts.network import Network
+
+_ACCUMULATE = "torch::autograd::AccumulateGrad"
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """One row per parameter (or module, if parameters are not recorded) and step, by readiness.
+
+    Attributes:
+        step: its step.
+        bytes: its size.
+        ready: tasks.id of the task at whose end it is ready: on the device, if there is one.
+        module: modules.id of its module, -1 if unknown.
+        used: tasks.id of the first task of the step that uses the parameter in forward, or -1.
+        begun: tasks.id of the first task that uses it in backward, or -1.
+    """
+
+    step: Ids
+    bytes: Ids
+    ready: Ids
+    module: Ids
+    used: Ids
+    begun: Ids
+
+    def take(self, rows: ArrayLike) -> Gradients:
+        """Some of the rows."""
+        index = np.asarray(rows)
+        return Gradients(*(getattr(self, column.name)[index] for column in fields(self)))
+
+
+def find_gradients(graph: Graph, change: str) -> Gradients:
+    """The gradients of a graph's steps, in the order in which they get ready.
+
+    From the input shapes of autograd's AccumulateGrad; without those, from the sizes of the
+    modules' own parameters and the end of their backward.
+
+    Args:
+        change: the name of the change, for its errors.
+    """
+    found = _accumulated(graph)
+    if not len(found.step):
+        found = _of_modules(graph, change)
+    end = simulate(graph).end_ns
+    return found.take(np.lexsort((end[found.ready], found.step)))
+
+
+def after_backward(graph: Graph, gradients: Gradients) -> dict[int, int]:
+    """The first task of each step that needs its gradients.
+
+    It follows backward on the thread or stream on which the last gradient gets ready: gradient
+    clipping or the weight update. If nothing follows, it is the end of the step.
+    """
+    backward, thread = in_backward(graph), graph.tasks["thread"]
+    serves = graph.on_device | (graph.threads["main"] > 0)[thread]
+    ends = step_ends(graph)
+    result = {}
+    for step in graph.window.steps:
+        ready = gradients.ready[gradients.step == step]
+        if not len(ready):
+            continue
+        here = backward & (thread == thread[ready[-1]]) & (graph.tasks["step"] == step)
+        after = int(np.flatnonzero(here)[-1]) + 1
+        follows = after < len(graph) and thread[after] == thread[after - 1] and serves[after]
+        result[step] = after if follows else ends[step]
+    return result
+
+
+# -- by autograd's own events
+
+
+def _accumulated(graph: Graph) -> Gradients:
+    events, tasks = graph.trace.events, graph.tasks
+    accumulates = events.text("name").mask(_ACCUMULATE)
+    accumulator = inherited(graph, np.where(accumulates, events["id"], -1))
+    owner = np.where(graph.on_device, -1, accumulator)
+    rows = np.flatnonzero(owner >= 0)
+    _, place = np.unique(owner[rows][::-1], return_index=True)
+    ends = np.sort(rows[::-1][place])
+    size = np.array([_bytes(graph, int(owner[task])) for task in ends], np.int64)
+    ready = _last_launched(graph, ends) if graph.on_device.any() else ends
+    known = (size > 0) & (ready >= 0)
+    ends, size, ready = ends[known], size[known], ready[known]
+    used, begun = _uses(graph, operators(graph), _operator_before(graph, ends))
+    module = tasks["module"][ends].astype(np.int64)
+    return Gradients(tasks["step"][ends].astype(np.int64), size, ready, module, used, begun)
+
+
+def _bytes(graph: Graph, event: int) -> int:
+    tensor = call_of(graph.trace, event).tensor(0)
+    return tensor.bytes if tensor else 0
+
+
+def _operator_before(graph: Graph, ends: Ids) -> Ids:
+    """The operator whose backward computed each gradient: the last before it on its thread."""
+    operator, thread = operators(graph), graph.tasks["thread"]
+    known = np.maximum.accumulate(np.where(operator >= 0, np.arange(len(graph)), -1))[ends]
+    same = (known >= 0) & (thread[known] == thread[ends])
+    return np.where(same, operator[known], -1)
+
+
+def _last_launched(graph: Graph, calls: Ids) -> Ids:
+    """The last device work that the thread of each CPU task launched by its end, or -1."""
+    launch = graph.links.text("kind").mask("launch")
+    source, target = graph.links["source"][launch], graph.links["target"][launch]
+    computes = ~graph.tasks.text("category").mask("communication")[target]
+    source, target = source[computes], target[computes]
+    if not len(source):
+        return np.full(len(calls), -1, np.int64)
+    order = np.lexsort((target, source))
+    source, target = source[order], target[order]
+    place = np.searchsorted(source, calls, side="right") - 1
+    safe, thread = np.maximum(place, 0), graph.tasks["thread"]
+    same = (place >= 0) & (thread[source[safe]] == thread[calls])
+    return np.where(same, target[safe], -1).astype(np.int64)
+
+
+def _uses(graph: Graph, keys: Ids, wanted: Ids) -> tuple[Ids, Ids]:
+    """The first tasks with a wanted key, in forward and in backward."""
+    works, backward = working(graph), in_backward(graph)
+    forward = graph.tasks.text("stage").mask("forward", "loss")
+    return (
+        first_of(keys, np.flatnonzero(works & forward), wanted),
+        first_of(keys, np.flatnonzero(works & backward), wanted),
+    )
+
+
+# -- by the sizes of modules
+
+
+def _of_modules(graph: Graph, change: str) -> Gradients:
+    sizes = _own_bytes(graph, change)
+    backward = select(graph, stage="backward", on_device=bool(graph.on_device.any()))
+    rows = np.flatnonzero(backward & (np.append(sizes, 0)[graph.tasks["module"]] > 0))
+    if not len(rows):
+        raise ChangeError(f"{change}: no backward work belongs to a module with parameters")
+    end = simulate(graph).end_ns
+    step, module = graph.tasks["step"][rows], graph.tasks["module"][rows]
+    order = np.lexsort((end[rows], module, step))
+    last = np.append((np.diff(module[order]) != 0) | (np.diff(step[order]) != 0), True)
+    rows = rows[order][last]
+    parts = [
+        _every_module(graph, rows[graph.tasks["step"][rows] == number], sizes)
+        for number in np.unique(step).tolist()
+    ]
+    ready, module = (np.concatenate([part[n] for part in parts]) for n in (0, 1))
+    step = graph.tasks["step"][ready].astype(np.int64)
+    used, begun = _uses(
+        graph, _in_step(graph, graph.tasks["module"], graph.tasks["step"]), _in_step(graph, module, step)
+    )
+    return Gradients(step, sizes[module], ready, module, used, begun)
+
+
+def _in_step(graph: Graph, module: ArrayLike, step: ArrayLike) -> Ids:
+    """A number for each module and step, -1 for no module."""
+    module, step = np.asarray(module, np.int64), np.asarray(step, np.int64)
+    return np.where(module >= 0, step * len(graph.trace["modules"]) + module, -1)
+
+
+def _every_module(graph: Graph, ends: Ids, sizes: Ids) -> tuple[Ids, Ids]:
+    """The task that ends the backward of each module with parameters, and the module.
+
+    A module without known backward is ready with the module registered before it, whose backward
+    comes later.
+    """
+    known = graph.tasks["module"][ends]
+    modules = np.flatnonzero(sizes > 0)
+    before = np.searchsorted(known, modules, side="right") - 1
+    return ends[np.maximum(before, 0)], modules
+
+
+def _own_bytes(graph: Graph, change: str) -> Ids:
+    modules = graph.trace["modules"]
+    size = np.maximum(modules["parameter_bytes"], 0)
+    inner = modules["parent"] >= 0
+    below = np.bincount(modules["parent"][inner], size[inner], len(modules)).astype(np.int64)
+    own: Ids = size - below
+    if not (own > 0).any():
+        raise ChangeError(
+            f"{change}: the trace has neither the shapes of gradients nor the sizes of parameters; "
+            "record it with `stepscope run`"
+        )
+    return own
+
+
+Consumers = dict[int, int]
+MIB = 1 << 20
+_FIRST_BUCKET_MIB = 1.0  # torch.distributed's _DEFAULT_FIRST_BUCKET_BYTES
+
+
+def buckets_of(gradients: Gradients, cap: float) -> Ids:
+    """The bucket of each gradient, numbered over all steps.
+
+    Source: PyTorch, torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size: a
+    bucket is closed once it has reached its limit.
+    """
+    result, number, room, current = [], -1, 0.0, None
+    for step, size in zip(gradients.step.tolist(), gradients.bytes.tolist(), strict=True):
+        if step != current or room <= 0:
+            room = cap if step == current else min(_FIRST_BUCKET_MIB * MIB, cap)
+            number, current = number + 1, step
+        result.append(number)
+        room -= size
+    return np.array(result, np.int64)
+
+
+def with_bucket_copies(graph: Graph, gradients: Gradients) -> tuple[Graph, Gradients, Consumers]:
+    """Copy each gradient to its bucket on the CPU, and all of them back before they are used.
+
+    Copies take no time if their rate is unknown, and on devices, whose memory is much faster than
+    the network.
+
+    Returns:
+        The graph, the gradients as ready in their buckets, and their consumers (`after_backward`).
+
+    Source: PyTorch, reducer.cpp, mark_variable_ready_dense and finalize_bucket_dense.
+    """
+    consumers = after_backward(graph, gradients)
+    total = [gradients.bytes[gradients.step == step].sum() for step in consumers]
+    rate = None if graph.on_device.any() else copy_rate(graph, max(total, default=0))
+    if rate is None:
+        return graph, gradients, consumers
+    graph, copied = insert(
+        graph,
+        gradients.ready,
+        ["gradient to bucket"] * len(gradients.ready),
+        duration_ns=np.rint(gradients.bytes / rate),
+    )
+    needs = numbers_after(len(graph), copied)[list(consumers.values())]
+    graph, fetched = insert(
+        graph,
+        needs,
+        ["gradients from buckets"] * len(needs),
+        in_front=True,
+        stage="backward",
+        step=list(consumers),
+        duration_ns=np.rint(np.array(total) / rate),
+    )
+    ready = numbers_after(len(graph), fetched)[copied]
+    return (graph, replace(gradients, ready=ready), dict(zip(consumers, fetched.tolist(), strict=True)))
+
+
+def with_all_reduces(
+    graph: Graph, gradients: Gradients, bucket: Ids, consumers: Consumers, network: Network
+) -> Graph:
+    """All-reduce the buckets one after the other, each once it is full."""
+    graph, channel = add_channel(graph, "all-reduce", ordered=True)
+    _, last = np.unique(bucket[::-1], return_index=True)
+    ends = len(bucket) - 1 - last
+    step = gradients.step[ends]
+    size = np.bincount(bucket, gradients.bytes)
+    graph, new = append(
+        graph,
+        channel,
+        [f"all-reduce {number}" for number in range(len(size))],
+        duration_ns=np.rint(network.all_reduce_ns(size)),
+        bytes=size,
+        step=step,
+        category="communication",
+        kind="communication",
+        stage="backward",
+    )
+    graph = add_links(graph, gradients.ready, new[bucket], "communication")
+    return add_links(graph, new, [consumers[number] for number in step.tolist()], "communication")
+
+
+def converted(
+    graph: Graph, tasks: Ids, factor: float, names: tuple[str, str], before_ns: Floats, after_ns: Floats
+) -> Graph:
+    """All-reduces that send part of their bytes, with a conversion before and after each.
+
+    On a device both are kernels that run concurrently with the computation. On a CPU the thread
+    that filled a bucket converts it; the conversions back run on a thread of their own.
+
+    Args:
+        tasks: the all-reduces, tasks.id, shape (n,).
+        factor: the part of the bytes, and of the time.
+        names: of the conversions before, and of those after.
+        before_ns, after_ns: how long they take, shape (n,).
+    """
+    kernel: dict[str, Any] = {"category": "kernel", "kind": "elementwise"}
+    count = len(tasks)
+    length, sent = graph.tasks["duration_ns"].copy(), graph.tasks["bytes"].copy()
+    length[tasks] = np.rint(length[tasks] * factor)
+    sent[tasks] = np.rint(sent[tasks] * factor)
+    graph = graph.with_tasks(duration_ns=length, bytes=sent)
+    if on_cpu(graph):
+        graph, tasks = after_filling(graph, tasks, [names[0]] * count, before_ns)
+    else:
+        graph, new = insert(
+            graph, tasks, [names[0]] * count, in_front=True, duration_ns=np.rint(before_ns), **kernel
+        )
+        tasks = numbers_after(len(graph), new)[tasks]
+    graph, last = insert(graph, tasks, [names[1]] * count, duration_ns=np.rint(after_ns), **kernel)
+    return redirect(graph, numbers_after(len(graph), last)[tasks], last)
+
+
+def after_filling(graph: Graph, tasks: Ids, names: Sequence[str], time: Floats) -> tuple[Graph, Ids]:
+    """Add work on a CPU between the last task that each all-reduce waits for and the all-reduce.
+
+    Args:
+        tasks: the all-reduces, tasks.id, shape (n,); one that waits for nothing gets no work.
+        names: of the new tasks.
+        time: of the new tasks, ns, shape (n,).
+
+    Returns:
+        The graph, and the all-reduces in it.
+    """
+    links = graph.links
+    last = np.full(len(graph), -1, np.int64)
+    np.maximum.at(last, links["target"], links["source"].astype(np.int64))
+    known = np.flatnonzero(last[tasks] >= 0)
+    graph, new = insert(
+        graph,
+        last[tasks][known],
+        [names[row] for row in known.tolist()],
+        duration_ns=np.rint(time[known]),
+        category="cpu_op",
+        kind="elementwise",
+    )
+    tasks = numbers_after(len(graph), new)[tasks]
+    return add_links(graph, new, tasks[known], "communication"), tasks

@@ -1,0 +1,209 @@
+"""The tasks of each forward operator, in forward and in backward, and those of optimizers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from stepscope.base.arrays import Ids, Mask
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph, add_thread, inherited, select, simulate
+
+
+def operators(graph: Graph) -> Ids:
+    """The forward operator (events.id) to which each task belongs, or -1.
+
+    In forward it is the innermost operator around the task, or around its launch, that has a
+    backward; in backward the operator that it differentiates.
+    """
+    forward = graph.trace.events["forward_event"]
+    own = forward.astype(np.int64)
+    linked = forward[forward >= 0]
+    own[linked] = np.where(own[linked] < 0, linked, own[linked])
+    return inherited(graph, own)
+
+
+def working(graph: Graph) -> Mask:
+    """Tasks that do the work: on devices, if there are any, else on the CPU."""
+    works = graph.on_device & ~graph.tasks.text("category").mask("communication")
+    return works if works.any() else graph.tasks["mark"] == 0
+
+
+def in_backward(graph: Graph) -> Mask:
+    """Tasks of backward."""
+    return graph.tasks.text("stage").mask("backward")
+
+
+def step_ends(graph: Graph) -> dict[int, int]:
+    """The task that marks the end of each step."""
+    marks = np.flatnonzero(graph.tasks["mark"] > 0).tolist()
+    return dict(zip(graph.window.steps, marks[1:], strict=True))
+
+
+def begins_next(graph: Graph) -> dict[int, int]:
+    """The first task of the next step's forward, by step; the end of the last step.
+
+    Forward begins on the device, if there is one; else where the step ends.
+    """
+    result = step_ends(graph)
+    if not graph.on_device.any():
+        return result
+    forward = working(graph) & graph.tasks.text("stage").mask("forward")
+    rows = np.flatnonzero(forward)
+    rows = rows[np.argsort(simulate(graph).start_ns[rows], kind="stable")]
+    steps, first = np.unique(graph.tasks["step"][rows], return_index=True)
+    begins = dict(zip(steps.tolist(), rows[first].tolist(), strict=True))
+    for step, following in zip(graph.window.steps, graph.window.steps[1:], strict=False):
+        result[step] = begins.get(following, result[step])
+    return result
+
+
+def weight_update(graph: Graph, change: str) -> Mask:
+    """Working tasks of the weight update."""
+    update = working(graph) & graph.tasks.text("stage").mask("optimizer")
+    if not update.any():
+        raise ChangeError(f"{change}: these steps have no weight update")
+    return update
+
+
+def last_updates(graph: Graph) -> dict[int, int]:
+    """The last working task of each step's weight update."""
+    rows = np.flatnonzero(working(graph) & graph.tasks.text("stage").mask("optimizer"))
+    rows = rows[np.argsort(simulate(graph).end_ns[rows], kind="stable")]
+    return dict(zip(graph.tasks["step"][rows].tolist(), rows.tolist(), strict=True))
+
+
+def add_channel(graph: Graph, name: str, ordered: bool = False) -> tuple[Graph, int]:
+    """Add a communication channel to the working device; returns the graph and its number."""
+    device = int(graph.threads["device"].max(initial=-1))
+    return add_thread(graph, name, "communication", device, ordered)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Forward operators with a backward, in the order in which forward runs them.
+
+    Attributes:
+        operator: events.id.
+        name: of the operator.
+        step: its step.
+        first, last: tasks.id of its first and last working task in forward.
+        begun: tasks.id of the first working task of its backward, -1 if unknown.
+    """
+
+    operator: Ids
+    name: tuple[str, ...]
+    step: Ids
+    first: Ids
+    last: Ids
+    begun: Ids
+
+    def take(self, rows: ArrayLike) -> Layers:
+        """Some of the rows."""
+        index = np.asarray(rows)
+        if index.dtype == np.bool_:
+            index = np.flatnonzero(index)
+        names = tuple(self.name[row] for row in index.tolist())
+        return Layers(
+            self.operator[index],
+            names,
+            self.step[index],
+            self.first[index],
+            self.last[index],
+            self.begun[index],
+        )
+
+
+def find_layers(graph: Graph) -> Layers:
+    """Every forward operator of the graph with a backward and working tasks."""
+    keys, works, backward = operators(graph), working(graph), in_backward(graph)
+    rows = np.flatnonzero(works & ~backward & (keys >= 0))
+    rows = rows[np.argsort(simulate(graph).start_ns[rows], kind="stable")]
+    operator, place = np.unique(keys[rows], return_index=True)
+    _, from_end = np.unique(keys[rows][::-1], return_index=True)
+    order = np.argsort(place, kind="stable")
+    first, last = rows[place][order], rows[::-1][from_end][order]
+    operator = operator[order]
+    begun = first_of(keys, np.flatnonzero(works & backward), operator)
+    names = graph.trace.events.text("name").take(operator)
+    step = graph.tasks["step"][first].astype(np.int64)
+    return Layers(operator, tuple(map(str, names)), step, first, last, begun)
+
+
+def calls_of(graph: Graph, tasks: Ids) -> Ids:
+    """The CPU task that launches each device task.
+
+    If the launch is unknown, the launch of the nearest task before it on its stream, else the
+    graph's first task.
+    """
+    launch = graph.links.text("kind").mask("launch")
+    call = np.full(len(graph), -1, np.int64)
+    call[graph.links["target"][launch]] = graph.links["source"][launch]
+    near = np.maximum.accumulate(np.where(call >= 0, np.arange(len(graph)), -1))[tasks]
+    return np.where(near >= 0, call[near], 0)
+
+
+def neighbor(graph: Graph, tasks: Ids, by: int) -> Ids:
+    """The task `by` places after each on its thread, or -1."""
+    other = np.clip(tasks + by, 0, len(graph) - 1)
+    thread = graph.tasks["thread"]
+    return np.where((thread[other] == thread[tasks]) & (other != tasks), other, -1)
+
+
+def regions(graph: Graph, glob: str) -> Ids:
+    """The outermost module (modules.id) around each task whose path matches a glob, or -1."""
+    return np.append(outermost(graph, glob), -1)[graph.tasks["module"]]
+
+
+def outermost(graph: Graph, glob: str) -> Ids:
+    """The outermost module around each module, or itself, whose path matches a glob, or -1."""
+    modules = graph.trace["modules"]
+    parents = modules["parent"].tolist()
+    matches = modules.text("path").where(lambda path: fnmatchcase(path, glob)).tolist()
+    result = [-1] * len(parents)
+    for row, parent in enumerate(parents):
+        above = result[parent] if parent >= 0 else -1
+        result[row] = above if above >= 0 else row if matches[row] else -1
+    return np.array(result, np.int64)
+
+
+def first_of(keys: Ids, rows: Ids, wanted: Ids) -> Ids:
+    """The first of `rows` (sorted) that has each wanted key, or -1.
+
+    Args:
+        keys: of every task, shape (tasks,).
+        rows: the tasks to search.
+        wanted: keys, -1 for none.
+    """
+    found, place = np.unique(keys[rows], return_index=True)
+    index = np.searchsorted(found, wanted)
+    safe = np.minimum(index, max(len(found) - 1, 0))
+    if not len(found):
+        return np.full(len(wanted), -1, np.int64)
+    same = (found[safe] == wanted) & (wanted >= 0)
+    return np.where(same, rows[place[safe]], -1)
+
+
+FUSIBLE = ("Adam", "AdamW", "SGD", "Adagrad")  # these take `fused=True` in torch.optim
+_STEP = re.compile(r"^Optimizer\.step#(\w+)\.step$")
+
+
+def optimizer_class(name: str) -> str:
+    """The class whose step an event is, by the event's name; empty for another event."""
+    found = _STEP.match(name)
+    return found[1] if found else ""
+
+
+def fusible_steps(graph: Graph) -> Ids:
+    """The `Optimizer.step` event of a fusible class that each task updates weights in; else -1.
+
+    What a closure runs in such a step is no update, as the training step of Lightning.
+    """
+    events = graph.trace.events
+    named = events.text("name").where(lambda name: optimizer_class(name) in FUSIBLE)
+    around = inherited(graph, np.where(named, events["id"], -1))
+    return np.where(select(graph, stage="optimizer"), around, -1)

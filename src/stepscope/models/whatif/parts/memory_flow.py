@@ -1,0 +1,340 @@
+"""Which operator reads and makes which allocation, and what autocast makes of the allocations.
+
+Precision flows from operator to operator along the recorded tensors. An operator that autocast
+lowers gets a 16-bit copy of each FP32 input. Of a parameter there is one copy until the region
+ends; of other values each operator has its own, and backward keeps it instead of the original."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stepscope.base.arrays import Floats, Ids, Mask
+from stepscope.errors import ChangeError
+from stepscope.models.memory.lifetimes import Lifetimes
+from stepscope.models.memory.owners import KINDS
+from stepscope.models.memory.recorded_allocations import AllocationRecord
+from stepscope.models.memory.recorded_memory import RecordedMemory
+from stepscope.models.whatif.cpu.autocast import kept, lowered
+from stepscope.trace.schema import STAGES
+
+
+@dataclass(frozen=True)
+class FlowOperation:
+    """One outermost operator.
+
+    Attributes:
+        root: events.id.
+        reads: numbers of the recorded allocations that it uses and that were there before.
+        makes: numbers of the recorded allocations that it makes.
+    """
+
+    root: int
+    reads: Ids
+    makes: Ids
+
+
+def operations(recording: AllocationRecord) -> Iterator[FlowOperation]:
+    """Every outermost operator, in order of time."""
+    uses = recording.uses
+    root = np.append(recording.attribution.root, -1)[uses.event].astype(np.int64)
+    before = recording.lifetimes.start[uses.allocation] < recording.starts[root]
+    read = np.flatnonzero((root >= 0) & before)
+    made = np.flatnonzero(recording.root >= 0)
+    roots = np.unique(np.concatenate([root[read], recording.root[made]]))
+    roots = roots[np.argsort(recording.starts[roots], kind="stable")]
+    reads = _grouped(roots, root[read], uses.allocation[read])
+    makes = _grouped(roots, recording.root[made], made)
+    for number, one in enumerate(roots.tolist()):
+        yield FlowOperation(one, reads[number], makes[number])
+
+
+def _grouped(keys: Ids, key: Ids, values: Ids) -> list[Ids]:
+    """The distinct values of each key, in the order of `keys`."""
+    pairs = np.unique(np.stack([key, values]), axis=1)
+    rank = np.argsort(keys, kind="stable")
+    low = np.searchsorted(pairs[0], keys[rank], side="left")
+    high = np.searchsorted(pairs[0], keys[rank], side="right")
+    result: list[Ids] = [values[:0]] * len(keys)
+    for place, first, last in zip(rank.tolist(), low.tolist(), high.tolist(), strict=True):
+        result[place] = pairs[1][first:last]
+    return result
+
+
+_GRADIENTS = KINDS.index("gradients")
+_PARAMETERS = [KINDS.index(name) for name in ("weights", "buffers")]
+_ACTIVATIONS, _TEMPORARIES = KINDS.index("activations"), KINDS.index("temporaries")
+_FORWARD = [STAGES.index(name) for name in ("forward", "loss")]
+_BACKWARD = STAGES.index("backward")
+_SCALAR_BYTES = 8
+_INSTANT = 0.25
+_WORKSPACE = 0.705  # of oneDNN's LSTM, whose contents are partly 16 bits wide; 0.70 to 0.75
+
+
+def autocasted(memory: RecordedMemory) -> RecordedMemory:
+    """The memory if forward and loss ran under `torch.autocast` to bfloat16."""
+    if not len(memory.recording.trace["tensor_uses"]):
+        raise ChangeError("amp: memory is predicted from captures made with --memory --shapes")
+    flow = _Flow.of(memory)
+    for operation in operations(memory.recording):
+        flow.run(operation)
+    if not flow.lowers:
+        raise ChangeError("amp: no operator of these steps runs in 16 bits under autocast")
+    return memory.with_lifetimes(flow.lifetimes())
+
+
+@dataclass(eq=False)
+class _Flow:
+    """What is known of each recorded allocation as operators run one after the other."""
+
+    memory: RecordedMemory
+    names: list[str]
+    stage: Ids
+    floats: Mask
+    elements: dict[tuple[int, int], int]
+    saved: dict[int, dict[int, float]]
+    backward_starts: Floats
+    half: Mask
+    share: Floats
+    octets: Mask
+    starts: Floats
+    ends: Floats
+    last_backward: dict[int, float]
+    dropped: dict[int, set[int]] = field(default_factory=dict)
+    casts: dict[int, list[int]] = field(default_factory=dict)
+    raised: dict[int, list[int]] = field(default_factory=dict)
+    half_results: set[int] = field(default_factory=set)
+    copied: set[tuple[int, float]] = field(default_factory=set)
+    added: list[tuple[int, float, float, int]] = field(default_factory=list)
+    lowers: bool = False
+
+    @classmethod
+    def of(cls, memory: RecordedMemory) -> _Flow:
+        """The state before the first operator."""
+        recording = memory.recording
+        events, attribution, count = recording.trace.events, recording.attribution, len(recording)
+        text = events.text("name")
+        names = [name.removeprefix("aten::") for name in text.values]
+        backward = np.flatnonzero(attribution.backward & (events["stage"] == _BACKWARD))
+        return cls(
+            memory=memory,
+            names=[names[code] for code in text.codes.tolist()],
+            stage=attribution.stage.astype(np.int64),
+            floats=_holds(recording, "float32"),
+            elements=_elements(recording),
+            saved=_saved(recording),
+            backward_starts=np.append(recording.starts[backward], np.inf),
+            half=np.zeros(count, np.bool_),
+            share=np.ones(count),
+            octets=_holds(recording, "uint8"),
+            starts=recording.lifetimes.start.copy(),
+            ends=np.full(count, np.inf),
+            last_backward=_last_backward(recording),
+        )
+
+    @property
+    def recording(self) -> AllocationRecord:
+        """What no change alters."""
+        return self.memory.recording
+
+    def run(self, operation: FlowOperation) -> None:
+        """One more operator."""
+        stage = self.stage[operation.root]
+        if stage in _FORWARD:
+            self._forward(operation)
+        elif stage == _BACKWARD:
+            self._backward(operation)
+
+    def _forward(self, operation: FlowOperation) -> None:
+        name, root = self.names[operation.root], operation.root
+        reads = [one for one in operation.reads.tolist() if self.floats[one]]
+        kind = self.memory.lifetimes.kind
+        if name in lowered():
+            self.lowers = True
+            for one in reads:
+                if not self.half[one]:
+                    self._cast_down(one, root, kind[one] in _PARAMETERS)
+            half = True
+        elif name in kept():
+            for one in reads:
+                if self.half[one]:
+                    self._cast_up(one, root)
+            half = False
+        else:
+            values = [
+                one
+                for one in reads
+                if kind[one] not in _PARAMETERS and self.recording.lifetimes.bytes[one] > _SCALAR_BYTES
+            ]
+            half = bool(values) and all(self.half[one] for one in values)
+        if half:
+            self.half_results.add(root)
+            self.half[operation.makes] = self.floats[operation.makes]
+            self.share[operation.makes[self.octets[operation.makes]]] = _WORKSPACE
+
+    def _cast_down(self, one: int, root: int, is_weight: bool) -> None:
+        begin, end = self._span(root)
+        needed = self.saved.get(one, {}).get(root, -np.inf)
+        own = int(self.recording.lifetimes.bytes[one])
+        size = 2 * self.elements.get((root, one), own // 4)
+        if is_weight:
+            region = self._region_end(begin)
+            if (one, region) not in self.copied:
+                self.copied.add((one, region))
+                self.added.append((size, begin, max(region, needed), _ACTIVATIONS))
+            return
+        self.casts.setdefault(root, []).append(own)
+        self.added.append((size, begin, max(end, needed), _ACTIVATIONS))
+        self._drop(one, root)
+
+    def _cast_up(self, one: int, root: int) -> None:
+        begin, end = self._span(root)
+        needed = self.saved.get(one, {}).get(root, -np.inf)
+        own = int(self.recording.lifetimes.bytes[one])
+        size = 4 * self.elements.get((root, one), own // 4)
+        self.raised.setdefault(root, []).append(own)
+        self.added.append((size, begin, max(end, needed), _ACTIVATIONS))
+        self._drop(one, root)
+
+    def _drop(self, one: int, root: int) -> None:
+        """Backward of an operator keeps its copy, no longer the original."""
+        if root in self.saved.get(one, {}):
+            self.dropped.setdefault(one, set()).add(root)
+
+    def _backward(self, operation: FlowOperation) -> None:
+        """Gradients have the precision of the values that they belong to."""
+        forward = int(self.recording.trace.events["forward_event"][operation.root])
+        root = int(self.recording.attribution.root[forward]) if forward >= 0 else -1
+        begin, end = self._span(operation.root)
+        for one in operation.makes.tolist():
+            if self.floats[one]:
+                self._gradient(one, root, begin, end)
+
+    def _gradient(self, one: int, root: int, begin: float, end: float) -> None:
+        size = int(self.recording.lifetimes.bytes[one])
+        start = float(self.recording.lifetimes.start[one])
+        is_kept = self.memory.lifetimes.kind[one] == _GRADIENTS
+        if root in self.half_results:
+            if is_kept or size in self.casts.get(root, ()):
+                # Made in 16 bits, then cast to the FP32 of the parameter or value.
+                self.added.append((size // 2, start, end + _INSTANT, _TEMPORARIES))
+                self.starts[one] = end
+            else:
+                self.half[one] = True
+        elif size in self.raised.get(root, ()) and self.last_backward.get(root) == begin:
+            recorded_end = float(self.recording.lifetimes.end[one])
+            self.added.append((size // 2, end, recorded_end, _TEMPORARIES))
+            self.ends[one] = end + _INSTANT
+
+    def _span(self, root: int) -> tuple[float, float]:
+        return float(self.recording.starts[root]), float(self.recording.ends[root])
+
+    def _region_end(self, time: float) -> float:
+        """The autocast region ends where backward begins."""
+        place = int(np.searchsorted(self.backward_starts, time))
+        return float(self.backward_starts[place])
+
+    # -- the result
+
+    def lifetimes(self) -> Lifetimes:
+        """The changed lifetimes, with the copies."""
+        life = self.memory.lifetimes
+        share = np.append(np.where(self.half, 0.5, self.share), 1.0)[life.recorded]
+        released = np.append(np.minimum(self._ends(), self.ends), np.inf)[life.recorded]
+        begun = np.append(self.starts, -np.inf)[life.recorded]
+        return life.changed(
+            bytes=np.rint(life.bytes * share).astype(np.int64),
+            start=np.maximum(life.start, begun),
+            end=np.minimum(life.end, released),
+        ).plus(self._copies())
+
+    def _ends(self) -> Floats:
+        """When each recorded allocation is released if backward keeps copies of it; else inf."""
+        ends = np.full(len(self.half), np.inf)
+        reads, recorded = _last_reads(self.recording), self.recording.lifetimes.end
+        for one, roots in self.dropped.items():
+            others = [time for root, time in self.saved[one].items() if root not in roots]
+            if np.isfinite(recorded[one]) and self._held_by_backward(one):
+                ends[one] = max([float(reads[one]), *others])
+        return ends
+
+    def _held_by_backward(self, one: int) -> bool:
+        event = int(self.recording.released_by[one])
+        return event >= 0 and bool(self.recording.attribution.backward[event])
+
+    def _copies(self) -> Lifetimes:
+        size, start, end, kind = (
+            np.array(column) for column in zip(*self.added or [(0, 0.0, 0.0, 0)], strict=True)
+        )
+        return Lifetimes(
+            bytes=size.astype(np.int64),
+            start=start.astype(np.float64),
+            end=end.astype(np.float64),
+            kind=kind.astype(np.int64),
+            recorded=np.full(len(size), -1),
+        )
+
+
+def _holds(recording: AllocationRecord, dtype: str) -> Mask:
+    """Allocations whose users see a type; unseen ones count as FP32, which most are."""
+    uses, table = recording.uses, recording.trace["tensor_uses"]
+    seen = uses.row >= 0
+    wanted = table.text("dtype").mask(dtype)[uses.row[seen]]
+    result = np.full(len(recording), dtype == "float32")
+    result[uses.allocation[seen]] = True
+    result[uses.allocation[seen][~wanted]] = False
+    return result & (recording.lifetimes.bytes > _SCALAR_BYTES)
+
+
+def _last_backward(recording: AllocationRecord) -> dict[int, float]:
+    """When the last backward operator of each outermost forward operator begins."""
+    forward = recording.trace.events["forward_event"]
+    rows = np.flatnonzero(forward >= 0)
+    root = recording.attribution.root[forward[rows]]
+    found: dict[int, float] = {}
+    for one, start in zip(root.tolist(), recording.starts[rows].tolist(), strict=True):
+        found[one] = max(found.get(one, -np.inf), start)
+    return found
+
+
+def _elements(recording: AllocationRecord) -> dict[tuple[int, int], int]:
+    """Elements of each tensor as an outermost operator first sees it: (operator, allocation)."""
+    uses, shape = recording.uses, recording.trace["tensor_uses"].text("shape")
+    sizes = np.array([_product(text) for text in shape.values] + [0])
+    rows = np.flatnonzero((uses.row >= 0) & ~uses.backward)
+    root = recording.attribution.root[uses.event[rows]]
+    count = sizes[shape.codes[uses.row[rows]]]
+    pairs = zip(root.tolist(), uses.allocation[rows].tolist(), count.tolist(), strict=True)
+    found: dict[tuple[int, int], int] = {}
+    for operator, allocation, elements in pairs:
+        found.setdefault((operator, allocation), elements)
+    return found
+
+
+def _product(shape: str) -> int:
+    return int(np.prod([int(one) for one in shape.split(",") if one], dtype=np.int64))
+
+
+def _saved(recording: AllocationRecord) -> dict[int, dict[int, float]]:
+    """For each allocation the forward operators that keep it, until the end of their backward."""
+    uses = recording.uses
+    rows = np.flatnonzero(uses.saver >= 0)
+    root = recording.attribution.root[uses.saver[rows]]
+    back = recording.ends[recording.attribution.root[uses.event[rows]].astype(np.int64)]
+    found: dict[int, dict[int, float]] = {}
+    for one, operator, end in zip(uses.allocation[rows].tolist(), root.tolist(), back.tolist(), strict=True):
+        keepers = found.setdefault(one, {})
+        keepers[operator] = max(keepers.get(operator, -np.inf), end)
+    return found
+
+
+def _last_reads(recording: AllocationRecord) -> Floats:
+    """The end of the last forward operator that reads each recorded allocation, or makes it."""
+    uses = recording.uses
+    reads = recording.ends[recording.root]
+    forward = ~uses.backward
+    roots = recording.attribution.root[uses.event[forward]].astype(np.int64)
+    np.maximum.at(reads, uses.allocation[forward], recording.ends[roots])
+    return reads

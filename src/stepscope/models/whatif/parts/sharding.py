@@ -1,0 +1,334 @@
+"""Parameters, gradients and optimizer state sharded over the workers, as by FSDP and ZeRO."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from heapq import heapreplace
+
+import numpy as np
+
+from stepscope.base.arrays import Ids
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph, add_links, append, scale, simulate
+from stepscope.models.memory.lifetimes import Lifetimes
+from stepscope.models.memory.owners import KINDS
+from stepscope.models.memory.recorded_memory import RecordedMemory
+from stepscope.models.whatif.cpu.calibrated import on_cpu
+from stepscope.models.whatif.cpu.updates import shard_on_cpu
+from stepscope.models.whatif.parts.gradients import (
+    MIB,
+    Gradients,
+    after_backward,
+    buckets_of,
+    find_gradients,
+    with_all_reduces,
+    with_bucket_copies,
+)
+from stepscope.models.whatif.parts.layers import (
+    add_channel,
+    begins_next,
+    last_updates,
+    neighbor,
+    outermost,
+    weight_update,
+)
+from stepscope.models.whatif.parts.network import Network, add_blocking, refuse_communication
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Parameters of a step that are gathered and dropped together.
+
+    Attributes:
+        tensors: number of tensors.
+        bytes: of all of them.
+        used: tasks.id of the first task that needs them in forward.
+        begun: tasks.id of the first task that needs them in backward.
+        ready: tasks.id of the tasks that complete their gradients, in order.
+        stays: whether they stay gathered from forward to backward: those of no matching module.
+    """
+
+    tensors: int
+    bytes: int
+    used: int
+    begun: int
+    ready: Ids
+    stays: bool = False
+
+
+def units_of(
+    graph: Graph, change: str, gradients: Gradients, step: int, glob: str, most: float
+) -> Iterator[Unit]:
+    """The units of a step in the order in which forward uses them.
+
+    Args:
+        change: the name of the change, for its errors.
+        gradients: of the graph.
+        step: the step.
+        glob: for the paths of the modules that are units; empty for units by size.
+        most: the size at which a unit is full, bytes.
+    """
+    simulation = simulate(graph)
+    start, end = simulation.start_ns, simulation.end_ns
+    rows = np.flatnonzero((gradients.step == step) & (gradients.used >= 0) & (gradients.begun >= 0))
+    if not len(rows):
+        raise ChangeError(f"{change}: the trace does not show where forward and backward use the parameters")
+    rows = rows[np.argsort(start[gradients.used[rows]], kind="stable")]
+    key = (
+        _by_module(graph, change, gradients.take(rows), glob)
+        if glob
+        else _by_size(gradients.bytes[rows], most)
+    )
+    _, order = np.unique(key, return_index=True)
+    for first in np.sort(order).tolist():
+        members = rows[key == key[first]]
+        begun, ready = gradients.begun[members], gradients.ready[members]
+        yield Unit(
+            len(members),
+            int(gradients.bytes[members].sum()),
+            int(gradients.used[members[0]]),
+            int(begun[np.argmin(start[begun])]),
+            ready[np.argsort(end[ready], kind="stable")],
+            stays=bool(key[first] < 0),
+        )
+
+
+def _by_size(size: Ids, most: float) -> Ids:
+    number, room, result = -1, 0.0, []
+    for bytes_ in size.tolist():
+        if room <= 0:
+            number, room = number + 1, most
+        result.append(number)
+        room -= bytes_
+    return np.array(result, np.int64)
+
+
+def _by_module(graph: Graph, change: str, gradients: Gradients, glob: str) -> Ids:
+    """The outermost matching module around each parameter's module, or -1."""
+    found = np.append(outermost(graph, glob), -1)[gradients.module]
+    if (found < 0).all():
+        raise ChangeError(f"{change}: no module with parameters matches {glob!r}")
+    return found
+
+
+SHARDING_ASSUMPTIONS = (
+    "a ring for each all-gather and reduce-scatter, idle links, workers that are ready together",
+    "a worker's share of the weight update takes 1/N of its time, with as many launches",
+    "copies into and out of shards take no time, and collectives slow nothing down",
+)
+
+
+def with_sharded_units(graph: Graph, change: str, network: Network, unit: str, unit_mb: float) -> Graph:
+    """Shard parameters, gradients and optimizer state in units.
+
+    Args:
+        change: the name of the change, for its errors.
+        network: checked.
+        unit: glob for the paths of the modules that are units; empty for units by size.
+        unit_mb: without `unit`, the size at which a unit is full, MiB.
+    """
+    refuse_communication(graph, change)
+    gradients = find_gradients(graph, change)
+    units = {
+        step: list(units_of(graph, change, gradients, step, unit, unit_mb * MIB))
+        for step in graph.window.steps
+    }
+    if on_cpu(graph):
+        all_units = [one for step in graph.window.steps for one in units[step]]
+        return shard_on_cpu(graph, change, network, all_units)
+    graph = shard_update(graph, change, network.workers)
+    updated, consumers = last_updates(graph), after_backward(graph, gradients)
+    graph, channel = add_channel(graph, "shards")
+    previous = -1
+    for step in graph.window.steps:
+        if units[step]:
+            graph = _with_units(graph, channel, network, step, units[step], previous, consumers[step])
+        previous = updated.get(step, -1)
+    return graph
+
+
+def shard_update(graph: Graph, change: str, workers: int) -> Graph:
+    """Divide the time of the weight update by the number of workers."""
+    return scale(graph, weight_update(graph, change), 1 / workers)
+
+
+def _with_units(
+    graph: Graph, channel: int, network: Network, step: int, units: list[Unit], previous: int, consumer: int
+) -> Graph:
+    """Add the all-gathers of one step, in forward and backward order, and its reduce-scatters."""
+    count = len(units)
+    start = simulate(graph).start_ns
+    used, begun = (np.array([getattr(one, when) for one in units]) for when in ("used", "begun"))
+    dropped = np.flatnonzero([not one.stays for one in units])
+    backward = dropped[np.argsort(start[begun[dropped]], kind="stable")]
+    order = np.append(np.arange(count), backward)
+    size = np.array([one.bytes for one in units], np.int64)
+    names = [f"all-gather {unit}" for unit in order] + [f"reduce-scatter {n}" for n in range(count)]
+    graph, new = append(
+        graph,
+        channel,
+        names,
+        bytes=np.append(size[order], size),
+        step=step,
+        duration_ns=np.rint(network.gather_ns(np.append(size[order], size))),
+        category="communication",
+        kind="communication",
+    )
+    gather, scatter = new[: len(order)], new[len(order) :]
+    needs = np.append(used, begun[backward])
+    graph = add_links(graph, gather, needs, "communication")
+    before_use = neighbor(graph, needs, -1)
+    before_use = np.where(before_use < 0, needs, before_use)
+    graph = add_links(graph, before_use[1:-1], gather[2:], "communication")
+    if previous >= 0:
+        graph = add_links(graph, [previous, previous], gather[:2], "communication")
+    for one, task in zip(units, scatter.tolist(), strict=True):
+        graph = add_links(graph, one.ready, np.full(len(one.ready), task), "communication")
+    return add_links(graph, scatter, np.full(count, consumer), "communication")
+
+
+ZERO_ASSUMPTIONS_ON_CPU = (
+    "idle links, workers that are ready together; copies to and from buckets are as fast as "
+    "calibrated, else as this step's elementwise operators",
+    "the weight update, and Python between its operators, take a worker's share of their time",
+    "with by=torch whole parameters are updated, each broadcast; as in DeepSpeed equal shares, in "
+    "one all-gather",
+)
+
+
+def with_zero_redundancy(graph: Graph, network: Network, gradients: Gradients, cap: float) -> Graph:
+    """All-reduce gradients; let each worker update its parameters and broadcast them.
+
+    Whole parameters are divided by size, so the worker with the largest share counts. There is one
+    broadcast per parameter, one worker after the other; on a CPU the step continues once all are
+    done.
+
+    Args:
+        network: checked.
+        gradients: of the graph.
+        cap: size at which a bucket is full, bytes.
+
+    Source: PyTorch, torch/distributed/optim/zero_redundancy_optimizer.py, _partition_parameters and
+    _sync_params.
+    """
+    graph = _updated(graph, gradients, network.workers)
+    bucket = buckets_of(gradients, cap)
+    steps = np.unique(gradients.step)
+    size = np.array([gradients.bytes[gradients.step == step].sum() for step in steps])
+    each = network.broadcast_ns(gradients.bytes)
+    time = np.array([each[gradients.step == step].sum() for step in steps])
+    graph, gradients, consumers = with_bucket_copies(graph, gradients)
+    graph = with_all_reduces(graph, gradients, bucket, consumers, network)
+    graph, channel = add_channel(graph, "parameters", ordered=True)
+    last = last_updates(graph)
+    updated, names = [last[step] for step in steps.tolist()], ["broadcast"] * len(steps)
+    if on_cpu(graph):
+        return add_blocking(graph, channel, updated, names, time, size=size)[0]
+    begins = begins_next(graph)
+    graph, new = append(
+        graph,
+        np.full(len(steps), channel),
+        names,
+        duration_ns=np.rint(time),
+        bytes=size,
+        step=steps,
+        category="communication",
+        kind="communication",
+    )
+    graph = add_links(graph, updated, new, "communication")
+    return add_links(graph, new, [begins[step] for step in steps.tolist()], "communication")
+
+
+def largest_share(size: list[int], workers: int) -> float:
+    """The largest share of all bytes that a worker has.
+
+    Example:
+        >>> largest_share([1, 2, 3], 2)
+        0.5
+    """
+    load = [0] * workers
+    for bytes_ in sorted(size, reverse=True):
+        heapreplace(load, load[0] + bytes_)
+    return max(load) / sum(load)
+
+
+def _updated(graph: Graph, gradients: Gradients, workers: int) -> Graph:
+    update = weight_update(graph, "zero")
+    sizes = gradients.bytes[gradients.step == gradients.step[0]].tolist()
+    share = largest_share(sizes, workers)
+    graph = scale(graph, update, share)
+    if not on_cpu(graph):
+        return graph
+    gap, thread = graph.tasks["gap_ns"].copy(), graph.tasks["thread"]
+    # Python between the operators, too; the gap after the last of them stays.
+    within = np.flatnonzero(update[:-1] & update[1:] & (thread[:-1] == thread[1:]))
+    gap[within] = np.rint(share * gap[within])
+    return graph.with_tasks(gap_ns=gap)
+
+
+_MIB = 1 << 20
+_GATHERED = 2  # one unit computes while the next one is gathered
+
+
+def zero_sharded(
+    memory: RecordedMemory, stage: int = 2, workers: int = 8, bucket_cap_mb: float = 25.0
+) -> RecordedMemory:
+    """The memory of one rank under ZeRO.
+
+    Args:
+        memory: of the steps of one worker.
+        stage: 1 shards optimizer state, 2 also gradients, 3 also parameters.
+        workers: how many share.
+        bucket_cap_mb: what is communicated at once, MiB.
+
+    Source: Rajbhandari et al., "ZeRO", SC 2020, section 5.
+    """
+    kinds = ("optimizer state", "gradients", "weights")[: max(1, min(stage, 3))]
+    extra = bucket_cap_mb * _MIB * (_GATHERED if stage >= 3 else stage >= 2)
+    return _sharded(memory, kinds, workers, int(extra))
+
+
+def fully_sharded(
+    memory: RecordedMemory, unit: str = "", workers: int = 8, unit_mb: float = 25.0
+) -> RecordedMemory:
+    """The memory of one rank under FSDP.
+
+    Args:
+        memory: of the steps of one worker.
+        unit: glob for the paths of the modules that are units.
+        workers: how many share.
+        unit_mb: without `unit`, the size of a unit, MiB.
+    """
+    largest = _largest_unit(memory, unit) if unit else int(unit_mb * _MIB)
+    kinds = ("optimizer state", "gradients", "weights")
+    return _sharded(memory, kinds, workers, _GATHERED * largest)
+
+
+def _sharded(memory: RecordedMemory, kinds: tuple[str, ...], workers: int, extra: int) -> RecordedMemory:
+    life = memory.lifetimes
+    shared = np.isin(life.kind, [KINDS.index(name) for name in kinds])
+    share = np.where(shared, -(-life.bytes // workers), life.bytes)
+    held = int(life.bytes[life.kind == KINDS.index("weights")].sum())
+    gathered = Lifetimes(
+        bytes=np.array([min(extra, held)]),
+        start=np.array([-np.inf]),
+        end=np.array([np.inf]),
+        kind=np.array([KINDS.index("temporaries")]),
+        recorded=np.array([-1]),
+    )
+    return memory.with_lifetimes(life.changed(bytes=share).plus(gathered))
+
+
+def _largest_unit(memory: RecordedMemory, glob: str) -> int:
+    """Bytes of the parameters of the largest module that matches."""
+    storages = memory.recording.trace["storages"]
+    mine = storages.text("kind").mask("parameter") & storages.text("moment").mask("before")
+    sizes: dict[str, int] = {}
+    for row in np.flatnonzero(mine).tolist():
+        parts = (storages.text("path")[row] or "").split(".")
+        prefixes = (".".join(parts[: n + 1]) for n in range(len(parts)))
+        found = next((path for path in prefixes if fnmatchcase(path, glob)), "")
+        sizes[found] = sizes.get(found, 0) + int(storages["bytes"][row])
+    return max(sizes.values(), default=0)

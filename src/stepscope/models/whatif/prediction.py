@@ -1,0 +1,310 @@
+"""A prediction: the measured, replayed and predicted step, its range, and its peak memory."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stepscope.base.parallel import in_threads
+from stepscope.errors import ChangeError, TraceError
+from stepscope.facts.annotate.steps.step_table import mean_device_ms
+from stepscope.graph import Graph, Simulation, breakdown, critical_ms, simulate, without_unexplained_delays
+from stepscope.graph.critical_path import BusySides
+from stepscope.models.memory.recorded_memory import RecordedMemory, recorded_memory
+from stepscope.models.whatif.change import Request
+from stepscope.trace.recorded_steps import load_warning
+from stepscope.trace.trace import Trace
+
+MOST_TASKS = 1 << 22  # of graphs that are simulated at once: of each, 100 bytes a task
+_LEAST_UNEXPLAINED = 0.001
+_ALWAYS = "unchanged work takes as long as it did, even if it overlaps with different work"
+_ALIKE = "other ranks change in the same way"
+_TOGETHER = (
+    "times are the mean of all ranks; a collective begins when the last rank arrives, and then "
+    "takes as long as it did"
+)
+
+
+class Prediction(msgspec.Struct, frozen=True):
+    """The effect of some changes on the step; times are means per step, ms.
+
+    Attributes:
+        measured_step_ms: until the next step begins; of the last, until its device work ends.
+        replayed_step_ms: the same steps simulated without a change.
+        replay_error: replayed over measured, minus 1.
+        predicted_step_ms: simulated with the changes, in the order given.
+        speedup: replayed over predicted.
+        range: the prediction if the changes gain most and least, each widened by the largest of
+            three errors: the replay's, the step's unexplained part, and the published one; ms.
+        changes: as requested.
+        basis: where the numbers of each change come from.
+        assumptions: what has to hold.
+        breakdown: before and after: only CPU, only device, both, neither, ms.
+        critical_path: before and after, by stage and by module, ms.
+        device_busy_ms: measured busy time of the busiest device; None if none works.
+        device_idle_ms: the rest of the measured step.
+        memory: the peak; None if it was not asked for, not recorded, or cannot be predicted.
+    """
+
+    measured_step_ms: float
+    replayed_step_ms: float
+    replay_error: float
+    predicted_step_ms: float
+    speedup: float
+    range: tuple[float, float]
+    changes: tuple[str, ...]
+    basis: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    breakdown: dict[str, BusySides]
+    critical_path: dict[str, dict[str, dict[str, float]]]
+    device_busy_ms: float | None = None
+    device_idle_ms: float | None = None
+    memory: MemoryPrediction | None = None
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the whole range is faster than the replay, or the whole range slower."""
+        low, high = self.range
+        return not low <= self.replayed_step_ms <= high
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as dicts and lists for `json`."""
+        facts: dict[str, Any] = msgspec.to_builtins(self)
+        return facts
+
+
+class TimePrediction(msgspec.Struct, frozen=True):
+    """The step's time with changes: see `Prediction`."""
+
+    replayed_step_ms: float
+    predicted_step_ms: float
+    range: tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """The steps as they were measured, with which every prediction for them is compared.
+
+    Attributes:
+        graph: without a change.
+    """
+
+    graph: Graph
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        """The unchanged replay."""
+        return simulate(self.graph)
+
+    @cached_property
+    def measured_ms(self) -> float:
+        """Mean of the measured steps."""
+        return float(self.graph.window.measured_ns.mean()) / 1e6
+
+    @cached_property
+    def device_ms(self) -> tuple[float | None, float | None]:
+        """Mean busy and idle time of the busiest device in the measured steps of a rank."""
+        steps, window = self.graph.trace["steps"], self.graph.window
+        ranks = np.unique(self.graph.threads["rank"])
+        return mean_device_ms(
+            steps.take(np.isin(steps["step"], window.steps) & np.isin(steps["rank"], ranks))
+        )
+
+    @cached_property
+    def unexplained(self) -> float:
+        """Share of the measured step that no known dependency explains."""
+        return 1 - _step_ms(simulate(without_unexplained_delays(self.graph))) / self.measured_ms
+
+    @cached_property
+    def breakdown(self) -> BusySides:
+        """Which side was busy before."""
+        return breakdown(self.simulation)
+
+    @cached_property
+    def critical_ms(self) -> dict[str, dict[str, float]]:
+        """The critical path before."""
+        return critical_ms(self.simulation)
+
+    @cached_property
+    def memory(self) -> RecordedMemory | None:
+        """The recorded allocations, if there are any."""
+        return recorded(self.graph.trace)
+
+    def predict_memory(self, requests: Sequence[Request]) -> MemoryPrediction | None:
+        """The peak with the changes; None if it was not recorded or cannot be predicted."""
+        try:
+            return predict_memory(self.memory, self._chosen(requests)) if self.memory else None
+        except ChangeError:
+            return None  # the time is predicted all the same
+
+    def _chosen(self, requests: Sequence[Request]) -> list[Request]:
+        return [request.chosen(self.graph) for request in requests]
+
+    def predict(self, requests: Sequence[Request]) -> tuple[Prediction, Simulation]:
+        """The effect of the changes, applied in this order, on the steps and their memory.
+
+        Raises:
+            ChangeError: if one does not apply, with the reason.
+        """
+        requests = self._chosen(requests)
+        time, after = self._time_with(requests)
+        replayed, predicted = time.replayed_step_ms, time.predicted_step_ms
+        busy_ms, idle_ms = self.device_ms
+        prediction = Prediction(
+            measured_step_ms=self.measured_ms,
+            replayed_step_ms=replayed,
+            replay_error=self._error,
+            predicted_step_ms=predicted,
+            speedup=replayed / predicted if predicted else float("inf"),
+            range=time.range,
+            changes=tuple(map(str, requests)),
+            basis=tuple(one.change.based_on(self.graph) for one in requests),
+            assumptions=_assumptions(self.graph, requests, self.unexplained),
+            breakdown={"before": self.breakdown, "after": breakdown(after)},
+            critical_path={"before": self.critical_ms, "after": critical_ms(after)},
+            device_busy_ms=busy_ms,
+            device_idle_ms=idle_ms,
+            memory=self.predict_memory(requests),
+        )
+        return prediction, after
+
+    def predict_time(self, requests: Sequence[Request]) -> tuple[TimePrediction, Simulation]:
+        """The same without what explains it, which takes longer than the simulation.
+
+        Raises:
+            ChangeError: if one does not apply, with the reason.
+        """
+        return self._time_with(self._chosen(requests))
+
+    @property
+    def _error(self) -> float:
+        """How far the replay is from the measured steps, as a share of them."""
+        return _step_ms(self.simulation) / self.measured_ms - 1
+
+    def _time_with(self, requests: Sequence[Request]) -> tuple[TimePrediction, Simulation]:
+        after = simulate(_changed(self.graph, requests))
+        error = max(abs(self._error), abs(self.unexplained))
+        steps = [_step_ms(after), *_bounds_ms(self.graph, requests)]
+        within = _range(requests, steps, error)
+        return TimePrediction(_step_ms(self.simulation), steps[0], within), after
+
+
+def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
+    """The effect of the changes on the graph's steps.
+
+    Args:
+        graph: of the steps as they were measured.
+        requests: the changes, applied in this order.
+
+    Raises:
+        ChangeError: if one does not apply, with the reason.
+
+    Example:
+        >>> predict(graph, [parse_request("bandwidth:factor=2", CHANGES)])  # doctest: +SKIP
+    """
+    return Baseline(graph).predict(requests)[0]
+
+
+def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) -> tuple[str, ...]:
+    kept = f"{unexplained:.1%} of the step are delays without a known cause; they stay"
+    known = (kept,) if abs(unexplained) >= _LEAST_UNEXPLAINED else ()
+    always = (_ALWAYS, _TOGETHER if graph.window.rank < 0 else _ALIKE)
+    load = load_warning(graph.trace.metadata.capture)
+    busy = (f"the times of the CPU are typical, although {load}",) if load else ()
+    of_changes = (text for one in requests for text in one.change.assumed(graph))
+    return (*always, *known, *busy, *of_changes)
+
+
+def _changed(graph: Graph, requests: Sequence[Request], side: str = "") -> Graph:
+    for one in requests:
+        graph = one.apply(graph, getattr(one.change, side) if side else None)
+    return graph
+
+
+def _bounds_ms(graph: Graph, requests: Sequence[Request]) -> list[float]:
+    """The step if the changes gain least and most; nothing where that is no different."""
+    if not any(one.change.low or one.change.high for one in requests):
+        return []
+    return in_threads(
+        lambda side: _step_ms(simulate(_changed(graph, requests, side))),
+        ("low", "high"),
+        len(graph),
+        MOST_TASKS,
+    )
+
+
+def _range(requests: Sequence[Request], steps: Sequence[float], error: float) -> tuple[float, float]:
+    """The smallest and largest prediction, widened by the largest of three errors.
+
+    They are the replay's, the unexplained share of the step, and the published one.
+    """
+    error = max(error, *(one.change.error for one in requests), 0.0)
+    return min(steps) * (1 - error), max(steps) * (1 + error)
+
+
+def _step_ms(simulation: Simulation) -> float:
+    return float(simulation.step_ns.mean()) / 1e6
+
+
+class MemoryPrediction(msgspec.Struct, frozen=True):
+    """The effect of some changes on the peak of allocated bytes.
+
+    Attributes:
+        device: whose memory.
+        measured_bytes: the recorded peak.
+        predicted_bytes: the peak of the changed lifetimes.
+        error: how far such predictions were from measurements, relative; None where none was made.
+        unknown: changes whose effect on memory is not known; it counts as none.
+    """
+
+    device: str
+    measured_bytes: int
+    predicted_bytes: int
+    error: float | None
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def most_bytes(self) -> int:
+        """The prediction and its error."""
+        return round(self.predicted_bytes * (1 + (self.error or 0.0)))
+
+
+def recorded(trace: Trace) -> RecordedMemory | None:
+    """The memory of the recorded steps; None if allocations of one rank were not recorded."""
+    try:
+        return recorded_memory(trace)
+    except TraceError:
+        return None
+
+
+def predict_memory(memory: RecordedMemory, requests: Sequence[Request]) -> MemoryPrediction:
+    """The peak with the changes, applied in this order.
+
+    Args:
+        memory: of the recorded steps.
+        requests: the changes.
+
+    Raises:
+        ChangeError: if the effect of one on these steps cannot be predicted, with the reason.
+    """
+    changed = memory
+    for request in requests:
+        change = request.change.memory
+        if change is not None:
+            known = inspect.signature(change).parameters
+            values = {name: value for name, value in request.values.items() if name in known}
+            changed = change(changed, **values)
+    errors = [one.change.memory_error for one in requests if one.change.memory]
+    return MemoryPrediction(
+        device=memory.recording.device,
+        measured_bytes=memory.lifetimes.peak()[0],
+        predicted_bytes=changed.lifetimes.peak()[0],
+        error=None if None in errors else max((one or 0.0 for one in errors), default=0.0),
+        unknown=tuple(str(one) for one in requests if one.change.memory is None),
+    )

@@ -1,0 +1,215 @@
+"""Every change that applies, by gain, and those that make the step fit into a memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stepscope.base.parallel import in_threads
+from stepscope.errors import ChangeError, NotMeasured, StepscopeError
+from stepscope.graph import Graph, build_graph, build_ranks
+from stepscope.models.memory.recorded_memory import RecordedMemory
+from stepscope.models.whatif import CHANGES, Prediction, Request, parse_request
+from stepscope.models.whatif.change import Change
+from stepscope.models.whatif.prediction import MOST_TASKS, Baseline, MemoryPrediction, predict_memory
+from stepscope.trace.trace import Trace
+
+
+def graph_of(trace: Trace, step: int | None, rank: int | None) -> Graph:
+    """The dependency graph that a user asks for.
+
+    Args:
+        trace: an annotated trace.
+        step: one step; by default the longest run of consecutive steps.
+        rank: of the process; by default all ranks together.
+    """
+    steps = None if step is None else (step, step)
+    return build_graph(trace, rank, steps) if rank is not None else build_ranks(trace, steps=steps)
+
+
+class Ranking(msgspec.Struct, frozen=True):
+    """Every change tried on its own.
+
+    Attributes:
+        gains: the predictions, largest gain first.
+        reasons: why the others do not apply, by name.
+        unmeasured: those of them that only want a calibration of the machine.
+    """
+
+    gains: list[Prediction]
+    reasons: dict[str, str]
+    unmeasured: list[str]
+
+
+def rank_changes(graph: Graph) -> Ranking:
+    """The prediction of each change on its own.
+
+    Args:
+        graph: of the steps as they were measured.
+    """
+    baseline = Baseline(graph)
+    changes = [change for change in CHANGES.values() if change.ranked]
+    tried = in_threads(lambda change: _tried(baseline, change), changes, len(graph), MOST_TASKS)
+    gains = [one for one in tried if isinstance(one, Prediction)]
+    errors = {
+        change.name: one
+        for change, one in zip(changes, tried, strict=True)
+        if not isinstance(one, Prediction)
+    }
+    return Ranking(
+        sorted(gains, key=lambda prediction: prediction.predicted_step_ms),
+        {name: str(error).removeprefix(f"{name}: ") for name, error in errors.items()},
+        [name for name, error in errors.items() if isinstance(error, NotMeasured)],
+    )
+
+
+def _tried(baseline: Baseline, change: Change) -> Prediction | StepscopeError:
+    try:
+        return baseline.predict([Request(change)])[0]
+    except StepscopeError as error:
+        return error
+
+
+_FEWER_SAMPLES = (0.5, 0.25, 0.125)
+_MOST = 12
+
+
+class Fit(msgspec.Struct, frozen=True):
+    """Changes under which the step fits.
+
+    Attributes:
+        changes: as requested on the command line.
+        memory: the predicted peak.
+        step_ms: the predicted step; None where time cannot be predicted for this trace.
+        cost: time per sample over that of the unchanged step, minus 1; None where unknown.
+        why_no_time: the reason.
+    """
+
+    changes: tuple[str, ...]
+    memory: MemoryPrediction
+    step_ms: float | None
+    cost: float | None
+    why_no_time: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict that `json` can write."""
+        facts: dict[str, Any] = msgspec.to_builtins(self)
+        return facts
+
+
+def find_fits(graph: Graph, limit_bytes: int) -> list[Fit]:
+    """Changes whose predicted peak, with its error, is at most a limit; the cheapest first.
+
+    Each change alone and each two together are tried: 16 bits, an optimizer without state, fewer
+    samples, and checkpointing of as few as possible of the modules that are alike.
+
+    Args:
+        graph: of the steps as they were measured.
+        limit_bytes: what may be allocated.
+
+    Raises:
+        ChangeError: if allocations were not recorded.
+    """
+    baseline = Baseline(graph)
+    memory = baseline.memory
+    if memory is None:
+        raise ChangeError(
+            "--fits needs the allocations of one rank; record them with: stepscope run --memory SCRIPT"
+        )
+    if memory.lifetimes.peak()[0] <= limit_bytes:
+        return [Fit((), predict_memory(memory, []), baseline.measured_ms, 0.0)]
+    fitting = _without_needless([*_fitting(memory, limit_bytes)])
+    found = [_priced(baseline, requests, answer) for requests, answer in fitting]
+    found.sort(key=lambda fit: (fit.cost is None, fit.cost or 0.0, fit.memory.predicted_bytes))
+    return found[:_MOST]
+
+
+def _fitting(memory: RecordedMemory, limit: int) -> Iterator[tuple[list[Request], MemoryPrediction]]:
+    """Single changes that fit, and pairs of which neither fits alone."""
+    groups = [[_request("amp")], [_request("stateless_optimizer")], *_checkpoints(memory)]
+    short: list[list[Request]] = []
+    for group in groups:
+        found, whole = _smallest(memory, [], group, limit)
+        if found:
+            yield found
+        elif whole:
+            short.append(group)
+    for first, second in combinations(short, 2):
+        if found := _smallest(memory, first, second, limit)[0]:
+            yield found
+    for before in ([], *short):
+        for factor in _FEWER_SAMPLES:
+            fewer = [_request(f"batch_size:factor={factor}")]
+            if found := _smallest(memory, before, fewer, limit)[0]:
+                yield found
+                break
+
+
+def _without_needless(
+    found: list[tuple[list[Request], MemoryPrediction]],
+) -> list[tuple[list[Request], MemoryPrediction]]:
+    """Without those that do more than another one that fits as well."""
+    sets = [set(map(str, requests)) for requests, _ in found]
+    return [one for one, own in zip(found, sets, strict=True) if not any(set_ < own for set_ in sets)]
+
+
+def _request(text: str) -> Request:
+    return parse_request(text, CHANGES)
+
+
+def _smallest(
+    memory: RecordedMemory, before: Sequence[Request], group: Sequence[Request], limit: int
+) -> tuple[tuple[list[Request], MemoryPrediction] | None, MemoryPrediction | None]:
+    """The fewest changes of a group, after others, that fit; and the last that was predicted.
+
+    If none fit, that is the whole group.
+    """
+    low, high, best, answer = 1, len(group), None, None
+    while low <= high:
+        count = (low + high) // 2
+        requests = [*before, *group[:count]]
+        answer = _predicted_memory(memory, requests)
+        if answer is not None and answer.most_bytes <= limit:
+            best, high = (requests, answer), count - 1
+        else:
+            low = count + 1
+    return best, answer
+
+
+def _predicted_memory(memory: RecordedMemory, requests: Sequence[Request]) -> MemoryPrediction | None:
+    try:
+        return predict_memory(memory, requests)
+    except ChangeError:
+        return None
+
+
+def _checkpoints(memory: RecordedMemory) -> list[list[Request]]:
+    """Modules of one class inside one module, as requests to checkpoint each of them."""
+    modules = memory.recording.trace["modules"]
+    called = np.flatnonzero(modules["calls"] > 0)
+    families: dict[tuple[int, str], list[str]] = {}
+    for row in called.tolist():
+        key = int(modules["parent"][row]), modules.text("class")[row] or ""
+        families.setdefault(key, []).append(modules.text("path")[row] or "")
+    has_children = {int(row) for row in modules["parent"][called]}
+    paths_with = {modules.text("path")[row] for row in has_children if row >= 0}
+    return [
+        [_request(f"checkpoint:module={path}") for path in paths]
+        for paths in families.values()
+        if len(paths) > 1 and paths_with.issuperset(paths)
+    ]
+
+
+def _priced(baseline: Baseline, requests: list[Request], memory: MemoryPrediction) -> Fit:
+    names = tuple(map(str, requests))
+    try:
+        prediction = baseline.predict_time(requests)[0]
+    except StepscopeError as error:
+        return Fit(names, memory, None, None, str(error))
+    samples = float(np.prod([one.values["factor"] for one in requests if one.change.name == "batch_size"]))
+    cost = prediction.predicted_step_ms / samples / prediction.replayed_step_ms - 1
+    return Fit(names, memory, prediction.predicted_step_ms, cost)

@@ -1,0 +1,130 @@
+"""Reads files as traces: the list of readers, and detection of the format by content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from stepscope.errors import IngestError
+from stepscope.read.byte_stream import Progress, decompressed_head, utf16_of
+from stepscope.read.chrome.trace_events import read_trace_events
+from stepscope.read.memory_snapshot.memory_snapshot import is_snapshot, read_snapshot
+from stepscope.read.memory_timeline import is_memory_timeline, read_memory_timeline
+from stepscope.read.nsys.nsys import read_nsys
+from stepscope.read.recorded.capture_file import read_capture
+from stepscope.read.unsupported import refuse_foreign
+from stepscope.read.xplane.xplane import read_xplane
+from stepscope.read.xplane.xspace import is_space
+from stepscope.trace.trace import Trace
+
+__all__ = ["READERS", "Reader", "is_trace", "read"]
+
+_HEAD_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One format.
+
+    Attributes:
+        name: name of the format.
+        matches: returns whether a file's first bytes look like this format.
+        read: reads an open binary file from its start. The second argument is whether the file is
+            compressed with gzip or zstd; the third is called with the number of bytes read since
+            the last call. Returns the recorded trace, before annotation. Raises IngestError if the
+            file is not such a trace or holds no readable event.
+    """
+
+    name: str
+    matches: Callable[[bytes], bool]
+    read: Callable[[BinaryIO, bool, Progress], Trace]
+
+
+READERS = (
+    Reader("stepscope capture", lambda head: head.startswith(b"PK"), read_capture),
+    Reader("memory timeline", is_memory_timeline, read_memory_timeline),
+    Reader("trace events", lambda head: _text_of(head)[:1] in (b"{", b"["), read_trace_events),
+    Reader("XLA profile", is_space, read_xplane),
+    Reader("memory snapshot", is_snapshot, read_snapshot),
+    Reader("Nsight Systems export", lambda head: head.startswith(b"SQLite format 3\0"), read_nsys),
+)
+
+
+def read(path: Path, progress: Progress = lambda size: None) -> Trace:
+    """Read one file of any supported format.
+
+    Args:
+        path: a file.
+        progress: called with the number of bytes read since the last call.
+
+    Returns:
+        The recorded trace, before annotation.
+
+    Raises:
+        IngestError: if the file cannot be read as a trace; the message names the file.
+
+    Example:
+        >>> len(read(Path("trace.json.gz")).events)  # doctest: +SKIP
+        68692
+    """
+    try:
+        with path.open("rb") as file:
+            reader, compressed = _reader(file)
+            trace = reader.read(file, compressed, progress)
+    except IngestError as error:
+        raise IngestError(f"{path}: {error}") from error
+    except OSError as error:
+        raise IngestError(f"{path}: {_reason(error)}") from error
+    return trace.with_metadata(source=str(path), format=reader.name)
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file's first bytes look like a supported format."""
+    try:
+        with path.open("rb") as file:
+            return bool(_reader(file))
+    except (IngestError, OSError):
+        return False
+
+
+def _reader(file: BinaryIO) -> tuple[Reader, bool]:
+    """The reader for an open file, and whether it is compressed; the file is left at its start."""
+    if not file.seekable():
+        raise IngestError("a pipe cannot be read as a trace; save its output to a file first")
+    head = file.read(_HEAD_BYTES)
+    file.seek(0)
+    unpacked = decompressed_head(head, _HEAD_BYTES)
+    content = head if unpacked is None else unpacked
+    for reader in READERS:
+        if reader.matches(content):
+            return reader, unpacked is not None
+    refuse_foreign(content, str(getattr(file, "name", "")))
+    raise IngestError(
+        "expected a .stepscope capture, trace-event JSON (.json, .json.gz), an XLA profile "
+        "(.xplane.pb), an Nsight Systems export (.sqlite) or a memory snapshot (.pickle), "
+        f"found {_description(content)}; export the recording as JSON (a Chrome trace) and open it"
+    )
+
+
+def _text_of(head: bytes) -> bytes:
+    if encoding := utf16_of(head):
+        return head.decode(encoding, "replace").lstrip().encode("utf-8", "replace")
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip()
+
+
+def _description(head: bytes) -> str:
+    if not head.strip():
+        return "an empty file"
+    if head[:64].isascii() and b"\0" not in head:
+        return f"text that begins with {head[:16].decode()!r}"
+    return f"binary data that begins with {head[:16]!r}"
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file or folder; check the path"
+    if isinstance(error, PermissionError):
+        return "permission denied; check the file's permissions with `ls -l`"
+    return f"cannot be read: {error.strerror or error}"

@@ -1,0 +1,233 @@
+"""Bytes of a trace in bounded chunks, from a plain, gzip or zstd file; UTF-16 becomes UTF-8."""
+
+from __future__ import annotations
+
+import codecs
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from io import BytesIO
+from itertools import chain
+from typing import TYPE_CHECKING, BinaryIO
+
+from stepscope.errors import IngestError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+# Threads that decode less at a time wait for the interpreter's lock so often that a busy second
+# core gains nothing (docs/evidence/performance.md, "Two cores").
+CHUNK_BYTES = 4 << 20
+_READ_BYTES = 1 << 18
+_SMALL_BYTES, _MOST_EXPANSION = 128 << 20, 200  # recordings shrink to a fifth or a fiftieth
+Warn = Callable[[str, str], None]
+Progress = Callable[[int], None]
+
+
+def chunks(file: BinaryIO, compressed: bool, warn: Warn, progress: Progress) -> Generator[bytes, None, None]:
+    """The content of `file`, decompressed, in chunks of about one size, one of them read ahead.
+
+    Args:
+        file: an open binary file at its start.
+        compressed: whether it is gzip or zstd.
+        warn: called with (code, message) if the compressed data end early or are damaged.
+        progress: called with the number of bytes of `file` read since the last call.
+
+    Yields:
+        Non-empty byte strings. Close the generator to end its thread.
+    """
+    pieces = (_decompressed if compressed else _read)(file, warn, progress)
+    return _ahead(_sized(_as_utf8(pieces), CHUNK_BYTES))
+
+
+def decompressed_head(head: bytes, size: int) -> bytes | None:
+    """The first bytes of compressed content, None if it is not compressed.
+
+    Args:
+        head: the first bytes of a file.
+        size: how many bytes of its content are wanted at most.
+
+    Raises:
+        IngestError: if it is damaged.
+    """
+    try:
+        if head.startswith(GZIP):
+            return zlib.decompressobj(wbits=31).decompress(head, size)
+        if head.startswith(ZSTD):
+            return _zstd_head(head, size)
+    except (zlib.error, OSError) as error:
+        raise IngestError(
+            f"the compressed data are damaged ({error}); copy or download the file again"
+        ) from error
+    return None
+
+
+def _zstd_head(head: bytes, size: int) -> bytes:
+    """As much as the beginning of a file holds."""
+    found = b""
+    try:
+        for piece in _zstd_pieces(BytesIO(head), 1 << 10):
+            found += piece
+            if len(found) >= size:
+                break
+    except OSError:
+        if not found:
+            raise
+    return found
+
+
+def utf16_of(head: bytes) -> str:
+    """The encoding of text that begins like UTF-16 JSON, empty for any other."""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    return {b"{\0": "utf-16-le", b"[\0": "utf-16-le", b"\0{": "utf-16-be", b"\0[": "utf-16-be"}.get(
+        head[:2], ""
+    )
+
+
+def _as_utf8(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    first = next(pieces, b"")
+    encoding = utf16_of(first)
+    if not encoding:
+        yield first
+        yield from pieces
+        return
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    for piece in chain([first], pieces):
+        yield decoder.decode(piece).encode("utf-8", "replace")
+
+
+def _decompressed(file: BinaryIO, warn: Warn, progress: Progress) -> Iterator[bytes]:
+    is_zstd = file.read(len(ZSTD)) == ZSTD
+    file.seek(0)
+    return (_unzstd if is_zstd else _inflate)(file, warn, progress)
+
+
+def _unzstd(file: BinaryIO, warn: Warn, progress: Progress) -> Iterator[bytes]:
+    done = unpacked = 0
+    try:
+        for piece in _zstd_pieces(file, CHUNK_BYTES):
+            now = max(file.tell(), done)  # what is salvaged was read before
+            progress(now - done)
+            done, unpacked = now, unpacked + len(piece)
+            _check_expansion(done, unpacked)
+            yield piece
+    except OSError as error:
+        reason = str(error).splitlines()[0]
+        warn("damaged_zstd", f"the zstd data are damaged ({reason}); read up to the damage")
+
+
+def _zstd_pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
+    known = 0
+    try:
+        with _zstd_stream(file) as stream:
+            while piece := stream.read(size):
+                known += len(piece)
+                yield piece
+    except OSError:
+        yield _salvaged_zstd(file, known, size)
+        raise
+
+
+def _salvaged_zstd(file: BinaryIO, known: int, size: int) -> bytes:
+    """What lies between the content that is known and the damage: a read that fails loses it."""
+    found: list[bytes] = []
+    with suppress(OSError), _zstd_stream(file) as stream:
+        while known:
+            known -= len(stream.read(min(known, size)))
+        while len(found) < size and (byte := stream.read(1)):
+            found.append(byte)
+    return b"".join(found)
+
+
+def _zstd_stream(file: BinaryIO) -> pa.CompressedInputStream:
+    import pyarrow as pa
+
+    file.seek(0)
+    return pa.CompressedInputStream(pa.PythonFile(_LeftOpen(file), "r"), "zstd")
+
+
+class _LeftOpen:
+    """A file that whoever reads it does not close."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.read, self.seek, self.tell, self.closed = file.read, file.seek, file.tell, False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _read(file: BinaryIO, warn: Warn, progress: Progress) -> Iterator[bytes]:
+    while data := file.read(CHUNK_BYTES):
+        progress(len(data))
+        yield data
+
+
+def _inflate(file: BinaryIO, warn: Warn, progress: Progress) -> Iterator[bytes]:
+    """Decompress as far as possible: a truncated file may still hold useful events."""
+    engine, inside = zlib.decompressobj(wbits=31), False
+    packed = unpacked = 0
+    while data := file.read(_READ_BYTES):
+        progress(len(data))
+        packed += len(data)
+        while data:
+            before = engine.copy()
+            try:
+                piece = engine.decompress(data, CHUNK_BYTES)
+            except zlib.error as error:
+                yield from _salvage(before, data)
+                warn("damaged_gzip", f"the gzip data are damaged ({error}); read up to the damage")
+                return
+            unpacked += len(piece)
+            _check_expansion(packed, unpacked)
+            yield piece
+            data, inside = engine.unconsumed_tail, not engine.eof
+            if engine.eof:
+                # A file may hold several gzip members; padding after the last one is harmless.
+                data = engine.unused_data if engine.unused_data[:1] == b"\x1f" else b""
+                engine = zlib.decompressobj(wbits=31)
+    if inside:
+        yield engine.flush()
+        warn("truncated_gzip", "the gzip data are truncated; read up to their end")
+
+
+def _check_expansion(packed: int, unpacked: int) -> None:
+    if unpacked > max(_SMALL_BYTES, _MOST_EXPANSION * packed):
+        raise IngestError(
+            f"the compressed data expand more than {_MOST_EXPANSION}-fold, as no recording does; "
+            "not reading them"
+        )
+
+
+def _salvage(engine: zlib._Decompress, data: bytes) -> Iterator[bytes]:
+    """The content of a piece before its damage, found byte by byte."""
+    try:
+        for index in range(len(data)):
+            yield engine.decompress(data[index : index + 1])
+    except zlib.error:
+        return
+
+
+def _sized(pieces: Iterator[bytes], least: int) -> Iterator[bytes]:
+    """Join small pieces into chunks of at least this many bytes."""
+    waiting: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        size += len(piece)
+        if size >= least:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if size:
+        yield b"".join(waiting)
+
+
+def _ahead(pieces: Iterator[bytes]) -> Generator[bytes, None, None]:
+    """Fetch the next piece in a thread while the current one is decoded."""
+    with ThreadPoolExecutor(1, "stepscope-read") as pool:
+        future = pool.submit(next, pieces, None)
+        while (piece := future.result()) is not None:
+            future = pool.submit(next, pieces, None)
+            yield piece

@@ -1,0 +1,267 @@
+"""The categories of events, and the tracks that they run on."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from stepscope.base.arrays import Mask
+from stepscope.read.chrome.event_columns import EventColumns, RecordColumns
+from stepscope.trace.schema import CATEGORIES, TRACK_KINDS
+from stepscope.trace.table import Text
+
+_BY_NAME = (
+    (re.compile(r"^(cuda|hip)[A-Z]|^cu(Launch|Mem|Stream|Event|Graph|Ctx)"), "runtime"),
+    (re.compile(r"^nn\.Module: |\.py\(\d+\): "), "python"),
+    (re.compile(r"^(aten|c10d|prims?|torchvision)::|^(torch::)?autograd::|Backward\d*$"), "cpu_op"),
+)
+_COPY, _FILL = re.compile(r"(?i)^(mem)?(cpy|copy)|^Copy[A-Z]"), re.compile(r"(?i)^memset")
+_STREAM = re.compile(r"(?i)^stream ?#?\d+")
+_DEVICE = re.compile(r"(?i)^(\d+ )?gpu ?\d+$|^\d+ copy$|^(cuda|hip|xpu) functions$")
+
+# Of a process: what launches point to in it is work of this device.
+_KIND_OF_DEVICE = re.compile(r"(?i)^(?!c)\w{0,2}pu ?(?P<number>\d{0,9})$")
+
+
+def category_by_name(name: str) -> str:
+    """The category of an event of no category on a thread.
+
+    Example:
+        >>> category_by_name("aten::mm"), category_by_name("cudaLaunchKernel")
+        ('cpu_op', 'runtime')
+    """
+    return next((found for pattern, found in _BY_NAME if pattern.search(name)), "other")
+
+
+def category_on_stream(name: str) -> str:
+    """The category of an event of no category on a stream of a device.
+
+    Example:
+        >>> category_on_stream("Memcpy HtoD"), category_on_stream("sgemm")
+        ('memcpy', 'kernel')
+    """
+    return "memcpy" if _COPY.search(name) else "memset" if _FILL.search(name) else "kernel"
+
+
+def streams_by_label(recorded: EventColumns) -> Mask:
+    """Tracks of slices without a category that are called a stream or a device, bool, (tracks,).
+
+    So are those in a process that is labeled as a kind of device, if launches point to them.
+    """
+    named = np.array([*_called_streams(recorded.columns)], np.bool_)
+    named |= _launched_on(recorded, len(named))
+    result = np.zeros(len(named), np.bool_)
+    if named.any():
+        rows = recorded.rows(lambda phase, category: phase in "XB" and not category)
+        unknown = recorded.name.take(rows).where(lambda name: category_by_name(name) == "other")
+        result[recorded.track[rows[unknown]]] = True
+    return result & named
+
+
+def _called_streams(columns: RecordColumns) -> Iterator[bool]:
+    """Whether the thread of each track is called a stream, or its process a device."""
+    processes = defaultdict(list)
+    for (process, _, kind), label in columns.labels.items():
+        if kind != "thread_name":
+            processes[process].append(label)
+    for process, thread in columns.tracks:
+        threads = (str(thread), columns.labels.get((process, thread, "thread_name"), ""))
+        devices = (str(process), *processes[process])
+        yield any(map(_STREAM.match, threads)) or any(map(_DEVICE.match, devices))
+
+
+def devices_by_label(columns: RecordColumns) -> dict[Any, int]:
+    """The number of the device by process labeled as one ("GPU 3", "NPU"); 0 without a number."""
+    found = {
+        process: _KIND_OF_DEVICE.match(label)
+        for (process, _, kind), label in columns.labels.items()
+        if kind != "thread_name"
+    }
+    return {process: int(match["number"] or 0) for process, match in found.items() if match}
+
+
+def _launched_on(recorded: EventColumns, count: int) -> Mask:
+    """Tracks of processes labeled as a device on which arrows end, bool, (count,)."""
+    devices = devices_by_label(recorded.columns)
+    result = np.zeros(count, np.bool_)
+    if devices:
+        ends = recorded.track[recorded.rows(lambda phase, _: phase == "f")]
+        result[ends[ends < count]] = True
+    labeled = (process in devices for process, _ in recorded.columns.tracks)
+    return result & np.fromiter(labeled, np.bool_, count)
+
+
+def set_device_work(category: Text, name: Text, without: Mask) -> Text:
+    """Categories, with `kernel`, `memcpy` or `memset` for uncategorized slices on streams.
+
+    Args:
+        category: of each slice, by its name.
+        name: of each slice.
+        without: slices on a stream that have no recorded category, bool, shape (slices,).
+    """
+    without = without & category.mask("other")
+    if not without.any():
+        return category
+    names, which = np.unique(name.codes[without], return_inverse=True)
+    codes = [CATEGORIES.index(category_on_stream(name.values[code])) for code in names.tolist()]
+    result = category.codes.copy()
+    result[without] = np.array(codes, result.dtype)[which]
+    return Text(result, CATEGORIES)
+
+
+_EXACT = {
+    "operator": "cpu_op",
+    "cpu_op": "cpu_op",
+    "user_annotation": "annotation",
+    "gpu_user_annotation": "annotation",
+    "python_function": "python",
+    "runtime": "runtime",
+    "external_correlation": "other",
+    "kernel": "kernel",
+    "concurrent_kernel": "kernel",
+    "hpu_op": "kernel",
+    "memcpy": "memcpy",
+    "gpu_memcpy": "memcpy",
+    "memset": "memset",
+    "gpu_memset": "memset",
+    "cuda_sync": "sync",
+    "collective_comm": "communication",
+    "kernel_dispatch": "kernel",
+    "memory_copy": "memcpy",
+    "marker_api": "annotation",
+    "profilestep": "annotation",
+    "dataloader": "annotation",
+    "forward": "annotation",
+    "backward": "annotation",
+    "optimization": "annotation",
+    "operatorinner": "cpu_op",
+    "dygraphkernellaunch": "cpu_op",
+    "statickernellaunch": "cpu_op",
+    "userdefined": "annotation",
+    "pythonuserdefined": "annotation",
+    "cudaruntime": "runtime",
+    "overhead": "other",
+    "trace": "other",
+}
+_PATTERNS = (
+    (re.compile(r"_(runtime|driver|api)$"), "runtime"),
+    (re.compile(r"(_kernel|_ccp_events)$"), "kernel"),
+    (re.compile(r"_memcpy$"), "memcpy"),
+    (re.compile(r"_memset$"), "memset"),
+    (re.compile(r"_sync$"), "sync"),
+    (re.compile(r"user_annotation$"), "annotation"),
+)
+# PyTorch 1.8 to 1.10 wrote the profiler's and users' ranges as operators; every version does so
+# for the fast ranges that stepscope's recorder uses.
+_RANGE = re.compile(
+    r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader\)|##|PyTorch Profiler"
+    r"|stepscope\.(module|optimizer|evaluation|checkpointing|block):)"
+)
+# MTIA records its copies among its kernels.
+_MTIA_COPY = re.compile(r"^dma_request\b")
+_ON_DEVICE = ("kernel", "memcpy", "memset", "sync", "communication")
+
+
+def category(recorded: str, name: str) -> str:
+    """The category of an event from its recorded category and its name.
+
+    Example:
+        >>> category("Operator", "aten::add"), category("Operator", "ProfilerStep#5")
+        ('cpu_op', 'annotation')
+        >>> category("mtia_ccp_events", "dma_request")
+        'memcpy'
+        >>> category("hip_api", "hipLaunchKernel"), category("kernel_dispatch", "Cijk_Ailk")
+        ('runtime', 'kernel')
+    """
+    if not recorded:
+        return "annotation" if _RANGE.match(name) else category_by_name(name)
+    key = recorded.lower()
+    found = _EXACT.get(key) or next((to for test, to in _PATTERNS if test.search(key)), "other")
+    if found == "kernel" and _MTIA_COPY.match(name):
+        return "memcpy"
+    return "annotation" if found == "cpu_op" and _RANGE.match(name) else found
+
+
+def on_device(recorded: str) -> bool:
+    """Whether events of this recorded category run on a device, so that their track is a stream."""
+    return category(recorded, "") in _ON_DEVICE or recorded.lower() == "gpu_user_annotation"
+
+
+_STREAM_NUMBER = re.compile(r"^stream (\d{1,9})$")
+
+
+def track_columns(recorded: EventColumns, rank: int, streams: Mask) -> dict[str, Any]:
+    """Columns of the tracks table; `streams` are the tracks that only labels call a stream."""
+    keys = list(recorded.columns.tracks)
+    device = _on_device(recorded, len(keys))
+    device[: len(streams)] |= streams
+    is_device = device.tolist()
+    return {
+        "kind": Text(device.astype(np.int8), TRACK_KINDS),
+        "name": _names(recorded, keys, is_device),
+        "rank": np.full(len(keys), rank),
+        "process": [str(process) for process, _ in keys],
+        "thread": [str(thread) for _, thread in keys],
+        "device": _devices(recorded, keys, is_device, streams),
+        "stream": [
+            _stream(thread) if on_gpu else -1 for (_, thread), on_gpu in zip(keys, is_device, strict=True)
+        ],
+    }
+
+
+def _devices(
+    recorded: EventColumns, keys: list[tuple[Any, Any]], is_device: list[bool], streams: Mask
+) -> list[int]:
+    """The device of each track, -1 for the CPU's; one without a recorded number is device 0.
+
+    It is the process, but for streams that only labels know, which several processes of a device
+    may have. Ranks that were merged into one file may each have a "GPU 0".
+    """
+    by_label = {keys[track][0] for track in np.flatnonzero(streams).tolist()}
+    labeled = devices_by_label(recorded.columns).items()
+    numbers = {process: number for process, number in labeled if process in by_label}
+    return [
+        numbers.get(process, max(_number(process), 0)) if on_gpu else -1
+        for (process, _), on_gpu in zip(keys, is_device, strict=True)
+    ]
+
+
+def _on_device(recorded: EventColumns, count: int) -> Mask:
+    rows = recorded.rows(lambda phase, category: phase in "XB" and on_device(category))
+    result = np.zeros(count, np.bool_)
+    result[recorded.track[rows]] = True
+    return result
+
+
+def _names(recorded: EventColumns, keys: list[tuple[Any, Any]], is_device: list[bool]) -> list[str]:
+    """The name of each track; threads of several processes with one name get their process's."""
+    labels = recorded.columns.labels
+    processes = {key[0]: label for key, label in labels.items() if key[2] == "process_name"}
+    names = [
+        labels.get((process, thread, "thread_name"))
+        or (f"{processes[process]} {thread}" if process in processes else f"thread {thread}")
+        for process, thread in keys
+    ]
+    of_name: dict[str, set[Any]] = {}
+    for (process, _), name, on_gpu in zip(keys, names, is_device, strict=True):
+        of_name.setdefault(name, set()).update(() if on_gpu else (process,))
+    return [
+        f"{processes.get(process, f'process {process}')} {name}"
+        if len(of_name[name]) > 1 and not on_gpu
+        else name
+        for (process, _), name, on_gpu in zip(keys, names, is_device, strict=True)
+    ]
+
+
+def _stream(thread: Any) -> int:
+    """The number of a stream; recorders of 2021 wrote "stream 7" for stream 7."""
+    found = _STREAM_NUMBER.match(thread) if isinstance(thread, str) else None
+    return int(found[1]) if found else _number(thread)
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) and 0 <= value < 2**31 else -1

@@ -1,0 +1,278 @@
+"""Begin and end events paired into slices.
+
+Source: Trace Event Format, "Duration Events" and "Async Events".
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import groupby, islice, takewhile
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.base.arrays import Array, Mask, Rows, Times
+from stepscope.base.parallel import in_threads
+from stepscope.read.chrome.categories import category, set_device_work
+from stepscope.read.chrome.event_columns import EventColumns
+from stepscope.read.shared import LONGEST_NS, WarningLog
+from stepscope.trace.columns import taken
+from stepscope.trace.row_order import start_order
+from stepscope.trace.schema import CATEGORIES
+from stepscope.trace.sets import distinct_rows
+from stepscope.trace.spill import spilled
+from stepscope.trace.table import Text
+
+_LOOK_AHEAD = 64
+
+
+class Mark(NamedTuple):
+    """A begin or an end event: its row, time and name."""
+
+    row: int
+    time_ns: int
+    name: str
+    ends: bool
+
+
+class Pair(NamedTuple):
+    """A slice from the begin event at `row`."""
+
+    row: int
+    start_ns: int
+    end_ns: int
+
+
+def pair(marks: Iterable[Mark], last_ns: int, log: WarningLog) -> list[Pair]:
+    """Pair the begins and ends of one track, which nest as a stack.
+
+    An end closes the innermost open begin of its name; begins inside it that were never ended end
+    with it. Names of end events are optional in the format, so an end whose name no open begin has
+    closes the innermost begin, unless that begin's own end is still to come; then the end is
+    superfluous. A begin without an end lasts until `last_ns`.
+
+    Args:
+        marks: in file order; sorted by time here.
+        last_ns: end of the recording.
+        log: receives a warning for everything unbalanced.
+
+    Example:
+        >>> pair([Mark(0, 5, "a", False), Mark(1, 9, "a", True)], 9, WarningLog())
+        [Pair(row=0, start_ns=5, end_ns=9)]
+    """
+    ordered = sorted(marks, key=lambda mark: mark.time_ns)
+    stack = _Stack(ordered, log)
+    for _, simultaneous in groupby(ordered, lambda mark: mark.time_ns):
+        now = deque(simultaneous)
+        while now:
+            index = stack.pick(now)
+            stack.take(now[index])
+            del now[index]
+    return stack.finish(last_ns)
+
+
+class _Stack:
+    def __init__(self, marks: Iterable[Mark], log: WarningLog) -> None:
+        self._log = log
+        self._opened: list[Mark] = []
+        self._names: Counter[str] = Counter()
+        self._pairs: list[Pair] = []
+        # For each name, how many more ends than begins are still to come.
+        self._ends_to_come: Counter[str] = Counter()
+        for mark in marks:
+            self._ends_to_come[mark.name] += 1 if mark.ends else -1
+
+    def pick(self, now: deque[Mark]) -> int:
+        """The index of the next of some simultaneous marks, which recorders write in any order."""
+        if now[0].ends:
+            for index, mark in enumerate(islice(takewhile(_ends, now), _LOOK_AHEAD)):
+                if self._opened and mark.name in ("", self._opened[-1].name):
+                    return index
+            if not self._names[now[0].name]:
+                for index, mark in enumerate(islice(now, _LOOK_AHEAD)):
+                    if not mark.ends and mark.name == now[0].name:
+                        return index
+        return 0
+
+    def take(self, mark: Mark) -> None:
+        self._ends_to_come[mark.name] -= 1 if mark.ends else -1
+        if not mark.ends:
+            self._opened.append(mark)
+            self._names[mark.name] += 1
+        elif mark.name and self._names[mark.name]:
+            self._close_through(mark)
+        elif self._opened and self._may_close(mark):
+            self._pop(mark.time_ns)
+        else:
+            self._log("end_without_begin", f"an end event has no begin: {mark.name!r}")
+
+    def _close_through(self, mark: Mark) -> None:
+        while self._opened[-1].name != mark.name:
+            self._abandon(mark.time_ns)
+        self._pop(mark.time_ns)
+
+    def _may_close(self, mark: Mark) -> bool:
+        """Whether an end may close the innermost begin, which has another name."""
+        inner = self._opened[-1].name
+        if not mark.name:
+            return True
+        if self._ends_to_come[inner] > 0:
+            return False
+        self._log("end_of_other_name", f"an end {mark.name!r} closes a begin {inner!r}")
+        return True
+
+    def _abandon(self, end_ns: int) -> None:
+        name = self._opened[-1].name
+        self._log("begin_without_end", f"a begin event has no end: {name!r}")
+        self._pop(end_ns)
+
+    def _pop(self, end_ns: int) -> None:
+        row, start_ns, name, _ = self._opened.pop()
+        self._names[name] -= 1
+        self._pairs.append(Pair(row, start_ns, max(start_ns, end_ns)))
+
+    def finish(self, last_ns: int) -> list[Pair]:
+        while self._opened:
+            self._abandon(last_ns)
+        return self._pairs
+
+
+def _ends(mark: Mark) -> bool:
+    return mark.ends
+
+
+ASYNC = {"b": False, "S": False, "e": True, "F": True}
+STACKED = {"B": False, "E": True}
+
+
+class Slices(NamedTuple):
+    """For each slice its event, time and track; shape (slices,)."""
+
+    row: Rows
+    start_ns: Times
+    duration_ns: Times
+    track: NDArray[np.int64]
+
+
+def slices_of(recorded: EventColumns) -> Slices:
+    """Every slice, in order of start, so that each column is put in order as it is made."""
+    whole = _complete(recorded)
+    last = int((whole.start_ns + whole.duration_ns).max(initial=_last_time(recorded)))
+    paired = [_stacked(recorded, last), _async(recorded, last)]
+    if not any(len(slices.row) for slices in paired):
+        return _by_start(whole)
+    joined = [np.concatenate(part) for part in zip(whole, *paired, strict=True)]
+    order = np.argsort(joined[0], kind="stable")  # as in the file
+    return _by_start(Slices(*(part[order] for part in joined)))
+
+
+def _by_start(slices: Slices) -> Slices:
+    order = start_order(slices.start_ns, slices.duration_ns)
+    return slices if order is None else Slices(*(taken(part, order) for part in slices))
+
+
+def _last_time(recorded: EventColumns) -> int:
+    return int(recorded.time_ns.max(where=recorded.usable, initial=0))
+
+
+def _complete(recorded: EventColumns) -> Slices:
+    rows = recorded.of_phase("X")
+    start, track = (taken(column, rows) for column in (recorded.time_ns, recorded.track))
+    return Slices(spilled(rows), start, spilled(_durations(recorded, rows)), track)
+
+
+def _durations(recorded: EventColumns, rows: Rows) -> NDArray[np.int64]:
+    us = taken(recorded.columns.take("duration_us"), rows)
+    thread = taken(recorded.columns.take("thread_duration_us"), rows)
+    borrowed = np.isnan(us) & (thread >= 0)
+    us = np.where(borrowed, thread, us)
+    missing, negative, long = np.isnan(us), us < 0, us * 1000 > LONGEST_NS
+    for code, message, rows_of in (
+        ("thread_duration", "a slice has no `dur`; its `tdur` is used", borrowed),
+        ("no_duration", "a slice has no valid duration; 0 is used", missing),
+        ("negative_duration", "a slice has a negative duration; 0 is used", negative),
+        ("long_duration", "a slice lasts over 104 days; a duration of 0 is used", long),
+    ):
+        recorded.log(code, message, int(rows_of.sum()))
+    ns = np.rint(np.where(missing | negative | long, 0, us) * 1000)
+    return np.asarray(ns, np.int64)
+
+
+def _stacked(recorded: EventColumns, last: int) -> Slices:
+    marks: dict[int, list[Mark]] = defaultdict(list)
+    for row in recorded.of_phase(*STACKED).tolist():
+        marks[int(recorded.track[row])].append(_mark(recorded, row, STACKED))
+    return _paired(recorded, marks, {track: track for track in marks}, last)
+
+
+def _async(recorded: EventColumns, last: int) -> Slices:
+    """Async slices, on a separate track for each process and category."""
+    marks: dict[tuple[Any, ...], list[Mark]] = defaultdict(list)
+    tracks: dict[tuple[Any, ...], int] = {}
+    identity = recorded.columns.identity
+    keys = list(recorded.columns.tracks)
+    for row in recorded.of_phase(*ASYNC).tolist():
+        process, _ = keys[int(recorded.track[row])]
+        recorded_category = recorded.phases[int(recorded.phase[row])][1]
+        key = (process, recorded_category, int(identity[row]))
+        marks[key].append(_mark(recorded, row, ASYNC))
+        tracks[key] = recorded.columns.tracks[process, f"async {recorded_category}".strip()]
+    return _paired(recorded, marks, tracks, last)
+
+
+def _mark(recorded: EventColumns, row: int, ends: Mapping[str, bool]) -> Mark:
+    name = recorded.name[row] or ""
+    return Mark(row, int(recorded.time_ns[row]), name, ends[recorded.letter(row)])
+
+
+def _paired(
+    recorded: EventColumns, marks: Mapping[Any, list[Mark]], tracks: Mapping[Any, int], last: int
+) -> Slices:
+    found = [
+        (slice_.row, slice_.start_ns, slice_.end_ns - slice_.start_ns, tracks[key])
+        for key, group in marks.items()
+        for slice_ in pair(group, last, recorded.log)
+    ]
+    return Slices(*np.array(found, np.int64).reshape(-1, 4).T)
+
+
+def event_columns(recorded: EventColumns, slices: Slices, streams: Mask) -> dict[str, Any]:
+    """Columns of the events table; `streams` are the tracks that only labels call a stream."""
+    rows = slices.row
+    columns = recorded.columns
+    numbers = ("correlation", "sequence", "forward_thread", "bytes")
+    makers: dict[str, Callable[[], Any]] = {
+        "category": partial(_categories, recorded, slices, streams),
+        "name": partial(recorded.name.take, rows),
+        "source": partial(_taken, columns.column, "source", rows),
+        **{name: partial(_taken, columns.take, name, rows) for name in numbers},
+    }
+    made = in_threads(lambda make: make(), [*makers.values()], len(rows))
+    return {
+        "track": slices.track,
+        "start_ns": slices.start_ns,
+        "duration_ns": slices.duration_ns,
+        **dict(zip(makers, made, strict=True)),
+    }
+
+
+def _taken(column: Callable[[str], Array], name: str, rows: Rows) -> Array:
+    return taken(column(name), rows)
+
+
+def _categories(recorded: EventColumns, slices: Slices, streams: Mask) -> Text:
+    """Category by (recorded category, name), computed once per distinct pair."""
+    names, rows = recorded.name, slices.row
+    pairs, pair_of = distinct_rows(recorded.phase[rows], names.codes[rows])
+    codes = [
+        CATEGORIES.index(category(recorded.phases[phase][1], names.values[name])) for phase, name in pairs
+    ]
+    found = Text(np.array(codes, np.int8)[pair_of], CATEGORIES)
+    if not streams.any():
+        return found
+    on_stream = (slices.track < len(streams)) & streams[np.minimum(slices.track, len(streams) - 1)]
+    bare = np.array([not category for _, category in recorded.phases], np.bool_)
+    return set_device_work(found, names.take(rows), on_stream & bare[recorded.phase[rows]])

@@ -1,0 +1,195 @@
+"""Reads events one by one from malformed JSON.
+
+The standard library's reader accepts what JSON forbids but recorders write: NaN, raw control
+characters, bytes that are not UTF-8. Unreadable text is skipped with a warning, and reading
+continues at the next object that has a phase.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import Any
+
+import msgspec
+
+from stepscope.read.byte_stream import Warn
+from stepscope.read.chrome.chunk import Chunk
+from stepscope.read.chrome.records import Coercion, Record, Written, chunk_of, whole
+
+MAX_PENDING_BYTES = 64 << 20
+_NEXT = re.compile(r"[,\n]\s*(?=\{)")
+_BETWEEN = re.compile(r"[\s,]*")
+_WINDOW = 1 << 14
+_COSTLY = 1 << 12
+_TRIES = 16
+_TOKEN = re.compile(r'[\[{\]}]|"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+_LEVELS = {"[": 1, "{": 1, "]": -1, "}": -1}
+_TAIL = 16  # a truncated number or literal at the end of the text is shorter
+DECODER = json.JSONDecoder(strict=False, parse_float=Written, parse_int=whole)
+_RECORD = msgspec.json.Decoder(Record)
+
+
+class TolerantReader:
+    """Reads the events in some text.
+
+    Args:
+        data: text that begins at the border of two events.
+        offset: its position in the file, bytes.
+        last: whether it is the end of the file.
+        warn: called with (code, message) for everything malformed.
+    """
+
+    def __init__(self, data: bytes, offset: int, last: bool, warn: Warn) -> None:
+        self._text = data.decode("utf-8", "surrogateescape")
+        self._last = last
+        self._warn = warn
+        self._coercion = Coercion(warn)
+        self._records: list[Record] = []
+        self._place = (0, offset)
+
+    def read(self) -> tuple[Chunk, bytes, bool]:
+        """The complete events, the text after them, and whether the array ended."""
+        text, position = self._text, self._between(0)
+        while position < len(text) and text[position] != "]":
+            following = self._step(position)
+            if following is None:
+                break
+            position = self._between(following)
+        closed = text[position : position + 1] == "]"
+        rest = text[position + closed :].encode("utf-8", "surrogateescape")
+        if self._last and not closed and rest:
+            self._warn("truncated_event", f"the file ends inside an event, at {excerpt(rest)}")
+            rest = b""
+        return chunk_of(self._records), rest, closed
+
+    def _step(self, position: int) -> int | None:
+        """Read the event at `position`; return where to continue, or None to wait for more text."""
+        try:
+            value, end = self._decode(position)
+        except (ValueError, RecursionError) as error:
+            if not self._last and self._ran_out(error, position):
+                return None
+            following = self._resume(position, error)
+            if following is not None:
+                self._reject(position, following, error)
+            return following
+        if isinstance(value, dict):
+            exact = _exact(self._text[position:end])
+            self._records.append(exact or self._coercion.record(value))
+        else:
+            found = self._excerpt(position, end)
+            self._warn("not_an_event", f"expected an event (an object), found {found}")
+        return end
+
+    def _decode(self, position: int) -> tuple[Any, int]:
+        """The value at `position` and its end.
+
+        A JSONDecodeError counts lines from the start of its text, so that text must be short.
+        """
+        window = self._text[position : position + _WINDOW]
+        try:
+            value, end = DECODER.raw_decode(window)
+        except json.JSONDecodeError as error:
+            if len(window) < _WINDOW or not _at_end(error, window):
+                error.pos += position
+                raise
+            return DECODER.raw_decode(self._text, position)
+        if end >= len(window) - _TAIL:  # a number may go on
+            return DECODER.raw_decode(self._text, position)
+        return value, position + end
+
+    def _ran_out(self, error: Exception, position: int) -> bool:
+        """Whether reading failed because the text ends, as with the last event of a chunk."""
+        if isinstance(error, RecursionError):
+            return self._skip_value(position) is None and self._may_wait(position)
+        return (
+            isinstance(error, json.JSONDecodeError)
+            and _at_end(error, self._text)
+            and self._may_wait(position)
+        )
+
+    def _may_wait(self, position: int) -> bool:
+        return len(self._text) - position < MAX_PENDING_BYTES
+
+    def _resume(self, position: int, error: Exception) -> int | None:
+        """Where to continue after a malformed event: the next readable object with a phase."""
+        if isinstance(error, RecursionError) and (end := self._skip_value(position)) is not None:
+            return end
+        costly, earliest = 0, 0
+        for border in _NEXT.finditer(self._text, position + 1):
+            start = border.end()
+            if start < earliest:
+                continue
+            reached = self._readable_until(start)
+            if reached is None:
+                return start
+            # Of many objects that each contain the next, not all are tried: each takes as long as
+            # all that it contains.
+            costly += reached - start > _COSTLY
+            earliest = start + (reached - start) // _TRIES if costly > _TRIES else 0
+        return None
+
+    def _readable_until(self, position: int) -> int | None:
+        """None if an object with a phase can be read at `position`, else how far it can."""
+        try:
+            value, end = self._decode(position)
+        except json.JSONDecodeError as error:
+            return error.pos
+        except RecursionError:
+            return self._skip_value(position, sys.getrecursionlimit()) or len(self._text)
+        except ValueError:
+            return position
+        return None if isinstance(value, dict) and "ph" in value else end
+
+    def _skip_value(self, position: int, deepest: int = 2**62) -> int | None:
+        """The end of the value at `position` by its brackets, or of its nesting `deepest` levels.
+
+        None if it has no end.
+        """
+        depth = 0
+        for token in _TOKEN.finditer(self._text, position):
+            depth += _LEVELS.get(token[0], 0)
+            if not 0 < depth < deepest:
+                return token.end()
+        return None
+
+    def _reject(self, position: int, end: int, error: Exception) -> None:
+        found = self._excerpt(position, end)
+        why = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+        self._warn(
+            "malformed_event", f"an event is not JSON ({why}), first at byte {self._byte(position)}: {found}"
+        )
+
+    def _excerpt(self, position: int, end: int) -> str:
+        shown = self._text[position : min(end, position + 100)]
+        return excerpt(shown.encode("utf-8", "surrogateescape"))
+
+    def _byte(self, position: int) -> int:
+        """The byte offset of `position` in the file; positions must ascend between calls."""
+        before, byte = self._place
+        byte += len(self._text[before:position].encode("utf-8", "surrogateescape"))
+        self._place = (position, byte)
+        return byte
+
+    def _between(self, position: int) -> int:
+        match = _BETWEEN.match(self._text, position)
+        return match.end() if match else position
+
+
+def _exact(text: str) -> Record | None:
+    """The record of an event, with its arguments as written; None where it is not well formed."""
+    try:
+        return _RECORD.decode(text.encode())
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return None
+
+
+def _at_end(error: json.JSONDecodeError, text: str) -> bool:
+    return error.pos >= len(text) - _TAIL or error.msg.startswith("Unterminated")
+
+
+def excerpt(text: bytes) -> str:
+    """The start of a text, for a message."""
+    return repr(text[:60].decode("utf-8", "replace")) + ("…" if len(text) > 60 else "")

@@ -1,0 +1,138 @@
+"""Reader of trace-event JSON from PyTorch (Kineto, since 2021) and any other tool.
+
+Source: Trace Event Format (Chrome); Kineto's output_json.cpp for the meaning of its categories and
+arguments (https://github.com/pytorch/kineto/blob/main/libkineto/src/output_json.cpp).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from stepscope.errors import IngestError
+from stepscope.read.byte_stream import Progress, chunks
+from stepscope.read.chrome.categories import streams_by_label, track_columns
+from stepscope.read.chrome.decode import EventReader
+from stepscope.read.chrome.event_columns import EventColumns, RecordColumns
+from stepscope.read.chrome.instant_events import arrows_of, counter_columns, instant_columns, memory_columns
+from stepscope.read.chrome.repeated_events import drop_repeated_events
+from stepscope.read.chrome.slices import event_columns, slices_of
+from stepscope.read.shared import MOST_RANKS, WarningLog
+from stepscope.trace.builder import Parts, build
+from stepscope.trace.trace import Metadata, Trace
+
+
+def read_trace_events(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
+    """Read a JSON trace, as every `Reader` does."""
+    return build(_read_parts(file, gzipped, progress))  # nothing else as large is left by then
+
+
+def _read_parts(file: BinaryIO, gzipped: bool, progress: Progress) -> Parts:
+    log, damage, columns = WarningLog(), WarningLog(), RecordColumns()
+    # Both are closed at once, also after an error: left to the garbage collector, their threads
+    # could be joined from a thread that is just starting, which would deadlock.
+    with closing(chunks(file, gzipped, damage, progress)) as text:
+        reader = EventReader(text, log)
+        with closing(iter(reader)) as decoded:
+            for chunk in decoded:
+                columns.add(chunk)
+    log.add(damage)  # where the data end; found earlier if reading is ahead of decoding
+    return _parts(EventColumns(columns, log), reader.properties)
+
+
+def _parts(recorded: EventColumns, properties: Mapping[str, Any]) -> Parts:
+    """The input of the trace builder."""
+    drop_repeated_events(recorded)
+    read_as_paddle(recorded)
+    metadata = metadata_of(properties, recorded.log)
+    if is_paddle(recorded):
+        metadata = replace(metadata, framework="paddle")
+    streams = streams_by_label(recorded)
+    slices = slices_of(recorded)
+    parts = Parts(
+        events=event_columns(recorded, slices, streams),
+        # After the slices, which add tracks.
+        tracks=track_columns(recorded, metadata.ranks[0], streams),
+        arrows=arrows_of(recorded),
+        instants=instant_columns(recorded),
+        counters=counter_columns(recorded),
+        memory=memory_columns(recorded, metadata.ranks[0]),
+        metadata=metadata,
+        arguments=recorded.columns.arguments,
+        warnings=recorded.log.rows(),
+    )
+    instants = (parts.instants, parts.counters, parts.memory)
+    if not len(slices.row) and not any(len(columns.get("time_ns", ())) for columns in instants):
+        raise IngestError(
+            "the file holds no readable trace event"
+            + "".join(f"; {message}" for _, message, _ in recorded.log.rows())
+        )
+    return parts
+
+
+_ELSEWHERE = ("deviceProperties",)
+_UNREAD = ("samples", "stackFrames", "systemTraceEvents", "controllerTraceDataKey")
+
+
+def metadata_of(properties: Mapping[str, Any], log: WarningLog) -> Metadata:
+    """Metadata from the top level of a trace file; `log` receives what is skipped."""
+    unread = {key: _size(properties[key]) for key in _UNREAD if key in properties}
+    found = ", ".join(f"{key} ({size})" for key, size in unread.items() if size)
+    log("unread_section", f"skipped parts of the file: {found}", sum(unread.values()))
+    info = properties.get("distributedInfo")
+    info = info if isinstance(info, Mapping) else {}
+    devices = properties.get("deviceProperties")
+    devices = devices if isinstance(devices, list) else []
+    return Metadata(
+        framework="pytorch" if "schemaVersion" in properties else "",
+        framework_version=_text(properties.get("pytorch_version")),
+        devices=tuple(device for device in devices if isinstance(device, Mapping)),
+        ranks=(_count(info.get("rank"), 0, MOST_RANKS - 1),),
+        world_size=_count(info.get("world_size"), 1, MOST_RANKS),
+        properties={key: value for key, value in properties.items() if key not in _ELSEWHERE},
+    )
+
+
+def _size(section: Any) -> int:
+    return len(section) if isinstance(section, list | dict | str) else 1
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: Any, default: int, most: int) -> int:
+    return value if isinstance(value, int) and 0 <= value <= most else default
+
+
+STEP = "ProfileStep"  # the category of a step, which no other recorder writes
+_DURATION = re.compile(r"\[\d+(\.\d+)? [num]?s\]$")
+_OF_CPP, _OF_PYTHON = "(C++)", "(Python)"
+
+
+def read_as_paddle(recorded: EventColumns) -> None:
+    """Take durations from names and join the two tracks of a thread, if Paddle wrote the file."""
+    if not is_paddle(recorded):
+        return
+    recorded.name = recorded.name.map(lambda name: _DURATION.sub("", name))
+    tracks = list(recorded.columns.tracks)
+    number = {track: code for code, track in enumerate(tracks)}
+    joined = [number.get(_python_side(track), code) for code, track in enumerate(tracks)]
+    recorded.track = np.array(joined, recorded.track.dtype)[recorded.track]
+
+
+def is_paddle(recorded: EventColumns) -> bool:
+    """Whether Paddle's profiler wrote the events."""
+    return any(category == STEP for _, category in recorded.phases)
+
+
+def _python_side(track: tuple[Any, Any]) -> tuple[Any, Any]:
+    process, thread = track
+    if isinstance(thread, str) and thread.endswith(_OF_CPP):
+        return process, thread.removesuffix(_OF_CPP) + _OF_PYTHON
+    return track

@@ -1,0 +1,230 @@
+"""Reader of the snapshots that `torch.cuda.memory._dump_snapshot` writes."""
+
+from __future__ import annotations
+
+import gzip
+import mmap
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from stepscope.base.arrays import Array, Rows, Times
+from stepscope.errors import IngestError
+from stepscope.read.byte_stream import Progress
+from stepscope.read.memory_snapshot.history import CompiledHistory, History, Stacks, segment_columns
+from stepscope.read.memory_snapshot.safe_pickle import load
+from stepscope.trace.memory_schema import ALLOCATIONS, BLOCKS, MEMORY_EVENTS, SEGMENTS, STACKS
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Metadata, Trace, clock_of, with_times
+
+_KEYS = ("segments", "device_traces")
+_MICROSECOND = 1000
+_TABLES = ("segments", "blocks", "allocations", "memory_events", "stacks")
+
+
+def is_snapshot(head: bytes) -> bool:
+    """Whether a file's first bytes are a pickle that names a snapshot's parts."""
+    is_pickle = head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
+    return is_pickle and any(key.encode() in head for key in (*_KEYS, "allocator_settings"))
+
+
+def read_snapshot(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
+    """A trace with the tables of a memory snapshot and no events.
+
+    Args:
+        file: an open file at its start.
+        gzipped: whether it is gzip.
+        progress: called with the number of bytes read.
+
+    Raises:
+        IngestError: if it holds anything but plain data, or is no snapshot.
+    """
+    trace = _snapshot(_content(file, gzipped))
+    progress(file.seek(0, 2))
+    return trace
+
+
+def with_snapshot(trace: Trace, data: bytes) -> Trace:
+    """A capture's trace with the tables of the snapshot that lies in it, on the trace's clock."""
+    snapshot = _snapshot(data)
+    shift = snapshot.metadata.origin_ns - clock_of(trace.metadata)
+
+    def moved(times: Times) -> Times:
+        return np.maximum(times + shift, 0)  # the history is longer; less than 0 would be null
+
+    for name in _TABLES:
+        trace = trace.with_table(with_times(snapshot[name], moved))
+    return trace.with_metadata(properties={**trace.metadata.properties, **snapshot.metadata.properties})
+
+
+def _snapshot(data: Any) -> Trace:
+    stacks = Stacks()
+    history = History(stacks)
+    snapshot = load(data, history.take, CompiledHistory(data, history, stacks))
+    if isinstance(snapshot, list):  # as PyTorch before 2.0 wrote it
+        snapshot = {"segments": snapshot}
+    if not isinstance(snapshot, dict) or not any(key in snapshot for key in _KEYS):
+        raise IngestError("expected a memory snapshot with segments, found another pickle")
+    segments, blocks = segment_columns(snapshot.get("segments") or (), stacks)
+    events = history.columns(snapshot.get("device_traces"))
+    return _trace(snapshot, stacks, history, events, segments, blocks)
+
+
+def _trace(
+    snapshot: Mapping[str, Any],
+    stacks: Stacks,
+    history: History,
+    events: Mapping[str, Any],
+    segments: Mapping[str, Any],
+    blocks: Mapping[str, Any],
+) -> Trace:
+    columns = dict(events)
+    times, origin = _times(columns.pop("time_us"))
+    actions = Text(columns.pop("action").astype(np.int32), list(history.actions) or [""])
+    recorded = Table(MEMORY_EVENTS, {**columns, "time_ns": times, "action": actions})
+    held = Table(SEGMENTS, {**segments, "pool": Text.of(segments["pool"])})
+    cells = Table(BLOCKS, {**blocks, "state": Text.of(blocks["state"])})
+    frames = stacks.columns()
+    texts = {name: Text.of(frames[name]) for name in ("function", "file")}
+    settings = snapshot.get("allocator_settings")
+    metadata = Metadata(
+        framework="pytorch",
+        origin_ns=origin,
+        properties={"allocator_settings": settings if isinstance(settings, dict) else {}},
+    )
+    tables = [recorded, held, cells, Table(STACKS, {**frames, **texts})]
+    allocations = Table(ALLOCATIONS, find_allocations(recorded, held, cells))
+    return Trace({table.schema.name: table for table in (*tables, allocations)}, metadata)
+
+
+def _times(time_us: Array) -> tuple[Array, int]:
+    """Nanoseconds since the first event, and when that was; in order, where none are known."""
+    if not len(time_us) or (time_us < 0).any():
+        return np.arange(len(time_us), dtype=np.int64), 0
+    first = int(time_us.min())
+    return (time_us - first) * _MICROSECOND, first * _MICROSECOND
+
+
+def _content(file: BinaryIO, gzipped: bool) -> Any:
+    if gzipped:
+        return gzip.decompress(file.read())
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+_NAMES = ("device", "address", "bytes", "stream", "stack", "start_ns", "request_ns", "end_ns")
+
+
+def find_allocations(events: Table, segments: Table, blocks: Table) -> dict[str, Any]:
+    """Columns of the table `allocations`.
+
+    An allocation whose beginning or end lies outside the history has -1 there.
+
+    Args:
+        events: the table `memory_events`, in order for each device.
+        segments: the table `segments`.
+        blocks: the table `blocks`.
+    """
+    order = np.lexsort((np.arange(len(events)), events["address"], events["device"]))
+    action = events.text("action")
+    begins = order[action.mask("alloc")[order]]
+    parts = [
+        _recorded(events, order),
+        _freed_only(events, order),
+        _alive_before(events, begins, segments, blocks),
+    ]
+    return {name: np.concatenate([part[name] for part in parts]) for name in _NAMES}
+
+
+def _recorded(events: Table, order: Rows) -> dict[str, Array]:
+    """Allocations whose beginning is in the history."""
+    starts = np.flatnonzero(events.text("action").mask("alloc")[order])
+    limit = np.append(starts[1:], len(order))
+    rows = order[starts]
+    requested = _first(events, order, starts, limit, "free_requested")
+    completed = _first(events, order, starts, limit, "free_completed", "free")
+    return {
+        **{name: events[name][rows] for name in ("device", "address", "bytes", "stream", "stack")},
+        "start_ns": events["time_ns"][rows],
+        "request_ns": _time_at(events, requested),
+        "end_ns": _time_at(events, completed),
+    }
+
+
+def _freed_only(events: Table, order: Rows) -> dict[str, Array]:
+    """Allocations of which the history holds only the end: the first event of their address."""
+    action = events.text("action")
+    ends = np.flatnonzero(action.mask("free_completed", "free")[order])
+    last = np.flatnonzero(action.mask("alloc", "free_completed", "free")[order])
+    before = np.searchsorted(last, ends) - 1
+    earlier = order[last[np.maximum(before, 0)]]
+    rows = order[ends]
+    first = (before < 0) | ~_same_place(events, rows, earlier)
+    rows = rows[first]
+    nothing = np.full(len(rows), -1, np.int64)
+    return {
+        **{name: events[name][rows] for name in ("device", "address", "bytes", "stream")},
+        "stack": nothing.astype(np.int32),
+        "start_ns": nothing,
+        "request_ns": nothing,
+        "end_ns": events["time_ns"][rows],
+    }
+
+
+def _alive_before(events: Table, begins: Rows, segments: Table, blocks: Table) -> dict[str, Array]:
+    """Blocks that are in use at the end and whose beginning is not in the history."""
+    used = np.flatnonzero(blocks.text("state").where(lambda state: state.startswith("active")))
+    device = segments["device"][blocks["segment"][used]]
+    alive = _alive_at_end(events, begins)
+    known = _places(events["device"][alive], events["address"][alive])
+    places = _places(device, blocks["address"][used])
+    old = np.array([place not in known for place in places], np.bool_)
+    used, device = used[old], device[old]
+    nothing = np.full(len(used), -1, np.int64)
+    return {
+        "device": device,
+        "address": blocks["address"][used],
+        "bytes": blocks["bytes"][used],
+        "stream": segments["stream"][blocks["segment"][used]],
+        "stack": blocks["stack"][used],
+        "start_ns": nothing,
+        "request_ns": nothing,
+        "end_ns": nothing,
+    }
+
+
+def _alive_at_end(events: Table, begins: Rows) -> Rows:
+    """The allocations of the history that are the last event of their address."""
+    relevant = np.flatnonzero(events.text("action").mask("alloc", "free_completed", "free"))
+    order = relevant[np.lexsort((relevant, events["address"][relevant], events["device"][relevant]))]
+    following = np.roll(order, -1)
+    last = ~_same_place(events, order, following)
+    if len(last):
+        last[-1] = True
+    return order[last & np.isin(order, begins)]
+
+
+def _first(events: Table, order: Rows, starts: Rows, limit: Rows, *actions: str) -> Rows:
+    """The first event of some actions at the same address before the next allocation, or -1."""
+    found = np.flatnonzero(events.text("action").mask(*actions)[order])
+    place = np.searchsorted(found, starts)
+    candidate = np.append(found, len(order))[place]
+    rows = np.append(order, -1)[candidate]
+    hit = (candidate < limit) & _same_place(events, order[starts], rows)
+    return np.where(hit, rows, -1)
+
+
+def _places(device: Array, address: Array) -> dict[tuple[int, int], None]:
+    """Pairs of device and address, in order; no two blocks in use share one."""
+    return dict.fromkeys(zip(device.tolist(), address.tolist(), strict=True))
+
+
+def _same_place(events: Table, a: Rows, b: Rows) -> Array:
+    same: Array = (events["device"][a] == events["device"][b]) & (
+        events["address"][a] == events["address"][b]
+    )
+    return same
+
+
+def _time_at(events: Table, rows: Rows) -> Array:
+    return np.where(rows >= 0, events["time_ns"][rows], -1)

@@ -1,0 +1,386 @@
+"""The rows of each table of an Nsight Systems export, as columns of events."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Ids, Ids32, Integers, Times
+from stepscope.read.nsys.database import Database
+from stepscope.trace.schema import CATEGORIES
+from stepscope.trace.sets import Interner
+
+Texts = Sequence[bytes]
+_TIMES = ("start", "end")
+_WORK = (*_TIMES, "deviceId", "streamId", "correlationId", "globalPid")
+_SHAPE = tuple(what + axis for what in ("grid", "block") for axis in "XYZ")
+_MEMORY_OF_BLOCK = ("staticSharedMemory", "dynamicSharedMemory")
+_CALLED = re.compile(r"(_ptsz|_ptds)?_v\d+$")  # the version of the CUDA API in a call's name
+_PROCESS_BITS = 40  # correlation ids are unique in a process only
+_RANGES = (59, 60, 70, 71)  # pushed and popped, started and ended, and both again of NVTXT
+_COPIES = {
+    1: "HtoD",
+    2: "DtoH",
+    3: "HtoA",
+    4: "AtoH",
+    5: "AtoA",
+    6: "AtoD",
+    7: "DtoA",
+    8: "DtoD",
+    9: "HtoH",
+    10: "PtoP",
+    11: "HtoD",
+    12: "DtoH",
+    13: "DtoD",
+}
+_MEMORY = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
+
+
+@dataclass(frozen=True)
+class Activities:
+    """Rows as columns of events, all of one length; `name` holds codes, `category` too."""
+
+    COLUMNS: ClassVar = (
+        "start_ns",
+        "end_ns",
+        "track",
+        "name",
+        "category",
+        "correlation",
+        "sequence",
+        "forward_thread",
+        "bytes",
+    )
+    start_ns: Times
+    end_ns: Times
+    track: Ids32
+    name: Ids32
+    category: Ids32
+    correlation: Ids
+    sequence: Ids
+    forward_thread: Ids
+    bytes: Integers
+    arguments: Texts
+
+
+class Recording:
+    """What the tables of an export share.
+
+    Attributes:
+        names: of events.
+        tracks: of events.
+        uses_torch: whether an operator of PyTorch was recorded.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.names: Interner[str] = Interner()
+        threads = {
+            identity: self.strings.get(name, "thread")
+            for identity, name in database.cells("ThreadNames", "globalTid", "nameId")
+        }
+        self.tracks = NsysTracks(threads)
+        self.uses_torch = False
+        self._processes: Interner[int] = Interner()
+
+    @cached_property
+    def strings(self) -> dict[int, str]:
+        """The texts that ids stand for."""
+        return {id: str(text) for id, text in self.database.cells("StringIds", "id", "value")}
+
+    def named(self, ids: Ids, missing: str, called: Callable[[str], str] = str) -> Ids32:
+        """Codes of the names that ids of strings stand for."""
+        known, place = np.unique(ids, return_inverse=True)
+        texts = [called(self.strings.get(id, missing)) for id in known.tolist()]
+        return self.names.codes(texts)[place]
+
+    def correlations(self, process: Ids, correlation: Ids) -> Ids:
+        """Correlation ids that are unique in the file."""
+        known, place = np.unique(process, return_inverse=True)
+        offset = self._processes.codes(known.tolist()).astype(np.int64)[place] << _PROCESS_BITS
+        return np.where(correlation < 0, -1, correlation + offset)
+
+    @cached_property
+    def only_process(self) -> int:
+        """The process of work that names none: the first that calls the CUDA API."""
+        calls = self.database.integers("CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid")["globalTid"]
+        return int(process_of(calls[:1]).sum())
+
+
+def _work(
+    recording: Recording, rows: dict[str, Integers], names: Ids32, category: str, arguments: Texts = ()
+) -> Activities:
+    """Work on streams."""
+    process = process_of(rows["globalPid"])
+    process = np.where(process < 0, recording.only_process, process)
+    count, missing = len(names), np.full(len(names), -1)
+    return Activities(
+        start_ns=rows["start"],
+        end_ns=rows["end"],
+        name=names,
+        track=recording.tracks.streams(process, rows["deviceId"], rows["streamId"]),
+        category=np.full(count, CATEGORIES.index(category), np.int32),
+        correlation=recording.correlations(process, rows["correlationId"]),
+        sequence=missing,
+        forward_thread=missing,
+        bytes=rows.get("bytes", missing),
+        arguments=arguments or [b""] * count,
+    )
+
+
+def _kernels(recording: Recording, table: str) -> Activities:
+    facts = ("demangledName", "shortName", "registersPerThread", *_SHAPE, *_MEMORY_OF_BLOCK)
+    rows = recording.database.integers(table, *_WORK, *facts)
+    long = "demangledName" in recording.database.columns.get(table, ())
+    names = recording.named(rows["demangledName" if long else "shortName"], "kernel")
+    return _work(recording, rows, names, "kernel", _launch_arguments(rows))
+
+
+def _launch_arguments(rows: dict[str, Integers]) -> list[bytes]:
+    """How kernels were launched, under Kineto's names."""
+    if not len(rows["gridX"]) or rows["gridX"].max() < 0:
+        return []
+    shared = sum(np.maximum(rows[name], 0) for name in _MEMORY_OF_BLOCK)
+    facts = np.stack([*(rows[name] for name in _SHAPE), rows["registersPerThread"], shared], axis=1)
+    known, place = np.unique(facts, axis=0, return_inverse=True)
+    texts = [
+        msgspec.json.encode(
+            {"grid": one[:3], "block": one[3:6], "registers per thread": one[6], "shared memory": one[7]}
+        )
+        for one in known.tolist()
+    ]
+    return [texts[row] for row in place.reshape(-1).tolist()]
+
+
+def _graphs(recording: Recording, table: str) -> Activities:
+    rows = recording.database.integers(table, *_WORK)
+    names = recording.names.codes(["CUDA graph"] * len(rows["start"]))
+    return _work(recording, rows, names, "kernel")
+
+
+def _copies(recording: Recording, table: str) -> Activities:
+    rows = recording.database.integers(table, *_WORK, "bytes", "copyKind", "srcKind", "dstKind")
+    kinds = zip(*(rows[name].tolist() for name in ("copyKind", "srcKind", "dstKind")), strict=True)
+    names = recording.names.codes(
+        f"Memcpy {_COPIES.get(copy, 'copy')} "
+        f"({_MEMORY.get(source, 'Unknown')} -> {_MEMORY.get(target, 'Unknown')})"
+        for copy, source, target in kinds
+    )
+    return _work(recording, rows, names, "memcpy")
+
+
+def _fills(recording: Recording, table: str) -> Activities:
+    rows = recording.database.integers(table, *_WORK, "bytes", "memKind")
+    kinds = (_MEMORY.get(kind, "Unknown") for kind in rows["memKind"].tolist())
+    names = recording.names.codes(f"Memset ({kind})" for kind in kinds)
+    return _work(recording, rows, names, "memset")
+
+
+def _calls(recording: Recording, table: str) -> Activities:
+    """Calls of the CUDA API."""
+    rows = recording.database.integers(table, *_TIMES, "globalTid", "correlationId", "nameId")
+    process = process_of(rows["globalTid"])
+    count, missing = len(process), np.full(len(process), -1)
+    return Activities(
+        start_ns=rows["start"],
+        end_ns=rows["end"],
+        name=recording.named(rows["nameId"], "CUDA call", lambda name: _CALLED.sub("", name)),
+        track=recording.tracks.threads(rows["globalTid"]),
+        category=np.full(count, CATEGORIES.index("runtime"), np.int32),
+        correlation=recording.correlations(process, rows["correlationId"]),
+        sequence=missing,
+        forward_thread=missing,
+        bytes=missing,
+        arguments=[b""] * count,
+    )
+
+
+def _ranges(recording: Recording, table: str) -> Activities:
+    """NVTX ranges: operators where torch.autograd.profiler.emit_nvtx was on, and the user's."""
+    rows = recording.database.integers(table, *_TIMES, "globalTid", "eventType", "textId")
+    kept = np.isin(rows["eventType"], _RANGES)
+    texts = _texts(recording, table, rows["textId"])
+    names = [parse(text) for text, is_range in zip(texts, kept.tolist(), strict=True) if is_range]
+    rows = {name: column[kept] for name, column in rows.items()}
+    categories = np.array([CATEGORIES.index("annotation"), CATEGORIES.index("cpu_op")], np.int32)
+    missing = np.full(len(names), -1)
+    recording.uses_torch |= any(one.name.startswith("aten::") for one in names)
+    return Activities(
+        start_ns=rows["start"],
+        end_ns=rows["end"],
+        name=recording.names.codes((one.name for one in names), len(names)),
+        track=recording.tracks.threads(rows["globalTid"]),
+        category=categories[[int(one.is_operator) for one in names] or np.zeros(0, int)],
+        correlation=missing,
+        bytes=missing,
+        sequence=np.array([one.sequence for one in names], np.int64),
+        forward_thread=np.array([1 if one.is_backward else -1 for one in names], np.int64),
+        arguments=[_input_sizes(one) for one in names],
+    )
+
+
+def _texts(recording: Recording, table: str, ids: Ids) -> list[str]:
+    """The text of each range, stored with it or among the strings."""
+    stored = [text for (text,) in recording.database.cells(table, "text")] or [None] * len(ids)
+    return [
+        recording.strings.get(id, "range") if text is None else str(text)
+        for text, id in zip(stored, ids.tolist(), strict=True)
+    ]
+
+
+def _input_sizes(name: NvtxName) -> bytes:
+    return f'{{"Input Dims":{name.sizes}}}'.encode() if name.sizes else b""
+
+
+# What each table holds; a table that is missing has no rows.
+ACTIVITIES: dict[str, Callable[[Recording, str], Activities]] = {
+    "CUPTI_ACTIVITY_KIND_KERNEL": _kernels,
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": _graphs,
+    "CUPTI_ACTIVITY_KIND_MEMCPY": _copies,
+    "CUPTI_ACTIVITY_KIND_MEMSET": _fills,
+    "CUPTI_ACTIVITY_KIND_RUNTIME": _calls,
+    "NVTX_EVENTS": _ranges,
+}
+
+
+_BITS = 24
+_MASK = (1 << _BITS) - 1
+_LAST_DEVICE = np.iinfo(np.int32).max  # a damaged file may say any number
+
+
+def process_of(identity: Ids) -> Ids:
+    """The process in a globalPid or globalTid, -1 where it is unknown.
+
+    Example:
+        >>> process_of(np.array([0x1000001000002, -1])).tolist()
+        [1, -1]
+    """
+    return np.where(identity < 0, -1, (identity >> _BITS) & _MASK)
+
+
+class NsysTracks:
+    """Numbers tracks in order of first appearance.
+
+    Args:
+        names: of threads, by globalTid.
+    """
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self._names = names
+        self._numbers: dict[tuple[str, int, int, int], int] = {}
+        self._rows: list[dict[str, Any]] = []
+
+    def threads(self, identity: Ids) -> Ids32:
+        """The tracks of threads by globalTid, int32, shape (n,)."""
+        known, place = np.unique(identity, return_inverse=True)
+        numbers = [self._thread(one) for one in known.tolist()]
+        return np.array(numbers, np.int32)[place]
+
+    def streams(self, process: Ids, device: Ids, stream: Ids) -> Ids32:
+        """The tracks of the streams of processes, int32, shape (n,)."""
+        device = np.clip(device, 0, _LAST_DEVICE)
+        keys = np.stack([process, device, stream], axis=1)
+        known, place = np.unique(keys, axis=0, return_inverse=True)
+        numbers = [self._stream(*key) for key in known.tolist()]
+        return np.array(numbers, np.int32)[place.reshape(-1)]
+
+    def columns(self) -> dict[str, Any]:
+        """Columns of the tracks table."""
+        names = ("kind", "name", "process", "thread", "device", "stream")
+        found = {name: [row[name] for row in self._rows] for name in names}
+        return {**found, "rank": [0] * len(self._rows)}
+
+    def _thread(self, identity: int) -> int:
+        process, thread = (identity >> _BITS) & _MASK, identity & _MASK
+        name = f"{self._names.get(identity, 'thread')} {thread}"
+        return self._number(
+            ("thread", process, thread, 0),
+            kind="cpu",
+            name=name,
+            process=str(process),
+            thread=str(thread),
+            device=-1,
+            stream=-1,
+        )
+
+    def _stream(self, process: int, device: int, stream: int) -> int:
+        return self._number(
+            ("stream", process, device, stream),
+            kind="device",
+            name=f"stream {stream}",
+            process=f"{process} GPU {device}",
+            thread=str(stream),
+            device=device,
+            stream=stream,
+        )
+
+    def _number(self, key: tuple[str, int, int, int], **row: Any) -> int:
+        if key not in self._numbers:
+            self._numbers[key] = len(self._rows)
+            self._rows.append(row)
+        return self._numbers[key]
+
+
+_APPENDED = re.compile(
+    r"(?:, seq = (?P<sequence>\d{1,18}))?(?:, op_id = \d+)?"
+    r"(?:, sizes = (?P<sizes>\[[\[\]\d, ]*\]))?(?:, input_op_ids = .*)?$",
+    re.DOTALL,
+)
+_OPERATOR = re.compile(r"(?!FSDP::)[\w.]+::[\w.:]+|[a-z0-9_]+|\w*Backward\d*|autograd::engine::.*")
+_BACKWARD = re.compile(r"(autograd::engine::evaluate_function: )?\w*(Backward\d*|AccumulateGrad)")
+
+
+class NvtxName(NamedTuple):
+    """The name of a range.
+
+    Attributes:
+        name: without what was appended.
+        sequence: autograd's sequence number, or -1.
+        sizes: the shapes of the inputs as JSON text, or empty.
+        is_operator: whether it is an operator, and not a range of the user's.
+        is_backward: whether autograd ran it in backward.
+    """
+
+    name: str
+    sequence: int
+    sizes: str
+    is_operator: bool
+    is_backward: bool
+
+
+def parse(text: str) -> NvtxName:
+    """The parts of a range's name.
+
+    Example:
+        >>> parse("aten::mm, seq = 5, op_id = 7, sizes = [[2, 3], [3, 4]]")[:3]
+        ('aten::mm', 5, '[[2, 3], [3, 4]]')
+        >>> parse("epoch 3, seq").name
+        'epoch 3, seq'
+    """
+    found = _APPENDED.search(text)
+    appended = found is not None and bool(found[0])
+    name = text[: found.start()] if found else text
+    is_backward = appended and bool(_BACKWARD.fullmatch(name))
+    return NvtxName(
+        name=name,
+        sequence=int(found["sequence"]) if found and found["sequence"] else -1,
+        sizes=_json(found["sizes"]) if found and found["sizes"] else "",
+        is_operator=is_backward or (appended and bool(_OPERATOR.fullmatch(name))),
+        is_backward=is_backward,
+    )
+
+
+def _json(sizes: str) -> str:
+    """The text if it is JSON, else nothing."""
+    try:
+        json.loads(sizes)
+    except (ValueError, RecursionError):
+        return ""
+    return sizes

@@ -1,0 +1,122 @@
+"""Reader of Nsight Systems recordings, as `nsys export --type sqlite` writes them.
+
+Kernels, copies, memsets and CUDA graphs lie on streams; calls of the CUDA API and NVTX ranges on
+threads. What a version does not export is missing in the trace.
+
+Source: https://docs.nvidia.com/nsight-systems/UserGuide/ (SQLite schema reference).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from stepscope.errors import IngestError
+from stepscope.read.byte_stream import Progress, Warn, chunks
+from stepscope.read.nsys.activities import ACTIVITIES, Activities, Recording
+from stepscope.read.nsys.database import Database
+from stepscope.read.shared import LONGEST_NS, WarningLog
+from stepscope.trace.arguments import ArgumentBlock, Arguments
+from stepscope.trace.builder import Parts, build
+from stepscope.trace.schema import CATEGORIES
+from stepscope.trace.table import Text
+from stepscope.trace.trace import Metadata, Trace
+
+_LATEST_NS = 1 << 60  # differences of such times are no overflow
+_FACTS = {"smCount": "numSms", "totalMemory": "totalGlobalMem"}  # as Kineto calls them
+
+
+def _other_database(tables: Iterable[str]) -> str:
+    """Why a database is not read, and what to do instead."""
+    if any(name.startswith("rocpd_") for name in tables):
+        return (
+            "found a database of AMD's rocprofv3; run `rocpd convert -i FILE --output-format "
+            "pftrace`, then Perfetto's `traceconv json`, and open what that writes"
+        )
+    return (
+        "found an SQLite database without tables of Nsight Systems; give one that "
+        "`nsys export --type sqlite` wrote"
+    )
+
+
+def read_nsys(file: BinaryIO, compressed: bool, progress: Progress) -> Trace:
+    """Read an SQLite export, as every `Reader` does."""
+    log = WarningLog()
+    with _on_disk(file, compressed, log, progress) as path, Database(path) as database:
+        if not database.columns.keys() & ACTIVITIES.keys():
+            raise IngestError(_other_database(database.columns))
+        parts = _parts(database, log)
+    if not len(parts.events["start_ns"]):
+        raise IngestError(
+            "the Nsight Systems export holds no kernel, CUDA call or NVTX range; record with "
+            "`nsys profile --trace cuda,nvtx`"
+        )
+    parts.warnings = log.rows()
+    return build(parts)
+
+
+@contextmanager
+def _on_disk(file: BinaryIO, compressed: bool, log: Warn, progress: Progress) -> Iterator[Path]:
+    """The file's path, or that of a decompressed copy: SQLite reads from a file alone."""
+    if not compressed:
+        yield Path(file.name)
+        progress(Path(file.name).stat().st_size)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "export.sqlite"
+        with path.open("wb") as copy, closing(chunks(file, True, log, progress)) as pieces:
+            copy.writelines(pieces)
+        yield path
+
+
+def _parts(database: Database, log: WarningLog) -> Parts:
+    recording = Recording(database)
+    found = [read(recording, table) for table, read in ACTIVITIES.items()]
+    columns = {name: np.concatenate([getattr(one, name) for one in found]) for name in Activities.COLUMNS}
+    far = np.abs(columns["start_ns"].astype(float)) > _LATEST_NS
+    log("far_time", "an event begins centuries from the others; its time is cut", int(far.sum()))
+    columns["start_ns"] = np.clip(columns["start_ns"], -_LATEST_NS, _LATEST_NS)
+    length = np.clip(columns.pop("end_ns"), -_LATEST_NS, _LATEST_NS) - columns["start_ns"]
+    wrong = (length < 0) | (length > LONGEST_NS)
+    log("long_duration", "an event has no end, or one before its start; its duration is 0", int(wrong.sum()))
+    names = columns.pop("name")
+    events: dict[str, Any] = {
+        **columns,
+        "duration_ns": np.where(wrong, 0, length),
+        "name": Text(names, list(recording.names)),
+        "category": Text(columns["category"].astype(np.int8), CATEGORIES),
+        "source": np.arange(len(names)),
+    }
+    return Parts(
+        events=events,
+        tracks=recording.tracks.columns(),
+        arguments=_arguments(found),
+        metadata=Metadata(
+            framework="pytorch" if recording.uses_torch else "", devices=tuple(_devices(database))
+        ),
+    )
+
+
+def _arguments(found: list[Activities]) -> Arguments:
+    blocks, first = [], 0
+    for one in found:
+        kept = np.flatnonzero([bool(text) for text in one.arguments])
+        if len(kept):
+            texts = [one.arguments[row] for row in kept.tolist()]
+            blocks.append(ArgumentBlock.of(first + kept, texts))
+        first += len(one.start_ns)
+    return Arguments(tuple(blocks))
+
+
+def _devices(database: Database) -> Iterator[dict[str, Any]]:
+    known = [name for name in ("name", *_FACTS) if name in database.columns.get("TARGET_INFO_GPU", ())]
+    for number, *facts in database.cells("TARGET_INFO_GPU", "id", *known):
+        yield {
+            "id": number,
+            **{_FACTS.get(name, name): fact for name, fact in zip(known, facts, strict=True)},
+        }

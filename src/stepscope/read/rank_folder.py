@@ -1,0 +1,159 @@
+"""A folder with one file per rank of a distributed job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count, islice
+from pathlib import Path
+
+from stepscope.errors import IngestError
+from stepscope.read import is_trace
+from stepscope.read.shared import MOST_RANKS
+from stepscope.trace.trace import Metadata, WarningRow
+
+_IN_NAME = re.compile(r"(?<![a-z])(?:rank|worker|process|proc|gpu)[-_.=]?(\d+)", re.IGNORECASE)
+_RUNS = "plugins/profile/*"
+_DIGITS = 18
+_SHOWN = 8
+
+
+def trace_files(folder: Path) -> tuple[list[Path], list[WarningRow]]:
+    """The readable files of a folder, in natural order of their names.
+
+    If it has none itself, these are the files of the folders in it, one per machine. For a folder
+    that the profiler of JAX or TensorFlow wrote, or TensorBoard's logs, they are those of its last
+    run.
+
+    Returns:
+        The files, and warnings about files of other kinds.
+
+    Raises:
+        IngestError: if there is none.
+    """
+    try:
+        folder, warnings = _last_run(folder)
+        found = _visible(folder.iterdir())
+        readable = list(filter(is_trace, found))
+        if not readable:
+            found += _visible(folder.glob("*/*"))
+            readable = list(filter(is_trace, found))
+    except OSError as error:
+        raise IngestError(f"{folder}: cannot list the folder: {error.strerror}") from error
+    readable.sort(key=lambda path: _natural(str(path)))
+    # JAX also writes part of each profile as JSON.
+    files = [path for path in readable if ".xplane.pb" in path.name] or readable
+    if not files:
+        what = f"none of its {len(found)} files is a trace" if found else "the folder has no files"
+        raise IngestError(
+            f"{folder}: {what}; expected one .stepscope, .json(.gz), .xplane.pb or .sqlite file "
+            "per rank, there or in one folder per machine"
+        )
+    others = sorted({path.name for path in found} - {path.name for path in readable})
+    message = f"skipped files that are not traces: {_shown(others)}"
+    return files, warnings + ([("other_file", message, len(others))] if others else [])
+
+
+def _visible(paths: Iterable[Path]) -> list[Path]:
+    """The files that are not hidden, nor in a hidden folder below."""
+    return [path for path in paths if path.is_file() and path.name[:1] != "." and path.parent.name[:1] != "."]
+
+
+def _last_run(folder: Path) -> tuple[Path, list[WarningRow]]:
+    """The folder of the last run: JAX and TensorFlow make one for each, named by its date."""
+    runs = _folders(folder, _RUNS)
+    if not runs and not any(map(is_trace, _visible(folder.iterdir()))):
+        runs = _folders(folder, f"*/{_RUNS}")  # TensorBoard's logs: a folder for training
+    if not runs:
+        return folder, []
+    message = (
+        f"the folder holds {len(runs)} runs; the last is read, {runs[-1].name}; to read another, "
+        "give its folder"
+    )
+    return runs[-1], [("other_run", message, len(runs) - 1)] if runs[:-1] else []
+
+
+def _folders(folder: Path, pattern: str) -> list[Path]:
+    found = (path for path in folder.glob(pattern) if path.is_dir())
+    return sorted(found, key=lambda path: path.name)
+
+
+def _natural(name: str) -> list[int | str]:
+    """A key that sorts rank10 after rank9; text and numbers alternate, so they never compare."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+
+
+def number_ranks(files: Sequence[Path], metadata: Sequence[Metadata]) -> tuple[list[int], list[WarningRow]]:
+    """The rank of each file: as recorded, else from its name, else the next free number.
+
+    Args:
+        files: the files of one folder.
+        metadata: of each file.
+
+    Returns:
+        A distinct rank for each file, and warnings about duplicate, unknown and missing ranks.
+
+    Example:
+        >>> number_ranks([Path("rank3.json"), Path("rank4.json")], [Metadata()] * 2)[0]
+        [3, 4]
+    """
+    known = [rank_of(path, facts) for path, facts in zip(files, metadata, strict=True)]
+    ranks, warnings = distinct_ranks(files, known)
+    return ranks, warnings + _missing(ranks, max(facts.world_size for facts in metadata))
+
+
+def distinct_ranks(files: Sequence[Path], known: Sequence[int | None]) -> tuple[list[int], list[WarningRow]]:
+    """A distinct rank for each file: the known one, else the next free number; and warnings."""
+    free = (number for number in count() if number not in known)
+    ranks: list[int] = []
+    warnings: list[WarningRow] = []
+    for path, rank in zip(files, known, strict=True):
+        if rank is None or rank in ranks:
+            number = next(free)
+            if len(files) > 1:
+                warnings.append(_renumbered(path, rank, number))
+            rank = number
+        ranks.append(rank)
+    return ranks, warnings
+
+
+def rank_of(path: Path, metadata: Metadata) -> int | None:
+    """The rank of a file: as recorded, else from its name, else None."""
+    if metadata.capture or isinstance(metadata.properties.get("distributedInfo"), Mapping):
+        return metadata.ranks[0]
+    return named_rank(path)
+
+
+def named_rank(path: Path) -> int | None:
+    """The rank that the name of a file says, else None.
+
+    Example:
+        >>> named_rank(Path("job/rank12.json.gz")), named_rank(Path("job/trace.json"))
+        (12, None)
+    """
+    found = _IN_NAME.search(path.name)
+    number = int(found[1][-_DIGITS:]) if found else MOST_RANKS
+    return number if number < MOST_RANKS else None  # a date or a time
+
+
+def _renumbered(path: Path, rank: int | None, number: int) -> WarningRow:
+    if rank is None:
+        message = f"neither {path.name} nor its content names a rank; shown as rank {number}"
+        return "rank_unknown", message, 1
+    message = f"{path.name} is of rank {rank}, like another file; shown as rank {number}"
+    return "rank_twice", message, 1
+
+
+def _missing(ranks: Sequence[int], world_size: int) -> list[WarningRow]:
+    """A warning if the folder has fewer ranks than the job had, as far as is known."""
+    present = {rank for rank in ranks if rank >= 0}
+    size = max(world_size, max(ranks) + 1)
+    if not (missing := size - len(present)):
+        return []
+    first = islice((rank for rank in range(size) if rank not in present), min(missing, _SHOWN + 1))
+    message = f"no file for rank {_shown(list(first))} of {size} ranks"
+    return [("rank_missing", message, missing)]
+
+
+def _shown(items: Sequence[object]) -> str:
+    return ", ".join(map(str, items[:_SHOWN])) + (", …" if len(items) > _SHOWN else "")

@@ -1,0 +1,379 @@
+"""Reader of `.stepscope` captures (docs/reference/capture_format.md), which are zip archives.
+
+Nothing is extracted: some members are read by their exact names, none beyond a stated size.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal, cast
+
+import msgspec
+from msgspec import Meta, Struct
+
+from stepscope.base.typed_data import convert, decode
+from stepscope.errors import IngestError
+from stepscope.read.byte_stream import Progress
+from stepscope.read.chrome.trace_events import read_trace_events
+from stepscope.read.memory_snapshot.memory_snapshot import with_snapshot
+from stepscope.read.model_json import parse_model
+from stepscope.read.recorded.compiled_json import parse_compiled
+from stepscope.read.recorded.contexts_json import parse_contexts
+from stepscope.read.recorded.memory_json import with_memory
+from stepscope.read.recorded.samples_json import with_samples
+from stepscope.read.shared import MOST_RANKS, parse_json
+from stepscope.read.xplane.xplane import LONGEST_BYTES, read_xplane
+from stepscope.trace.concat import of_rank
+from stepscope.trace.trace import Metadata, Trace, WarningRow
+
+VERSION = 1
+_MANIFEST, _MODULES, _CONTEXTS = "manifest.json", "modules.json", "contexts.json"
+_COMPILED, _MEMORY, _SNAPSHOT = "compiled.json", "memory.json", "snapshot.pickle"
+_SAMPLES = "samples.json"
+_TRACES = {"trace.json": read_trace_events, "trace.xplane.pb": read_xplane}
+_LIMITS = {
+    _MANIFEST: 16 << 20,
+    _MODULES: 256 << 20,
+    _COMPILED: 256 << 20,
+    _CONTEXTS: 1 << 30,
+    _SAMPLES: 64 << 20,
+    _MEMORY: 4 << 30,
+    _SNAPSHOT: 4 << 30,
+    "trace.json": 64 << 30,
+    "trace.xplane.pb": LONGEST_BYTES,
+}
+_SMALL_BYTES, _MOST_EXPANSION = 32 << 20, 100  # recordings shrink to a fifth or a fiftieth
+_AGAIN = "copy the file again or repeat the recording"
+
+
+class Loader(Struct):
+    """The settings of a data loader that the analysis uses."""
+
+    workers: int | None = None
+
+
+class Created(Struct, rename={"class_": "class"}):
+    """The call that created an object, which advice names and changes."""
+
+    what: str
+    class_: str
+    file: str
+    line: int
+    call: str
+    source: str
+
+
+Duration = Annotated[int, Meta(ge=0, le=1 << 60)]
+
+
+class PartTimes(Struct):
+    """Elapsed time and CPU time of a part of a step: medians, and a mean without the longest."""
+
+    median_ns: Duration
+    cpu_ns: Duration
+    recurring_ns: Duration | None = None
+
+
+class PartChanges(Struct):
+    """When parts of steps began: the time since the first of them, and which part."""
+
+    parts: list[str]
+    since_unix_ns: int
+    after_ns: list[Duration]
+    part: list[Annotated[int, Meta(ge=0)]]
+
+
+class TimedSteps(Struct):
+    """Times of steps by the clocks of the process that recorded them."""
+
+    count: int
+    median_ns: Duration
+    p10_ns: Duration
+    p90_ns: Duration
+    cpu_ns: Duration | None = None
+    cpu_p10_ns: Duration | None = None
+    cpu_p90_ns: Duration | None = None
+    process_cpu_ns: Duration | None = None
+    page_faults: Duration | None = None
+    page_fault_ns: Duration | None = None
+    elapsed_ns: Duration | None = None
+    queued_ns: Duration | None = None
+    parts: dict[str, PartTimes] = {}
+    changes: PartChanges | None = None
+
+
+class RunPlace(Struct):
+    """Where a stage of the run begins."""
+
+    stage: str
+    function: str
+    file: str
+    line: int
+    count: int
+    ns: Duration
+
+
+class RunTraining(Struct, rename={"class_": "class"}):
+    """One of the trainings of a run."""
+
+    first_optimizer: int
+    optimizers: int
+    class_: str
+    function: str
+    file: str
+    line: int
+    steps: int
+    step_ns: Duration
+    elapsed_ns: Duration
+    recorded: bool
+
+
+class RunShares(Struct):
+    """The whole run by stage, as the process that recorded it measured it."""
+
+    ended: bool
+    elapsed_ns: Duration
+    steps: int
+    data_loading_ns: Duration
+    stages_ns: dict[str, Duration]
+    places: list[RunPlace]
+    trainings: list[RunTraining] = []
+    first_step_ns: Duration | None = None
+    torch_imported_ns: Duration | None = None
+
+
+class Manifest(Struct):
+    """The form of a manifest; other keys are allowed."""
+
+    format: Literal["stepscope capture"]
+    version: int
+    outcome: str
+    message: str
+    framework: str | None = None
+    framework_version: str | None = None
+    devices: list[dict[str, Any]] = []
+    rank: Annotated[int, Meta(ge=-1, lt=MOST_RANKS)] = 0
+    world_size: Annotated[int, Meta(le=MOST_RANKS)] = 1
+    cwd: str | None = None
+    created_unix_ns: int | None = None
+    cpu_count: int | None = None
+    cpus_usable: int | None = None
+    threads: int | None = None
+    cpu_capability: str | None = None
+    steps_recorded: list[int] = []
+    loaders: list[Loader] = []
+    created: list[Created] = []
+    updated_modules: dict[str, list[str]] = {}
+    recorded_steps: TimedSteps | None = None
+    unrecorded_steps: TimedSteps | None = None
+    run_shares: RunShares | None = None
+    warnings: list[str] = []
+
+
+def read_capture(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
+    """Read a `.stepscope` capture.
+
+    Args:
+        file: an open binary file at its start.
+        gzipped: whether it is gzip, which a capture never is.
+        progress: called with the number of bytes read since the last call.
+
+    Returns:
+        The recorded trace; empty, with a warning, if nothing was recorded.
+
+    Raises:
+        IngestError: if the file is damaged, encrypted, or another kind of archive.
+    """
+    if gzipped:
+        raise IngestError(
+            "the .stepscope capture is compressed once more; decompress it with `gunzip` or `zstd -d`"
+        )
+    try:
+        with zipfile.ZipFile(file) as archive:
+            _check_members(archive)
+            return _read(archive, progress)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeError) as error:
+        raise IngestError(f"the .stepscope capture is damaged or truncated ({error}); {_AGAIN}") from error
+
+
+def _check_members(archive: zipfile.ZipFile) -> None:
+    names = archive.namelist()
+    if _MANIFEST not in names:
+        hint = " (a PyTorch checkpoint)" if any(n.endswith("data.pkl") for n in names) else ""
+        found = ", ".join(map(repr, names[:3])) or "nothing"
+        raise IngestError(
+            f"expected a .stepscope capture with {_MANIFEST}, found a zip archive of {found}{hint}"
+            "; give a capture or a trace outside an archive"
+        )
+    for info in archive.infolist():
+        _check_member(info, names.count(info.filename))
+
+
+def _check_member(info: zipfile.ZipInfo, times: int) -> None:
+    limit = _LIMITS.get(info.filename)
+    if limit is None:
+        return
+    if times > 1:
+        raise IngestError(f"expected one {info.filename} in the capture, found {times}; {_AGAIN}")
+    if info.flag_bits & 1:
+        raise IngestError(f"the capture's {info.filename} is encrypted, which is not supported")
+    if info.file_size > max(_SMALL_BYTES, _MOST_EXPANSION * info.compress_size):
+        raise IngestError(
+            f"the capture's {info.filename} expands {info.file_size / info.compress_size:.0f}-fold "
+            f"to {info.file_size >> 20} MiB, as no recording does; not reading it"
+        )
+    if info.file_size > limit:
+        raise IngestError(
+            f"expected {info.filename} of at most {limit >> 20} MiB, "
+            f"found {info.file_size >> 20} MiB; {_AGAIN}"
+        )
+
+
+def _read(archive: zipfile.ZipFile, progress: Progress) -> Trace:
+    recorded, manifest = _manifest(archive.read(_MANIFEST))
+    members = archive.namelist()
+    model = parse_model(archive.read(_MODULES)) if _MODULES in members else {}
+    trace = _recording(archive, progress)
+    metadata = _metadata(trace.metadata, recorded, manifest, model)
+    if _COMPILED in members:
+        compiled = parse_compiled(archive.read(_COMPILED))
+        metadata = replace(metadata, properties={**metadata.properties, "compiled": compiled})
+    trace = of_rank(Trace(trace.tables, metadata, trace.arguments), manifest.rank)
+    if _SAMPLES in members:
+        trace = with_samples(trace, archive.read(_SAMPLES))
+    if _MEMORY in members:
+        trace = with_memory(trace, archive.read(_MEMORY))
+    if _SNAPSHOT in members:
+        trace = with_snapshot(trace, archive.read(_SNAPSHOT))
+    if _CONTEXTS in members:
+        recorded_contexts = parse_contexts(archive.read(_CONTEXTS))
+        trace = trace.with_table(recorded_contexts.contexts).with_table(recorded_contexts.metrics)
+        trace = trace.with_warnings(recorded_contexts.warnings)
+    return trace.with_warnings(_warnings(manifest, members))
+
+
+def _warnings(manifest: Manifest, members: list[str]) -> list[tuple[str, str, int]]:
+    found = [("capture", text, 1) for text in manifest.warnings]
+    recorded = bool({*_TRACES, _CONTEXTS}.intersection(members))
+    if manifest.outcome != "complete" or not recorded:
+        code = manifest.outcome if recorded else "nothing_recorded"
+        found.append((code, f"the recording ended as `{manifest.outcome}`: {manifest.message}", 1))
+    found += [
+        ("unread_member", f"skipped {name} of the capture: unknown member", 1)
+        for name in members
+        if name not in _LIMITS and not MEMBER.match(name)
+    ]
+    return found
+
+
+def _manifest(text: bytes) -> tuple[dict[str, Any], Manifest]:
+    try:
+        recorded = parse_json(text.decode("utf-8"))
+        manifest = convert(recorded, Manifest)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise IngestError(f"the capture's {_MANIFEST} is not valid: {error}; {_AGAIN}") from error
+    if manifest.version > VERSION:
+        raise IngestError(
+            f"the capture has version {manifest.version}, this stepscope reads versions up to "
+            f"{VERSION}; upgrade it: pip install -U stepscope"
+        )
+    return recorded, manifest
+
+
+def _recording(archive: zipfile.ZipFile, progress: Progress) -> Trace:
+    """The profiler's trace; empty if it recorded nothing."""
+    name = next((name for name in _TRACES if name in archive.namelist()), None)
+    if name is None:
+        return Trace({})
+    info = archive.getinfo(name)
+    ratio = info.compress_size / max(info.file_size, 1)
+    with archive.open(info) as member:
+        return _TRACES[name](cast(BinaryIO, member), False, lambda size: progress(round(size * ratio)))
+
+
+def _metadata(
+    found: Metadata, recorded: Mapping[str, Any], manifest: Manifest, model: Mapping[str, Any]
+) -> Metadata:
+    return replace(
+        found,
+        framework=manifest.framework or found.framework,
+        framework_version=manifest.framework_version or found.framework_version,
+        devices=_devices(manifest.devices, found.devices),
+        ranks=(manifest.rank,),
+        world_size=manifest.world_size,
+        capture=recorded,
+        model=model,
+    )
+
+
+def _devices(
+    recorded: Sequence[Mapping[str, Any]], traced: tuple[Mapping[str, Any], ...]
+) -> tuple[Mapping[str, Any], ...]:
+    """The devices of the recorder, each with what the profiler says of it, too."""
+    known = {device.get("id"): device for device in traced}
+    merged = tuple({**known.get(device.get("index"), {}), **device} for device in recorded)
+    return merged or traced
+
+
+MEMBER = re.compile(r"^window-(\d{12})-(\d{12})\.xplane\.pb$")
+_LARGEST_BYTES, _MOST = 64 << 20, 64
+
+
+@dataclass(frozen=True)
+class WindowProfiles:
+    """What a capture has of its run in windows.
+
+    Attributes:
+        traces: one of each window, before annotation.
+        recorded_s: how long the windows were, in all.
+        elapsed_s: how long the run was.
+        warnings: what could not be read.
+    """
+
+    traces: list[Trace]
+    recorded_s: float
+    elapsed_s: float
+    warnings: list[WarningRow]
+
+
+class _Elapsed(Struct):
+    elapsed_ns: int = 0
+
+
+def read_windows(path: Path) -> WindowProfiles | None:
+    """The windows of a capture; None where it has none.
+
+    Args:
+        path: a capture of contexts, which has been read.
+    """
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if MEMBER.match(name)][:_MOST]
+        if not names:
+            return None
+        found = {name: _profile(archive, name) for name in names}
+        elapsed = decode(archive.read("contexts.json"), _Elapsed)
+    traces = {name: trace for name, trace in found.items() if isinstance(trace, Trace)}
+    warnings = [("window", text, 1) for text in found.values() if isinstance(text, str)]
+    return WindowProfiles(list(traces.values()), _seconds(traces), elapsed.elapsed_ns / 1e9, warnings)
+
+
+def _profile(archive: zipfile.ZipFile, name: str) -> Trace | str:
+    """The trace of a window, or why there is none."""
+    info = archive.getinfo(name)
+    if info.flag_bits & 1 or info.file_size > _LARGEST_BYTES:
+        return f"skipped {name} of the capture: encrypted, or too large"
+    try:
+        return read_xplane(BytesIO(archive.read(info)), False, lambda size: None)
+    except (IngestError, zipfile.BadZipFile) as error:
+        return f"skipped {name} of the capture: {error}"
+
+
+def _seconds(names: Iterable[str]) -> float:
+    spans = [match.groups() for name in names if (match := MEMBER.match(name))]
+    return sum(int(end) - int(begin) for begin, end in spans) / 1e6

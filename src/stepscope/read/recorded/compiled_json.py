@@ -1,0 +1,73 @@
+"""Reader of what a capture knows of compiled graphs, `compiled.json`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from stepscope.base.typed_data import decode
+from stepscope.errors import IngestError
+
+Count = Annotated[int, Meta(ge=0, le=1 << 60)]
+
+
+class Operation(Struct):
+    """A node of a graph as Dynamo traced it; `reads` are positions of inputs."""
+
+    name: str
+    target: str
+    path: str | None
+    elements: Count
+    operations: Count
+    reads: list[Count] = []
+
+
+class InductorProgram(Struct):
+    """The forward or backward program made from a graph: its key, and the code of its calls."""
+
+    key: str | None
+    backward: bool
+    code: str
+
+
+class InductorGraph(Struct):
+    """A compiled graph.
+
+    Attributes:
+        region: its number, as in the range `Torch-Compiled Region: 0/0`.
+        base: the path of the module whose call was compiled.
+        inputs: the path of the module of each input that is a parameter, else null.
+    """
+
+    region: str
+    base: str | None
+    inputs: list[str | None]
+    nodes: list[Operation]
+    programs: list[InductorProgram]
+
+
+class Compiled(Struct):
+    """The form of compiled.json."""
+
+    graphs: list[InductorGraph]
+
+
+def parse_compiled(text: bytes) -> dict[str, Any]:
+    """The compiled graphs as plain data; raises IngestError if the text has another form."""
+    try:
+        compiled = decode(text, Compiled)
+        for graph in compiled.graphs:
+            _check(graph)
+        found: dict[str, Any] = msgspec.to_builtins(compiled)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise IngestError(f"the capture's compiled.json is not valid: {error}") from error
+    return found
+
+
+def _check(graph: InductorGraph) -> None:
+    for node in graph.nodes:
+        for read in node.reads:
+            if read >= len(graph.inputs):
+                raise ValueError(f"{node.name} reads input {read} of {len(graph.inputs)}")

@@ -1,0 +1,216 @@
+"""Reader of a capture's calling contexts, `contexts.json` (docs/reference/contexts_format.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from stepscope.base.arrays import Codes8, Ids32
+from stepscope.base.typed_data import decode
+from stepscope.errors import IngestError
+from stepscope.trace.schema import CONTEXT_KINDS, CONTEXT_METRICS, CONTEXTS, VIAS
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import WarningRow
+
+VERSION = 1
+_WORK = ("kernel", "memcpy", "memset", "communication")
+_OTHERS = "(others)"
+_DROPPED = {
+    "contexts": "calls with a new context after the limit was reached; they are in `(others)`",
+    "backward_links": "backward operators whose forward call was no longer known; they are shown "
+    "at their call site",
+    "samples": "samples dropped because the buffer was full",
+    "device_records": "device records without a context",
+}
+
+
+class ContextNodes(Struct):
+    """Columns of one length, a row for each context."""
+
+    parent: list[int]
+    kind: list[int]
+    name: list[int]
+    relation: list[int] = []
+    file: list[int] = []
+    line: list[int] = []
+    class_: list[int] = msgspec.field(name="class", default_factory=list)
+
+
+class ContextMetric(Struct):
+    """Sparse columns of one length, a row for each context that has samples."""
+
+    node: list[int]
+    count: list[int]
+    sum: list[float]
+    min: list[float]
+    max: list[float]
+    squares: list[float]
+    nesting: Literal["inclusive", "exclusive"]
+    unit: str = ""
+    meaning: str = ""
+
+
+class Contexts(Struct):
+    """The form of contexts.json; other keys are allowed."""
+
+    format: Literal["stepscope contexts"]
+    version: int
+    strings: list[str]
+    kinds: list[str]
+    nodes: ContextNodes
+    metrics: dict[str, ContextMetric] = {}
+    lacks: list[str] = []
+    dropped: dict[str, int] = {}
+    notes: list[str] = []
+
+
+@dataclass(frozen=True)
+class RecordedContexts:
+    """The tables of a capture's contexts, and the warnings to pass on."""
+
+    contexts: Table
+    metrics: Table
+    warnings: list[WarningRow]
+
+
+def parse_contexts(text: bytes) -> RecordedContexts:
+    """The tables `contexts` and `context_metrics` of contexts.json.
+
+    Raises:
+        IngestError: if it has another form than docs/reference/contexts_format.md describes.
+    """
+    try:
+        found = decode(text, Contexts)
+        _check(found)
+        return RecordedContexts(_contexts(found), _metrics(found), list(_warnings(found)))
+    except (ValueError, IndexError, RecursionError, OverflowError) as error:
+        raise IngestError(
+            f"the capture's contexts.json is not valid: {error}; copy the file again or repeat the recording"
+        ) from error
+
+
+def _check(found: Contexts) -> None:
+    if found.version > VERSION:
+        raise ValueError(f"version {found.version}; this stepscope reads versions up to {VERSION}")
+    nodes = found.nodes
+    if not nodes.parent or nodes.parent[0] != -1:
+        raise ValueError("no root in the first row of `nodes`")
+    for name in ("kind", "name", "relation", "file", "line", "class_"):
+        column = getattr(nodes, name)
+        if len(column) != len(nodes.parent) and (column or name in ("kind", "name")):
+            raise ValueError(f"`nodes.{name.rstrip('_')}` and `nodes.parent` differ in length")
+    for row, parent in enumerate(nodes.parent[1:], 1):
+        if not 0 <= parent < row:
+            raise ValueError(f"node {row} has parent {parent}, which does not come before it")
+    for name, metric in found.metrics.items():
+        _check_metric(name, metric, len(nodes.parent))
+
+
+def _check_metric(name: str, metric: ContextMetric, size: int) -> None:
+    lengths = {len(getattr(metric, column)) for column in ("node", "count", "sum", "min", "max", "squares")}
+    if len(lengths) != 1:
+        raise ValueError(f"columns of `metrics.{name}` differ in length")
+    if metric.node and not 0 <= min(metric.node) <= max(metric.node) < size:
+        raise ValueError(f"`metrics.{name}` refers to a node that does not exist")
+
+
+# -- nodes
+
+
+def _contexts(found: Contexts) -> Table:
+    nodes, strings = found.nodes, found.strings
+    name = Text(_codes(nodes.name, strings), strings)
+    kind = _kinds(found)
+    via = np.array(nodes.relation or [0] * len(kind), np.int64) > 0
+    launched = np.isin(kind, [CONTEXT_KINDS.index(name) for name in _WORK])
+    code = np.where(launched, VIAS.index("launch"), np.where(via, VIAS.index("backward"), 0))
+    line = np.array(nodes.line or [0] * len(kind), np.int64)
+    return Table(
+        CONTEXTS,
+        {
+            "parent": nodes.parent,
+            "kind": Text(kind, CONTEXT_KINDS),
+            "via": Text(code.astype(np.int8), VIAS),
+            "name": name,
+            "file": Text(_codes(nodes.file or [0] * len(kind), strings), strings),
+            "line": np.where(line > 0, line, -1),
+        },
+    )
+
+
+def _codes(numbers: list[int], strings: list[str]) -> Ids32:
+    codes = np.array(numbers, np.int32)
+    if len(codes) and not 0 <= codes.min() <= codes.max() < len(strings):
+        raise ValueError("a node refers to a string that does not exist")
+    return codes
+
+
+def _kinds(found: Contexts) -> Codes8:
+    """The kind of each node: for device work by its class, `other` if unknown."""
+    known = {name: code for code, name in enumerate(CONTEXT_KINDS)}
+    codes = np.array([known.get(name, known["other"]) for name in found.kinds], np.int8)
+    kind = codes[np.array(found.nodes.kind, np.int64)]
+    work = np.flatnonzero(kind == known["kernel"])
+    classes = found.nodes.class_ or [0] * len(kind)
+    kind[work] = [known.get(found.strings[classes[row]], known["kernel"]) for row in work.tolist()]
+    names = [found.strings[number] for number in found.nodes.name]
+    kind[np.array([name == _OTHERS for name in names], np.bool_)] = known["others"]
+    return kind
+
+
+# -- metrics
+
+
+def _metrics(found: Contexts) -> Table:
+    rows = [(name, metric) for name, metric in found.metrics.items() if metric.node]
+    repeats = [len(metric.node) for _, metric in rows]
+    return Table(
+        CONTEXT_METRICS,
+        {
+            "context": _stacked([metric.node for _, metric in rows], np.int32),
+            "metric": _repeated([name for name, _ in rows], repeats),
+            "unit": Text.of(np.repeat([_unit(metric.unit) for _, metric in rows], repeats).tolist()),
+            "meaning": Text.of(np.repeat([metric.meaning for _, metric in rows], repeats).tolist()),
+            "inclusive": np.repeat([metric.nesting == "inclusive" for _, metric in rows], repeats),
+            "count": _stacked([metric.count for _, metric in rows], np.int64),
+            "sum": _stacked([metric.sum for _, metric in rows], np.float64),
+            "min": _stacked([metric.min for _, metric in rows], np.float64),
+            "max": _stacked([metric.max for _, metric in rows], np.float64),
+            "squares": _stacked([_spread(metric) for _, metric in rows], np.float64),
+        },
+    )
+
+
+def _repeated(texts: list[str], repeats: list[int]) -> Text:
+    return Text.of(np.repeat(texts, repeats).tolist())
+
+
+def _unit(unit: str) -> str:
+    return {"1": "", "bytes": "B", "samples": ""}.get(unit, unit)
+
+
+def _spread(metric: ContextMetric) -> list[float]:
+    """Sums of squared distances from the mean, from sums of squares."""
+    count = np.array(metric.count, np.float64)
+    total, squares = np.array(metric.sum), np.array(metric.squares)
+    with np.errstate(over="ignore", invalid="ignore"):  # of damaged files
+        spread: list[float] = np.fmax(squares - total * total / np.fmax(count, 1), 0.0).tolist()
+    return spread
+
+
+def _stacked(parts: Sequence[Sequence[float]], kind: type[np.generic]) -> NDArray[np.generic]:
+    return np.concatenate([np.zeros(0, kind), *(np.array(part, kind) for part in parts)])
+
+
+def _warnings(found: Contexts) -> Iterator[WarningRow]:
+    for text in [*found.lacks, *found.notes]:
+        yield "contexts", text, 1
+    for name, count in found.dropped.items():
+        if count:
+            yield f"dropped_{name}", _DROPPED.get(name, f"dropped {name}"), count

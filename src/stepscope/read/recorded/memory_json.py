@@ -1,0 +1,153 @@
+"""Reader of a capture's `memory.json`: what training keeps, and which tensors operators use."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from stepscope.base.arrays import Codes, Ids32
+from stepscope.base.typed_data import decode
+from stepscope.errors import IngestError
+from stepscope.trace.memory_schema import STORAGES, TENSOR_USES
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace, clock_of
+
+_VERSION = 1
+
+
+class Storage(Struct):
+    """One piece of memory that training keeps."""
+
+    address: int
+    bytes: int
+    device: str
+    kind: str
+    path: str = ""
+    name: str = ""
+    lines: list[tuple[str, int]] = []
+
+
+class Storages(Struct):
+    """What it kept before and after the recorded steps."""
+
+    before: list[Storage] = []
+    after: list[Storage] = []
+
+
+class Uses(Struct):
+    """Columns of one length; `shape` and `dtype` are positions in the lists."""
+
+    time_ns: list[int] = []
+    address: list[int] = []
+    shape: list[int] = []
+    dtype: list[int] = []
+    shapes: list[list[int]] = []
+    dtypes: list[str] = []
+
+
+class OutOfMemory(Struct):
+    """The allocation that failed."""
+
+    device: str
+    requested_bytes: int | None = None
+    file: str = ""
+    line: int = 0
+    module: str = ""
+
+
+class Memory(Struct):
+    """The form of memory.json; other keys are allowed."""
+
+    format: Literal["stepscope memory"]
+    version: int
+    storages: Storages = msgspec.field(default_factory=Storages)
+    uses: Uses = msgspec.field(default_factory=Uses)
+    out_of_memory: OutOfMemory | None = None
+
+
+def with_memory(trace: Trace, text: bytes) -> Trace:
+    """The trace with the tables `storages` and `tensor_uses`.
+
+    Args:
+        trace: of the capture, before annotation.
+        text: the content of memory.json.
+
+    Raises:
+        IngestError: if it has another form than docs/reference/capture_format.md describes.
+    """
+    try:
+        found = decode(text, Memory)
+        _check(found)
+        trace = trace.with_table(_storages(found.storages)).with_table(_uses(found.uses, trace))
+    except (ValueError, IndexError, RecursionError, OverflowError) as error:
+        raise IngestError(
+            f"the capture's memory.json is not valid: {error}; copy the file again or repeat the recording"
+        ) from error
+    if found.out_of_memory is None:
+        return trace
+    failed: dict[str, Any] = msgspec.to_builtins(found.out_of_memory)
+    properties = {**trace.metadata.properties, "out_of_memory": failed}
+    return trace.with_metadata(properties=properties)
+
+
+def _check(found: Memory) -> None:
+    if found.version > _VERSION:
+        raise ValueError(f"version {found.version}; this stepscope reads versions up to {_VERSION}")
+    uses = found.uses
+    if len({len(uses.time_ns), len(uses.address), len(uses.shape), len(uses.dtype)}) != 1:
+        raise ValueError("columns of `uses` differ in length")
+
+
+def _storages(found: Storages) -> Table:
+    rows = [("before", row) for row in found.before] + [("after", row) for row in found.after]
+    places = [row.lines[-1] if row.lines else ("", -1) for _, row in rows]
+    return Table(
+        STORAGES,
+        {
+            "moment": Text.of(moment for moment, _ in rows),
+            "file": Text.of(file for file, _ in places),
+            "line": np.array([line for _, line in places], np.int64),
+            **{
+                name: np.array([getattr(row, name) for _, row in rows], np.int64)
+                for name in ("address", "bytes")
+            },
+            **{
+                name: Text.of(getattr(row, name) for _, row in rows)
+                for name in ("device", "kind", "path", "name")
+            },
+        },
+    )
+
+
+def _uses(found: Uses, trace: Trace) -> Table:
+    time = np.array(found.time_ns, np.int64) - clock_of(trace.metadata)
+    order = np.argsort(time, kind="stable")
+    shapes = [",".join(map(str, shape)) for shape in found.shapes]
+    return Table(
+        TENSOR_USES,
+        {
+            "event": _begun_at(trace, time)[order],
+            "time_ns": time[order],
+            "address": np.array(found.address, np.int64)[order],
+            "shape": Text(_codes(found.shape, shapes)[order], shapes),
+            "dtype": Text(_codes(found.dtype, found.dtypes)[order], found.dtypes),
+        },
+    )
+
+
+def _begun_at(trace: Trace, time: Codes) -> Ids32:
+    """The operator that begins at each time, -1 where none does."""
+    operators = np.flatnonzero(trace.events.text("category").mask("cpu_op"))
+    starts = np.append(trace.events["start_ns"][operators], np.iinfo(np.int64).max)
+    place = np.searchsorted(starts, time)
+    return np.where(starts[place] == time, np.append(operators, -1)[place], -1).astype(np.int32)
+
+
+def _codes(numbers: list[int], texts: list[str]) -> Ids32:
+    codes = np.array(numbers, np.int32)
+    if len(codes) and not 0 <= codes.min() <= codes.max() < len(texts):
+        raise ValueError("a use refers to a text that does not exist")
+    return codes

@@ -1,0 +1,112 @@
+"""Reader of `samples.json`: which line the training loop's thread executed, as instants."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+
+from stepscope.base.typed_data import decode
+from stepscope.errors import IngestError
+from stepscope.trace.schema import INSTANTS
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace, clock_of
+
+CATEGORY, IN_LOOP = "sample", "sample in the loop"  # of instants
+NOT_SAMPLED = "not_sampled"  # property of a trace
+Count = Annotated[int, Meta(ge=0, le=1 << 60)]
+
+
+class SampledLine(Struct):
+    """A function and one of its lines."""
+
+    function: str
+    file: str
+    line: Count
+
+
+class SamplerMark(Struct):
+    """A range that the sampled thread made, by its name in the trace, and when."""
+
+    name: str
+    unix_ns: Annotated[int, Meta(ge=0, le=1 << 62)]
+
+
+class Samples(Struct):
+    """The form of samples.json.
+
+    Attributes:
+        thread: the sampled thread, as the system numbers it.
+        since_unix_ns: when the first sample was taken.
+        after_ns: the time of each sample after the first.
+        place: position in `places` of each sample.
+        mark: what relates the thread and its clock to the trace; None where both have Unix times
+            and the numbers of threads.
+        loop: positions in `places` of lines of the training loop itself, and of what calls it.
+        lacks: why nothing was sampled.
+    """
+
+    thread: int = 0
+    since_unix_ns: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
+    after_ns: list[Count] = []
+    place: list[Count] = []
+    places: list[SampledLine] = []
+    mark: SamplerMark | None = None
+    loop: list[Count] = []
+    lacks: str = ""
+
+
+def with_samples(trace: Trace, text: bytes) -> Trace:
+    """The trace with an instant for each sample, named `FUNCTION (FILE:LINE)`.
+
+    Where nothing was sampled, its property `not_sampled` says why.
+
+    Raises:
+        IngestError: if the text has another form.
+    """
+    try:
+        found = decode(text, Samples)
+        if len(found.after_ns) != len(found.place):
+            raise ValueError("columns differ in length")
+        if max([*found.place, *found.loop], default=-1) >= len(found.places):
+            raise ValueError("a place is not in the list")
+    except (ValueError, msgspec.ValidationError) as error:
+        raise IngestError(f"the capture's samples.json is not valid: {error}") from error
+    if found.lacks:
+        properties = {**trace.metadata.properties, NOT_SAMPLED: found.lacks}
+        return trace.with_metadata(properties=properties)
+    place = _place(trace, found)
+    return trace.with_table(_joined(trace, found, *place)) if place else trace
+
+
+def _place(trace: Trace, found: Samples) -> tuple[int, int] | None:
+    """The track of the sampled thread, and the time of the first sample in the trace, if known."""
+    if found.mark:
+        marks = np.flatnonzero(trace.events.text("name").mask(found.mark.name))
+        track, time = (trace.events[name][marks] for name in ("track", "start_ns"))
+        since = found.since_unix_ns - found.mark.unix_ns
+    else:
+        track = np.flatnonzero(trace["tracks"].text("thread").mask(str(found.thread)))
+        time, since = np.zeros_like(track), found.since_unix_ns - clock_of(trace.metadata)
+    return (int(track[0]), int(time[0]) + since) if len(track) else None
+
+
+def _joined(trace: Trace, found: Samples, track: int, since: int) -> Table:
+    """The instants of the trace, and one for each sample from the time `since` on."""
+    old, count = trace["instants"], len(found.place)
+    names = [f"{place.function} ({place.file}:{place.line})" for place in found.places]
+    loop = set(found.loop)
+    kinds = [IN_LOOP if place in loop else CATEGORY for place in found.place]
+    return Table(
+        INSTANTS,
+        {
+            "time_ns": np.append(old["time_ns"], np.array(found.after_ns, np.int64) + since),
+            "track": np.append(old["track"], np.full(count, track)),
+            "source": np.append(old["source"], np.full(count, -1)),
+            "name": Text.of([*old.text("name"), *(names[place] for place in found.place)]),
+            "category": Text.of([*old.text("category"), *kinds]),
+            "phase": Text.of([*old.text("phase"), *(["i"] * count)]),
+        },
+    )

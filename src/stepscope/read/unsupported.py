@@ -1,0 +1,140 @@
+"""Formats that are recognized but not read, each with advice on what to do instead.
+
+Sources: the formats' own specifications for the first bytes; Perfetto's Trace is a protobuf message
+whose field 1 is repeated (perfetto/trace/trace.proto); the first lines that the tools print.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from stepscope.errors import IngestError
+
+_MESSAGE = re.compile(rb"^\x0a[\x80-\xff]{0,9}[\x00-\x7f][\x08-\xfa]", re.DOTALL)
+_FIRST_BYTES = 2048
+_NSYS = "export the recording with `nsys export --type sqlite FILE` and open that"
+_TIMELINE = "it has no times of events; record with torch.profiler or `nsys profile` instead"
+_SAMPLES = "it has samples and no steps; record the script with `stepscope run` or torch.profiler"
+
+
+def _starts(*magics: bytes) -> Callable[[bytes], bool]:
+    return lambda head: head.startswith(magics)
+
+
+def _like(pattern: bytes) -> Callable[[bytes], bool]:
+    compiled = re.compile(pattern)
+    return lambda head: compiled.match(_first_lines(head)) is not None
+
+
+def _first_lines(head: bytes) -> bytes:
+    """Bounded, since a pattern may take the square of its length."""
+    return head[:_FIRST_BYTES].removeprefix(b"\xef\xbb\xbf").lstrip()
+
+
+def _is_pickle(head: bytes) -> bool:
+    return head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
+
+
+# In order: the test of a file's first bytes, the name of the format, and advice.
+FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
+    (_starts(b"\x28\xb5\x2f\xfd"), "zstd data inside compressed data", "decompress it once"),
+    (_starts(b"\xfd7zXZ\0"), "xz data", "decompress it with `xz -d` and open that"),
+    (_starts(b"BZh"), "bzip2 data", "decompress it with `bzip2 -d` and open that"),
+    (_starts(b"\x04\x22\x4d\x18"), "lz4 data", "decompress it with `lz4 -d` and open that"),
+    (_starts(b"\x1f\x8b"), "gzip data inside gzip data", "decompress it with `gunzip` once"),
+    (
+        lambda head: head[257:262] == b"ustar",
+        "a tar archive",
+        "unpack it with `tar -xf` and open a trace or the folder in it",
+    ),
+    (_starts(b"7z\xbc\xaf\x27\x1c", b"Rar!"), "an archive", "unpack it and open a trace or the folder in it"),
+    (
+        _is_pickle,
+        "a pickle other than a memory snapshot of PyTorch",
+        "stepscope never unpickles; give a trace exported as JSON",
+    ),
+    (_starts(b"\x0aNVIDIA"), "an Nsight Systems report", _NSYS),
+    (_starts(b"NVR\0"), "an Nsight Compute report", _TIMELINE),
+    (_starts(b"PERFILE2"), "a recording of Linux perf", _SAMPLES),
+    (_starts(b"\xfb)", b"\xfb("), "a file of statistics of cProfile", _TIMELINE),
+    (
+        lambda head: b"brain.Event:" in head[:64],
+        "an event file of TensorBoard",
+        "open the folder `plugins/profile` next to it, which has the traces",
+    ),
+    (
+        lambda head: b"\0" in head[:512] and bool(_MESSAGE.match(head)),
+        "a protobuf message, as Perfetto writes",
+        "convert it with Perfetto's `traceconv json` and open that",
+    ),
+    (_like(rb'==PROF==|"ID","Process ID","Process Name"'), "a table of Nsight Compute", _TIMELINE),
+    (_like(rb"==\d+== (NVPROF|Profiling)"), "a summary of nvprof", _TIMELINE),
+    (_like(rb'"?Time ?\(%\)"?,"?Total Time'), "a summary of `nsys stats`", _NSYS),
+    (
+        _like(rb'"?Index"?,"?KernelName"?,|"Kind","Agent_Id"|"Name","Calls","TotalDurationNs"'),
+        "a table of rocprof",
+        "record with rocprofv3 and its format `pftrace`, and convert that with Perfetto's `traceconv json`",
+    ),
+    (_like(rb'"?AMD uProf|"?Function[^\n,\t]*"?[,\t]"?CPU Time'), "a table of a sampling profiler", _SAMPLES),
+    (
+        _like(rb"-{8,}  -{8,}"),
+        "a printed table of torch.profiler",
+        "give the trace of the same run: `prof.export_chrome_trace(FILE)`",
+    ),
+    (_like(rb"[^\n]+ \d+ +(\[\d+\] +)?\d+\.\d+: +\d+ [\w:-]+:"), "the output of `perf script`", _SAMPLES),
+    (_like(rb"[^\n]+;[^\n]+ \d+\r?\n"), "a file of collapsed stacks", _SAMPLES),
+    (_like(rb"(?i)<!doctype html|<html"), "a web page", "download the trace itself"),
+    (_like(rb"<\?xml|<svg"), "XML, such as a picture", "give the recording that it was made from"),
+)
+
+# Names that a file may have whose first bytes say nothing.
+_BY_NAME = (
+    (re.compile(r"\.(nsys-rep|qdrep)$"), "an Nsight Systems report", _NSYS),
+    (
+        re.compile(r"\.py$"),
+        "a Python script",
+        "record it with `stepscope run` and open the capture that this writes",
+    ),
+)
+
+# Of JSON objects without events: keys that they have, the name of the format, and advice.
+_JSON = (
+    ({"nodes", "schema"}, "a PyTorch execution trace", "give the Kineto trace of the same run"),
+    ({"profiles", "shared"}, "a profile of speedscope", _SAMPLES),
+    ({"root_frame", "sample_count"}, "a profile of pyinstrument", _SAMPLES),
+    ({"nodes", "timeDeltas"}, "a CPU profile of V8", _SAMPLES),
+    ({"meta", "threads", "libs"}, "a profile of Firefox", _SAMPLES),
+    (
+        {"entries", "pg_config"},
+        "a dump of NCCL's flight recorder",
+        "it lists collectives only; record the ranks with torch.profiler",
+    ),
+)
+
+
+def refuse_foreign(head: bytes, name: str = "") -> None:
+    """Raise an error with advice if a file is of a known format that is not supported.
+
+    Args:
+        head: the file's first bytes.
+        name: the file's name.
+
+    Raises:
+        IngestError: if it is one.
+    """
+    known = [(what, advice) for matches, what, advice in FOREIGN if matches(head)]
+    known += [(what, advice) for pattern, what, advice in _BY_NAME if pattern.search(name)]
+    if known:
+        raise IngestError("this is {}: {}".format(*known[0]))
+
+
+def foreign_json(data: Mapping[str, Any]) -> str:
+    """What a JSON object without events is, and what to do; empty if unknown.
+
+    Example:
+        >>> foreign_json({"nodes": [], "schema": "1.0"})
+        'this is a PyTorch execution trace: give the Kineto trace of the same run'
+    """
+    return next((f"this is {what}: {advice}" for keys, what, advice in _JSON if keys <= data.keys()), "")

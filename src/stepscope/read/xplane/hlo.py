@@ -1,0 +1,382 @@
+"""The compiled XLA programs of a profile: scope, source line and work of each instruction.
+
+A profile holds the optimized programs themselves. They link each executed instruction or fusion to
+the named scope in which JAX traced it and to its line of Python.
+
+Source: hlo.proto and xla_data.proto (https://github.com/openxla/xla, xla), messages HloProto,
+HloModuleProto, HloComputationProto, HloInstructionProto, OpMetadata and StackFrameIndexProto.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.read.xplane.hlo_flow import Loops, ProgramFlow, lenders_of
+from stepscope.read.xplane.hlo_inputs import (
+    Argument,
+    FrameIndex,
+    Input,
+    Inputs,
+    Origin,
+    SourceFrames,
+    origins_of_members,
+    own_origin,
+)
+from stepscope.read.xplane.hlo_products import Array, Shape, Shapes
+from stepscope.read.xplane.hlo_work import Node, ProgramWork, Work
+from stepscope.read.xplane.protobuf import BYTES, VARINT, Fields, Span, int32, scan
+from stepscope.read.xplane.xspace import Plane, Source, read_stats
+from stepscope.trace.sets import Interner
+
+METADATA_PLANE = "/host:metadata"
+_FUSED = ("fusion", "call", "async-start")
+_PROTO = "Hlo Proto"
+BY_COMPILER = "xla::"  # before the opcode of an instruction that no operation of JAX asked for
+_NUMBERED = re.compile(r"^(.*)\((\d+)\)$")
+
+
+class Instruction(NamedTuple):
+    """One instruction: its named scope as JAX wrote it, `file:line`, work, origins and inputs.
+
+    `role` says what it is for, outside of the two passes (`hlo_flow`).
+    """
+
+    scope: str = ""
+    source: str = ""
+    work: Work | None = None
+    origins: tuple[Origin, ...] = ()
+    inputs: tuple[Input, ...] = ()
+    role: str = ""
+
+
+class Programs:
+    """The programs of a file, each read when its first instruction is looked up.
+
+    Attributes:
+        buffers: sizes of the arguments of each program that was read, by name; of programs with
+            the same name the largest.
+        shapes: what each of these programs takes and makes, as `shapes_of` has it.
+        loops: of each that computes gradients in a loop, how often it does, by name.
+        arguments: those of the program that has most bytes of them under names, such as
+            `params['Dense_0']`, or else most bytes.
+        frames: the Python frames to which the origins of instructions refer.
+    """
+
+    def __init__(self, source: Source, planes: Iterable[Plane]) -> None:
+        self._source = source
+        self._by_id: dict[int, Span] = {}
+        self._by_name: dict[str, Span] = {}
+        self._read: dict[Span, _Program] = {}
+        self.buffers: dict[str, dict[str, int]] = {}
+        self.shapes: dict[str, dict[str, list[str]]] = {}
+        self.loops: dict[str, Loops] = {}
+        self.arguments: list[Argument] = []
+        self.frames: SourceFrames = Interner()
+        for plane in planes:
+            if plane.name == METADATA_PLANE:
+                self._add(plane)
+
+    def _add(self, plane: Plane) -> None:
+        for number, kind in plane.kinds.items():
+            stats = dict(read_stats(self._source, kind.stats, plane.stat_names))
+            if isinstance(stats.get(_PROTO), Span):
+                found = _NUMBERED.match(kind.name)
+                self._by_id[int(found[2]) if found else number] = stats[_PROTO]
+                self._by_name.setdefault(found[1] if found else kind.name, stats[_PROTO])
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the programs."""
+        return list(self._by_name)
+
+    def find(self, program: int, module: str, name: str) -> Instruction:
+        """An instruction by its program's number, else its program's name; empty if not found."""
+        return self._program(program, module).instructions.get(name, Instruction())
+
+    def sequence(self, program: int, module: str) -> list[tuple[str, str]]:
+        """Name and opcode of each instruction that a program itself executes, in order."""
+        return self._program(program, module).sequence
+
+    def _program(self, program: int, module: str) -> _Program:
+        found = _NUMBERED.match(module)
+        name_of = found[1] if found else module
+        span = self._by_id.get(program) or self._by_name.get(name_of)
+        if span is None:
+            return _Program({}, [], Loops(), [])
+        if span not in self._read:
+            found_program = _read_program(self._source, span, self.frames)
+            self._read[span] = found_program
+            self.arguments = max(self.arguments, found_program.arguments, key=_named_bytes)
+            if found_program.loops != Loops():
+                self.loops[name_of] = found_program.loops
+            self._add_buffers(name_of, span)
+        return self._read[span]
+
+    def _add_buffers(self, name: str, proto: Span) -> None:
+        for module in self._source.inner(proto, 1):
+            found = buffers_of(self._source, module)
+            if found["argument_bytes"] >= self.buffers.get(name, {}).get("argument_bytes", 0):
+                self.buffers[name] = found
+                self.shapes[name] = shapes_of(self._source, module)
+
+
+def _named_bytes(arguments: list[Argument]) -> tuple[int, int]:
+    """Bytes of the arguments with names below them, and of all: residuals are only numbered."""
+    return (sum(one.bytes for one in arguments if "['" in one.name), sum(one.bytes for one in arguments))
+
+
+class _Program(NamedTuple):
+    """Its instructions by name, which is unique within it, its arguments, loops and sequence."""
+
+    instructions: dict[str, Instruction]
+    arguments: list[Argument]
+    loops: Loops
+    sequence: list[tuple[str, str]]
+
+
+def _read_program(source: Source, proto: Span, frames: SourceFrames) -> _Program:
+    result = _Program({}, [], Loops(), [])
+    for module in source.inner(proto, 1):
+        reader = _Computations(source, module, frames)
+        for computation in source.inner(module, 3):
+            reader.read(computation)
+        arguments = reader.inputs.with_uses(arguments_of(source, module))
+        entry = source.number(module, 6)
+        instructions = reader.instructions(entry, [one.name for one in arguments if one.updated])
+        result = _Program(
+            result.instructions | instructions,
+            result.arguments + arguments,
+            reader.flow.loops(entry),
+            reader.sequence(entry),
+        )
+    return result
+
+
+class _Computations:
+    """Reads the computations of a module; each comes before those that call it."""
+
+    def __init__(self, source: Source, module: Span, frames: SourceFrames) -> None:
+        self._source = source
+        name = "".join(source.text(*span) for span in source.inner(module, 1))
+        self._program = f"jit({name.removeprefix('jit_')})"
+        self._frames, self._shapes = FrameIndex(source, module, frames), Shapes(source)
+        self._work, self.inputs = ProgramWork(source), Inputs(source)
+        self.flow = ProgramFlow(source)
+        self._schedule = _schedule(source, module)
+        self._executed: dict[int, dict[int, tuple[str, str]]] = {}  # of each computation, by id
+        self._found: dict[int, list[tuple[str, Instruction]]] = {}  # of each computation
+        self._origins: dict[int, tuple[Origin, ...]] = {}  # of each computation
+        self._last_scope: dict[int, str] = {}  # of each computation, to name a fusion without one
+
+    def instructions(self, entry: int, updated: list[str]) -> dict[str, Instruction]:
+        """All that were read, by name.
+
+        Args:
+            entry: id of the program's own computation.
+            updated: the arguments that the program updates with the help of gradients.
+        """
+        scopes = {number: [one.scope for _, one in found] for number, found in self._found.items()}
+        roles = self.flow.roles(entry, updated, scopes)
+        return {
+            name: instruction._replace(role=role)
+            for number, found in self._found.items()
+            for (name, instruction), role in zip(found, roles.get(number, [""] * len(found)), strict=True)
+        }
+
+    def sequence(self, number: int) -> list[tuple[str, str]]:
+        """Name and opcode of each instruction of a computation, as it executes them."""
+        found = self._executed.get(number, {})
+        order = self._schedule.get(number, found)
+        return [found[one] for one in order if one in found]
+
+    def read(self, computation: Span) -> None:
+        """Read one computation."""
+        source, spans = self._source, self._source.inner(computation, 2)
+        start, end = np.array(spans, np.int64).reshape(-1, 2).T
+        found = scan(source.octets, start, end, source.damage)
+        names = _texts(source, found.of(1, BYTES), len(spans))
+        scopes, places, frames = _metadata(source, found.of(7, BYTES), len(spans), self._frames)
+        own_scopes, own = list(scopes), list(map(own_origin, scopes, frames))
+        nodes = self._nodes(found, spans)
+        for row, node in enumerate(nodes):
+            inside = (self._last_scope.get(number, "") for number in node.called)
+            scopes[row] = scopes[row] or next(filter(None, inside), "")
+        number, root = source.number(computation, 5), source.number(computation, 6)
+        if number in self._found:
+            source.damage.add()
+            return
+        self.flow.add(number, root, nodes, own_scopes)
+        self._executed[number] = {
+            node.id: (name, node.opcode) for name, node in zip(names, nodes, strict=True)
+        }
+        self._last_scope[number] = next(filter(None, reversed(scopes)), "")
+        works = self._work.add(number, root, nodes)
+        origins = [self._fused(*each) for each in zip(nodes, own, strict=True)]
+        self._origins[number] = origins_of_members(zip(origins, works, strict=True))
+        scopes = [_scope_of_largest(*each) for each in zip(origins, scopes, strict=True)]
+        inputs = self.inputs.of(number, root, nodes, origins)
+        lenders = lenders_of(nodes, [bool(scope) for scope in scopes])
+        instructions = [
+            Instruction(
+                scopes[lender] or f"{self._program}/{BY_COMPILER}{node.opcode}",
+                places[lender],
+                work,
+                made or own[lender],
+                taken,
+            )
+            for lender, node, work, made, taken in zip(lenders, nodes, works, origins, inputs, strict=True)
+        ]
+        self._found[number] = list(zip(names, instructions, strict=True))
+
+    def _fused(self, node: Node, own: tuple[Origin, ...]) -> tuple[Origin, ...]:
+        """The origins of an instruction: of a fusion those of its members, else its own."""
+        if node.opcode not in _FUSED:
+            return own
+        inside = (self._origins.get(number, ()) for number in node.called)
+        return next(filter(None, inside), own)
+
+    def _nodes(self, found: Fields, spans: Sequence[Span]) -> list[Node]:
+        source, count = self._source, len(spans)
+        shapes: list[Shape] = [()] * count
+        for owner, start, end in _places(found.of(3, BYTES)):
+            shapes[owner] = self._shapes.at(start, end)
+        opcodes = _texts(source, found.of(2, BYTES), count)
+        ids = found.last(35, count).tolist()
+        operands, called = (_numbers(source, found, number, count) for number in (36, 38))
+        return list(map(Node, ids, opcodes, shapes, operands, called, spans))
+
+
+def _schedule(source: Source, module: Span) -> dict[int, list[int]]:
+    """The instructions of each computation in the order in which they execute, as ids."""
+    result = {}
+    for schedule in source.inner(module, 7):
+        for entry in source.inner(schedule, 1):
+            for sequence in source.inner(entry, 2):
+                result[source.number(entry, 1)] = source.numbers(sequence, 1)
+    return result
+
+
+def _scope_of_largest(origins: tuple[Origin, ...], own: str) -> str:
+    """The scope of the operation that has most of the work; XLA names a fusion after its last."""
+    largest = max(origins, key=lambda origin: origin.share, default=None)
+    return largest.scope if largest and largest.scope else own
+
+
+def _metadata(
+    source: Source, found: Fields, count: int, index: FrameIndex
+) -> tuple[list[str], list[str], list[int]]:
+    """Scope, source location and frame of each instruction; empty or -1 if not recorded."""
+    scopes, places, frames = [""] * count, [""] * count, [-1] * count
+    inner = scan(source.octets, found.value, found.end, source.damage)
+    size = len(found.owner)
+    names, files = (_texts(source, inner.of(number, BYTES), size) for number in (2, 3))
+    lines, frame = ([int32(each) for each in inner.last(part, size).tolist()] for part in (4, 15))
+    for row, owner in enumerate(found.owner.tolist()):
+        scopes[owner] = names[row] if _is_scope(names[row]) else ""
+        places[owner] = f"{files[row]}:{lines[row]}" if files[row] else index.place(frame[row])
+        frames[owner] = index.number(frame[row], files[row], lines[row])
+    return scopes, places, frames
+
+
+def _is_scope(name: str) -> bool:
+    """Whether a name is no argument's, such as `params['Dense_0/kernel']`."""
+    return "/" in name and "['" not in name
+
+
+def _texts(source: Source, found: Fields, count: int) -> list[str]:
+    result = [""] * count
+    for owner, start, end in _places(found):
+        result[owner] = source.text(start, end)
+    return result
+
+
+def _numbers(source: Source, found: Fields, number: int, count: int) -> list[tuple[int, ...]]:
+    """A repeated integer field of each message, packed or not."""
+    result: list[list[int]] = [[] for _ in range(count)]
+    single = found.of(number, VARINT)
+    for owner, value in zip(single.owner.tolist(), single.value.tolist(), strict=True):
+        result[owner].append(value)
+    for owner, start, end in _places(found.of(number, BYTES)):
+        result[owner] += source.packed(start, end)
+    return [tuple(values) for values in result]
+
+
+def _places(found: Fields) -> Iterator[tuple[int, int, int]]:
+    """Owner, start and end of each field."""
+    columns = (column.tolist() for column in (found.owner, found.value, found.end))
+    return zip(*columns, strict=True)
+
+
+def buffers_of(source: Source, module: Span) -> dict[str, int]:
+    """Sizes of a program's arguments, bytes.
+
+    Returns:
+        `argument_bytes`: all of them; `donated_bytes`: those whose memory a result takes over;
+        `could_donate_bytes`: others for which there is a result of the same shape and type, which
+        takes new memory.
+    """
+    shapes = Shapes(source)
+    arguments, results = _program_shape(source, module, shapes)
+    kept = list(range(len(results)))
+    donated: list[Array] = []
+    for entry in (one for part in source.inner(module, 8) for one in source.inner(part, 1)):
+        number = source.number(entry, 2)
+        place = (source.numbers(entry, 1) or [0])[0]
+        if number < len(arguments) and place in kept:
+            kept.remove(place)
+            donated.append(arguments[number])
+    left = Counter(arguments) - Counter(donated)
+    same = left & Counter(results[place] for place in kept)
+    sizes = (arguments, donated, same.elements())
+    names = ("argument_bytes", "donated_bytes", "could_donate_bytes")
+    return {
+        name: round(sum(array.bytes for array in arrays)) for name, arrays in zip(names, sizes, strict=True)
+    }
+
+
+def shapes_of(source: Source, module: Span) -> dict[str, list[str]]:
+    """Shapes by which the programs of a profile can be seen to hand data to each other.
+
+    Returns:
+        `takes`: shapes of its arguments; `makes`: shapes of results that no argument has. As
+        `64x128:32`, with the bits of an element; no scalars; each once.
+    """
+    arguments, results = _program_shape(source, module, Shapes(source))
+    return {"takes": _buffer_texts(arguments), "makes": _buffer_texts(set(results) - set(arguments))}
+
+
+def _buffer_texts(arrays: Iterable[Array]) -> list[str]:
+    shaped = {array for array in arrays if array.elements > 1}
+    return sorted(f"{'x'.join(map(str, array.dimensions))}:{array.bits}" for array in shaped)
+
+
+def arguments_of(source: Source, module: Span) -> list[tuple[str, int, int]]:
+    """Name, elements and bytes of each named argument of a program."""
+    shapes, entry = Shapes(source), source.number(module, 6)
+    return [
+        (name, round(array.elements), round(array.bytes))
+        for computation in source.inner(module, 3)
+        if source.number(computation, 5) == entry
+        for instruction in source.inner(computation, 2)
+        if [source.text(*span) for span in source.inner(instruction, 2)] == ["parameter"]
+        for metadata in source.inner(instruction, 7)
+        for name in (source.text(*span) for span in source.inner(metadata, 2))
+        for span in source.inner(instruction, 3)
+        for array in shapes.at(*span)
+    ]
+
+
+def _program_shape(source: Source, module: Span, shapes: Shapes) -> tuple[list[Array], list[Array]]:
+    """The arrays of the arguments and of the result."""
+    arguments: list[Array] = []
+    results: list[Array] = []
+    for program in source.inner(module, 4):
+        for number, found in ((1, arguments), (2, results)):
+            for span in source.inner(program, number):
+                found += shapes.at(*span)
+    return arguments, results

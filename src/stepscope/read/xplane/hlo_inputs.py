@@ -1,0 +1,313 @@
+"""What the instructions of a program take: its arguments, and gradients of differentiated ones.
+
+An update of parameters is traced outside the two passes of a differentiated function. Whose
+parameters it updates follows from what it takes: the argument that it replaces, and the gradient,
+which is the result of an operation of the backward pass. Only operands that are at least as large
+as the result count: a learning rate or a norm of all gradients says nothing of one parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+from stepscope.read.xplane.hlo_products import Shape
+from stepscope.read.xplane.hlo_work import Node, Work
+from stepscope.read.xplane.protobuf import BYTES, Span, int32
+from stepscope.read.xplane.xspace import Source
+from stepscope.trace.sets import Interner
+
+_BACKWARD, _DIFFERENTIATED = "transpose(", "jvp("
+_MOST = 16
+# How a loop takes its own part of an argument: no use of it, wherever that was traced.
+_MOVES = frozenset(("bitcast", "copy", "dynamic-slice", "get-tuple-element", "reshape", "tuple"))
+_GROUPS = ("tuple", "all-reduce", "reduce-scatter", "all-gather")  # element k is of operand k
+
+
+class Input(NamedTuple):
+    """An argument of the program, or else a gradient.
+
+    Attributes:
+        argument: its name; empty for a gradient, and for a parameter of a nested computation.
+        scope, frame: of the operation that computed the gradient.
+        elements: of the argument.
+        place: number of the parameter, -1 for a gradient.
+    """
+
+    argument: str = ""
+    scope: str = ""
+    frame: int = -1
+    elements: int = -1
+    place: int = -1
+
+
+class Argument(NamedTuple):
+    """An argument of a program.
+
+    Attributes:
+        name: its path, as `params['Dense_0']['kernel']`.
+        elements, bytes: its size.
+        scope, frame: of the first operation of the forward pass that takes it; else empty and -1.
+        updated: whether a result replaces it, with the help of a gradient.
+    """
+
+    name: str
+    elements: int
+    bytes: int
+    scope: str = ""
+    frame: int = -1
+    updated: bool = False
+
+
+class Inputs:
+    """Finds what the instructions of a program take; operands come before their users, and
+    computations before those that call them.
+
+    Attributes:
+        uses: of each argument the origin of the first operation of the forward pass that takes it.
+        updated: the arguments that a result of the program replaces, with the help of a gradient.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._uses_inside: dict[int, dict[int, Origin]] = {}  # by computation and parameter
+        self._updated_inside: dict[int, set[int]] = {}
+        self.uses: dict[str, Origin] = {}
+        self.updated: set[str] = set()
+
+    def of(
+        self, computation: int, root: int, nodes: Sequence[Node], origins: Sequence[Sequence[Origin]]
+    ) -> list[tuple[Input, ...]]:
+        """What each instruction outside the two passes takes, at most 16 inputs; else nothing.
+
+        Args:
+            computation: its id.
+            root: id of the instruction whose result is the computation's.
+            nodes: its instructions.
+            origins: of each the operations that it was made from.
+        """
+        by_id: dict[int, Node] = {}
+        passed: dict[int, tuple[Input, ...]] = {}
+        inside: dict[int, Origin] = {}
+        result: list[tuple[Input, ...]] = []
+        for node, made in zip(nodes, origins, strict=True):
+            taken = self._taken(node, by_id, passed)
+            gradients = [Input("", *origin[:2]) for origin in made if _BACKWARD in origin.scope]
+            passes = [origin for origin in made if _DIFFERENTIATED in origin.scope]
+            number = next((one for one in node.called if one in self._uses_inside), -1)
+            moves = node.opcode in _MOVES or (number >= 0 and not self._uses_inside[number])
+            forward = bool(passes) and not gradients and not moves
+            if forward or number >= 0:
+                self._use(number, passes[:1], node, by_id, passed, inside)
+            by_id[node.id] = node
+            passed[node.id] = () if forward else _first(gradients or taken)
+            result.append(_first([*gradients, *taken]) if len(passes) < len(made) else ())
+            if gradients and result[-1]:
+                passed[node.id] = result[-1]
+        self._uses_inside[computation] = inside
+        self._update(computation, root, by_id, passed)
+        return result
+
+    def with_uses(self, arguments: Iterable[tuple[str, int, int]]) -> list[Argument]:
+        """The arguments with their uses, from their names, elements and bytes."""
+        unused = Origin("", -1, 0)
+        return [
+            Argument(name, elements, size, *self.uses.get(name, unused)[:2], name in self.updated)
+            for name, elements, size in arguments
+        ]
+
+    def _taken(
+        self, node: Node, by_id: dict[int, Node], passed: dict[int, tuple[Input, ...]]
+    ) -> tuple[Input, ...]:
+        if node.opcode == "parameter":
+            return self._parameter(node)
+        if node.opcode == "get-tuple-element":
+            return self._element(node, by_id, passed)
+        operands = [one for one in node.operands if one in by_id]
+        size = 0 if node.opcode in _GROUPS else _elements(node.shape)
+        large = [one for one in operands if _elements(by_id[one].shape) >= size]
+        return _first([one for operand in large for one in passed[operand]])
+
+    def _parameter(self, node: Node) -> tuple[Input, ...]:
+        if len(node.shape) != 1:  # of a loop: its elements are what counts
+            return ()
+        size, place = _elements(node.shape), self._source.number(node.span, 9)
+        names = argument_names(self._source, node.span)
+        return tuple(Input(name, elements=size, place=place) for name in names or [""])
+
+    def _element(
+        self, node: Node, by_id: dict[int, Node], passed: dict[int, tuple[Input, ...]]
+    ) -> tuple[Input, ...]:
+        """What one element of a group takes: its own operand, where each element has one."""
+        whole = by_id.get(node.operands[0]) if node.operands else None
+        if whole is None:
+            return ()
+        index = self._source.number(node.span, 13)
+        if whole.opcode == "parameter":
+            return (Input(elements=_elements(node.shape), place=index),)
+        if whole.opcode in _GROUPS and index < len(whole.operands) > 1:
+            return passed.get(whole.operands[index], ())
+        return passed[whole.id]
+
+    def _use(
+        self,
+        number: int,
+        own: Sequence[Origin],
+        node: Node,
+        by_id: dict[int, Node],
+        passed: dict[int, tuple[Input, ...]],
+        inside: dict[int, Origin],
+    ) -> None:
+        """The arguments among the operands are used, by members of the computation that is called.
+
+        A loop updates the arguments that an iteration of it updates.
+        """
+        users = self._uses_inside.get(number)
+        origin = own[0] if own and users is None else None
+        for place, operand in enumerate(_operands(node, by_id)):
+            for one in passed.get(operand, ()):
+                user = (users or {}).get(place, origin)
+                if user and one.argument:
+                    self.uses.setdefault(one.argument, user)
+                if user and one.place >= 0:
+                    inside.setdefault(one.place, user)
+                if one.argument and place in self._updated_inside.get(number, ()):
+                    self.updated.add(one.argument)
+
+    def _update(
+        self, number: int, root: int, by_id: dict[int, Node], passed: dict[int, tuple[Input, ...]]
+    ) -> None:
+        """Of what the results of the computation take, arguments of the same size are replaced."""
+        found = self._updated_inside[number] = set()
+        whole = by_id.get(root)
+        if whole is None:
+            return
+        for part in whole.operands if whole.opcode == "tuple" else (root,):
+            taken = passed.get(part, ())
+            if any(one.scope for one in taken):
+                size = _elements(by_id[part].shape)
+                same = [one for one in taken if one.elements == size]
+                self.updated |= {one.argument for one in same} - {""}
+                found |= {one.place for one in same} - {-1}
+
+
+def _operands(node: Node, by_id: dict[int, Node]) -> tuple[int, ...]:
+    """The operands of an instruction; of a loop, which takes one tuple, those of the tuple."""
+    if node.opcode == "while" and node.operands:
+        whole = by_id.get(node.operands[0])
+        return whole.operands if whole and whole.opcode == "tuple" else ()
+    return node.operands
+
+
+def _first(inputs: Sequence[Input]) -> tuple[Input, ...]:
+    return tuple(islice(dict.fromkeys(inputs), _MOST))
+
+
+def _elements(shape: Shape) -> int:
+    return max((array.elements for array in shape), default=0)
+
+
+def argument_names(source: Source, parameter: Span) -> list[str]:
+    """The name of an argument of the program, none for other parameters."""
+    names = (source.text(*s) for m in source.inner(parameter, 7) for s in source.inner(m, 2))
+    return [name for name in names if name]
+
+
+T = TypeVar("T")
+_MOST_FRAMES = 256
+
+
+class SourceFrame(NamedTuple):
+    """One Python frame; `parent` is the number of the frame that called it, -1 at the outermost."""
+
+    parent: int
+    function: str
+    file: str
+    line: int
+
+
+SourceFrames = Interner[SourceFrame]
+
+
+class Origin(NamedTuple):
+    """An operation as JAX traced it: its scope, the number of its frame (-1 if unknown), share."""
+
+    scope: str
+    frame: int
+    share: float
+
+
+class FrameIndex:
+    """The stacks to which a program's instructions refer by number; they are added to `frames`."""
+
+    def __init__(self, source: Source, module: Span, frames: SourceFrames) -> None:
+        self._files: list[str] = []
+        self._functions: list[str] = []
+        self._locations: list[tuple[int, int, int]] = []
+        self._frames: list[tuple[int, int]] = []
+        self._all, self._known = frames, dict[int, int]()
+        for index in source.inner(module, 17):
+            for item in source.fields(index):
+                if item.kind == BYTES:
+                    self._add(source, item.number, Span(item.value, item.end))
+
+    def _add(self, source: Source, number: int, span: Span) -> None:
+        if number == 1:
+            self._files.append(source.text(*span))
+        elif number == 2:
+            self._functions.append(source.text(*span))
+        elif number == 3:
+            file, function, line = (source.number(span, part) for part in (1, 2, 3))
+            self._locations.append((file, function, int32(line)))
+        elif number == 4:
+            self._frames.append((source.number(span, 1), source.number(span, 2)))
+
+    def place(self, frame: int) -> str:
+        """`file:line` of the innermost frame, empty if not recorded; numbers count from 1."""
+        _, file, line = self._at(frame)
+        return f"{file}:{line}" if file else ""
+
+    def number(self, frame: int, file: str, line: int) -> int:
+        """The number in `frames` of a frame of this program, else of a place alone; else -1."""
+        if _item(self._frames, frame) is None:
+            return self._all[SourceFrame(-1, "", file, line)] if file else -1
+        stack: list[int] = []
+        while frame not in self._known and len(stack) < _MOST_FRAMES:
+            found = _item(self._frames, frame)
+            if found is None:
+                break
+            stack.append(frame)
+            frame = found[1]
+        number = self._known.get(frame, -1)
+        for each in reversed(stack):
+            number = self._all[SourceFrame(number, *self._at(each))]
+            self._known[each] = number
+        return number
+
+    def _at(self, frame: int) -> tuple[str, str, int]:
+        """Function, file and line of a frame."""
+        location, _ = _item(self._frames, frame) or (0, 0)
+        file, function, line = _item(self._locations, location) or (0, 0, 0)
+        return _item(self._functions, function) or "", _item(self._files, file) or "", line
+
+
+def _item(values: Sequence[T], number: int) -> T | None:
+    return values[number - 1] if 0 < number <= len(values) else None
+
+
+def own_origin(scope: str, frame: int) -> tuple[Origin, ...]:
+    """The origins of an instruction that is no fusion."""
+    return (Origin(scope, frame, 1.0),) if scope or frame >= 0 else ()
+
+
+def origins_of_members(members: Iterable[tuple[Sequence[Origin], Work]]) -> tuple[Origin, ...]:
+    """The origins of a computation from those of its members, by operations and bytes moved."""
+    found: dict[tuple[str, int], float] = {}
+    for origins, work in members:
+        weight = sum(part for part in (work.flops, work.bytes) if part > 0)
+        for origin in origins if work.kind else ():
+            key = origin.scope, origin.frame
+            found[key] = found.get(key, 0.0) + max(weight, 1.0) * origin.share
+    whole = sum(found.values())
+    return tuple(Origin(*key, weight / whole) for key, weight in found.items())

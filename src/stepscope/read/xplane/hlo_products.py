@@ -1,0 +1,337 @@
+"""Shapes of the values in an XLA program, and their sizes.
+
+Source: xla_data.proto (https://github.com/openxla/xla, xla), messages ShapeProto and PrimitiveType.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from math import gcd, nan, prod, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stepscope.read.xplane.protobuf import BYTES, Span, signed
+from stepscope.read.xplane.xspace import Source
+
+_BITS = {
+    1: 8,
+    2: 8,
+    3: 16,
+    4: 32,
+    5: 64,
+    6: 8,
+    7: 16,
+    8: 32,
+    9: 64,
+    10: 16,
+    11: 32,
+    12: 64,
+    15: 64,
+    16: 16,
+    18: 128,
+    19: 8,
+    20: 8,
+    21: 4,
+    22: 4,
+    23: 8,
+    24: 8,
+    25: 8,
+    26: 2,
+    27: 2,
+    28: 8,
+    29: 8,
+    30: 1,
+    31: 1,
+    32: 4,
+    33: 8,
+    35: 6,
+    36: 6,
+}
+_DEEPEST, _MOST_DIMENSIONS, _MOST_ELEMENTS = 16, 64, 1 << 60
+
+
+class Array(NamedTuple):
+    """One array: its dimensions, and bits per element (0 for a token and other things)."""
+
+    dimensions: tuple[int, ...]
+    bits: int
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return prod(self.dimensions)
+
+    @property
+    def bytes(self) -> float:
+        """Size without padding."""
+        return self.elements * self.bits / 8
+
+    @property
+    def width(self) -> int:
+        """Bytes per element, rounded up."""
+        return -(-self.bits // 8)
+
+
+Shape = tuple[Array, ...]  # the arrays of a tuple, nested ones too; one for anything else
+NO_ARRAY = Array((), 0)
+
+
+class Shapes(dict[bytes, Shape]):
+    """Shapes by their encoding; programs repeat few of them many times."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def at(self, start: int, end: int) -> Shape:
+        """The shape that is encoded at a place in the file."""
+        key = self._source.data[start:end]
+        if key not in self:
+            self[key] = tuple(self._arrays(Span(start, end), 0))
+        return self[key]
+
+    def _arrays(self, span: Span, depth: int) -> list[Array]:
+        inner = self._source.inner(span, 4) if depth < _DEEPEST else []
+        if inner:
+            return [array for part in inner for array in self._arrays(part, depth + 1)]
+        dimensions = tuple(self._source.numbers(span, 3))
+        if len(dimensions) > _MOST_DIMENSIONS or prod(dimensions) > _MOST_ELEMENTS:
+            self._source.damage.add()
+            return []
+        return [Array(dimensions, _BITS.get(self._source.number(span, 2), 0))]
+
+
+def first(shape: Shape) -> Array:
+    """The first array of a shape, an empty one if there is none."""
+    return shape[0] if shape else NO_ARRAY
+
+
+def size(shape: Shape) -> float:
+    """Bytes of all arrays of a shape."""
+    return sum(array.bytes for array in shape)
+
+
+_MOST_POSITIONS = 1 << 16  # of a window; XLA's loop over them is also bounded by patience
+_CUDNN_CONVOLUTION = "__cudnn$conv"
+_ATTENTION = "__cudnn$fmha"
+_BACKWARD_PRODUCTS = 2.5  # five products where forward has two
+
+
+class Product(NamedTuple):
+    """The work of a product.
+
+    Attributes:
+        kind: `gemm`, `convolution` or `attention`, of `events.kind`; empty if it is none of them.
+        flops: its operations, nan if unknown.
+        bytes: bytes that it moves, if the program states them; else nan.
+        sizes: of a matrix product: rows, contracted size, columns; else empty.
+    """
+
+    kind: str
+    flops: float = nan
+    bytes: float = nan
+    sizes: tuple[int, ...] = ()
+
+
+def dot(source: Source, span: Span, operands: Sequence[Shape], result: Shape) -> Product:
+    """`dot`: each element of the result sums over the contracted dimensions."""
+    if not operands:
+        return Product("gemm")
+    (numbers,) = source.inner(span, 30)[-1:] or [Span(0, 0)]
+    batch = source.numbers(numbers, 3)
+    return _dot(operands[0], source.numbers(numbers, 1), batch, result)
+
+
+def _dot(left: Shape, contracted: Sequence[int], batch: Sequence[int], result: Shape) -> Product:
+    sizes = first(left).dimensions
+    if any(not 0 <= number < len(sizes) for number in (*contracted, *batch)):
+        return Product("gemm")
+    depth, many = (prod(sizes[number] for number in of) for of in (contracted, batch))
+    elements = first(result).elements
+    rows = first(left).elements // max(depth * many, 1)
+    return Product("gemm", 2.0 * elements * depth, sizes=(rows, depth, elements // max(rows * many, 1)))
+
+
+def convolution(source: Source, span: Span, arrays: Sequence[Array]) -> Product:
+    """`convolution`, given its input, filter and output."""
+    if len(arrays) < 3:  # a damaged program
+        return Product("convolution", 0.0)
+    return Product("convolution", _convolution(source, span, *arrays[:3]))
+
+
+def _convolution(source: Source, span: Span, x: Array, weight: Array, out: Array) -> float:
+    (numbers,) = source.inner(span, 16)[-1:] or [Span(0, 0)]
+    window = [dimension for part in source.inner(span, 15) for dimension in source.inner(part, 1)]
+    groups = max(source.number(span, 50), 1) * max(source.number(span, 58), 1)
+    spatial = [source.numbers(numbers, field) for field in (11, 6, 12)]
+    try:
+        batch, features = (x.dimensions[source.number(numbers, field)] for field in (7, 8))
+        filters = out.dimensions[source.number(numbers, 10)]
+        sizes = [
+            [array.dimensions[number] for number in places]
+            for array, places in zip((x, weight, out), spatial, strict=True)
+        ]
+        positions = [
+            _positions(_window(source, dimension), *each)
+            for dimension, *each in zip(window, *sizes, strict=True)
+        ]
+    except (IndexError, ValueError, OverflowError):
+        return nan
+    return 2.0 * batch * features * filters * prod(positions) / groups
+
+
+class _Window(NamedTuple):
+    stride: int
+    padding: int
+    dilation: int
+    input_dilation: int
+
+
+def _window(source: Source, span: Span) -> _Window:
+    stride, dilation, spread = (max(source.number(span, field), 1) for field in (2, 5, 6))
+    return _Window(stride, signed(source.number(span, 3)), dilation, spread)
+
+
+def _positions(window: _Window, size: int, kernel: int, out: int) -> float:
+    """Pairs of an output and a filter element, in one dimension, that meet an input element.
+
+    Output o and filter element k meet the input at (o * stride + k * dilation - padding), if that
+    is an element and neither padding nor a hole between spread elements. One of the two is counted
+    for each value of the other, so that long filters (gradients of weights) cost little.
+    """
+    if min(kernel, out) > _MOST_POSITIONS:
+        return nan
+    few, step, many, stride = (
+        (kernel, window.dilation, out, window.stride)
+        if kernel <= out
+        else (out, window.stride, kernel, window.dilation)
+    )
+    at = np.arange(few, dtype=np.int64) * step - window.padding
+    last = (size - 1) * window.input_dilation
+    lowest, highest = -(at // stride), (last - at) // stride  # where 0 <= at + stride * n <= last
+    period = window.input_dilation // gcd(stride, window.input_dilation)
+    meets = at % gcd(stride, window.input_dilation) == 0
+    begin = _first_multiple(at, stride, window.input_dilation, period)
+    low, high = np.maximum(lowest, 0), np.minimum(highest, many - 1)
+    count = (high - begin) // period - (low - 1 - begin) // period
+    return float(np.where(meets & (high >= low), count, 0).sum())
+
+
+def _first_multiple(at: Any, stride: int, spread: int, period: int) -> Any:
+    """The n in [0, period) for which `at + stride * n` is a multiple of `spread`."""
+    if period == 1:
+        return np.zeros_like(at)
+    shared = gcd(stride, spread)
+    return -(at // shared) * pow(stride // shared, -1, period) % period
+
+
+# -- calls of libraries
+
+
+def library_call(source: Source, span: Span, operands: Sequence[Shape], result: Shape) -> Product:
+    """A `custom-call` of a library; unknown targets have unknown work."""
+    target = _text(source, span, 28)
+    settings = _settings(_text(source, span, 43))
+    estimate = _find(settings, "cost_estimate")
+    if estimate:  # Pallas: as the kernel's author states it
+        stated = (_number(estimate, key) for key in ("flops", "bytes_accessed"))
+        flops, size = stated
+        return Product(_kind(target), flops, size)
+    if target.startswith(_ATTENTION):
+        return _attention(target, settings, operands, result)
+    if target.startswith(_CUDNN_CONVOLUTION) and len(operands) > 1:
+        arrays = _forward(target, first(operands[0]), first(operands[1]), first(result))
+        return Product("convolution", _convolution(source, span, *arrays))
+    if "gemm" in target or "matmul" in target:
+        return _library_product(settings, operands, result)
+    return Product(_kind(target))
+
+
+def _kind(target: str) -> str:
+    lower = target.lower()
+    words = {"attention": "attention", "fmha": "attention", "conv": "convolution", "gemm": "gemm"}
+    return next((kind for word, kind in words.items() if word in lower), "")
+
+
+def _forward(target: str, left: Array, right: Array, result: Array) -> tuple[Array, Array, Array]:
+    """Input, filter and output of the forward convolution that a call computes a gradient of."""
+    if "BackwardInput" in target:
+        return result, right, left
+    if "BackwardFilter" in target:
+        return left, result, right
+    return left, right, result
+
+
+def _library_product(settings: Mapping[str, Any], operands: Sequence[Shape], result: Shape) -> Product:
+    """A product by its contracted dimensions, else by the sizes of both operands and the result.
+
+    m*k, k*n and m*n multiply to the square of m*k*n, for each matrix of a batch.
+    """
+    if len(operands) < 2:
+        return Product("gemm")
+    numbers = _find(settings, "dot_dimension_numbers")
+    if numbers:
+        names = ("lhs_contracting_dimensions", "lhs_batch_dimensions")
+        contracted, many = (_integers(numbers, name) for name in names)
+        return _dot(operands[0], contracted, many, result)
+    sizes = [first(shape) for shape in (*operands[:2], result)]
+    batch = max(prod(sizes[1].dimensions[:-2]), 1)
+    return Product("gemm", 2 * sqrt(prod(array.elements for array in sizes) / batch))
+
+
+def _attention(target: str, settings: Mapping[str, Any], operands: Sequence[Shape], result: Shape) -> Product:
+    """Two products over the scores, five backward; half of that if causal, as it is computed."""
+    scores = _find(settings, "intermediate_tensor_shape") or {}
+    sizes = _integers(scores, "dimensions")
+    if len(sizes) != 4 or len(operands) < 3 or not prod(sizes):
+        return Product("attention")
+    batch, heads, queries, _ = sizes
+    backward = "Backward" in target
+    rows = batch * heads * queries
+    query = first(operands[0]).elements / rows
+    value = query if backward else first(result).elements / rows
+    flops = 2.0 * prod(sizes) * (query + value) * (_BACKWARD_PRODUCTS if backward else 1)
+    mask = _find(settings, "cudnn_fmha_backend_config") or {}
+    return Product("attention", flops * (0.5 if "CAUSAL" in str(mask.get("mask_type")) else 1))
+
+
+def _text(source: Source, span: Span, number: int) -> str:
+    found = [item for item in source.fields(span) if item.number == number and item.kind == BYTES]
+    return source.text(found[-1].value, found[-1].end) if found else ""
+
+
+def _settings(text: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text) if text.startswith("{") else {}
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def _find(settings: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
+    """The object under a key, at the top or one or two levels down; XLA nests them by library."""
+    level: list[Mapping[str, Any]] = [settings]
+    for _ in range(3):
+        for part in level:
+            if isinstance(part.get(key), Mapping):
+                found: Mapping[str, Any] = part[key]
+                return found
+        level = [inner for part in level for inner in part.values() if isinstance(inner, Mapping)]
+    return None
+
+
+def _integers(values: Mapping[str, Any], key: str) -> list[int]:
+    """A list of numbers, which protobuf writes as text; empty if it is none."""
+    found = values.get(key)
+    try:
+        return [int(number) for number in found] if isinstance(found, list) else []
+    except (TypeError, ValueError):
+        return []
+
+
+def _number(values: Mapping[str, Any], key: str) -> float:
+    try:
+        return float(values[key])
+    except (KeyError, TypeError, ValueError):
+        return nan

@@ -1,0 +1,372 @@
+"""Operations and bytes of the instructions of an XLA program, from their shapes.
+
+A fusion computes what its members compute, and moves its operands and results; what is sliced
+inside of it is moved in part. The counts are XLA's own (`compiled.cost_analysis()`): one operation
+for each element of an elementwise result, none for transcendental functions.
+
+Source: hlo_cost_analysis.cc and hlo.proto (https://github.com/openxla/xla, xla/service).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import nan, prod
+from typing import NamedTuple
+
+from stepscope.read.xplane.hlo_products import (
+    NO_ARRAY,
+    Product,
+    Shape,
+    convolution,
+    dot,
+    first,
+    library_call,
+    size,
+)
+from stepscope.read.xplane.protobuf import Span
+from stepscope.read.xplane.xspace import Source
+
+_ELEMENTWISE = frozenset(
+    (
+        "abs",
+        "add",
+        "and",
+        "bitcast-convert",
+        "ceil",
+        "clamp",
+        "compare",
+        "complex",
+        "convert",
+        "count-leading-zeros",
+        "divide",
+        "floor",
+        "imag",
+        "is-finite",
+        "maximum",
+        "minimum",
+        "multiply",
+        "negate",
+        "not",
+        "or",
+        "popcnt",
+        "real",
+        "reduce-precision",
+        "remainder",
+        "round-nearest-afz",
+        "round-nearest-even",
+        "select",
+        "shift-left",
+        "shift-right-arithmetic",
+        "shift-right-logical",
+        "sign",
+        "stochastic-convert",
+        "subtract",
+        "xor",
+    )
+)
+_NOTHING = frozenset(
+    (
+        "parameter",
+        "constant",
+        "get-tuple-element",
+        "bitcast",
+        "tuple",
+        "after-all",
+        "domain",
+        "partition-id",
+        "replica-id",
+        "add-dependency",
+        "opt-barrier",
+    )
+)
+_AROUND_OTHERS = frozenset(("while", "conditional", "call"))  # their instructions are events too
+_UNKNOWN = frozenset(
+    (
+        "sort",
+        "topk",
+        "fft",
+        "cholesky",
+        "triangular-solve",
+        "ragged-dot",
+        "rng",
+        "rng-bit-generator",
+        "batch-norm-training",
+        "batch-norm-inference",
+        "batch-norm-grad",
+    )
+)
+_COLLECTIVES = (
+    "all-reduce",
+    "all-gather",
+    "all-to-all",
+    "reduce-scatter",
+    "collective-",
+    "ragged-all-to-all",
+)
+_SLICES = ("slice", "dynamic-slice", "gather")
+_KINDS = ("attention", "convolution", "gemm", "communication", "reduction", "embedding",
+          "elementwise", "")  # fmt: skip  # the first that a fusion contains is its kind
+_KIND_OF = {
+    "dot": "gemm",
+    "scaled-dot": "gemm",
+    "ragged-dot": "gemm",
+    "convolution": "convolution",
+    "reduce": "reduction",
+    "reduce-window": "reduction",
+    "select-and-scatter": "reduction",
+    "sort": "reduction",
+    "topk": "reduction",
+    "gather": "embedding",
+    "scatter": "embedding",
+}
+_PRODUCTS = ("attention", "convolution", "gemm")
+
+
+class Node(NamedTuple):
+    """An instruction, as far as its work depends on it.
+
+    Attributes:
+        id: its number in the computation.
+        opcode: its name in XLA.
+        shape: of its result.
+        operands: ids of its operands.
+        called: ids of the computations that it calls.
+        span: the whole message.
+    """
+
+    id: int
+    opcode: str
+    shape: Shape
+    operands: tuple[int, ...]
+    called: tuple[int, ...]
+    span: Span
+
+
+class Work(NamedTuple):
+    """The work of one execution of an instruction; nan if unknown.
+
+    Attributes:
+        flops: operations, as XLA counts them.
+        product_flops: those of matrix products, convolutions and attention.
+        bytes: bytes read and written.
+        width: bytes per element of the operands of its largest product, 0 if it has none.
+        kind: of `events.kind`, empty if the instruction only runs others.
+        sizes: of its largest product, if that is a matrix product: rows, contracted size, columns.
+    """
+
+    flops: float = 0.0
+    product_flops: float = 0.0
+    bytes: float = 0.0
+    width: int = 0
+    kind: str = ""
+    sizes: tuple[int, ...] = ()
+
+
+class _Computation(NamedTuple):
+    """The sum of a computation's instructions, and what a fusion of them reads and writes."""
+
+    work: Work
+    reads: Mapping[int, float]  # by number of the parameter
+    writes: float
+
+
+class ProgramWork:
+    """The work of a program's instructions; computations come before those that call them."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._computations: dict[int, _Computation] = {}
+
+    def add(self, number: int, root: int, nodes: Sequence[Node]) -> list[Work]:
+        """The work of each instruction of a computation.
+
+        Args:
+            number: id of the computation.
+            root: id of the instruction whose result is the computation's.
+            nodes: its instructions.
+        """
+        by_id = {node.id: node for node in nodes}
+        works = [self._work(node, [by_id[id] for id in node.operands if id in by_id]) for node in nodes]
+        self._computations[number] = _Computation(
+            _sum(works), self._reads(nodes), _written(by_id, by_id.get(root))
+        )
+        return works
+
+    def _work(self, node: Node, operands: Sequence[Node]) -> Work:
+        opcode, shapes = node.opcode, [operand.shape for operand in operands]
+        if opcode in _NOTHING:
+            return Work()
+        if opcode in _AROUND_OTHERS or opcode.endswith(("-done", "-update")):
+            return Work(nan, nan, nan)
+        if opcode in ("fusion", "async-start"):
+            return self._fusion(node, shapes)
+        product = self._product(node, shapes)
+        kind = _KIND_OF.get(opcode, "elementwise")
+        if opcode.startswith(_COLLECTIVES):
+            kind = "communication"
+        if product is None:
+            return Work(self._flops(node, shapes), 0.0, _moved(node, shapes), 0, kind)
+        moved = _moved(node, shapes) if product.bytes != product.bytes else product.bytes
+        if product.kind not in _PRODUCTS:
+            return Work(product.flops, 0.0, moved, 0, product.kind)
+        width = _width(shapes)
+        return Work(product.flops, product.flops, moved, width, product.kind, product.sizes)
+
+    def _product(self, node: Node, shapes: Sequence[Shape]) -> Product | None:
+        if node.opcode in ("dot", "scaled-dot"):
+            return dot(self._source, node.span, shapes, node.shape)
+        if node.opcode == "convolution":
+            arrays = [first(shape) for shape in (*shapes[:2], node.shape)]
+            return convolution(self._source, node.span, arrays)
+        if node.opcode == "custom-call":
+            return library_call(self._source, node.span, shapes, node.shape)
+        return Product("gemm") if node.opcode == "ragged-dot" else None
+
+    def _fusion(self, node: Node, shapes: Sequence[Shape]) -> Work:
+        inside = self._called(node)
+        if inside is None:
+            return Work(nan, nan, _moved(node, shapes))
+        reads = (inside.reads.get(place, size(shape)) for place, shape in enumerate(shapes))
+        return inside.work._replace(bytes=sum(reads) + inside.writes)
+
+    def _called(self, node: Node, place: int = 0) -> _Computation | None:
+        return self._computations.get(node.called[place]) if place < len(node.called) else None
+
+    def _flops(self, node: Node, shapes: Sequence[Shape]) -> float:
+        elements = first(node.shape).elements
+        if node.opcode in _ELEMENTWISE:
+            return float(elements)
+        if node.opcode in _UNKNOWN:
+            return nan
+        times = _REPEATED.get(node.opcode)
+        if times is None or not shapes:
+            return 0.0
+        counts = times(self._source, node, shapes)
+        called = (self._called(node, place) for place in range(len(counts)))
+        return sum(
+            count * (inside.work.flops if inside else nan)
+            for count, inside in zip(counts, called, strict=True)
+        )
+
+    def _reads(self, nodes: Sequence[Node]) -> dict[int, float]:
+        """Bytes that are read of each parameter: of one that is only sliced, the slices."""
+        users: dict[int, list[tuple[Node, int]]] = {}
+        for node in nodes:
+            for place, id in enumerate(node.operands):
+                users.setdefault(id, []).append((node, place))
+        return {
+            self._source.number(node.span, 9): min(
+                size(node.shape), sum(_read_by(node.shape, users, node.id))
+            )
+            for node in nodes
+            if node.opcode == "parameter"
+        }
+
+
+def _read_by(shape: Shape, users: Mapping[int, Sequence[tuple[Node, int]]], id: int) -> Iterator[float]:
+    """Bytes that each use of a value reads of it; views of it are followed."""
+    if id not in users:
+        yield size(shape)  # it is a result
+    waiting = [id]
+    while waiting:
+        for user, place in users.get(waiting.pop(), ()):
+            if user.opcode == "bitcast":
+                waiting.append(user.id)
+            elif user.opcode in _SLICES and place == 0:
+                yield size(user.shape)
+            elif user.opcode != "dynamic-update-slice" or place:
+                yield size(shape)
+
+
+def _written(by_id: Mapping[int, Node], root: Node | None) -> float:
+    """Bytes of a result; of one that is updated in place, the update's."""
+    parts = [root] if root else []
+    if root and root.opcode == "tuple":
+        parts = [by_id[id] for id in root.operands if id in by_id]
+    return sum(_update(by_id, part) for part in parts)
+
+
+def _update(by_id: Mapping[int, Node], node: Node) -> float:
+    seen = len(by_id)
+    while node.opcode == "bitcast" and node.operands[:1] and node.operands[0] in by_id and seen:
+        node, seen = by_id[node.operands[0]], seen - 1
+    update = by_id.get(node.operands[1]) if len(node.operands) > 1 else None
+    changes = node.opcode == "dynamic-update-slice" and update is not None
+    return size(update.shape if changes and update else node.shape)
+
+
+def _moved(node: Node, shapes: Sequence[Shape]) -> float:
+    """Bytes that an instruction reads and writes."""
+    sizes, result = [size(shape) for shape in shapes], size(node.shape)
+    match node.opcode:
+        case "slice" | "dynamic-slice" | "gather":
+            return 2 * result + sum(sizes[1:])
+        case "dynamic-update-slice":
+            return 2 * sum(sizes[1:2]) + sum(sizes[2:])
+        case "scatter":
+            count = len(sizes) // 2
+            return 3 * sum(sizes[count + 1 :]) + sum(sizes[count : count + 1])
+        case "custom-call":  # its further results are mostly space to work in
+            return sum(sizes) + first(node.shape).bytes
+    return sum(sizes) + result
+
+
+def _sum(works: Sequence[Work]) -> Work:
+    products = [work for work in works if work.width]
+    largest = max(products, key=lambda work: work.product_flops, default=Work())
+    return Work(
+        sum(work.flops for work in works),
+        sum(work.product_flops for work in works),
+        sum(work.bytes for work in works),
+        largest.width,
+        min((work.kind for work in works), key=_KINDS.index, default=""),
+        largest.sizes,
+    )
+
+
+def _width(shapes: Sequence[Shape]) -> int:
+    return max((first(shape).width for shape in shapes[:2]), default=0)
+
+
+# -- instructions that apply a computation many times: how often they apply each
+
+
+def _reduce(source: Source, node: Node, shapes: Sequence[Shape]) -> list[int]:
+    return [max(first(shapes[0]).elements - first(node.shape).elements, 0)]
+
+
+def _reduce_window(source: Source, node: Node, shapes: Sequence[Shape]) -> list[int]:
+    return [(_window_size(source, node) - 1) * first(node.shape).elements]
+
+
+def _select_and_scatter(source: Source, node: Node, shapes: Sequence[Shape]) -> list[int]:
+    elements = first(shapes[1]).elements if len(shapes) > 1 else 0
+    return [(_window_size(source, node) - 1) * elements, elements]
+
+
+def _scatter(source: Source, node: Node, shapes: Sequence[Shape]) -> list[int]:
+    update = shapes[len(shapes) // 2 + 1 :]
+    return [(first(update[0]) if update else NO_ARRAY).elements]
+
+
+def _map(source: Source, node: Node, shapes: Sequence[Shape]) -> list[int]:
+    return [first(node.shape).elements]
+
+
+def _window_size(source: Source, node: Node) -> int:
+    dimensions = (
+        source.number(dimension, 1)
+        for window in source.inner(node.span, 15)
+        for dimension in source.inner(window, 1)
+    )
+    return max(prod(dimensions), 1)
+
+
+_REPEATED: Mapping[str, Callable[[Source, Node, Sequence[Shape]], list[int]]] = {
+    "reduce": _reduce,
+    "reduce-window": _reduce_window,
+    "select-and-scatter": _select_and_scatter,
+    "scatter": _scatter,
+    "map": _map,
+    "all-reduce": _map,
+}

@@ -1,0 +1,145 @@
+"""Record from Python, by a change to the script instead of its command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from stepscope.record.capture_file import check_target
+from stepscope.record.manifest import Run
+from stepscope.record.options import Rank, RecordOptions, target_path
+from stepscope.record.session import Ending, Session
+
+
+class profile:
+    """Record a few of the steps that run in a `with` block.
+
+    Steps are detected as `stepscope run` detects them: from the optimizers, in JAX from calls of
+    the training function, and without either from the loop around the model.
+
+    Args:
+        model: the `nn.Module` that trains; without it, models are detected from their calls.
+            None for JAX.
+        path: the file to write; by default named after the script.
+        overwrite: replace an earlier capture instead of keeping it as `NAME.1.stepscope`.
+        warmup: training steps to skip first; with 0, recording begins with the block.
+        steps: training steps to record.
+        memory: also record every allocation.
+        shapes: also record the shapes of operator inputs.
+        stack: also record Python stacks (costly).
+
+    Raises:
+        CaptureError: the file cannot be written, or exists and is not a capture.
+
+    Example:
+        with stepscope.profile(model, path="train.stepscope"):
+            train(model, batches)
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        *,
+        path: str | Path | None = None,
+        overwrite: bool = False,
+        warmup: int = 5,
+        steps: int = 3,
+        memory: bool = False,
+        shapes: bool = True,
+        stack: bool = False,
+    ) -> None:
+        self._model = model
+        run = Run(_command(), RecordOptions(warmup, steps, memory, shapes, stack))
+        self._session = Session(run, target_path(path, _script_name(), run.rank), overwrite)
+
+    @property
+    def path(self) -> Path:
+        """The capture file."""
+        return self._session.path
+
+    def __enter__(self) -> profile:
+        check_target(self.path)
+        if "jax" in sys.modules and (jax_recorder := self._session.attach_jax()):
+            jax_recorder.start()
+        if "torch" in sys.modules or "jax" not in sys.modules:
+            recorder = self._session.attach()
+            if self._model is not None:
+                _add_root(recorder.registry, self._model, sys._getframe(1))
+            recorder.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._session.finish(_ending(error))
+        if line := self._session.failure or self._session.file.note:
+            _say(line)
+
+
+def trace_handler(
+    model: Any = None, path: str | Path | None = None, *, overwrite: bool = False
+) -> Callable[[Any], None]:
+    """Write a capture from your own torch.profiler.
+
+    Create the handler before the steps to record: it makes module calls ranges in the trace.
+
+    Args:
+        model: the `nn.Module` that trains; without it, models are detected from their calls.
+        path: the file to write; by default named after the script. A schedule that repeats
+            writes `NAME.stepscope`, `NAME-2.stepscope`, and so on.
+        overwrite: replace an earlier capture instead of keeping it as `NAME.1.stepscope`.
+
+    Returns:
+        A function for `on_trace_ready`.
+
+    Raises:
+        CaptureError: the file cannot be written, or exists and is not a capture.
+
+    Example:
+        schedule = torch.profiler.schedule(wait=5, warmup=1, active=3, repeat=1)
+        handler = stepscope.trace_handler(model)
+        with torch.profiler.profile(schedule=schedule, on_trace_ready=handler) as profiler:
+            for batch in batches:
+                train(batch)
+                profiler.step()
+    """
+    target = target_path(path, _script_name(), Rank.from_environment())
+    check_target(target)
+    from stepscope.record.profiler_handler import TraceHandler
+
+    handler = TraceHandler(target, overwrite)
+    if model is not None:
+        _add_root(handler.registry, model, sys._getframe(1))
+    return handler
+
+
+def _add_root(registry: Any, model: Any, caller: FrameType) -> None:
+    from stepscope.record.call_sites import name_in
+
+    registry.add_root(model, name_in(caller, model))
+
+
+def _ending(error: BaseException | None) -> Ending:
+    if error is None:
+        return Ending()
+    if isinstance(error, KeyboardInterrupt):
+        return Ending("interrupted", "was interrupted")
+    return Ending("raised", f"raised {type(error).__name__}")
+
+
+def _say(line: str) -> None:
+    with suppress(Exception):
+        print(f"stepscope: {line}", file=sys.stderr, flush=True)
+
+
+def _command() -> list[str]:
+    return list(sys.argv)
+
+
+def _script_name() -> str:
+    """The name that `stepscope run` would use; a notebook or prompt has no script."""
+    return Path(sys.argv[0] if sys.argv else "").stem or "capture"

@@ -1,0 +1,295 @@
+"""Memory, time and device of JAX's training steps: the function that returns what its next call
+takes ends them.
+
+Memory is XLA's buffer assignment of each program that a step calls, known without running it, and
+the arrays that the program holds besides: such as the optimizer's state while gradients are made.
+JAX returns before the work is done. While steps are timed, each waits for the results of the
+previous one, so a step takes as long as it does on average and the loop still runs ahead of it.
+
+The steps in which memory is looked at can be recorded, for predictions of other devices.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax import tree_util
+
+from stepscope.errors import CaptureError
+from stepscope.record.batch_size.batch_samples import BatchSamples
+from stepscope.record.batch_size.energy_counters import PowerMeter, cpu_counters
+from stepscope.record.batch_size.measured_steps import Peak, StepClock, StepCounts, Steps, main_memory
+from stepscope.record.batch_size.request import Request
+from stepscope.record.capture_file import write_capture
+from stepscope.record.jax import MEMBER
+from stepscope.record.jax.jax_step_detector import UNSURE_STEPS, JaxStepDetector
+from stepscope.record.jax.jax_window import JaxWindow, RunAhead
+from stepscope.record.jax.jit_calls import JitCall, JitCallWatch
+from stepscope.record.manifest import Result, Run, build_manifest
+from stepscope.record.options import RecordOptions
+
+_OPTIMIZERS = re.compile(
+    r"(?<![A-Za-z])(mu|nu|trace|count|momentum|moments?|velocity|velocities|opt\w*)(?![A-Za-z])"
+)
+_Made = dict[int, "weakref.ref[Any]"]
+_OPTIONS = RecordOptions(warmup=0, steps=0)
+_RUN_IN = 1  # the first step is in progress when recording begins
+Json = dict[str, Any]
+
+
+class ProgramMemory:
+    """The memory of programs by kind; knows what was returned by which function before."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, _Made] = {}
+
+    def returned(self, call: JitCall) -> None:
+        """A call has returned: what it returned is state where another one takes it."""
+        leaves = tree_util.tree_leaves(call.outputs)
+        arrays = [leaf for leaf in leaves if hasattr(leaf, "sharding")]
+        self._made[call.name] = {id(array): weakref.ref(array) for array in arrays}
+
+    def kinds(self, call: JitCall, stats: Any, others: int) -> dict[str, int]:
+        """Bytes by kind, which add up to the peak.
+
+        Args:
+            call: of the program.
+            stats: its buffer assignment, as `Compiled.memory_analysis()` returns it.
+            others: bytes of arrays on the device besides.
+        """
+        kept = {"parameters": 0, "optimizer_state": 0}
+        for path, leaf in tree_util.tree_flatten_with_path(call.inputs)[0]:
+            if self._is_state(leaf):
+                name = tree_util.keystr(path)
+                kind = "optimizer_state" if _OPTIMIZERS.search(name) else "parameters"
+                kept[kind] += size_on_device(leaf)
+        inputs = int(stats.argument_size_in_bytes) - sum(kept.values())
+        if not kept["optimizer_state"]:
+            kept = {"state": kept["parameters"]}
+        return {
+            **kept,
+            "inputs": max(inputs, 0),
+            "results": int(stats.output_size_in_bytes - stats.alias_size_in_bytes),
+            "temporaries": int(stats.temp_size_in_bytes),
+            "others": others,
+        }
+
+    def _is_state(self, leaf: Any) -> bool:
+        made = (found.get(id(leaf)) for found in self._made.values())
+        return any(ref is not None and ref() is leaf for ref in made)
+
+
+def size_on_device(array: Any) -> int:
+    """Bytes of an array on one of the devices that it is on, also after it was donated."""
+    size = array.dtype.itemsize
+    for length in array.sharding.shard_shape(array.shape):
+        size *= length
+    return int(size)
+
+
+class RecordedPrograms:
+    """One capture, from the step in which recording begins to the step after the last.
+
+    The program's own profiler takes precedence: there is no capture then.
+    """
+
+    def __init__(self, request: Request) -> None:
+        assert request.capture is not None
+        self._command = [request.entry, *request.arguments]
+        self._path = Path(request.capture)
+        self._window: JaxWindow | None = None
+        self._step = 0
+
+    def start(self, step: int) -> None:
+        """Begin to record in step number `step`."""
+        self._step = step
+        try:
+            self._window = JaxWindow(_OPTIONS, step + _RUN_IN, None, _RUN_IN)
+        except CaptureError:
+            self._window = None
+
+    def step_ended(self, outputs: Any, *, is_last: bool) -> None:
+        """A call that ends a step has returned; after the last, write what was recorded.
+
+        The step after the last must have begun: its call shows where the last one ends.
+        """
+        window = self._window
+        if window is None:
+            return
+        if is_last and window.complete:
+            self._window = None
+            window.close(drain=True)
+            if not window.was_preempted:
+                self._write(window)
+        else:
+            window.end_step(outputs)
+
+    def _write(self, window: JaxWindow) -> None:
+        steps = list(window.complete)
+        result = Result("complete", "recorded", steps[-1] + 1, steps)
+        manifest = build_manifest(Run(self._command, _OPTIONS), result, "jax")
+        write_capture(self._path, manifest, {"roots": []}, {MEMBER: window.export})
+
+
+class JaxFramework:
+    """Measures what XLA assigns to the programs of a step.
+
+    Args:
+        request: whether to record the memory steps as a capture; by default not.
+    """
+
+    def __init__(self, request: Request | None = None) -> None:
+        self._recording = RecordedPrograms(request) if request and request.capture else None
+        self.least_memory_steps = 2 if self._recording else 1  # it begins within the first
+        self._ahead = RunAhead()
+        self._bytes = 0
+        self._is_watching = False
+        self._exact = True
+        self._programs = ProgramMemory()
+        self._kinds: Json = {}
+
+    def returned(self, call: JitCall) -> None:
+        """A compiled function has returned; in steps with memory, its peak counts."""
+        if self._is_watching:
+            self._look_at(call)
+        self._programs.returned(call)
+
+    def step_ended(self, outputs: Any) -> None:
+        """Keep the loop from running further ahead."""
+        self._ahead.step_ended(outputs)
+        if self._recording:
+            self._recording.step_ended(outputs, is_last=not self._is_watching)
+
+    def begin_memory(self, step: int) -> None:
+        """Look at the programs that are called from now on."""
+        self._is_watching = True
+        if self._recording:
+            self._recording.start(step)
+
+    def end_memory_step(self, *, last: bool) -> None:
+        """A step whose programs are looked at ends here."""
+        self._is_watching = not last
+
+    def peak(self) -> Peak:
+        """The program that needs most, with what is held besides it."""
+        return Peak(self._bytes)
+
+    def clock(self) -> StepClock:
+        """A clock of steps that wait for each other."""
+        return StepClock()
+
+    def power_meter(self) -> PowerMeter:
+        """RAPL's counters on a CPU; JAX does not say which counters its GPUs have."""
+        on_cpu = jax.local_devices()[0].platform == "cpu"
+        return PowerMeter("RAPL", cpu_counters()) if on_cpu else PowerMeter("NVML", [])
+
+    def facts(self) -> Json:
+        """What ran, and on what."""
+        return {
+            "framework": "jax",
+            "version": str(jax.__version__),
+            "device": _device(),
+            "threads": None,
+            "exact": self._exact,
+            "memory": self._kinds,
+        }
+
+    def _look_at(self, call: JitCall) -> None:
+        """Bytes on the first device while a program runs."""
+        known = {id(leaf) for leaf in tree_util.tree_leaves((call.inputs, call.outputs))}
+        others = [array for array in jax.live_arrays() if id(array) not in known]
+        besides = sum(map(bytes_on_device, others))
+        try:
+            stats = call.memory()
+            size = assigned_bytes(stats)
+        except Exception:  # of a function compiled ahead of time, nothing is known but its arrays
+            self._exact, stats = False, None
+            leaves = tree_util.tree_leaves((call.inputs, call.outputs))
+            size = sum(bytes_on_device(leaf) for leaf in leaves if isinstance(leaf, jax.Array))
+        if size + besides >= self._bytes:  # of equal ones, the last: more of its state is known
+            self._bytes = size + besides
+            self._kinds = self._programs.kinds(call, stats, besides) if stats else {}
+
+
+def assigned_bytes(stats: Any) -> int:
+    """What a program takes of its device: arguments, results, temporaries; donated ones once."""
+    return int(
+        stats.argument_size_in_bytes
+        + stats.output_size_in_bytes
+        - stats.alias_size_in_bytes
+        + stats.temp_size_in_bytes
+    )
+
+
+def bytes_on_device(array: Any) -> int:
+    """Bytes of an array on one of the devices that it is on; 0 if it was donated."""
+    return 0 if array.is_deleted() else size_on_device(array)
+
+
+def _device() -> Json:
+    device = jax.local_devices()[0]
+    if device.platform == "cpu":
+        return {"type": "cpu", "name": None, "memory_bytes": main_memory()}
+    limit = (device.memory_stats() or {}).get("bytes_limit")
+    kind = "cuda" if device.platform == "gpu" else device.platform
+    return {"type": kind, "name": device.device_kind, "memory_bytes": limit}
+
+
+class JaxSteps(Steps):
+    """Measured steps that know the program's compiled functions.
+
+    Raises:
+        CaptureError: this version of JAX has no hook for calls.
+    """
+
+    why_no_steps = "no function under jax.jit was called repeatedly in its process"
+
+    def __init__(self, request: Request, finish: Callable[[Json], object]) -> None:
+        counts = StepCounts()
+        self._jax = JaxFramework(request)
+        super().__init__(request, finish, self._jax, counts)
+        self._batches = BatchSamples(counts, request.batch)
+        self._detector = JaxStepDetector()
+        self._boundary: object = None
+        self._outputs: Any = ()
+        JitCallWatch(self._returned)
+
+    @property
+    def trains(self) -> bool:
+        """Whether a compiled function was called."""
+        return self._boundary is not None
+
+    @property
+    def unsure_steps(self) -> int:
+        """More steps where the function that ends them is not known to train."""
+        return 0 if self._detector.is_sure else UNSURE_STEPS
+
+    def restart(self) -> None:
+        """Another function ends the steps: what was measured were parts of them."""
+        self.forget_measured()
+        super().restart()
+
+    def ended(self) -> None:
+        """A training step ends here; the next one may not run further ahead."""
+        self._jax.step_ended(self._outputs)
+        self._batches.step_ended()
+        super().ended()
+
+    def _returned(self, call: JitCall) -> None:
+        if self.is_timing:
+            self._batches.returned_again(call)
+        else:
+            self._jax.returned(call)
+            self._batches.returned(call)
+        self._outputs = call.outputs
+        ends = self._detector.advance(call.name, call.inputs, call.outputs)
+        if self._boundary is not self._detector.boundary:
+            self._boundary = self._detector.boundary
+            self.restart()
+        if ends and self.detects:
+            self.ended()

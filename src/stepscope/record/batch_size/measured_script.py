@@ -1,0 +1,165 @@
+"""A training script, or SKYLINE's provider functions, run until the steps are measured.
+
+Source: Yu et al., Skyline (UIST 2020), "Provider Functions".
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn, Protocol, TypeVar
+
+from stepscope.base.scratch import original_path, relocated, relocated_word
+from stepscope.errors import CaptureError
+from stepscope.record.batch_size.request import Request
+from stepscope.record.patch import AfterImport
+from stepscope.record.script_runner import Program
+
+Json = dict[str, Any]
+WatcherT = TypeVar("WatcherT")
+Makers = Mapping[str, Callable[[], WatcherT]]
+_MODULE = "__stepscope_entry__"
+
+
+class Watcher(Protocol):
+    """Receives a script's steps.
+
+    Attributes:
+        count: steps that have ended.
+        why_no_steps: why there are none, if there are none.
+    """
+
+    count: int
+    why_no_steps: str
+
+    def ended(self) -> None:
+        """A training step ends here."""
+
+    def result(self) -> Json:
+        """What is known so far."""
+
+
+def run_script(request: Request, finish: Callable[[Json], object]) -> Json:
+    """Run the script; `finish` ends the process once enough is measured.
+
+    Returns:
+        What was measured by the time the script ended by itself.
+    """
+    return run_steps(request, steps_of_frameworks(request, finish))
+
+
+def steps_of_frameworks(request: Request, finish: Callable[[Json], object]) -> Makers[Any]:
+    """What makes the measured steps of each framework, by the name of its module."""
+
+    def torch_steps() -> Any:
+        from stepscope.record.batch_size.torch_steps import TorchSteps, watch_optimizers
+
+        return watch_optimizers(TorchSteps(request, finish))
+
+    def jax_steps() -> Any:
+        from stepscope.record.batch_size.jax_steps import JaxSteps
+
+        return JaxSteps(request, finish)
+
+    return {"torch": torch_steps, "jax": jax_steps}
+
+
+def run_steps(request: Request, makers: Makers[Watcher]) -> Json:
+    """Run the script and report its steps to a watcher for each framework that it imports.
+
+    Args:
+        request: what to run.
+        makers: make a watcher, once the framework of this name is imported.
+    """
+    watched = watch_imports(makers)
+    try:
+        arguments = [relocated_word(word) for word in request.arguments]
+        target = request.module or relocated(request.entry)
+        Program(target, arguments, is_module=request.module is not None).execute()
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            raise
+    if not watched:
+        return {"outcome": "no_steps", "why": f"it never imported {' or '.join(makers)}"}
+    steps = max(watched, key=lambda steps: steps.count)
+    if steps.count == 0:
+        return {"outcome": "no_steps", "why": "; ".join(one.why_no_steps for one in watched)}
+    return steps.result()
+
+
+def watch_imports(makers: Makers[WatcherT]) -> list[WatcherT]:
+    """A list that gets what each maker makes, when the module of its name has been imported."""
+    made: list[WatcherT] = []
+    for name, make in makers.items():
+        AfterImport(name, functools.partial(_add, made, make)).install()
+    return made
+
+
+def _add(made: list[WatcherT], make: Callable[[], WatcherT]) -> None:
+    made.append(make())
+
+
+def run_providers(request: Request, finish: Callable[[Json], NoReturn]) -> NoReturn:
+    """Make iterations until enough is measured; `finish` ends the process.
+
+    Raises:
+        CaptureError: a provider function is missing, or an iteration trains nothing.
+    """
+    watched = watch_imports(steps_of_frameworks(request, finish))
+    model, inputs, iterate = prepare(request)
+    for steps in watched:
+        steps.begin_iterations(model, inputs)
+    iterate()
+    training = [steps for steps in watched if steps.trains] or watched
+    if not training:
+        raise CaptureError(f"{request.entry} imports neither torch nor jax")
+    while True:
+        training[0].ended()
+        iterate()
+
+
+def prepare(request: Request) -> tuple[Any, Any, Callable[[], object]]:
+    """The model, its inputs, and a function that makes one iteration on them.
+
+    Raises:
+        CaptureError: a provider function is missing.
+    """
+    entry = load_entry(relocated(request.entry))
+    model_of, inputs_of, iteration_of = (
+        _provider(entry, f"{request.providers}_{name}_provider", request.entry)
+        for name in ("model", "input", "iteration")
+    )
+    model = model_of()
+    inputs = inputs_of(batch_size=request.batch)
+    iteration = iteration_of(model)
+    if isinstance(inputs, dict):
+        return model, inputs, functools.partial(iteration, **inputs)
+    arguments = inputs if isinstance(inputs, tuple | list) else (inputs,)
+    return model, inputs, functools.partial(iteration, *arguments)
+
+
+def load_entry(path: str) -> ModuleType:
+    """The entry file as a module, its folder first among those that are imported from."""
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    sys.argv = [path]
+    module = ModuleType(_MODULE)
+    module.__file__ = path
+    sys.modules[_MODULE] = module
+    with io.open_code(path) as source:
+        code = compile(source.read(), original_path(path), "exec", dont_inherit=True)
+    exec(code, module.__dict__)
+    return module
+
+
+def _provider(entry: ModuleType, name: str, path: str) -> Callable[..., Any]:
+    found = getattr(entry, name, None)
+    if callable(found):
+        return found  # type: ignore[no-any-return]
+    raise CaptureError(
+        f"{path} has no function {name}; it needs stepscope_model_provider(), "
+        "stepscope_input_provider(batch_size=…) and stepscope_iteration_provider(model)"
+    )

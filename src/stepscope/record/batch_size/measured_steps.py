@@ -1,0 +1,259 @@
+"""From the end of one step to the end of the next: what is measured when.
+
+step   0 … warmup-1     memory steps             1         timed steps
+       observed         memory watched,          settles   nothing at work but a clock
+                        perhaps recorded
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from stepscope.record.batch_size.energy_counters import PowerMeter
+from stepscope.record.batch_size.request import Request
+
+_ALIKE = 0.95  # of the largest inputs: these count as equally long
+Json = dict[str, Any]
+# Where batches differ in size, so many steps are watched to meet a long one.
+_VARIED_STEPS = 8
+
+
+class StepClock:
+    """Notes the end of each step."""
+
+    def __init__(self) -> None:
+        self._ends: list[float] = []
+        self._begin = time.perf_counter()
+
+    def tick(self) -> None:
+        """A step ends here; the first tick is where the first one begins."""
+        self._ends.append(time.perf_counter())
+
+    @property
+    def steps(self) -> int:
+        """Steps timed."""
+        return max(0, len(self._ends) - 1)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the clock was made."""
+        return time.perf_counter() - self._begin
+
+    def lengths_ms(self) -> list[float]:
+        """The length of each step."""
+        return [1e3 * (end - start) for start, end in itertools.pairwise(self._ends)]
+
+
+class StepCounts:
+    """Samples and elements of the inputs of each step, where something counts them.
+
+    Attributes:
+        samples: of each step, 0 where nothing counts them.
+        sizes: elements of the inputs of each step, None where nothing counts them.
+    """
+
+    def __init__(self) -> None:
+        self.samples: list[int] = []
+        self.sizes: list[int | None] = []
+        self._samples = 0
+        self._size: int | None = None
+
+    def add_samples(self, count: int) -> None:
+        """The running step took some samples."""
+        self._samples += count
+
+    def add_inputs(self, elements: int) -> None:
+        """The running step took inputs of a size."""
+        self._size = (self._size or 0) + elements
+
+    def end_step(self) -> None:
+        """A step ends here."""
+        self.samples.append(self._samples)
+        self.sizes.append(self._size)
+        self._samples, self._size = 0, None
+
+    def forget(self) -> None:
+        """What came before does not count: the first steps may have been misdetected."""
+        self.samples.clear()
+        self.sizes.clear()
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The least and the most elements, of the steps known."""
+        known = [size for size in self.sizes if size is not None]
+        return min(known, default=0), max(known, default=0)
+
+    @property
+    def varied(self) -> bool:
+        """Whether some steps were clearly shorter than others."""
+        least, most = self.range
+        return least < _ALIKE * most
+
+    def is_long(self, size: int | None) -> bool:
+        """Whether a step of this size is among the longest, as far as is known."""
+        return size is None or size >= _ALIKE * self.range[1]
+
+
+class Peak(NamedTuple):
+    """The most memory in use within a step, bytes, and what an allocator reserved for it."""
+
+    bytes: int
+    reserved: int = 0
+
+
+class Framework(Protocol):
+    """Memory, time and device of training steps; one implementation for each framework.
+
+    Attributes:
+        least_memory_steps: steps in which memory must be watched at least.
+    """
+
+    least_memory_steps: int
+
+    def begin_memory(self, step: int) -> None:
+        """Watch memory from now on, where step number `step` begins."""
+
+    def end_memory_step(self, *, last: bool) -> None:
+        """A step in which memory is watched ends here."""
+
+    def peak(self) -> Peak:
+        """The peak of the steps in which memory was watched; they are over."""
+
+    def clock(self) -> StepClock:
+        """A clock for steps from now on."""
+
+    def power_meter(self) -> PowerMeter:
+        """A meter of the devices in use."""
+
+    def facts(self) -> Json:
+        """`framework`, `version`, `device`, `threads`, and whether the peak is `exact`."""
+
+
+def main_memory() -> int | None:
+    """Bytes of this machine's memory; None if unknown."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+class Steps:
+    """Measures some of the steps, then calls `finish`.
+
+    Args:
+        request: what to measure.
+        finish: called between two steps with the result.
+        framework: of the script.
+        counts: what each step takes in, as the framework counts it.
+
+    Attributes:
+        detects: whether the ends of steps are detected, or whoever makes them calls `ended`.
+    """
+
+    def __init__(
+        self, request: Request, finish: Callable[[Json], object], framework: Framework, counts: StepCounts
+    ) -> None:
+        self.request = request
+        self.count = 0
+        self.detects = True
+        self._finish = finish
+        self._framework = framework
+        self._counts = counts
+        self._watched = 0
+        self._is_watching = False
+        self._peak = Peak(0)
+        self._clock: StepClock | None = None
+        self._power: PowerMeter | None = None
+        self._first_timed = 0
+
+    @property
+    def unsure_steps(self) -> int:
+        """How much longer to warm up, since what ends may not be whole steps."""
+        return 0
+
+    @property
+    def is_timing(self) -> bool:
+        """Whether steps are timed now: nothing else should take time."""
+        return self._clock is not None
+
+    def begin_iterations(self, model: Any, inputs: Any) -> None:
+        """Iterations of this model on these inputs follow; whoever makes them calls `ended`."""
+        self.detects = False
+
+    def restart(self) -> None:
+        """What ended before were no whole steps, unless they are measured already."""
+        if not self._is_watching and self._clock is None:
+            self.count = 0
+
+    def forget_measured(self) -> None:
+        """Measure again from the warm-up on."""
+        if self._is_watching:
+            self._framework.end_memory_step(last=True)
+        self._watched, self._is_watching, self._clock, self._power = 0, False, None, None
+
+    def ended(self) -> None:
+        """A training step ends here."""
+        self.count += 1
+        self._counts.end_step()
+        if self._clock is not None:
+            self._time(self._clock)
+        elif self._is_watching:
+            self._watch()
+        elif self.count >= self.request.effort.warmup + self.unsure_steps:
+            self._counts.forget()
+            self._is_watching = True
+            self._framework.begin_memory(self.count)
+
+    def result(self) -> Json:
+        """What is known so far."""
+        lengths = self._clock.lengths_ms() if self._clock else []
+        inputs = self._counts.sizes[self._first_timed :][: len(lengths)]
+        samples = self._counts.samples[self._first_timed :][: len(lengths)]
+        rows = zip(lengths, inputs, samples, strict=True)
+        long = [(ms, count) for ms, size, count in rows if self._counts.is_long(size)]
+        return {
+            "outcome": "measured" if lengths else "too_short",
+            "batch": self.request.batch,
+            "steps_seen": self.count,
+            "steps_ms": [ms for ms, _ in long],
+            "samples": [count for _, count in long],
+            "all_steps_ms": lengths,
+            "input_elements": list(self._counts.range),
+            "bytes": self._peak.bytes,
+            "reserved_bytes": self._peak.reserved or None,
+            "power": _reading(self._power),
+            **self._framework.facts(),
+        }
+
+    def _watch(self) -> None:
+        self._watched += 1
+        varied = self._counts.varied
+        wanted = max(self.request.effort.memory, self._framework.least_memory_steps)
+        last = self._watched >= (_VARIED_STEPS if varied else wanted)
+        self._framework.end_memory_step(last=last)
+        if last:
+            self._is_watching = False
+            self._peak = self._framework.peak()
+            self._clock = self._framework.clock()
+
+    def _time(self, clock: StepClock) -> None:
+        clock.tick()
+        effort = self.request.effort
+        if clock.steps == 0:
+            self._power = self._framework.power_meter()
+            self._first_timed = len(self._counts.sizes)
+        long = sum(map(self._counts.is_long, self._counts.sizes[self._first_timed :]))
+        enough = long >= effort.least and clock.elapsed_s >= effort.seconds
+        if enough or clock.steps >= effort.most:
+            self._finish(self.result())
+
+
+def _reading(power: PowerMeter | None) -> Json | None:
+    try:
+        return power.reading() if power else None
+    except OSError:  # the counter went away
+        return None

@@ -1,0 +1,268 @@
+"""Memory, time and device of PyTorch's training steps, which its optimizers end.
+
+Memory comes from torch's allocators. Watching allocations costs time, which the timed steps must
+not pay: the allocator's table is switched off before them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stepscope.record.batch_size.energy_counters import PowerMeter, cpu_counters, gpu_counters
+from stepscope.record.batch_size.measured_steps import Peak, StepClock, StepCounts, Steps, main_memory
+from stepscope.record.batch_size.request import Request
+from stepscope.record.batch_size.torch_inputs import InputSizes, LoadedSamples
+from stepscope.record.capture_file import write_capture
+from stepscope.record.manifest import Result, Run, build_manifest
+from stepscope.record.memory.allocators import CpuTable
+from stepscope.record.memory.memory_recorder import list_storages
+from stepscope.record.memory.operator_lines import Creations, LineRanges
+from stepscope.record.module_ranges import ModuleRanges
+from stepscope.record.module_registry import ModuleRegistry, describe_registry
+from stepscope.record.optimizers import OptimizerWatch
+from stepscope.record.options import RecordOptions
+from stepscope.record.profiler_window import ProfilerWindow, profiler_events
+from stepscope.record.step_detector import StepDetector
+
+_Event: Any = torch.cuda.Event
+_RECORDING = RecordOptions(warmup=0, steps=0, memory=True)
+Json = dict[str, Any]
+WHY_NO_STEPS = "no optimizer stepped in its process"
+
+
+def cpu_peak(profiler: Any) -> int:
+    """The greatest total of CPU bytes that a stopped torch.profiler recorded."""
+    totals = (_total(event) for event in profiler_events(profiler))
+    return max((total for total in totals if total is not None), default=0)
+
+
+def _total(event: Any) -> int | None:
+    tag, fields = event.typed
+    if "Allocation" not in str(tag) or fields.device.type != "cpu":
+        return None
+    return int(fields.total_allocated)
+
+
+def gpu_devices() -> list[int]:
+    """The CUDA devices that this process has memory on."""
+    cuda: Any = torch.cuda
+    if not (cuda.is_available() and cuda.is_initialized()):
+        return []
+    return [i for i in range(cuda.device_count()) if cuda.memory_reserved(i)]
+
+
+def reset_gpu_peaks() -> None:
+    """Forget the peaks so far."""
+    for device in gpu_devices():
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def gpu_peak() -> tuple[int, int]:
+    """Peak bytes allocated and reserved since the reset, on the device that has most of them."""
+    peaks = [(torch.cuda.max_memory_allocated(i), torch.cuda.max_memory_reserved(i)) for i in gpu_devices()]
+    return max(peaks, default=(0, 0))
+
+
+class CudaStepClock(StepClock):
+    """Notes the end of each step without ever making the CPU wait for the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._events: list[Any] = []
+
+    def tick(self) -> None:
+        """A step ends here, on the device."""
+        super().tick()
+        event = _Event(enable_timing=True)
+        event.record()
+        self._events.append(event)
+
+    def lengths_ms(self) -> list[float]:
+        """The length of each step; waits for the device."""
+        torch.cuda.synchronize()
+        return [start.elapsed_time(end) for start, end in itertools.pairwise(self._events)]
+
+
+class Recording:
+    """One capture, from the first call of a model to the file."""
+
+    def __init__(self, request: Request) -> None:
+        assert request.capture is not None
+        self.registry = ModuleRegistry()
+        self.optimizers: dict[int, Any] = {}
+        self.inputs: Any = ()
+        self._request = request
+        self._path = Path(request.capture)
+        self._ranges = ModuleRanges(self.registry)
+        self._lines = LineRanges()
+        self._creations = Creations()
+        self._storages: dict[str, Any] = {}
+        self._steps: list[int] = []
+        self._window: ProfilerWindow | None = None
+        self._ranges.install()
+
+    def start(self, step: int) -> ProfilerWindow:
+        """Begin to record; `step` is the number of the step that begins."""
+        self.registry.refresh()
+        self._creations.close()
+        self._storages["before"] = self._list()
+        self._window = ProfilerWindow(_RECORDING, step, None)
+        self._lines.start()
+        self._window.begin_step()
+        return self._window
+
+    def stop(self, steps: list[int]) -> None:
+        """The steps are over."""
+        self._lines.stop()
+        self._ranges.remove()
+        self._steps = steps
+        self._storages["after"] = self._list()
+
+    def write(self) -> None:
+        """Write the capture and its companion, `NAME.storages.json`; the window is closed."""
+        assert self._window is not None
+        command = [self._request.entry, *self._request.arguments]
+        result = Result("complete", "recorded", self._steps[-1] + 1, self._steps)
+        manifest = build_manifest(Run(command, _RECORDING), result)
+        modules = describe_registry(self.registry)
+        write_capture(self._path, manifest, modules, {"trace.json": self._window.export})
+        storages = self._path.with_suffix(".storages.json")
+        storages.write_text(json.dumps(self._storages), encoding="utf-8")
+
+    def _list(self) -> list[dict[str, Any]]:
+        made_at = self._creations.lines
+        return list_storages(self.registry, self.optimizers.values(), made_at, self.inputs)
+
+
+class TorchFramework:
+    """Measures what torch allocates and how long its devices work.
+
+    Args:
+        request: whether to record the memory steps as a capture.
+        counts: gets the samples and inputs of each step.
+    """
+
+    least_memory_steps = 1
+
+    def __init__(self, request: Request, counts: StepCounts) -> None:
+        self._table = CpuTable()
+        self._table.start()
+        self.recording = Recording(request) if request.capture else None
+        self._window: ProfilerWindow | None = None
+        InputSizes(counts)
+        LoadedSamples(counts)
+
+    def begin_memory(self, step: int) -> None:
+        """Watch allocations from now on."""
+        reset_gpu_peaks()
+        if self.recording:
+            self._window = self.recording.start(step)
+        else:
+            self._window = ProfilerWindow(RecordOptions(memory=True, shapes=False), step, None)
+            self._window.begin_step()
+
+    def end_memory_step(self, *, last: bool) -> None:
+        """A step whose allocations are watched ends here."""
+        assert self._window is not None
+        self._window.end_step()
+        if not last:
+            self._window.begin_step()
+
+    def peak(self) -> Peak:
+        """The greatest totals of torch's allocators."""
+        assert self._window is not None
+        window, self._window = self._window, None
+        if self.recording:
+            self.recording.stop(list(window.complete))
+        window.close()
+        found = Peak(*gpu_peak()) if gpu_devices() else Peak(cpu_peak(window.profiler))
+        if self.recording:
+            self.recording.write()
+        self._table.stop()
+        return found
+
+    def clock(self) -> StepClock:
+        """A clock on the device."""
+        return CudaStepClock() if gpu_devices() else StepClock()
+
+    def power_meter(self) -> PowerMeter:
+        """NVML's counters on a GPU, else RAPL's."""
+        devices = gpu_devices()
+        if not devices:
+            return PowerMeter("RAPL", cpu_counters())
+        properties = [torch.cuda.get_device_properties(device) for device in devices]
+        uuids = [f"GPU-{one.uuid}" for one in properties if hasattr(one, "uuid")]
+        return PowerMeter("NVML", gpu_counters(uuids) if len(uuids) == len(devices) else [])
+
+    def facts(self) -> Json:
+        """What ran, and on what."""
+        return {
+            "framework": "pytorch",
+            "version": str(torch.__version__),
+            "device": _device(),
+            "threads": torch.get_num_threads(),
+            "exact": self._table.exact,
+        }
+
+
+def _device() -> Json:
+    devices = gpu_devices()
+    if not devices:
+        return {"type": "cpu", "name": None, "memory_bytes": main_memory()}
+    properties = torch.cuda.get_device_properties(devices[0])
+    return {"type": "cuda", "name": properties.name, "memory_bytes": properties.total_memory}
+
+
+class TorchSteps(Steps):
+    """Measured steps that know the program's optimizers."""
+
+    why_no_steps = WHY_NO_STEPS
+
+    def __init__(self, request: Request, finish: Callable[[Json], object]) -> None:
+        counts = StepCounts()
+        self._torch = TorchFramework(request, counts)
+        super().__init__(request, finish, self._torch, counts)
+        self._optimizers: dict[int, Any] = {}
+        self.recording = self._torch.recording
+
+    def begin_iterations(self, model: Any, inputs: Any) -> None:
+        """Iterations of this model on these inputs follow."""
+        super().begin_iterations(model, inputs)
+        if self.recording:
+            self.recording.registry.add_root(model, "model")
+            self.recording.inputs = inputs
+
+    @property
+    def trains(self) -> bool:
+        """Whether an optimizer has stepped."""
+        return bool(self._optimizers)
+
+    def optimizer_stepped(self, optimizer: Any) -> None:
+        """An optimizer has stepped, which may or may not end the training step.
+
+        With one more optimizer than was known, what went before were no whole steps.
+        """
+        if id(optimizer) not in self._optimizers:
+            self.restart()
+        self._optimizers[id(optimizer)] = optimizer
+        if self.recording:
+            self.recording.optimizers = self._optimizers
+
+
+def watch_optimizers(steps: Any) -> Any:
+    """Report the steps of all optimizers to `steps`, and the ends of training steps."""
+    detector = StepDetector()
+
+    def stepped(optimizer: Any) -> None:
+        steps.optimizer_stepped(optimizer)
+        if detector.advance(optimizer) and steps.detects:
+            steps.ended()
+
+    OptimizerWatch(stepped)
+    return steps

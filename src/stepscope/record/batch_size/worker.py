@@ -1,0 +1,328 @@
+"""The process that measures: `python -m stepscope.record.batch_size.worker`, one request a line.
+
+On Linux each request runs in a fresh child. Where it may, this process imports the framework for
+all of them, which spares a second or two each time. It may not where a GPU is in reach (CUDA does
+not survive a fork), or when the parent names none: the script cares what happens before. On other
+systems the request runs right here, and the process ends with it.
+"""
+
+from __future__ import annotations
+
+import _io
+import builtins
+import faulthandler
+import io
+import json
+import os
+import select
+import signal
+import sys
+import sysconfig
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NoReturn
+
+from stepscope.base.scratch import Scratch, WriteWatch, enter, relocated
+from stepscope.record.batch_size.request import Request
+from stepscope.record.call_sites import is_internal
+
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+_MEMORY_WORDS = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "bad_alloc",
+    "unable to allocate",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "RESOURCE_EXHAUSTED",
+)
+Json = dict[str, Any]
+_LOOKS = 100  # at threads that do not come to rest; then it is forked all the same
+
+
+def describe_failure(error: BaseException, entry: str) -> dict[str, Any]:
+    """An exception as plain data.
+
+    Args:
+        error: what was raised.
+        entry: the file that was run; the line reported is the innermost one in its folder or,
+            failing that, outside all libraries.
+
+    Returns:
+        `{"outcome", "error": {"type", "message", "file", "line", "traceback"}}`.
+    """
+    file, line = _place(error, str(Path(entry).absolute().parent))
+    outcome = "out_of_memory" if is_out_of_memory(error) else "failed"
+    return {
+        "outcome": outcome,
+        "error": {
+            "type": type(error).__name__,
+            "message": str(error).strip() or type(error).__name__,
+            "file": file,
+            "line": line,
+            "traceback": "".join(traceback.format_exception(error)),
+        },
+    }
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, on whatever device."""
+    torch: Any = sys.modules.get("torch")
+    if isinstance(error, MemoryError):
+        return True
+    if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
+        return True
+    words = str(error).lower()
+    return isinstance(error, RuntimeError) and any(w.lower() in words for w in _MEMORY_WORDS)
+
+
+def _place(error: BaseException, folder: str) -> tuple[str | None, int | None]:
+    if isinstance(error, SyntaxError) and error.filename:
+        return error.filename, error.lineno
+    frames = [
+        (frame.filename, frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not is_internal(frame.filename) and not frame.filename.startswith("<")
+    ]
+    own = [one for one in frames if not one[0].startswith(_LIBRARIES)]
+    near = [one for one in own if one[0].startswith(folder)]
+    found = near or own or frames
+    return found[-1] if found else (None, None)
+
+
+def serve_edited(files: Mapping[str, bytes]) -> None:
+    """From now on these files have this content, in this process.
+
+    Args:
+        files: content by absolute path.
+    """
+    if not files:
+        return
+    content = {os.path.realpath(path): data for path, data in files.items()}
+    sys.dont_write_bytecode = True
+    _serve_open(content)
+    _serve_code(content)
+
+
+def _serve_open(content: Mapping[str, bytes]) -> None:
+    original: Any = io.open
+
+    def open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        data = _edited(content, file)
+        if data is None or set(mode) & set("wax+"):
+            return original(file, mode, *args, **kwargs)
+        stream = io.BytesIO(data)
+        stream.name = os.fspath(file)
+        return stream if "b" in mode else _as_text(stream, *args, **kwargs)
+
+    builtins.open = io.open = open
+
+
+def _as_text(
+    stream: io.BytesIO,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    *_: Any,
+    **__: Any,
+) -> io.TextIOWrapper:
+    return io.TextIOWrapper(stream, encoding or "utf-8", errors, newline)
+
+
+def _serve_code(content: Mapping[str, bytes]) -> None:
+    """Imports read through `open_code`; without stats, importlib looks for no cached bytecode."""
+    original: Any = _io.open_code
+    stats = SourceFileLoader.path_stats
+
+    def open_code(path: Any) -> Any:
+        data = _edited(content, path)
+        return original(path) if data is None else io.BytesIO(data)
+
+    def path_stats(self: Any, path: str) -> Any:
+        if _edited(content, path) is not None:
+            raise OSError("edited in memory")
+        return stats(self, path)
+
+    _io.open_code = io.open_code = open_code
+    SourceFileLoader.path_stats = path_stats  # type: ignore[method-assign]
+
+
+def _edited(content: Mapping[str, bytes], file: Any) -> bytes | None:
+    if not isinstance(file, str | Path):
+        return None
+    return content.get(os.path.realpath(file))
+
+
+def main() -> None:
+    """Serve requests from stdin until it ends; each is answered by one line on stdout."""
+    forks = sys.platform == "linux"
+    if forks and not _has_gpu():
+        _preload(sys.argv[-1])
+    _send({"ready": True, "forks": forks})
+    for line in sys.stdin:
+        request = Request.from_json(line)
+        if not forks:
+            _serve(request)
+        _send({"status": _in_child(request)})
+
+
+def _send(fact: Json) -> None:
+    print(json.dumps(fact), flush=True)
+
+
+def _has_gpu() -> bool:
+    return any(Path(gpu).exists() for gpu in ("/dev/nvidiactl", "/dev/kfd"))
+
+
+def _preload(framework: str) -> None:
+    """Import what all requests need, once for all."""
+    if framework not in _PRELOADS or find_spec(framework) is None:
+        return
+    warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
+    _PRELOADS[framework]()
+
+
+def _preload_torch() -> None:
+    """Import torch and make its profiler ready, which takes as long again."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    import torch.profiler
+
+    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    profiler.prepare_trace()
+    profiler.start_trace()
+    profiler.stop_trace()
+
+
+def _preload_jax() -> None:
+    """Import JAX; its devices and their threads come when the script first computes."""
+    import jax.numpy  # noqa: F401
+
+
+_PRELOADS = {"torch": _preload_torch, "jax": _preload_jax}
+
+
+def _in_child(request: Request) -> int:
+    _wait_for_threads()
+    child = os.fork()
+    if child == 0:
+        os.setpgid(0, 0)  # so that it can be ended with all that it starts, and this process kept
+        _serve(request)
+    with suppress(OSError):  # whichever of the two comes first
+        os.setpgid(child, child)
+    _send({"child": child})
+    with suppress(OSError):  # Linux before 5.3 cannot
+        _end_with_parent(child)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _end_with_parent(child: int) -> None:
+    """Wait for the child, and kill it if who asked for it has ended: nobody reads its result."""
+    ended = os.pidfd_open(child)
+    try:
+        waiting = select.poll()
+        waiting.register(ended, select.POLLIN)
+        waiting.register(sys.stdin.fileno(), 0)  # reported when its other end is closed
+        if ended not in dict(waiting.poll()):
+            os.killpg(child, signal.SIGKILL)
+    finally:
+        os.close(ended)
+
+
+def _wait_for_threads() -> None:
+    """Until all others sleep: a lock that one of them holds would never be free in the child.
+
+    The profiler has one that reads its configuration, right after it was made and then now and
+    again (libkineto's ConfigLoader).
+    """
+    me = str(os.getpid())
+    for _ in range(_LOOKS):
+        tasks = [task for task in Path("/proc/self/task").iterdir() if task.name != me]
+        if all(_sleeps(task) for task in tasks):
+            return
+        time.sleep(0.01)
+
+
+def _sleeps(task: Path) -> bool:
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] == "S"
+    except OSError:  # it has just ended
+        return True
+
+
+def _serve(request: Request) -> NoReturn:
+    """Measure in this process, write the result and leave, past all exit functions."""
+
+    watches: list[WriteWatch] = []
+    answers = os.dup(1)
+
+    def write(facts: Json) -> None:
+        for watch in watches:
+            watch.stop()
+            facts["outside_writes"] = list(watch.paths)
+        request.write(facts)
+
+    def finish(facts: Json) -> NoReturn:
+        write(facts)
+        os._exit(0)
+
+    try:
+        _redirect(request.log)
+        if request.scratch:  # before there is a second thread: namespaces are for lone ones
+            scratch = Scratch.from_json(request.scratch)
+            watches.append(enter(scratch, request.store, [str(Path(request.result).parent)]))
+        faulthandler.dump_traceback_later(request.timeout_s, exit=True)
+        finish(_measure(request, finish))
+    except BaseException as error:
+        _write_failure(write, describe_failure(error, request.entry), answers)
+    finally:  # exit functions of what was forked may wait forever, as Kineto's do
+        os._exit(1)
+
+
+def _write_failure(write: Callable[[Json], None], facts: Json, answers: int) -> None:
+    """Write the result, or answer that it cannot be written."""
+    try:
+        write(facts)
+    except OSError as error:
+        failure = f"cannot write the result: {error.strerror}"
+        os.write(answers, json.dumps({"failed": failure}).encode() + b"\n")
+
+
+def _measure(request: Request, finish: Any) -> Json:
+    os.chdir(relocated(request.folder))
+    serve_edited(
+        {
+            relocated(path): text.encode(request.encodings.get(path, "utf-8"))
+            for path, text in request.edits.items()
+        }
+    )
+    if request.estimate:
+        from stepscope.record.batch_size.fake_memory import estimate
+
+        return estimate(request, finish)
+    if request.providers:
+        from stepscope.record.batch_size.measured_script import run_providers
+
+        run_providers(request, finish)
+    from stepscope.record.batch_size.measured_script import run_script
+
+    return run_script(request, finish)
+
+
+def _redirect(log: str) -> None:
+    """The script's output goes to a file, its input is empty."""
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    for source, number in ((empty, 0), (target, 1), (target, 2)):
+        os.dup2(source, number)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,352 @@
+"""The capture file: written whole or not at all, and never at the cost of another capture.
+
+Its format: docs/reference/capture_format.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+from stepscope.base.unfinished_files import unfinished
+from stepscope.errors import CaptureError
+from stepscope.record.options import SUFFIX, Rank
+
+FORMAT = "stepscope capture"
+VERSION = 1
+_QUICK = 1  # zlib level: the run waits while it is written
+_MANIFEST = "manifest.json"
+RECORDINGS = {"trace.json", "trace.xplane.pb", "contexts.json"}
+_CHUNK_BYTES = 1 << 20  # copied at once
+Member = bytes | dict[str, Any] | Callable[[Path], object]
+
+
+def write_capture(
+    path: Path,
+    manifest: dict[str, Any],
+    modules: dict[str, Any],
+    members: Mapping[str, Member],
+    publish: Callable[[Path], object] | None = None,
+) -> None:
+    """Write a capture file, all or nothing.
+
+    Args:
+        path: the file to write; by default an earlier capture is replaced.
+        manifest: the content of manifest.json.
+        modules: the content of modules.json.
+        members: what was recorded, by name: bytes, what JSON can write, or a function that writes
+            to a path.
+        publish: moves the complete file, which it is given, to its final place.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = unfinished(path)
+    try:
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=_QUICK) as archive:
+            archive.writestr("modules.json", json.dumps(modules))
+            for name, content in members.items():
+                _add_member(archive, path, name, content)
+            # The last member, so that `replace_manifest` need not write the others again.
+            archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
+        (publish or _move_to(path))(partial)
+    finally:
+        _remove(partial)
+
+
+def _add_member(archive: zipfile.ZipFile, path: Path, name: str, content: Member) -> None:
+    if not callable(content):
+        archive.writestr(name, content if isinstance(content, bytes) else json.dumps(content))
+        return
+    partial = unfinished(path, name)
+    try:
+        content(partial)
+        with partial.open("rb") as source, archive.open(name, "w", force_zip64=True) as member:
+            shutil.copyfileobj(source, member, _CHUNK_BYTES)
+    finally:
+        _remove(partial)
+
+
+def replace_manifest(path: Path, changes: dict[str, Any]) -> None:
+    """Change keys in the manifest of a capture, all or nothing.
+
+    Args:
+        path: a capture that `write_capture` wrote.
+        changes: keys to set.
+
+    Raises:
+        OSError: the file cannot be written; it is unchanged.
+    """
+    partial = unfinished(path)
+    try:
+        shutil.copyfile(path, partial)
+        with zipfile.ZipFile(partial, "a", zipfile.ZIP_DEFLATED, compresslevel=_QUICK) as archive:
+            _change_last_member(archive, changes)
+        partial.replace(path)
+    finally:
+        _remove(partial)
+
+
+def _change_last_member(archive: zipfile.ZipFile, changes: dict[str, Any]) -> None:
+    last = archive.infolist()[-1]
+    if last.filename != _MANIFEST:
+        raise OSError(f"{archive.filename} was not written by this version")
+    manifest = json.loads(archive.read(last)) | changes
+    archive.filelist.remove(last)
+    del archive.NameToInfo[_MANIFEST]
+    archive.start_dir = last.header_offset
+    archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
+
+
+def _remove(temporary: Path) -> None:
+    """An error on the way here must not be hidden by one of the cleanup."""
+    for left in (temporary, temporary.with_name(f"{temporary.name}.tmp")):  # PyTorch writes there
+        with suppress(OSError):
+            left.unlink(missing_ok=True)
+
+
+def _move_to(path: Path) -> Callable[[Path], object]:
+    return lambda partial: partial.replace(path)
+
+
+def check_target(path: Path) -> None:
+    """Refuse a target that cannot or must not be written, before the run starts.
+
+    Raises:
+        CaptureError: the folder is missing or read-only, or the file is not an earlier capture.
+    """
+    # A device such as /dev/zero has no end to look at.
+    if path.exists() and not (path.is_file() and is_capture(path)):
+        raise CaptureError(
+            f"cannot write the capture to {path}: the file exists and is not a capture; "
+            "choose another file with -o"
+        )
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not _is_writable(folder):
+        raise CaptureError(
+            f"cannot write the capture to {path}: the folder {folder} is not writable; "
+            "choose another file with -o"
+        )
+
+
+def _is_writable(folder: Path) -> bool:
+    """Tried, because permissions alone do not decide (root, quotas, network file systems)."""
+    try:
+        with TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def has_recording(path: Path) -> bool:
+    """Whether `path` is a capture that holds a trace or contexts, and not only how a run ended."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return bool(RECORDINGS & set(archive.namelist()))
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def is_capture(path: Path) -> bool:
+    """Whether `path` is a file that `write_capture` wrote."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return bool(json.loads(archive.read(_MANIFEST))["format"] == FORMAT)
+    except (OSError, zipfile.BadZipFile, KeyError, ValueError, TypeError):
+        return False
+
+
+Identity = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class FlushTarget:
+    """Where to write a capture while the run goes on.
+
+    Attributes:
+        path: the file.
+        kept: where a file goes that was there before the run; None to replace it.
+        base: the folder that must still exist.
+        before: the version of that file; empty where there was none.
+    """
+
+    path: Path
+    kept: Path | None
+    base: Path
+    before: Identity | tuple[()]
+
+
+class CaptureFile:
+    """Where a run writes its capture, perhaps several times.
+
+    A file that was there before the run is kept under another name (`train.1.stepscope`). A file
+    that another process wrote during the run stays, and this capture gets another name
+    (`train-2.stepscope`). A capture without a recording never replaces one with a recording.
+
+    Args:
+        path: the requested file.
+        rank: of several ranks, each has its own file in a folder.
+        overwrite: replace the file that was there before the run.
+
+    Attributes:
+        path: the file that was written, or will be.
+        note: what was done to protect another capture, in words; empty if nothing was necessary.
+        is_written: whether `path` holds this run's capture.
+    """
+
+    def __init__(self, path: Path, rank: Rank | None = None, overwrite: bool = False) -> None:
+        self.path = path
+        self.note = ""
+        self.is_written = False
+        self._rank = rank or Rank()
+        self._overwrite = overwrite
+        self._before = _identity(path)
+        self._own: Identity | None = None
+        self._base = _existing_folder(path)
+
+    def write(self, manifest: dict[str, Any], modules: dict[str, Any], members: Mapping[str, Member]) -> None:
+        """Write the capture; the arguments are those of `write_capture`.
+
+        Raises:
+            OSError: the file cannot be written; whatever was there is still there.
+        """
+        if not self._base.is_dir():
+            raise FileNotFoundError(2, "the folder no longer exists", str(self._base))
+
+        def publish(partial: Path) -> None:
+            with _locked(partial.parent):
+                self._publish(partial, not RECORDINGS.isdisjoint(members))
+
+        write_capture(self.path, manifest, modules, members, publish)
+
+    def update_manifest(self, changes: dict[str, Any]) -> None:
+        """Set keys in the manifest of the file that was written, if it is still there.
+
+        Raises:
+            OSError: the file cannot be written; it is unchanged.
+        """
+        with _locked(self.path.parent):
+            if self._own is not None and _identity(self.path) == self._own:
+                replace_manifest(self.path, changes)
+                self._own = _identity(self.path)
+
+    def flush_target(self) -> FlushTarget:
+        """What a writer outside Python needs to protect other captures as `write` does."""
+        kept = None if self._overwrite else self._free_name(".").absolute()
+        return FlushTarget(self.path.absolute(), kept, self._base.absolute(), self._before or ())
+
+    def adopt(self, own: Identity, kept: str) -> None:
+        """Take a file that such a writer wrote last for this run's.
+
+        Args:
+            own: what tells its version from another one.
+            kept: where it put the file that was there before; empty if there was none.
+        """
+        self._own, self.is_written = own, True
+        if kept:
+            folder = Path(kept).parent
+            self._keep_surplus_ranks(folder)
+            shown = folder if self._is_ranked else Path(kept)
+            self.note = f"kept the earlier capture as {shown.name}"
+
+    def _publish(self, partial: Path, has_content: bool) -> None:
+        there = _identity(self.path)
+        if there not in (None, self._own, self._before):
+            self._choose_distinct_name()
+        elif there not in (None, self._own) and not has_content and has_recording(self.path):
+            self.note = f"kept the earlier capture {self._shown.name}, which has a recording"
+            return
+        elif there == self._before and there is not None and not self._overwrite:
+            self._keep_and_replace(partial)
+            return
+        self._replace(partial)
+
+    def _replace(self, partial: Path) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        partial.replace(self.path)
+        self._own = _identity(self.path)
+        self.is_written = True
+
+    def _keep_and_replace(self, partial: Path) -> None:
+        kept = self._free_name(".")
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        self.path.rename(kept)
+        try:
+            self._replace(partial)
+        except OSError:
+            kept.rename(self.path)
+            raise
+        self._keep_surplus_ranks(kept.parent)
+        self.note = f"kept the earlier capture as {(kept.parent if self._is_ranked else kept).name}"
+
+    def _choose_distinct_name(self) -> None:
+        self.note = f"another run wrote {self._shown.name} meanwhile"
+        self.path = self._free_name("-")
+
+    def _free_name(self, separator: str) -> Path:
+        first = 1 if separator == "." else 2
+        names = (self._numbered(f"{separator}{n}") for n in itertools.count(first))
+        return next(name for name in names if not name.exists())
+
+    def _numbered(self, number: str) -> Path:
+        if self._is_ranked:
+            folder = self.path.parent
+            return folder.with_name(folder.name + number) / self.path.name
+        return self.path.with_name(f"{self.path.stem}{number}{self.path.suffix}")
+
+    @property
+    def _shown(self) -> Path:
+        return self.path.parent if self._is_ranked else self.path
+
+    @property
+    def _is_ranked(self) -> bool:
+        return self._rank.world_size > 1
+
+    def _keep_surplus_ranks(self, folder: Path) -> None:
+        """A run with fewer ranks than the earlier one must not be read together with its files."""
+        if not self._is_ranked or self._rank.rank != 0:
+            return
+        for file in self.path.parent.glob(f"rank*{SUFFIX}"):
+            number = re.fullmatch(rf"rank(\d+){re.escape(SUFFIX)}", file.name)
+            if number and int(number[1]) >= self._rank.world_size:
+                with suppress(OSError):
+                    file.rename(folder / file.name)
+
+
+def _identity(path: Path) -> Identity | None:
+    """What tells one version of a file from another; None where there is none."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size
+
+
+def _existing_folder(path: Path) -> Path:
+    return next((parent for parent in path.parents if parent.exists()), path.parent)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time choose names in a folder, where the system can lock folders."""
+    try:
+        import fcntl
+
+        descriptor = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

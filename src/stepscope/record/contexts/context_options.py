@@ -1,0 +1,69 @@
+"""What to collect, and the kinds of frames that are collected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SOURCES = {"python": 1, "module": 2, "operator": 4, "native": 8, "kernel": 16}
+# Kinds of frames by their numbers, as native/snapshot.cpp lists them.
+KINDS = (
+    "root",
+    "thread",
+    "python",
+    "module",
+    "operator",
+    "annotation",
+    "runtime",
+    "native",
+    "kernel",
+    "instruction",
+)
+
+
+@dataclass(frozen=True)
+class ContextOptions:
+    """What to collect.
+
+    Attributes:
+        python: frames of Python.
+        modules: calls of `nn.Module`.
+        native: C++ frames, taken where a context is met for the first time.
+        device: kernels and copies of a GPU, where its library can be loaded.
+        memory: allocations and releases.
+        sample: samples a second of CPU time by each thread; 0 for none.
+        sample_real: the same of elapsed time.
+        perf: hardware counters with each sample.
+        stalls: samples of instructions on the device, by what they wait for; kernels run one after
+            the other meanwhile.
+        limit: contexts to keep at most.
+        flush_s: how often the file is written during the run, seconds.
+    """
+
+    python: bool = True
+    modules: bool = True
+    native: bool = False
+    device: bool = True
+    memory: bool = False
+    sample: int = 0
+    sample_real: int = 0
+    perf: bool = False
+    stalls: bool = False
+    limit: int = 1 << 20
+    flush_s: float = 30.0
+
+    @property
+    def samples(self) -> bool:
+        """Whether any thread is sampled."""
+        return bool(self.sample or self.sample_real)
+
+    @property
+    def sources(self) -> int:
+        """The kinds of frames, as the collector numbers them."""
+        wanted = {
+            "python": self.python,
+            "module": self.modules,
+            "operator": True,
+            "native": self.native,
+            "kernel": self.device,
+        }
+        return sum(SOURCES[name] for name, on in wanted.items() if on)

@@ -1,0 +1,186 @@
+"""The path in its model of each module that is called, kept without keeping the module alive.
+
+A module that is called while no module known to a tree runs is the root of a tree. The collector
+asks once for each module and place, and again after any known module has died, as its address may
+come again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import weakref
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+
+from stepscope.record.call_sites import name_in, user_frame
+from stepscope.record.model_tree import unwrap
+from stepscope.record.module_registry import class_name, class_site
+from stepscope.record.torch_internals import CompilerPaused, hide_from_compiler
+
+_Module: Any = torch.nn.Module
+CALL_CODE = _Module._wrapped_call_impl.__code__
+
+
+@dataclass
+class _Root:
+    name: str
+    is_bare: bool
+    module: Any  # a weak reference
+    cls: type
+    keys: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _ModulePlace:
+    root: _Root
+    path: str
+
+
+class ModulePaths:
+    """Finds the key of a module's call for the collector.
+
+    Args:
+        native: the collector, which numbers the keys.
+    """
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+        self._module_died = native.module_died  # the extension's own names go at exit
+        self._roots: list[_Root] = []
+        self._known: dict[int, tuple[Any, list[_ModulePlace]]] = {}
+        self._places: dict[int, _ModulePlace] = {}
+
+    def resolve(self, module: Any, inside: int) -> int | None:
+        """The key of a call of `module` while the one with the key `inside` runs.
+
+        Returns:
+            None where the call gets no frame of its own, as a wrapper's.
+        """
+        target = unwrap(module)
+        outer = self._places.get(inside)
+        place = self._find(target, outer)
+        if place is None and outer is None:
+            place = self._add_root(target, _name_where_called(module))
+        if place is None:
+            place = _ModulePlace(outer.root, outer.path + "." + type(target).__name__) if outer else None
+        if place is None or (place == outer):
+            return None
+        return self._key(place, type(target))
+
+    def close(self) -> None:
+        """Follow no module any more; names can still be given."""
+        self._known.clear()
+
+    def name_all(self) -> None:
+        """Name every key as the models known by now require: one model needs no prefix."""
+        for root in self._roots:
+            for key, path in root.keys.items():
+                self._native.rename(key, self._shown_name(root, path))
+
+    def _shown_name(self, root: _Root, path: str) -> str:
+        models = [other for other in self._roots if not other.is_bare]
+        prefix = "" if models == [root] else root.name
+        return ".".join(part for part in (prefix, path) if part) or root.name
+
+    def _find(self, module: Any, outer: _ModulePlace | None) -> _ModulePlace | None:
+        reference, places = self._known.get(id(module), (None, []))
+        if reference is None or reference() is not module:
+            return None
+        if outer:
+            for place in places:
+                if place.root is outer.root and place.path.startswith(outer.path):
+                    return place
+        return places[0]
+
+    def _add_root(self, module: Any, name: str | None) -> _ModulePlace:
+        is_bare = next(iter(module.parameters()), None) is None
+        name = type(module).__name__ if is_bare or name is None else name
+        root = self._same(name, type(module), is_bare)
+        if root is None:
+            root = _Root(self._unused(name), is_bare, None, type(module))
+            self._roots.append(root)
+            self.name_all()  # the file may be written at any moment
+        if is_bare:  # often created for each call
+            return _ModulePlace(root, "")
+        root.module = weakref.ref(module)
+        self._add(module, _ModulePlace(root, ""), set())
+        return self._known[id(module)][1][-1]
+
+    def _same(self, name: str, cls: type, is_bare: bool) -> _Root | None:
+        """Bare modules of one class share a root, as does a model with the dead one it replaces."""
+        for root in self._roots:
+            if root.name == name and root.cls is cls and (is_bare or root.module() is None):
+                return root
+        return None
+
+    def _add(self, module: Any, place: _ModulePlace, above: set[int]) -> None:
+        if id(module) in above:  # registered below itself
+            return
+        reference = weakref.ref(module, self._died(id(module)))
+        self._known.setdefault(id(module), (reference, []))[1].append(place)
+        for name, child in module._modules.items():
+            if child is not None:
+                path = f"{place.path}.{name}" if place.path else name
+                self._add(unwrap(child), _ModulePlace(place.root, path), above | {id(module)})
+
+    def _died(self, address: int) -> Any:
+        owner = weakref.ref(self)
+
+        def forget(reference: Any) -> None:
+            paths = owner()
+            if paths is not None:
+                paths._known.pop(address, None)
+                paths._module_died()
+
+        return forget
+
+    def _key(self, place: _ModulePlace, cls: type) -> int | None:
+        file, line = class_site(cls)
+        name = ".".join(part for part in (place.root.name, place.path) if part)
+        key: int | None = self._native.module_key(name, file or "", line or 0, class_name(cls))
+        if key is not None:
+            place.root.keys[key] = place.path
+            self._places[key] = place
+            self._native.rename(key, self._shown_name(place.root, place.path))
+        return key
+
+    def _unused(self, name: str) -> str:
+        taken = {root.name for root in self._roots}
+        numbered = (name if n == 1 else f"{name}_{n}" for n in range(1, len(taken) + 2))
+        return next(candidate for candidate in numbered if candidate not in taken)
+
+
+def _name_where_called(module: Any) -> str | None:
+    """What the user calls `module` where it is called; an operator deep inside has led us here."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        is_call = frame.f_code is CALL_CODE and frame.f_locals.get("self") is module
+        _let_go(frame)
+        frame = frame.f_back
+        if is_call:
+            caller = user_frame(frame)
+            name = name_in(caller, module)
+            _let_go(caller)
+            return name
+    return None
+
+
+def _let_go(frame: FrameType | None) -> None:
+    """Before Python 3.13 a function's frame keeps the objects that a look at its locals found."""
+    if sys.version_info < (3, 13) and frame and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        frame.f_locals.clear()
+
+
+def hidden_from_compiler(paths: ModulePaths) -> Any:
+    """`paths.resolve`, for a caller in whose place torch.compile may be at work."""
+
+    def resolve(module: Any, inside: int) -> int | None:
+        with CompilerPaused():
+            return paths.resolve(module, inside)
+
+    hide_from_compiler(resolve.__code__)
+    return resolve

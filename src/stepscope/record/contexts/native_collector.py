@@ -1,0 +1,217 @@
+"""Collects contexts with the C++ extension, which adapters feed with what a framework does.
+
+PyTorch's operators come from its C++ hooks, JAX's calls from the slots of a type (jax_adapter.py).
+An adapter for another framework may be written in Python, on the extension's functions alone:
+`begin(name)` and `end(token)` around each operator, `emit` for compilations and memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+from stepscope.base.unfinished_files import unfinished
+from stepscope.record import script_runner
+from stepscope.record.capture_file import CaptureFile
+from stepscope.record.contexts.capability_probe import permission_missing
+from stepscope.record.contexts.collector import NO_MODULES, Collector, FlushPlan
+from stepscope.record.contexts.compiler_watch import ANNOTATOR, HIDDEN, CompilerWatch
+from stepscope.record.contexts.context_options import SOURCES, ContextOptions
+from stepscope.record.contexts.native_build import loaded_torch
+
+# Frames to leave out: torch's own of a module call (the module has a frame), the compiler's, JAX's.
+_HIDDEN = [
+    "torch/nn/modules/module.py:Module._call_impl",
+    "torch/nn/modules/module.py:Module._call_impl.<locals>.inner",
+    "torch/nn/modules/module.py:_call_impl",
+    "*/stepscope/record/contexts/",
+    "*/jax/_src/",
+    "*/jaxlib/",
+    *HIDDEN,
+]
+# The stack begins with what these files run.
+_BARRIERS = [str(Path(script_runner.__file__))]
+# A range is opened in these files and goes on when they have returned.
+_ANNOTATORS = [
+    "torch/autograd/profiler.py",
+    "torch/_ops.py",
+    "/contextlib.py",
+    "stepscope/record/contexts/monitor.py",
+    ANNOTATOR,
+    "stepscope/record/jax/jax_waits.py",
+]
+
+
+class NativeCollector(Collector):
+    """Collects through the C++ extension.
+
+    Args:
+        extension: what `build.load` returned.
+        options: what to collect.
+        torch: the PyTorch to follow; None where only another framework feeds the collector.
+    """
+
+    def __init__(self, extension: Any, options: ContextOptions, torch: Any) -> None:
+        self._extension = extension
+        self._options = options
+        self._follows_devices = False
+        self._flushed: CaptureFile | None = None
+        self._adapters: list[Adapter] = [PyTorchAdapter(extension, options)] if torch else []
+
+    def start(self) -> None:
+        """Collect every operator from now on."""
+        options = self._options
+        self._extension.hide(_HIDDEN, _BARRIERS, _ANNOTATORS)
+        self._extension.release()
+        hindrances = self._follow_devices()
+        sources = options.sources & ~(0 if self._follows_devices else SOURCES["kernel"])
+        self._extension.start(sources, options.limit, options.sample, options.sample_real, options.perf)
+        for sentence in hindrances:
+            self.note(sentence)
+        if options.perf and (missing := self._extension.counters_missing()):
+            self.note(missing)
+        for adapter in self._adapters:
+            adapter.attach()
+
+    def follow_jax(self) -> None:
+        """Collect what JAX does from now on; the program has imported it."""
+        from stepscope.record.contexts.jax_adapter import JaxAdapter
+
+        # Where a device's own library reports its work, that is in the tree already.
+        windows = self._options.device and not self._follows_devices
+        adapter = JaxAdapter(self._extension, windows)
+        self._adapters.append(adapter)
+        adapter.attach()
+
+    def _follow_devices(self) -> list[str]:
+        """Follow the devices that are present; returns sentences about what is unavailable."""
+        options = self._options
+        unsampled = permission_missing() if options.stalls else ""
+        hindered = ""
+        if options.device:
+            stalls = options.stalls and not unsampled
+            self._follows_devices, hindered, missing = self._extension.follow_devices(True, stalls)
+            unsampled = unsampled or missing
+        if options.stalls and not self._follows_devices:
+            unsampled = "no device is followed"
+        found = {"no device is followed": hindered, "instructions are not sampled": unsampled}
+        return [f"{what}: {why}" for what, why in found.items() if why]
+
+    def stop(self) -> None:
+        """Stop collecting; what was collected can still be read."""
+        for adapter in self._adapters:
+            adapter.detach()
+        if self._follows_devices:
+            self.fetch_device_work()
+            self._extension.follow_devices(False)
+        self._extension.stop()
+
+    def fetch_device_work(self) -> None:
+        """Wait for what was launched, and for the records of it."""
+        _wait_for_devices()
+        self._extension.flush_devices()
+
+    def content(self, complete: bool) -> bytes | None:
+        """The current content of contexts.json."""
+        for adapter in self._adapters:
+            adapter.name_contexts()
+        if self._follows_devices and not complete:
+            self._extension.flush_devices()
+        content: bytes | None = self._extension.snapshot(complete)
+        return content
+
+    def members(self) -> dict[str, bytes]:
+        """Further members of the capture: profiles of windows."""
+        found: dict[str, bytes] = self._extension.windows()
+        return found
+
+    def flush_regularly(self, plan: FlushPlan) -> None:
+        """Keep the file up to date, from a thread that Python does not see."""
+        self._flushed = plan.file
+        target = plan.file.flush_target()
+        path = target.path
+        partial = unfinished(path)
+        paths = [os.fsencode(name or "") for name in (path, partial, target.kept, target.base)]
+        manifest, modules = (json.dumps(part).encode() for part in (plan.manifest, NO_MODULES))
+        self._extension.flush_regularly(
+            *paths, target.before, manifest, modules, plan.first_s, plan.interval_s, plan.keep_empty
+        )
+
+    def stop_flushing(self) -> None:
+        """No write is under way when it returns."""
+        written = self._extension.stop_flushing()
+        if self._flushed and written:
+            self._flushed.adopt(*written)
+
+    def note(self, sentence: str) -> None:
+        """Add a sentence for readers of the file."""
+        self._extension.note(sentence)
+
+    def release(self) -> None:
+        """Free the memory of a stopped collector."""
+        self._adapters.clear()
+        self._extension.release()
+
+
+def _wait_for_devices() -> None:
+    """Launched work belongs to the tree even if it is not finished."""
+    torch = loaded_torch()
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+class Adapter(Protocol):
+    """The framework's side of the shim."""
+
+    def attach(self) -> None:
+        """Report every operator from now on, in all threads."""
+
+    def detach(self) -> None:
+        """Leave the framework as it was."""
+
+    def name_contexts(self) -> None:
+        """Give contexts whose names are known only after they ran their final names."""
+
+
+class PyTorchAdapter:
+    """Reports PyTorch's operators.
+
+    Args:
+        extension: the collector.
+        options: what to collect.
+    """
+
+    def __init__(self, extension: Any, options: ContextOptions) -> None:
+        self._extension = extension
+        self._options = options
+        self._paths: Any = None
+        self._compiler = CompilerWatch(extension)
+
+    def attach(self) -> None:
+        """Report every operator from now on, in all threads."""
+        if self._options.modules:
+            from stepscope.record.contexts import module_paths as paths
+
+            self._paths = paths.ModulePaths(self._extension)
+            resolve = paths.hidden_from_compiler(self._paths)
+            self._extension.watch_modules(paths.CALL_CODE, resolve)
+        if self._options.memory and (problem := self._extension.watch_memory(True)):
+            self._extension.note(f"memory is not counted: {problem}")
+        self._compiler.install()
+        self._extension.follow_pytorch(True)
+
+    def detach(self) -> None:
+        """Leave PyTorch as it was."""
+        self._extension.follow_pytorch(False)
+        if self._paths is not None:
+            self._paths.close()
+        self._compiler.remove()
+        self._extension.watch_memory(False)
+
+    def name_contexts(self) -> None:
+        """Give the modules and compiled code seen so far their final names."""
+        if self._paths is not None:
+            self._paths.name_all()
+        self._compiler.name_all()

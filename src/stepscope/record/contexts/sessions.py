@@ -1,0 +1,198 @@
+"""The three ways to collect contexts: `stepscope run --contexts`, a `with` block, a variable."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from stepscope.errors import CaptureError
+from stepscope.record.capture_file import check_target
+from stepscope.record.contexts.collection import Collection
+from stepscope.record.contexts.context_options import ContextOptions
+from stepscope.record.manifest import Result, Run
+from stepscope.record.options import RecordOptions, target_path
+from stepscope.record.session import Ending
+
+_VARIABLE = "STEPSCOPE_CONTEXTS"
+_NO_FRAMEWORK = "it imported neither torch nor JAX"
+
+
+class ContextSession(Collection):
+    """The session of a run that collects from the import of a framework to the end.
+
+    Args:
+        run: who runs what.
+        path: the file to write.
+        options: what to collect.
+        overwrite: replace an earlier capture.
+    """
+
+    def __init__(self, run: Run, path: Path, options: ContextOptions, overwrite: bool = False) -> None:
+        super().__init__(run, path, options, overwrite=overwrite)
+        self.result: Result | None = None
+        self._has_begun = False
+
+    def attach(self) -> None:
+        """Begin to collect; torch must have been imported."""
+        if self._has_begun:
+            self.add_torch()
+        else:
+            self._begin()
+
+    def attach_jax(self) -> None:
+        """Begin to collect, unless torch came first; JAX must have been imported."""
+        if not self._has_begun:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._has_begun = True
+        try:
+            self.start()
+        except CaptureError as error:
+            self.failure = f"no contexts: {error}"
+
+    def finish(self, ending: Ending) -> None:
+        """Write the file; a forked child leaves it alone."""
+        if self.result is not None or self.is_forked:
+            return
+        if not self._has_begun:
+            self.failure = f"the run {ending.detail}; {_NO_FRAMEWORK}"
+        if self.failure:
+            return
+        outcome = "complete" if ending.outcome == "ended" else ending.outcome
+        message = f"the run {ending.detail}; collected the contexts of the whole run"
+        self.close(outcome, message)
+        self.result = Result(outcome, message, warnings=tuple(self.warnings))
+
+
+class record_contexts:
+    """Collect the calling contexts of a `with` block, however long, at bounded memory.
+
+    Inside another such block, or under `stepscope run --contexts`, the outer one goes on collecting
+    and this one only says so.
+
+    Args:
+        path: the file to write; by default named after the script.
+        python: frames of Python.
+        modules: calls of `nn.Module` in place of torch's own frames.
+        native: C++ frames, taken where a context is met for the first time.
+        device: kernels and copies of a GPU, where its library can be loaded.
+        memory: allocations and releases.
+        sample: samples a second of each thread's CPU time; 0 for none.
+        sample_real: samples a second of elapsed time; 0 for none.
+        perf: hardware counters with each sample.
+        stalls: samples of the device's instructions by what they wait for, where the device allows
+            it; kernels run one after the other meanwhile.
+
+    Raises:
+        CaptureError: the file cannot be written, or is something other than a capture.
+
+    Example:
+        with stepscope.record_contexts("train.stepscope"):
+            train(model, batches)
+    """
+
+    def __init__(
+        self,
+        path: str | Path | None = None,
+        *,
+        python: bool = True,
+        modules: bool = True,
+        native: bool = False,
+        device: bool = True,
+        memory: bool = False,
+        sample: int = 0,
+        sample_real: int = 0,
+        perf: bool = False,
+        stalls: bool = False,
+    ) -> None:
+        options = ContextOptions(python, modules, native, device, memory, sample, sample_real, perf, stalls)
+        run = Run(list(sys.argv), RecordOptions())
+        script = Path(sys.argv[0] if sys.argv else "").stem or "capture"
+        self._collection = Collection(run, target_path(path, script, run.rank), options)
+        self._is_inner = False
+
+    @property
+    def path(self) -> Path:
+        """The file that the capture goes to."""
+        return self._collection.path
+
+    def __enter__(self) -> record_contexts:
+        outer = Collection.running
+        if outer is not None and not outer.is_forked:
+            self._is_inner = True
+            print(f"stepscope: contexts are collected already, for {outer.path}", file=sys.stderr)
+            return self
+        check_target(self.path)
+        self._collection.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._is_inner:
+            return
+        self._collection.close(*_outcome(error))
+        if self._collection.failure:
+            print(f"stepscope: {self._collection.failure}", file=sys.stderr)
+
+
+def _outcome(error: BaseException | None) -> tuple[str, str]:
+    if error is None:
+        return "complete", "collected the contexts of the whole block"
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", "the block was interrupted; collected its contexts until then"
+    return "raised", f"the block raised {type(error).__name__}; collected its contexts until then"
+
+
+# -- STEPSCOPE_CONTEXTS=FILE, for a job whose code and command cannot change
+
+
+def begin() -> None:
+    """Begin to collect; the file is written now and then, and when the process ends.
+
+    PyTorch calls `stepscope.record.autoload` when it is imported (2.5 and later), as it calls every entry
+    point of the group `torch.backends`. Whatever goes wrong here, the import of PyTorch goes on.
+    """
+    try:
+        _begin(os.environ[_VARIABLE])
+    except Exception as error:
+        print(f"stepscope: no contexts are collected: {error}", file=sys.stderr)
+
+
+def _begin(output: str) -> None:
+    import multiprocessing  # not in programs without the variable
+
+    is_worker = multiprocessing.current_process().daemon  # a data loader's
+    is_ours = "stepscope.record.run" in sys.modules  # `stepscope run` decides by itself
+    if is_worker or is_ours or Collection.running is not None:
+        return
+    run = Run(list(sys.argv), RecordOptions())
+    path = target_path(output, "", run.rank)
+    if run.rank.world_size == 1 and _is_child():
+        path = path.with_name(f"{path.stem}-{os.getpid()}{path.suffix}")
+    check_target(path)
+    options = ContextOptions(
+        native=bool(_number("native")),
+        memory=bool(_number("memory")),
+        perf=bool(_number("perf")),
+        stalls=bool(_number("stalls")),
+        sample=_number("sample"),
+        sample_real=_number("sample_real"),
+    )
+    collection = Collection(run, path, options, keep_empty=False)
+    collection.start()
+    atexit.register(collection.close, "complete", "the run ended; collected its contexts")
+
+
+def _is_child() -> bool:
+    """Whether another process of the job has the file: a child gets one of its own."""
+    owner = os.environ.setdefault(f"{_VARIABLE}_OWNER", str(os.getpid()))
+    return owner != str(os.getpid())
+
+
+def _number(name: str) -> int:
+    return int(os.environ.get(f"{_VARIABLE}_{name.upper()}", "") or "0")

@@ -1,0 +1,141 @@
+"""Where the user's code creates optimizers, loaders and DDP models, and how the loaders load."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import weakref
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import Optimizer
+from torch.utils.data import DataLoader, dataloader
+
+from stepscope.record.call_sites import calling_frame
+from stepscope.record.patch import replace
+
+_BASES = (("optimizer", Optimizer), ("loader", DataLoader), ("ddp", DistributedDataParallel))
+_MOST = 50  # a program may create them in a loop
+_LONGEST = 2000  # characters of a call
+
+
+class CreationWatch:
+    """Notes the calls that create optimizers, data loaders and DDP models."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, str, int], None] = {}
+        self._restore = [self._watch(what, cls) for what, cls in _BASES]
+
+    def remove(self) -> None:
+        """Leave torch as it was; known calls stay known."""
+        for restore in self._restore:
+            restore()
+
+    def describe(self) -> list[dict[str, Any]]:
+        """What was created (`optimizer`, `loader`, `ddp`), of which class, and where."""
+        return [
+            {"what": what, "class": name, "file": file, "line": line, **call_at(file, line, name)}
+            for what, name, file, line in self._found
+        ]
+
+    def _watch(self, what: str, cls: Any) -> Callable[[], None]:
+        original = cls.__init__
+
+        @functools.wraps(original)
+        def watched(self: Any, *args: Any, **kwargs: Any) -> None:
+            note(what, type(self).__name__, calling_frame())
+            original(self, *args, **kwargs)
+
+        note = self._note
+        return replace(cls, "__init__", watched)
+
+    def _note(self, what: str, name: str, frame: FrameType | None) -> None:
+        if frame is None or len(self._found) >= _MOST or torch.compiler.is_compiling():
+            return
+        self._found.setdefault((what, name, frame.f_code.co_filename, frame.f_lineno))
+
+
+def call_at(file: str, line: int, name: str) -> dict[str, str]:
+    """The call of a class around a line.
+
+    Returns:
+        `call`, its source, and `source`, all of its lines; empty if the file cannot be read, or if
+        another name is called there.
+    """
+    text = "".join(linecache.getlines(file))
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError):
+        nodes = []
+    names = {name, *_aliases(nodes, name)}
+    calls = [
+        node
+        for node in nodes
+        if isinstance(node, ast.Call)
+        and node.lineno <= line <= (node.end_lineno or node.lineno)
+        and _name_of(node.func) in names
+    ]
+    if len(calls) != 1:
+        return {"call": "", "source": ""}
+    lines = text.splitlines()[calls[0].lineno - 1 : calls[0].end_lineno]
+    call = ast.get_source_segment(text, calls[0]) or ""
+    if len(call) > _LONGEST:
+        return {"call": "", "source": ""}
+    return {"call": call, "source": "\n".join(lines)}
+
+
+def _aliases(nodes: Iterable[ast.AST], name: str) -> list[str]:
+    """Other names of an imported class, as `DDP` of DistributedDataParallel."""
+    imports = (node for node in nodes if isinstance(node, ast.ImportFrom))
+    imported = (alias for node in imports for alias in node.names if alias.name == name)
+    return [alias.asname for alias in imported if alias.asname]
+
+
+def _name_of(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+_Iterator: Any = dataloader._BaseDataLoaderIter
+_ATTRIBUTES = {
+    "workers": "_num_workers",
+    "pin_memory": "_pin_memory",
+    "prefetch_factor": "_prefetch_factor",
+    "persistent_workers": "_persistent_workers",
+}
+
+
+class LoaderWatch:
+    """Tracks the iterators of data loaders created since it was installed, while they live."""
+
+    def __init__(self) -> None:
+        self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
+        iterators, original = self._iterators, _Iterator.__init__
+
+        def watched(iterator: Any, loader: Any) -> None:
+            iterators.add(iterator)
+            original(iterator, loader)
+
+        self._restore = replace(_Iterator, "__init__", watched)
+
+    def remove(self) -> None:
+        """Leave torch as it was; known iterators stay known."""
+        self._restore()
+
+    @property
+    def are_in_use(self) -> bool:
+        """Whether the program still holds an iterator."""
+        return len(self._iterators) > 0
+
+    def describe(self) -> list[dict[str, Any]]:
+        """The loaders in use, the one with most workers first."""
+        loaders = [
+            {name: getattr(iterator, attribute, None) for name, attribute in _ATTRIBUTES.items()}
+            for iterator in self._iterators
+        ]
+        return sorted(loaders, key=lambda facts: -(facts["workers"] or 0))

@@ -1,0 +1,308 @@
+"""Decides, at each return of the training function, what to record of a JAX program.
+
+    step      0 (compiles)  1 2          3 4      5 6 7        8        9 … 28  29 …
+                            not watched  runs in  main window  ends it  timed   nothing, no hook
+
+After each compilation the warm-up starts again. The first two steps of a window are not kept: their
+work was requested before the recording began, or before the loop was kept from running ahead. Of a
+program that ends before the main window, the second and third step of the window are kept.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from stepscope.errors import CaptureError
+from stepscope.record.jax import MEMBER, OTHER_PROFILER
+from stepscope.record.jax.compilation_counter import CompilationCounter
+from stepscope.record.jax.jax_step_detector import UNSURE_STEPS, JaxStepDetector, arrays_in
+from stepscope.record.jax.jax_window import RUN_IN, JaxWindow, catch_up, require_session
+from stepscope.record.jax.jit_calls import JitCall, JitCallWatch
+from stepscope.record.options import RecordOptions
+from stepscope.record.recording import Recording, detach_in_forked_children
+from stepscope.record.samples.loop_samples import LoopSamples
+from stepscope.record.step_times import FEWEST, MOST, Reading, StepReadings, WholeSteps
+
+_LEAD = 1  # steps by which the window opens early, for programs that end soon
+_PATIENCE = 100  # steps after which a program that never stops compiling is recorded anyway
+_MOST_SEEN = 100  # steps: on a CPU, JAX gets 32 ahead
+_SMALL_BYTES, _MOST_KEPT = 4096, 256  # arrays of a step that are kept
+_Returns = list[tuple[int, Reading]]
+
+
+@dataclass(kw_only=True)
+class JaxRecording(Recording[JaxWindow]):
+    """Steps of a JAX program; `compiled` is the number of compilations before it began."""
+
+    compiled: int
+    member: str = MEMBER
+
+    def stop_samples(self) -> None:
+        """End sampling; the closest mark relates the samples to the profile."""
+        super().stop_samples()
+        samples = self.members.get("samples.json")
+        if isinstance(samples, dict) and self.window.closest_mark:
+            samples["mark"] = self.window.closest_mark._asdict()
+
+    def keep_early_steps(self) -> None:
+        """Where the program ended before the main window, the steps before it count."""
+        if not self.window.complete and self.window.early:
+            self.window.complete, self.early = self.window.early, True
+
+
+class JaxRecorder:
+    """Watches the compiled functions of this process and records a few training steps.
+
+    Args:
+        options: what to record.
+        on_complete: called between two steps, when all requested steps are recorded.
+        on_unrecorded: called with the times of steps after the recording (`StepReadings`).
+
+    Raises:
+        CaptureError: this version of JAX lacks what the recorder hooks into.
+    """
+
+    framework = "jax"
+
+    def __init__(
+        self,
+        options: RecordOptions,
+        on_complete: Callable[[JaxRecording], None],
+        on_unrecorded: Callable[[dict[str, Any]], None],
+    ) -> None:
+        require_session()
+        self.detector = JaxStepDetector(options.step_every)
+        self.problem: str | None = None
+        self._options = options
+        self._on_complete, self._on_unrecorded = on_complete, on_unrecorded
+        self._timed: StepReadings | None = None
+        self._unrecorded: SteadySteps | None = None
+        self._boundary: object = None  # of the steps that were recorded
+        self._running: JaxRecording | None = None
+        self._main: JaxRecording | None = None
+        self._warm = 0
+        self._compiled: int | None = None
+        self._compilations = CompilationCounter()
+        self._watch: JitCallWatch | None = JitCallWatch(self._returned)
+        detach_in_forked_children(self)
+
+    def start(self) -> None:
+        """Begin to record now, where no warm-up is requested."""
+        if self._options.warmup == 0:
+            self._main = self._open(0, run_in=0)
+
+    def close(self) -> None:
+        """Stop all recording and watch no more calls; only compilations are still counted."""
+        try:
+            self._close_window(drain=False)
+            self._report_unrecorded()
+        except Exception as error:
+            self._note(error)
+        finally:
+            self._unwatch()
+
+    def detach(self) -> None:
+        """Remove every hook, and leave JAX as it was."""
+        self._unwatch()
+        self._compilations.close()
+
+    def _unwatch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch:
+            watch.close()
+
+    @property
+    def why_no_steps(self) -> str:
+        """Why no step was seen."""
+        nothing = "no function under jax.jit was called repeatedly in this process"
+        return "each call compiled again" if self.compiles_again else nothing
+
+    @property
+    def compiles_again(self) -> str | None:
+        """What is compiled again and again, where that takes much of the run."""
+        return self._compilations.often
+
+    def best(self) -> JaxRecording | None:
+        """The recording, if it has a complete step; one before the warm-up is over at the end."""
+        return self._main if self._main and self._main.steps else None
+
+    def _returned(self, call: JitCall) -> None:
+        """Training must continue whatever happens in the recorder."""
+        try:
+            if self.detector.advance(call.name, call.inputs, call.outputs):
+                self._end_step(self.detector.steps, call.outputs)
+        except Exception as error:
+            self._note(error)
+            self.close()
+
+    def _note(self, error: Exception) -> None:
+        named = "" if isinstance(error, CaptureError) else f"{type(error).__name__}: "
+        self.problem = self.problem or f"{named}{error}"
+
+    def _end_step(self, done: int, outputs: Any) -> None:
+        self._count_warm_steps()
+        if self._unrecorded:
+            self._time_unrecorded(self._unrecorded, outputs)
+            return
+        if self._running:
+            self._end_recorded_step(self._running, outputs)
+        if self._main and not self._running:
+            self._complete(self._main)
+        elif not self._main and (left := self._warm_steps_left(done)) <= _LEAD:
+            catch_up(outputs)
+            self._main = self._open(done + RUN_IN + left, RUN_IN + left)
+
+    def _complete(self, recording: JaxRecording) -> None:
+        self._on_complete(recording)
+        self._main, self._unrecorded = None, SteadySteps()
+        self._boundary = self.detector.boundary
+
+    def _time_unrecorded(self, steps: SteadySteps, outputs: Any) -> None:
+        if self._warm == 0:
+            steps.interrupt()  # it compiled something
+        steps.step_ended(outputs)
+        if steps.is_over or self.detector.boundary is not self._boundary:
+            self.close()
+
+    def _report_unrecorded(self) -> None:
+        steps, self._unrecorded = self._unrecorded, None
+        facts = steps.timed.describe() if steps else None
+        if facts and facts["count"] >= FEWEST:
+            self._on_unrecorded(facts)
+
+    def _count_warm_steps(self) -> None:
+        compiled = self._compilations.count
+        has_new = self._compiled not in (None, compiled)
+        self._warm = 0 if has_new else self._warm + 1
+        self._compiled = compiled
+
+    def _warm_steps_left(self, done: int) -> int:
+        """Steps until the window must open; the run-in is part of the warm-up."""
+        wanted = self._options.warmup - RUN_IN + (0 if self.detector.is_sure else UNSURE_STEPS)
+        return max(min(wanted - self._warm, wanted + _PATIENCE - done), 0)
+
+    def _end_recorded_step(self, recording: JaxRecording, outputs: Any) -> None:
+        window = recording.window
+        if window.was_preempted:
+            raise CaptureError(OTHER_PROFILER)
+        if window.boundary not in (None, self.detector.boundary) or self._compiled_during(recording):
+            self._discard()
+            return
+        if len(recording.steps) == self._options.steps:
+            # The call that ended the last step has returned: its start is recorded.
+            self._close_window(drain=True)
+        else:
+            window.end_step(outputs)
+            if self._timed and window.is_past_run_in:
+                self._timed.follow()
+
+    def _compiled_during(self, recording: JaxRecording) -> bool:
+        """Whether a compilation interrupted the recording, in a program that stops compiling."""
+        stops = self._options.warmup > 0 and self.detector.steps < _PATIENCE
+        return stops and recording.compiled != self._compiled
+
+    def _open(self, first: int, run_in: int = RUN_IN) -> JaxRecording:
+        window = JaxWindow(self._options, first, self.detector.boundary, run_in)
+        self._running = JaxRecording(window=window, compiled=self._compilations.count)
+        self._running.samples = LoopSamples()
+        self._timed = StepReadings(WholeSteps())
+        return self._running
+
+    def _close_window(self, *, drain: bool) -> None:
+        recording, self._running = self._running, None
+        if recording:
+            recording.times = self._timed.describe() if self._timed else None
+            recording.stop_samples()
+            recording.window.close(drain=drain)
+            recording.keep_early_steps()
+
+    def _discard(self) -> None:
+        """What was recorded were not steps, or not steps after the warm-up."""
+        self._close_window(drain=False)
+        self._main = None
+
+
+class SteadySteps:
+    """Times steps between returns at which the loop is equally far ahead of its devices.
+
+    JAX returns from a call before the work is done, so the time between two returns is unrelated to
+    the length of a step. But between two returns at which the loop is equally far ahead, as many
+    steps were completed as were begun: a step takes this time divided by their number. How far the
+    loop is ahead is seen from which results are ready, which asks the devices nothing.
+    """
+
+    def __init__(self) -> None:
+        self._timer = WholeSteps()
+        self._pending: list[list[Any]] = []
+        self._returns: dict[int, _Returns] = defaultdict(list)  # by the number of steps ahead
+        self._seen = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether enough steps have been timed, or the loop shows no steady steps."""
+        return _covered(self._longest) >= MOST or self._seen > _MOST_SEEN
+
+    @property
+    def timed(self) -> StepReadings:
+        """The steps that have been timed, at most as many as are wanted."""
+        steps = StepReadings(self._timer)
+        for (first, before), (last, after) in pairwise(self._longest):
+            for place in range(last - first):
+                if steps.is_complete:
+                    break
+                begun, ended = place / (last - first), (place + 1) / (last - first)
+                steps.steps.append((_between(before, after, begun), _between(before, after, ended)))
+        return steps
+
+    def step_ended(self, outputs: Any) -> None:
+        """The call that ends a step has returned."""
+        self._seen += 1
+        self._pending.append(_small(outputs))
+        self._pending = [arrays for arrays in self._pending if not _are_ready(arrays)]
+        self._returns[len(self._pending)].append((self._seen, self._timer.read()))
+
+    def interrupt(self) -> None:
+        """The step that has begun is not like others."""
+        self._returns.clear()
+
+    @property
+    def _longest(self) -> _Returns:
+        """The returns at which the loop was equally far ahead, that have most steps between."""
+        return max(self._returns.values(), key=_covered, default=[])
+
+
+def _covered(returns: _Returns) -> int:
+    """Steps between the first and the last of some returns."""
+    return returns[-1][0] - returns[0][0] if returns else 0
+
+
+def _between(before: Reading, after: Reading, part: float) -> Reading:
+    def at(first: int, last: int) -> int:
+        return first + round(part * (last - first))
+
+    return Reading(
+        at(before.elapsed_ns, after.elapsed_ns),
+        at(before.cpu_ns, after.cpu_ns),
+        at(before.process_cpu_ns, after.process_cpu_ns),
+        {},
+        at(before.page_faults or 0, after.page_faults or 0) if before.page_faults else None,
+    )
+
+
+def _small(outputs: Any) -> list[Any]:
+    """Small arrays: all outputs of a program are ready at once, and large ones take memory.
+
+    Keys of random numbers do not say whether they are ready.
+    """
+    arrays = (array for array in arrays_in(outputs) if hasattr(array, "is_ready"))
+    return [array for array in arrays if array.nbytes <= _SMALL_BYTES][:_MOST_KEPT]
+
+
+def _are_ready(arrays: list[Any]) -> bool:
+    """Whether the work is done; not known, if all results were donated to the next step."""
+    left = (array for array in arrays if not array.is_deleted())
+    return any(array.is_ready() for array in left)

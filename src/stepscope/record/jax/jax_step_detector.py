@@ -1,0 +1,215 @@
+"""Detects the compiled function that ends a training step, from its calls: the *boundary*.
+
+A training step returns the state that the next one takes: parameters, the optimizer's moments.
+The candidates are the functions that have taken an array which they returned before; if there is
+none, all functions are candidates. Of those, only functions that return at least half as many bytes
+as the largest one count (a running mean of the loss is state too). If several remain, the step ends
+after the one called least often, and among equals after the last in the iteration, as with several
+optimizers.
+
+Where several calls of a function make a step (`MicroBatches`), only the first of each step counts.
+
+Functions that JAX compiles itself (`jnp.mean`, operators outside any `jit`) are never counted.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from jax import tree_util
+
+_MOST = 64  # micro-batches in a step
+_FOLLOWED = 2 * _MOST + 2  # calls, unless several are known to make a step
+_INSPECTED = 4  # first calls: they show how much is returned, and all their arrays are watched
+_WATCHED = 16  # arrays of a later call, the largest
+_HALF = 0.5  # of the bytes of the parameters
+
+
+class MicroBatches:
+    """Which calls of a function begin a step, where several make one.
+
+    A function that computes gradients takes parameters, which have the shapes of what it returns.
+    The micro-batches of a step take the same arrays, and the first of the next step takes others.
+    That also holds where the function keeps the sum, `total, loss = accumulate(params, total,
+    batch)`, which it then takes back. Without such parameters, a sum shows itself only by beginning
+    again after an equal number of calls, twice. A training step that takes back its parameters
+    never begins again: each of its calls counts.
+
+    Attributes:
+        calls: how many were followed.
+        begins: how many of them took neither state nor parameters of the one before.
+        carries_state: whether a call took an array that the one before returned.
+        make_a_step: whether several calls are known to make a step.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.carries_state = False
+        self.make_a_step = False
+        self.begins = 0
+        self._last_begins: list[int] = []
+        self._keeps_parameters = False
+        self._returned, self._parameters = _Arrays([]), _Arrays([])
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether the next call may show something."""
+        return self.make_a_step or self.calls < _FOLLOWED
+
+    @property
+    def may_make_a_step(self) -> bool:
+        """Whether all calls so far are perhaps micro-batches of the first step."""
+        return self._keeps_parameters and self.begins == 1 and self.calls < _FOLLOWED
+
+    def follow(self, inputs: Any, outputs: Any) -> bool:
+        """A call has returned: whether it begins a step, as far as is known."""
+        taken = [leaf for leaf in tree_util.tree_leaves(inputs) if hasattr(leaf, "nbytes")]
+        is_carried = self._returned.share_in(taken) > 0
+        self.carries_state |= is_carried
+        self._keeps_parameters = self._parameters.share_in(taken) >= _HALF
+        begins = not (is_carried or self._keeps_parameters)
+        if begins:
+            self._note_begin()
+        self.calls += 1
+        if self.is_followed:
+            self._remember(arrays_in(outputs), self._returned.others(taken))
+        else:
+            self._remember([], [])
+        return begins or not self.make_a_step
+
+    def _remember(self, returned: list[Any], taken: list[Any]) -> None:
+        watched = None if self.calls <= _INSPECTED else _WATCHED
+        self._returned = _Arrays(returned, watched)
+        self._parameters = _Arrays(_shaped_as(returned, taken), watched)
+
+    def _note_begin(self) -> None:
+        self.begins += 1
+        self._last_begins = [*self._last_begins[-2:], self.calls]
+        lengths = [b - a for a, b in zip(self._last_begins, self._last_begins[1:], strict=False)]
+        if not lengths or not 1 < lengths[-1] <= _MOST:
+            return
+        regular = len(lengths) == 2 and lengths[0] == lengths[1] and self.carries_state
+        self.make_a_step |= bool(self._parameters) or regular
+
+
+class _Arrays:
+    """The largest of some arrays, by identity; they may be freed."""
+
+    def __init__(self, arrays: list[Any], most: int | None = None) -> None:
+        if most is not None and len(arrays) > most:
+            arrays = sorted(arrays, key=lambda array: -array.nbytes)[:most]
+        self._refs = [(weakref.ref(array), array.nbytes) for array in arrays]
+        self._bytes = sum(size for _, size in self._refs)
+
+    def __bool__(self) -> bool:
+        return bool(self._refs)
+
+    def share_in(self, taken: list[Any]) -> float:
+        """How many of their bytes are among other arrays, 0 to 1."""
+        ids = {id(array) for array in taken}
+        shared = sum(size for ref, size in self._refs if id(ref()) in ids)
+        return shared / self._bytes if self._bytes else 0.0
+
+    def others(self, taken: list[Any]) -> list[Any]:
+        """Those of other arrays that are none of these."""
+        own = {id(ref()) for ref, _ in self._refs}
+        return [array for array in taken if id(array) not in own]
+
+
+def _shaped_as(returned: list[Any], taken: list[Any]) -> list[Any]:
+    """Arrays that have the shape of one that was returned."""
+    shapes = {array.shape for array in returned if array.shape}
+    return [array for array in taken if array.shape in shapes]
+
+
+def arrays_in(outputs: Any) -> list[Any]:
+    """The arrays among what a function returned."""
+    leaves: Iterable[Any] = tree_util.tree_leaves(outputs)
+    return [leaf for leaf in leaves if hasattr(leaf, "block_until_ready")]
+
+
+UNSURE_STEPS = 20  # more warm-up steps where a function may not be the training step
+_LARGE = 0.5  # of the bytes that the largest function returns
+_PATIENCE = 100  # a function not called for as many iterations of all others has left the loop
+
+
+@dataclass(eq=False)
+class _Function:
+    name: str
+    calls: int = 0
+    last: int = 0
+    returned_bytes: int = 0
+    micro_batches: MicroBatches = field(default_factory=MicroBatches)
+
+
+class JaxStepDetector:
+    """Counts the calls of a program's own compiled functions and finds the boundary among them.
+
+    Args:
+        every: how many calls of the boundary make a step.
+    """
+
+    def __init__(self, every: int = 1) -> None:
+        self._every = every
+        self._functions: dict[str, _Function] = {}
+        self._candidates: list[_Function] = []
+        self._clock = 0
+        self.boundary: _Function | None = None
+
+    def advance(self, name: str, inputs: Any, outputs: Any) -> bool:
+        """Count one call; True where it ends a training step."""
+        function, counts = self._followed(name, inputs, outputs)
+        self._clock += 1
+        function.calls += counts
+        function.last = self._clock
+        self.boundary = min(self._in_the_loop(), key=lambda known: (known.calls, -known.last))
+        return counts and self.boundary is function and function.calls % self._every == 0
+
+    def _followed(self, name: str, inputs: Any, outputs: Any) -> tuple[_Function, bool]:
+        """The function, and whether this call counts; it is another one if others count now."""
+        function = self._functions.setdefault(name, _Function(name))
+        batches = function.micro_batches
+        if not batches.is_followed:
+            return function, True
+        if batches.calls < _INSPECTED:
+            size = sum(array.nbytes for array in arrays_in(outputs))
+            function.returned_bytes = max(function.returned_bytes, size)
+        each_counted = not batches.make_a_step
+        counts = batches.follow(inputs, outputs)
+        if each_counted and batches.make_a_step:
+            function = self._functions[name] = replace(function, calls=batches.begins - 1)
+        self._candidates = _candidates(list(self._functions.values()))
+        return function, counts
+
+    @property
+    def boundary_name(self) -> str | None:
+        """The name of the function that ends a step."""
+        return self.boundary.name if self.boundary else None
+
+    step_is: None = None  # one training step, in JAX
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the boundary takes what it returned, and is known to end whole steps."""
+        batches = self.boundary.micro_batches if self.boundary else MicroBatches()
+        return batches.make_a_step or (batches.carries_state and not batches.may_make_a_step)
+
+    @property
+    def steps(self) -> int:
+        """Training steps that have ended."""
+        return self.boundary.calls // self._every if self.boundary else 0
+
+    def _in_the_loop(self) -> list[_Function]:
+        patience = _PATIENCE * len(self._functions)
+        present = [function for function in self._candidates if self._clock - function.last < patience]
+        return present or self._candidates
+
+
+def _candidates(functions: list[_Function]) -> list[_Function]:
+    """The functions that may end a step."""
+    among = [function for function in functions if function.micro_batches.carries_state] or functions
+    most = max(function.returned_bytes for function in among)
+    return [function for function in among if function.returned_bytes >= _LARGE * most]

@@ -1,0 +1,193 @@
+"""Consecutive training steps under JAX's profiler; the program runs at most one step ahead."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from jax._src import array as jax_array
+from jax._src import profiler as jax_profiler
+from jax._src.lib import _profiler
+
+from stepscope.errors import CaptureError
+from stepscope.record.jax import OTHER_PROFILER
+from stepscope.record.jax.jax_step_detector import arrays_in
+from stepscope.record.jax.program_ranges import LibraryRanges, watch_waits
+from stepscope.record.options import RecordOptions
+
+MARK = "stepscope.step"
+RUN_IN = 2  # steps: see `JaxWindow`
+
+
+class Mark(NamedTuple):
+    """A mark in the profile, by its name there, and the system's clock when it was made."""
+
+    name: str
+    unix_ns: int
+    error_ns: int
+
+
+class JaxWindow:
+    """Records steps from `first` on; the call that begins a step holds a mark `stepscope.step`.
+
+    The mark carries the number of the step. The steps before `first` are the run-in: the step in
+    which recording begins, and the step whose work the next one finds in progress. The session is
+    XLA's own; `jax.profiler.start_trace` stays available to the program. `closest_mark` is the mark
+    whose time is known best.
+    """
+
+    def __init__(self, options: RecordOptions, first: int, boundary: object, run_in: int = RUN_IN) -> None:
+        self.boundary = boundary
+        self.complete: list[int] = []
+        self.early: list[int] = []
+        self.was_preempted = False
+        self.closest_mark: Mark | None = None
+        self._first, self._next = first, first - run_in
+        self._is_whole = run_in == 0
+        self._space = b""
+        if jax_profiler._profile_state.profile_session is not None:
+            raise CaptureError(OTHER_PROFILER)
+        self._ahead = RunAhead()
+        self._ranges = (LibraryRanges(), WaitRanges())
+        self._session: Any = _profiler.ProfilerSession(_options(options))
+        self._original = _profiler.ProfilerSession
+        _profiler.ProfilerSession = self._for_the_program
+        self._mark()
+
+    @property
+    def is_past_run_in(self) -> bool:
+        """Whether the step that has begun is to be kept."""
+        return self._is_whole and self._next >= self._first
+
+    def end_step(self, outputs: Any) -> None:
+        """The previous training step was over when the call that just returned began."""
+        self._ahead.step_ended(outputs)
+        if self._is_whole:
+            (self.complete if self._next >= self._first else self.early).append(self._next)
+        self._is_whole = True
+        self._next += 1
+        self._mark()
+
+    def close(self, *, drain: bool) -> None:
+        """Stop recording; with `drain`, after the steps' work is done."""
+        if self._session is None:
+            return
+        if drain:
+            self._ahead.drain()
+        for ranges in self._ranges:
+            ranges.close()
+        _profiler.ProfilerSession = self._original
+        session, self._session = self._session, None
+        self._space = session.stop()
+
+    def export(self, path: Path) -> None:
+        """Write the profile to `path`."""
+        path.write_bytes(self._space)
+
+    def _mark(self) -> None:
+        before = time.time_ns()
+        with jax.profiler.TraceAnnotation(MARK, step_num=self._next):
+            middle = time.time_ns()
+        error = middle - before
+        if self.closest_mark is None or error < self.closest_mark.error_ns:
+            self.closest_mark = Mark(f"{MARK}#step_num={self._next}", middle, error)
+
+    def _for_the_program(self, *options: Any) -> Any:
+        """The program starts a profiler of its own, and there can be only one."""
+        self.was_preempted = True
+        self.close(drain=False)
+        return self._original(*options)
+
+
+class WaitRanges:
+    """A range around each wait of the program for a result, until closed.
+
+    XLA marks only some of them: none for an array that several devices hold.
+    """
+
+    def __init__(self) -> None:
+        self._restore, _ = watch_waits(self, transfers=False)
+
+    def close(self) -> None:
+        """Leave JAX as it was."""
+        while self._restore:
+            self._restore.pop()()
+
+    def begin_whole(self, name: str) -> Any:
+        """A wait begins."""
+        opened = jax.profiler.TraceAnnotation(f"stepscope.{name}")
+        opened.__enter__()
+        return opened
+
+    def end(self, token: Any) -> None:
+        """It is over."""
+        token.__exit__(None, None, None)
+
+
+def require_session() -> None:
+    """Raise an error if this version of JAX has no session of its profiler as it is used here.
+
+    Raises:
+        CaptureError: it has not.
+    """
+    state = getattr(jax_profiler, "_profile_state", None)
+    if not (hasattr(state, "profile_session") and hasattr(_profiler, "ProfilerSession")):
+        raise CaptureError(f"JAX {jax.__version__} has no known session of its profiler")
+
+
+def _options(options: RecordOptions) -> Any:
+    result = jax.profiler.ProfileOptions()
+    result.python_tracer_level = int(options.stack)
+    return result
+
+
+_KEPT = 4  # arrays of a step; some may be donated
+_ARRAY: Any = getattr(jax_array, "ArrayImpl", None)
+# As it is before waits of the program are watched: ours are none of the program's.
+_BLOCK = getattr(_ARRAY, "block_until_ready", None)
+
+
+class RunAhead:
+    """Waits, at the end of each step, for the results of the previous step.
+
+    A loop that reads nothing back gets dozens of steps ahead of its devices, and the time between
+    two calls is then unrelated to the length of a step. If each step waits for the work of the
+    previous step, the next batch is still loaded while the device computes, and a step takes as
+    long as it does on average.
+    """
+
+    def __init__(self) -> None:
+        self._last: list[Any] = []
+
+    def step_ended(self, outputs: Any) -> None:
+        """Wait for the previous step; for this one if all results of that were donated."""
+        if self._last and not _wait(self._last):
+            _wait(_smallest(outputs))
+        self._last = _smallest(outputs)
+
+    def drain(self) -> None:
+        """Wait for all requested work."""
+        _wait(self._last)
+        self._last = []
+
+
+def catch_up(outputs: Any) -> None:
+    """Wait for all requested work; `outputs` is the last of it."""
+    _wait(_smallest(outputs))
+
+
+def _smallest(outputs: Any) -> list[Any]:
+    """A few small arrays: all outputs of a program are ready at once, and large ones may be
+    donated."""
+    return sorted(arrays_in(outputs), key=lambda array: array.nbytes)[:_KEPT]
+
+
+def _wait(arrays: list[Any]) -> bool:
+    """Wait for the first array that still exists; False if none does."""
+    for array in arrays:
+        if not array.is_deleted():
+            _BLOCK(array) if _BLOCK and isinstance(array, _ARRAY) else array.block_until_ready()
+            return True
+    return False

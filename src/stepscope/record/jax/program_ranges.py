@@ -1,0 +1,204 @@
+"""Ranges around calls of a JAX program in recorded steps: loaders, savers, waits, transfers."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import jax
+
+from stepscope.record.patch import replace, shadow_builtin
+
+# Name as torch.profiler gives it; module and class of iterators, with all classes derived from it.
+_LOADERS = (
+    ("DataLoader", "torch.utils.data.dataloader", "_BaseDataLoaderIter"),
+    ("grain", "grain._src.python.data_loader", "DataLoaderIterator"),
+    ("grain", "grain._src.python.dataset.dataset", "DatasetIterator"),
+    ("tf.data", "tensorflow.python.data.ops.iterator_ops", "OwnedIterator"),
+    ("tf.data", "tensorflow.python.data.ops.dataset_ops", "NumpyIterator"),
+)
+# Asks for each batch by the built-in `next`, whatever loads it: arrays, datasets, generators.
+_KERAS = "keras.src.backend.jax.trainer"
+# Module, class or nothing, and functions that write to a disk.
+_SAVERS = (
+    ("pickle", "", ("dump",)),
+    ("numpy", "", ("savez", "savez_compressed")),
+    ("orbax.checkpoint", "Checkpointer", ("save",)),
+    ("orbax.checkpoint", "CheckpointManager", ("save",)),
+    ("flax.training.checkpoints", "", ("save_checkpoint", "save_checkpoint_multiprocess")),
+    ("equinox", "", ("tree_serialise_leaves",)),
+    ("safetensors.flax", "", ("save_file",)),
+    ("safetensors.numpy", "", ("save_file",)),
+)
+
+
+class LibraryRanges:
+    """Ranges around calls that load batches or save checkpoints, named as in PyTorch programs.
+
+    Only libraries that the program has imported are watched, until closed. Iterators of loaders may
+    ask each other, one for each element of a batch, also in threads that load ahead: the outermost
+    call on the main thread counts.
+    """
+
+    def __init__(self) -> None:
+        self._restore: list[Callable[[], None]] = []
+        self._is_inside = False
+        for loader, module, name in _LOADERS:
+            base = getattr(sys.modules.get(module), name, None)
+            for iterator in _with_derived(base) if isinstance(base, type) else ():
+                label = f"enumerate({loader})#{iterator.__name__}.__next__"
+                self._watch(iterator, "__next__", label)
+        keras = sys.modules.get(_KERAS)
+        if keras is not None and not hasattr(keras, "next"):
+            ours = self._around(next, "enumerate(keras)#next")
+            self._restore.append(shadow_builtin(keras, "next", ours))
+        for module, name, functions in _SAVERS:
+            holder = sys.modules.get(module)
+            for function in functions if holder is not None else ():
+                label = ".".join(filter(None, (module, name, function)))
+                owner = getattr(holder, name, None) if name else holder
+                self._watch(owner, function, f"stepscope.checkpointing: {label} ()")
+
+    def close(self) -> None:
+        """Leave the libraries as they were."""
+        while self._restore:
+            self._restore.pop()()
+
+    def _watch(self, holder: Any, name: str, label: str) -> None:
+        original = vars(holder).get(name) if hasattr(holder, "__dict__") else None
+        if callable(original):
+            self._restore.append(replace(holder, name, self._around(original, label)))
+
+    def _around(self, original: Any, label: str) -> Any:
+        @functools.wraps(original)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if self._is_inside or threading.current_thread() is not threading.main_thread():
+                return original(*args, **kwargs)
+            self._is_inside = True
+            try:
+                with jax.profiler.TraceAnnotation(label):
+                    return original(*args, **kwargs)
+            finally:
+                self._is_inside = False
+
+        return watched
+
+
+def _with_derived(base: type[Any]) -> Iterator[type[Any]]:
+    """A class and all classes derived from it."""
+    yield base
+    for derived in base.__subclasses__():
+        yield from _with_derived(derived)
+
+
+_VALUE_USES = {
+    "__float__": "float(x)",
+    "__int__": "int(x)",
+    "__bool__": "bool(x)",
+    "__index__": "index",
+    "__complex__": "complex(x)",
+    "__array__": "np.asarray(x)",
+    "__str__": "str(x)",
+    "__repr__": "repr(x)",
+    "__format__": "format(x)",
+    "tolist": "x.tolist()",
+    "tobytes": "x.tobytes()",
+    "__iter__": "iteration",
+    "__reduce__": "pickle",
+}
+
+
+class Ranges(Protocol):
+    """Receives the begin and the end of each range."""
+
+    def begin_whole(self, name: str) -> Any:
+        """A range begins; what is returned identifies it."""
+
+    def end(self, token: Any) -> None:
+        """It ends."""
+
+
+def watch_waits(ranges: Ranges, transfers: bool = True) -> tuple[list[Callable[[], None]], list[str]]:
+    """Put a range around each wait and each transfer.
+
+    JAX returns from a call before its work is done. The program waits where it asks for a value:
+    explicitly (`block_until_ready`), or by using one (`float(x)`, `print(x)`).
+
+    Args:
+        ranges: gets them.
+        transfers: whether transfers count.
+
+    Returns:
+        Functions that undo it, and the names of what this version of JAX lacks.
+    """
+    restore: list[Callable[[], None]] = []
+    missing: list[str] = []
+    places = [place for place in _places() if transfers or place[0].startswith("wait: ")]
+    for name, holder, attribute in places:
+        original = getattr(holder, attribute, None)
+        if original is None:
+            missing.append(name)
+        elif isinstance(original, property):
+            restore.append(replace(holder, attribute, _watched_value(ranges, original)))
+        else:
+            restore.append(replace(holder, attribute, _watched(ranges, name, original)))
+    return restore, missing
+
+
+def _places() -> list[tuple[str, Any, str]]:
+    """The name of each context, and the attribute to watch for it."""
+    arrays: Any = sys.modules.get("jax._src.array")
+    array = getattr(arrays, "ArrayImpl", None)
+    dispatch = sys.modules.get("jax._src.dispatch")
+    has_lower = hasattr(dispatch, "_batched_device_put_impl")
+    # below jnp.asarray too, where this version has it
+    put = (dispatch, "_batched_device_put_impl") if has_lower else (jax, "device_put")
+    return [
+        ("wait: block_until_ready", jax, "block_until_ready"),
+        ("wait: block_until_ready", array, "block_until_ready"),
+        ("wait: effects_barrier", jax, "effects_barrier"),
+        ("wait: values of arrays", array, "_value"),
+        ("transfer: device_get", jax, "device_get"),
+        ("transfer: device_put", *put),
+    ]
+
+
+def _watched(ranges: Ranges, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    begin, end = ranges.begin_whole, ranges.end
+
+    @functools.wraps(function, assigned=_named(function))
+    def watched(*arguments: Any, **keywords: Any) -> Any:
+        token = begin(name)
+        try:
+            return function(*arguments, **keywords)
+        finally:
+            end(token)
+
+    return watched
+
+
+def _named(function: Callable[..., Any]) -> list[str]:
+    """The attributes that a wrapper can take over; methods in C++ may lack some."""
+    names = ("__module__", "__name__", "__qualname__", "__doc__")
+    return [name for name in names if isinstance(getattr(function, name, None), str)]
+
+
+def _watched_value(ranges: Ranges, original: property) -> property:
+    """The property that every conversion of an array reads; its value is kept once it is known."""
+    begin, end, read = ranges.begin_whole, ranges.end, original.fget
+    assert read
+
+    def watched(array: Any) -> Any:
+        if getattr(array, "_npy_value", None) is not None:
+            return read(array)
+        use = sys._getframe(1).f_code.co_name
+        token = begin(f"wait: {_VALUE_USES.get(use, 'value')}")
+        try:
+            return read(array)
+        finally:
+            end(token)
+
+    return property(watched, doc=original.__doc__)

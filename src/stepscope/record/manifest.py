@@ -1,0 +1,161 @@
+"""manifest.json: who recorded what, in which framework, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from stepscope.record.capture_file import FORMAT, VERSION
+from stepscope.record.options import Rank, RecordOptions
+from stepscope.version import __version__
+
+
+@dataclass(frozen=True)
+class Run:
+    """The run, as known before anything is recorded."""
+
+    command: Sequence[str]
+    options: RecordOptions
+    cwd: str = field(default_factory=os.getcwd)
+    rank: Rank = field(default_factory=Rank.from_environment)
+    created_unix_ns: int = field(default_factory=time.time_ns)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of a recording.
+
+    Attributes:
+        outcome: complete, ended_early, raised, interrupted or no_steps.
+        message: one sentence on what happened.
+        steps_seen: training steps that ended while stepscope watched.
+        steps_recorded: steps that are complete in the trace, counted from 0.
+        step_ends_after: the optimizer call that ends a step.
+        step_is: what a step is, in words, where no optimizer ends it.
+        warnings: for the reader of the capture.
+        loaders: workers, pin_memory, prefetch_factor of each data loader in use.
+        created: the calls that create optimizers, data loaders and DDP models.
+        updated_modules: modules by the optimizer that holds their parameters, see there.
+        recorded_steps: the same steps by the clocks of the process; None where not measured.
+        unrecorded_steps: times of the steps after the recording; None where not measured.
+        run_shares: how long the run trained, evaluated and so on; None where not measured.
+    """
+
+    outcome: str
+    message: str
+    steps_seen: int = 0
+    steps_recorded: Sequence[int] = ()
+    step_ends_after: str | None = None
+    step_is: str | None = None
+    warnings: Sequence[str] = ()
+    loaders: Sequence[dict[str, Any]] = ()
+    created: Sequence[dict[str, Any]] = ()
+    updated_modules: dict[str, list[str]] = field(default_factory=dict)
+    recorded_steps: dict[str, Any] | None = None
+    unrecorded_steps: dict[str, Any] | None = None
+    run_shares: dict[str, Any] | None = None
+
+
+def build_manifest(run: Run, result: Result, framework: str | None = None) -> dict[str, Any]:
+    """The content of manifest.json; `framework` by default is the loaded one."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "stepscope": __version__,
+        "created_unix_ns": run.created_unix_ns,
+        "command": list(run.command),
+        "cwd": run.cwd,
+        "python": platform.python_version(),
+        "host": socket.gethostname(),
+        "cpu_count": os.cpu_count(),
+        "cpus_usable": _usable_cpus(),
+        **describe_framework(framework),
+        **asdict(run.rank),
+        **asdict(result),
+        "options": asdict(run.options),
+    }
+
+
+def _usable_cpus() -> int | None:
+    """The cores this process may run on; a container or scheduler may limit them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+Json = dict[str, Any]
+
+
+def describe_framework(name: str | None = None) -> Json:
+    """The framework's name, version, threads, capability of the CPU and devices, for manifest.json.
+
+    Args:
+        name: `pytorch` or `jax`; by default the loaded framework, PyTorch where both are.
+    """
+    facts: Json = {
+        "framework": None,
+        "framework_version": None,
+        "threads": None,
+        "cpu_capability": None,
+        "devices": [],
+    }
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if torch is not None and name != "jax":
+        facts |= {
+            "framework": "pytorch",
+            "framework_version": str(torch.__version__),
+            "threads": torch.get_num_threads(),
+            "cpu_capability": _capability(torch),
+            "devices": list(_devices_of_torch(torch)),
+        }
+    elif jax is not None:
+        version = getattr(jax, "__version__", None)
+        facts |= {
+            "framework": "jax",
+            "framework_version": None if version is None else str(version),
+            "devices": list(_devices_of_jax(jax)),
+        }
+    return facts
+
+
+def _capability(torch: Any) -> str | None:
+    """The instructions of the CPU for which PyTorch chooses its kernels; None in old versions.
+
+    Not by `torch.ops`: who counts operators would see that.
+    """
+    try:
+        return str(torch.backends.cpu.get_cpu_capability())
+    except AttributeError:
+        return None
+
+
+def _devices_of_torch(torch: Any) -> Iterator[Json]:
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        yield {
+            "type": "cuda",
+            "index": index,
+            "name": properties.name,
+            "memory_bytes": properties.total_memory,
+        }
+
+
+def _devices_of_jax(jax: Any) -> Iterator[Json]:
+    """The devices of this process, without the CPU."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if not getattr(bridge, "_backends", None):
+        return
+    for index, device in enumerate(jax.local_devices()):
+        if device.platform != "cpu":
+            yield {
+                "type": device.platform,
+                "index": index,
+                "name": device.device_kind,
+                "memory_bytes": (device.memory_stats() or {}).get("bytes_limit"),
+            }

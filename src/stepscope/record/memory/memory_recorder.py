@@ -1,0 +1,228 @@
+"""What `stepscope run --memory` records next to torch.profiler's allocations."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from stepscope.record.capture_file import Member
+from stepscope.record.memory.allocators import CpuTable, CudaHistory
+from stepscope.record.memory.operator_lines import Creations, LineRanges
+from stepscope.record.memory.out_of_memory import OutOfMemory
+from stepscope.record.module_registry import ModuleRegistry
+from stepscope.record.profiler_window import profiler_events
+from stepscope.record.recording import Recording
+
+Json = dict[str, Any]
+
+
+class MemoryRecorder:
+    """Lines of the user's code for each operator, and what training keeps from step to step.
+
+    Args:
+        registry: the model trees.
+    """
+
+    def __init__(self, registry: ModuleRegistry) -> None:
+        self._registry = registry
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._lines = LineRanges()
+        self._table = CpuTable()
+        self._table.start()
+        self.cuda = CudaHistory()
+        self._creations = Creations()
+        self._before: list[Json] = []
+
+    def optimizer_stepped(self, optimizer: Any) -> None:
+        """Its state counts as such."""
+        self._optimizers.add(optimizer)
+
+    def start(self) -> None:
+        """The recorded steps begin."""
+        self._creations.close()
+        self._before = self.storages()
+        self._lines.start()
+
+    def stop(self) -> list[Json]:
+        """The recorded steps are over; what is kept now."""
+        self._lines.stop()
+        return self.storages()
+
+    def members(self, after: list[Json], profiler: Any) -> dict[str, Member]:
+        """The members of the capture, once the profiler has stopped.
+
+        Args:
+            after: what `stop` returned.
+            profiler: that recorded the steps.
+        """
+        return self._members(self._before, after, uses=tensor_uses(profiler))
+
+    def members_at_failure(
+        self, failed: OutOfMemory, storages: list[Json], recording: Recording[Any] | None
+    ) -> dict[str, Member]:
+        """The members of a capture that ends with an out-of-memory error.
+
+        Args:
+            failed: the allocation that failed.
+            storages: what training kept at that moment.
+            recording: the steps before, if any were recorded.
+        """
+        recorded = recording.members.get("memory.json") if recording else None
+        if isinstance(recorded, dict):
+            return {"memory.json": {**recorded, "out_of_memory": failed.to_json()}}
+        return self._members([], storages, out_of_memory=failed.to_json())
+
+    def _members(self, before: list[Json], after: list[Json], **more: Json) -> dict[str, Member]:
+        members: dict[str, Member] = {
+            "memory.json": {
+                "format": "stepscope memory",
+                "version": 1,
+                "storages": {"before": before, "after": after},
+                **more,
+            }
+        }
+        if self.cuda.has_events:
+            members["snapshot.pickle"] = self.cuda.write
+        return members
+
+    def storages(self) -> list[Json]:
+        """What training keeps, as `list_storages` has it."""
+        return list_storages(self._registry, list(self._optimizers), self._creations.lines)
+
+    def detach(self) -> None:
+        """Leave torch as it was, but keep the history of CUDA for the capture."""
+        self._lines.stop()
+        self._creations.close()
+        self._table.stop()
+
+    def close(self) -> None:
+        """The capture is written: keep nothing."""
+        self.detach()
+        self._before = []
+        self.cuda.close()
+
+
+def list_storages(
+    registry: ModuleRegistry,
+    optimizers: Iterable[Any],
+    made_at: dict[tuple[int, str], list[tuple[str, int]]],
+    inputs: Any = (),
+) -> list[Json]:
+    """Each storage that training keeps from step to step, once.
+
+    Args:
+        registry: the model trees.
+        optimizers: those that have stepped.
+        made_at: the lines that made each parameter, by module and name.
+        inputs: tensors given to each step, where they are known.
+
+    Returns:
+        Rows `{"address", "bytes", "device", "kind", "path", "name", "lines"}`; `kind` is
+        parameter, buffer, gradient, optimizer_state or input, `path` that of the module, if any.
+    """
+    rows: dict[tuple[str, int], Json] = {}
+    owners: dict[int, tuple[str, str]] = {}
+    for row, tensor in _of_models(registry, made_at):
+        owners.setdefault(id(tensor), (row["path"], row["name"]))
+        _add(rows, tensor, row)
+        if tensor.grad is not None:
+            _add(rows, tensor.grad, {**row, "kind": "gradient", "lines": []})
+    for row, tensor in _of_optimizers(optimizers, owners):
+        _add(rows, tensor, row)
+    for tensor in _tensors(inputs):
+        _add(rows, tensor, _row("input", "", ""))
+    return list(rows.values())
+
+
+def _of_models(
+    registry: ModuleRegistry, made_at: dict[tuple[int, str], list[tuple[str, int]]]
+) -> Iterator[tuple[Json, Any]]:
+    for node in registry.nodes():
+        module = node.module
+        for kind, held in (("parameter", module._parameters), ("buffer", module._buffers)):
+            for name, tensor in held.items():
+                if tensor is not None:
+                    lines = made_at.get((id(module), name), [])
+                    yield _row(kind, node.path, name, lines), tensor
+
+
+def _of_optimizers(
+    optimizers: Iterable[Any], owners: dict[int, tuple[str, str]]
+) -> Iterator[tuple[Json, Any]]:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                path, name = owners.get(id(parameter), ("", ""))
+                yield _row("parameter", path, name), parameter
+                if parameter.grad is not None:
+                    yield _row("gradient", path, name), parameter.grad
+        for parameter, state in optimizer.state.items():
+            path, name = owners.get(id(parameter), ("", ""))
+            for tensor in _tensors(state):
+                yield _row("optimizer_state", path, name), tensor
+
+
+def _tensors(state: Any) -> Iterator[Any]:
+    if isinstance(state, torch.Tensor):
+        yield state
+    elif isinstance(state, dict):
+        for value in state.values():
+            yield from _tensors(value)
+    elif isinstance(state, list | tuple):
+        for value in state:
+            yield from _tensors(value)
+
+
+def _row(kind: str, path: str, name: str, lines: Any = ()) -> Json:
+    return {"kind": kind, "path": path, "name": name, "lines": list(lines)}
+
+
+def _add(rows: dict[tuple[str, int], Json], tensor: Any, row: Json) -> None:
+    try:
+        storage = tensor.untyped_storage()
+        address, size = storage.data_ptr(), storage.nbytes()
+    except (RuntimeError, NotImplementedError):
+        return  # a tensor without a storage of its own: sparse, a subclass, not yet made
+    if size:
+        device = str(tensor.device)
+        rows.setdefault((device, address), {"address": address, "bytes": size, "device": device, **row})
+
+
+def tensor_uses(profiler: Any) -> Json:
+    """The tensors of every operator that a stopped torch.profiler recorded.
+
+    The exported trace names their shapes, but not the memory they lie in; only the tree of events
+    that the process keeps has it. With it the analysis knows what each allocation is for, and until
+    when it is needed. Source: torch/profiler/_memory_profiler.py.
+
+    Args:
+        profiler: recorded with `record_shapes` and `profile_memory`.
+
+    Returns:
+        Columns of one length, `time_ns` (when the operator began), `address` (of the storage),
+        `shape` and `dtype`, positions in the lists `shapes` and `dtypes`.
+    """
+    columns: Json = {"time_ns": [], "address": [], "shape": [], "dtype": []}
+    shapes: dict[tuple[int, ...], int] = {}
+    dtypes: dict[str, int] = {}
+    for event in profiler_events(profiler):
+        kind, fields = event.typed
+        if "TorchOp" not in str(kind):
+            continue
+        for tensor in _operands(fields.inputs):
+            columns["time_ns"].append(event.start_time_ns)
+            columns["address"].append(tensor.storage_data_ptr)
+            columns["shape"].append(shapes.setdefault(tuple(tensor.sizes), len(shapes)))
+            columns["dtype"].append(dtypes.setdefault(str(tensor.dtype).removeprefix("torch."), len(dtypes)))
+    return {**columns, "shapes": [*map(list, shapes)], "dtypes": [*dtypes]}
+
+
+def _operands(inputs: Any) -> Iterator[Any]:
+    for value in inputs:
+        if isinstance(value, list):
+            yield from _operands(value)
+        elif getattr(value, "storage_data_ptr", None):
+            yield value

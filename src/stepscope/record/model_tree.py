@@ -1,0 +1,142 @@
+"""The model trees: each module by the path that `state_dict` uses.
+
+A module object may appear at several paths (a shared embedding), so a tree has one node per path,
+and the calling module determines which node a call means. Wrappers that only forward a call
+(DistributedDataParallel, torch.compile) share the node of the module they wrap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+RANGE_PREFIX = "stepscope.module: "
+
+_WRAPPED = {
+    "DataParallel": "module",
+    "DistributedDataParallel": "module",
+    "DeepSpeedEngine": "module",
+    "OptimizedModule": "_orig_mod",
+    "FullyShardedDataParallel": "_fsdp_wrapped_module",
+    "CheckpointWrapper": "_checkpoint_wrapped_module",
+}
+
+
+class Node:
+    """One place in a model tree.
+
+    Attributes:
+        module: the module itself, without wrappers.
+        name: its name in the parent.
+        inner: its path below the root.
+        path: its path in the file: below the root's path, if that has one.
+        label: the name of its ranges.
+        site: file and line of the first call seen.
+        resolved: the node that a call of the module with this id means, while this node runs;
+            None where the call gets no range.
+    """
+
+    __slots__ = ("children", "inner", "label", "module", "name", "parent", "path", "resolved", "site")
+
+    def __init__(self, module: Any, name: str, inner: str, parent: Node | None) -> None:
+        self.module = module
+        self.name = name
+        self.inner = self.path = inner
+        self.label = RANGE_PREFIX + inner
+        self.parent = parent
+        self.children: list[Node] = []
+        self.site: tuple[str, int] | None = None
+        self.resolved: dict[int, Node | None] = {}
+
+    def set_prefix(self, prefix: str) -> None:
+        """Put the whole subtree below the path `prefix`."""
+        for node in self.walk():
+            node.path = ".".join(part for part in (prefix, node.inner) if part)
+            node.label = RANGE_PREFIX + node.path
+
+    def walk(self) -> Iterator[Node]:
+        """This node and all below it, parents first."""
+        stack = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(reversed(node.children))
+
+    def take_apart(self) -> None:
+        """Remove the references between nodes, which are cycles, and to modules."""
+        for node in list(self.walk()):
+            node.module = node.parent = None
+            node.children, node.resolved = [], {}
+
+    def is_below(self, other: Node) -> bool:
+        """Whether `other` is an ancestor of this node, or the node itself."""
+        node: Node | None = self
+        while node is not None and node is not other:
+            node = node.parent
+        return node is other
+
+
+def unwrap(module: Any) -> Any:
+    """The wrapped module that does the work."""
+    while (inner := unwrap_once(module)) is not module:
+        module = inner
+    return module
+
+
+def is_scripted(module: Any) -> bool:
+    """Whether `torch.jit.script` or `torch.jit.trace` made a module."""
+    return isinstance(module, torch.jit.ScriptModule)
+
+
+def wrappers(module: Any) -> Iterator[Any]:
+    """`module` and each module that it wraps, outermost first."""
+    yield module
+    while (inner := unwrap_once(module)) is not module:
+        yield inner
+        module = inner
+
+
+def unwrap_once(module: Any) -> Any:
+    """The module that `module` wraps; `module` itself where it wraps none."""
+    name = _WRAPPED.get(type(module).__name__)
+    return getattr(module, name, module) if name else module
+
+
+def build_tree(module: Any, name: str) -> Node:
+    """The tree below a root module.
+
+    Args:
+        module: an `nn.Module`, perhaps wrapped.
+        name: the user's name for it.
+
+    Returns:
+        Its node, with a child for each submodule, in order of registration.
+    """
+    root = Node(unwrap(module), name, "", None)
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        node.children = list(_children(node))
+        pending.extend(node.children)
+    return root
+
+
+def _children(node: Node) -> Iterator[Node]:
+    for name, child in node.module._modules.items():
+        if child is None:
+            continue
+        module = unwrap(child)
+        if not _runs_within_itself(module, node):
+            inner = f"{node.inner}.{name}" if node.inner else name
+            yield Node(module, name, inner, node)
+
+
+def _runs_within_itself(module: Any, node: Node | None) -> bool:
+    """A module registered below itself would make the tree endless."""
+    while node is not None:
+        if node.module is module:
+            return True
+        node = node.parent
+    return False

@@ -1,0 +1,176 @@
+"""A range in the trace for every module call.
+
+`nn.Module.__call__` is replaced, and only while steps are being observed or recorded. Forward hooks
+would also work, but cost twice as much, make torch.compile warn and recompile, and leave a range
+open on Ctrl-C. `_RecordFunctionFast` costs a fifth of `record_function` and shows as a range
+of category `cpu_op`; without a running profiler it does next to nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
+
+import torch
+
+from stepscope.record.model_tree import Node
+from stepscope.record.module_registry import ModuleRegistry
+from stepscope.record.torch_internals import CompilerPaused, compiler_takes, hide_from_compiler
+
+_Module: Any = torch.nn.Module
+Range: Any = getattr(torch._C._profiler, "_RecordFunctionFast", torch.autograd.profiler.record_function)
+
+
+class CallTimer(Protocol):
+    """Measures calls of models."""
+
+    def model_begins(self) -> bool:
+        """A model is called that no other module calls; whether its end matters."""
+
+    def part_ends(self) -> None:
+        """The model returns."""
+
+
+class ModuleRanges:
+    """Opens a range named by the module's path around every call of a known module.
+
+    Only the last installed instance is active: two would write every range twice. `on_outermost`
+    is called for each call that no other module makes, before its range opens, and `timer` measures
+    these calls.
+    """
+
+    _installed: ClassVar[ModuleRanges | None] = None
+
+    def __init__(self, registry: ModuleRegistry) -> None:
+        self._running = _Running(registry.top_level)
+        self._forest = registry
+        self._on = False
+        self.on_outermost: Callable[[Any], None] | None = None
+        self.timer: CallTimer | None = None
+        self.failure: str | None = None
+        self._original: Callable[..., Any] = _Module.__call__
+        self._call = self._make_call()
+        self._is_wrapped = False  # whether the program has put a call of its own around ours
+        self._is_quiet = False
+
+    @property
+    def running(self) -> Node:
+        """The innermost module that runs in this thread; `top_level` where none does."""
+        return self._running.nodes[-1]
+
+    def install(self) -> None:
+        """From now on module calls are ranges."""
+        self._is_quiet = False
+        self._put()
+
+    def only_report(self) -> None:
+        """From now on the outermost calls are reported as before, but no range opens."""
+        self._is_quiet = True
+        self._put()
+
+    def _put(self) -> None:
+        if self._on:
+            return
+        if ModuleRanges._installed:
+            ModuleRanges._installed.remove()
+        ModuleRanges._installed = self
+        if not self._is_wrapped:
+            self._original = _Module.__call__
+            _Module.__call__ = self._call
+            compiler_takes(self._call, instead_of=self._original)
+        self._on = True
+
+    def remove(self) -> None:
+        """Leave `nn.Module` as it was."""
+        if not self._on:
+            return
+        self._on = False
+        ModuleRanges._installed = None
+        self._is_wrapped = _Module.__call__ is not self._call
+        if not self._is_wrapped:
+            _Module.__call__ = self._original
+            compiler_takes(self._original, instead_of=self._call)
+
+    def _make_call(self) -> Callable[..., Any]:
+        ranges, running, top_level = self, self._running, self._forest.top_level
+
+        # torch.profiler's Python tracer takes the module that is called from a local named `self`.
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if running.is_reported or not ranges._on:
+                return ranges._original(self, *args, **kwargs)
+            nodes = running.nodes
+            parent = nodes[-1]
+            timer = ranges._begin_outermost(self) if parent is top_level else None
+            running.is_reported = ranges._is_quiet
+            try:
+                node = ranges._node_of(parent, self)
+                if node is None:
+                    return ranges._original(self, *args, **kwargs)
+                nodes.append(node)
+                try:
+                    with Range(node.label):
+                        return ranges._original(self, *args, **kwargs)
+                finally:
+                    nodes.pop()
+            finally:
+                running.is_reported = False
+                if timer is not None:
+                    timer.part_ends()
+
+        hide_from_compiler(call.__code__)
+        return call
+
+    def _node_of(self, parent: Node, module: Any) -> Node | None:
+        """The node that a call means; None for no range."""
+        if self._is_quiet or not self._on:
+            return None
+        try:
+            return parent.resolved[id(module)]
+        except KeyError:
+            return self._resolve(parent, module)
+
+    def _begin_outermost(self, module: Any) -> CallTimer | None:
+        """Report a call that no other module makes; the timer that waits for its end, if any."""
+        if self.on_outermost is not None:
+            self._notify_outermost(module)
+        timer = self.timer if self._on else None
+        return timer if timer is not None and timer.model_begins() else None
+
+    def _notify_outermost(self, module: Any) -> None:
+        with CompilerPaused():
+            try:
+                if self.on_outermost is not None:
+                    self.on_outermost(module)
+            except Exception as error:
+                self._note(error, module)
+                self.on_outermost = None
+
+    def _resolve(self, parent: Node, module: Any) -> Node | None:
+        """The call must continue whatever the user's objects do when inspected."""
+        with CompilerPaused():
+            try:
+                return self._forest.resolve(parent, module)
+            except Exception as error:
+                self._note(error, module)
+                return None
+
+    def _note(self, error: Exception, module: Any) -> None:
+        self.failure = f"{type(error).__name__}: {error} on a call of {type(module)}"
+
+
+class _Running(threading.local):
+    """The modules that run in this thread, outermost first, after the top level."""
+
+    def __init__(self, top_level: Node) -> None:
+        self.nodes = [top_level]
+        self.is_reported = False  # whether a module runs whose call was only reported
+
+
+for _function in (
+    ModuleRanges._node_of,
+    ModuleRanges._resolve,
+    ModuleRanges._begin_outermost,
+    ModuleRanges._notify_outermost,
+):
+    hide_from_compiler(_function.__code__)

@@ -1,0 +1,248 @@
+"""Detects model roots from module calls, the tree node that each call means, and modules.json."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from stepscope.record.call_sites import call_site, calling_frame, holder_in, is_library, name_in, owner_of
+from stepscope.record.model_tree import Node, build_tree, is_scripted, unwrap, wrappers
+
+
+class ModuleRegistry:
+    """All model trees of the process.
+
+    A module called while no known module runs is a root. A root may turn out to be part of a larger
+    model that is called later, so the trees are refreshed before recording begins.
+    """
+
+    def __init__(self) -> None:
+        self.top_level = Node(None, "", "", None)
+        self.roots: list[Node] = []
+        self._index: dict[int, list[Node]] = {}
+
+    def add_root(self, module: Any, name: str | None) -> Node:
+        """Make `module` a root, named by its class where it has no parameters or no name."""
+        if name is None or is_bare(module):
+            name = type(unwrap(module)).__name__
+        root = build_tree(module, self._unused(name))
+        self.roots.append(root)
+        self._add_to_index(root)
+        if profiler_runs():
+            # Paths of other roots are already in the trace and can no longer get a prefix.
+            self._set_path(root)
+        else:
+            self._set_paths()
+        return root
+
+    def refresh(self) -> None:
+        """Drop roots that are part of others, rebuild the trees, and fix all paths."""
+        roots, self.roots, self._index = self.roots, [], {}
+        self.top_level.resolved.clear()
+        inner = {id(node.module) for root in roots for node in root.walk() if node is not root}
+        for old in roots:
+            if id(old.module) not in inner:
+                self._rebuild(old)
+        for old in roots:
+            old.take_apart()
+        self._set_paths()
+
+    def clear(self) -> None:
+        """Release all modules, also where the garbage collector is off."""
+        for root in self.roots:
+            root.take_apart()
+        self.roots.clear()
+        self._index.clear()
+        self.top_level.resolved.clear()
+
+    @property
+    def has_scripted(self) -> bool:
+        """Whether TorchScript made any of the modules, so that Python does not call its parts."""
+        return any(is_scripted(node.module) for node in self.nodes())
+
+    def nodes(self) -> Iterator[Node]:
+        """Every node of every tree, parents first."""
+        return (node for root in self.roots for node in root.walk())
+
+    def has(self, module: Any) -> bool:
+        """Whether a module is in one of the trees."""
+        return any(node.module is module for node in self._index.get(id(module), ()))
+
+    def resolve(self, parent: Node, module: Any) -> Node | None:
+        """The node meant by a call of `module` while `parent` runs; None for no range."""
+        node = self._find(parent, unwrap(module))
+        frame = calling_frame() if node is None or node.site is None else None
+        if node is None and parent is self.top_level:
+            node = self._in_owner(frame, module) or self._in_variable(frame, module)
+        if node is None:
+            return None
+        node.site = node.site or call_site(frame)
+        self._remember(parent, node, module)
+        return None if node is parent else node
+
+    def _set_paths(self) -> None:
+        for root in self.roots:
+            self._set_path(root)
+
+    def _set_path(self, root: Node) -> None:
+        """A single model needs no prefix; bare modules do not count."""
+        models = [root for root in self.roots if not is_bare(root.module)]
+        root.set_prefix("" if models == [root] else root.name)
+
+    def _find(self, parent: Node, module: Any) -> Node | None:
+        places = self._index.get(id(module), [])
+        below = [node for node in places if node.is_below(parent)]
+        return next(iter(below or places), None)
+
+    def _in_owner(self, frame: FrameType | None, module: Any) -> Node | None:
+        """The node in the model whose method calls `module`: `model.encode`, `model.training_step`.
+
+        Only the call of a module itself shows as one, so a method other than `forward` is found by
+        its frame.
+        """
+        owner, caller = owner_of(frame, unwrap(module))
+        if owner is None:
+            return None
+        is_users = caller is not None and not is_library(caller.f_code.co_filename)
+        self.add_root(owner, name_in(caller, owner) if is_users else None)
+        return self._find(self.top_level, unwrap(module))
+
+    def _in_variable(self, frame: FrameType | None, module: Any) -> Node | None:
+        """The root that a variable names, or the node in what a variable holds.
+
+        A second module in the same variable, as in a loop over layers, is known by its place.
+        """
+        name, inner = name_in(frame, module), unwrap(module)
+        if not is_bare(module) and (name is None or self._unused(name) != name):
+            holder, place = holder_in(frame, inner)
+            name = place or name
+            if holder is not inner:
+                self.add_root(holder, name)
+                return self._find(self.top_level, inner)
+        return self._root_for(module, name)
+
+    def _root_for(self, module: Any, name: str | None) -> Node:
+        """Loss modules are often created for each call: those of one class share a root."""
+        if is_bare(module):
+            for root in self.roots:
+                if type(root.module) is type(module) and is_bare(root.module):
+                    return root
+        return self.add_root(module, name)
+
+    def _remember(self, parent: Node, node: Node, module: Any) -> None:
+        """Cache the answer for the next such call, wrapped modules included.
+
+        Only modules that a tree keeps alive are cached: the id of others may be reused.
+        """
+        if unwrap(module) is not node.module:
+            return
+        parent.resolved[id(module)] = None if node is parent else node
+        for inner in list(wrappers(module))[1:]:
+            node.resolved[id(inner)] = None
+
+    def _rebuild(self, old: Node) -> None:
+        root = build_tree(old.module, old.name)
+        sites = {node.inner: node.site for node in old.walk()}
+        for node in root.walk():
+            node.site = sites.get(node.inner)
+        self.roots.append(root)
+        self._add_to_index(root)
+
+    def _add_to_index(self, root: Node) -> None:
+        for node in root.walk():
+            self._index.setdefault(id(node.module), []).append(node)
+
+    def _unused(self, name: str) -> str:
+        taken = {root.name for root in self.roots}
+        candidates = (name if n == 1 else f"{name}_{n}" for n in range(1, len(taken) + 2))
+        return next(candidate for candidate in candidates if candidate not in taken)
+
+
+def profiler_runs() -> bool:
+    """Whether torch.profiler records this thread."""
+    autograd: Any = torch.autograd
+    return bool(autograd._profiler_enabled())
+
+
+def is_bare(module: Any) -> bool:
+    """Whether a module has no parameters: a loss, a transform."""
+    return next(iter(module.parameters()), None) is None
+
+
+Json = dict[str, Any]
+
+
+def describe_registry(registry: ModuleRegistry) -> Json:
+    """The content of modules.json for the trees of `registry`."""
+    return {"roots": [_describe(root)[0] for root in registry.roots]}
+
+
+def _describe(node: Node) -> tuple[Json, dict[int, Any]]:
+    """A node as JSON, and the distinct parameters in its subtree."""
+    parameters = {id(p): p for p in node.module._parameters.values() if p is not None}
+    children = []
+    for child in node.children:
+        described, below = _describe(child)
+        children.append(described)
+        parameters.update(below)
+    scripted = is_scripted(node.module)
+    cls: type = type(node.module)
+    file, line = (None, None) if scripted else class_site(cls)
+    call_file, call_line = node.site or (None, None)
+    return {
+        "name": node.name,
+        "path": node.path,
+        "class": node.module.original_name if scripted else class_name(cls),
+        **({"scripted": True} if scripted else {}),
+        "file": file,
+        "line": line,
+        "call_file": call_file,
+        "call_line": call_line,
+        "parameters": sum(_count(p) for p in parameters.values()),
+        "parameter_bytes": sum(_count(p) * p.element_size() for p in parameters.values()),
+        "children": children,
+    }, parameters
+
+
+def _count(parameter: Any) -> int:
+    """Elements of a parameter; 0 while a lazy module has not seen its first input."""
+    try:
+        return int(parameter.numel())
+    except (RuntimeError, ValueError):
+        return 0
+
+
+def class_name(cls: type) -> str:
+    """A class with its module; a class that a function made is called what the function calls it.
+
+    Example:
+        >>> class_name(int)
+        'builtins.int'
+    """
+    full = cls.__qualname__
+    own = full if full.rpartition(".")[2] == cls.__name__ else cls.__name__
+    return f"{cls.__module__}.{own}"
+
+
+@functools.cache
+def class_site(cls: type) -> tuple[str | None, int | None]:
+    """File and line of a class definition, None where it has none.
+
+    `inspect.getsourcelines` parses the whole file, which for a large model file takes longer than
+    a training step.
+    """
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if file is None:
+        return None, None
+    definition = re.compile(rf"\s*class\s+{re.escape(cls.__name__)}\b")
+    lines = linecache.getlines(file)
+    numbers = (number for number, text in enumerate(lines, 1) if definition.match(text))
+    return str(Path(file).absolute()), next(numbers, None)

@@ -1,0 +1,116 @@
+"""What `stepscope run` was asked for: what to record, of which ranks, and into which file."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from stepscope.errors import CaptureError
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """What to record of a run.
+
+    Attributes:
+        warmup: steps to skip before recording.
+        steps: steps to record.
+        memory: also record every allocation.
+        shapes: also record the shapes of operator inputs.
+        stack: also record Python stacks (costly).
+        step_every: a step is this many optimizer steps, or iterations, in a row.
+        from_optimizer: counted from 1, the first optimizer whose steps count.
+    """
+
+    warmup: int = 5
+    steps: int = 3
+    memory: bool = False
+    shapes: bool = True
+    stack: bool = False
+    step_every: int = 1
+    from_optimizer: int = 1
+
+
+SUFFIX = ".stepscope"
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One process of a distributed run, as torchrun and similar launchers report it."""
+
+    rank: int = 0
+    world_size: int = 1
+
+    @classmethod
+    def from_environment(cls) -> Rank:
+        """From RANK and WORLD_SIZE; a single process where they are absent or inconsistent."""
+        try:
+            rank = cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+        except (KeyError, ValueError):
+            return cls()
+        return rank if 0 <= rank.rank < rank.world_size else cls()
+
+
+def target_path(output: str | Path | None, name: str, rank: Rank) -> Path:
+    """The absolute path of the capture file.
+
+    Args:
+        output: as the user requested; None for a file named after the script, in this folder.
+        name: the script's name without suffix.
+        rank: of several ranks, each writes its own file into a folder.
+    """
+    path = Path(output or name + SUFFIX).absolute()
+    if rank.world_size > 1:
+        return path.with_name(path.name.removesuffix(SUFFIX)) / f"rank{rank.rank}{SUFFIX}"
+    return path
+
+
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+
+
+def chosen_ranks(text: str, rank: Rank) -> set[int]:
+    """The ranks that `--ranks` names.
+
+    Args:
+        text: numbers, ranges such as `0-7`, `first-of-node`, `last` and `all`, with commas.
+        rank: of this process, which knows the size of the job.
+
+    Raises:
+        CaptureError: if a part is none of these, or no rank of this job.
+
+    Example:
+        >>> sorted(chosen_ranks("0, 4-6,last", Rank(3, 16)))
+        [0, 4, 5, 6, 15]
+    """
+    return set().union(*(_ranks(part.strip(), rank.world_size) for part in text.split(",")))
+
+
+def _ranks(part: str, count: int) -> range:
+    if part == "all":
+        return range(count)
+    if part == "last":
+        return range(count - 1, count)
+    if part == "first-of-node":
+        return range(0, count, _ranks_per_node())
+    match = _RANGE.fullmatch(part)
+    if not match:
+        raise CaptureError(
+            f"--ranks: expected numbers, ranges such as 0-7, first-of-node, last or all; found {part!r}"
+        )
+    first, last = int(match[1]), int(match[2] or match[1])
+    if first > last or last >= count:
+        raise CaptureError(f"--ranks: {part} is not in this job; its ranks are 0 to {count - 1}")
+    return range(first, last + 1)
+
+
+def _ranks_per_node() -> int:
+    """How many ranks a machine has, as torchrun says it."""
+    try:
+        return max(int(os.environ.get("LOCAL_WORLD_SIZE", "")), 1)
+    except ValueError:
+        raise CaptureError(
+            "--ranks first-of-node: the launcher does not set LOCAL_WORLD_SIZE; "
+            "torchrun does, or name the ranks by number"
+        ) from None

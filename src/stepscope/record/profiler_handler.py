@@ -1,0 +1,107 @@
+"""A capture from the user's own torch.profiler."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from stepscope.base.unfinished_files import unfinished
+from stepscope.record.capture_file import CaptureFile, Member
+from stepscope.record.inductor_graphs import InductorGraphs
+from stepscope.record.manifest import Result, Run, build_manifest
+from stepscope.record.module_ranges import ModuleRanges
+from stepscope.record.module_registry import ModuleRegistry, describe_registry
+from stepscope.record.options import Rank, RecordOptions
+from stepscope.record.profiler_window import export_trace
+
+_CHUNK_BYTES = 1 << 20  # read at once
+_STEP = re.compile(rb'"ProfilerStep#(\d+)"')
+_LONGEST_STEP_BYTES = 40  # of a name, kept from one chunk to the next
+
+
+class TraceHandler:
+    """The `on_trace_ready` function, created before the steps to record."""
+
+    def __init__(self, path: Path, overwrite: bool = False) -> None:
+        self.registry = ModuleRegistry()
+        self._ranges = ModuleRanges(self.registry)
+        self._compiled = InductorGraphs(self.registry, self._ranges)
+        self._path, self._overwrite = path, overwrite
+        self._rank = Rank.from_environment()
+        self._written = 0
+        self._ranges.install()
+
+    def __call__(self, profiler: Any) -> None:
+        self._remove_ranges_after(profiler)
+        path = self._next_path()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _folder_next_to(path) as folder:
+            trace = folder / "trace.json"
+            export_trace(profiler, trace)
+            manifest = build_manifest(Run(sys.argv, _options_of(profiler)), _result_of(recorded_steps(trace)))
+            file = CaptureFile(path, self._rank, self._overwrite)
+            members: dict[str, Member] = {"trace.json": trace.replace}
+            if compiled := self._compiled.describe():
+                members["compiled.json"] = compiled
+            file.write(manifest, describe_registry(self.registry), members)
+
+    def _remove_ranges_after(self, profiler: Any) -> None:
+        """A profiler with a schedule may record again while it lives."""
+        if not profiler.record_steps:
+            self._remove()
+        elif self._written == 0:
+            weakref.finalize(profiler, self._remove)
+
+    def _remove(self) -> None:
+        """Leave torch as it was."""
+        self._ranges.remove()
+        self._compiled.remove()
+
+    def _next_path(self) -> Path:
+        self._written += 1
+        if self._written == 1:
+            return self._path
+        return self._path.with_name(f"{self._path.stem}-{self._written}{self._path.suffix}")
+
+
+def _result_of(steps: list[int]) -> Result:
+    message = "recorded by the script's own torch.profiler"
+    return Result("complete", message, steps_seen=len(steps), steps_recorded=steps)
+
+
+@contextmanager
+def _folder_next_to(path: Path) -> Iterator[Path]:
+    folder = unfinished(path, "folder")
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _options_of(profiler: Any) -> RecordOptions:
+    return RecordOptions(
+        warmup=0,
+        steps=0,
+        memory=profiler.profile_memory,
+        shapes=profiler.record_shapes,
+        stack=profiler.with_stack,
+    )
+
+
+def recorded_steps(trace: Path) -> list[int]:
+    """The steps in a torch.profiler trace, found without loading all of it."""
+    steps: set[int] = set()
+    rest = b""
+    with trace.open("rb") as content:
+        while chunk := content.read(_CHUNK_BYTES):
+            text = rest + chunk
+            steps.update(int(number) for number in _STEP.findall(text))
+            rest = text[-_LONGEST_STEP_BYTES:]
+    return sorted(steps)

@@ -1,0 +1,248 @@
+"""Consecutive training steps under torch.profiler, and the trace that it writes."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stepscope.errors import CaptureError
+from stepscope.record.module_registry import profiler_runs
+from stepscope.record.options import RecordOptions
+from stepscope.record.patch import replace
+from stepscope.record.standard_error import without_lines
+
+_record_function: Any = torch.autograd.profiler.record_function
+
+OTHER_PROFILER = (
+    "cannot start torch.profiler: the script runs its own profiler; give that one "
+    "on_trace_ready=stepscope.trace_handler() instead of using stepscope run"
+)
+_Profile: Any = torch.autograd.profiler.profile
+_OF_KINETO = b"External init callback must run in same thread"
+_abandoned: list[Any] = []  # torch writes warnings as it deletes a profiler that runs
+
+
+class ProfilerWindow:
+    """Records steps from `first` on, each as a range `ProfilerStep#N`.
+
+    The ranges are ours, named as torch.profiler names its own: its `step()` counts from the
+    profiler's start and opens the first range before recording begins. `scripted` is whether a
+    model was made by TorchScript, whose operators then name their modules.
+    """
+
+    def __init__(
+        self,
+        options: RecordOptions,
+        first: int,
+        boundary: Any,
+        on_other_profiler: Callable[[], object] = lambda: None,
+        scripted: bool = False,
+    ) -> None:
+        self.boundary = boundary
+        self.complete: list[int] = []
+        self._next = first
+        if profiler_runs():
+            raise CaptureError(OTHER_PROFILER)
+        self._profiler = torch.profiler.profile(
+            record_shapes=options.shapes,
+            profile_memory=options.memory,
+            with_stack=options.stack,
+            with_modules=scripted,
+        )
+        with _quiet_kineto():
+            self._profiler.prepare_trace()
+        self._profiler.start_trace()
+        self._running = True
+        self._range: Any = None
+        self._on_other_profiler = on_other_profiler
+        self._restore = _watch_profilers(self._notice)
+
+    @property
+    def profiler(self) -> Any:
+        """The running torch.profiler."""
+        return self._profiler
+
+    def begin_step(self) -> None:
+        """A training step begins."""
+        self._range = _record_function(f"ProfilerStep#{self._next}")
+        self._range.__enter__()
+
+    def end_step(self) -> None:
+        """The current training step is over."""
+        self._range.__exit__(None, None, None)
+        self._range = None
+        self.complete.append(self._next)
+        self._next += 1
+
+    def close(self) -> None:
+        """Stop recording; a step that still runs ends too late to be in the trace.
+
+        torch.profiler marks such a range with `"finished": false`.
+        """
+        if self._running:
+            self._running = False
+            self._restore()
+            self._profiler.stop_trace()
+            if self._range is not None:
+                self._range.__exit__(None, None, None)
+
+    def abandon(self) -> None:
+        """Leave the profiler running, for good: nothing of it can be exported."""
+        self._running = False
+        self._restore()
+        self.complete.clear()
+        _abandoned.append(self._profiler)
+
+    def _notice(self) -> None:
+        if self._running:
+            self._on_other_profiler()
+
+    def export(self, path: Path) -> None:
+        """Write torch.profiler's JSON to `path`."""
+        export_trace(self._profiler, path)
+
+
+def _watch_profilers(notice: Callable[[], None]) -> Callable[[], None]:
+    """Call `notice` before another profiler starts; returns what ends that."""
+    if not hasattr(_Profile, "_prepare_trace"):
+        return lambda: None
+    original = _Profile._prepare_trace
+
+    @functools.wraps(original)
+    def prepare(profiler: Any, *args: Any, **kwargs: Any) -> Any:
+        notice()
+        return original(profiler, *args, **kwargs)
+
+    return replace(_Profile, "_prepare_trace", prepare)
+
+
+@contextmanager
+def _quiet_kineto() -> Iterator[None]:
+    """Keep the profiler's own log off the script's stderr.
+
+    It reads this variable only once. The line that it writes on its first start in a thread other
+    than the main one has no level.
+    """
+    with _variable("KINETO_LOG_LEVEL", "99"):
+        if threading.current_thread() is threading.main_thread():
+            yield
+        else:
+            with without_lines(_OF_KINETO):
+                yield
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable, unless it is set."""
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
+class OpenRanges:
+    """The `record_function` ranges that began under a profiler of ours and have not ended.
+
+    torch (2.13) keeps, in every open range, a pointer into the profiler that saw it begin. If that
+    profiler has stopped and another one runs when the range ends, torch writes through the pointer
+    into freed memory. A range that ends while no profiler runs is safe.
+    """
+
+    def __init__(self) -> None:
+        self._open: set[int] = set()
+        self._recording = False
+        self._restore = self._watch()
+
+    def profiler_starts(self) -> None:
+        """Ranges that begin from now on matter."""
+        self._recording = True
+
+    def profiler_stopped(self) -> None:
+        """Ranges that begin from now on do not matter."""
+        self._recording = False
+
+    @property
+    def are_left(self) -> bool:
+        """Whether another profiler must wait."""
+        return bool(self._open)
+
+    def close(self) -> None:
+        """Leave torch as it was."""
+        while self._restore:
+            self._restore.pop()()
+
+    def _watch(self) -> list[Callable[[], None]]:
+        begin, end = _record_function.__enter__, _record_function.__exit__
+
+        @functools.wraps(begin)
+        def enter(region: Any) -> Any:
+            if self._recording:
+                self._open.add(id(region))
+            return begin(region)
+
+        @functools.wraps(end)
+        def exit(region: Any, *error: Any) -> Any:
+            self._open.discard(id(region))
+            return end(region, *error)
+
+        return [replace(_record_function, "__enter__", enter), replace(_record_function, "__exit__", exit)]
+
+
+_LAST_BYTES = 64  # of a trace, which show whether it is whole
+_PROBE_BYTES = 1 << 16  # more than a nearly full disk may still take
+_NOT_WHOLE = "PyTorch could not write the whole trace; is the disk full?"
+
+
+def export_trace(profiler: Any, path: Path) -> None:
+    """Write torch.profiler's JSON, with an error where PyTorch gives none: on a full disk.
+
+    Args:
+        profiler: that has recorded.
+        path: of the file.
+
+    Raises:
+        OSError: the file could not be written, with the system's reason where it can be found.
+    """
+    profiler.export_chrome_trace(str(path))
+    if not _is_whole(path):
+        _write_as_much(path)
+        raise OSError(errno.EIO, _NOT_WHOLE, str(path))
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether there is a file that ends as JSON does."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(size - _LAST_BYTES, 0))
+            return file.read(_LAST_BYTES).rstrip()[-1:] in (b"}", b"]")
+    except FileNotFoundError:
+        return False
+
+
+def _write_as_much(path: Path) -> None:
+    """Write until the system says why it refuses."""
+    with path.open("ab", buffering=0) as file:
+        file.write(bytes(_PROBE_BYTES))
+        file.write(bytes(_PROBE_BYTES))  # what is partly written says nothing, the next does
+
+
+def profiler_events(profiler: Any) -> Iterator[Any]:
+    """All events of a stopped torch.profiler with their typed fields, in no order."""
+    pending = list(profiler.profiler.kineto_results.experimental_event_tree())
+    while pending:
+        event = pending.pop()
+        yield event
+        pending.extend(event.children)

@@ -1,0 +1,89 @@
+"""Consecutive recorded steps, whatever the framework."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from stepscope.record.capture_file import Member
+from stepscope.record.samples.loop_samples import LoopSamples
+
+Json = dict[str, Any]
+
+
+class Steps(Protocol):
+    """Consecutive steps under a profiler; `complete` lists those recorded in full."""
+
+    complete: list[int]
+
+    def export(self, path: Path) -> object:
+        """Write what the profiler recorded to `path`."""
+
+
+WindowT = TypeVar("WindowT", bound=Steps)
+
+
+@dataclass(kw_only=True)
+class Recording(Generic[WindowT]):
+    """A window with its modules, data loaders, created objects and times (`StepReadings`).
+
+    `updated` has the modules that each optimizer updates (`updated_modules`). `samples` are of the
+    thread in which it began, until they are stopped.
+    """
+
+    window: WindowT
+    samples: LoopSamples | None = None
+    early: bool = False
+    modules: Json = field(default_factory=lambda: {"roots": []})
+    updated: dict[str, list[str]] = field(default_factory=dict)
+    loaders: list[Json] = field(default_factory=list)
+    created: list[Json] = field(default_factory=list)
+    times: Json | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    member: str = "trace.json"
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps recorded in full."""
+        return self.window.complete
+
+    @property
+    def span(self) -> str:
+        """What was recorded, in words."""
+        if not self.steps:
+            return "no complete step"
+        first, last = self.steps[0], self.steps[-1]
+        return f"step {first}" if first == last else f"steps {first} to {last}"
+
+    def stop_samples(self) -> None:
+        """End sampling, and keep what was found."""
+        samples, self.samples = self.samples, None
+        if samples:
+            self.members["samples.json"] = samples.stop()
+
+    @property
+    def all_members(self) -> dict[str, Member]:
+        """What was recorded: the profiler's own file, and what describes it."""
+        return {self.member: self.window.export, **self.members}
+
+
+class Detachable(Protocol):
+    """A recorder that hooks into the program."""
+
+    def detach(self) -> None:
+        """Remove every hook."""
+
+
+def detach_in_forked_children(recorder: Detachable) -> None:
+    """Forked processes, such as data loader workers, do not record."""
+    reference = weakref.ref(recorder)
+
+    def detach() -> None:
+        if (alive := reference()) is not None:
+            alive.detach()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=detach)

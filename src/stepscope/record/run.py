@@ -1,0 +1,256 @@
+"""`stepscope run`: run a program under a session and end as the program would have ended."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from stepscope.record import process_exit as exits
+from stepscope.record.capture_file import check_target
+from stepscope.record.child_processes import ChildPlan, ChildProcesses
+from stepscope.record.contexts import ContextOptions, ContextSession
+from stepscope.record.manifest import Result, Run
+from stepscope.record.memory.out_of_memory import find_out_of_memory
+from stepscope.record.options import Rank, RecordOptions, chosen_ranks, target_path
+from stepscope.record.patch import AfterImport
+from stepscope.record.process_exit import show
+from stepscope.record.run_shares.run_shares import RunClock
+from stepscope.record.script_runner import ModuleMissing, Program
+from stepscope.record.session import Ending, Session
+from stepscope.record.standard_error import Messages
+
+_LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
+
+
+def run_program(
+    program: Program,
+    options: RecordOptions | ContextOptions,
+    output: str | None,
+    overwrite: bool = False,
+    ranks: str = "all",
+) -> None:
+    """Run `program` to its end in this process and write a capture of it.
+
+    Args:
+        program: the script or module.
+        options: what to record of a few training steps, or what to collect of the whole run.
+        output: the file to write; None for one named after the program.
+        overwrite: replace an earlier capture instead of keeping it under another name.
+        ranks: which ranks of a job to record, see `chosen_ranks`; others run as without stepscope.
+
+    Raises:
+        CaptureError: before the program starts, if it is missing, the output cannot be written, or
+            the job has no such ranks.
+        SystemExit: with the program's exit code.
+    """
+    rank = Rank.from_environment()
+    chosen = chosen_ranks(ranks, rank)
+    session = _session(program, options, output, overwrite) if rank.rank in chosen else None
+    run = _Run(session, rank.rank == min(chosen))
+    if session:
+        run.children = _children(program, options, output, overwrite, run.detach)
+    program.check()
+    if session:
+        check_target(session.path)
+    exits.prepare()
+    run.attach()
+    _unload("click")
+    try:
+        program.execute()
+    except ModuleMissing:
+        run.detach()
+        raise
+    except BaseException as error:
+        code = run.finish_after(error)
+    else:
+        run.finish(Ending(), 0)
+        code = 0
+    raise SystemExit(code)
+
+
+class _Run:
+    """A session, and what is said of it at the end, by one rank.
+
+    Args:
+        session: None if this rank is not recorded: then nothing of the program is watched.
+        reports: whether this rank says what was recorded.
+    """
+
+    def __init__(self, session: Session | ContextSession | None, reports: bool) -> None:
+        self.session = session
+        self.children: ChildProcesses | None = None
+        self._reports = reports
+        self._messages = Messages()
+        self._import = builtins.__import__
+        self._watches = []
+        if session:
+            self._watches = [AfterImport("torch", session.attach), AfterImport("jax", session.attach_jax)]
+
+    def attach(self) -> None:
+        """Watch for the import of a framework."""
+        for watch in self._watches:
+            watch.install()
+        if self.children:
+            self.children.install()
+
+    def detach(self) -> None:
+        """Watch no more."""
+        for watch in self._watches:
+            watch.remove()
+        if isinstance(self.session, Session):
+            self.session.detach()
+
+    def finish_after(self, error: BaseException) -> object:
+        """Report an exception as Python does and write the capture; the exit code."""
+        if isinstance(error, SystemExit):
+            self.finish(Ending(detail=f"exited with {error.code!r}"), error.code)
+            return error.code
+        self._explain(error)
+        code = show(error)
+        if isinstance(error, KeyboardInterrupt):
+            is_signal = type(error) is KeyboardInterrupt  # a subclass ends Python with 1
+            self.finish(Ending("interrupted", "was interrupted"), 130 if is_signal else code)
+            if is_signal and code == 1:
+                exits.by_interrupt()
+        else:
+            self.finish(Ending("raised", f"raised {type(error).__name__}"), code)
+        return code
+
+    def _explain(self, error: BaseException) -> None:
+        """Say what an out-of-memory error is about, where `--memory` was asked for."""
+        if isinstance(self.session, Session) and not self.session.is_forked:
+            with suppress(Exception):
+                failed = find_out_of_memory(error)
+                text = self.session.run_out_of_memory(failed) if failed else None
+                if text:
+                    self._messages.say(text)
+
+    def finish(self, ending: Ending, code: object) -> None:
+        """Write the capture; whatever happens here, the program ends as it would have ended."""
+        if self.session is None:
+            return
+        if self.session.is_forked:
+            exits.leave_forked_child(code)
+        replaced, builtins.__import__ = builtins.__import__, self._import
+        try:
+            children = self.children.captures() if self.children else []
+            if isinstance(self.session, Session):
+                self.session.finish(ending, only_with_steps=bool(children))
+            else:
+                self.session.finish(ending)
+            for line in _closing_lines(self.session, self._reports):
+                self._messages.say(line)
+            for line in _lines_on_children(children):
+                self._messages.say(line)
+        except KeyboardInterrupt:
+            exits.by_interrupt()
+        except Exception as error:
+            self._messages.say(f"no capture: {type(error).__name__}: {error}")
+        finally:
+            builtins.__import__ = replaced
+
+
+def _unload(package: str) -> None:
+    """A script that has a module of this name itself must get its own."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[name]
+
+
+def _session(
+    program: Program, options: RecordOptions | ContextOptions, output: str | None, overwrite: bool
+) -> Session | ContextSession:
+    run = Run(program.command, options if isinstance(options, RecordOptions) else RecordOptions())
+    path = target_path(output, program.name, run.rank)
+    if isinstance(options, RecordOptions):
+        return Session(run, path, overwrite, RunClock(options.step_every))
+    return ContextSession(run, path, options, overwrite)
+
+
+def _children(
+    program: Program,
+    options: RecordOptions | ContextOptions,
+    output: str | None,
+    overwrite: bool,
+    detach: Callable[[], object],
+) -> ChildProcesses | None:
+    """What records children that train; those of a rank of a launcher are left alone."""
+    if isinstance(options, ContextOptions) or Rank.from_environment().world_size > 1:
+        return None
+    plan = ChildPlan(program.command, program.name, options, output, overwrite)
+    return ChildProcesses(plan, detach)
+
+
+def _closing_lines(session: Session | ContextSession, reports: bool) -> Iterator[str]:
+    if session.failure:
+        yield session.failure
+    elif session.result and reports:
+        file = _relative(session.path.parent if session.run.rank.world_size > 1 else session.path)
+        yield from (f"warning: {warning}" for warning in session.result.warnings)
+        done = [session.result.message, session.file.note]
+        done += [f"wrote {file}"] if session.file.is_written else []
+        yield "; ".join(filter(None, done))
+        yield from _next(session.result, _command(session), file)
+
+
+def _lines_on_children(captures: list[Path]) -> Iterator[str]:
+    """What was recorded of the processes that the program started."""
+    if captures:
+        count = f"{len(captures)} process" + ("es" if len(captures) > 1 else "")
+        ranked = len(captures) > 1 and captures[0].name.startswith("rank")
+        files = [captures[0].parent] if ranked else captures
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        yield f"recorded {count} that the program started; wrote {_relative(files[0])}{more}"
+        yield f"next: stepscope report {_relative(files[0])}"
+
+
+def _command(session: Session | ContextSession) -> str:
+    """The command that shows what was recorded."""
+    if isinstance(session, ContextSession):
+        return "contexts"
+    return "memory" if session.has_memory else "report"
+
+
+def _next(result: Result, command: str, file: str) -> Iterator[str]:
+    """The next command to try; nothing if the run failed before it trained."""
+    if command == "contexts" or result.outcome == "complete" or result.steps_recorded:
+        yield f"next: stepscope {command} {file}"
+    elif result.outcome == "no_steps":
+        yield f"no step was recorded: {_why_no_steps()}"
+    elif result.steps_seen:
+        yield f"no step was recorded: {_why_none_complete()}"
+
+
+def _why_none_complete() -> str:
+    if "torch" in sys.modules or "jax" not in sys.modules:
+        return "the first step of a run is only observed; recording can start with the second"
+    return "recording can start with the fourth step in a row that compiles nothing"
+
+
+def _why_no_steps() -> str:
+    if _LAUNCHERS & {*sys.modules, getattr(sys.modules["__main__"].__spec__, "name", "")}:
+        return (
+            "the script ran in other processes; let the launcher start stepscope: "
+            "torchrun --no-python --nproc-per-node 2 stepscope run script.py"
+        )
+    if "torch" in sys.modules:
+        return (
+            "a step ends when an optimizer of torch.optim has stepped or a model is called again; "
+            "stepscope run --contexts needs neither"
+        )
+    if "jax" in sys.modules:
+        return (
+            "a step ends when a function under jax.jit has returned without compiling; stepscope "
+            "report FOLDER opens what jax.profiler.trace(FOLDER) writes"
+        )
+    return "stepscope run records PyTorch and JAX in the process that it starts"
+
+
+def _relative(path: Path) -> str:
+    """Relative to the current folder where the path is below it."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)

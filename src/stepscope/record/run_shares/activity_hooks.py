@@ -1,0 +1,338 @@
+"""Hooks that report a program's activities to an `ActivityLog`, for as long as the run lasts.
+
+They are a few: backward passes, optimizer steps, requests for batches, blocks without gradients,
+`Module.train()` and saving. None is called for each module or operator, so that they cost a few
+microseconds per step.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+import sysconfig
+import threading
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import torch
+from torch.optim import optimizer as torch_optimizer
+from torch.utils import _contextlib
+from torch.utils.data import dataloader
+
+from stepscope.record.call_sites import is_internal, user_frame, user_frames
+from stepscope.record.module_ranges import Range
+from stepscope.record.optimizer_names import OptimizerOrder
+from stepscope.record.patch import AfterImport
+from stepscope.record.recording import detach_in_forked_children
+from stepscope.record.run_shares.activity_log import (
+    Activity,
+    ActivityLog,
+    DurationHistogram,
+    SteppingOptimizer,
+)
+from stepscope.record.torch_internals import (
+    AUTOGRAD,
+    ENGINE,
+    CompilerPaused,
+    Function,
+    hide_from_compiler,
+    wrap,
+)
+
+_Batches: Any = dataloader._BaseDataLoaderIter
+_DECORATOR = _contextlib.__file__
+_MOST_PLACES = 500  # a program may generate code
+# Functions that save, by the module that defines them. Packages re-export them under other names.
+_SAVING = {
+    "safetensors.torch": ("save_file", "save_model"),
+    "torch.distributed.checkpoint.state_dict_saver": ("save", "async_save", "save_state_dict"),
+}
+_RANGES = {"evaluation": "evaluation", "checkpointing": "checkpointing"}
+# What the names of calling functions say; the nearest that says anything decides.
+_EVALUATION = re.compile(r"(?i)eval|valid|predict|(^|_)(val|test|infer)(_|$)")
+_ROLLOUT = re.compile(
+    r"(?i)roll_?out|generat|collect|explor|episode|self_?play|(^|_)(play|act|sample|samples)(_|$)|"
+    r"(get|select|choose|take|sample)_action"
+)
+_NEITHER = re.compile(r"(?i)train|(^|_)(fit|learn|update|optimi[sz]e|loss)(_|$)|^main$|^<module>$")
+_DEEPEST = 30  # callers that are asked for their names
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+
+
+class ActivityHooks:
+    """Reports the activities of the thread that made it, until closed."""
+
+    def __init__(self, log: ActivityLog) -> None:
+        self._log = log
+        self._thread = threading.get_ident()
+        self._places: dict[tuple[int, int, str], tuple[CodeType, Activity | None]] = {}
+        self.marks = False  # whether activities are ranges in the trace that is being recorded
+        # Open blocks without gradients and their ranges, outermost first.
+        self._blocks: list[tuple[Activity | None, Any]] = []
+        self._order, self._optimizers = OptimizerOrder(), dict[int, SteppingOptimizer]()
+        self._switching = False
+        self._restore = [
+            *wrap(AUTOGRAD, ENGINE, self._backward),
+            *wrap(_Batches, "__next__", self._batch),
+            *wrap(_Batches, "__init__", self._loader),
+            *wrap(torch.nn.Module, "train", self._mode),
+            *wrap(torch.serialization, "save", self._saving, torch),
+        ]
+        for block in (torch.no_grad, torch.inference_mode):
+            self._restore += wrap(block, "__enter__", self._enter)
+            self._restore += wrap(block, "__exit__", self._exit)
+        self._hooks = [
+            torch_optimizer.register_optimizer_step_pre_hook(self._optimizer_begins),
+            torch_optimizer.register_optimizer_step_post_hook(self._optimizer_ended),
+        ]
+        self._imports = [
+            AfterImport(module, functools.partial(self._watch_saving, module, names))
+            for module, names in _SAVING.items()
+        ]
+        for watch in self._imports:
+            watch.install()
+        detach_in_forked_children(self)
+
+    def detach(self) -> None:
+        """Leave torch as it was."""
+        while self._restore:
+            self._restore.pop()()
+        while self._hooks:
+            self._hooks.pop().remove()
+        while self._imports:
+            self._imports.pop().remove()
+
+    def _watch_saving(self, module: str, names: tuple[str, ...]) -> None:
+        for name in names:
+            if hasattr(sys.modules[module], name):
+                self._restore += wrap(sys.modules[module], name, self._saving)
+
+    @property
+    def _counted(self) -> ActivityLog:
+        """The log, with everything counted that was noted."""
+        self._log.count_noted()
+        return self._log
+
+    def _is_elsewhere(self) -> bool:
+        return threading.get_ident() != self._thread
+
+    # -- training
+
+    def _backward(self, original: Function) -> Function:
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if self._is_elsewhere():
+                return original(*args, **kwargs)
+            self._log.note(self._log.begin_backward, None)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._log.note(self._log.end_backward, None)
+
+        return backward
+
+    def _optimizer_begins(self, optimizer: Any, args: object, kwargs: object) -> None:
+        if not torch.compiler.is_compiling() and not self._is_elsewhere():
+            self._log.note(self._log.begin_step, self._stepping(optimizer))
+
+    def _optimizer_ended(self, optimizer: Any, args: object, kwargs: object) -> None:
+        if not torch.compiler.is_compiling() and not self._is_elsewhere():
+            self._log.note(self._log.end_step, self._stepping(optimizer))
+
+    def _stepping(self, optimizer: Any) -> SteppingOptimizer:
+        last, number = self._order.last, self._order.number(optimizer)
+        if number > last:
+            self._optimizers[id(optimizer)] = _stepping_optimizer(optimizer, number)
+        return self._optimizers[id(optimizer)]
+
+    # -- data loaders
+
+    def _batch(self, original: Function) -> Function:
+        def next_batch(iterator: Any) -> Any:
+            if self._is_elsewhere():
+                return original(iterator)
+            starts = getattr(iterator, "_num_yielded", 1) == 0
+            return self._loading(starts, original, iterator)
+
+        return next_batch
+
+    def _loader(self, original: Function) -> Function:
+        def loader(iterator: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._is_elsewhere() or not self._counted.is_idle:
+                return original(iterator, *args, **kwargs)
+            return self._loading(True, original, iterator, *args, **kwargs)
+
+        return loader
+
+    def _loading(self, starts: bool, original: Function, *args: Any, **kwargs: Any) -> Any:
+        has_batch = False
+        self._log.note(self._log.begin_loading, starts)
+        try:
+            result = original(*args, **kwargs)
+            has_batch = True
+            return result
+        finally:
+            self._log.note(self._log.end_loading, has_batch)
+
+    # -- evaluation
+
+    def _mode(self, original: Function) -> Function:
+        def train(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._switching or self._is_elsewhere():
+                return original(module, *args, **kwargs)
+            self._switching = True
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                self._switching = False
+                is_eval = not module.training
+                self._counted.mode_changed(self._place("eval_mode") if is_eval else None)
+
+        return train
+
+    def _enter(self, original: Function) -> Function:
+        def __enter__(block: Any) -> Any:
+            result = original(block)
+            if not self._is_elsewhere():
+                activity = None
+                if not torch.is_grad_enabled() and self._counted.is_idle:
+                    activity = self._place("no_grad")
+                if activity:
+                    self._log.begin(activity)
+                self._blocks.append((activity, self._range(activity)))
+            return result
+
+        return __enter__
+
+    def _exit(self, original: Function) -> Function:
+        def __exit__(block: Any, *error: Any) -> Any:
+            if self._blocks and not self._is_elsewhere():
+                activity, marked = self._blocks.pop()
+                if marked:
+                    marked.__exit__(None, None, None)
+                if activity:
+                    self._counted.end(activity)
+            return original(block, *error)
+
+        return __exit__
+
+    # -- saving
+
+    def _saving(self, original: Function) -> Function:
+        def save(*args: Any, **kwargs: Any) -> Any:
+            if self._is_elsewhere():
+                return original(*args, **kwargs)
+            activity = self._place("saving")
+            if activity is None:
+                return original(*args, **kwargs)
+            self._counted.begin_nested(activity)
+            marked = self._range(activity)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                if marked:
+                    marked.__exit__(None, None, None)
+                self._counted.end_nested(activity)
+
+        return save
+
+    # -- ranges
+
+    def _range(self, activity: Activity | None) -> Any:
+        """An open range of a recorded step, named by the activity; None outside of recordings.
+
+        In a program that does not train, blocks without gradients are its work, no evaluation.
+        """
+        if not self.marks or activity is None:
+            return None
+        if self._log.has_trained or activity.kind == "saving":
+            kind = _RANGES.get(activity.stage, "block")
+        else:
+            kind = "block"
+        marked = Range(f"stepscope.{kind}: {activity.function} ({activity.file}:{activity.line})")
+        marked.__enter__()
+        return marked
+
+    # -- places
+
+    def _place(self, kind: str) -> Activity | None:
+        """The activity of the line that called; None if torch itself begins a block."""
+        frame: Any = sys._getframe(2)
+        decorator = None
+        if kind != "no_grad":
+            frame = user_frame(frame)
+        elif frame.f_code.co_filename == _DECORATOR:
+            decorator, frame = frame, frame.f_back
+        if frame is None:
+            return None
+        place = self._places.get((id(frame.f_code), frame.f_lineno, kind))
+        return place[1] if place else self._new_place(kind, frame, decorator)
+
+    def _new_place(self, kind: str, frame: FrameType, decorator: FrameType | None) -> Activity | None:
+        if len(self._places) >= _MOST_PLACES:
+            return None
+        function = decorator.f_locals.get("func") if decorator else None
+        activity = None
+        with CompilerPaused():
+            if not is_internal(frame.f_code.co_filename):
+                activity = activity_at(kind, frame, getattr(function, "__name__", ""))
+        # The code is kept alive with its id; hashing the code itself takes microseconds.
+        self._places[id(frame.f_code), frame.f_lineno, kind] = frame.f_code, activity
+        return activity
+
+
+def activity_at(kind: str, frame: FrameType, decorated: str = "") -> Activity:
+    """An activity that begins in `frame`.
+
+    Its place is the nearest line outside of libraries; the nearest calling function whose name
+    says so gives the purpose.
+
+    Args:
+        kind: of the activity.
+        frame: the caller.
+        decorated: the name of the function that `frame` calls, if known.
+    """
+    callers = list(user_frames(frame, _DEEPEST))
+    names = [decorated, *(caller.f_code.co_name for caller in callers)]
+    place = next((c for c in callers if not c.f_code.co_filename.startswith(_LIBRARIES)), frame)
+    purpose, function = _purpose(names)
+    return Activity(
+        kind, function or decorated or place.f_code.co_name, place.f_code.co_filename, place.f_lineno, purpose
+    )
+
+
+def _purpose(names: list[str]) -> tuple[str | None, str]:
+    """`evaluation` or `rollout`, and the name that says so."""
+    for name in names:
+        if _EVALUATION.search(name):
+            return "evaluation", name
+        if _ROLLOUT.search(name):
+            return "rollout", name
+        if _NEITHER.search(name):
+            break
+    return None, ""
+
+
+def _stepping_optimizer(optimizer: Any, number: int) -> SteppingOptimizer:
+    with CompilerPaused():
+        place = activity_at("optimizer", sys._getframe(1))
+    name = type(optimizer).__name__
+    return SteppingOptimizer(name, place.function, place.file, place.line, number)
+
+
+def _hide(function: object) -> None:
+    """Only functions written here: a decorator may share its code with others."""
+    if isinstance(function, property):
+        function = function.fget
+    function = getattr(function, "__wrapped__", function)
+    if isinstance(function, FunctionType):
+        hide_from_compiler(function.__code__)
+
+
+# torch.compile must not compile what its own compiled functions lead to.
+_CLASSES = (ActivityLog, Activity, SteppingOptimizer, OptimizerOrder, DurationHistogram, ActivityHooks)
+for _class in _CLASSES:
+    for _member in vars(_class).values():
+        _hide(_member)
+for _function in (user_frame, is_internal, _stepping_optimizer):
+    _hide(_function)

@@ -1,0 +1,286 @@
+"""One capture, from the start of a run to the file; frameworks attach when the run imports them.
+
+A run that imports both torch and JAX is watched in both. The first framework with all requested
+steps makes the capture; if the run ends before that, the one with any.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepscope.errors import CaptureError, has_no_descriptors
+from stepscope.record.capture_file import CaptureFile, Member
+from stepscope.record.jax import cannot_record
+from stepscope.record.manifest import Result, Run, build_manifest
+from stepscope.record.memory.out_of_memory import OutOfMemory, verdict
+from stepscope.record.recording import Recording
+from stepscope.record.run_shares.run_shares import RunClock, unrecorded_training
+
+if TYPE_CHECKING:
+    from stepscope.record.jax.jax_recorder import JaxRecorder
+    from stepscope.record.jax.public_profiler import PublicProfilerRecorder
+    from stepscope.record.recorder import Recorder
+
+    AnyRecorder = Recorder | JaxRecorder | PublicProfilerRecorder
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended.
+
+    Attributes:
+        outcome: `ended`, `raised` or `interrupted`.
+        detail: in words, to complete the sentence "the run …".
+    """
+
+    outcome: str = "ended"
+    detail: str = "ended"
+
+
+class Session:
+    """Records the run in this process and writes the capture.
+
+    The file is written as soon as the last requested step is recorded, so that nothing that
+    happens to a long run later can lose it; otherwise when the run ends.
+
+    Args:
+        run: what is known of the run.
+        path: the file to write.
+        overwrite: replace an earlier capture.
+        clock: measures the whole run.
+    """
+
+    def __init__(self, run: Run, path: Path, overwrite: bool = False, clock: RunClock | None = None) -> None:
+        self.file = CaptureFile(path, run.rank, overwrite)
+        self.result: Result | None = None
+        self.failure: str | None = None
+        self.run = run
+        self._recorders: list[AnyRecorder] = []
+        self._clock = clock
+        self._refused: str | None = None
+        self.has_memory = False
+        self._members: dict[str, Member] = {}
+        self._pid = os.getpid()
+
+    @property
+    def path(self) -> Path:
+        """The capture file."""
+        return self.file.path
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child that the run forked: the capture is its parent's."""
+        return os.getpid() != self._pid
+
+    def attach(self, only_training: bool = False) -> Recorder:
+        """Begin to watch; torch must have been imported."""
+        from stepscope.record.recorder import Recorder
+
+        if self._clock:
+            self._clock.attach()
+        recorder = Recorder(
+            self.run.options, self._complete, self._reopen, self._add_unrecorded, only_training, self._clock
+        )
+        self._recorders.append(recorder)
+        return recorder
+
+    def attach_jax(self) -> JaxRecorder | PublicProfilerRecorder | None:
+        """Begin to watch; JAX must have been imported. None if it cannot be recorded."""
+        try:
+            recorder = self._jax_recorder()
+        except (ImportError, AttributeError) as error:
+            version = str(getattr(sys.modules["jax"], "__version__", "of unknown version"))
+            self._refused = cannot_record(version, str(error))
+            return None
+        self._recorders.append(recorder)
+        return recorder
+
+    def _jax_recorder(self) -> JaxRecorder | PublicProfilerRecorder:
+        """The recorder of steps; the public profiler's where JAX lacks the hooks for that."""
+        try:
+            from stepscope.record.jax.jax_recorder import JaxRecorder
+
+            return JaxRecorder(self.run.options, self._complete, self._add_unrecorded)
+        except (ImportError, AttributeError, CaptureError) as error:
+            from stepscope.record.jax.public_profiler import PublicProfilerRecorder
+
+            return PublicProfilerRecorder(self.run.options, self._complete, str(error))
+
+    def detach(self) -> None:
+        """Remove every hook; nothing more is recorded."""
+        for recorder in self._recorders:
+            recorder.detach()
+        if self._clock:
+            self._clock.detach()
+
+    def run_out_of_memory(self, failed: OutOfMemory) -> str | None:
+        """Keep the step that ran out of memory; the verdict, or None where none was recorded."""
+        from stepscope.record.recorder import Recorder
+
+        for recorder in self._recorders:
+            if isinstance(recorder, Recorder) and recorder.memory:
+                storages = recorder.memory.storages()
+                recording = recorder.end_step_now()
+                self._members = recorder.memory.members_at_failure(failed, storages, recording)
+                return verdict(failed, storages)
+        return None
+
+    def finish(self, ending: Ending, only_with_steps: bool = False) -> None:
+        """Close the capture unless it is closed already; a forked child does nothing.
+
+        Args:
+            ending: how the run ended.
+            only_with_steps: write no capture if no step was seen.
+        """
+        if self.is_forked:
+            return
+        shares = self._run_shares(ended=True)
+        unlike = unrecorded_training(self._clock.log) if self._clock and shares else None
+        for recorder in self._recorders:
+            recorder.close()
+        if self._clock:
+            self._clock.detach()
+        if self.result is None and self.failure is None:
+            chosen = self._chosen()
+            recording = chosen.best() if chosen else None
+            result = self._judge(chosen, recording, ending)
+            if result.steps_seen or not only_with_steps:
+                self._write(chosen, recording, replace(result, run_shares=shares))
+        elif shares:
+            self._add({"run_shares": shares})
+        self._warn(unlike)
+        self._warn(getattr(self._chosen(), "compiles_again", None))
+        for recorder in self._recorders:
+            recorder.detach()
+
+    def _warn(self, warning: str | None) -> None:
+        """What only the end of a run shows: other trainings, compilations between the steps."""
+        if warning and self.result and self.file.is_written:
+            self._add({"warnings": (*self.result.warnings, warning)})
+
+    def _complete(self, recording: Recording[Any]) -> None:
+        for recorder in self._recorders:
+            if recorder.best() is not recording:
+                recorder.close()
+        chosen = self._chosen(recording)
+        message = f"recorded {_span(recording)}{_meaning(chosen)}"
+        result = self._result(chosen, "complete", message, recording)
+        shares = self._run_shares(ended=False)
+        self._write(chosen, recording, replace(result, run_shares=shares))
+        if self._clock and shares:
+            self._clock.publish_now_and_then(lambda shares: self._add({"run_shares": shares}))
+
+    def _run_shares(self, *, ended: bool) -> dict[str, Any] | None:
+        """The shares of a run that trains with PyTorch."""
+        chosen = self._chosen()
+        is_torch = chosen is not None and chosen.framework == "pytorch"
+        return self._clock.describe(ended=ended) if self._clock and is_torch else None
+
+    def _add_unrecorded(self, facts: dict[str, Any]) -> None:
+        self._add({"unrecorded_steps": facts})
+
+    def _add(self, facts: dict[str, Any]) -> None:
+        """The capture is complete without it, so nothing is said where this fails."""
+        if self.result is not None:
+            self.result = replace(self.result, **facts)
+            with suppress(OSError, RuntimeError):
+                self.file.update_manifest(facts)
+
+    def _reopen(self) -> None:
+        """Training begins: it replaces what was recorded before."""
+        self.result = None
+
+    def _chosen(self, recording: Recording[Any] | None = None) -> AnyRecorder | None:
+        """The recorder of `recording`; by default one with a step, or else any."""
+
+        def rank(recorder: AnyRecorder) -> tuple[bool, bool, bool]:
+            best = recorder.best()
+            return best is recording is not None, best is not None, recorder.detector.steps > 0
+
+        return max(self._recorders, key=rank, default=None)
+
+    def _judge(
+        self, recorder: AnyRecorder | None, recording: Recording[Any] | None, ending: Ending
+    ) -> Result:
+        steps = recorder.detector.steps if recorder else 0
+        if steps == 0:
+            outcome = "no_steps" if ending.outcome == "ended" else ending.outcome
+            message = f"the run {ending.detail}; {self._why_no_steps()}"
+            return self._result(recorder, outcome, message, None)
+        message = f"the run {ending.detail} after {_count(steps, recorder)}; "
+        message += f"recorded {_span(recording)}{_meaning(recorder)}"
+        outcome = "ended_early" if ending.outcome == "ended" else ending.outcome
+        return self._result(recorder, outcome, message, recording)
+
+    def _why_no_steps(self) -> str:
+        if self._refused:
+            return self._refused
+        why = [recorder.why_no_steps for recorder in self._recorders]
+        return " and ".join(why) or "it imported neither torch nor JAX"
+
+    def _result(
+        self, recorder: AnyRecorder | None, outcome: str, message: str, recording: Recording[Any] | None
+    ) -> Result:
+        return Result(
+            outcome=outcome,
+            message=message,
+            steps_seen=recorder.detector.steps if recorder else 0,
+            steps_recorded=tuple(recording.steps) if recording else (),
+            step_ends_after=recorder.detector.boundary_name if recorder else None,
+            step_is=recorder.detector.step_is if recorder else None,
+            warnings=tuple(self._warnings(recorder, recording)),
+            loaders=tuple(recording.loaders) if recording else (),
+            created=tuple(recording.created) if recording else (),
+            updated_modules=recording.updated if recording else {},
+            recorded_steps=recording.times if recording else None,
+        )
+
+    def _warnings(self, recorder: AnyRecorder | None, recording: Recording[Any] | None) -> list[str]:
+        warnings = []
+        if recorder and recorder.problem:
+            warnings.append(f"stepscope could not record everything: {recorder.problem}")
+        if recording and recording.early:
+            warnings.append(
+                f"the run ended before its {self.run.options.warmup} warm-up steps and one more, "
+                "so the recorded steps are warm-up steps and may be slower than later ones"
+            )
+        return warnings
+
+    def _write(self, recorder: AnyRecorder | None, recording: Recording[Any] | None, result: Result) -> None:
+        """A capture that cannot be written must not stop the training run."""
+        self.failure = None
+        manifest = build_manifest(self.run, result, recorder.framework if recorder else None)
+        members = {**(recording.all_members if recording else {}), **self._members}
+        try:
+            self.file.write(manifest, recording.modules if recording else {"roots": []}, members)
+        except (OSError, RuntimeError) as error:
+            self.failure = f"cannot write {self.path}: {reason(error)}"
+            if has_no_descriptors(error):
+                self.failure += " (`ulimit -n` raises the limit)"
+        else:
+            self.result, self.has_memory = result, "memory.json" in members
+
+
+def reason(error: Exception) -> str:
+    """What the system refused: no space left on device, a folder that is gone."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+def _span(recording: Recording[Any] | None) -> str:
+    return recording.span if recording else "no complete step"
+
+
+def _count(steps: int, recorder: AnyRecorder | None) -> str:
+    step = "step" if recorder and recorder.detector.step_is else "training step"
+    return f"1 {step}" if steps == 1 else f"{steps} {step}s"
+
+
+def _meaning(recorder: AnyRecorder | None) -> str:
+    """The definition of a step, where it is not a training step."""
+    step = recorder.detector.step_is if recorder else None
+    return f"; a step is {step}" if step else ""

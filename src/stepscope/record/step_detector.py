@@ -1,0 +1,282 @@
+"""Detects training steps from what repeats in the program's loop.
+
+The *boundary* is the repeating event that ends a step. A script may mark it itself. In training an
+optimizer's step ends it. With several optimizers (a GAN's D and G, a critic stepped five times for
+each generator step) it is the one that steps least often, and among equals the last in the
+iteration.
+
+A program may create an optimizer for each client, task or epoch. The count goes on with the
+next one of its class, until the earlier one steps again: then they step in turns.
+
+Where no optimizer steps, other events mark the iterations. From the most reliable to the least:
+a DataLoader is asked for the next batch; a model is called after a backward pass; a model is
+called. Among several models it is the one called least often, and among equals the first.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+# An object that does not repeat for this many cycles of the others, or of its own, left the loop.
+PATIENCE = 100
+
+
+class Kind(IntEnum):
+    """What can end a step, from the least to the most reliable."""
+
+    BARE_CALL = 1
+    CALL = 2
+    BACKWARD = 3
+    BATCH = 4
+    OPTIMIZER = 5
+    MARK = 6
+
+
+_STEPS = {
+    Kind.BARE_CALL: "one call of {}, until the next call",
+    Kind.CALL: "one call of {}, until the next call",
+    Kind.BACKWARD: "one forward and backward pass, until the next forward pass",
+    Kind.MARK: "what the script marks with stepscope.step()",
+    Kind.BATCH: "one batch of a DataLoader, until the next batch is requested",
+}
+
+
+Holder = weakref.ref[object]
+
+
+@dataclass(eq=False)
+class StepBoundary:
+    """An object that repeats in the loop and may end steps.
+
+    Attributes:
+        kind: how it repeats.
+        name: its class.
+        last: when it last repeated, on the detector's clock.
+        count: how often it repeated.
+        longest: its longest period, on that clock.
+        holder: the object that repeats, the latest of those that follow each other.
+    """
+
+    kind: Kind
+    name: str
+    last: int
+    count: int = 0
+    longest: int = 0
+    holder: Holder | None = None
+
+    def repeat(self, clock: int) -> None:
+        """Count one repetition."""
+        self.count += 1
+        self.longest = max(self.longest, clock - self.last)
+        self.last = clock
+
+    @property
+    def step_ends_after(self) -> str | None:
+        """What a training step ends after: `AdamW.step`."""
+        return f"{self.name}.step" if self.kind is Kind.OPTIMIZER else None
+
+    @property
+    def step_is(self) -> str | None:
+        """What a step is, in words, where no optimizer ends it."""
+        return None if self.kind is Kind.OPTIMIZER else _STEPS[self.kind].format(self.name)
+
+
+class StepDetector:
+    """Counts what repeats in the loop and finds the step boundary among it.
+
+    Args:
+        every: how many repetitions of the boundary make a step.
+    """
+
+    def __init__(self, every: int = 1) -> None:
+        self._every = every
+        self._known: weakref.WeakKeyDictionary[object, StepBoundary] = weakref.WeakKeyDictionary()
+        self._latest: dict[str, StepBoundary] = {}  # of optimizers, by class
+        self._own: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+        self._clock = 0
+        self.boundary: StepBoundary | None = None
+        self.is_taken_over = False  # whether another optimizer goes on with the boundary's count
+
+    def advance(self, thing: object, kind: Kind = Kind.OPTIMIZER) -> bool:
+        """Count one repetition of `thing`, an optimizer or another; True where it ends a step."""
+        self._clock += 1
+        is_new = self.expect(thing, kind)
+        if kind is Kind.OPTIMIZER:
+            self._count_own(thing)
+        boundary = self._known[thing]
+        self.is_taken_over = is_new and boundary.count > 0 and boundary is self.boundary
+        boundary.repeat(self._clock)
+        self.boundary = self._choose()
+        return self.boundary is boundary and self.boundary.count % self._every == 0
+
+    def repeats_boundary(self, thing: object) -> bool:
+        """As `advance`, in less time: nothing new is looked for."""
+        boundary = self.boundary
+        if boundary is None or self._known.get(thing) is not boundary:
+            return False
+        boundary.count += 1
+        return boundary.count % self._every == 0
+
+    def expect(self, thing: object, kind: Kind) -> bool:
+        """Announce that `thing` is at work and may repeat; True on the first announcement."""
+        if thing in self._known:
+            return False
+        name = type(thing).__name__
+        boundary = self._latest.get(name) if kind is Kind.OPTIMIZER else None
+        boundary = boundary or StepBoundary(kind, name, self._clock)
+        if kind is Kind.OPTIMIZER:
+            boundary.holder = weakref.ref(thing)
+            self._latest[name] = boundary
+        self._known[thing] = boundary
+        return True
+
+    def _count_own(self, optimizer: object) -> None:
+        holder = self._known[optimizer].holder
+        if holder is None or holder() is not optimizer:
+            self._separate(optimizer)
+        self._own[optimizer] = self._own.get(optimizer, 0) + 1
+
+    def _separate(self, optimizer: object) -> None:
+        """It steps again after another one went on with its count: each has its own from now on."""
+        boundary, own = self._known[optimizer], self._own[optimizer]
+        latest = self._latest[boundary.name]
+        rest = replace(latest, count=latest.count - own)
+        holder = rest.holder and rest.holder()
+        if holder is not None:
+            self._known[holder] = rest
+        self._latest[boundary.name] = rest
+        self._known[optimizer] = replace(boundary, count=own, holder=weakref.ref(optimizer))
+
+    @property
+    def boundary_name(self) -> str | None:
+        """What a training step ends after: `AdamW.step`."""
+        return self.boundary.step_ends_after if self.boundary else None
+
+    @property
+    def step_is(self) -> str | None:
+        """What a step is, in words, where no optimizer ends it."""
+        return self.boundary.step_is if self.boundary else None
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether no more reliable boundary can still appear."""
+        kind = self.boundary.kind if self.boundary else min(Kind)
+        return not any(boundary.count == 0 and boundary.kind > kind for boundary in self._in_the_loop())
+
+    @property
+    def steps(self) -> int:
+        """Steps that have ended."""
+        return self.boundary.count // self._every if self.boundary else 0
+
+    def _choose(self) -> StepBoundary:
+        candidates = [boundary for boundary in self._in_the_loop() if boundary.count]
+        best_kind = max(candidate.kind for candidate in candidates)
+        alike = [candidate for candidate in candidates if candidate.kind == best_kind]
+        if best_kind >= Kind.OPTIMIZER:
+            return min(alike, key=lambda boundary: (boundary.count, -boundary.last))
+        # An iteration ends as the next begins: its first event is one count ahead of the others.
+        fewest = min(boundary.count for boundary in alike)
+        return next(boundary for boundary in alike if boundary.count <= fewest + 1)
+
+    def _in_the_loop(self) -> Iterator[StepBoundary]:
+        all_known = list(self._known.values())
+        for boundary in all_known:
+            if self._clock - boundary.last < PATIENCE * max(len(all_known), boundary.longest):
+                yield boundary
+
+
+_watching: list[StepMarks] = []
+
+
+def step() -> None:
+    """Mark the end of a step; without a recording in this process it does nothing.
+
+    From the first call on only these calls end steps, so call it once per step in the training
+    loop, on one thread: for a step that is several optimizer steps, or that no optimizer ends.
+
+    Example:
+        >>> step()
+    """
+    for marks in tuple(_watching):
+        marks.on_mark()
+
+
+class StepMarks:
+    """Calls `on_mark` for each `stepscope.step()` of the program, until closed."""
+
+    def __init__(self, on_mark: Callable[[StepMarks], None]) -> None:
+        self._on_mark = on_mark
+        _watching.append(self)
+
+    def on_mark(self) -> None:
+        """The program marks a step."""
+        self._on_mark(self)
+
+    def close(self) -> None:
+        """Ignore later marks."""
+        if self in _watching:
+            _watching.remove(self)
+
+
+class TrainingThread:
+    """The thread in which an optimizer steps first; until one does, where something repeats first.
+
+    Steps of other threads would cut those of this one, and a profiler that another thread stops
+    crashes torch (2.13).
+    """
+
+    def __init__(self) -> None:
+        self._ident: int | None = None
+        self._trains = False
+        self._lock = threading.Lock()
+        self._of_thread = threading.local()
+
+    @contextmanager
+    def turn(self, kind: Kind, *, is_recording: bool) -> Iterator[bool]:
+        """Whether an event of the current thread counts; other threads wait for none.
+
+        Args:
+            kind: of the event.
+            is_recording: whether a profiler runs, which ties the recording to its thread.
+        """
+        if not self._lock.acquire(blocking=False):
+            yield False
+            return
+        try:
+            yield self._takes(kind, is_recording)
+        finally:
+            self._lock.release()
+
+    def is_current(self) -> bool:
+        """Whether this is the thread; True before there is one."""
+        return self._ident in (None, threading.get_ident())
+
+    def at_its_end(self, action: Callable[[], object]) -> None:
+        """Run `action` as the current thread ends, if it is still this one and not the main one."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if not is_main and not hasattr(self._of_thread, "guard"):
+            self._of_thread.guard = _Guard(lambda: self.is_current() and action())
+
+    def _takes(self, kind: Kind, is_recording: bool) -> bool:
+        trains = kind >= Kind.OPTIMIZER
+        if not self.is_current() and (is_recording or self._trains or not trains):
+            return False
+        self._ident = threading.get_ident()
+        self._trains = self._trains or trains
+        return True
+
+
+class _Guard:
+    """Python deletes what is local to a thread in that thread, as it ends."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action = action
+
+    def __del__(self) -> None:
+        with suppress(Exception):
+            self._action()

@@ -1,0 +1,386 @@
+"""Times of steps: recorded or not, in PyTorch or JAX, of a run or of a trial of `verify`.
+
+A clock (`PartTimer`, or `WholeSteps` where parts are not timed) is read where steps begin and end;
+`StepReadings` holds these readings and describes them. Which steps are timed differs: those under
+the profiler, those after it (`UnrecordedSteps`), those of a JAX loop that runs no further ahead
+(`SteadySteps`), or all after a warm-up (`verify_trial`).
+
+Source: Linux, Documentation/scheduler/sched-stats.rst (the second field of `schedstat`).
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import time
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+try:
+    import resource
+except ImportError:  # of Unix only
+    resource = None  # type: ignore[assignment]
+
+MOST, FEWEST = 20, 3  # steps that are described; fewer say nothing of the others
+
+_PAGES = 256  # touched to measure what one costs: 1 MiB, too little for a huge page
+# When steps after a recording have settled: caches and the core's clock rate need about a second.
+_RECENT = 5  # steps that are compared with as many before them
+_STILL_FALLING = 0.98
+_LONG_STEP_NS = 20_000_000  # looked at after each, not after several
+_LONGEST_WAIT_NS, _MOST_WAITED = 1_000_000_000, 50
+# How many are timed then: enough for a median within a few percent, for at most 10 s.
+_BLOCK, _SKIPPED = 10, 2  # steps between two changes of the detail, and after one
+_SHORTEST_NS, _LONGEST_NS, _MOST_TIMED = 500_000_000, 10_000_000_000, 60
+_MOST_COST = 0.3  # of a part: what is more is noise, not the cost of timing
+_CALLED = "forward", "evaluation"
+_MERGED = *_CALLED, "loss", "rest"  # parts that only a watch on calls tells apart
+_OF_STEP = ("median_ns", "p10_ns", "p90_ns"), ("cpu_ns", "cpu_p10_ns", "cpu_p90_ns")
+_OF_PART = ("median_ns", "p10_ns", "p90_ns", "recurring_ns"), ("cpu_ns",)
+
+
+class Reading(NamedTuple):
+    """Clocks at one moment, ns: elapsed time, CPU time of the thread, of the process, and parts.
+
+    `parts` has elapsed time and CPU time of the thread so far in each part of a step, by its name;
+    `page_faults` is how often the process has got a page of memory, None if that is not counted.
+    """
+
+    elapsed_ns: int
+    cpu_ns: int
+    process_cpu_ns: int
+    parts: dict[str, tuple[int, int]]
+    page_faults: int | None = None
+
+
+class Clock(Protocol):
+    """Reads the clocks of a thread."""
+
+    def read(self) -> Reading:
+        """The clocks now."""
+
+
+class MarkingClock(Clock, Protocol):
+    """Keeps the clocks of several moments for later."""
+
+    def mark(self) -> None:
+        """A step ends and the next begins."""
+
+    def readings(self) -> list[Reading]:
+        """The clocks at each mark since the last call."""
+
+
+class WholeSteps:
+    """Reads the clocks of steps whose parts are not timed."""
+
+    def read(self) -> Reading:
+        """The clocks now."""
+        clocks = (time.perf_counter_ns(), time.thread_time_ns(), time.process_time_ns())
+        return Reading(*clocks, {}, page_faults())
+
+
+class StepReadings:
+    """The clocks at the begin and end of each of some steps.
+
+    Args:
+        clock: is read where steps begin and end.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._begun: Reading | None = None
+        self._queued_before = queued_ns()
+        self.steps: list[tuple[Reading, Reading]] = []
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._begun = self._clock.read()
+
+    def end(self) -> None:
+        """The step that has begun, if any, ends."""
+        if self._begun:
+            self.steps.append((self._begun, self._clock.read()))
+            self._begun = None
+
+    def follow(self) -> None:
+        """A step ends and the next begins, without a pause for the recorder."""
+        now = self._clock.read()
+        if self._begun:
+            self.steps.append((self._begun, now))
+        self._begun = now
+
+    @property
+    def count(self) -> int:
+        """How many steps have been timed."""
+        return len(self.steps)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether enough steps have been timed."""
+        return self.count >= MOST
+
+    @property
+    def lengths_ns(self) -> list[int]:
+        """Elapsed time of each step, ns."""
+        return [after.elapsed_ns - before.elapsed_ns for before, after in self.steps]
+
+    @property
+    def cpu_ns(self) -> list[int]:
+        """CPU time of the thread in each step, ns."""
+        return [after.cpu_ns - before.cpu_ns for before, after in self.steps]
+
+    @property
+    def process_cpu_ns(self) -> list[int]:
+        """CPU time of all threads in each step, ns."""
+        return [after.process_cpu_ns - before.process_cpu_ns for before, after in self.steps]
+
+    def part_ns(self, name: str, clock: int = 0) -> list[int]:
+        """Time in a part in each step, ns: elapsed (clock 0), or CPU time of the thread (1)."""
+        return [after.parts[name][clock] - before.parts[name][clock] for before, after in self.steps]
+
+    def describe(self) -> dict[str, Any] | None:
+        """Their count, and percentiles of their times, ns; None if no step was timed.
+
+        `median_ns`, `p10_ns` and `p90_ns` are elapsed time, `cpu_ns` (with percentiles) is CPU time
+        of the thread that trains and `process_cpu_ns` of all threads (medians); `parts` has both
+        medians and percentiles of elapsed time by part, and `recurring_ns`, its mean where the
+        longest counts as the next longest.
+        `page_faults` is the median of those that the process had, None if they are not counted.
+        `queued_ns` is how long that thread waited for a core until now, of `elapsed_ns` in all.
+        Without parts, other threads do the work, and what that thread took is None.
+        """
+        if not self.steps:
+            return None
+        names = list(self.steps[0][0].parts)
+        cpu = _percentiles(self.cpu_ns) if names else (None, None, None)
+        before, now = self._queued_before, queued_ns()
+        return {
+            "count": self.count,
+            **dict(zip(_OF_STEP[0], _percentiles(self.lengths_ns), strict=True)),
+            **dict(zip(_OF_STEP[1], cpu, strict=True)),
+            "process_cpu_ns": median(self.process_cpu_ns),
+            "page_faults": self._page_faults(),
+            "elapsed_ns": self.steps[-1][1].elapsed_ns - self.steps[0][0].elapsed_ns,
+            "queued_ns": now - before if names and before is not None and now is not None else None,
+            "parts": {name: self._describe_part(name) for name in names},
+        }
+
+    def _describe_part(self, name: str) -> dict[str, int]:
+        elapsed = self.part_ns(name)
+        figures = *_percentiles(elapsed), _recurring(elapsed)
+        return {**dict(zip(_OF_PART[0], figures, strict=True)), "cpu_ns": median(self.part_ns(name, clock=1))}
+
+    def _page_faults(self) -> int | None:
+        counts = [
+            after.page_faults - before.page_faults
+            for before, after in self.steps
+            if before.page_faults is not None and after.page_faults is not None
+        ]
+        return median(counts) if counts else None
+
+
+def median(times: Sequence[int]) -> int:
+    """One of the middle values."""
+    return _percentiles(times)[0]
+
+
+def _percentiles(times: Sequence[int]) -> tuple[int, int, int]:
+    """The median, the 10th and the 90th percentile."""
+    ordered, last = sorted(times), len(times) - 1
+    return ordered[round(0.5 * last)], ordered[round(0.1 * last)], ordered[round(0.9 * last)]
+
+
+def _recurring(times: Sequence[int]) -> int:
+    """The mean, where the longest counts as the next longest: it may be the start of an epoch."""
+    ordered = sorted(times)
+    return round(sum([*ordered[:-1], ordered[-2:][0]]) / len(ordered))
+
+
+class Detail(IntEnum):
+    """What is timed of a step."""
+
+    STEP = 0
+    PARTS = 1
+    CALLS = 2  # parts, and which of them are calls of models
+
+
+class UnrecordedSteps:
+    """Times steps after the recording, once they are as fast as they will be.
+
+    After a recording, caches, the allocator and the clock rate of the core settle, so steps become
+    shorter for a while. Then blocks of steps are timed in turns, in more and less detail: with
+    parts and a watch on the calls of models, with parts only, and as a whole. The watch makes every
+    module call longer, by 1 µs and more where caches are cold; timing the parts takes caches from
+    what runs next. What steps in more detail took longer than those in less is removed from the
+    parts.
+
+    At the end of a step the clocks are read, and nothing else is done until a block is over:
+    whatever runs between steps takes caches from the program, and made its steps 10 to 15 % longer.
+
+    Args:
+        clock: reads the clocks where steps end.
+        time_in: changes the detail; None if everything must be timed.
+    """
+
+    def __init__(self, clock: MarkingClock, time_in: Callable[[Detail], None] | None) -> None:
+        self._clock, self._time_in = clock, time_in
+        self._waited, self._is_waiting = StepReadings(clock), True
+        self._timed = {detail: StepReadings(clock) for detail in Detail}
+        self._detail = Detail.CALLS
+        self._left = 1  # steps in this block, of which some are skipped
+        self._skipped = 0
+        self.is_complete = False  # whether enough steps have been timed
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._clock.mark()
+
+    def step_ended(self) -> None:
+        """A step ends and the next begins."""
+        self._clock.mark()
+        self._left -= 1
+        if not self._left:
+            self._collect()
+            self._plan_block()
+            self._clock.mark()
+
+    def describe(self) -> dict[str, Any] | None:
+        """As `StepReadings.describe`, without the cost of timing parts and watching calls."""
+        self._collect()
+        steps = self._timed[Detail.CALLS]
+        if not steps.is_complete:  # the run has ended
+            steps = self._waited
+            steps.steps = [*steps.steps, *self._timed[Detail.CALLS].steps][-MOST:]
+        facts = steps.describe()
+        if facts:
+            self._remove_cost(facts, steps)
+        return facts
+
+    def _collect(self) -> None:
+        """Take the steps of the block so far."""
+        steps = self._waited if self._is_waiting else self._timed[self._detail]
+        steps.steps += list(pairwise(self._clock.readings()))[self._skipped :]
+
+    def _plan_block(self) -> None:
+        """A block of steps is over: what the next one is for."""
+        self._skipped = 0
+        if self._is_waiting:
+            self._is_waiting = not _has_settled(self._waited)
+            self._left = _until_settled(self._waited) if self._is_waiting else _BLOCK
+        elif self._time_in:
+            self._detail = Detail((self._detail - 1) % len(Detail))
+            self._time_in(self._detail)
+            self._left, self._skipped = _BLOCK + _SKIPPED, _SKIPPED
+        else:
+            self._left = _BLOCK
+        self.is_complete = self._has_enough()
+
+    def _has_enough(self) -> bool:
+        timed_ns = sum(sum(steps.lengths_ns) for steps in self._timed.values())
+        if not self._timed[Detail.CALLS].is_complete:
+            return False
+        if not self._time_in or timed_ns > _LONGEST_NS:
+            return True
+        fewest = min(steps.count for steps in self._timed.values())
+        return fewest >= _MOST_TIMED or (fewest >= MOST and timed_ns > _SHORTEST_NS)
+
+    def _remove_cost(self, facts: dict[str, Any], watched: StepReadings) -> None:
+        parts, whole = self._timed[Detail.PARTS], self._timed[Detail.STEP]
+        for clock in range(2):
+            if parts.count >= FEWEST:
+                cost_ns = _merged_ns(watched, clock) - _merged_ns(parts, clock)
+                _remove_from_calls(facts, clock, cost_ns)
+            if parts.count >= FEWEST and whole.count >= FEWEST:
+                kept = _step_ns(whole, clock) / max(_step_ns(parts, clock), 1)
+                _shorten(facts, clock, min(max(kept, 1 - _MOST_COST), 1.0))
+
+
+def _has_settled(waited: StepReadings) -> bool:
+    """Whether the last steps are not shorter than those before them, or it takes too long."""
+    lengths = waited.lengths_ns
+    if sum(lengths) > _LONGEST_WAIT_NS or len(lengths) >= _MOST_WAITED:
+        return True
+    recent, before = lengths[-_RECENT:], lengths[-2 * _RECENT : -_RECENT]
+    return len(before) == _RECENT and median(recent) >= _STILL_FALLING * median(before)
+
+
+def _until_settled(waited: StepReadings) -> int:
+    """After how many steps to look again."""
+    return 1 if sum(waited.lengths_ns) > waited.count * _LONG_STEP_NS else _RECENT
+
+
+def _merged_ns(steps: StepReadings, clock: int) -> int:
+    """The median time per step in parts that only a watch on calls tells apart, ns."""
+    parts = [steps.part_ns(name, clock) for name in _MERGED]
+    return median([sum(times) for times in zip(*parts, strict=True)])
+
+
+def _step_ns(steps: StepReadings, clock: int) -> int:
+    """The median time per step, ns."""
+    return median(steps.cpu_ns if clock else steps.lengths_ns)
+
+
+def _remove_from_calls(facts: dict[str, Any], clock: int, cost_ns: int) -> None:
+    """Take the cost of watching calls from the parts with calls and from the step."""
+    middle = _OF_PART[clock][0]
+    called = sum(facts["parts"][name][middle] for name in _CALLED)
+    removed = min(max(cost_ns, 0), round(_MOST_COST * called))
+    for name in _CALLED:
+        part = facts["parts"][name]
+        share = part[middle] / max(called, 1)
+        for key in _OF_PART[clock]:
+            part[key] = max(part[key] - round(removed * share), 0)
+    for key in _OF_STEP[clock]:  # a short step among long ones cannot have cost as much
+        facts[key] -= min(removed, round(_MOST_COST * facts[key]))
+
+
+def _shorten(facts: dict[str, Any], clock: int, kept: float) -> None:
+    """Keep this share of the step and of each of its parts."""
+    for key in _OF_STEP[clock]:
+        facts[key] = round(kept * facts[key])
+    for part in facts["parts"].values():
+        for key in _OF_PART[clock]:
+            part[key] = round(kept * part[key])
+
+
+def page_faults() -> int | None:
+    """How often the process has got a page of memory without reading it; None if not known."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt if resource else None
+
+
+def page_fault_ns() -> int | None:
+    """What a new page of memory costs the thread, ns, by getting some; None if that is not known.
+
+    No page may be had, as under `ulimit -v`, and none is counted on Windows.
+
+    Example:
+        >>> page_fault_ns() in range(20, 100_000)
+        True
+    """
+    before = page_faults()
+    try:
+        with mmap.mmap(-1, _PAGES * mmap.PAGESIZE) as memory:
+            first, again = (_touching_ns(memory) for _ in range(2))
+    except OSError:
+        return None
+    got = (page_faults() or 0) - (before or 0)
+    return round((first - again) / got) if got >= _PAGES and first > again else None
+
+
+def _touching_ns(memory: mmap.mmap) -> int:
+    begun = time.thread_time_ns()
+    for offset in range(0, len(memory), mmap.PAGESIZE):
+        memory[offset] = 1
+    return time.thread_time_ns() - begun
+
+
+def queued_ns() -> int | None:
+    """How long this thread could run but got no core so far; None if the system does not say."""
+    try:
+        statistics = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+        return int(statistics.read_bytes().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None

@@ -1,0 +1,262 @@
+"""All that watches and records a PyTorch program: what is put into torch, and taken out again.
+
+What is put into torch stays for different times: what describes recorded steps until the capture is
+written, module calls and iterations until steps have been timed, and the watch of optimizers and
+marks until no training can begin any more. `Recorder` decides when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from stepscope.record.creations import CreationWatch, LoaderWatch
+from stepscope.record.inductor_graphs import InductorGraphs
+from stepscope.record.iterations import IterationWatch
+from stepscope.record.memory.memory_recorder import MemoryRecorder
+from stepscope.record.module_ranges import ModuleRanges
+from stepscope.record.module_registry import ModuleRegistry, describe_registry
+from stepscope.record.optimizer_names import OptimizerNames, updated_modules
+from stepscope.record.optimizers import OptimizerWatch
+from stepscope.record.options import RecordOptions
+from stepscope.record.part_timer import PartTimer
+from stepscope.record.profiler_window import OpenRanges, ProfilerWindow
+from stepscope.record.recording import Recording
+from stepscope.record.samples.loop_samples import LoopSamples
+from stepscope.record.step_detector import Kind, StepBoundary, StepDetector, StepMarks
+from stepscope.record.step_times import Detail, StepReadings, UnrecordedSteps, page_fault_ns
+
+if TYPE_CHECKING:
+    from stepscope.record.run_shares.run_shares import RunClock
+
+OnIteration = Callable[[object, Kind], None]
+
+
+@dataclass(kw_only=True)
+class TorchRecording(Recording[ProfilerWindow]):
+    """Steps of a PyTorch program; `wanted` is how many were requested."""
+
+    wanted: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all requested steps are recorded."""
+        return len(self.steps) == self.wanted
+
+
+class TorchHooks:
+    """The hooks of one recorder.
+
+    Args:
+        options: what to record.
+        detector: is informed of what may still repeat.
+        clock: measures the whole run.
+        on_iteration: called where something ends an iteration, as `IterationWatch` does.
+    """
+
+    def __init__(
+        self,
+        options: RecordOptions,
+        detector: StepDetector,
+        clock: RunClock | None,
+        on_iteration: OnIteration,
+    ) -> None:
+        self.registry = ModuleRegistry()
+        self.ranges = ModuleRanges(self.registry)
+        self._options, self._clock, self._on_iteration = options, clock, on_iteration
+        self._timer: PartTimer | None = None
+        self._times: StepReadings | None = None  # of the steps that are recorded
+        self._optimizers = OptimizerWatch(self.optimizer_stepped)
+        self._marks = StepMarks(lambda marks: on_iteration(marks, Kind.MARK))
+        self._creations = CreationWatch()
+        self.attach()
+        self.iterations = IterationWatch(
+            detector,
+            self.ranges,
+            self._loaders,
+            self.may_train,
+            on_iteration,
+            clock.log.model_called if clock else None,
+        )
+
+    def attach(self) -> None:
+        """Put in what describes recorded steps, and ranges around module calls."""
+        self.memory = MemoryRecorder(self.registry) if self._options.memory else None
+        self._open_ranges = OpenRanges()
+        self._loaders = LoaderWatch()
+        self._compiled = InductorGraphs(self.registry, self.ranges)
+        self.ranges.install()
+        self._optimizers.names = OptimizerNames()
+
+    def detach(self) -> None:
+        """Remove every hook."""
+        self.detach_from_iterations()
+        self._detach_from_recording()
+        self.stop_timing()
+        self.detach_from_training()
+        if self.memory:
+            self.memory.detach()
+
+    def _detach_from_recording(self) -> None:
+        self._open_ranges.close()
+        self._loaders.remove()
+        self._creations.remove()
+        self._compiled.remove()
+        self._optimizers.names = None
+
+    def detach_from_iterations(self) -> None:
+        """Only optimizers and marks end steps from now on."""
+        self.iterations.close()
+        self.ranges.remove()
+
+    def detach_from_training(self) -> None:
+        """Nothing ends a step any more."""
+        self._optimizers.close()
+        self._marks.close()
+
+    def release(self) -> None:
+        """The capture is written: the run may last for days, so keep neither models nor traces."""
+        self.registry.clear()
+        self._compiled.clear()
+        if self.memory:
+            self.memory.close()
+
+    def optimizer_stepped(self, optimizer: Any) -> None:
+        """An optimizer has stepped."""
+        if self.memory:
+            self.memory.optimizer_stepped(optimizer)
+        self._on_iteration(optimizer, Kind.OPTIMIZER)
+
+    def may_train(self) -> bool:
+        """Whether an optimizer exists that has not stepped yet, as far as can be seen."""
+        return self._optimizers.has_seen_one and not self._optimizers.traced_one
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether ranges are open that another profiler must not see the end of."""
+        return self._open_ranges.are_left
+
+    @contextmanager
+    def own_work(self) -> Iterator[None]:
+        """What runs inside is no time of the step that runs."""
+        timer = self._timer
+        if timer:
+            timer.pause()
+        try:
+            yield
+        finally:
+            if timer:
+                timer.resume()
+
+    def outside_of_run(self) -> AbstractContextManager[None]:
+        """The time inside is no time of the run."""
+        return self._clock.log.excluding() if self._clock else nullcontext()
+
+    # -- recorded steps
+
+    def open(
+        self,
+        first: int,
+        wanted: int,
+        boundary: StepBoundary | None,
+        *,
+        early: bool,
+        on_other_profiler: Callable[[], None],
+    ) -> TorchRecording:
+        """Begin to record steps; `begin_step` follows.
+
+        Args:
+            first: its number.
+            wanted: how many to record.
+            boundary: what ends them.
+            early: whether they are warm-up steps.
+            on_other_profiler: called before the script starts a profiler of its own.
+        """
+        self.registry.refresh()
+        self.ranges.install()
+        if self.memory:
+            self.memory.start()
+        window = ProfilerWindow(self._options, first, boundary, on_other_profiler, self.registry.has_scripted)
+        self._open_ranges.profiler_starts()
+        self.stop_timing()
+        if self._clock:
+            self._clock.mark_activities(True)
+        recording = TorchRecording(window=window, wanted=wanted, early=early)
+        recording.samples = LoopSamples()
+        return recording
+
+    def begin_step(self, recording: TorchRecording) -> None:
+        """A step to be recorded begins."""
+        if self._times is None:
+            self._times = StepReadings(self._start_timing())
+        self._times.begin()
+        recording.window.begin_step()
+
+    def end_step(self, recording: TorchRecording, boundary: StepBoundary | None) -> None:
+        """It has ended, at `boundary`."""
+        if self._times:
+            self._times.end()
+        recording.window.end_step()
+        recording.window.boundary = boundary
+
+    def close(self, recording: TorchRecording) -> None:
+        """Stop recording, and keep all that describes the steps."""
+        if not self.iterations.is_open:
+            self.ranges.remove()
+        if self._clock:
+            self._clock.mark_activities(False)
+        self._open_ranges.profiler_stopped()
+        if self._timer and self._times and (times := self._times.describe()):
+            own = {"page_fault_ns": page_fault_ns(), "changes": self._timer.changes()}
+            recording.times = times | own
+        recording.stop_samples()
+        kept = self.memory.stop() if self.memory else []
+        recording.window.close()
+        if self.memory:
+            recording.members |= self.memory.members(kept, recording.window.profiler)
+        self._describe(recording)
+
+    def _describe(self, recording: TorchRecording) -> None:
+        recording.modules = describe_registry(self.registry)
+        if names := self._optimizers.names:
+            with suppress(Exception):  # optimizers of others may hold anything
+                recording.updated = updated_modules(names.by_optimizer(), self.registry)
+        if compiled := self._compiled.describe():
+            recording.members["compiled.json"] = compiled
+        recording.loaders = self._loaders.describe()
+        recording.created = self._creations.describe()
+
+    # -- unrecorded steps
+
+    def time_unrecorded(self) -> UnrecordedSteps:
+        """The last step to be recorded has ended: from now on steps are only timed."""
+        self._times = None
+        timer = self._timer or self._start_timing()
+        timer.stop_noting_changes()
+        steps = UnrecordedSteps(timer, None if self.iterations.is_open else self._time_in)
+        self._detach_from_recording()
+        self.ranges.only_report()  # model calls are timed, and may end the steps
+        return steps
+
+    def _time_in(self, detail: Detail) -> None:
+        if self._timer:
+            self._timer.tell_parts(detail >= Detail.PARTS)
+        if detail is Detail.CALLS:
+            self.ranges.only_report()
+        else:
+            self.ranges.remove()
+
+    def _start_timing(self) -> PartTimer:
+        with self.iterations.around_others():  # steps end outside of the parts that are timed
+            self._timer = self.ranges.timer = self._optimizers.timer = PartTimer()
+        return self._timer
+
+    def stop_timing(self) -> None:
+        """Time no more parts of steps."""
+        timer, self._timer, self._times = self._timer, None, None
+        self.ranges.timer = self._optimizers.timer = None
+        if timer:
+            with self.iterations.around_others():
+                timer.close()

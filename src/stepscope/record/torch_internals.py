@@ -1,0 +1,75 @@
+"""What hooks have to know of torch: where a backward pass runs, and how to avoid the compiler."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import torch
+
+from stepscope.record.patch import replace
+
+Function = Callable[..., Any]
+
+# Where torch runs a backward pass: the function that hooks of backward wrap.
+AUTOGRAD: Any = torch.autograd
+# torch before 2.2 calls the engine itself.
+ENGINE = "_engine_run_backward" if hasattr(AUTOGRAD, "_engine_run_backward") else "backward"
+
+
+def wrap(
+    holder: Any, name: str, around: Callable[[Function], Function], *others: Any
+) -> list[Callable[[], None]]:
+    """Replace a function of torch by one around it, which torch.compile skips.
+
+    Args:
+        holder: the module or class that has it.
+        name: its name there.
+        around: makes the new function from the original.
+        others: modules that export it, too.
+
+    Returns:
+        Functions that restore the original, as `replace` does.
+    """
+    original = getattr(holder, name)
+    ours = around(original)
+    hide_from_compiler(ours.__code__)
+    ours = functools.wraps(original)(ours)
+    return [replace(each, name, ours) for each in (holder, *others)]
+
+
+class CompilerPaused:
+    """Inside a compiled model's first call, torch.compile would otherwise compile us as well."""
+
+    def __enter__(self) -> None:
+        self._callback = torch._C._dynamo.eval_frame.set_eval_frame(None)
+
+    def __exit__(self, *exc: object) -> None:
+        torch._C._dynamo.eval_frame.set_eval_frame(self._callback)
+
+
+def compiler_takes(call: Callable[..., Any], instead_of: Callable[..., Any]) -> None:
+    """Make torch.compile continue with a module's forward where it meets this `__call__`.
+
+    It does so for the `nn.Module.__call__` that it saw when it was imported; any other it would
+    compile as the user's.
+    """
+    module: Any = sys.modules.get("torch._dynamo.variables.nn_module")
+    if getattr(module, "unpatched_nn_module_call", None) is instead_of:
+        module.unpatched_nn_module_call = call
+
+
+def hide_from_compiler(code: CodeType) -> None:
+    """Make torch.compile skip a function of ours and continue with what it calls."""
+    frames: Any = torch._C._dynamo.eval_frame
+    if hasattr(frames, "skip_code"):
+        frames.skip_code(code)
+    else:
+        skip, default = frames._FrameAction.SKIP, frames._FrameAction.DEFAULT
+        frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, default))
+
+
+hide_from_compiler(CompilerPaused.__enter__.__code__)

@@ -1,0 +1,232 @@
+"""One trial of `stepscope verify`: a program in a fresh process, unmodified or with changes.
+
+    python -m stepscope.record.verify_trial SPECIFICATION
+
+The specification is JSON (`Trial`); the result is a JSON file (`docs/guide/verify.md`). A trial
+times a few training steps, or records them to a capture, and then ends the program.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepscope.base.scratch import Scratch, WriteWatch, enter, relocated, relocated_word
+from stepscope.errors import CaptureError
+from stepscope.record.applied import Applied, apply_change
+from stepscope.record.manifest import Run
+from stepscope.record.options import RecordOptions
+from stepscope.record.patch import AfterImport
+from stepscope.record.script_runner import Program
+from stepscope.record.session import Ending, Session
+from stepscope.record.step_detector import StepDetector
+from stepscope.record.step_times import StepReadings
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a trial does.
+
+    Attributes:
+        target, arguments, is_module: the program.
+        warmup: training steps to skip first.
+        steps: training steps to time or to record.
+        result: the JSON file to write.
+        changes: name and parameters of each change to apply.
+        capture: the capture to write; None to time the steps instead.
+        scratch: how the project is protected (`stepscope.base.scratch`); None for not at all.
+        store: a folder for the temporary data of the scratch view.
+    """
+
+    target: str
+    arguments: Sequence[str]
+    is_module: bool
+    warmup: int
+    steps: int
+    result: str
+    changes: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    capture: str | None = None
+    scratch: Mapping[str, Any] | None = None
+    store: str = ""
+
+    @property
+    def program(self) -> Program:
+        """The program to run."""
+        target = self.target if self.is_module else relocated(self.target)
+        return Program(target, [relocated_word(word) for word in self.arguments], self.is_module)
+
+
+class Stopped(SystemExit):
+    """Ends the program when everything is measured."""
+
+
+class StoppingSession(Session):
+    """A recording session that ends the program after the last requested step."""
+
+    def _complete(self, recording: Any) -> None:
+        super()._complete(recording)
+        raise Stopped(0)
+
+
+def run_trial(trial: Trial) -> dict[str, Any]:
+    """Run the program and measure; return the content of the result file."""
+    facts: dict[str, Any] = {"failure": None, "steps_ns": [], "applied": {}}
+    applied: list[tuple[str, Applied]] = []
+    measured: list[Any] = []
+
+    def begin() -> None:
+        applied.extend((name, apply_change(name, values)) for name, values in trial.changes)
+        measured.append(_record(trial) if trial.capture else StepTimer(trial.warmup, trial.steps, Stopped(0)))
+
+    watch = AfterImport("torch", begin)
+    watch.install()
+    try:
+        trial.program.check()
+        trial.program.execute()
+    except Stopped:
+        pass
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            facts["failure"] = f"it exited with {error.code!r}"
+    except CaptureError as error:
+        facts["failure"] = str(error)
+    except Exception as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        facts["failure"] = f"{type(error).__name__}: {_first_line(error)}"
+    watch.remove()
+    for measurement in measured:
+        facts.update(measurement.finish())
+    facts["applied"] = {name: change.evidence() for name, change in applied}
+    facts.update(_describe())
+    return facts
+
+
+class _Recorded:
+    """A recording trial."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def finish(self) -> dict[str, Any]:
+        self._session.finish(Ending())
+        result = self._session.result
+        if result is None:
+            return {"recorded": 0}
+        return {"recorded": len(result.steps_recorded), "steps_seen": result.steps_seen}
+
+
+def _record(trial: Trial) -> _Recorded:
+    run = Run(trial.program.command, RecordOptions(trial.warmup, trial.steps))
+    session = StoppingSession(run, Path(str(trial.capture)))
+    session.attach(only_training=True)
+    return _Recorded(session)
+
+
+class StepTimer:
+    """Measures the time from the end of each step to the end of the next, then ends the program.
+
+    Also measures the share spent loading batches and in optimizers.
+
+    Args:
+        warmup: steps to skip first.
+        steps: steps to time.
+        stop: the exception to raise when they are timed.
+    """
+
+    def __init__(self, warmup: int, steps: int, stop: BaseException) -> None:
+        from stepscope.record.optimizers import OptimizerWatch
+        from stepscope.record.part_timer import PartTimer
+
+        self._warmup, self._steps, self._stop = max(warmup, 1), steps, stop
+        self._detector = StepDetector()
+        self._seen = 0
+        self._clock = PartTimer()
+        self._times = StepReadings(self._clock)
+        self._watch = OptimizerWatch(self._stepped)
+
+    def finish(self) -> dict[str, Any]:
+        """Length, CPU time of this process, and parts of each timed step, ns."""
+        self._watch.close()
+        self._clock.close()
+        parts = ("data_loading", "optimizer")
+        return {
+            "steps_ns": self._times.lengths_ns,
+            "cpu_ns": self._times.process_cpu_ns,
+            "parts_ns": {name: self._times.part_ns(name) for name in parts},
+            "steps_seen": self._seen,
+        }
+
+    def _stepped(self, optimizer: Any) -> None:
+        if not self._detector.advance(optimizer):
+            return
+        _wait_for_device()
+        self._seen += 1
+        if self._seen >= self._warmup:
+            self._times.follow()
+        if self._times.count >= self._steps:
+            raise self._stop
+
+
+def _wait_for_device() -> None:
+    """A step ends with its device work; otherwise steps would not be comparable."""
+    cuda: Any = sys.modules["torch"].cuda
+    if cuda.is_available() and cuda.is_initialized():
+        cuda.synchronize()
+
+
+def _describe() -> dict[str, Any]:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {"torch": None, "threads": None}
+    return {"torch": str(torch.__version__), "threads": torch.get_num_threads()}
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0]
+
+
+def main() -> None:
+    """Run the trial given on the command line."""
+    trial = Trial(**json.loads(sys.argv[1]))
+    watch = _enter_scratch(trial)
+    facts = run_trial(trial)
+    if watch is not None:
+        watch.stop()
+        facts["outside_writes"] = list(watch.paths)
+    partial = Path(f"{trial.result}.partial")
+    partial.write_text(json.dumps(facts), "utf-8")
+    partial.replace(trial.result)
+    _leave()
+
+
+def _enter_scratch(trial: Trial) -> WriteWatch | None:
+    """See the scratch view from now on, at the same working folder."""
+    if trial.scratch is None:
+        return None
+    folder = Path.cwd()
+    results = [str(Path(path).parent) for path in (trial.result, trial.capture) if path]
+    watch = enter(Scratch.from_json(trial.scratch), trial.store, results)
+    os.chdir(relocated(str(folder)))
+    return watch
+
+
+def _leave() -> None:
+    """Exit now in distributed runs: threads of the process group that still run while the
+    interpreter shuts down abort the process; all results are already written."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    # The program becomes `__main__`; what it pickles must not find this file there.
+    from stepscope.record import verify_trial as _trial
+
+    _trial.main()

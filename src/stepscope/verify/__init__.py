@@ -1,7 +1,0 @@
-"""Predicted against measured: a script with a change and without it, in processes of their own."""
-
-from stepscope.verify.comparison import MeasuredRuns, TrialComparison
-from stepscope.verify.trials import Script
-from stepscope.verify.verify import TrialPlan, verify_change
-
-__all__ = ["MeasuredRuns", "Script", "TrialComparison", "TrialPlan", "verify_change"]

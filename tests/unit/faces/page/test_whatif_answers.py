@@ -1,0 +1,83 @@
+"""What the page is told of what-ifs: the changes, and the answer for those switched on."""
+
+from __future__ import annotations
+
+import pytest
+from serving import ask, opened
+
+from stepscope.errors import ServeError, StepscopeError
+from stepscope.faces.page.requests import encode
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.models.whatif import CHANGES
+
+ONE = """
+    main | 0 100 | ProfilerStep#1
+    main | 0  40 | aten::mm
+    main | 50 90 | aten::relu
+"""
+TWO = ONE + "\n main | 100 300 | ProfilerStep#2\n main | 110 290 | aten::mm"
+
+
+@pytest.fixture
+def trace() -> TraceView:
+    return opened(ONE)
+
+
+def test_every_change_is_listed_with_why_it_does_not_apply(trace: TraceView) -> None:
+    told = ask(trace, "changes")["changes"]
+    assert [one["name"] for one in told] == list(CHANGES)
+    (bandwidth,) = [one for one in told if one["name"] == "bandwidth"]
+    assert (bandwidth["applies"], bandwidth["reason"]) == (False, "these steps have no collectives")
+    assert bandwidth["parameters"][0]["default"] == 2.0
+    assert encode(told)
+
+
+def test_the_changes_of_all_lines_apply_together_in_their_order(trace: TraceView) -> None:
+    mm, relu = (f"scale:select=name=aten::{name},factor=0.5" for name in ("mm", "relu"))
+    predicted = {}
+    for changes in (mm, relu, f"{relu}\n{mm}"):
+        told = ask(trace, "whatif", changes=changes)["answer"]
+        assert list(told["changes"]) == changes.split("\n")
+        predicted[changes] = told["predicted_step_ms"]
+    assert list(predicted.values()) == pytest.approx([0.08, 0.08, 0.06])
+
+
+def test_without_a_change_the_replay_is_told(trace: TraceView) -> None:
+    told = ask(trace, "whatif")
+    assert told["answer"]["speedup"] == 1
+    assert told["timeline"]["before"] == told["timeline"]["after"]
+
+
+def test_one_step_of_several() -> None:
+    trace = opened(TWO)
+    of = [ask(trace, "whatif", step=step)["answer"]["measured_step_ms"] for step in (1, 2)]
+    assert of == pytest.approx([0.1, 0.2])
+    with pytest.raises(StepscopeError):
+        ask(trace, "whatif", step=7)
+
+
+def test_a_timeline_has_as_many_rectangles_as_asked_for(trace: TraceView) -> None:
+    few, many = (ask(trace, "whatif", most=most)["timeline"]["before"] for most in (1, 100))
+    assert len(few["name"]) == 1
+    assert sum(few["tasks"]) == len(many["name"]) > 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ("bandwidth", "bandwidth: these steps have no collectives"),
+        ("faster", "there is no change 'faster'; choose one of amp, "),
+        ("scale:select=kind=x,factor=1", "expected a kind of "),
+    ],
+)
+def test_what_does_not_apply_has_its_reason_and_no_answer(
+    trace: TraceView, changes: str, reason: str
+) -> None:
+    told = ask(trace, "whatif", changes=changes)
+    assert (told["answer"], told["timeline"]) == (None, None)
+    assert told["reason"].startswith(reason)
+
+
+def test_a_question_that_is_wrong_is_refused(trace: TraceView) -> None:
+    with pytest.raises(ServeError, match="expected most to be a whole number"):
+        ask(trace, "whatif", most="all")

@@ -1,0 +1,53 @@
+"""Files whose names no text can hold are read and written like others."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from stepscope.faces.terminal.commands import stepscope
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="names are text there")
+EVENTS = [
+    {"ph": "X", "cat": category, "pid": 1, "tid": 1, "name": name, "ts": start, "dur": length}
+    for number in range(3)
+    for name, category, start, length in (
+        (f"ProfilerStep#{number}", "user_annotation", 100 * number, 100),
+        ("aten::mm", "cpu_op", 100 * number + 10, 50),
+    )
+]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = Path(os.fsdecode(bytes(tmp_path) + b"/train\xff.json"))
+    path.write_text(json.dumps({"traceEvents": EVENTS}))
+    return path
+
+
+@pytest.mark.parametrize("words", ["report", "report --json", "analyze --json", "contexts", "whatif --json"])
+def test_its_answer_is_printed(words: str, trace: Path) -> None:
+    command, *options = words.split()
+    result = CliRunner().invoke(stepscope, [command, str(trace), *options])
+    assert (result.exit_code, result.exception) == (0, None)
+
+
+@pytest.mark.parametrize("option", ["--html", "--svg"])
+def test_a_page_of_it_is_written(option: str, trace: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page"
+    result = CliRunner().invoke(stepscope, ["report", str(trace), option, str(page)])
+    assert (result.exit_code, result.exception) == (0, None)
+    assert page.read_text("utf-8")
+
+
+def test_links_in_a_circle_are_no_output(trace: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.symlink_to(page)
+    result = CliRunner().invoke(stepscope, ["report", str(trace), "--html", str(page)])
+    assert result.exit_code == 2
+    assert result.stderr.endswith("cannot be written: Too many levels of symbolic links\n")

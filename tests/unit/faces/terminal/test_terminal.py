@@ -1,0 +1,20 @@
+"""How wide a command's text is."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from stepscope.faces.terminal.output import FILE_WIDTH, terminal
+
+
+def test_in_a_pipe_or_a_file_there_is_room_for_every_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False, raising=False)
+    assert terminal().width == FILE_WIDTH
+
+
+def test_the_environment_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    assert terminal().width == 72

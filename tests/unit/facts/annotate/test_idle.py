@@ -1,0 +1,91 @@
+"""When a device computes nothing, and why."""
+
+from __future__ import annotations
+
+from facts import us
+
+from stepscope.facts.annotate import annotate
+from stepscope.testing import drawn_trace
+from stepscope.trace.trace import Trace
+
+
+def idle(text: str) -> list[tuple[object, ...]]:
+    trace: Trace = annotate(drawn_trace(text))
+    return sorted(us(trace, "idle", "start_ns", "end_ns", "cause"))
+
+
+def test_until_the_call_the_host_is_to_blame_and_then_the_launch() -> None:
+    assert idle("""
+        main     |  0 100 | ProfilerStep#1
+        main     | 10  12 | cudaLaunchKernel | corr=1
+        main     | 50  52 | cudaLaunchKernel | corr=2
+        stream 7 | 20  40 | a                | corr=1
+        stream 7 | 60 100 | b                | corr=2
+    """) == [(0, 10, "host"), (10, 20, "launch"), (40, 50, "host"), (50, 60, "launch")]
+
+
+def test_while_the_loop_loads_data_the_device_waits_for_data() -> None:
+    assert idle("""
+        main     |  0 100 | ProfilerStep#1
+        main     |  0  30 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+        main     | 40  42 | cudaLaunchKernel | corr=1
+        stream 7 | 50 100 | a                | corr=1
+    """) == [(0, 30, "data"), (30, 40, "host"), (40, 50, "launch")]
+
+
+def test_after_a_synchronization_that_ran_the_device_dry_the_gap_is_its_fault() -> None:
+    assert idle("""
+        main     |  0 100 | ProfilerStep#1
+        main     |  0   2 | cudaLaunchKernel      | corr=1
+        main     |  5  33 | cudaStreamSynchronize
+        main     | 45  47 | cudaLaunchKernel      | corr=2
+        stream 7 |  2  30 | a                     | corr=1
+        stream 7 | 50 100 | b                     | corr=2
+    """) == [(0, 2, "launch"), (30, 45, "synchronization"), (45, 50, "launch")]
+
+
+def test_a_copy_that_blocks_the_caller_is_a_synchronization() -> None:
+    assert idle("""
+        main     |  0 100 | ProfilerStep#1
+        main     |  0   2 | cudaLaunchKernel | corr=1
+        main     |  5  42 | cudaMemcpyAsync  | corr=2
+        main     | 60  61 | cudaLaunchKernel | corr=3
+        stream 7 |  2  30 | a                | corr=1
+        stream 7 | 30  40 | Memcpy DtoH      | corr=2
+        stream 7 | 61 100 | b                | corr=3
+    """) == [(0, 2, "launch"), (40, 60, "synchronization"), (60, 61, "launch")]
+
+
+def test_time_in_which_only_communication_runs_is_not_computing() -> None:
+    assert idle("""
+        main      |  0 100 | ProfilerStep#1
+        main      |  0   1 | cudaLaunchKernel        | corr=1
+        main      |  1   2 | cudaLaunchKernel        | corr=2
+        stream 7  |  0  50 | a                       | corr=1
+        stream 20 | 40 100 | ncclDevKernel_AllReduce | corr=2
+    """) == [(50, 100, "communication")]
+
+
+def test_the_last_steps_window_lasts_until_its_device_work_ends() -> None:
+    assert idle("""
+        main     |   0 100 | ProfilerStep#1
+        main     |  10  12 | cudaLaunchKernel | corr=1
+        main     |  20  22 | cudaLaunchKernel | corr=2
+        stream 7 |  10  90 | a                | corr=1
+        stream 7 | 120 150 | b                | corr=2
+    """) == [(0, 10, "host"), (90, 120, "launch")]
+
+
+def test_work_of_the_step_before_keeps_the_device_busy_in_this_one() -> None:
+    assert idle("""
+        main     |   0 100 | ProfilerStep#1
+        main     | 100 200 | ProfilerStep#2
+        main     |   0   1 | cudaLaunchKernel | corr=1
+        main     | 150 151 | cudaLaunchKernel | corr=2
+        stream 7 |   0 140 | a                | corr=1
+        stream 7 | 151 200 | b                | corr=2
+    """) == [(140, 150, "host"), (150, 151, "launch")]
+
+
+def test_without_a_device_nothing_idles() -> None:
+    assert idle("main | 0 100 | aten::mm") == []

@@ -1,0 +1,611 @@
+"""Which stage of the training loop each event belongs to."""
+
+from __future__ import annotations
+
+import pytest
+from facts import of_events, us
+
+from stepscope.facts.annotate import annotate
+from stepscope.testing import drawn_trace
+from stepscope.trace.trace import Trace
+
+
+def staged(text: str) -> Trace:
+    return annotate(drawn_trace(text))
+
+
+def test_names_tell_and_hand_down_their_stage() -> None:
+    trace = staged("""
+        main | 0 100 | ProfilerStep#1
+        main |  0  20 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+        main |  5  10 | aten::stack
+        main | 20  30 | Optimizer.zero_grad#SGD.zero_grad
+        main | 30  50 | ## forward ##
+        main | 35  45 | aten::mm
+        main | 50  70 | ## backward ##
+        main | 55  65 | aten::t
+        main | 70  90 | Optimizer.step#SGD.step
+        main | 75  85 | aten::add_
+    """)
+    assert of_events(trace, "stage") == {
+        "ProfilerStep#1": None,
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__": "data_loading",
+        "aten::stack": "data_loading",
+        "Optimizer.zero_grad#SGD.zero_grad": "zero_grad",
+        "## forward ##": "forward",
+        "aten::mm": "forward",
+        "## backward ##": "backward",
+        "aten::t": "backward",
+        "Optimizer.step#SGD.step": "optimizer",
+        "aten::add_": "optimizer",
+    }
+
+
+def test_a_thread_that_only_waits_is_not_that_of_the_loop() -> None:
+    trace = staged("""
+        loop    |  5 90 | nn.Module: Net_0
+        loop    | 10 40 | aten::mm
+        loop    | 40 80 | aten::relu
+        waiting |  0 99 | threading.py(1032): _bootstrap
+        waiting |  1 98 | threading.py(359): wait
+    """)
+    stages = trace["stages"]
+    assert "forward" in stages.text("stage").values
+    assert of_events(trace, "stage")["aten::mm"] == "forward"
+
+
+def test_what_no_name_tells_is_told_by_its_place() -> None:
+    """The loop of a trace of 2021: nothing but operators, and autograd on a thread of its own."""
+    trace = staged("""
+        main     |  0 100 | ProfilerStep#1
+        main     |  1   2 | aten::empty
+        main     |  2   9 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+        main     | 10  14 | aten::to
+        main     | 11  12 | cudaMemcpyAsync                | corr=1
+        main     | 15  20 | aten::conv2d                   | seq=5
+        main     | 16  18 | cudaLaunchKernel               | corr=2
+        main     | 20  25 | aten::nll_loss                 | seq=6
+        main     | 25  27 | Optimizer.zero_grad#SGD.zero_grad
+        main     | 28  29 | aten::ones_like
+        autograd | 30  35 | NllLossBackward                | seq=6 fwd=1
+        autograd | 35  55 | MkldnnConvolutionBackward      | seq=5 fwd=1
+        main     | 56  60 | aten::_foreach_norm
+        main     | 60  80 | Optimizer.step#SGD.step
+        main     | 85  90 | aten::item
+        stream 7 | 12  14 | Memcpy HtoD (Pageable -> Device) | corr=1
+        stream 7 | 20  40 | implicit_gemm                  | corr=2
+    """)
+    found = of_events(trace, "stage")
+    assert found["aten::empty"] == "other"
+    assert found["aten::to"] == found["cudaMemcpyAsync"] == "transfer"
+    assert found["Memcpy HtoD (Pageable -> Device)"] == "transfer"
+    assert found["aten::conv2d"] == found["implicit_gemm"] == "forward"
+    assert found["aten::nll_loss"] == "loss"
+    assert found["aten::ones_like"] == "backward"
+    assert found["MkldnnConvolutionBackward"] == "backward"
+    assert found["aten::_foreach_norm"] == "optimizer"
+    assert found["aten::item"] == "other"
+
+
+def test_after_the_model_comes_the_loss() -> None:
+    trace = staged("""
+        main | 0 100 | ProfilerStep#1
+        main | 10 40 | stepscope.module:
+        main | 15 30 | aten::mm | seq=1
+        main | 41 45 | aten::sub | seq=2
+        main | 50 60 | autograd::engine::evaluate_function: SubBackward0 | seq=2 fwd=1
+        main | 60 70 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+    """)
+    found = of_events(trace, "stage")
+    assert (found["aten::mm"], found["aten::sub"]) == ("forward", "loss")
+
+
+def test_a_range_between_model_and_backward_that_is_named_otherwise_is_no_loss() -> None:
+    trace = staged("""
+        main | 0 100 | ProfilerStep#1
+        main | 10 40 | ## forward ##
+        main | 41 50 | ## sparse_data_dist ##
+        main | 42 45 | aten::all_to_all_single
+        main | 60 90 | ## backward ##
+    """)
+    found = of_events(trace, "stage")
+    assert found["## sparse_data_dist ##"] == found["aten::all_to_all_single"] == "other"
+
+
+@pytest.mark.parametrize(
+    "around", ["stepscope.lines: /me/train.py:9 | cat=cpu_op", "gradients | cat=annotation"]
+)
+def test_what_is_between_the_nodes_of_backward_is_backward_in_a_range_around_its_call(around: str) -> None:
+    trace = staged(f"""
+        main | 0 100 | ProfilerStep#1
+        main | 10 40 | stepscope.module:
+        main | 15 30 | aten::mm | seq=1
+        main | 41 45 | aten::sub | seq=2
+        main | 46 80 | {around}
+        main | 47 49 | aten::ones_like
+        main | 50 60 | autograd::engine::evaluate_function: SubBackward0 | seq=2 fwd=1
+        main | 65 75 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main | 85 95 | Optimizer.step#SGD.step
+    """)
+    found = of_events(trace, "stage")
+    assert found["aten::sub"] == "loss"
+    assert found[around.partition(" |")[0]] == found["aten::ones_like"] == "backward"
+    spans = us(trace, "stages", "stage", "start_ns", "end_ns")
+    # With the gap before it.
+    assert [one[1:] for one in spans if one[0] == "backward"] == [(45, 80)]
+
+
+def test_a_range_around_loss_and_backward_is_neither() -> None:
+    trace = staged("""
+        main | 0 100 | ProfilerStep#1
+        main | 10 40 | stepscope.module:
+        main | 15 30 | aten::mm | seq=1
+        main | 41 80 | both | cat=annotation
+        main | 42 45 | aten::sub | seq=2
+        main | 50 60 | autograd::engine::evaluate_function: SubBackward0 | seq=2 fwd=1
+        main | 65 75 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main | 85 95 | Optimizer.step#SGD.step
+    """)
+    assert of_events(trace, "stage")["both"] == "other"
+
+
+def test_gradients_that_autograd_records_are_no_recomputation() -> None:
+    """A gradient penalty takes gradients with `create_graph=True`, for a backward pass of them."""
+    trace = staged("""
+        main     |  0 100 | ProfilerStep#1
+        main     | 12  18 | aten::addmm                                       | seq=1
+        autograd | 30  45 | autograd::engine::evaluate_function: AddmmBackward0 | seq=1 fwd=1
+        autograd | 32  44 | AddmmBackward0                                    | seq=1 fwd=1
+        autograd | 33  43 | aten::mm                                          | seq=2
+        autograd | 50  70 | autograd::engine::evaluate_function: MmBackward0  | seq=2 fwd=1
+        autograd | 52  60 | aten::mul
+    """)
+    stage, recompute = of_events(trace, "stage", "recompute")["aten::mm"]
+    assert (stage, recompute) == ("backward", 0)
+
+
+def test_forward_work_in_backward_is_recomputation_and_not_forward() -> None:
+    trace = staged("""
+        main     |  0 100 | ProfilerStep#1
+        main     | 10  20 | nn.Module: Linear_0
+        main     | 12  18 | aten::linear                                     | seq=1
+        autograd | 30  70 | autograd::engine::evaluate_function: Checkpoint  | seq=1 fwd=1
+        autograd | 35  50 | nn.Module: Linear_0
+        autograd | 38  45 | aten::addmm                                      | seq=2
+        autograd | 39  41 | cudaLaunchKernel                                 | corr=1
+        autograd | 55  65 | aten::mm
+        stream 7 | 50  60 | sgemm                                            | corr=1
+    """)
+    assert of_events(trace, "stage", "recompute") == {
+        "ProfilerStep#1": (None, 0),
+        "nn.Module: Linear_0": [("forward", 0), ("backward", 1)],
+        "aten::linear": ("forward", 0),
+        "autograd::engine::evaluate_function: Checkpoint": ("backward", 0),
+        "aten::addmm": ("backward", 1),
+        "cudaLaunchKernel": ("backward", 1),
+        "aten::mm": ("backward", 0),
+        "sgemm": ("backward", 1),
+    }
+
+
+def test_an_optimizers_closure_is_forward_and_backward() -> None:
+    trace = staged("""
+        main | 0 100 | ProfilerStep#1
+        main | 10 90 | Optimizer.step#LBFGS.step
+        main | 20 30 | stepscope.module:
+        main | 22 28 | aten::mm | seq=1
+        main | 40 60 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main | 70 80 | aten::add_
+    """)
+    found = of_events(trace, "stage")
+    assert found["aten::mm"] == "forward"
+    assert found["autograd::engine::evaluate_function: MmBackward0"] == "backward"
+    assert found["aten::add_"] == "optimizer"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "stage"),
+    [("aten::stack", "", "other"), ("aten::addmm", "", "forward"), ("aten::stack", "| seq=1", "forward")],
+)
+def test_what_precedes_an_update_is_forward_if_a_model_runs_or_gradients_are_computed(
+    name: str, options: str, stage: str
+) -> None:
+    """A parameter server receives gradients and computes none."""
+    backward = "main | 30 40 | autograd::engine::evaluate_function: StackBackward0 | seq=1 fwd=1"
+    trace = staged(f"""
+        main | 0 100 | ProfilerStep#1
+        main | 10 20 | {name} {options}
+        {backward if options else ""}
+        main | 60 90 | Optimizer.step#Adam.step
+    """)
+    assert of_events(trace, "stage")[name] == stage
+
+
+def times(trace: Trace) -> dict[str, int]:
+    """The time of each stage on the thread of the loop, in microseconds."""
+    total: dict[str, int] = {}
+    for stage, start, end in us(trace, "stages", "stage", "start_ns", "end_ns"):
+        total[stage] = total.get(stage, 0) + end - start
+    return total
+
+
+CLOSURE = """
+    main     |  0 200 | ProfilerStep#1
+    main     | 10 190 | Optimizer.step#Adam.step
+    main     | 11 160 | [pl][profile]run_training_step
+    main     | 12  20 | Optimizer.zero_grad#Adam.zero_grad
+    main     | 20  60 | aten::linear | seq=1
+    main     | 60  78 | aten::_log_softmax | seq=2
+    main     | 78  80 | aten::ones_like
+    {thread} | 80 110 | autograd::engine::evaluate_function: LogSoftmaxBackward0 | seq=2 fwd=1
+    {thread} | 110 150 | autograd::engine::evaluate_function: AddmmBackward0 | seq=1 fwd=1
+    main     | 160 190 | aten::_foreach_add_
+"""
+
+
+@pytest.mark.parametrize("thread", ["main", "autograd"])
+def test_a_closure_without_marks_is_told_by_its_place(thread: str) -> None:
+    trace = staged(CLOSURE.format(thread=thread))
+    found = of_events(trace, "stage")
+    assert found["aten::linear"] == "forward"
+    assert found["aten::_log_softmax"] == "loss"
+    assert found["aten::ones_like"] == "backward"
+    assert found["aten::_foreach_add_"] == "optimizer"
+    stages = times(trace)
+    assert stages["forward"] == 40
+    assert stages["loss"] == 18
+    assert 70 <= stages["backward"] <= 72
+    assert 30 <= stages["optimizer"] <= 40
+
+
+def test_an_optimizer_that_calls_its_closure_again_and_again() -> None:
+    """LBFGS: what it computes between two calls is optimizer."""
+    calls = "".join(
+        f"""
+        main | {at + 2} {at + 10} | aten::mm | seq={at + 1}
+        main | {at + 10} {at + 24} | MmBackward0 | seq={at + 1} fwd=1
+        main | {at + 24} {at + 40} | aten::dot"""
+        for at in (10, 50, 90)
+    )
+    trace = staged(
+        f"""
+        main | 0 140 | ProfilerStep#1
+        main | 10 135 | Optimizer.step#LBFGS.step{calls}"""
+    )
+    stages = times(trace)
+    assert 24 <= stages["forward"] <= 32
+    assert stages["backward"] == 42
+    assert stages["optimizer"] >= 48
+
+
+def test_a_thread_that_runs_autograd_is_all_backward() -> None:
+    trace = staged("""
+        main     | 0 100 | ProfilerStep#1
+        main     | 5  10 | aten::mm          | seq=1
+        autograd | 20 60 | MmBackward0       | seq=1 fwd=1
+        autograd | 60 70 | c10d::allreduce_
+        loader   | 20 90 | aten::stack
+    """)
+    found = of_events(trace, "stage")
+    assert found["c10d::allreduce_"] == "backward"
+    assert found["aten::stack"] == "other"
+
+
+def test_a_step_that_does_not_train_is_forward_between_its_kernels() -> None:
+    trace = staged("""
+        main     |  0 100 | ProfilerStep#1
+        main     |  1   5 | aten::empty
+        main     | 10  20 | aten::mm
+        main     | 11  12 | cudaLaunchKernel      | corr=1
+        main     | 20  21 | aten::view
+        main     | 30  35 | aten::softmax
+        main     | 31  32 | cudaLaunchKernel      | corr=2
+        main     | 40  90 | aten::item
+        main     | 41  89 | cudaMemcpyAsync       | corr=3
+        stream 7 | 20  40 | sgemm                 | corr=1
+        stream 7 | 40  50 | softmax_kernel        | corr=2
+        stream 7 | 50  51 | Memcpy DtoH           | corr=3
+    """)
+    found = of_events(trace, "stage")
+    assert [found[name] for name in ("aten::mm", "aten::view", "aten::softmax")] == ["forward"] * 3
+    assert (found["aten::empty"], found["aten::item"]) == ("other", "other")
+
+
+def test_launches_alone_tell_no_stage() -> None:
+    trace = staged(
+        """
+        main     |  0 5 | cudaLaunchKernel | corr=1
+        stream 7 | 10 9 | nothing
+        stream 7 | 10 20 | sgemm           | corr=1
+    """.replace("stream 7 | 10 9 | nothing", "")
+    )
+    assert of_events(trace, "stage")["sgemm"] == "other"
+
+
+# -- the unbroken runs of a stage
+
+
+def runs(trace: Trace) -> list[tuple[object, ...]]:
+    return us(trace, "stages", "stage", "start_ns", "end_ns", "device_ns", "bound_by")
+
+
+def test_runs_tile_the_step_and_gaps_belong_to_a_neighbor_or_to_other() -> None:
+    trace = staged("""
+        main     |    0 1000 | ProfilerStep#1
+        main     |    5  300 | enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__
+        main     |  305  500 | ## forward ##
+        main     |  310  320 | cudaLaunchKernel | corr=1
+        main     |  700  900 | ## backward ##
+        main     |  710  720 | cudaLaunchKernel | corr=2
+        stream 7 |  400  500 | sgemm            | corr=1
+        stream 7 |  800 1100 | sgemm_nt         | corr=2
+    """)
+    assert runs(trace) == [
+        ("data_loading", 0, 300, 0, "data"),
+        ("forward", 300, 500, 100, "cpu"),
+        ("other", 500, 700, 0, "cpu"),
+        ("backward", 700, 900, 300, "device"),
+        ("other", 900, 1000, 0, "cpu"),
+    ]
+
+
+def test_a_stage_inside_another_breaks_it_in_two() -> None:
+    trace = staged("""
+        main | 0 100 | ProfilerStep#1
+        main | 0  90 | ## forward ##
+        main | 40 50 | my_loss | cat=annotation
+        main | 90 100 | ## backward ##
+    """)
+    assert [(stage, start, end) for stage, start, end, _, _ in runs(trace)] == [
+        ("forward", 0, 40),
+        ("loss", 40, 50),
+        ("forward", 50, 90),
+        ("backward", 90, 100),
+    ]
+
+
+def test_while_the_loops_thread_waits_autograds_thread_tells() -> None:
+    trace = staged("""
+        main     |  0 100 | ProfilerStep#1
+        main     |  0  20 | aten::mm     | seq=1
+        autograd | 20  90 | MmBackward0  | seq=1 fwd=1
+        main     | 90 100 | Optimizer.step#SGD.step
+    """)
+    assert [(stage, start, end) for stage, start, end, _, _ in runs(trace)] == [
+        ("forward", 0, 20),
+        ("backward", 20, 90),
+        ("optimizer", 90, 100),
+    ]
+
+
+def test_a_stage_whose_device_mostly_communicates_is_bound_by_that() -> None:
+    trace = staged("""
+        main     |  0 100 | ProfilerStep#1
+        main     |  0  50 | ## forward ##
+        main     | 50 100 | ## backward ##
+        main     | 60  61 | cudaLaunchKernel        | corr=1
+        main     | 62  63 | cudaLaunchKernel        | corr=2
+        stream 7 | 70  90 | sgemm                   | corr=1
+        stream 9 | 80 180 | ncclDevKernel_AllReduce | corr=2
+    """)
+    assert runs(trace)[1] == ("backward", 50, 100, 110, "communication")
+
+
+# -- several times forward and backward before the step ends
+
+TWICE = """
+    main | 0 200 | ProfilerStep#1
+    main |   1   5 | aten::randn
+    main |   5  15 | {model}
+    main |   6  12 | aten::mm                | seq=1
+    main |  20  25 | aten::nll_loss_nd       | seq=2
+    main |  30  35 | autograd::engine::evaluate_function: NllLossBackward0 | seq=2 fwd=1
+    main |  35  40 | autograd::engine::evaluate_function: MmBackward0      | seq=1 fwd=1
+    main |  50  55 | aten::randperm
+    main |  60  70 | {model}
+    main |  61  65 | aten::addmm             | seq=3
+    main |  70  72 | aten::sub               | seq=4
+    main |  80  85 | autograd::engine::evaluate_function: SubBackward0     | seq=4 fwd=1
+    main |  86  87 | aten::clone
+    main |  90  95 | autograd::engine::evaluate_function: AddmmBackward0   | seq=3 fwd=1
+    main | 100 105 | aten::_foreach_norm
+    main | 110 150 | Optimizer.step#SGD.step
+    main | 160 165 | aten::item
+"""
+
+
+def test_before_each_backward_there_is_a_forward_and_a_loss() -> None:
+    found = of_events(staged(TWICE.format(model="stepscope.module:")), "stage")
+    assert (found["aten::randn"], found["aten::randperm"]) == ("other", "other")
+    assert (found["aten::mm"], found["aten::addmm"]) == ("forward", "forward")
+    assert (found["aten::nll_loss_nd"], found["aten::sub"]) == ("loss", "loss")
+    assert found["aten::clone"] == "backward"
+    assert (found["aten::_foreach_norm"], found["aten::item"]) == ("optimizer", "other")
+
+
+def test_without_marks_the_operators_that_backward_returns_to_are_forward() -> None:
+    lines = [line for line in TWICE.splitlines() if "{model}" not in line]
+    found = of_events(staged("\n".join(lines)), "stage")
+    assert (found["aten::randn"], found["aten::randperm"]) == ("other", "other")
+    assert [found[name] for name in ("aten::mm", "aten::addmm", "aten::sub")] == ["forward"] * 3
+    assert (found["aten::nll_loss_nd"], found["aten::clone"]) == ("loss", "backward")
+
+
+def test_a_penalty_on_gradients_is_loss() -> None:
+    """Backward that is itself differentiated (a gradient penalty), then the rest of the loss."""
+    trace = staged("""
+        main | 0 100 | ProfilerStep#1
+        main | 10 20 | stepscope.module:
+        main | 12 18 | aten::mm | seq=1
+        main | 30 40 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main | 32 38 | aten::t | seq=2
+        main | 45 50 | aten::linalg_vector_norm | seq=3
+        main | 60 65 | autograd::engine::evaluate_function: NormBackward0 | seq=3 fwd=1
+        main | 65 70 | autograd::engine::evaluate_function: TBackward0 | seq=2 fwd=1
+        main | 80 90 | Optimizer.step#SGD.step
+    """)
+    found = of_events(trace, "stage")
+    assert (found["aten::t"], found["aten::linalg_vector_norm"]) == ("backward", "loss")
+
+
+def test_the_rest_of_a_penalty_is_loss_where_another_model_call_follows() -> None:
+    """A physics-informed network: derivatives by its inputs, then the boundary."""
+    trace = staged("""
+        main |   0 200 | ProfilerStep#1
+        main |   5   8 | aten::rand
+        main |  10  20 | stepscope.module: | id=1
+        main |  12  18 | aten::mm | seq=1
+        main |  30  40 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main |  32  38 | aten::t | seq=2
+        main |  45  50 | aten::square | seq=3
+        main |  52  55 | aten::randn
+        main |  60  70 | stepscope.module: | id=2
+        main |  62  68 | aten::addmm | seq=4
+        main |  70  75 | aten::sin | seq=5
+        main |  80  85 | autograd::engine::evaluate_function: SinBackward0 | seq=5 fwd=1
+        main |  85  90 | autograd::engine::evaluate_function: AddmmBackward0 | seq=4 fwd=1
+        main |  90  95 | autograd::engine::evaluate_function: SquareBackward0 | seq=3 fwd=1
+        main |  95  99 | autograd::engine::evaluate_function: TBackward0 | seq=2 fwd=1
+        main | 100 120 | Optimizer.step#Adam.step
+    """)
+    found = of_events(trace, "stage")
+    assert (found["aten::rand"], found["aten::randn"]) == ("other", "other")
+    assert (found["aten::square"], found["aten::sin"]) == ("loss", "loss")
+    assert (found["aten::mm"], found["aten::addmm"]) == ("forward", "forward")
+
+
+def test_what_the_inputs_need_gradients_for_is_forward_before_the_first_model_call() -> None:
+    trace = staged("""
+        main |  0 100 | ProfilerStep#1
+        main |  2   5 | aten::rand
+        main |  5  10 | aten::cos | seq=1
+        main | 10  40 | stepscope.module:
+        main | 15  30 | aten::mm | seq=2
+        main | 50  60 | autograd::engine::evaluate_function: MmBackward0 | seq=2 fwd=1
+        main | 60  70 | autograd::engine::evaluate_function: CosBackward0 | seq=1 fwd=1
+    """)
+    found = of_events(trace, "stage")
+    assert (found["aten::rand"], found["aten::cos"]) == ("other", "forward")
+
+
+BLOCK = """
+    main |   0 200 | ProfilerStep#1
+    main |  10  30 | stepscope.module:
+    main |  12  18 | aten::mm | seq=1
+    main |  40  60 | stepscope.block: main (train.py:9)
+    main |  42  58 | {inside}
+    main |  44  46 | aten::lerp_
+    main |  62  64 | aten::clamp
+    main |  70  90 | stepscope.module: {second}
+    main |  72  75 | aten::addmm | seq=2
+    main |  92  95 | aten::sub | seq=3
+    main | 100 105 | autograd::engine::evaluate_function: SubBackward0 | seq=3 fwd=1
+    main | 105 110 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+    main | 120 140 | Optimizer.step#SGD.step
+"""
+
+
+@pytest.mark.parametrize(
+    ("inside", "stage"), [("aten::mul_", "other"), ("stepscope.module: teacher", "forward")]
+)
+def test_a_block_without_gradients_between_model_calls(inside: str, stage: str) -> None:
+    """MoCo updates its second encoder there; a teacher's pass belongs to forward."""
+    found = of_events(staged(BLOCK.format(inside=inside, second="")), "stage")
+    assert found[inside] == found["aten::lerp_"] == stage
+    assert (found["aten::clamp"], found["aten::sub"]) == ("forward", "loss")
+
+
+def test_targets_after_the_last_model_call_are_loss() -> None:
+    trace = staged("""
+        main |   0 200 | ProfilerStep#1
+        main |  10  30 | stepscope.module: online
+        main |  12  18 | aten::mm | seq=1
+        main |  40  60 | stepscope.block: main (train.py:9)
+        main |  42  50 | stepscope.module: target
+        main |  50  58 | aten::max
+        main |  60  65 | aten::sub | seq=2
+        main | 100 105 | autograd::engine::evaluate_function: SubBackward0 | seq=2 fwd=1
+        main | 105 110 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main | 120 140 | Optimizer.step#SGD.step
+    """)
+    found = of_events(trace, "stage")
+    assert (found["aten::max"], found["aten::sub"]) == ("loss", "loss")
+
+
+@pytest.mark.parametrize(
+    ("inside", "after", "stage"),
+    [
+        ("aten::cdist", "aten::sub | seq=2", "loss"),
+        ("aten::_to_copy", "aten::sub | seq=2", "loss"),
+        ("aten::lerp_", "aten::sub | seq=2", "other"),  # updates an average of the weights
+        ("aten::copy_", "aten::sub | seq=2", "other"),  # copies them
+        ("aten::argmax", "aten::relu", "other"),  # a metric: no loss comes after it
+    ],
+)
+def test_a_block_without_gradients_that_the_loss_goes_on_from(inside: str, after: str, stage: str) -> None:
+    """Detection matches predictions with targets there."""
+    trace = staged(f"""
+        main |   0 200 | ProfilerStep#1
+        main |  10  30 | stepscope.module:
+        main |  12  18 | aten::mm | seq=1
+        main |  32  38 | aten::log | seq=4
+        main |  40  60 | stepscope.block: match (train.py:9)
+        main |  42  50 | {inside}
+        main |  70  75 | {after}
+        main | 105 110 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main | 120 140 | Optimizer.step#SGD.step
+    """)
+    found = of_events(trace, "stage")
+    assert (found["aten::log"], found[inside]) == ("loss", stage)
+    assert found["stepscope.block: match (train.py:9)"] == stage
+
+
+def test_a_block_around_the_first_model_call_is_forward() -> None:
+    """A critic's step: the generator runs without gradients."""
+    trace = staged("""
+        main |   0 200 | ProfilerStep#1
+        main |   5  30 | stepscope.block: main (train.py:9)
+        main |   6   8 | aten::randn
+        main |  10  25 | stepscope.module: generator
+        main |  40  60 | stepscope.module: critic
+        main |  42  58 | aten::mm | seq=1
+        main | 100 110 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main | 120 140 | Optimizer.step#SGD.step
+    """)
+    found = of_events(trace, "stage")
+    assert found["stepscope.block: main (train.py:9)"] == "forward"
+    assert found["aten::randn"] == "other"
+
+
+def test_products_of_gradients_before_the_optimizer_are_no_forward() -> None:
+    """Gradients of each sample, clipped and summed: operators of layers in grad mode."""
+    trace = staged("""
+        main |   0 200 | ProfilerStep#1
+        main |  10  40 | stepscope.module:
+        main |  15  30 | aten::mm | seq=1
+        main |  50  60 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main |  70  75 | aten::linalg_vector_norm | seq=2
+        main |  80  90 | aten::bmm | seq=3
+        main |  90  95 | aten::randn_like | seq=4
+        main |  95  99 | aten::baddbmm | seq=5
+        main | 120 140 | Optimizer.step#SGD.step
+        main | 150 160 | aten::addmm | seq=6
+    """)
+    found = of_events(trace, "stage")
+    names = ("aten::linalg_vector_norm", "aten::bmm", "aten::randn_like", "aten::baddbmm")
+    assert [found[name] for name in names] == ["optimizer"] * 4
+
+
+def test_a_stage_whose_cpu_waits_for_the_device_is_bound_by_the_device() -> None:
+    trace = annotate(
+        drawn_trace("""
+        main     |  0 100 | ProfilerStep#1
+        main     |  0  90 | nn.Module: Net_0
+        main     |  1   2 | cudaLaunchKernel | corr=1
+        main     | 10  85 | cudaStreamSynchronize
+        stream 7 |  5  84 | a | corr=1
+    """)
+    )
+    runs = trace["stages"]
+    found = dict(zip(runs.text("stage"), runs.text("bound_by"), strict=True))
+    assert found["forward"] == "device"

@@ -1,0 +1,247 @@
+"""Where steps begin and end, by the best evidence there is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from facts import of_events, us, warning_codes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepscope.errors import TraceError
+from stepscope.facts.annotate import annotate
+from stepscope.facts.annotate.links.launches import link_launches
+from stepscope.facts.annotate.steps.step_table import coverage_note, require_steps
+from stepscope.facts.annotate.steps.steps import _begun_in, find_steps
+from stepscope.testing import drawn_trace
+from stepscope.trace.schema import CONTEXTS
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Metadata, Trace
+
+
+def stepped(text: str) -> Trace:
+    return find_steps(link_launches(drawn_trace(text)))
+
+
+def steps(trace: Trace) -> list[tuple[object, ...]]:
+    return us(trace, "steps", "step", "start_ns", "end_ns", "evidence")
+
+
+def test_the_profilers_steps_tile_the_time() -> None:
+    trace = stepped("""
+        main |   0  98 | ProfilerStep#5
+        main | 100 198 | ProfilerStep#6
+        main |  10  20 | aten::mm
+        main | 110 120 | aten::add
+    """)
+    assert steps(trace) == [(5, 0, 100, "profiler_step"), (6, 100, 198, "profiler_step")]
+    assert of_events(trace, "step") == {
+        "ProfilerStep#5": 5,
+        "ProfilerStep#6": 6,
+        "aten::mm": 5,
+        "aten::add": 6,
+    }
+
+
+def test_marks_that_go_back_are_counted_from_the_first() -> None:
+    trace = annotate(
+        drawn_trace("""
+            main     |   0  98 | ProfilerStep#7
+            main     | 100 198 | ProfilerStep#0
+            main     | 200 298 | ProfilerStep#0
+            main     | 10  20  | cudaLaunchKernel | corr=1
+            stream 7 | 30  50  | sgemm            | corr=1
+            main     | 210 220 | cudaLaunchKernel | corr=2
+            stream 7 | 230 270 | sgemm            | corr=2
+        """)
+    )
+    busy = us(trace, "steps", "step", "start_ns", "device_busy_ns")
+    assert busy == [(7, 0, 20), (8, 100, 0), (9, 200, 40)]
+
+
+def test_steps_that_do_not_follow_each_other_keep_their_gap() -> None:
+    trace = stepped("""
+        main |   0  98 | ProfilerStep#5
+        main | 500 598 | ProfilerStep#20
+    """)
+    assert steps(trace) == [(5, 0, 98, "profiler_step"), (20, 500, 598, "profiler_step")]
+
+
+def test_a_last_range_that_holds_no_step_is_left_out() -> None:
+    trace = stepped("""
+        main |   0 100 | ProfilerStep#5
+        main | 100 200 | ProfilerStep#6
+        main | 200 201 | ProfilerStep#7
+    """)
+    assert [step[0] for step in steps(trace)] == [5, 6]
+    assert warning_codes(trace) == {"cut_off_step": 1}
+
+
+def test_of_a_capture_only_the_steps_that_it_says_it_recorded_count() -> None:
+    trace = drawn_trace(
+        """
+        main |   0 100 | ProfilerStep#5
+        main | 100 200 | ProfilerStep#6
+        main | 200 290 | ProfilerStep#7
+        """,
+        capture={"steps_recorded": [5, 6]},
+    )
+    assert [step[0] for step in steps(find_steps(link_launches(trace)))] == [5, 6]
+
+
+def test_device_work_belongs_to_the_step_of_its_launch() -> None:
+    trace = stepped("""
+        main     |   0 100 | ProfilerStep#1
+        main     | 100 200 | ProfilerStep#2
+        main     |  90  92 | cudaLaunchKernel | corr=1
+        main     | 110 112 | cudaLaunchKernel | corr=2
+        stream 7 | 120 150 | late             | corr=1
+        stream 7 | 140 160 | second           | corr=2
+        stream 7 |  10  20 | unlinked         | corr=9
+    """)
+    found = of_events(trace, "step")
+    assert (found["late"], found["second"], found["unlinked"]) == (1, 2, 1)
+    assert us(trace, "steps", "device_end_ns") == [(150,), (160,)]
+    windows = us(trace, "steps", "window_start_ns", "window_end_ns")
+    assert windows == [(0, 150), (150, 200)]
+
+
+def test_busy_time_is_a_union() -> None:
+    trace = annotate(
+        drawn_trace("""
+        main     |  0 100 | ProfilerStep#1
+        main     | 10  12 | cudaLaunchKernel | corr=1
+        main     | 12  14 | cudaLaunchKernel | corr=2
+        stream 7 | 20  60 | a                | corr=1
+        stream 8 | 40  80 | b                | corr=2
+    """)
+    )
+    assert us(trace, "steps", "device_busy_ns", "device_idle_ns") == [(60, 40)]
+
+
+def test_otherwise_a_step_ends_with_the_optimizer() -> None:
+    trace = stepped("""
+        main |  0  10 | aten::mm
+        main | 10  20 | Optimizer.step#SGD.step
+        main | 25  35 | aten::mm
+        main | 35  45 | Optimizer.step#SGD.step
+    """)
+    assert steps(trace) == [(0, 0, 20, "optimizer"), (1, 20, 45, "optimizer")]
+
+
+def test_with_several_optimizers_the_rarest_ends_the_step() -> None:
+    trace = stepped("""
+        main |  0  5 | Optimizer.step#RMSprop.step
+        main | 10 15 | Optimizer.step#RMSprop.step
+        main | 20 25 | Optimizer.step#Adam.step
+        main | 30 35 | Optimizer.step#RMSprop.step
+        main | 40 45 | Optimizer.step#RMSprop.step
+        main | 50 55 | Optimizer.step#Adam.step
+    """)
+    assert steps(trace) == [(0, 0, 25, "optimizer"), (1, 25, 55, "optimizer")]
+
+
+def test_of_optimizers_that_step_equally_often_the_last_ends_the_step() -> None:
+    trace = stepped("""
+        main |  0  5 | Optimizer.step#A.step
+        main | 10 15 | Optimizer.step#B.step
+        main | 20 25 | Optimizer.step#A.step
+        main | 30 35 | Optimizer.step#B.step
+    """)
+    assert steps(trace) == [(0, 0, 15, "optimizer"), (1, 15, 35, "optimizer")]
+
+
+def test_the_last_repeat_of_a_pattern_counts_only_with_the_pause_after_it() -> None:
+    """A loop that loads data for 60 us before each step of 40 us, with nothing to mark either."""
+    lines = [
+        f"main | {begin + at} {begin + at + 18} | {name}"
+        for begin in (0, 100, 200, 300)
+        for at, name in ((0, "aten::linear"), (20, "aten::relu"))
+    ]
+    trace = find_steps(drawn_trace("\n".join(lines)))
+    assert steps(trace) == [(0, 0, 100, "pattern"), (1, 100, 200, "pattern"), (2, 200, 300, "pattern")]
+
+
+def test_otherwise_steps_are_the_repeats_of_a_pattern() -> None:
+    one = ["aten::embedding", "aten::mm", "aten::mm", "aten::softmax"]
+    lines = "\n".join(f"main | {10 * i} {10 * i + 8} | {name}" for i, name in enumerate(one * 3))
+    trace = stepped(lines)
+    assert steps(trace) == [(0, 0, 40, "pattern"), (1, 40, 80, "pattern"), (2, 80, 118, "pattern")]
+    assert warning_codes(trace) == {"steps_inferred": 1}
+
+
+def test_one_operator_again_and_again_is_no_step() -> None:
+    trace = stepped("\n".join(f"main | {10 * i} {10 * i + 8} | aten::mm" for i in range(20)))
+    assert steps(trace) == [(0, 0, 198, "whole_trace")]
+
+
+@pytest.mark.parametrize(("marked", "whole"), [(20, True), (200, False)])
+def test_steps_that_hold_little_of_the_work_do_not_stand_for_the_trace(marked, whole) -> None:
+    lines = [f"main | 0 {marked} | ProfilerStep#3"]
+    for number in range(30):
+        at = 10 * number
+        lines += [
+            f"main | {at} {at + 8} | aten::mm",
+            f"main | {at + 2} {at + 4} | cudaLaunchKernel | corr={number}",
+            f"stream 7 | {at + 5} {at + 14} | sgemm | corr={number}",
+        ]
+    trace = stepped("\n".join(lines))
+    expected = (0, 0, 298, "whole_trace") if whole else (3, 0, 200, "profiler_step")
+    assert steps(trace) == [expected]
+    assert warning_codes(trace) == ({"steps_cover_little": 1} if whole else {})
+    note = coverage_note(annotate(drawn_trace("\n".join(lines))), 0)
+    assert note.startswith("the step found takes 0.02 ms and holds 7% of the trace's work") == whole
+    assert bool(note) == whole
+
+
+def test_otherwise_all_is_one_step_and_said_so() -> None:
+    trace = stepped("""
+        main | 5 10 | aten::mm
+        main | 10 20 | aten::add
+    """)
+    assert steps(trace) == [(0, 0, 15, "whole_trace")]
+    assert warning_codes(trace) == {"steps_inferred": 1}
+
+
+def test_steps_are_those_of_the_training_loops_thread() -> None:
+    trace = stepped("""
+        main   | 0 100 | ProfilerStep#1
+        worker | 0 400 | aten::stack
+    """)
+    assert steps(trace) == [(1, 0, 100, "profiler_step")]
+
+
+def test_a_trace_without_steps_is_refused_with_the_reason() -> None:
+    capture = {"outcome": "no_steps", "message": "the run ended; no optimizer stepped"}
+    empty = Trace({}, Metadata(source="a.stepscope", capture=capture))
+    with pytest.raises(TraceError, match="found none: the run ended; no optimizer stepped"):
+        require_steps(empty)
+    contexts = empty.with_table(Table(CONTEXTS, {"parent": [-1], "kind": ["root"]}))
+    with pytest.raises(TraceError, match="see `stepscope contexts a"):
+        require_steps(contexts)
+    with pytest.raises(TraceError, match="contexts of a whole run; look at the page"):
+        require_steps(contexts, "look at the page")
+    require_steps(annotate(drawn_trace("main | 0 5 | ProfilerStep#1")))
+
+
+def test_a_number_that_no_step_has_marks_none() -> None:
+    trace = stepped(f"main | 0 98 | ProfilerStep#{'9' * 5000}\nmain | 10 20 | aten::mm")
+    assert steps(trace) == [(0, 0, 98, "whole_trace")]
+
+
+@given(
+    st.lists(st.integers(0, 30), max_size=12).map(sorted),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), max_size=5).map(sorted),
+)
+def test_an_event_is_in_the_last_step_that_began_unless_it_has_ended(
+    events: list[int], steps: list[tuple[int, int]]
+) -> None:
+    found = _begun_in(
+        np.array(events, np.int64),
+        np.array([start for start, _ in steps], np.int64),
+        np.array([start + length for start, length in steps], np.int64),
+    )
+    for event, step in zip(events, found.tolist(), strict=True):
+        begun = [number for number, (start, _) in enumerate(steps) if start <= event]
+        runs = bool(begun) and event < sum(steps[begun[-1]])
+        assert step == (begun[-1] if runs else -1)

@@ -1,0 +1,237 @@
+"""Merging, inverting, pruning, hiding, comparing: sums are kept, shapes are as documented."""
+
+import numpy as np
+import pytest
+from sample_trees import drawn_tree, grown_tree, lines
+
+from stepscope.errors import TraceError
+from stepscope.facts.contexts import (
+    bottom_up,
+    difference,
+    focus,
+    hide,
+    hot_path,
+    hotspots,
+    measure,
+    merge_trees,
+    prune,
+)
+from stepscope.facts.contexts.tree import ContextTree
+from stepscope.trace.schema import CONTEXT_KINDS
+
+TREE = drawn_tree("""
+    all
+      step 1
+        linear 2
+          mm 10 20
+            k1 100
+          add 3
+        gelu 4
+          mm 5
+            k1 7
+            k2 6
+""")
+SEEDS = range(8)
+
+
+def test_inclusive_values_count_samples_below_a_node() -> None:
+    whole = TREE.inclusive("cpu_ns")
+    (linear,) = TREE.search("^linear$")
+    assert lines(TREE)[2] == "    linear 2 135"
+    assert (whole.count[linear], whole.min[linear], whole.max[linear]) == (5, 2, 100)
+    assert whole.std[linear] == pytest.approx(np.std([2, 10, 20, 100, 3]))
+
+
+def test_bottom_up_has_each_place_once_with_its_callers_below() -> None:
+    assert lines(bottom_up(TREE)) == [
+        "all 0 158",
+        "  step 1 1",
+        "  linear 0 2",
+        "    step 2 2",
+        "  mm 0 35",
+        "    linear 0 30",
+        "      step 30 30",
+        "    gelu 0 5",
+        "      step 5 5",
+        "  k1 0 107",
+        "    mm 0 107",
+        "      linear 0 100",
+        "        step 100 100",
+        "      gelu 0 7",
+        "        step 7 7",
+        "  add 0 3",
+        "    linear 0 3",
+        "      step 3 3",
+        "  gelu 0 4",
+        "    step 4 4",
+        "  k2 0 6",
+        "    mm 0 6",
+        "      gelu 0 6",
+        "        step 6 6",
+    ]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_bottom_up_totals_equal_a_search_by_hand(seed: int) -> None:
+    tree = grown_tree(seed)
+    turned = bottom_up(tree).check()
+    whole = turned.inclusive("cpu_ns")
+    for place in turned.children(0):
+        own = tree.own("cpu_ns").take(tree.search(f"^{turned.label(place)}$"))
+        assert whole.sum[place] == own.sum.sum()
+        assert whole.count[place] == own.count.sum()
+    for node in range(1, len(turned)):
+        below = turned.children(node)
+        assert whole.sum[node] == whole.sum[below].sum() + turned.own("cpu_ns").sum[node]
+
+
+def test_bottom_up_by_one_metric_lists_only_places_with_samples() -> None:
+    tree = grown_tree(0)
+    turned = bottom_up(tree, "device_ns").check()
+    assert list(turned.metrics) == ["device_ns"]
+    assert turned.total("device_ns") == tree.total("device_ns")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_merge_adds_nodes_in_any_order(seed: int) -> None:
+    one, other, third = (grown_tree(seed + shift, 40) for shift in (0, 100, 200))
+    merged = merge_trees([one, other, third]).check()
+    assert merged.total("cpu_ns") == sum(tree.total("cpu_ns") for tree in (one, other, third))
+    expected: dict[tuple[str, ...], float] = {}
+    for tree in (one, other, third):
+        for node in range(len(tree)):
+            key = path_names(tree, node)
+            expected[key] = expected.get(key, 0) + tree.own("cpu_ns").sum[node]
+    found = {path_names(merged, n): merged.own("cpu_ns").sum[n] for n in range(len(merged))}
+    assert found == expected
+    turned = merge_trees([third, one, other])
+    assert {path_names(turned, node) for node in range(len(turned))} == set(expected)
+
+
+def path_names(tree: ContextTree, node: int) -> tuple[str, ...]:
+    return tuple(tree.label(one) for one in tree.path(node))
+
+
+def test_a_merge_of_a_tree_with_itself_doubles_sums_and_keeps_means() -> None:
+    tree = grown_tree(3)
+    twice = merge_trees([tree, tree])
+    assert lines(merge_trees([tree])) == lines(tree)
+    assert twice.nodes["parent"].tolist() == tree.nodes["parent"].tolist()
+    for metric in tree.metrics:
+        one, both = tree.inclusive(metric), twice.inclusive(metric)
+        assert (both.sum == 2 * one.sum).all()
+        assert (both.count == 2 * one.count).all()
+        np.testing.assert_allclose(both.mean, one.mean)
+        np.testing.assert_allclose(both.std, one.std)
+        assert (both.max == one.max).all()
+
+
+def test_small_nodes_collapse_into_one_node_per_caller() -> None:
+    assert lines(prune(TREE, "cpu", least=0.06)) == [
+        "all 0 158",
+        "  step 1 158",
+        "    linear 2 135",
+        "      mm 30 130",
+        "        k1 100 100",
+        "      others 3 3",
+        "    gelu 4 22",
+        "      mm 5 18",
+        "        others 13 13",
+    ]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_pruning_keeps_sums_and_the_largest_nodes(seed: int) -> None:
+    tree = grown_tree(seed)
+    for small in (
+        prune(tree, "cpu", most=10),
+        prune(tree, "cpu", least=0.05),
+        prune(tree, "device", depth=2),
+    ):
+        small.check()
+        for metric in tree.metrics:
+            assert small.total(metric) == tree.total(metric)
+            assert small.inclusive(metric).count[0] == tree.inclusive(metric).count[0]
+    few = prune(tree, "cpu", most=10)
+    named = few.nodes["kind"] != CONTEXT_KINDS.index("others")
+    assert named.sum() == 10
+    largest = np.sort(tree.inclusive("cpu_ns").sum)[::-1][:10]
+    assert np.sort(few.inclusive("cpu_ns").sum[named])[::-1].tolist() == largest.tolist()
+
+
+def test_calls_and_time_of_hidden_nodes_go_to_their_caller() -> None:
+    unwanted = np.zeros(len(TREE), np.bool_)
+    unwanted[TREE.search("^(linear|gelu)$")] = True
+    assert lines(hide(TREE, unwanted)) == [
+        "all 0 158",
+        "  step 7 158",
+        "    mm 35 148",
+        "      k1 107 107",
+        "      k2 6 6",
+        "    add 3 3",
+    ]
+
+
+def test_a_focus_keeps_ancestors_and_descendants() -> None:
+    wanted = np.zeros(len(TREE), np.bool_)
+    wanted[TREE.search("^gelu$")] = True
+    assert lines(focus(TREE, wanted)) == [
+        "all 0 158",
+        "  step 1 158",
+        "    others 135 135",
+        "    gelu 4 22",
+        "      mm 5 18",
+        "        k1 7 7",
+        "        k2 6 6",
+    ]
+
+
+def test_the_hot_path_follows_the_largest_child_while_it_holds_half() -> None:
+    assert [TREE.label(node) for node in hot_path(TREE, "cpu")] == ["all", "step", "linear", "mm", "k1"]
+    assert [TREE.label(node) for node in hot_path(TREE, "cpu", least=0.95)][-1] == "step"
+
+
+def test_hotspots_have_a_share_of_the_total_themselves() -> None:
+    assert [TREE.label(node) for node in hotspots(TREE, "cpu", 0.15)] == ["k1", "mm"]
+
+
+def test_two_trees_are_aligned_path_by_path() -> None:
+    after = drawn_tree("""
+        all
+          step 1
+            linear 2
+              mm 10
+                k9 40
+            relu 8
+    """)
+    laid = difference(TREE, after)
+    change = dict(
+        zip((path_names(laid.after, n)[-2:] for n in range(len(laid.after))), laid.change("cpu"), strict=True)
+    )
+    assert change["step", "relu"] == 8
+    assert change["mm", "k1"] in (-100, -7)
+    assert change["mm", "k9"] == 40
+    assert change["step", "linear"] == 52 - 135
+    assert change["all",] == after.total("cpu_ns") - TREE.total("cpu_ns")
+    laid.before.check()
+    laid.after.check()
+
+
+def test_a_tree_compared_with_itself_has_no_difference() -> None:
+    tree = grown_tree(5)
+    laid = difference(tree, tree)
+    assert len(laid.after) == len(tree)
+    assert not laid.change("cpu").any()
+    assert not laid.change("device").any()
+
+
+def test_a_measure_is_a_metric_or_a_count_of_its_samples() -> None:
+    assert measure(TREE, "cpu").inclusive[0] == 158
+    assert measure(TREE, "calls").inclusive[0] == 10
+    assert measure(TREE, "cpu").unit == "ns"
+    assert measure(TREE, "calls").unit == ""
+
+
+def test_an_unavailable_measure_is_refused_with_the_available_ones() -> None:
+    with pytest.raises(TraceError, match=r"no metric 'stalls'; .* has cpu, calls"):
+        measure(TREE, "stalls")

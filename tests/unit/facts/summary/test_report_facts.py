@@ -1,0 +1,240 @@
+"""The facts of a report."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from stepscope.errors import TraceError
+from stepscope.facts.annotate import annotate
+from stepscope.facts.correct import without_recording_cost
+from stepscope.facts.summary.facts import Summary, WarmUp
+from stepscope.facts.summary.report_facts import summarize
+from stepscope.testing import drawn_trace
+from stepscope.trace.concat import concat
+from stepscope.trace.trace import Trace
+
+TWO_STEPS = """
+    main     |   0 100 | ProfilerStep#1
+    main     | 100 300 | ProfilerStep#2
+    main     |   0  40 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+    main     |  40  60 | ## forward ##
+    main     |  41  42 | cudaLaunchKernel | corr=1
+    main     |  60 100 | ## backward ##
+    main     |  61  62 | cudaLaunchKernel | corr=2
+    main     | 100 180 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+    main     | 180 200 | ## forward ##
+    main     | 181 182 | cudaLaunchKernel | corr=3
+    main     | 200 300 | ## backward ##
+    main     | 201 202 | cudaLaunchKernel | corr=4
+    stream 7 |  50  60 | sgemm            | corr=1
+    stream 7 |  70  90 | relu_kernel      | corr=2
+    stream 7 | 190 200 | sgemm            | corr=3
+    stream 7 | 210 290 | relu_kernel      | corr=4
+"""
+
+
+def drawn(text: str, **metadata: Any) -> Trace:
+    trace = drawn_trace(text, **metadata)
+    return annotate(without_recording_cost(trace) if trace.metadata.capture else trace)
+
+
+def summary(text: str = TWO_STEPS, **chosen: Any) -> Summary:
+    return summarize(drawn(text), **chosen)
+
+
+def test_times_are_means_over_the_steps() -> None:
+    steps = summary().steps
+    assert steps.numbers == [1, 2]
+    found = (steps.mean_ms, steps.median_ms, steps.min_ms, steps.max_ms, steps.std_ms)
+    assert found == pytest.approx((0.15, 0.15, 0.1, 0.2, 0.05))
+
+
+def test_a_stage_has_its_mean_on_either_side_and_its_share() -> None:
+    found = [
+        (one.stage, round(one.cpu_ms, 6), round(one.device_ms, 6), round(one.share, 2))
+        for one in summary().stages
+    ]
+    assert found == [
+        ("data_loading", 0.06, 0, 0.4),
+        ("forward", 0.02, 0.01, 0.13),
+        ("backward", 0.07, 0.05, 0.47),
+    ]
+    assert summary().data_wait_ms == pytest.approx(0.06)
+
+
+def test_one_step_can_be_chosen() -> None:
+    chosen = summary(step=2)
+    assert chosen.steps.numbers == [2]
+    assert [one.cpu_ms for one in chosen.stages] == pytest.approx([0.08, 0.02, 0.1])
+    assert [(one.name, round(one.total_ms, 6)) for one in chosen.kernels] == [
+        ("relu_kernel", 0.08),
+        ("sgemm", 0.01),
+    ]
+
+
+def test_a_devices_times_fill_its_window() -> None:
+    (device,) = summary().devices
+    assert device.window_ms == pytest.approx(0.15)
+    assert device.computing_ms + sum(device.idle_ms.values()) == pytest.approx(device.window_ms)
+    assert device.computing_ms == pytest.approx(0.06)
+    assert device.idle_ms["data"] == pytest.approx(0.06)
+
+
+def test_time_in_which_a_device_only_copies_is_told_apart_from_computing() -> None:
+    text = """
+        main     |  0 100 | ProfilerStep#1
+        main     |  1   2 | cudaMemcpyAsync  | corr=1
+        main     |  2   3 | cudaLaunchKernel | corr=2
+        main     |  3   4 | cudaMemsetAsync  | corr=3
+        stream 7 | 10  60 | Memcpy HtoD      | corr=1
+        stream 8 | 40  80 | sgemm            | corr=2
+        stream 7 | 80 100 | Memset (Device)  | corr=3
+    """
+    (device,) = summary(text).devices
+    assert device.copying_ms == pytest.approx(0.03 + 0.02)
+    assert device.computing_ms == pytest.approx(0.09)
+    assert sum(device.parts_ms.values()) == pytest.approx(device.window_ms)
+    assert device.parts_ms["computing"] == pytest.approx(0.04)
+    assert device.parts_ms["copying"] == pytest.approx(0.05)
+
+
+def test_hardly_any_copying_is_no_part_of_its_own() -> None:
+    text = TWO_STEPS.replace("stream 7 |  50  60 | sgemm      ", "stream 7 |  50  51 | Memcpy HtoD")
+    (device,) = summary(text).devices
+    assert device.copying_ms > 0
+    assert "copying" not in device.parts_ms
+    assert sum(device.parts_ms.values()) == pytest.approx(device.window_ms)
+
+
+def test_kernels_are_counted_by_name_with_the_stage_that_they_mostly_serve() -> None:
+    found = [(k.name, k.kind, k.stage, k.count, round(k.total_ms, 6)) for k in summary().kernels]
+    assert found == [
+        ("relu_kernel", "elementwise", "backward", 1, 0.05),
+        ("sgemm", "gemm", "forward", 1, 0.01),
+    ]
+    assert summary().kinds == pytest.approx({"elementwise": 0.05, "gemm": 0.01})
+
+
+def test_operators_of_one_name_are_of_the_kind_that_most_of_their_time_is() -> None:
+    """An addition in forward is elementwise, those of the update are the optimizer's."""
+    found = summary("""
+        main | 0 100 | ProfilerStep#1
+        main | 10 20 | ## forward ##
+        main | 11 15 | aten::add
+        main | 30 90 | Optimizer.step#SGD.step
+        main | 40 70 | aten::add
+    """)
+    told = [(one.name, one.kind, one.stage, one.count) for one in found.kernels]
+    assert ("aten::add", "optimizer", "optimizer", 2) in told
+
+
+def test_without_a_device_operators_take_the_kernels_place() -> None:
+    found = summary("""
+        main | 0 100 | ProfilerStep#1
+        main | 10 60 | aten::linear
+        main | 20 50 | aten::addmm
+    """)
+    assert found.devices == []
+    assert found.kernels_are == "operators"
+    assert [(one.name, round(one.total_ms, 6)) for one in found.kernels] == [
+        ("aten::addmm", 0.03),
+        ("aten::linear", 0.02),
+    ]
+
+
+def test_communication_that_computing_hides_is_told_apart() -> None:
+    (device,) = summary("""
+        main      |  0 100 | ProfilerStep#1
+        main      |  0   1 | cudaLaunchKernel        | corr=1
+        main      |  1   2 | cudaLaunchKernel        | corr=2
+        stream 7  |  1  50 | a                       | corr=1
+        stream 20 | 40 100 | ncclDevKernel_AllReduce | corr=2
+    """).devices
+    assert device.communication_ms == pytest.approx(0.06)
+    assert device.overlapped_ms == pytest.approx(0.01)
+    assert device.idle_ms["communication"] == pytest.approx(0.05)
+
+
+def test_everything_can_be_written_as_json() -> None:
+    data = json.loads(msgspec.json.encode(summary()))
+    assert data["verdict"]["bound_by"] == "data"
+    assert data["stages"][0]["stage"] == "data_loading"
+
+
+def test_each_rank_has_facts_of_its_own() -> None:
+    half = TWO_STEPS.replace("50  60 | sgemm", "50  55 | sgemm")
+    both = concat([drawn(TWO_STEPS, ranks=(0,)), drawn(half, ranks=(1,))])
+    computing = [summarize(both, rank).devices[0].computing_ms for rank in (0, 1)]
+    assert computing == pytest.approx([0.06, 0.0575])
+
+
+def test_a_rank_or_a_step_that_is_not_there_is_refused() -> None:
+    with pytest.raises(TraceError, match="rank 0 has no step 7; it has 1, 2"):
+        summary(step=7)
+    with pytest.raises(TraceError, match="there is no rank 3; the trace has 0"):
+        summary(rank=3)
+
+
+def test_a_trace_without_events_has_no_facts_but_a_reason() -> None:
+    nothing = drawn("", source="run.stepscope", capture={"message": "it never imported torch"})
+    with pytest.raises(TraceError, match=r"run\.stepscope: .* it never imported torch"):
+        summarize(nothing)
+
+
+def test_what_a_cpu_waits_for_is_neither_computing_nor_python() -> None:
+    """60 of 100 us the loop waits for other ranks, 10 it runs Python, and it computes for 30."""
+    found = summary("""
+        main   |  0 100 | ProfilerStep#1
+        main   |  0  20 | aten::mm | seq=1 fwd=0
+        main   | 30  40 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        others | 35 100 | gloo:all_reduce | cat=communication
+    """)
+    assert (found.verdict.bound_by, found.verdict.share) == ("communication", pytest.approx(0.6))
+
+
+def test_python_between_operators_holds_a_step_up() -> None:
+    found = summary("""
+        main | 0 100 | ProfilerStep#1
+        main | 60 70 | aten::mm | seq=1 fwd=0
+        main | 70 95 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main | 95 100 | Optimizer.step#SGD.step
+    """)
+    assert (found.verdict.bound_by, found.verdict.share) == ("host", pytest.approx(0.65))
+
+
+WARMING = """
+    main |    0 1000 | ProfilerStep#0
+    main |   10  900 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+    main | 1000 1100 | ProfilerStep#1
+    main | 1001 1099 | aten::mm
+    main | 1100 1200 | ProfilerStep#2
+    main | 1101 1199 | aten::mm
+"""
+
+
+def test_a_first_step_that_warms_up_is_no_part_of_the_means() -> None:
+    found = summary(WARMING)
+    assert (found.steps.numbers, found.steps.warm_up) == ([1, 2], WarmUp(0, pytest.approx(1)))
+    assert (found.steps.mean_ms, found.steps.max_ms) == pytest.approx((0.1, 0.1))
+    assert (found.verdict.bound_by, found.data_wait_ms) == ("cpu", 0)
+    assert [(one.name, one.count) for one in found.kernels] == [("aten::mm", 1)]
+
+
+def test_a_step_that_warms_up_can_be_looked_at_alone() -> None:
+    found = summary(WARMING, step=0)
+    assert (found.steps.numbers, found.steps.warm_up) == ([0], None)
+    assert found.verdict.bound_by == "data"
+
+
+def test_of_two_steps_nobody_knows_which_is_usual() -> None:
+    two = WARMING.partition("    main | 1100")[0]
+    assert summary(two).steps.numbers == [0, 1]
+
+
+def test_a_later_step_that_takes_long_counts() -> None:
+    late = "main | 0 100 | ProfilerStep#0\nmain | 100 200 | ProfilerStep#1\n"
+    assert summary(late + "main | 200 900 | ProfilerStep#2").steps.numbers == [0, 1, 2]

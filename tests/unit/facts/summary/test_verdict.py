@@ -1,0 +1,199 @@
+"""What limits a step."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepscope.facts.summary import facts
+from stepscope.facts.summary.verdict import verdict
+
+
+def stage_of(name: str, share: float) -> facts.Stage:
+    return facts.Stage(name, 0.0, 0.0, share, "cpu")
+
+
+def device_of(
+    computing_ms: float, idle_ms: dict[str, float] | None = None, window_ms: float = 100.0
+) -> facts.Device:
+    return facts.Device(0, "", window_ms, computing_ms, 0.0, idle_ms or {}, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("idle", "bound_by"),
+    [
+        ({"data": 33.0, "host": 14.0}, "data"),
+        ({"data": 5.0, "host": 40.0}, "host"),
+        ({"communication": 64.0, "host": 1.0}, "communication"),
+        ({"synchronization": 12.0, "launch": 3.0}, "synchronization"),
+        ({"data": 4.0, "host": 9.0}, "device"),
+    ],
+)
+def test_the_longest_notable_idle_cause_else_the_device(idle: dict[str, float], bound_by: str) -> None:
+    device = device_of(100.0 - sum(idle.values()), idle)
+    assert verdict(100.0, [], [device]).bound_by == bound_by
+
+
+def test_the_sentence_tells_the_share() -> None:
+    found = verdict(100.0, [], [device_of(67.0, {"data": 33.0, "host": 0.0})])
+    assert found.sentence.startswith("The step waits for data: for 33% of it")
+
+
+@pytest.mark.parametrize(
+    ("computing", "host", "sentence"),
+    [
+        (20.0, 70.0, "The step is host-bound: for 70% of it"),
+        (72.0, 18.0, "The device computes or copies for 72% of the step; for 18% it is idle because"),
+    ],
+)
+def test_a_step_is_host_bound_if_the_device_waits_for_longer_than_it_computes(
+    computing: float, host: float, sentence: str
+) -> None:
+    found = verdict(100.0, [], [device_of(computing, {"host": host})])
+    assert found.sentence.startswith(sentence)
+    assert found.bound_by == "host"
+
+
+def test_the_device_that_computes_most_decides() -> None:
+    lazy, busy = device_of(1.0, {"host": 99.0}), device_of(95.0, {"host": 5.0})
+    assert verdict(100.0, [], [lazy, busy]).bound_by == "device"
+
+
+def test_without_a_device_loading_data_or_the_longest_stage_decides() -> None:
+    computing = [stage_of("data_loading", 0.05), stage_of("forward", 0.3), stage_of("backward", 0.6)]
+    waiting = [stage_of("data_loading", 0.4), stage_of("backward", 0.6)]
+    assert "backward (60%)" in verdict(100.0, computing, []).sentence
+    assert verdict(100.0, waiting, []).bound_by == "data"
+    assert verdict(100.0, [], []).bound_by == "cpu"
+
+
+def test_without_a_device_python_that_takes_half_of_the_step_holds_it_up() -> None:
+    stages = [
+        stage_of("data_loading", 0.2),
+        stage_of("backward", 0.4),
+        stage_of("optimizer", 0.1),
+        stage_of("other", 0.3),
+    ]
+    found = verdict(100.0, stages, [], {"backward": 0.4, "other": 0.3})
+    assert (found.bound_by, found.share) == ("host", pytest.approx(0.7))
+    assert found.sentence == ("Python limits the step: for 70% of it no operator runs, mostly in backward.")
+    found = verdict(100.0, stages, [], {"other": 0.5})
+    assert found.sentence.endswith("mostly outside forward, backward and optimizer.")
+    assert verdict(100.0, stages, [], {"other": 0.3}).bound_by == "data"
+
+
+def test_a_step_that_mostly_does_something_else_says_so() -> None:
+    stages = [stage_of("backward", 0.1), stage_of("optimizer", 0.1), stage_of("other", 0.6)]
+    found = verdict(100.0, stages, [])
+    assert found.sentence.startswith("Work outside training limits the step: 60%")
+
+
+def test_where_no_update_was_recognized_the_rest_may_train() -> None:
+    stages = [stage_of("backward", 0.2), stage_of("other", 0.6)]
+    assert verdict(100.0, stages, []).sentence == (
+        "Work outside the forward and backward pass limits the step: "
+        "60% of it is neither data loading, forward nor backward."
+    )
+    found = verdict(100.0, stages, [], {"other": 0.6})
+    assert found.sentence.endswith("mostly outside forward and backward.")
+
+
+@pytest.mark.parametrize(
+    ("stage", "parts", "outside"),
+    [
+        ("decode", "prefill nor decode", "prefill and decode"),
+        ("prefill_decode", "prefill nor decode", "prefill and decode"),
+        ("forward", "data loading nor forward", "forward"),
+    ],
+)
+def test_nothing_is_said_of_training_without_evidence(stage: str, parts: str, outside: str) -> None:
+    stages = [stage_of(stage, 0.2), stage_of("other", 0.6)]
+    assert verdict(100.0, stages, []).sentence == (
+        f"Work outside the model limits the step: 60% of it is neither {parts}."
+    )
+    assert verdict(100.0, stages, [], {"other": 0.6}).sentence.endswith(f"mostly outside {outside}.")
+
+
+def test_a_trace_without_any_known_stage_does_not_show_what_limits_it() -> None:
+    for stages in ([], [stage_of("other", 1.0)]):
+        found = verdict(100.0, stages, [])
+        assert found.sentence.startswith("The trace does not show what the step does")
+
+
+def test_without_a_device_waiting_for_others_decides_where_it_is_longer_than_loading() -> None:
+    stages = [stage_of("data_loading", 0.15), stage_of("backward", 0.8)]
+    found = verdict(100.0, stages, [], {}, 0.3)
+    assert (found.bound_by, found.share) == ("communication", 0.3)
+    assert found.sentence.startswith("The step waits for communication: for 30% of it")
+    assert verdict(100.0, stages, [], {}, 0.12).bound_by == "data"
+    assert verdict(100.0, stages[1:], [], {}, 0.05).bound_by == "cpu"
+
+
+def test_a_device_that_mostly_copies_does_not_compute() -> None:
+    found = verdict(100.0, [], [device_of(99.0, {"host": 1.0})], copies=0.96)
+    assert found.bound_by == "device"
+    assert found.sentence == (
+        "The step is bound by copies: the device is busy for 99% of it, and 96% of its work is copying."
+    )
+
+
+def test_what_waits_for_other_ranks_is_no_block_of_the_loop() -> None:
+    stages = [stage_of("loss", 0.7), stage_of("backward", 0.3)]
+    found = verdict(100.0, stages, [], {"loss": 0.5}, communication=0.4, active=0.6)
+    assert found.sentence.startswith("Python limits the step: for 50% of it no operator runs")
+
+
+@pytest.mark.parametrize(
+    ("active", "sentence"),
+    [
+        (0.1, "The step waits: the training loop is blocked for about 70% of it"),
+        # 30 % are operators, which use a core.
+        (0.4, "The step waits: the training loop is blocked for about 60% of it"),
+        (0.7, "Python limits the step: for 70% of it no operator runs"),
+        (1.0, "Python limits the step: for 70% of it no operator runs"),
+    ],
+)
+def test_a_loop_that_uses_no_core_waits_and_runs_no_python(active: float, sentence: str) -> None:
+    stages = [stage_of("loss", 0.7), stage_of("backward", 0.3)]
+    found = verdict(100.0, stages, [], {"loss": 0.7}, active=active)
+    assert found.sentence == f"{sentence}, mostly in loss."
+
+
+@pytest.mark.parametrize(
+    ("loads", "python", "later", "bound_by"),
+    [
+        (0.02, 0.1, 0.6, "data"),  # the recorded steps found batches that were ready
+        (0.02, 0.1, 0.09, "cpu"),  # too little
+        (0.02, 0.7, 0.4, "host"),  # less than Python takes
+        (0.00, 0.1, 0.0, "cpu"),  # unknown, or none
+    ],
+)
+def test_steps_after_the_recording_may_wait_for_data_that_the_recorded_ones_had(
+    loads: float, python: float, later: float, bound_by: str
+) -> None:
+    stages = [stage_of("data_loading", loads), stage_of("forward", 1 - loads)]
+    found = verdict(100.0, stages, [], {"forward": python}, later_data=later)
+    assert found.bound_by == bound_by
+    assert ("after the recording" in found.sentence) == (bound_by == "data")
+
+
+def test_data_that_the_recorded_steps_wait_for_as_well_is_said_of_them() -> None:
+    stages = [stage_of("data_loading", 0.4), stage_of("forward", 0.6)]
+    found = verdict(100.0, stages, [], later_data=0.6)
+    assert found.sentence == "The step waits for data: loading batches takes 40% of it."
+
+
+@pytest.mark.parametrize(
+    ("loads", "python", "blocked", "bound_by"),
+    [
+        (0.0, 0.1, 0.3, "host"),  # a thread of the script had filled its queue
+        (0.0, 0.1, 0.15, "cpu"),  # as much as the share of CPU time varies
+        (0.5, 0.1, 0.3, "data"),  # the recorded steps wait for more
+    ],
+)
+def test_a_loop_that_is_blocked_only_after_the_recording_waits(
+    loads: float, python: float, blocked: float, bound_by: str
+) -> None:
+    stages = [stage_of("data_loading", loads), stage_of("forward", 1 - loads)]
+    found = verdict(100.0, stages, [], {"forward": python}, later_blocked=blocked)
+    assert found.bound_by == bound_by
+    assert ("after the recording" in found.sentence) == (bound_by == "host")

@@ -1,0 +1,18 @@
+"""The tree of costs that the page and the editor show."""
+
+from __future__ import annotations
+
+from stepscope.facts.annotate import annotate
+from stepscope.facts.annotate.attribution import attribute
+from stepscope.models.batch_size.breakdown import cost_tree
+from stepscope.models.batch_size.peak_memory import Footprint
+from stepscope.testing import drawn_trace
+
+
+def test_time_in_which_nothing_runs_is_a_complete_node() -> None:
+    trace = annotate(
+        drawn_trace("main | 0 100 | ProfilerStep#1 | category=user_annotation\nmain | 10 20 | aten::mm")
+    )
+    tree = cost_tree(trace, attribute(trace), [], Footprint(0, 0, (), ()), step_ms=5.0)
+    (idle,) = tree.children
+    assert (idle.name, idle.ms, idle.self_ms, idle.self_bytes) == ("idle", 5.0, 5.0, 0.0)

@@ -1,0 +1,103 @@
+"""Predictions from measured kernels: the model of run time, scaled by simulated steps."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stepscope.facts.annotate import annotate
+from stepscope.graph import Graph, build_graph
+from stepscope.models.batch_size.entry_profile import Profile, make_profile
+from stepscope.models.batch_size.measurement import BatchPoint
+from stepscope.models.devices import Target, Wanted, parse_targets, read_prices
+from stepscope.models.devices.projection import MeasuredKernels, Projection
+from stepscope.testing import drawn_trace
+
+V100 = ({"id": 0, "name": "Tesla V100-SXM2-16GB", "computeMajor": 7, "computeMinor": 0},)
+# One FP32 product of 1005 us, of which 5 stay on any device; the CPU takes 20 us.
+STEP = """
+    main     |    0 40   | ProfilerStep#0
+    main     |   10 20   | aten::mm | Input_Dims=[[4096,4096],[4096,4096]] Input_type=["float","float"]
+    main     |   12 14   | cudaLaunchKernel   | corr=7
+    stream 7 |   20 1025 | volta_sgemm_128x64 | corr=7
+"""
+TIMES = {8: 0.5, 16: 1.0, 32: 2.0}  # ms, without a constant
+BYTES = 10**9
+
+
+@cache
+def graph() -> Graph:
+    return build_graph(annotate(drawn_trace(STEP, devices=V100)))
+
+
+def profile(**device: Any) -> Profile:
+    points = [BatchPoint(batch, ms, BYTES * batch, watts=250.0) for batch, ms in TIMES.items()]
+    return make_profile(points, device={"type": "cuda", **device})
+
+
+def target(name: str) -> Target:
+    return parse_targets(name, read_prices())[0]
+
+
+def projection(wanted: Wanted, host_bytes: int = 0, **device: Any) -> Projection:
+    measured = profile(**device)
+    result: Any = SimpleNamespace(profile=measured, entry=SimpleNamespace(batch=16), host_bytes=host_bytes)
+    return Projection(result, MeasuredKernels(graph(), 16, measured), wanted)
+
+
+def test_the_device_that_was_measured_on_takes_what_was_measured() -> None:
+    basis = MeasuredKernels(graph(), 16, profile())
+    for batch, ms in TIMES.items():
+        assert basis.step_ms(target("V100"), batch).value == pytest.approx(ms, rel=1e-3)
+
+
+def test_a_step_is_scaled_like_its_kernels() -> None:
+    basis = MeasuredKernels(graph(), 16, profile())
+    found = basis.step_ms(target("A100"), 16)
+    ratio = (20 + 5 + 1000 * 15.7 / 19.5) / 1025
+    assert found.value == pytest.approx(ratio, rel=1e-3)
+    slow = (20 + 1.6 * (5 + 1000 * 15.7 / 19.5)) / 1025
+    fast = (20 + (5 + 1000 * 15.7 / 19.5) / 1.6) / 1025
+    low, high = profile().predict(16)["ms_range"]
+    assert (found.low, found.high) == pytest.approx((fast * low, slow * high), rel=1e-3)
+
+
+def test_what_fits_leaves_room_and_says_where_it_is_not_sure() -> None:
+    # An L4 has 24 GiB, of which 24.6 GB are for tensors; memory is 1 GB per sample.
+    (row,) = projection(Wanted((16, 24, 32))).answer([target("L4")]).devices
+    assert [one.fits for one in row.predictions] == ["yes", "yes", "no"]
+    (row,) = projection(Wanted((32,)), host_bytes=10**10).answer([target("L4")]).devices
+    assert row.predictions[0].fits == "yes"  # what stays in host memory does not count
+
+
+def test_energy_by_the_power_limit_and_by_the_counter() -> None:
+    found = projection(Wanted((16,)), energy_counter="NVML").answer([target("A100")])
+    (one,) = found.devices[0].predictions
+    assert one.joules is not None
+    assert one.joules.value == pytest.approx(400 * one.ms.value / 1e3 / 16)
+    assert found.measured is not None
+    assert (found.measured.counter, found.measured.watts) == ("NVML", 250)
+    assert found.measured.joules == pytest.approx(250 * 1e-3 / 16)
+    assert projection(Wanted((16,))).answer([target("A100")]).measured is None
+
+
+def test_price_is_the_share_of_an_instance() -> None:
+    found = projection(Wanted((16,), samples=16_000_000)).answer([target("p4d.24xlarge")])
+    (one,) = found.devices[0].predictions
+    assert one.usd is not None
+    assert one.hours.value == pytest.approx(one.ms.value * 1e6 / 3.6e6)
+    assert one.usd.value == pytest.approx(one.hours.value * 21.957642 / 8)
+
+
+def test_ranks_without_known_gradients_say_why() -> None:
+    (row,) = projection(Wanted((16,), ranks=4)).answer([target("A100")]).devices
+    assert row.ranks == []
+    assert "gradients" in str(row.ranks_problem)
+
+
+def test_by_default_sizes_are_near_those_that_were_measured() -> None:
+    (row,) = projection(Wanted()).answer([target("A100")]).devices
+    assert [one.batch for one in row.predictions] == [8, 16, 32]

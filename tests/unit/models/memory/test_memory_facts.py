@@ -1,0 +1,195 @@
+"""What fills the memory, against a model of the caching allocator whose truth is known."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from model_allocator import MIB, ModelAllocator, frame
+
+import stepscope
+from stepscope.models.memory.lifetimes import Lifetimes, snapshot_lifetimes
+from stepscope.models.memory.memory_findings import find_problems
+from stepscope.models.memory.memory_text import verdict
+from stepscope.trace.trace import Trace
+
+MODEL, TRAIN = "/home/me/project/model.py", "/home/me/project/train.py"
+TORCH = "/usr/lib/python3.11/site-packages/torch"
+FORWARD = [
+    frame(f"{TORCH}/functional.py", 373, "einsum"),
+    frame(MODEL, 54),
+    frame(f"{TORCH}/nn/modules/module.py", 1790, "_call_impl"),
+    frame("/home/me/project/train.py", 65, "<module>"),
+]
+
+
+def random_history(seed: int, changes: int = 300) -> ModelAllocator:
+    """Allocations and releases at random."""
+    chance = random.Random(seed)
+    allocator = ModelAllocator()
+    for _ in range(changes):
+        if allocator.live and chance.random() < 0.45:
+            allocator.free(chance.choice(sorted(allocator.live)))
+        else:
+            allocator.alloc(chance.randint(1, 8 * MIB), [frame(MODEL, chance.randint(1, 9))])
+    return allocator
+
+
+def lifetimes(trace: Trace) -> Lifetimes:
+    """Of the first device, without kinds."""
+    return snapshot_lifetimes(trace, 0, np.zeros(len(trace["allocations"]), np.int64))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_peak_live_set_and_fragmentation_are_those_of_the_model(seed: int, tmp_path: Path, facts_of) -> None:
+    allocator = random_history(seed)
+    facts = facts_of(allocator.snapshot())
+    trace = stepscope.open(tmp_path / "snapshot.pickle", cache=False)
+    life = lifetimes(trace)
+    alive = life.take(np.flatnonzero(life.alive(life.peak()[1])))
+    address = trace["allocations"]["address"][alive.recorded]
+    sizes = dict(zip(address.tolist(), alive.bytes.tolist(), strict=True))
+    assert (facts.peak_bytes, sizes) == (allocator.peak, allocator.peak_live)
+    assert sum(share.bytes for share in facts.kinds) == allocator.peak
+    blocks = [block for segment in allocator.segments for block in segment.blocks]
+    free = [block.size for block in blocks if block.state == "inactive"]
+    empty = [s.size for s in allocator.segments if all(b.state == "inactive" for b in s.blocks)]
+    state = facts.fragmentation
+    assert state.reserved == facts.reserved_peak_bytes == sum(s.size for s in allocator.segments)
+    assert state.in_use == sum(allocator.live.values())
+    assert state.largest_free == max(free, default=0)
+    assert (state.cached, state.pinned) == (sum(empty), sum(free) - sum(empty))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_history_that_lost_its_beginning_tells_the_same_of_the_rest(seed: int, tmp_path: Path) -> None:
+    allocator = random_history(seed)
+    levels = []
+    for keep in (None, 150):
+        path = tmp_path / "snapshot.pickle"
+        path.write_bytes(pickle.dumps(allocator.snapshot(keep)))
+        levels.append(lifetimes(stepscope.open(path, cache=False)).over_time()[1])
+    whole, part = levels
+    assert np.array_equal(whole[-len(part) + 1 :], part[1:])
+
+
+def test_lines_are_the_user_s_and_library_frames_are_skipped(facts_of) -> None:
+    allocator = ModelAllocator()
+    allocator.alloc(4 * MIB, FORWARD)
+    facts = facts_of(allocator.snapshot())
+    assert [(share.name, share.bytes) for share in facts.lines] == [(f"{MODEL}:54 forward", 4 * MIB)]
+    assert [(share.name, share.bytes) for share in facts.kinds] == [("activations", 4 * MIB)]
+
+
+@pytest.mark.parametrize(
+    ("frames", "kind"),
+    [
+        (FORWARD, "activations"),
+        ([frame(f"{TORCH}/optim/adamw.py", 90, "_init_group"), frame(MODEL, 1)], "optimizer state"),
+        ([frame(f"{TORCH}/autograd/graph.py", 824, "_engine_run_backward")], "gradients"),
+        ([frame(f"{TORCH}/nn/modules/module.py", 1, "_apply"), frame(MODEL, 1, "main")], "weights"),
+        ([frame(f"{TORCH}/utils/data/_utils/pin_memory.py", 1, "pin_memory")], "inputs"),
+        ([], "unknown"),
+    ],
+)
+def test_what_an_allocation_is_for(frames: list, kind: str, facts_of) -> None:
+    allocator = ModelAllocator()
+    allocator.alloc(MIB, frames)
+    assert [share.name for share in facts_of(allocator.snapshot()).kinds] == [kind]
+
+
+def steps(allocator: ModelAllocator, count: int, kept: int = 0) -> None:
+    """Training steps: activations rise and fall; `kept` bytes of each step stay."""
+    for _ in range(count):
+        activations = [allocator.alloc(2 * MIB, FORWARD) for _ in range(12)]
+        if kept:
+            allocator.alloc(kept, [frame("/home/me/project/train.py", 70, "train")])
+        for address in reversed(activations):
+            allocator.free(address)
+
+
+def test_a_list_of_losses_that_keep_their_graphs_is_named_with_its_line(facts_of) -> None:
+    allocator = ModelAllocator()
+    steps(allocator, 8, kept=MIB)
+    facts = facts_of(allocator.snapshot())
+    finding = next(one for one in find_problems(facts) if one.rule == "growing_memory")
+    assert (finding.gain_bytes, finding.place) == (8 * MIB, "/home/me/project/train.py:70 train")
+    assert "grows from step to step" in verdict(facts, [finding])
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_is_kept_from_step_to_step_is_that_of_the_model(seed: int, facts_of) -> None:
+    chance = random.Random(seed)
+    allocator = ModelAllocator()
+    lines = range(70, 70 + chance.randint(0, 4))
+    kept = {line: chance.randint(1, 3) * MIB // 2 for line in lines}
+    steps, left = chance.randint(4, 12), dict.fromkeys(lines, 0)
+    for _ in range(steps):
+        activations = [allocator.alloc(2 * MIB, FORWARD) for _ in range(12)]
+        for line, size in kept.items():
+            allocator.alloc(size, [frame(TRAIN, line, "train")])
+            left[line] += size
+        passing = allocator.alloc(chance.randint(1, 4) * MIB, [frame(TRAIN, 90, "train")])
+        for address in chance.sample([*activations, passing], len(activations) + 1):
+            allocator.free(address)
+    facts = facts_of(allocator.snapshot())
+    found = dict(zip(facts.growth_lines, facts.growth, strict=True))
+    assert {name: (one.bytes, one.count) for name, one in found.items()} == {
+        f"{TRAIN}:{line} train": (size, steps) for line, size in left.items()
+    }
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 20])
+def test_steps_that_keep_nothing_are_no_leak(count: int, facts_of) -> None:
+    allocator = ModelAllocator()
+    weights = [allocator.alloc(MIB, [frame(MODEL, 3, "__init__")]) for _ in range(6)]
+    steps(allocator, count)
+    facts = facts_of(allocator.snapshot())
+    assert [one.rule for one in find_problems(facts) if one.rule == "growing_memory"] == []
+    assert facts.fragmentation.in_use == len(weights) * MIB
+
+
+def test_activations_alive_at_an_out_of_memory_are_no_leak(facts_of) -> None:
+    allocator = ModelAllocator()
+    steps(allocator, 3)
+    for _ in range(30):
+        allocator.alloc(2 * MIB, FORWARD)
+    allocator.fail(64 * MIB, 5 * MIB)
+    facts = facts_of(allocator.snapshot())
+    assert not facts.growth
+    assert verdict(facts, find_problems(facts)) == (
+        "Out of memory: 67.1 MB were requested with 5.2 MB free on the device; "
+        "0 B of 62.9 MB reserved were not in use."
+    )
+
+
+def test_blocks_that_pin_their_segments_are_fragmentation(facts_of) -> None:
+    allocator = ModelAllocator(segment_bytes=10 * MIB)
+    pairs = [(allocator.alloc(9 * MIB), allocator.alloc(MIB, FORWARD)) for _ in range(5)]
+    for large, _ in pairs:
+        allocator.free(large)
+    finding = next(
+        one for one in find_problems(facts_of(allocator.snapshot())) if one.rule == "fragmentation"
+    )
+    assert finding.gain_bytes == 45 * MIB
+    assert "expandable_segments:True" in finding.advice
+
+
+def test_a_healthy_training_loop_has_no_finding(facts_of) -> None:
+    allocator = ModelAllocator()
+    for _ in range(40):
+        allocator.alloc(MIB, [frame(MODEL, 3, "__init__")])
+    steps(allocator, 6)
+    assert [one.rule for one in find_problems(facts_of(allocator.snapshot()))] == []
+
+
+def test_a_trace_without_memory_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text('[{"ph": "X", "name": "mm", "pid": 1, "tid": 1, "ts": 0, "dur": 1}]')
+    from stepscope.models.memory import memory_facts
+
+    with pytest.raises(stepscope.StepscopeError, match="holds no allocation; record it with"):
+        memory_facts(stepscope.open(path, cache=False))

@@ -1,0 +1,178 @@
+"""The memory of drawn steps: whose it is, what fills it, and what is advised."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from drawn_memory import STEP, with_allocations
+from msgspec.structs import replace
+
+from stepscope.errors import TraceError
+from stepscope.faces.terminal.commands import stepscope as stepscope_command
+from stepscope.models.memory import MemoryFacts, memory_facts
+from stepscope.models.memory.memory_findings import find_problems
+from stepscope.models.memory.memory_text import verdict
+from stepscope.models.memory.recorded_memory import recorded_memory
+from stepscope.models.whatif.prediction import recorded
+from stepscope.trace.concat import concat
+
+PLAIN = """
+    cpu |   7 195 | 1000
+    cpu |  16 139 | 4000
+    cpu |  46 119 | 2000
+    cpu | 130   - |  500
+"""
+
+
+def facts_of(allocations: str, **properties: object) -> MemoryFacts:
+    trace = with_allocations(STEP, allocations)
+    return memory_facts(trace.with_metadata(properties=properties))[0]
+
+
+def test_each_device_counts_its_own_entries() -> None:
+    trace = with_allocations(STEP, PLAIN + "cuda:0 | 17 - | 64\ncuda:1 | 18 138 | 32")
+    assert {facts.device_name: facts.entries for facts in memory_facts(trace)} == {
+        "cpu": 7,
+        "cuda:0": 1,
+        "cuda:1": 2,
+    }
+
+
+def test_what_was_not_recorded_is_not_stated() -> None:
+    facts = facts_of(PLAIN)
+    assert facts.reserved_peak_bytes is None
+    assert facts.fragmentation is None
+
+
+def test_only_what_was_there_before_the_recording_is_said_to_be() -> None:
+    facts = facts_of(PLAIN + "cpu | - 170 | 300\ncpu | 155 156 | 9000")
+    held = {share.name: share.bytes for share in facts.stages}
+    assert held["before the recorded steps"] == 300
+    assert held[""] == 9000  # between backward and the optimizer
+
+
+@pytest.mark.parametrize(
+    ("failed", "text"),
+    [
+        ({}, "Out of memory: memory was requested, with 500 B allocated."),
+        ({"requested_bytes": 4096}, "Out of memory: 4.1 kB were requested, with 500 B allocated."),
+        (
+            {"file": "train.py", "line": 3, "module": "net"},
+            "Out of memory: memory was requested at train.py:3 in net, with 500 B allocated.",
+        ),
+    ],
+)
+def test_an_out_of_memory_error_is_told_as_far_as_it_is_known(failed: dict[str, object], text: str) -> None:
+    unknown = {"device": "cpu", "requested_bytes": None, "file": "", "line": 0, "module": ""}
+    facts = facts_of(PLAIN, out_of_memory=unknown | failed)
+    assert verdict(facts, []) == text
+
+
+# -- ranks
+
+
+def test_allocations_of_several_processes_are_not_mixed() -> None:
+    job = concat([with_allocations(STEP, PLAIN, rank=rank) for rank in (0, 1)])
+    with pytest.raises(TraceError, match=r"holds the allocations of 2 ranks.*open the file of one"):
+        recorded_memory(job)
+    with pytest.raises(TraceError, match="2 ranks"):
+        memory_facts(job)
+    assert recorded(job) is None
+
+
+def ranks_of_a_job(folder: Path) -> str:
+    """Traces of two ranks with the allocations of a step."""
+    folder.mkdir()
+    for rank in (0, 1):
+        events = [
+            {
+                "ph": "X",
+                "name": "ProfilerStep#0",
+                "cat": "user_annotation",
+                "pid": 1,
+                "tid": 1,
+                "ts": 0,
+                "dur": 100,
+            },
+            {"ph": "X", "name": "aten::mm", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 5, "dur": 9},
+            {
+                "ph": "i",
+                "name": "[memory]",
+                "s": "t",
+                "pid": 1,
+                "tid": 1,
+                "ts": 7,
+                "args": {"Addr": 64, "Bytes": 512, "Device Type": 0, "Device Id": -1},
+            },
+        ]
+        text = {"traceEvents": events, "distributedInfo": {"rank": rank, "world_size": 2}}
+        (folder / f"rank{rank}.json").write_text(json.dumps(text))
+    return str(folder)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_diff_of_jobs_compares_steps_and_says_that_memory_is_not_compared(
+    options: list[str], tmp_path: Path
+) -> None:
+    sides = [ranks_of_a_job(tmp_path / name) for name in ("before", "after")]
+    result = CliRunner().invoke(stepscope_command, ["diff", *sides, "--no-cache", *options])
+    assert result.exit_code == 0, result.output
+    assert "! memory is not compared: " in result.stderr
+    assert "2 ranks" in result.stderr
+    assert not options or "memory" not in json.loads(result.stdout)
+
+
+# -- advice
+
+
+def of_module(share: float, others: int = 1) -> MemoryFacts:
+    """Facts in which the activations of one module are a share of a peak of 1000 bytes."""
+    facts = facts_of(PLAIN)
+    first = facts.activation_modules[0]
+    held = round(1000 * share)
+    left = [replace(first, name=f"net.other{row}", bytes=(1000 - held) // others) for row in range(others)]
+    return replace(
+        facts, peak_bytes=1000, lines=(), kinds=(), activation_modules=(replace(first, bytes=held), *left)
+    )
+
+
+def test_a_module_is_ranked_by_what_checkpointing_reduces() -> None:
+    facts = facts_of(PLAIN)
+    assert [(one.name, one.bytes) for one in facts.activation_modules] == [
+        ("net.first", 4000),
+        ("net.second", 2000),
+    ]
+
+
+def test_weights_of_a_module_are_no_gain_of_checkpointing() -> None:
+    facts = replace(of_module(0.7), modules=())
+    (finding,) = find_problems(facts)
+    assert (finding.rule, finding.gain_bytes) == ("activations", 700)
+    assert "checkpoint:module=net.first" in finding.advice
+    heavy = replace(of_module(0.1, 9), modules=(replace(facts.activation_modules[0], bytes=900),))
+    assert find_problems(heavy) == []
+
+
+def test_the_whole_model_is_not_advised_as_a_module_to_checkpoint() -> None:
+    facts = of_module(0.7)
+    whole = replace(facts.activation_modules[0], name="(Net)")
+    facts = replace(facts, activation_modules=(whole, *facts.activation_modules[1:]))
+    assert find_problems(facts) == []
+
+
+@pytest.mark.parametrize("modules", [0, 6])
+def test_many_equal_modules_are_advised_like_a_snapshot_without_modules(modules: int) -> None:
+    facts = of_module(1 / 6, 5)
+    share = replace(facts.activation_modules[0], name="activations", bytes=800)
+    facts = replace(
+        facts,
+        kinds=(share,),
+        activation_modules=facts.activation_modules[:modules],
+        activation_lines=(replace(share, name="model.py:3"),),
+    )
+    (finding,) = find_problems(facts)
+    assert (finding.rule, finding.gain_bytes, finding.place) == ("activations", 800, "model.py:3")
+    assert "checkpoint:module" not in finding.advice

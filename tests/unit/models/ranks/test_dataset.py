@@ -1,0 +1,140 @@
+"""The dataset of a job: sketches and tables of all ranks, kept and queried."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from stepscope.errors import QueryError
+from stepscope.faces.terminal.commands import stepscope
+from stepscope.models.ranks import sketch_files
+from stepscope.models.ranks.dataset import is_dataset
+from stepscope.models.ranks.dataset_query import query_dataset, table_files
+from stepscope.models.ranks.files import files_at
+
+
+def trace_of(rank: int | None, kernels: int) -> dict[str, object]:
+    """Two steps of a rank with some kernels of 10 us in each."""
+    events = []
+    for step in range(2):
+        begin = 1000.0 * step
+        main_thread = {"ph": "X", "pid": 1, "tid": 1}
+        events.append(
+            {
+                **main_thread,
+                "cat": "user_annotation",
+                "name": f"ProfilerStep#{step}",
+                "ts": begin,
+                "dur": 990.0,
+            }
+        )
+        for row in range(kernels):
+            call = 100 * step + row + 1
+            at = begin + 20.0 * row + 10
+            events += [
+                {
+                    **main_thread,
+                    "cat": "cuda_runtime",
+                    "name": "cudaLaunchKernel",
+                    "ts": at,
+                    "dur": 2.0,
+                    "args": {"correlation": call},
+                },
+                {
+                    "ph": "X",
+                    "cat": "kernel",
+                    "name": "gemm",
+                    "pid": 0,
+                    "tid": 7,
+                    "ts": at + 5,
+                    "dur": 10.0,
+                    "args": {"correlation": call, "device": 0, "stream": 7},
+                },
+            ]
+    known = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": 3}}
+    return {"traceEvents": events, "deviceProperties": [{"id": 0, "name": "A100"}], **known}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """Ranks 0, 1 and 2 on two machines, with 2, 3 and 4 kernels; the last file names no rank."""
+    folder = tmp_path / "job"
+    for name, rank, kernels in (("a/x", 0, 2), ("a/y", 1, 3), ("b/z", None, 4)):
+        path = folder / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(trace_of(rank, kernels)))
+    return folder
+
+
+def rows(dataset: Path, sql: str) -> list[tuple[object, ...]]:
+    return [tuple(row.values()) for row in query_dataset(dataset, sql).to_pylist()]
+
+
+def test_the_tables_of_all_ranks_are_one_table(job: Path, tmp_path: Path) -> None:
+    dataset = tmp_path / "dataset"
+    sketch_files(files_at(job), dataset, tables=True)
+    kernels = "select rank, count(*) from events where category = 'kernel' group by 1 order by 1"
+    assert rows(dataset, kernels) == [(0, 4), (1, 6), (2, 8)]
+    steps = "select rank, count(*) from steps where rank > 0 group by 1 order by 1"
+    assert rows(dataset, steps) == [(1, 2), (2, 2)]
+    joined = """select e.rank, count(*) from events e join launches l
+                on e.rank = l.rank and e.id = l.device_event group by 1 order by 1"""
+    assert rows(dataset, joined) == [(0, 4), (1, 6), (2, 8)]
+
+
+def test_sketches_are_tables_too(job: Path, tmp_path: Path) -> None:
+    dataset = tmp_path / "dataset"
+    sketch_files(files_at(job), dataset)
+    assert rows(dataset, "select rank, node from ranks") == [(0, "a"), (1, "a"), (2, "b")]
+    work = "select distinct rank, step from rank_work where stage = 'step' order by all"
+    assert rows(dataset, work) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
+    assert table_files(dataset) == {}
+    with pytest.raises(QueryError, match="--tables"):
+        query_dataset(dataset, "select * from events")
+
+
+def test_only_missing_tables_are_written(job: Path, tmp_path: Path) -> None:
+    dataset, files = tmp_path / "dataset", files_at(job)
+    sketch_files(files, dataset)
+    done: list[str] = []
+    sketch_files(files, dataset, finished=done.append, tables=True)
+    assert len(done) == 3
+    before = {path: path.stat().st_mtime_ns for path in dataset.rglob("*.parquet")}
+    sketch_files(files, dataset, finished=done.append, tables=True)
+    assert len(done) == 3
+    assert before == {path: path.stat().st_mtime_ns for path in dataset.rglob("*.parquet")}
+
+
+def test_no_file_outside_of_the_dataset_can_be_read(job: Path, tmp_path: Path) -> None:
+    dataset = tmp_path / "dataset"
+    sketch_files(files_at(job), dataset, tables=True)
+    (tmp_path / "secret.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(QueryError, match="Permission"):
+        query_dataset(dataset, f"select * from read_csv('{tmp_path / 'secret.csv'}')")
+
+
+def test_query_takes_a_dataset(job: Path, tmp_path: Path) -> None:
+    dataset = tmp_path / "dataset"
+    made = CliRunner().invoke(stepscope, ["ranks", str(job), "-o", str(dataset), "--tables", "--json"])
+    assert made.exit_code == 0, made.output
+    assert is_dataset(dataset)
+    answer = CliRunner().invoke(stepscope, ["query", str(dataset), "show tables", "--json"])
+    assert {"events", "steps", "ranks", "rank_work", "rank_calls"} <= {
+        row["name"] for row in json.loads(answer.output)
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--port", "8000"], "--port needs --view"),
+        (["--no-browser"], "--no-browser needs --view"),
+        (["--tables"], "--tables needs -o"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(job: Path, arguments: list[str], message: str) -> None:
+    answer = CliRunner().invoke(stepscope, ["ranks", str(job), *arguments])
+    assert (answer.exit_code, message in answer.output) == (2, True)

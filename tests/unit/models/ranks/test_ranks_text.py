@@ -1,0 +1,93 @@
+"""What `stepscope ranks` prints fits the terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+from stepscope.models.ranks.job import JobReport, RankRow
+from stepscope.models.ranks.process_groups import GroupRow
+from stepscope.models.ranks.ranks_text import print_job
+from stepscope.models.ranks.replay_whatifs import Share, Slowdown
+from stepscope.models.ranks.stragglers import Straggler
+
+STAGES = ("data_loading", "transfer", "forward", "loss", "backward", "optimizer", "other", "host")
+GROUP = GroupRow(
+    kind="reducescatter",
+    axis="pipeline",
+    groups=128,
+    members=1024,
+    scope="between nodes",
+    calls=12.0,
+    bytes=1,
+    transfer_ms=123.4,
+    algorithm_gbs=1.0,
+    bus_gbs=123.0,
+    skew_ms=12.3,
+    last_rank=1023,
+    last_share=1.0,
+    last_place="backward: layer: kernel",
+)
+SLOW = Straggler((3,), "", "forward", None, 25.0, 0.25, "slower device (all kernels alike)", cost_ms=25.0)
+REPORT = JobReport(
+    ranks=1024,
+    steps=48,
+    step_ms=250.0,
+    work_ms=200.0,
+    slowest_ms=225.0,
+    rows=tuple(
+        RankRow(
+            rank,
+            f"node-{rank // 8}",
+            "V100",
+            {name: 12.3 + row for row, name in enumerate(STAGES)},
+            23.4,
+            None,
+        )
+        for rank in range(1020, 1024)
+    ),
+    stragglers=(SLOW,),
+    groups=(GROUP,),
+    slowdown=Slowdown(250.0, 200.0, (Share("operation", "host", 240.0, 0.8),)),
+)
+
+
+def printed(width: int, report: JobReport = REPORT) -> str:
+    console = Console(width=width, file=io.StringIO())
+    print_job(console, report, [])
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return text
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_no_column_is_cut(width: int) -> None:
+    text = printed(width)
+    assert "…" not in text
+    tables = text[text.index("Ranks that work longest") :].splitlines()
+    assert max(map(len, tables)) <= width
+    assert "rank 1023 (100%)" in text
+    assert "reducescatter" in text
+
+
+def test_columns_without_room_are_named() -> None:
+    assert "no room for: groups, nodes, per step, after" in printed(80)
+    assert "no room for" not in printed(160)
+
+
+def test_each_finding_is_printed_once_and_the_longest_stages_stay() -> None:
+    text = printed(80)
+    assert text.count(SLOW.sentence) == 1
+    assert "costs the job 25.00 ms per step, 10% of the step" in text
+    assert "Imbalance makes the step 1.25 times as long" in text
+    assert "operation host-bound time 80%" in text
+    (head,) = (line for line in text.splitlines() if "own work   waiting" in line)
+    assert "host-bound" in head
+    assert "loading" not in head
+
+
+def test_a_job_without_findings_says_so() -> None:
+    text = printed(80, replace(REPORT, stragglers=()))
+    assert "▶ No rank is slower than the others beyond noise." in text

@@ -1,0 +1,114 @@
+"""Which operators autocast runs in 16 bits: small models by hand, and the lists against torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from stepscope.models.calibration.calibration import Operator
+from stepscope.models.whatif.cpu.autocast import forward_effects, kept, lowered
+
+IMAGE, ROWS = (2, 4, 8, 8), (2, 3, 16)
+
+
+def call(name: str, *sizes: tuple[int, ...], values: tuple[str, ...] = ()) -> Operator:
+    types = ("float",) * len(sizes) + ("Scalar",) * len(values)
+    empty = ((),) * len(values)
+    given = ("",) * len(sizes) + values
+    return Operator(name, sizes + empty, sizes + empty, types, given)
+
+
+def test_the_residual_stream_of_a_transformer_stays_in_32_bits() -> None:
+    tokens = call("add", ROWS, ROWS)  # embeddings of tokens and places, both in 32 bits
+    effects = forward_effects(
+        [
+            tokens,
+            call("linear", ROWS, (16, 16)),
+            call("add", ROWS, ROWS),
+            call("layer_norm", ROWS),
+            call("linear", ROWS, (16, 16)),
+            call("add", ROWS, ROWS),
+        ]
+    )
+    assert [effect.half for effect in effects] == [False, True, False, False, True, False]
+
+
+def test_all_of_a_convolutional_network_is_in_16_bits_once_an_image_was_cast() -> None:
+    values = ("[1, 1]", "[1, 1]", "[1, 1]", "1")
+    convolution = Operator(
+        "conv2d",
+        (IMAGE, (4, 4, 3, 3), (), (), (), (), ()),
+        ((),) * 7,
+        ("float", "float", "", "ScalarList", "ScalarList", "ScalarList", "Scalar"),
+        ("", "", "", *values),
+    )
+    effects = forward_effects(
+        [
+            convolution,
+            call("batch_norm", IMAGE, (4,), (4,)),
+            call("relu_", IMAGE),
+            convolution,
+            call("add_", IMAGE, IMAGE),
+            call("relu_", IMAGE),
+        ]
+    )
+    assert [effect.half for effect in effects] == [True] * 6
+    # The image and each weight are cast; what a layer made is in 16 bits already.
+    assert [effect.down for effect in effects] == [(512, 144), (), (), (144,), (), ()]
+
+
+def test_a_loss_is_computed_in_32_bits_after_a_cast() -> None:
+    linear, loss = forward_effects([call("linear", (8, 16), (10, 16)), call("cross_entropy_loss", (8, 10))])
+    assert linear.half
+    assert (loss.half, loss.up) == (False, (80,))
+
+
+X, IMAGES, LABELS = torch.rand(4, 6), torch.rand(2, 3, 8, 8), torch.tensor([0, 1, 2, 3])
+SINGLE: dict[str, Callable[[], torch.Tensor]] = {
+    "linear": lambda: F.linear(X, torch.rand(5, 6)),
+    "mm": lambda: torch.mm(X, torch.rand(6, 2)),
+    "addmm": lambda: torch.addmm(torch.rand(2), X, torch.rand(6, 2)),
+    "bmm": lambda: torch.bmm(torch.rand(2, 3, 4), torch.rand(2, 4, 5)),
+    "baddbmm": lambda: torch.baddbmm(torch.rand(2, 3, 5), torch.rand(2, 3, 4), torch.rand(2, 4, 5)),
+    "matmul": lambda: torch.matmul(torch.rand(2, 3, 4), torch.rand(4, 5)),
+    "conv1d": lambda: F.conv1d(torch.rand(2, 3, 8), torch.rand(4, 3, 3)),
+    "conv2d": lambda: F.conv2d(IMAGES, torch.rand(5, 3, 3, 3)),
+    "conv_transpose2d": lambda: F.conv_transpose2d(IMAGES, torch.rand(3, 4, 2, 2)),
+    "scaled_dot_product_attention": lambda: F.scaled_dot_product_attention(*[torch.rand(2, 2, 4, 8)] * 3),
+    "prelu": lambda: F.prelu(X, torch.rand(1)),
+    "mv": lambda: torch.mv(X, torch.rand(6)),
+}
+HALF = X.bfloat16()
+HALVES: dict[str, Callable[[], torch.Tensor]] = {
+    "cross_entropy_loss": lambda: F.cross_entropy(HALF, LABELS),
+    "mse_loss": lambda: F.mse_loss(HALF, HALF),
+    "l1_loss": lambda: F.l1_loss(HALF, HALF),
+    "smooth_l1_loss": lambda: F.smooth_l1_loss(HALF, HALF),
+    "huber_loss": lambda: F.huber_loss(HALF, HALF),
+    "binary_cross_entropy": lambda: F.binary_cross_entropy(HALF, HALF),
+    "binary_cross_entropy_with_logits": lambda: F.binary_cross_entropy_with_logits(HALF, HALF),
+    "prod": lambda: HALF.prod(),
+    "cdist": lambda: torch.cdist(HALF, HALF),
+    "softmax": lambda: F.softmax(HALF, -1),
+    "layer_norm": lambda: F.layer_norm(HALF, (6,), torch.ones(6), torch.zeros(6)),
+    "gelu": lambda: F.gelu(HALF),
+    "sum": lambda: HALF.sum(),
+    "max_pool2d": lambda: F.max_pool2d(IMAGES.bfloat16(), 2),
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_what_the_list_says_becomes_16_bits_does_so_in_torch(name: str) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        dtype = SINGLE[name]().dtype
+    assert (dtype == torch.bfloat16) == (name in lowered())
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_what_the_list_says_becomes_32_bits_does_so_in_torch(name: str) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        dtype = HALVES[name]().dtype
+    assert (dtype == torch.float32) == (name in kept())

@@ -1,0 +1,278 @@
+"""Each change on a step whose new length is worked out by hand, and when it does not apply."""
+
+from __future__ import annotations
+
+import pytest
+from drawn_steps import V100, changed, device_names, graph_of, step_us
+
+from stepscope.errors import ChangeError, GraphError
+from stepscope.graph import Graph
+
+# Launches at 10, 20 and 30; the device works from 20 to 170; the CPU is done at 100.
+FORWARD = """
+    main     |   0 100 | ProfilerStep#0
+    main     |  10  38 | ## forward ##
+    main     |  10  16 | aten::mm
+    main     |  12  14 | cudaLaunchKernel   | corr=7
+    main     |  20  26 | aten::relu
+    main     |  22  24 | cudaLaunchKernel   | corr=8
+    main     |  30  36 | aten::add
+    main     |  32  34 | cudaLaunchKernel   | corr=9
+    stream 7 |  22 112 | volta_sgemm_128x64 | corr=7
+    stream 7 | 112 142 | elementwise_relu   | corr=8
+    stream 7 | 142 162 | elementwise_add    | corr=9
+"""
+# The same with a product of 390, so that the device stays the slower side.
+LONG = FORWARD.replace("22 112", "22 412").replace("112 142", "412 442").replace("142 162", "442 462")
+
+
+@pytest.fixture
+def forward() -> Graph:
+    return graph_of(FORWARD, devices=V100)
+
+
+def refusal(graph: Graph, text: str) -> str:
+    with pytest.raises((ChangeError, GraphError)) as caught:
+        changed(graph, text)
+    return str(caught.value)
+
+
+def test_scale(forward: Graph) -> None:
+    assert step_us(forward) == 162
+    assert step_us(forward, "scale:select=kind=gemm,factor=0.5") == 162 - 45
+    assert step_us(forward, "scale:select=stage=forward+name=*relu,factor=2") == 162 + 30
+    assert refusal(forward, "scale:select=name=x,factor=2") == "scale: no task matches name=x"
+
+
+def test_amp_takes_the_devices_own_speedups(forward: Graph) -> None:
+    # Volta: 90 / 3 + (30 + 20) / 2 = 55, begun at 22; the CPU is then the slower side.
+    assert step_us(forward, "amp") == 100
+    graph = graph_of(LONG, devices=V100)
+    assert step_us(graph, "amp") == 22 + 390 / 3 + 50 / 2
+    assert step_us(graph, "amp:estimate=low") == 22 + 390 / 2 + 50
+    assert step_us(graph, "amp:estimate=high") == pytest.approx(22 + 390 / 8 + 50 / 2, abs=9)
+
+
+def test_amp_gains_bandwidth_where_the_shapes_of_a_product_say_that_it_waits_for_memory() -> None:
+    # One row: half an operation a byte. A square product of 512 computes 85, and gains 3x above.
+    shapes = 'aten::mm | Input_Dims=[[{rows},512],[512,512]] Input_type=["float","float"]'
+    flat, square = (LONG.replace("aten::mm", shapes.format(rows=rows)) for rows in (1, 512))
+    assert step_us(graph_of(flat, devices=V100), "amp") == 22 + 390 / 2 + 50 / 2
+    assert step_us(graph_of(square, devices=V100), "amp") == 22 + 390 / 3 + 50 / 2
+
+
+def test_amp_says_why_it_does_not_apply() -> None:
+    amd = ({"id": 0, "name": "AMD Instinct MI300X", "computeMajor": 9},)
+    assert refusal(graph_of(FORWARD, devices=amd), "amp") == (
+        "amp: no speedups are known for AMD Instinct MI300X"
+    )
+    assert "the trace does not name its device" in refusal(graph_of(FORWARD), "amp")
+    half = FORWARD.replace("volta_sgemm_128x64", "volta_fp16_s884gemm")
+    assert refusal(graph_of(half, devices=V100), "amp") == (
+        "amp: no matrix product or convolution runs in 32 bits"
+    )
+
+
+def test_kernel_fusion_joins_neighbors(forward: Graph) -> None:
+    fused = changed(forward, "kernel_fusion")
+    assert device_names(fused) == ["volta_sgemm_128x64", "elementwise_relu"]
+    assert step_us(forward, "kernel_fusion") == 162 - 20
+    assert step_us(forward, "kernel_fusion:estimate=low") == 162
+    assert step_us(forward, "kernel_fusion:estimate=high") == 162 - 25
+    custom = FORWARD.replace("elementwise_relu", "act_and_mul_kernel")
+    assert custom != FORWARD
+    assert "no two elementwise kernels" in refusal(graph_of(custom), "kernel_fusion")
+    alone = "\n".join(line for line in FORWARD.splitlines() if "corr=9" not in line)
+    assert "no two elementwise kernels" in refusal(graph_of(alone), "kernel_fusion")
+    on_a_cpu = "main | 0 100 | ProfilerStep#0\nmain | 10 20 | aten::add\nmain | 20 30 | aten::mul"
+    assert "no device work" in refusal(graph_of(on_a_cpu), "kernel_fusion")
+
+
+def test_cuda_graphs_leave_the_device_as_the_only_limit() -> None:
+    graph = graph_of("""
+        main     |  0 100 | ProfilerStep#0
+        main     | 10  90 | ## forward ##
+        main     | 10  14 | cudaLaunchKernel | corr=7
+        main     | 70  74 | cudaLaunchKernel | corr=8
+        stream 7 | 20  30 | sgemm            | corr=7
+        stream 7 | 80  85 | relu             | corr=8
+    """)
+    # 10 before forward, 10 from launch to kernel, 10 + 5 on the device; the CPU ends after 10 + 10.
+    assert step_us(graph) == 100
+    assert step_us(graph, "cuda_graphs") == 35
+    again = graph_of("""
+        main     |  0 50 | ProfilerStep#0
+        main     | 10 14 | cudaGraphLaunch | corr=7
+        stream 7 | 20 30 | sgemm           | corr=7
+    """)
+    assert "launch CUDA graphs already" in refusal(again, "cuda_graphs")
+
+
+def test_the_data_loader_takes_no_time() -> None:
+    graph = graph_of("""
+        main     |  0 100 | ProfilerStep#0
+        main     |  0  60 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+        main     | 65  95 | ## forward ##
+        main     | 70  72 | cudaLaunchKernel | corr=7
+        stream 7 | 75 105 | sgemm            | corr=7
+    """)
+    # What follows the loader, 5 until forward, is the loop's own.
+    assert step_us(graph, "dataloader") == 105 - 60
+
+
+def test_without_loading_the_data_loader_is_no_gain(forward: Graph) -> None:
+    assert "spends no time on data loading" in refusal(forward, "dataloader")
+
+
+COLLECTIVE = """
+    main      |  0 100 | ProfilerStep#0
+    main      | 10  12 | cudaLaunchKernel    | corr=7
+    main      | 13  14 | cudaStreamWaitEvent | corr=8
+    main      | 14  16 | cudaLaunchKernel    | corr=9
+    main      | 20  21 | cudaStreamWaitEvent | corr=10
+    main      | 22  24 | cudaLaunchKernel    | corr=11
+    stream 7  | 20  60 | wgrad_kernel        | corr=7
+    stream 20 | 60 140 | ncclAllReduce       | corr=9
+    stream 7  | 140 160 | adam_kernel        | corr=11
+"""
+
+
+def test_twice_the_bandwidth_halves_collectives(forward: Graph) -> None:
+    assert step_us(graph_of(COLLECTIVE)) == 160
+    assert step_us(graph_of(COLLECTIVE), "bandwidth:factor=2") == 160 - 40
+    assert step_us(graph_of(COLLECTIVE), "bandwidth:factor=0.5") == 160 + 80
+    assert refusal(forward, "bandwidth") == "bandwidth: these steps have no collectives"
+    assert "above 0" in refusal(graph_of(COLLECTIVE), "bandwidth:factor=0")
+
+
+def test_without_a_synchronization_the_cpu_goes_on() -> None:
+    graph = graph_of("""
+        main     |   0 100 | ProfilerStep#0
+        main     |  10  12 | cudaLaunchKernel      | corr=7
+        main     |  20  65 | cudaStreamSynchronize | corr=8
+        main     |  90  92 | cudaLaunchKernel      | corr=9
+        stream 7 |  20  60 | first                 | corr=7
+        stream 7 | 100 120 | second                | corr=9
+    """)
+    # The second launch comes at 20 instead of 90; its work follows the first at 60.
+    assert step_us(graph) == 120
+    assert step_us(graph, "no_sync") == 80
+    assert "no call that matches 'x'" in refusal(graph, "no_sync:name=x")
+    assert step_us(graph, "no_sync:awaits=first") == 80
+    assert "no call that matches 'second'" in refusal(graph, "no_sync:awaits=second")
+    assert "no call that matches 'aten::item'" in refusal(graph, "no_sync:operator=aten::item")
+
+
+UPDATE = """
+    main     |   0 100 | ProfilerStep#0
+    main     |  10  70 | Optimizer.step#{name}.step
+    main     |  12  14 | cudaLaunchKernel   | corr=7
+    main     |  32  34 | cudaLaunchKernel   | corr=8
+    main     |  52  54 | cudaLaunchKernel   | corr=9
+    stream 7 |  20  25 | elementwise_mul    | corr=7
+    stream 7 |  40  45 | elementwise_addcmul| corr=8
+    stream 7 |  60  65 | elementwise_addcdiv| corr=9
+"""
+
+
+def test_a_fused_optimizer_is_one_kernel_and_one_launch() -> None:
+    graph = graph_of(UPDATE.format(name="Adam"))
+    fused = changed(graph, "fused_optimizer")
+    assert device_names(fused) == ["elementwise_mul"]
+    assert fused.tasks["duration_ns"][fused.on_device].tolist() == [15_000]
+    # Of 58 on the CPU after the launch at 12, only the call itself (2) is left, and 30 at the end
+    # go with the optimizer's last piece: the step ends with the device, at 20 + 15.
+    assert step_us(graph, "fused_optimizer") == 35
+
+
+def test_each_update_of_several_optimizers_is_one_kernel() -> None:
+    graph = graph_of("""
+        main     |   0 200 | ProfilerStep#0
+        main     |  10  60 | Optimizer.step#Adam.step
+        main     |  12  14 | cudaLaunchKernel | corr=1
+        main     |  20  22 | cudaLaunchKernel | corr=2
+        main     | 100 160 | Optimizer.step#SGD.step
+        main     | 110 112 | cudaLaunchKernel | corr=3
+        main     | 120 122 | cudaLaunchKernel | corr=4
+        main     | 165 190 | Optimizer.step#RMSprop.step
+        main     | 170 172 | cudaLaunchKernel | corr=5
+        main     | 180 182 | cudaLaunchKernel | corr=6
+        stream 7 |  20  30 | elementwise_add | corr=1
+        stream 7 |  30  35 | elementwise_mul | corr=2
+        stream 7 | 115 120 | elementwise_add | corr=3
+        stream 7 | 125 132 | elementwise_mul | corr=4
+        stream 7 | 175 178 | elementwise_add | corr=5
+        stream 7 | 185 189 | elementwise_mul | corr=6
+    """)
+    fused = changed(graph, "fused_optimizer")
+    assert fused.tasks["duration_ns"][fused.on_device].tolist() == [15_000, 12_000, 3_000, 4_000]
+
+
+def test_an_optimizer_that_is_fused_is_left_alone() -> None:
+    graph = graph_of(UPDATE.format(name="FusedAdam"))
+    assert refusal(graph, "fused_optimizer") == (
+        "fused_optimizer: FusedAdam is fused already, or cannot be; "
+        "torch.optim fuses Adam, AdamW, SGD, Adagrad"
+    )
+
+
+def test_batch_normalization_halves_and_activations_vanish() -> None:
+    graph = graph_of("""
+        main     |   0 100 | ProfilerStep#0
+        main     |  10  15 | aten::conv2d
+        main     |  11  13 | cudaLaunchKernel | corr=7
+        main     |  20  25 | aten::batch_norm
+        main     |  21  23 | cudaLaunchKernel | corr=8
+        main     |  30  35 | aten::relu_
+        main     |  31  33 | cudaLaunchKernel | corr=9
+        stream 7 |  20 120 | implicit_gemm    | corr=7
+        stream 7 | 120 160 | bn_fw_tr         | corr=8
+        stream 7 | 160 190 | elementwise      | corr=9
+    """)
+    assert device_names(changed(graph, "reconstruct_batchnorm")) == ["implicit_gemm", "bn_fw_tr"]
+    assert step_us(graph, "reconstruct_batchnorm") == 190 - 20 - 30
+
+
+def test_no_batch_normalization_nothing_to_reconstruct(forward: Graph) -> None:
+    assert "no batch normalization" in refusal(forward, "reconstruct_batchnorm")
+
+
+def test_a_faster_gpu_by_compute_and_by_memory() -> None:
+    graph = graph_of(LONG, devices=V100)
+    # FP32: 19.5 against 15.7 TFLOPS; memory: 1555 against 900 GB/s.
+    assert step_us(graph, "faster_gpu:to=A100") == pytest.approx(
+        22 + 15 + 385 * 15.7 / 19.5 + 40 * 900 / 1555, abs=0.01
+    )
+    kernels = 15 + 385 * 15.7 / 19.5 + 40 * 900 / 1555
+    for estimate, factor in (("low", 1.6), ("high", 1 / 1.6)):
+        request = f"faster_gpu:to=A100,estimate={estimate}"
+        assert step_us(graph, request) == pytest.approx(22 + factor * kernels, abs=0.01)
+    assert refusal(graph, "faster_gpu:to=Z9") == (
+        "faster_gpu: there are no rates for 'Z9'; known devices: B200, H200, H100, H100-PCIe, "
+        "A100-80GB, A100-80GB-PCIe, A100, L40S, L4, A10, T4, RTX-4090, V100-PCIe, V100, "
+        "MI300X, MI210"
+    )
+    on_cpu = "main | 0 50 | ProfilerStep#0\nmain | 5 40 | aten::mm"
+    assert refusal(graph_of(on_cpu), "faster_gpu") == ("faster_gpu: these steps have no device work")
+
+
+def test_changes_compose_in_their_order(forward: Graph) -> None:
+    twice = ["scale:select=kind=gemm,factor=0.6", "kernel_fusion"]
+    assert step_us(forward, *twice) == 162 - 36 - 20
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fused_adam", "there is no change 'fused_adam'; choose one of amp, "),
+        ("bandwidth:speed=2", "bandwidth: expected KEY=VALUE with KEY one of factor"),
+        ("bandwidth:factor=fast", "bandwidth: expected factor to be a number from 1e-6"),
+        ("bandwidth:factor=nan", "bandwidth: expected factor to be a number from 1e-6"),
+        ("scale:select=kind=gemm,factor=1e300", "scale: expected factor to be a number from 1e-6 to"),
+        ("ddp:workers=10000000", "ddp: expected workers to be a whole number up to 1e6"),
+        ("gist:lossy=perhaps", "gist: expected lossy to be true or false, found 'perhaps'"),
+        ("scale:factor=2", "scale needs select: scale:select="),
+    ],
+)
+def test_what_is_written_wrongly_is_told(forward: Graph, text: str, message: str) -> None:
+    assert refusal(forward, text).startswith(message)

@@ -1,0 +1,38 @@
+"""The reference of the changes is generated from their declarations; each is complete."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from stepscope.models.whatif import CHANGES
+from stepscope.models.whatif.changes_docs import page
+
+PAGE = Path(__file__).parents[4] / "docs/reference/changes.md"
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text("utf-8") == page(), (
+        "run python -m stepscope.models.whatif.changes_docs > docs/reference/changes.md"
+    )
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_declaration_is_complete(name: str) -> None:
+    change = CHANGES[name]
+    assert change.summary.endswith(".")
+    assert all(parameter.meaning for parameter in change.parameters.values())
+    assert change.basis or change.only_measured
+    assert bool(change.error) == bool(change.error_source)
+
+
+@pytest.mark.parametrize("name", [name for name, one in CHANGES.items() if one.application])
+def test_what_verify_applies_is_there_to_apply(name: str) -> None:
+    application = CHANGES[name].application
+    assert application is not None
+    assert find_spec(f"stepscope.record.applied.{name}")
+    known = {*CHANGES[name].parameters}
+    assert {*application.arguments, *application.defaults} <= known
+    assert "workers" in application.defaults or not application.processes

@@ -1,0 +1,256 @@
+"""The answer: how it hangs together, its JSON, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from drawn_steps import V100, graph_of
+from test_changes import COLLECTIVE, FORWARD
+
+from stepscope.errors import ChangeError
+from stepscope.faces.terminal.commands import stepscope
+from stepscope.facts.annotate import annotate
+from stepscope.graph import build_graph
+from stepscope.models.whatif import CHANGES, parse_request, predict
+from stepscope.models.whatif.ranking import rank_changes
+from stepscope.testing import drawn_trace
+
+
+def test_the_prediction_of_twice_the_bandwidth() -> None:
+    answer = predict(graph_of(COLLECTIVE), [parse_request("bandwidth:factor=2", CHANGES)])
+    assert answer.measured_step_ms == answer.replayed_step_ms == 0.160
+    assert answer.predicted_step_ms == 0.120
+    assert answer.speedup == pytest.approx(160 / 120)
+    assert answer.range == pytest.approx((0.108, 0.132))
+    assert answer.changes == ("bandwidth:factor=2.0",)
+    assert any("bandwidth-bound" in text for text in answer.assumptions)
+
+
+def test_the_parts_add_up_to_the_step_before_and_after() -> None:
+    answer = predict(graph_of(FORWARD, devices=V100), [parse_request("amp", CHANGES)]).to_json()
+    for side, step in (("before", "replayed_step_ms"), ("after", "predicted_step_ms")):
+        assert sum(answer["breakdown"][side].values()) == pytest.approx(answer[step])
+        stages = answer["critical_path"][side]["stages"]
+        assert sum(stages.values()) == pytest.approx(answer[step])
+
+
+def test_the_range_holds_the_low_and_the_high_estimate() -> None:
+    graph = graph_of(FORWARD, devices=V100)
+    fusion = predict(graph, [parse_request("kernel_fusion", CHANGES)])
+    assert fusion.range == pytest.approx((0.137, 0.162))
+
+
+def test_delays_without_a_cause_are_told_and_widen_the_range() -> None:
+    graph = graph_of("""
+        main     |   0 100 | ProfilerStep#0
+        main     |  10  12 | cudaLaunchKernel | corr=7
+        main     |  12  14 | cudaLaunchKernel | corr=8
+        main     |  14  16 | cudaLaunchKernel | corr=9
+        main     |  16  18 | cudaLaunchKernel | corr=10
+        stream 7 |  20  60 | first            | corr=7
+        stream 7 | 105 115 | second           | corr=8
+        stream 7 | 115 120 | third            | corr=9
+        stream 7 | 120 125 | fourth           | corr=10
+    """)
+    # As the others do, the second would follow at once: the last ends at 80, the CPU at 100.
+    answer = predict(graph, [])
+    assert answer.replay_error == 0
+    assert answer.range == pytest.approx((0.125 * 0.8, 0.125 * 1.2))
+    assert "20.0% of the step are delays without a known cause; they stay" in (answer.assumptions)
+
+
+def test_without_a_change_the_prediction_is_the_replay() -> None:
+    answer = predict(graph_of(FORWARD), [])
+    assert answer.predicted_step_ms == answer.replayed_step_ms
+    assert answer.speedup == 1
+
+
+def test_the_ranking_is_by_gain_and_tells_what_does_not_apply() -> None:
+    ranking = rank_changes(graph_of(FORWARD, devices=V100))
+    gains, reasons = ranking.gains, ranking.reasons
+    times = [one.predicted_step_ms for one in gains]
+    assert times == sorted(times)
+    assert gains[0].changes == ("amp",)
+    assert reasons["bandwidth"] == "these steps have no collectives"
+    assert "scale" not in reasons
+
+
+def test_changes_that_only_want_a_calibration_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEPSCOPE_CACHE", "off")
+    on_a_cpu = """
+        main | 0    1000 | ProfilerStep#0
+        main | 100   300 | aten::mm                | seq=1
+        main | 400   700 | Optimizer.step#Adam.step
+        main | 410   690 | aten::add_
+    """
+    ranking = rank_changes(build_graph(annotate(drawn_trace(on_a_cpu, framework="pytorch")), 0))
+    assert ranking.unmeasured == ["amp", "fused_optimizer"]
+    assert "stepscope calibrate" in ranking.reasons["amp"]
+    assert "faster_gpu" in ranking.reasons
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A trace file of one step with a long kernel."""
+    events = [
+        _event("user_annotation", "ProfilerStep#0", 1, 0, 100),
+        _event("cuda_runtime", "cudaLaunchKernel", 1, 10, 5, correlation=7),
+        _event("kernel", "sgemm", 7, 20, 180, correlation=7, device=0, stream=7),
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    return path
+
+
+def _event(category: str, name: str, thread: int, start: int, length: int, **arguments: int) -> dict:
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": 0 if category == "kernel" else 1,
+        "tid": thread,
+        "ts": start,
+        "dur": length,
+        "args": arguments,
+    }
+
+
+def test_the_command_answers_in_json_with_the_keys_of_the_design(file: Path) -> None:
+    change = "scale:select=kind=gemm,factor=0.5"
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), change, "--json"])
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert list(answer) == [
+        "measured_step_ms",
+        "replayed_step_ms",
+        "replay_error",
+        "predicted_step_ms",
+        "speedup",
+        "range",
+        "changes",
+        "basis",
+        "assumptions",
+        "breakdown",
+        "critical_path",
+        "device_busy_ms",
+        "device_idle_ms",
+        "memory",
+    ]
+    assert (answer["device_busy_ms"], answer["device_idle_ms"]) == pytest.approx((0.18, 0.02))
+    assert answer["memory"] is None  # no allocation was recorded
+    assert answer["measured_step_ms"] == 0.2
+    assert answer["predicted_step_ms"] == 0.11
+
+
+def test_the_command_answers_in_text(file: Path) -> None:
+    change = "scale:select=kind=gemm,factor=0.5"
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), change])
+    measured = "measured        0.200 ms per step, device busy 0.180 ms, idle 0.020 ms"
+    assert measured in result.stdout
+    assert "predicted       0.110 ms, 1.82x (0.110 to 0.110 ms)" in result.stdout
+    assert "only device                0.085       0.000" not in result.stdout
+
+
+def test_without_a_change_the_command_says_so(file: Path) -> None:
+    text = CliRunner().invoke(stepscope, ["whatif", str(file)]).stdout
+    assert "1.00x" in text
+    assert text.splitlines()[2].endswith("no change")
+    assert "  none " not in text  # time of no stage, of which there is none here
+
+
+def test_a_gain_within_its_own_error_is_no_praise(file: Path) -> None:
+    bandwidth = [parse_request("bandwidth:factor=1.05", CHANGES)]
+    assert not predict(graph_of(COLLECTIVE), bandwidth).is_certain
+    twice = [parse_request("bandwidth:factor=2", CHANGES)]
+    assert predict(graph_of(COLLECTIVE), twice).is_certain
+    doubt = "(within the error: the range includes the unchanged step)"
+    for factor, doubted in ((1, True), (0.5, False), (2, False)):
+        change = f"scale:select=kind=gemm,factor={factor}"
+        result = CliRunner().invoke(stepscope, ["whatif", str(file), change])
+        assert (doubt in result.stdout) == doubted
+
+
+def test_the_ranking_says_which_gains_are_within_their_error(tmp_path: Path) -> None:
+    # Two elementwise kernels in a row: as one they take as long as both, or as their mean.
+    events = [
+        _event("user_annotation", "ProfilerStep#0", 1, 0, 100),
+        _event("user_annotation", "## forward ##", 1, 5, 60),
+    ]
+    for number in (1, 2):
+        begin, place = 20 * number, {"correlation": number, "device": 0, "stream": 7}
+        events += [
+            _event("cuda_runtime", "cudaLaunchKernel", 1, 10 * number, 5, correlation=number),
+            _event("kernel", "vectorized_elementwise_kernel", 7, 40 + begin, 20, **place),
+        ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    lines = CliRunner().invoke(stepscope, ["whatif", str(path), "--all"]).stdout.splitlines()
+    (fusion,) = (line for line in lines if "ms  kernel_fusion" in line)
+    assert fusion.endswith("(within the error: the range includes the unchanged step)")
+
+
+def test_a_change_that_does_not_apply_ends_with_its_reason(file: Path) -> None:
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), "bandwidth"])
+    assert result.exit_code == 2
+    assert result.stderr == "Error: bandwidth: these steps have no collectives\n"
+
+
+def test_a_rank_that_is_not_there_is_refused(file: Path) -> None:
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), "--rank", "3"])
+    assert result.exit_code == 2
+    assert "there is no rank 3; the trace has 0" in result.stderr
+
+
+def test_the_command_ranks_what_applies(file: Path) -> None:
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), "--all", "--json"])
+    answer = json.loads(result.stdout)
+    assert answer["not_applicable"]["bandwidth"] == "these steps have no collectives"
+    assert "scale" not in answer["not_applicable"]
+
+
+def test_the_list_names_every_change(file: Path) -> None:
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), "--list", "--json"])
+    assert [one["name"] for one in json.loads(result.stdout)] == list(CHANGES)
+
+
+def test_what_is_not_predicted_is_two_lines_and_each_gain_has_its_basis(tmp_path: Path) -> None:
+    events = [
+        _event("user_annotation", "ProfilerStep#0", 1, 0, 100),
+        _event("user_annotation", "enumerate(DataLoader)#_Single.__next__", 1, 5, 30),
+        _event("cpu_op", "aten::mm", 1, 40, 50),
+    ]
+    path = tmp_path / "cpu.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    lines = CliRunner().invoke(stepscope, ["whatif", str(path), "--all"]).stdout.splitlines()
+    assert lines[0].split()[-1] == "dataloader"
+    assert "upper bound" in lines[1]
+    assert len(lines) == 4
+    assert lines[2].startswith("run `stepscope calibrate FILE` on the same machine to predict: amp")
+    assert lines[3].startswith("not applicable: faster_gpu")
+
+
+def test_a_device_that_the_file_does_not_name_is_given(file: Path) -> None:
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), "faster_gpu"])
+    assert "the trace does not name its device; name it with --device" in result.stderr
+    words = ["whatif", str(file), "faster_gpu", "--device", "A100", "--json"]
+    answer = json.loads(CliRunner().invoke(stepscope, words).stdout)
+    assert answer["changes"] == ["faster_gpu:to=H100"]
+    assert answer["predicted_step_ms"] == 0.1  # what the CPU takes
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), "amp", "--device", "H100"])
+    assert "amp: no matrix product or convolution runs in 32 bits" in result.stderr
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), "amp", "--device", "H1"])
+    assert (result.exit_code, "unknown device 'H1'" in result.stderr) == (2, True)
+
+
+def test_no_slower_device_is_offered() -> None:
+    def offered(name: str) -> str:
+        graph = graph_of(FORWARD, devices=({"id": 0, "name": name},))
+        return predict(graph, [parse_request("faster_gpu", CHANGES)]).changes[0]
+
+    assert offered("Tesla V100-SXM2-16GB") == "faster_gpu:to=H100"
+    assert offered("NVIDIA H100 80GB HBM3") != "faster_gpu:to=H100"
+    with pytest.raises(ChangeError, match="no known device runs these kernels faster than MI300X"):
+        offered("AMD Instinct MI300X")

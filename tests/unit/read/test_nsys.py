@@ -1,0 +1,354 @@
+"""Nsight Systems recordings that were exported to SQLite."""
+
+from __future__ import annotations
+
+import gzip
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stepscope
+from stepscope.errors import IngestError
+from stepscope.read.nsys.activities import parse
+from stepscope.trace.trace import Trace
+
+MS = 1_000_000
+_NAMES = {
+    1: "gemm",
+    2: "void gemm<float>(float*)",
+    3: "cudaLaunchKernel_v7000",
+    4: "cudaMemcpyAsync_v3020",
+    5: "python3",
+    6: "cuLaunchKernelEx_ptsz",
+}
+_KERNEL = (
+    "start",
+    "end",
+    "deviceId",
+    "streamId",
+    "correlationId",
+    "globalPid",
+    "demangledName",
+    "shortName",
+    "gridX",
+    "gridY",
+    "gridZ",
+    "blockX",
+    "blockY",
+    "blockZ",
+    "registersPerThread",
+    "staticSharedMemory",
+    "dynamicSharedMemory",
+)
+_COPY = (
+    "start",
+    "end",
+    "deviceId",
+    "streamId",
+    "correlationId",
+    "globalPid",
+    "bytes",
+    "copyKind",
+    "srcKind",
+    "dstKind",
+)
+_CALL = ("start", "end", "globalTid", "correlationId", "nameId")
+_RANGE = ("start", "end", "eventType", "text", "textId", "globalTid")
+
+
+def process(number: int) -> int:
+    """A globalPid."""
+    return (1 << 48) + (number << 24)
+
+
+def thread(pid: int, tid: int) -> int:
+    """A globalTid."""
+    return process(pid) + tid
+
+
+def export(path: Path, tables: Mapping[str, tuple[Sequence[str], Iterable[Sequence[Any]]]]) -> Path:
+    """Write tables (their columns and rows) as `nsys export --type sqlite` does."""
+    with sqlite3.connect(path) as file:
+        for name, (columns, rows) in tables.items():
+            file.execute(f"create table {name} ({', '.join(columns)})")
+            marks = ", ".join("?" * len(columns))
+            file.executemany(f"insert into {name} values ({marks})", rows)
+    file.close()
+    return path
+
+
+def strings() -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
+    return ("id", "value"), _NAMES.items()
+
+
+def one_step(pid: int = 7, correlation: int = 100, late: int = 0) -> dict[str, Any]:
+    """A range around an operator that launches a kernel and a copy."""
+    who = thread(pid, 9)
+    return {
+        "StringIds": strings(),
+        "ThreadNames": (("globalTid", "nameId"), [(who, 5)]),
+        "TARGET_INFO_GPU": (("id", "name", "smCount"), [(0, "NVIDIA H100 80GB HBM3", 132)]),
+        "NVTX_EVENTS": (
+            _RANGE,
+            [
+                (late, late + 9 * MS, 59, "forward", None, who),
+                (
+                    late + MS,
+                    late + 4 * MS,
+                    59,
+                    "aten::mm, seq = 5, op_id = 3, sizes = [[2, 3], [3, 4]]",
+                    None,
+                    who,
+                ),
+                (late, late, 34, "a mark", None, who),
+            ],
+        ),
+        "CUPTI_ACTIVITY_KIND_RUNTIME": (
+            _CALL,
+            [
+                (late + 2 * MS, late + 3 * MS, who, correlation, 3),
+                (late + 5 * MS, late + 6 * MS, who, correlation + 1, 4),
+            ],
+        ),
+        "CUPTI_ACTIVITY_KIND_KERNEL": (
+            _KERNEL,
+            [
+                (
+                    late + 3 * MS,
+                    late + 7 * MS,
+                    0,
+                    7,
+                    correlation,
+                    process(pid),
+                    2,
+                    1,
+                    8,
+                    2,
+                    1,
+                    128,
+                    1,
+                    1,
+                    40,
+                    1000,
+                    24,
+                )
+            ],
+        ),
+        "CUPTI_ACTIVITY_KIND_MEMCPY": (
+            _COPY,
+            [(late + 7 * MS, late + 8 * MS, 0, 7, correlation + 1, process(pid), 4096, 1, 1, 2)],
+        ),
+    }
+
+
+def opened(path: Path) -> Trace:
+    return stepscope.open(path, cache=False)
+
+
+def rows(trace: Trace) -> list[tuple[Any, ...]]:
+    """What events are, by start."""
+    return [
+        (row["name"], row["category"], row["start_ns"] / MS, row["duration_ns"] / MS)
+        for row in trace.events.rows()
+    ]
+
+
+def test_every_table_becomes_events_on_threads_and_streams(tmp_path: Path) -> None:
+    trace = opened(export(tmp_path / "one.sqlite", one_step()))
+
+    assert rows(trace) == [
+        ("forward", "annotation", 0, 9),
+        ("aten::mm", "cpu_op", 1, 3),
+        ("cudaLaunchKernel", "runtime", 2, 1),
+        ("void gemm<float>(float*)", "kernel", 3, 4),
+        ("cudaMemcpyAsync", "runtime", 5, 1),
+        ("Memcpy HtoD (Pinned -> Device)", "memcpy", 7, 1),
+    ]
+    tracks = [(row["kind"], row["name"], row["device"]) for row in trace["tracks"].rows()]
+    assert sorted(tracks) == [("cpu", "python3 9", None), ("device", "stream 7", 0)]
+    assert trace.metadata.format == "Nsight Systems export"
+    assert trace.metadata.framework == "pytorch"
+    assert trace.metadata.devices == ({"id": 0, "name": "NVIDIA H100 80GB HBM3", "numSms": 132},)
+
+
+def test_work_belongs_to_the_range_that_launched_it(tmp_path: Path) -> None:
+    trace = opened(export(tmp_path / "one.sqlite", one_step()))
+
+    kernel, copy = (row for row in trace.events.rows() if row["category"] in ("kernel", "memcpy"))
+    assert (kernel["stage"], copy["stage"], copy["bytes"]) == ("forward", "forward", 4096)
+    assert trace.event_arguments(kernel["id"]) == {
+        "grid": [8, 2, 1],
+        "block": [128, 1, 1],
+        "registers per thread": 40,
+        "shared memory": 1024,
+    }
+    (operator,) = (row for row in trace.events.rows() if row["name"] == "aten::mm")
+    assert operator["sequence"] == 5
+    assert trace.event_arguments(operator["id"])["Input Dims"] == [[2, 3], [3, 4]]
+
+
+def test_processes_with_the_same_correlation_ids_are_ranks(tmp_path: Path) -> None:
+    one, other = one_step(pid=7), one_step(pid=8, late=MS)
+    both = {
+        name: (columns, [*found] if name in ("StringIds", "TARGET_INFO_GPU") else [*found, *other[name][1]])
+        for name, (columns, found) in one.items()
+    }
+
+    trace = opened(export(tmp_path / "two.sqlite", both))
+
+    assert trace.metadata.ranks == (0, 1)
+    for row in trace["steps"].rows():
+        assert row["device_busy_ns"] == 5 * MS
+
+
+@pytest.mark.parametrize(
+    "missing",
+    ["NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "StringIds", "CUPTI_ACTIVITY_KIND_MEMCPY", "ThreadNames"],
+)
+def test_a_table_that_was_not_exported_is_missing_alone(missing: str, tmp_path: Path) -> None:
+    tables = one_step()
+    del tables[missing]
+
+    trace = opened(export(tmp_path / "less.sqlite", tables))
+
+    expected = {"annotation", "cpu_op", "runtime", "kernel", "memcpy"} - {
+        "NVTX_EVENTS": {"annotation", "cpu_op"},
+        "CUPTI_ACTIVITY_KIND_RUNTIME": {"runtime"},
+        "CUPTI_ACTIVITY_KIND_MEMCPY": {"memcpy"},
+    }.get(missing, set())
+    assert {row["category"] for row in trace.events.rows()} == expected
+
+
+def test_columns_of_an_old_version_are_enough(tmp_path: Path) -> None:
+    """Without process, long name, registers and shared memory."""
+    tables = one_step()
+    columns, (kernel,) = tables["CUPTI_ACTIVITY_KIND_KERNEL"]
+    kept = [
+        n
+        for n, name in enumerate(columns)
+        if name not in ("globalPid", "demangledName", "registersPerThread")
+    ]
+    tables["CUPTI_ACTIVITY_KIND_KERNEL"] = ([columns[n] for n in kept], [[kernel[n] for n in kept]])
+
+    trace = opened(export(tmp_path / "old.sqlite", tables))
+
+    (found,) = (row for row in trace.events.rows() if row["category"] == "kernel")
+    assert (found["name"], found["stage"]) == ("gemm", "forward")
+
+
+def test_a_compressed_export_is_the_same(tmp_path: Path) -> None:
+    plain = export(tmp_path / "one.sqlite", one_step())
+    packed = tmp_path / "one.sqlite.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+
+    assert rows(opened(packed)) == rows(opened(plain))
+
+
+def test_a_range_without_an_end_is_counted(tmp_path: Path) -> None:
+    tables = one_step()
+    columns, ranges = tables["NVTX_EVENTS"]
+    tables["NVTX_EVENTS"] = (columns, [*ranges, (8 * MS, None, 60, "open", None, thread(7, 9))])
+
+    trace = opened(export(tmp_path / "open.sqlite", tables))
+
+    assert [row["duration_ns"] for row in trace.events.rows() if row["name"] == "open"] == [0]
+    assert "long_duration" in {row["code"] for row in trace["warnings"].rows()}
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"songs": (("title",), [("a",)])}, "an SQLite database without tables of Nsight Systems"),
+        ({"rocpd_region_5f": (("id",), [(1,)])}, "of AMD's rocprofv3; run `rocpd convert"),
+        ({"NVTX_EVENTS": (_RANGE, [])}, "holds no kernel, CUDA call or NVTX range"),
+    ],
+)
+def test_another_database_is_refused(tables: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(IngestError, match=message):
+        opened(export(tmp_path / "other.sqlite", tables))
+
+
+def test_nothing_in_the_file_runs(tmp_path: Path) -> None:
+    """A view in place of a table is no table, and cells may be of any type."""
+    tables = one_step()
+    columns, (kernel,) = tables["CUPTI_ACTIVITY_KIND_KERNEL"]
+    tables["CUPTI_ACTIVITY_KIND_KERNEL"] = (columns, [kernel, ["x" * 50, *kernel[1:]]])
+    path = export(tmp_path / "odd.sqlite", tables)
+    with sqlite3.connect(path) as file:
+        file.execute("drop table CUPTI_ACTIVITY_KIND_MEMCPY")
+        endless = "with recursive n(x) as (select 1 union all select x + 1 from n)"
+        file.execute(f"create view CUPTI_ACTIVITY_KIND_MEMCPY as {endless} select x as start from n")
+    file.close()
+
+    found = {row["category"] for row in opened(path).events.rows()}
+
+    assert found == {"annotation", "cpu_op", "runtime", "kernel"}
+
+
+def test_damaged_files_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
+    good = bytearray(export(tmp_path / "one.sqlite", one_step()).read_bytes())
+    random, path = Random(0), tmp_path / "damaged.sqlite"
+    for _ in range(150):
+        bad = bytearray(good)
+        for _ in range(random.randint(1, 40)):
+            bad[random.randrange(16, len(bad))] = random.randrange(256)
+        path.write_bytes(bad[: random.choice([len(bad), random.randrange(200, len(bad))])])
+        with suppress(IngestError):
+            assert len(opened(path).events)
+
+
+NAMES = [
+    ("aten::mm", ("aten::mm", -1, False, False)),
+    ("aten::mm, op_id = 4", ("aten::mm", -1, True, False)),
+    ("aten::mm, seq = 9", ("aten::mm", 9, True, False)),
+    ("AddmmBackward0, seq = 9, op_id = 4", ("AddmmBackward0", 9, True, True)),
+    (
+        "autograd::engine::evaluate_function: AddmmBackward0, seq = 9",
+        ("autograd::engine::evaluate_function: AddmmBackward0", 9, True, True),
+    ),
+    ("FSDP::pre_forward (layer.1), op_id = 7", ("FSDP::pre_forward (layer.1)", -1, False, False)),
+    ("Optimizer.step#AdamW.step, op_id = 7", ("Optimizer.step#AdamW.step", -1, False, False)),
+    ("epoch 3, step 4", ("epoch 3, step 4", -1, False, False)),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), NAMES)
+def test_what_pytorch_appends_to_names(text: str, expected: tuple[Any, ...]) -> None:
+    found = parse(text)
+    assert (found.name, found.sequence, found.is_operator, found.is_backward) == expected
+
+
+def test_busy_time_of_a_real_export_is_that_of_its_rows(traces: Path) -> None:
+    """Two processes, each with a GPU: FSDP with weights on the CPU."""
+    path = traces / "nsys_sqlite" / "h100_2gpu_1s.sqlite"
+    trace = opened(path)
+
+    assert trace.metadata.ranks == (0, 1)
+    with sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True) as file:
+        for rank in trace.metadata.ranks:
+            spans = [
+                span
+                for table in ("KERNEL", "MEMCPY", "MEMSET")
+                for span in file.execute(
+                    f"select start, end from CUPTI_ACTIVITY_KIND_{table} where deviceId = {rank}"
+                )
+            ]
+            on_device = trace["tracks"]["device"][trace.events["track"]] == rank
+            start, length = trace.events["start_ns"], trace.events["duration_ns"]
+            found = zip(start[on_device], (start + length)[on_device], strict=True)
+            assert union_ns(found) == union_ns(spans)
+            (step,) = (row for row in trace["steps"].rows() if row["rank"] == rank)
+            assert step["device_busy_ns"] <= union_ns(spans)
+
+
+def union_ns(spans: Iterable[tuple[int, int]]) -> int:
+    """The time that at least one of some spans covers."""
+    start, end = np.array(sorted(spans)).T
+    reached = np.append(start[0], np.maximum.accumulate(end)[:-1])
+    return int(np.maximum(end - np.maximum(start, reached), 0).sum())

@@ -1,0 +1,90 @@
+"""Begins and ends to slices; the files in `tests/golden/test_malformed.py` show the odd cases."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from stepscope.read.chrome.slices import Mark, pair
+from stepscope.read.shared import WarningLog
+
+
+def paired(text: str) -> list[str]:
+    """Slices of marks like `a( b( )b )a`, each a microsecond after the last; `|` is no time."""
+    marks, time = [], 0
+    for word in text.split():
+        if word == "|":
+            time -= 1
+            continue
+        ends = word.startswith(")")
+        marks.append(Mark(len(marks), time, word.strip("()"), ends))
+        time += 1
+    log = WarningLog()
+    found = sorted(pair(marks, time, log))
+    slices = [f"{marks[one.row].name} {one.start_ns}-{one.end_ns}" for one in found]
+    return slices + [f"! {code} {count}" for code, _, count in log.rows()]
+
+
+@pytest.mark.parametrize(
+    ("marks", "slices"),
+    [
+        ("", []),
+        ("a( )a", ["a 0-1"]),
+        ("a( b( )b )a", ["a 0-3", "b 1-2"]),
+        ("a( a( )a )a", ["a 0-3", "a 1-2"]),
+        ("a( b( ) )", ["a 0-3", "b 1-2"]),
+        ("( ( ) )", [" 0-3", " 1-2"]),
+        ("( a( ) )", [" 0-3", "a 1-2"]),
+        ("a( | b( )b | )a", ["a 0-1", "b 0-1"]),
+        ("a( b( )a | )b", ["a 0-2", "b 1-2"]),
+        ("a( )a | b( )b", ["a 0-1", "b 1-2"]),
+        ("a( b( )a", ["a 0-2", "b 1-2", "! begin_without_end 1"]),
+        ("a( )b", ["a 0-1", "! end_of_other_name 1"]),
+        ("a( )b )a", ["a 0-2", "! end_without_begin 1"]),
+        ("a( )b a( )a", ["a 0-1", "a 2-3", "! end_of_other_name 1"]),
+        (")a a( )a", ["a 1-2", "! end_without_begin 1"]),
+    ],
+)
+def test_marks_make_slices(marks: str, slices: list[str]) -> None:
+    assert paired(marks) == slices
+
+
+def test_a_million_simultaneous_marks_cost_a_step_each() -> None:
+    """The work is counted by how often a mark's name is looked at."""
+    looks = 0
+
+    class Name(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal looks
+            looks += 1
+            return str.__eq__(self, other)
+
+    looked = {}
+    for count in (2_000, 4_000):
+        names = [Name(f"call {number}") for number in range(count)]
+        begins = [Mark(row, 0, name, False) for row, name in enumerate(names)]
+        ends = [Mark(count + row, 0, name, True) for row, name in enumerate(names)]
+        looks, log = 0, WarningLog()
+        assert len(pair(begins + ends, 0, log)) == count
+        looked[count] = looks
+    assert looked[4_000] < 2.2 * looked[2_000]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_balanced_marks_come_back_whatever_their_order_in_the_file(seed: int) -> None:
+    chance = random.Random(seed)
+    marks, opened, expected = [], [], set()
+    for time in range(200):
+        if opened and (chance.random() < 0.5 or time > 150):
+            begin = opened.pop()
+            marks.append(Mark(1000 + time, time, begin.name, True))
+            expected.add((begin.row, begin.time_ns, time))
+        elif time <= 150:
+            opened.append(Mark(time, time, chance.choice("abc"), False))
+            marks.append(opened[-1])
+    chance.shuffle(marks)
+    log = WarningLog()
+    assert set(pair(marks, 999, log)) == expected | {(m.row, m.time_ns, 999) for m in opened}

@@ -1,0 +1,142 @@
+"""Devices and operators in files whose events have no category, or begin and end separately."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from reading import event, read_text
+
+from stepscope.trace.trace import Trace
+
+KERNELS = ("volta_sgemm_128x64_nn", "Cijk_Ailk_Bljk_SB_MT64x64x8", "loop_add_fusion", "Memcpy HtoD")
+
+
+def label(kind: str, text: str, pid: Any, tid: Any = 0) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": text}}
+
+
+# How recorders that write no category name their devices: labels, process and thread of kernels.
+RECORDERS = {
+    "EventList.export_chrome_trace": ([], "CUDA functions", 0),
+    "rocprof": ([label("process_name", "6 GPU0", 6)], 6, 0),
+    "JAX": ([label("thread_name", "Stream #14(Compute)", 2, 14)], 2, 14),
+    "Kineto, cut": ([label("thread_name", "stream 7", 0, 7)], 0, 7),
+    "Kineto of 2021, cut": ([], 0, "stream 7"),
+}
+
+
+def on_device(trace: Trace) -> list[tuple[str | None, str | None]]:
+    """Name and category of the events on device tracks."""
+    device = trace["tracks"].text("kind").mask("device")[trace.events["track"]]
+    names, categories = trace.events.text("name"), trace.events.text("category")
+    return sorted((names[row], categories[row]) for row in device.nonzero()[0].tolist())
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("recorder", RECORDERS)
+def test_streams_are_known_by_their_labels(recorder: str, seed: int) -> None:
+    chance = random.Random(seed)
+    labels, process, thread = RECORDERS[recorder]
+    launches = [event("aten::mm", 10 * at, 5) for at in range(6)]
+    kernels = [event(chance.choice(KERNELS), 10 * at + 4, 8, pid=process, tid=thread) for at in range(6)]
+    others = [event("ProfilerStep#1", 0, 70, pid=process, tid=thread)] * (seed % 2)
+    trace = read_text(json.dumps([*labels, *launches, *kernels, *others]))
+    expected = [
+        (each["name"], "memcpy" if each["name"].startswith("Memcpy") else "kernel") for each in kernels
+    ] + [("ProfilerStep#1", "annotation") for _ in others]
+    assert on_device(trace) == sorted(expected)
+
+
+def test_in_a_process_of_a_device_what_launches_point_to_is_its_work() -> None:
+    """As torch_npu writes it: collectives have a process of their own, and a third sums up."""
+    hardware, network, sums = 3216, 3232, 3264
+    launches = [event("aten::mm", 0, 5), event("c10d::allreduce_", 10, 5)]
+    work = [
+        event("MatMulV2", 20, 30, pid=hardware, tid=2),
+        event("hcom_allReduce__1", 60, 30, pid=network, tid=0),
+    ]
+    arrows = [
+        {**end, "ph": phase, "cat": "async_npu", "id": at}
+        for at, pair in enumerate(zip(launches, work, strict=True))
+        for phase, end in zip("sf", pair, strict=True)
+    ]
+    events = [
+        *(label("process_labels", "NPU", pid) for pid in (hardware, network, sums)),
+        *launches,
+        *work,
+        *arrows,
+        event("Free", 50, 10, pid=sums, tid=3),
+    ]
+    trace = read_text(json.dumps(events))
+    assert on_device(trace) == [("MatMulV2", "kernel"), ("hcom_allReduce__1", "kernel")]
+    assert trace["tracks"]["device"].tolist() == [-1, 0, 0, -1]  # one device, as it is labeled
+
+
+@pytest.mark.parametrize(("text", "device"), [("NPU", 0), ("NPU 3", 3), ("gpu7", 7)])
+def test_the_number_of_a_device_is_that_of_its_label(text: str, device: int) -> None:
+    launch, kernel = event("aten::mm"), event("sgemm", 20, 5, pid=9)
+    arrow = [{**end, "ph": phase, "id": 1} for phase, end in (("s", launch), ("f", kernel))]
+    trace = read_text(json.dumps([label("process_labels", text, 9), launch, kernel, *arrow]))
+    assert trace["tracks"]["device"].tolist() == [-1, device]
+
+
+@pytest.mark.parametrize("text", ["NPU", "GPU 0", "CPU", "NPU 99999999999"])
+def test_where_kernels_have_a_category_a_device_is_its_process(text: str) -> None:
+    """Ranks that were merged into one file may each have a "GPU 0"."""
+    kernel = event("sgemm", cat="kernel", pid=9)
+    trace = read_text(json.dumps([label("process_labels", text, 9), kernel]))
+    assert trace["tracks"]["device"].tolist() == [9]
+
+
+def test_threads_of_a_process_that_is_labeled_as_a_device_stay_threads() -> None:
+    """Kineto has threads of process 0 that it does not know, next to the streams of device 0."""
+    trace = read_text(
+        json.dumps([label("process_name", "GPU 0", 0), event("threading.py(1032): run", pid=0)])
+    )
+    assert on_device(trace) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "category"),
+    [
+        ("aten::mm", "cpu_op"),
+        ("AddmmBackward0", "cpu_op"),
+        ("cudaLaunchKernel", "runtime"),
+        ("hipModuleLaunchKernel", "runtime"),
+        ("cuLaunchKernel", "runtime"),
+        ("nn.Module: Linear_0", "python"),
+        ("train.py(7): main", "python"),
+        ("ProfilerStep#3", "annotation"),
+        ("current step", "other"),
+    ],
+)
+def test_names_of_events_on_threads(name: str, category: str) -> None:
+    assert list(read_text(json.dumps([event(name)])).events.text("category")) == [category]
+
+
+def test_a_recorded_category_counts_more_than_a_name() -> None:
+    trace = read_text(json.dumps([event("aten::mm", cat="python_function")]))
+    assert list(trace.events.text("category")) == ["python"]
+
+
+def test_categories_of_rocprofiler_are_known() -> None:
+    """As Perfetto's `traceconv json` writes what `rocpd convert` made."""
+    recorded = {
+        "hip_api": "hipLaunchKernel",
+        "kernel_dispatch": "Cijk_Ailk_Bljk",
+        "memory_copy": "MEMORY_COPY_HOST_TO_DEVICE",
+        "marker_api": "forward",
+    }
+    events = [event(name, 10 * at, 5, cat=cat, tid=at) for at, (cat, name) in enumerate(recorded.items())]
+    trace = read_text(json.dumps(events))
+    assert list(trace.events.text("category")) == ["runtime", "kernel", "memcpy", "annotation"]
+    assert [name for name, _ in on_device(trace)] == [recorded["kernel_dispatch"], recorded["memory_copy"]]
+
+
+def test_kernels_may_begin_and_end_in_two_events() -> None:
+    begins = {"ph": "B", "cat": "kernel", "name": "sgemm", "pid": 0, "tid": 7, "ts": 1}
+    trace = read_text(json.dumps([begins, {"ph": "E", "pid": 0, "tid": 7, "ts": 4}]))
+    assert on_device(trace) == [("sgemm", "kernel")]

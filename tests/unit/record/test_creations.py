@@ -1,0 +1,98 @@
+"""What the program creates: optimizers, loaders, DDP models, and how loaders load."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.optim import SGD as Descent
+from torch.utils.data import DataLoader, TensorDataset, dataloader
+
+from stepscope.record.creations import CreationWatch, LoaderWatch, call_at
+
+
+@pytest.fixture
+def watch() -> Iterator[CreationWatch]:
+    watch = CreationWatch()
+    yield watch
+    watch.remove()
+
+
+def described(watch: CreationWatch) -> dict[str, dict[str, Any]]:
+    return {one["class"]: one for one in watch.describe()}
+
+
+def test_each_call_has_its_file_line_and_source(watch: CreationWatch) -> None:
+    optimizer = torch.optim.AdamW([torch.zeros(1)], lr=0.1)
+    assert list(DataLoader([optimizer], batch_size=1, collate_fn=len)) == [1]
+    found = described(watch)
+    assert {one["what"] for one in found.values()} == {"optimizer", "loader"}
+    assert found["AdamW"]["file"] == __file__
+    assert found["AdamW"]["call"].startswith("torch.optim.AdamW(\n        [torch.zeros(1)],")
+    assert found["AdamW"]["source"].startswith("    optimizer = torch.optim.AdamW(\n")
+    assert found["DataLoader"]["call"] == "DataLoader([optimizer], batch_size=1, collate_fn=len)"
+
+
+def test_a_call_by_another_name_has_a_line_and_no_source(watch: CreationWatch) -> None:
+    make = torch.optim.SGD
+    make([torch.zeros(1)], lr=0.1)
+    line = sys._getframe().f_lineno - 1
+    (one,) = watch.describe()
+    assert (one["class"], one["line"], one["call"], one["source"]) == ("SGD", line, "", "")
+
+
+def test_a_class_may_be_imported_by_another_name(watch: CreationWatch) -> None:
+    Descent([torch.zeros(1)], lr=0.1)
+    (one,) = watch.describe()
+    assert (one["class"], one["call"]) == ("SGD", "Descent([torch.zeros(1)], lr=0.1)")
+
+
+def test_a_loop_of_calls_is_noted_once(watch: CreationWatch) -> None:
+    for _ in range(100):
+        torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    assert len(watch.describe()) == 1
+
+
+def test_torch_is_left_as_it_was() -> None:
+    before = torch.optim.Optimizer.__init__
+    CreationWatch().remove()
+    assert torch.optim.Optimizer.__init__ is before
+
+
+@pytest.mark.parametrize("text", ["", "SGD(", "x = SGD(SGD(1))\n"])
+def test_what_cannot_be_parsed_or_told_apart_has_no_source(tmp_path: Path, text: str) -> None:
+    (tmp_path / "train.py").write_text(text)
+    assert call_at(str(tmp_path / "train.py"), 1, "SGD") == {"call": "", "source": ""}
+
+
+DATA = TensorDataset(torch.zeros(4, 1))
+
+
+def test_loaders_in_use_are_described_and_forgotten_with_their_iterators() -> None:
+    watch = LoaderWatch()
+    try:
+        iterator = iter(DataLoader(DATA, batch_size=2))
+        next(iterator)
+        (facts,) = watch.describe()
+        assert facts == {
+            "workers": 0,
+            "pin_memory": False,
+            "prefetch_factor": None,
+            "persistent_workers": False,
+        }
+        del iterator
+        assert watch.describe() == []
+    finally:
+        watch.remove()
+
+
+def test_what_was_watched_is_left_as_it_was() -> None:
+    before = dataloader._BaseDataLoaderIter.__init__
+    watch = LoaderWatch()
+    assert dataloader._BaseDataLoaderIter.__init__ is not before
+    watch.remove()
+    assert dataloader._BaseDataLoaderIter.__init__ is before

@@ -1,0 +1,84 @@
+"""How the ranges of optimizers are named."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from stepscope.record.optimizer_names import OptimizerNames
+
+names: OptimizerNames
+
+
+@pytest.fixture(autouse=True)
+def fresh_names():
+    global names
+    names = OptimizerNames()
+
+
+def optimizer():
+    return torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+
+
+def name_of(it):
+    names.range_of(it)
+    return names._labels[it].removeprefix("stepscope.optimizer: ")
+
+
+def test_the_variable_names_it():
+    for_critic, for_generator = optimizer(), optimizer()
+    found = [name_of(for_critic), name_of(for_generator)]
+    assert found == ["for_critic", "for_generator"]
+
+
+def test_the_outermost_caller_knows_best():
+    def update(optimizer):
+        return name_of(optimizer)
+
+    generator_optimizer = optimizer()
+    found = update(generator_optimizer)
+    assert found == "generator_optimizer"
+
+
+def test_attributes_and_members():
+    class Agent:
+        def __init__(self):
+            self.actor_optimizer, self.others = optimizer(), {"critic": optimizer()}
+            self.listed = [optimizer()]
+
+        def learn(self):
+            return [name_of(self.actor_optimizer), name_of(self.others["critic"]), name_of(self.listed[0])]
+
+    found = Agent().learn()
+    assert found == ["actor_optimizer", "others.critic", "listed.0"]
+
+
+def test_a_wrapper_in_a_variable():
+    prepared = SimpleNamespace(optimizer=optimizer())
+    found = name_of(prepared.optimizer)
+    assert found == "prepared"
+
+
+def test_a_variable_that_holds_each_in_turn_names_none():
+    pair = (optimizer(), optimizer())
+    for one in pair:
+        name_of(one)
+    assert [name_of(pair[0]), name_of(pair[1])] == ["pair.0", "pair.1"]
+
+
+def test_without_a_variable_the_class_names_it():
+    def made():
+        return iter([optimizer(), optimizer()])
+
+    found = [name_of(each) for each in [*made()]]
+    kept = names._labels.keyrefs()
+    assert found[0] == "each"  # until another shows that it is the name of any
+    assert len(kept) == len([one for one in kept if one()])
+
+
+def test_names_keep_no_optimizer_alive():
+    it = optimizer()
+    name_of(it)
+    del it
+    assert not [one for one in names._labels.keyrefs() if one()]

@@ -1,0 +1,236 @@
+"""The stack of a thread, sampled from a thread that Python cannot see."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stepscope.record.samples import loop_samples, stack_sampler
+from stepscope.record.samples.loop_samples import LoopSamples, describe
+from stepscope.record.samples.stack_sampler import SampledPlace as Place
+from stepscope.record.samples.stack_sampler import StackSampler, StackSamples, Unavailable, parse
+
+HERE = __file__
+
+
+@pytest.fixture(autouse=True)
+def fresh(library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The library that tests are run with, loaded for each."""
+    monkeypatch.setattr(stack_sampler, "LIBRARY", library)
+    if sys.platform != "linux" or sys.version_info >= (3, 14):
+        pytest.skip("stacks are not sampled here")
+    stack_sampler._library.cache_clear()
+    yield
+    stack_sampler._library.cache_clear()
+
+
+def short(number: int) -> int:
+    return 2 * number
+
+
+def work() -> None:
+    end = time.thread_time() + 0.1
+    while time.thread_time() < end:
+        sum(map(short, range(100)))
+
+
+def wait() -> None:
+    time.sleep(0.1)
+
+
+def deep(depth: int) -> None:
+    if depth:
+        deep(depth - 1)
+    else:
+        work()
+
+
+def functions(found: StackSamples) -> Counter[str]:
+    """How many samples have each function innermost."""
+    return Counter(found.places[found.stacks[stack][0]].function for stack in found.stack)
+
+
+def test_what_a_thread_executes_and_waits_for() -> None:
+    sampler = StackSampler()
+    work()
+    wait()
+    found = functions(sampler.stop())
+    assert found["work"] + found["short"] > 10
+    assert found["wait"] > 10
+
+
+def test_whole_stacks_with_their_lines() -> None:
+    sampler = StackSampler()
+    deep(30)
+    found = sampler.stop()
+    stack = max((found.stacks[stack] for stack in found.stack), key=len)
+    names = [found.places[place].function for place in stack]
+    around = [place.function for place in stack_sampler.places_of_stack(sys._getframe())]
+    assert names[-len(around) :] == around
+    assert names.count("deep") == 31
+    first = deep.__code__.co_firstlineno
+    lines = {place.line for place in found.places if place.function == "deep"}
+    assert lines <= set(range(first, first + 5))
+    assert {place.file for place in found.places if place.function == "deep"} == {HERE}
+
+
+def test_generators_and_names_that_are_not_ascii() -> None:
+    def größe_日本() -> Iterator[None]:
+        end = time.thread_time() + 0.05
+        while time.thread_time() < end:
+            yield
+
+    sampler = StackSampler()
+    for _ in größe_日本():
+        pass
+    assert any("größe_日本" in name for name in functions(sampler.stop()))
+
+
+def test_times_are_in_order_and_of_the_system_s_clock() -> None:
+    before = time.time_ns()
+    sampler = StackSampler()
+    wait()
+    found = sampler.stop()
+    assert before <= found.times_ns[0] <= found.times_ns[-1] <= time.time_ns()
+    assert found.times_ns == sorted(found.times_ns)
+    assert len(found.times_ns) == len(found.stack)
+
+
+def test_python_sees_no_thread() -> None:
+    threads, seen = threading.enumerate(), sys._current_frames().keys()
+    interval = sys.getswitchinterval()
+    sampler = StackSampler()
+    assert threading.enumerate() == threads
+    assert sys._current_frames().keys() == seen
+    assert sys.getswitchinterval() == interval
+    sampler.stop()
+
+
+def test_a_long_window_keeps_samples_of_all_its_time() -> None:
+    sampler = StackSampler(interval_ns=1000)  # so that they are thinned out soon
+    begun, middle_ns = time.thread_time(), 0
+    while (spent := time.thread_time() - begun) < 1.5:
+        work()
+        if spent < 0.75:
+            middle_ns = time.time_ns()
+    found = sampler.stop()
+    assert 0 < len(found.times_ns) <= 1 << 15
+    late = sum(time > middle_ns for time in found.times_ns)
+    assert 0.1 < late / len(found.times_ns) < 0.9
+
+
+def test_another_thread_may_stop_it() -> None:
+    sampler, found = StackSampler(), []
+    work()
+    thread = threading.Thread(target=lambda: found.append(sampler.stop()))
+    thread.start()
+    thread.join()
+    assert functions(found[0])["work"]
+    assert not sampler.stop().times_ns
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")  # JAX's, where a test before this one imported it
+def test_a_forked_process_has_none_to_stop() -> None:
+    sampler = StackSampler()
+    child = os.fork()
+    if not child:
+        os._exit(len(sampler.stop().times_ns))
+    assert os.waitpid(child, 0)[1] == 0
+    work()
+    assert sampler.stop().times_ns
+
+
+def test_a_version_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 77))
+    with pytest.raises(Unavailable, match=r"does not know how Python 3\.77 stores its frames"):
+        StackSampler()
+
+
+@pytest.mark.parametrize("version", [(3, 10), (3, 11), (3, 12), (3, 13)])
+def test_a_layout_that_does_not_fit_is_not_used(
+    version: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of another version reads garbage, or nothing, and never crashes."""
+    if version == sys.version_info[:2]:
+        monkeypatch.setattr(stack_sampler, "places_of_stack", lambda frame: [])
+    monkeypatch.setattr(sys, "version_info", version)
+    with pytest.raises(Unavailable, match="stores its frames in another way"):
+        StackSampler()
+
+
+def test_where_there_is_no_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(stack_sampler, "LIBRARY", tmp_path / "missing.so")
+    assert LoopSamples().stop() == {
+        "version": 1,
+        "lacks": "the stepscope that recorded it had no compiled library",
+    }
+
+
+def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEPSCOPE_COMPILED", "off")
+    assert "switched off" in LoopSamples().stop()["lacks"]
+
+
+def test_a_system_that_refuses_copies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack_sampler._library(), "stepscope_may_copy", lambda: 0)
+    assert "process_vm_readv" in LoopSamples().stop()["lacks"]
+
+
+def test_a_failure_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack_sampler.StackSampler, "__init__", lambda self: 1 // 0)
+    assert LoopSamples().stop()["lacks"].startswith("sampling failed (ZeroDivisionError")
+
+
+TORCH = "/torch/nn.py"
+NUMPY = "/lib/numpy.py"
+STACKS = StackSamples(
+    times_ns=[10, 20, 30, 40, 50, 60],
+    stack=[0, 1, 2, 3, 0, 4],
+    stacks=[[0, 4, 5], [1, 4, 5], [2, 0, 5], [3], [1, 2, 5]],
+    places=[
+        Place("log", "/x/train.py", 3),
+        Place("dot", NUMPY, 7),
+        Place("call", TORCH, 9),
+        Place("start", loop_samples._RECORDER + "/recorder.py", 1),
+        Place("main", "/x/train.py", 8),
+        Place("<module>", "/x/train.py", 9),
+    ],
+)
+
+
+def test_the_line_of_the_program_that_a_stack_is_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library's function counts for the line that calls it, the recorder's for none."""
+    monkeypatch.setattr(loop_samples, "_LIBRARIES", ("/lib",))
+    monkeypatch.setattr(loop_samples, "is_internal", lambda file: file.startswith("/torch"))
+    found = describe(STACKS, {("<module>", "/x/train.py"), ("log", "/x/train.py")})
+    assert [found["places"][place]["function"] for place in found["place"]] == [
+        "log",
+        "main",
+        "log",
+        "log",
+        "<module>",
+    ]
+    assert found["since_unix_ns"] == 10
+    assert found["after_ns"] == [0, 10, 20, 40, 50]
+    assert [found["places"][place]["function"] for place in found["loop"]] == ["<module>"]
+
+
+def test_a_function_that_takes_nearly_all_time_is_not_the_loop() -> None:
+    """It has not begun where sampling begins, inside a call of the loop."""
+    places = [Place("preprocess", "/x/train.py", 3), Place("<module>", "/x/train.py", 9)]
+    samples = StackSamples(list(range(20)), [0] * 20, [[0, 1]], places)
+    assert describe(samples, {("<module>", "/x/train.py")})["loop"] == []
+    assert describe(samples, {("preprocess", "/x/train.py")})["loop"] == [0]
+
+
+def test_fields_of_the_library() -> None:
+    text = b"1\0f\0/x.py\x007\x002\x000 0 \0\x005\x001\x009\x000\0"
+    found = parse(text)
+    assert found == StackSamples([5, 9], [1, 0], [[0, 0], []], [Place("f", "/x.py", 7)])
