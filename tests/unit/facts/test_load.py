@@ -126,9 +126,9 @@ def test_changed_code_makes_another_result(
 @pytest.mark.parametrize(
     ("packages", "file"),
     [
-        (("ingest",), "ingest/chrome/native/decode_events.cpp"),
-        (("roofline",), "roofline/data/gpus.json"),
-        ((), "kernel_names.py"),
+        (("read",), "read/chrome/native/decode_events.cpp"),
+        (("facts/roofline",), "facts/roofline/data/gpus.json"),
+        (("base",), "kernel_names.py"),
     ],
 )
 def test_compiled_code_data_and_shared_modules_count_as_code(packages: tuple[str, ...], file: str) -> None:

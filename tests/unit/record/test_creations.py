@@ -27,7 +27,10 @@ def described(watch: CreationWatch) -> dict[str, dict[str, Any]]:
 
 
 def test_each_call_has_its_file_line_and_source(watch: CreationWatch) -> None:
-    optimizer = torch.optim.AdamW([torch.zeros(1)], lr=0.1)
+    optimizer = torch.optim.AdamW(
+        [torch.zeros(1)],  # on a line of its own
+        lr=0.1,
+    )
     assert list(DataLoader([optimizer], batch_size=1, collate_fn=len)) == [1]
     found = described(watch)
     assert {one["what"] for one in found.values()} == {"optimizer", "loader"}

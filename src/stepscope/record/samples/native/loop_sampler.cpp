@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "../../../compiled/exported.h"
+#include "exported.h"
 #include "../../native/hidden_thread.h"
 #include "../../native/known_layouts.h"
 #include "../../native/safe_memory.h"
