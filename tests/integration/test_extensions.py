@@ -23,27 +23,26 @@ hello = outside:hello
 """
 _CODE = '''
 import click
-import numpy as np
 
-from stepscope.analyze import Finding, Rule
+from stepscope.analyze import Rule
 from stepscope.graph import scale, select
 from stepscope.models.whatif import Change
 from stepscope.read import Reader
-from stepscope.trace.builder import TraceBuilder
+from stepscope.testing import drawn_trace
 
 def read_toy(stream, compressed, progress):
-    builder = TraceBuilder()
-    track = builder.add_track("cpu", "main", thread=1)
-    for number, line in enumerate(stream.read().decode().splitlines()[1:]):
-        builder.add_event(track, line, "cpu_op", number * 1000, 900)
-    return builder.build()
+    names = enumerate(stream.read().decode().splitlines()[1:])
+    return drawn_trace("\\n".join(f"main | {100 * n} {100 * n + 90} | {name}" for n, name in names))
 
 READER = Reader("toy", lambda head: head.startswith(b"TOY"), read_toy)
 
 def long_operator(context):
-    yield Finding(what="an operator is long", severity="info")
+    """Products, one at a time."""
+    rows = context.search.find("^aten::mm$")
+    gain = context.gains.gain(rows, "scale:select=operator=aten::mm,factor=0.2")
+    yield context.finding("A product is long.", "Merge the products.", rows, gain)
 
-LONG_OPERATOR = Rule("long_operator", long_operator)
+LONG_OPERATOR = Rule(long_operator)
 
 def no_logging(graph, name: str = "log*"):
     """Ranges that log take no CPU time.

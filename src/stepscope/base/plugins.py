@@ -1,4 +1,4 @@
-"""Rules and what-if changes of other installed packages, by entry points.
+"""Readers, rules, what-if changes and commands of other installed packages, by entry points.
 
 A package declares them in its `pyproject.toml`; each value names one object or a list of them:
 
@@ -7,6 +7,12 @@ A package declares them in its `pyproject.toml`; each value names one object or 
 
     [project.entry-points."stepscope.changes"]   # of `stepscope.models.whatif.Change`
     mine = "my_package.changes:NO_LOGGING"
+
+    [project.entry-points."stepscope.readers"]   # of `stepscope.read.Reader`
+    mine = "my_package.toy:READER"
+
+    [project.entry-points."stepscope.commands"]  # a `click.Command`, named like its entry point
+    hello = "my_package.commands:hello"
 
 They are listed, documented and applied like the built-in ones, which they cannot replace. Only the
 commands that use them import such a package. One that cannot be imported costs a line on stderr.
@@ -28,11 +34,24 @@ def plugins(group: str, kind: type[Declared]) -> Iterator[Declared]:
     """What other packages declare, in the order of the entry points' names.
 
     Args:
-        group: `rules` or `changes`.
+        group: `readers`, `rules` or `changes`.
         kind: the class of each.
     """
     for entry in sorted(entry_points(group=f"stepscope.{group}")):
         yield from _declared_by(entry, kind)
+
+
+def plugin_names(group: str) -> list[str]:
+    """The names of a group's entry points; nothing is imported."""
+    return sorted(entry.name for entry in entry_points(group=f"stepscope.{group}"))
+
+
+def named_plugin(group: str, name: str, kind: type[Declared]) -> Declared | None:
+    """What other packages declare under one name; None if nothing usable is there."""
+    for entry in entry_points(group=f"stepscope.{group}", name=name):
+        if declared := _declared_by(entry, kind):
+            return declared[0]
+    return None
 
 
 def _declared_by(entry: EntryPoint, kind: type[Declared]) -> list[Declared]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
+from stepscope.base.plugins import plugins
 from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Progress, decompressed_head, utf16_of
 from stepscope.read.chrome.trace_events import read_trace_events
@@ -97,7 +99,7 @@ def _reader(file: BinaryIO) -> tuple[Reader, bool]:
     file.seek(0)
     unpacked = decompressed_head(head, _HEAD_BYTES)
     content = head if unpacked is None else unpacked
-    for reader in READERS:
+    for reader in chain(READERS, plugins("readers", Reader)):
         if reader.matches(content):
             return reader, unpacked is not None
     refuse_foreign(content, str(getattr(file, "name", "")))

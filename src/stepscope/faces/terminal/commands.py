@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from stepscope.base.plugins import named_plugin, plugin_names
 from stepscope.errors import StepscopeError
 from stepscope.faces.terminal.output import SIMILAR
 from stepscope.version import __version__
@@ -95,7 +96,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Load a subcommand; None where there is none."""
         if cmd_name not in COMMANDS:
-            return None
+            return named_plugin("commands", cmd_name, click.Command)
         command: click.Command = getattr(import_module(COMMANDS[cmd_name].module), cmd_name)
         return command
 
@@ -103,7 +104,8 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the subcommand; a trace alone means `report`."""
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
+        known = args[0] in COMMANDS or args[0].startswith("-") or args[0] in plugin_names("commands")
+        if not known:
             args = _report_or_hint(args)
         command = super().resolve_command(ctx, args)
         if command[0] != "run":  # there the script prints, not stepscope
@@ -118,6 +120,8 @@ class Commands(click.Group):
             formatter.indent()
             formatter.write_dl([(name.ljust(width), entry.help) for name, entry in group.items()])
             formatter.dedent()
+        if names := [name for name in plugin_names("commands") if name not in COMMANDS]:
+            formatter.write("\nExtensions\n" + "".join(f"  {name}\n" for name in names))
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run the command line; `--help` and `--version` print before `invoke`."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from stepscope.models.whatif.change import Change, Request, parse_request
-from stepscope.models.whatif.changes import find_changes
+from stepscope.models.whatif.changes import NamedChanges
 from stepscope.models.whatif.prediction import Prediction, predict
 
-CHANGES: dict[str, Change] = find_changes()
+CHANGES = NamedChanges()
 """Every change by name."""
 
 __all__ = ["CHANGES", "Change", "Prediction", "Request", "parse_request", "predict"]

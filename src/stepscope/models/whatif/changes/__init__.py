@@ -6,12 +6,31 @@ constants. Other packages add theirs by an entry point of the group `stepscope.c
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from importlib import import_module
 from pkgutil import iter_modules
 
 from stepscope.base.plugins import plugins
 from stepscope.models.whatif import papers
 from stepscope.models.whatif.change import GROUPS, Change
+
+
+class NamedChanges(Mapping[str, Change]):
+    """Every change by name, found at the first use: packages that add one import this one."""
+
+    @cached_property
+    def _by_name(self) -> dict[str, Change]:
+        return find_changes()
+
+    def __getitem__(self, name: str) -> Change:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
 
 
 def find_changes() -> dict[str, Change]:
