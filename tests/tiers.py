@@ -22,7 +22,44 @@ ROOT = Path(__file__).parents[1]
 
 # Files of the third tier, with the paths whose change lets `.ci/run` run them. A test that is
 # marked `full` in a file of an earlier tier runs if the file or its package changed.
-FULL: dict[str, tuple[str, ...]] = {}
+_READERS = ("src/stepscope/read/", "src/stepscope/trace/", "src/stepscope/base/", "tests/fuzz/")
+_RECORDER = ("src/stepscope/record/", "src/stepscope/base/unfinished_files.py")
+_COLLECTOR = ("src/stepscope/record/contexts/", "src/stepscope/record/native/")
+_EDITOR = ("src/stepscope/faces/editor/", "src/stepscope/models/batch_size/", "editors/")
+_MODULES = ("src/stepscope/facts/annotate/modules/",)
+_LABORATORY = ("benchmarks/",)
+FULL: dict[str, tuple[str, ...]] = {
+    # hostile files and families of generated cases
+    "tests/fuzz/*": _READERS,
+    "tests/corpus/*": ("src/stepscope/analyze/", "tests/corpus/"),
+    "tests/integration/test_growth.py": _READERS + ("src/stepscope/facts/", "src/stepscope/graph/"),
+    "tests/integration/test_matching_other_trees.py": _MODULES,
+    "tests/integration/test_matching_accuracy.py": _MODULES,
+    "tests/integration/test_flops_against_*.py": ("src/stepscope/facts/roofline/",),
+    # every unusual script, kills, full disks, floods
+    "tests/integration/test_unusual_scripts.py": _RECORDER,
+    "tests/integration/test_kills.py": (*_RECORDER, "src/stepscope/faces/terminal/"),
+    "tests/integration/test_full_disk.py": (*_RECORDER, "src/stepscope/faces/terminal/"),
+    "tests/integration/test_bounded_logs.py": ("src/stepscope/faces/", "src/stepscope/base/"),
+    "tests/integration/test_batch_killed.py": ("src/stepscope/models/batch_size/",),
+    "tests/integration/test_sampling.py": _COLLECTOR,
+    "tests/integration/test_contexts_transparency.py": _COLLECTOR,
+    "tests/integration/test_contexts_stalls.py": _COLLECTOR,
+    # the laboratory
+    "tests/gpu/*": ("benchmarks/gpu/", "src/stepscope/models/whatif/", "src/stepscope/graph/"),
+    "tests/integration/test_benchmarks.py": _LABORATORY,
+    "tests/integration/test_gpu_kit.py": ("benchmarks/gpu/",),
+    "tests/integration/test_gpu_results.py": ("benchmarks/gpu/",),
+    "tests/integration/test_networked_references.py": ("benchmarks/networked/",),
+    "tests/integration/test_slow_examples.py": ("examples/slow/", "src/stepscope/analyze/rules/"),
+    "tests/browser/test_view_benchmark.py": _LABORATORY,
+    # other editors, another protocol, a cluster
+    "tests/editor/test_other_editors.py": _EDITOR,
+    "tests/editor/test_vscode_yaml.py": _EDITOR,
+    "tests/integration/test_lsp_over_tcp.py": _EDITOR,
+    "tests/integration/test_lsp_leaves.py": _EDITOR,
+    "tests/integration/test_ranks_on_dask.py": ("src/stepscope/models/ranks/",),
+}
 _LISTED_CPU_S = 3.0  # a table of all files would be too long to read; these are nine tenths of it
 
 
