@@ -32,7 +32,7 @@ FULL: dict[str, tuple[str, ...]] = {
     # hostile files and families of generated cases
     "tests/fuzz/*": _READERS,
     "tests/corpus/*": ("src/stepscope/analyze/", "tests/corpus/"),
-    "tests/integration/test_growth.py": _READERS + ("src/stepscope/facts/", "src/stepscope/graph/"),
+    "tests/integration/test_growth.py": (*_READERS, "src/stepscope/facts/", "src/stepscope/graph/"),
     "tests/integration/test_matching_other_trees.py": _MODULES,
     "tests/integration/test_matching_accuracy.py": _MODULES,
     "tests/integration/test_flops_against_*.py": ("src/stepscope/facts/roofline/",),
