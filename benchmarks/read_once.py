@@ -26,7 +26,7 @@ def stepscope() -> Read:
     _UNTIL_THE_END.enter_context(freed_memory_kept())
     import stepscope
 
-    for module in ("annotate", "ingest", "load", "trace.cache"):
+    for module in ("facts.annotate", "read", "facts.load", "trace.cache"):
         import_module(f"stepscope.{module}")
     return lambda path: len(stepscope.open(path, cache=False).events)
 

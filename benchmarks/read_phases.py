@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 PHASES = {
-    "ingest.chrome.trace_events": (
+    "read.chrome.trace_events": (
         "_read_parts",
         "_parts",
         "slices_of",
@@ -43,9 +43,9 @@ PHASES = {
         "_around",
         "_match_tails",
     ),
-    "load": ("_annotated",),
-    "annotate.ranks": ("merged_ranks", "looks_merged"),
-    "annotate": (
+    "facts.load": ("_annotated",),
+    "facts.annotate.ranks": ("merged_ranks", "looks_merged"),
+    "facts.annotate": (
         "link_launches",
         "mark_communication",
         "link_backward",

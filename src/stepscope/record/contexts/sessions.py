@@ -154,7 +154,7 @@ def _outcome(error: BaseException | None) -> tuple[str, str]:
 def begin() -> None:
     """Begin to collect; the file is written now and then, and when the process ends.
 
-    PyTorch calls `stepscope.record.autoload` when it is imported (2.5 and later), as it calls every entry
+    PyTorch calls `stepscope.autoload` when it is imported (2.5 and later), as it calls every entry
     point of the group `torch.backends`. Whatever goes wrong here, the import of PyTorch goes on.
     """
     try:
