@@ -12,7 +12,7 @@ from browsing import Workbench
 from served_page import serving
 from violations import violations
 
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "memory"))
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "models" / "memory"))
 from model_allocator import MIB, ModelAllocator, frame
 
 _FORWARD = [

@@ -48,7 +48,7 @@ def leaves(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         leaf
         for node in nodes
-        for leaf in (leaves(node["children"]) if node["children"] else node.get("copies", [node]))
+        for leaf in (leaves(node["children"]) if node["children"] else node["copies"] or [node])
     ]
 
 
@@ -68,7 +68,7 @@ def test_leaf_modules_are_ranked_by_time_and_add_up_to_the_model(modules: Workbe
 
 
 def test_modules_have_totals_by_class(modules: Workbench) -> None:
-    convolutions = [one for one in leaves(modules.ask("modules")["tree"]) if one["class"] == "Conv2d"]
+    convolutions = [one for one in leaves(modules.ask("modules")["tree"]) if one["kind"] == "Conv2d"]
     modules.click('[data-view="class"]')
     group = modules.page.locator('tr.group[data-key="Conv2d"]')
     assert f"×{len(convolutions)}" in group.inner_text()

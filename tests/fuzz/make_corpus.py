@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "ingest"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "read"))
 
 CORPUS = Path(__file__).parent / "corpus"
 TRAIN = [

@@ -43,7 +43,7 @@ from stepscope.read.memory_snapshot import memory_snapshot
 from stepscope.read.model_json import parse_model
 
 CORPUS = Path(__file__).parent / "corpus"
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "ingest"))  # writers of small files
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "read"))  # writers of small files
 Check = Callable[[bytes], None]
 
 
