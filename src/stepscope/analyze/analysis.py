@@ -62,7 +62,6 @@ class Analysis(msgspec.Struct, frozen=True):
     together: Gain | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The steps, the findings and the notes as dicts and lists for `json`."""
         return {
             "steps": msgspec.to_builtins(self.heading.steps),
             "findings": [one.to_json() for one in self.findings],
@@ -85,10 +84,6 @@ class Group(msgspec.Struct, frozen=True):
 def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
     """Apply rules to the steps of one rank, and simulate the first fixes together.
 
-    Args:
-        context: the steps of one rank.
-        rules: `stepscope.analyze.RULES`, or custom rules.
-
     Raises:
         RuleError: if a rule fails.
     """
@@ -109,7 +104,6 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
 
 
 def _notes(context: RuleContext) -> tuple[str, ...]:
-    """What to know about the steps before reading the findings."""
     trace = context.trace
     notes = [load_warning(trace.metadata.capture), coverage_note(trace, context.rank)]
     return tuple(note for note in notes + capture_notes(trace, context.rank) if note)
@@ -120,10 +114,6 @@ def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
 
     Findings with a gain below 1 % of the step are dropped. Rules that explain a stall in general
     apply only if no other finding explains what bounds the step.
-
-    Args:
-        context: the steps of one rank.
-        rules: `stepscope.analyze.RULES`, or custom rules.
 
     Raises:
         RuleError: if a rule fails.

@@ -138,7 +138,6 @@ def _varying(trace: Trace) -> Mask:
 
 
 def _cut(trace: Trace, delays: Intervals) -> Trace:
-    """The trace with the time of these intervals taken out of every time."""
     knots = np.stack([delays.starts, delays.ends], axis=1).reshape(-1).astype(np.float64)
     lost = np.cumsum(delays.ends - delays.starts)
     shift = np.stack([np.append(0, lost[:-1]), lost], axis=1).reshape(-1)

@@ -159,7 +159,6 @@ class EventSearch:
         return result
 
     def name(self, row: int) -> str:
-        """The name of an event."""
         return self.events.text("name")[row] or ""
 
     def arguments(self, rows: Rows) -> list[dict[str, Any]]:
@@ -181,13 +180,7 @@ class EventSearch:
         return self.each_shapes(rows, lambda shapes: shapes)
 
     def each_argument(self, rows: Rows, name: str, made: Callable[[Any], Made]) -> list[Made]:
-        """What a function makes of one argument of each event, called once for equal ones.
-
-        Args:
-            rows: events.id.
-            name: of the argument.
-            made: of its value, which is None where it is missing.
-        """
+        """What a function makes of one argument of each event, called once for equal ones."""
         sources = self.events["source"][rows]
         order = np.argsort(sources, kind="stable")
         known: dict[bytes, int] = {}
@@ -217,17 +210,14 @@ class EventSearch:
 
     @cached_property
     def launched(self) -> Rows:
-        """Device work whose launch is known."""
         return np.flatnonzero(self.caller >= 0)
 
     @cached_property
     def loop_track(self) -> int:
-        """The CPU track that runs the training loop."""
         return main_track(self.trace)
 
     @cached_property
     def device_work(self) -> Mask:
-        """Mask of device work."""
         return mask_of_device_work(self.trace)
 
     @cached_property
@@ -249,12 +239,10 @@ class EventSearch:
 
 
 def _converted(trace: Trace, tree: ContextTree | None) -> ContextTrace | None:
-    """The tree as a trace, if the trace holds nothing else."""
     return trace_from_contexts(tree, trace.metadata) if tree is not None and not len(trace.events) else None
 
 
 def _busiest(trace: Trace) -> int:
-    """The rank whose devices work longest; on a tie the first."""
     require_steps(trace)
     steps = trace["steps"]
     ranks = np.unique(steps["rank"])
@@ -288,9 +276,6 @@ DISPATCH_NS = 20_000  # of Python and C++ between two operators; in a longer tim
 
 class EagerCalls:
     """The outermost operators of the steps, in order of start, and what each costs.
-
-    Args:
-        search: the steps.
 
     Attributes:
         rows: events.id of the calls, int64, shape (n,).

@@ -103,13 +103,7 @@ class Gains:
         return replace(gain, changes=changes)
 
     def without(self, rows: Rows, ms: float, why: str) -> Gain:
-        """An upper bound for events that need not be there, to be tried where that saves as much.
-
-        Args:
-            rows: the events.
-            ms: per step.
-            why: what is assumed.
-        """
+        """An upper bound for events that need not be there, to be tried where that saves as much."""
         bound, on_device = self.bound(ms, why), self._search.device_work[rows]
         keys = np.where(on_device, "name", "operator").tolist()
         names = map(self._search.name, rows.tolist())
@@ -119,12 +113,7 @@ class Gains:
         return self.reproduced(bound, *(f"scale:select={part},factor=0" for part in parts))
 
     def bound(self, ms: float, why: str) -> Gain:
-        """An upper bound, for fixes that no change simulates.
-
-        Args:
-            ms: per step.
-            why: what is assumed.
-        """
+        """An upper bound, for fixes that no change simulates."""
         return Gain(float(min(ms, self._measures.steady_ms)), why)
 
     def combined(self, gains: Sequence[Gain]) -> Gain | None:
@@ -170,7 +159,6 @@ class Gains:
         return self._typical_ms(simulate(graph.check()).step_ns)
 
     def _typical_ms(self, after_ns: Times) -> float:
-        """The mean gain over the typical steps."""
         before = self._baseline.simulation.step_ns
         return float((before - after_ns)[self._typical].mean()) / 1e6
 

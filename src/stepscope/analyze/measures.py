@@ -121,7 +121,6 @@ class Measures:
 
     @property
     def has_device(self) -> bool:
-        """Whether the steps run work on a device."""
         return bool(self.summary.devices)
 
     @cached_property
@@ -151,12 +150,7 @@ class Measures:
         )
 
     def share(self, rows: Rows, own: bool = False) -> float:
-        """Share of a step that `rows` take, the median over the steps.
-
-        Args:
-            rows: events.id; overlapping events count twice.
-            own: count self time only.
-        """
+        """Share of a step that `rows` take, the median over the steps."""
         column = self._events["self_ns" if own else "duration_ns"][rows]
         place = np.searchsorted(self._steps["step"], self._events["step"][rows])
         spent = np.bincount(place, column, len(self._steps))
@@ -185,18 +179,15 @@ class Measures:
         )
 
     def spans(self, rows: Rows) -> Intervals:
-        """When any of `rows` runs."""
         start = self._events["start_ns"][rows]
         return Intervals(start, start + self._events["duration_ns"][rows])
 
     def stage_spans(self, stage: str) -> Intervals:
-        """When the rank is in one stage of the step."""
         runs = self._search.trace["stages"]
         chosen = runs.text("stage").mask(stage) & (runs["rank"] == self._search.rank)
         return Intervals(runs["start_ns"][chosen], runs["end_ns"][chosen])
 
     def python_time(self) -> Intervals:
-        """When the training loop runs Python and nothing else."""
         return intervals_of_python(self._search.trace, self._search.rank, self._search.steps)
 
     def idle_ms(self, *causes: str) -> float:
@@ -277,11 +268,7 @@ class Measures:
         return bounds.precision.values[code] if code >= 0 else ""
 
     def idle(self, cause: str) -> Intervals:
-        """When the busiest device idles for a cause in the steps, without first-use costs.
-
-        Args:
-            cause: as `cause_names` calls it.
-        """
+        """When the busiest device idles for a cause in the steps, without first-use costs."""
         idle = self._search.trace["idle"]
         known = np.isin(cause_names(self._search.trace), [cause])[idle["cause"]]
         chosen = (idle["rank"] == self._search.rank) & known
@@ -323,7 +310,6 @@ class Measures:
         return windows(self._search.trace.with_table(self._search.steps))
 
     def _per_step(self, total_ns: float) -> float:
-        """A total of all steps as ms per step."""
         return float(total_ns) / 1e6 / self._search.step_count
 
     def _summed(self, rows: Rows, parts: Rows) -> Floats:

@@ -73,10 +73,6 @@ def find_python_stalls(context: RuleContext, gaps: Intervals) -> PythonStalls | 
     A place counts if every step spends 1 ms there, so a process that was preempted once does not.
     Gaps in steps without any recorded event do not count.
 
-    Args:
-        context: the steps.
-        gaps: when the training loop runs only Python.
-
     Returns:
         None if there are none.
     """
@@ -180,11 +176,6 @@ def has_names(context: RuleContext, name: str) -> bool:
 def sampled_line(context: RuleContext, spent_ms: float, stage: str = "other") -> str:
     """The line in a stage that samples of a capture saw most, or a range has measured.
 
-    Args:
-        context: the steps.
-        spent_ms: the time to explain, per step.
-        stage: `other`, or `data_loading` in the main process.
-
     Returns:
         Such as `train.py:12 in log`; empty where none is known, or has less than half of this time.
     """
@@ -219,7 +210,6 @@ def stalled_ranges(context: RuleContext, gaps: Intervals) -> StalledRanges:
 
 
 def _calls_before(context: RuleContext, gaps: Intervals) -> Rows:
-    """What the training loop's thread did last before each long gap."""
     before, after = _neighbors(context, *_by_step(context, gaps))
     calls: Rows = np.unique(np.where(before >= 0, before, after))
     return calls[calls >= 0]

@@ -197,7 +197,6 @@ class RuleContext:
         limit: str = "critical",
         patch: Patch | None = None,
     ) -> Finding:
-        """A finding of these steps; `apply_rules` enters the rule."""
         return Finding(
             what=what,
             advice=advice,

@@ -171,13 +171,7 @@ class PlaceFinder:
         self._compiled = CompiledSources(trace)
 
     def of(self, rows: IntArray, steps: int, calls: Floats | None = None) -> tuple[Place, ...]:
-        """Events grouped by name, stage, module and line, by time.
-
-        Args:
-            rows: events.id.
-            steps: number of steps, for counts and times per step.
-            calls: number of calls that each event stands for; by default one.
-        """
+        """Events grouped by name, stage, module and line, by time."""
         rows = np.asarray(rows)
         events = self._trace.events
         frame = self._frame[rows]

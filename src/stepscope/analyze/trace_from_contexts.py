@@ -129,7 +129,6 @@ def _end(start: Ids, length: Ids, rows: Mask) -> int:
 
 
 def _nearest(tree: ContextTree, place: Ids) -> Ids:
-    """The event of the nearest ancestor that has one, or -1."""
     own = inherit(tree.nodes["parent"], place[:-1])
     return np.append(own, -1)[tree.parent].astype(np.int64)
 
@@ -214,7 +213,6 @@ def _stages(tree: ContextTree, chosen: Ids, named: Text) -> Text:
 
 
 def _module_of(tree: ContextTree) -> Ids:
-    """The row of the module table of each node, or -1."""
     modules = tree.nodes["kind"] == CONTEXT_KINDS.index("module")
     return inherit(tree.nodes["parent"], np.where(modules, np.cumsum(modules) - 1, -1)).astype(np.int64)
 

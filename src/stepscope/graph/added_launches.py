@@ -121,7 +121,6 @@ def with_unlisted_work(graph: Graph) -> Graph:
 
 
 def _graph_launches(graph: Graph) -> Ids:
-    """The first CPU task of each graph launch, ascending."""
     named = graph.tasks.text("name").where(lambda name: bool(_GRAPH_LAUNCH.match(name)))
     rows = np.flatnonzero(named & ~graph.on_device)
     _, first = np.unique(graph.tasks["event"][rows], return_index=True)
@@ -129,7 +128,6 @@ def _graph_launches(graph: Graph) -> Ids:
 
 
 def _work_before_gaps(graph: Graph) -> Ids:
-    """Device work that is followed by a gap and by more work on its stream."""
     before = graph.on_device & (graph.tasks["gap_ns"] > 0) & ~ends_run(graph.tasks["thread"])
     return np.flatnonzero(before)
 

@@ -156,7 +156,6 @@ def _must_stay(trace: Trace, origin: Ids, rows: Ids) -> Mask:
 
 
 def _gaps(track: Ids, time: Times, length: Times) -> Times:
-    """Time from each task's end to the start of the next task of its thread."""
     gap = np.append(time[1:], 0) - time - length
     gap[ends_run(track)] = 0
     result: Times = np.maximum(gap, 0)
@@ -184,12 +183,7 @@ class Bursts:
 
 
 def find_bursts(trace: Trace, rows: Ids, main: int) -> Bursts:
-    """The work that autograd's and communication's threads do for the thread `main`.
-
-    Args:
-        rows: the CPU events of the window.
-        main: tracks.id of the training loop's thread.
-    """
+    """The work that autograd's and communication's threads do for the thread `main`."""
     tracks = trace.events["track"][rows]
     of_main = rows[tracks == main]
     others = (rows[tracks == track] for track in np.unique(tracks).tolist() if track != main)
@@ -366,7 +360,6 @@ def _all(value: int, like: Ids) -> Ids:
 
 
 def _main_track(trace: Trace, rank: int) -> int:
-    """The training loop's thread of a rank."""
     if len(trace.metadata.ranks) == 1:
         return main_track(trace)
     ranks = trace["tracks"]["rank"][trace.events["track"]]

@@ -40,7 +40,6 @@ def breakdown(simulation: Simulation) -> BusySides:
 
 
 def _rows_by_rank(graph: Graph) -> list[Rows | slice]:
-    """The tasks of each rank that has some."""
     if len(graph.ranks) == 1:
         return [slice(None)]
     rank = graph.threads["rank"][graph.tasks["thread"]]
@@ -57,7 +56,6 @@ def _serves(graph: Graph) -> Mask:
 
 
 def _of_rank(simulation: Simulation, serves: Mask, rows: Rows | slice) -> tuple[float, ...]:
-    """The breakdown of a rank, given its tasks."""
     graph = simulation.graph
     start, end = simulation.start_ns[rows], simulation.end_ns[rows]
     host, device_work = serves[rows], graph.on_device[rows]

@@ -228,7 +228,6 @@ def _leaves_room(trace: Trace, work: WindowWork, kernel: Ids, late: Ids) -> Mask
 
 
 def _earlier(work: WindowWork, one: Ids, other: Ids) -> Mask:
-    """Whether one work was launched before another."""
     result: Mask = work.called_ns[one] < work.called_ns[other]
     return result
 

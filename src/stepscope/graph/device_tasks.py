@@ -76,10 +76,6 @@ def launch_latency(work: WindowWork, source: Ids, target: Ids) -> int:
 
     Nothing does if all work that was launched before has ended. Where the CPU is always ahead, the
     trace does not show it; then it is that of work whose stream was free, unless that waited, too.
-
-    Args:
-        work: the work of a window.
-        source, target: pairs of rows; the target waits for the source, on another stream.
     """
     ready = previous_ends(work)
     np.maximum.at(ready, target, work.end_ns[source])
@@ -230,12 +226,7 @@ def of_same_rank(trace: Trace, rows: Ids) -> Mask:
 
 
 def record_times(trace: Trace, own: Mask) -> dict[int, int]:
-    """When CUDA events were recorded, ns, by correlation id; the first of equal ids.
-
-    Args:
-        trace: the trace.
-        own: mask of the events of a rank.
-    """
+    """When CUDA events were recorded, ns, by correlation id; the first of equal ids."""
     events = trace.events
     record = own & events.text("name").where(lambda name: name.endswith("EventRecord"))
     rows = np.flatnonzero(record & (events["correlation"] >= 0))[::-1]
@@ -243,12 +234,7 @@ def record_times(trace: Trace, own: Mask) -> dict[int, int]:
 
 
 def record_time(records: Mapping[int, int], arguments: Mapping[str, object]) -> int:
-    """When the awaited CUDA event was recorded; `_NEVER` if the arguments do not name it.
-
-    Args:
-        records: the result of `record_times`.
-        arguments: those of the waiting `cuda_sync` event.
-    """
+    """When the awaited CUDA event was recorded; `_NEVER` if the arguments do not name it."""
     record = arguments.get("wait_on_cuda_event_record_corr_id")
     return records.get(record, _NEVER) if isinstance(record, int) else _NEVER
 

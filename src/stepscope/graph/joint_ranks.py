@@ -92,7 +92,6 @@ def _begin(graph: Graph) -> int:
 
 
 def _mean_window(windows: Sequence[Window]) -> Window:
-    """A window whose steps have the mean length over the ranks."""
     lengths = np.mean([window.measured_ns for window in windows], axis=0)
     late = np.mean([window.begin_ns - window.starts_ns[0] for window in windows])
     starts = np.rint(np.concatenate([[0.0], late + np.cumsum(lengths)])).astype(np.int64)

@@ -88,7 +88,6 @@ def parse_selection(text: str) -> dict[str, str]:
 
 
 def matching(texts: Text, pattern: str) -> Mask:
-    """Rows that match a glob."""
     return texts.where(lambda text: fnmatchcase(text, pattern))
 
 
@@ -267,13 +266,7 @@ def numbers_after(count: int, new: ArrayLike) -> Ids:
 
 
 def append(graph: Graph, thread: ArrayLike, names: Sequence[str], **columns: Any) -> tuple[Graph, Ids]:
-    """The graph with tasks at the end of threads, which may be empty; and the tasks' ids.
-
-    Args:
-        thread: threads.id, a single one or one per task.
-        names: names of the new tasks, in the order in which their threads run them.
-        columns: further columns, as for `insert`.
-    """
+    """The graph with tasks at the end of threads, which may be empty; and the tasks' ids."""
     count = len(names)
     new = Table(TASKS, {"name": Text.of(names), **_filled({"thread": thread, **columns}, count)})
     both = stacked([graph.tasks, new])
@@ -310,14 +303,7 @@ def redirect(graph: Graph, old: ArrayLike, new: ArrayLike) -> Graph:
 
 
 def add_thread(graph: Graph, name: str, kind: str, device: int, ordered: bool = True) -> tuple[Graph, int]:
-    """The graph with an additional thread, and the thread's id.
-
-    Args:
-        name: name of the thread.
-        kind: `cpu`, `device` or `communication`.
-        device: index of its device, -1 for the CPU.
-        ordered: whether its tasks run in their order, else as they become ready.
-    """
+    """The graph with an additional thread, and the thread's id."""
     old = graph.threads
     columns: dict[str, Any] = {
         column: np.append(old[column], value)
@@ -355,7 +341,6 @@ def _with_values(tasks: Table, name: str, rows: Ids, values: Any) -> Any:
 
 
 def _filled(columns: dict[str, Any], count: int) -> dict[str, Any]:
-    """The columns with scalars repeated `count` times."""
     given = {"event": -1, "category": "other", **columns}
     return {
         name: Text.constant(value, count)

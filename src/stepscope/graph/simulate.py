@@ -87,7 +87,6 @@ class Simulation:
         return total
 
     def _first_starts(self) -> Times:
-        """When the first device work begins, by rank, ns."""
         graph, starts = self.graph, self.start_ns[self.graph.on_device]
         first = np.full(int(graph.ranks.max(initial=0)) + 1, self.last_end_ns)
         rank = gathered(graph.threads["rank"], graph.tasks["thread"])
@@ -122,7 +121,6 @@ def simulate(graph: Graph) -> Simulation:
 
 
 def start_times(graph: Graph) -> Times:
-    """The start of each task, int64, shape (tasks,), ns."""
     return simulate_plainly(graph).start_ns if graph.schedule else _finished(compiled_start_times(graph))
 
 
@@ -179,7 +177,6 @@ def library_arguments(graph: Graph) -> list[Array | int]:
 
 
 def _of_tasks(graph: Graph) -> list[Array]:
-    """The columns of tasks and threads that the library reads."""
     tasks = graph.tasks
     columns = (
         (tasks["thread"], np.int32),
@@ -193,7 +190,6 @@ def _of_tasks(graph: Graph) -> list[Array]:
 
 
 def _of_links(graph: Graph) -> list[Array]:
-    """The columns of links that the library reads, and their rows by source."""
     links = graph.links
     rows, first = graph.links_by_source
     columns = (

@@ -48,7 +48,6 @@ def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
 
 
 def _all_reduces(context: RuleContext) -> Rows:
-    """The calls of DDP that exchange gradients."""
     nodes = context.search.find(_ACCUMULATES, on_device=False)
     return context.search.outermost(context.search.find(_ALL_REDUCE, category="cpu_op", inside=nodes))
 

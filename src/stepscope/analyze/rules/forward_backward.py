@@ -129,7 +129,6 @@ def _meant(nodes: list[str], operator: str) -> bool:
 
 
 def _pairs(context: RuleContext) -> tuple[Rows, Rows]:
-    """The outermost backward operators, and the forward operator of each."""
     events = context.events
     rows = context.search.find(stage="backward", on_device=False)
     origin = inherit(events["parent"], events["forward_event"])

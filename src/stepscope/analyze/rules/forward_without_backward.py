@@ -59,7 +59,6 @@ def _without_lines(context: RuleContext, calls: Rows, evidence: tuple[Place, ...
 
 
 def _with_gradients(context: RuleContext) -> Rows:
-    """Products of the model that record a node for backward."""
     rows = context.search.find(kind=PRODUCT_KINDS, category="cpu_op", stage=MODEL_STAGES)
     kept: Rows = rows[(context.events["sequence"][rows] >= 0) & (context.events["recompute"][rows] != 1)]
     return kept

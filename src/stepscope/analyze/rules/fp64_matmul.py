@@ -55,7 +55,6 @@ def _on_cpu(context: RuleContext) -> Rows:
 
 
 def _of_doubles(context: RuleContext, rows: Rows) -> Rows:
-    """Those operators whose first two inputs are FP64."""
     return rows[np.array(context.search.each_argument(rows, "Input type", _are_doubles), np.bool_)]
 
 

@@ -97,5 +97,4 @@ def _exposed_ns(context: RuleContext, rows: Rows) -> tuple[Floats, Floats]:
 
 
 def _computing(context: RuleContext) -> Intervals:
-    """When the device computes."""
     return context.measures.spans(context.search.find(category="kernel", on_device=True))

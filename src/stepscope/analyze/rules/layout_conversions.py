@@ -71,7 +71,6 @@ def _copies(context: RuleContext) -> Rows:
 
 
 def _sizes(context: RuleContext) -> set[tuple[int, ...]]:
-    """Sizes of all four-dimensional tensors that convolutions take, gradients included."""
     convolutions = context.search.find(_CONVOLUTION, category="cpu_op")
     taken = [one.get("Input Dims") for one in context.search.arguments(convolutions)]
     shapes = (shape for shapes in taken if isinstance(shapes, list) for shape in shapes)

@@ -49,7 +49,6 @@ def pageable_copies(context: RuleContext) -> Iterator[Finding]:
 
 
 def _blocking(context: RuleContext, rows: Rows) -> Mask:
-    """Copies whose call lasts until the copy has ended."""
     calls = context.search.caller[rows]
     end = context.events["start_ns"] + context.events["duration_ns"]
     blocking: Mask = (calls >= 0) & (end[calls] >= end[rows])

@@ -77,7 +77,6 @@ def _threads(context: RuleContext) -> int:
 
 
 def _slow_products(context: RuleContext, kind: str) -> Rows:
-    """Products on a CPU in this type, of operators that are slow on the whole."""
     rows = context.search.find(kind=PRODUCT_KINDS, category="cpu_op")
     rows = rows[_are_in(context, rows, kind)]
     flops, moved = context.measures.product_flops(rows), context.measures.product_bytes(rows)
@@ -87,7 +86,6 @@ def _slow_products(context: RuleContext, kind: str) -> Rows:
 
 
 def _are_in(context: RuleContext, rows: Rows, kind: str) -> Mask:
-    """Whether the operands of each operator are of this type."""
     types = context.search.each_argument(rows, "Input type", _type_of)
     return np.array([one == kind for one in types], np.bool_)
 

@@ -77,7 +77,6 @@ def _rows_of(shapes: list[list[int]]) -> int:
 
 
 def _overhead_ms(context: RuleContext) -> float:
-    """Time per step that would not grow with the batch, ms."""
     if context.measures.has_device:
         return context.measures.recurring_ms(context.measures.launch_gaps().minus(_stalls(context)))
     calls = context.search.find(category="cpu_op", stage=_BUT_LOADING)

@@ -89,7 +89,6 @@ def stall_reasons(context: RuleContext) -> Iterator[Finding]:
 
 
 def _reasons(tree: ContextTree, kernel: int) -> dict[str, float]:
-    """The share of each reason in the samples of a kernel, the most frequent first."""
     stalls = tree.inclusive("stalls").sum
     total: dict[str, float] = {}
     for node in _sampled(tree, kernel):
@@ -108,6 +107,5 @@ def _hottest(tree: ContextTree, kernel: int, reason: str) -> np.ndarray:
 
 
 def _sampled(tree: ContextTree, kernel: int) -> list[int]:
-    """The reasons below a kernel that have samples."""
     stalls = tree.inclusive("stalls").sum
     return [node for node in tree.children(kernel).tolist() if stalls[node] > 0]

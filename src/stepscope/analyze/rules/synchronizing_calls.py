@@ -172,7 +172,6 @@ def _waiting(context: RuleContext, rows: Rows) -> Rows:
 
 
 def _copies(context: RuleContext, reported: Rows) -> Iterator[Finding]:
-    """Blocking copies to the host: .cpu(), .to("cpu"), print."""
     copies = context.search.find(_TO_HOST, on_device=True)
     calls = context.search.caller[copies]
     end = context.events["start_ns"] + context.events["duration_ns"]

@@ -72,13 +72,11 @@ def _why(context: RuleContext, falls_back: Rows) -> str:
 
 
 def _work(context: RuleContext, rows: Rows) -> Rows:
-    """The device work of operators; the operators themselves if there is none."""
     work = context.search.find(inside=rows, on_device=True)
     return work if len(work) else rows
 
 
 def _softmax_between_products(context: RuleContext) -> Rows:
-    """Softmax and the elementwise operators between two batched products."""
     operators = context.search.innermost_operators(context.search.find(category="cpu_op"))
     softmax = np.isin(operators, context.search.find(_SOFTMAX, category="cpu_op"))
     product = _names(context, operators, _PRODUCT)

@@ -60,7 +60,6 @@ def _in_no_stage(context: RuleContext) -> Rows:
 
 
 def _are_of_the_model(context: RuleContext, rows: Rows) -> Mask:
-    """Whether each operator runs in a module that a backward pass reaches."""
     module = context.events["module"]
     reached = module[context.events.text("stage").mask("backward") & (module >= 0)]
     found: Mask = np.isin(module[rows], reached)
@@ -68,7 +67,6 @@ def _are_of_the_model(context: RuleContext, rows: Rows) -> Mask:
 
 
 def _longest(context: RuleContext, rows: Rows) -> str:
-    """The names with the most time, and how often each runs."""
     names = context.events["name"][rows]
     spent = np.bincount(names, context.events["duration_ns"][rows])
     order = np.argsort(-spent)[:_NAMED]

@@ -87,11 +87,6 @@ def _resolved(site: Site) -> Site:
 def edit_document(documents: OpenDocuments, site: Site, batch: int) -> DocumentEdit:
     """The edit that sets the batch size at a site.
 
-    Args:
-        documents: the open documents that the site was found in.
-        site: from `locate_site`.
-        batch: the new batch size.
-
     Raises:
         DocumentNotOpen: the client has not opened the site's file.
         BatchError: more than the number would change.
@@ -150,7 +145,6 @@ def choice_actions(candidates: Sequence[Site], uri: str) -> list[lsp.CodeAction]
 
 
 def measure_action(uri: str) -> lsp.CodeAction:
-    """The action that measures a file."""
     command = lsp.Command(title="Measure this file", command=MEASURE_COMMAND, arguments=[uri])
     return lsp.CodeAction(title=MEASURE_TITLE, kind=lsp.CodeActionKind.Source, command=command)
 
@@ -212,14 +206,7 @@ class CurrentSites:
 def find_current_site(
     request: MeasureRequest, documents: OpenDocuments, suggestions: tuple[dict[str, float], ...], uri: str
 ) -> CurrentSite:
-    """Parse the texts.
-
-    Args:
-        request: the entry file, its arguments, and which of several batch sizes was chosen.
-        documents: what the client has open.
-        suggestions: batch sizes to offer.
-        uri: of the entry file.
-    """
+    """Parse the texts."""
     try:
         site = locate_site(request.entry, documents, request.settings.arguments, request.choice)
     except AmbiguousBatchSize as error:

@@ -60,12 +60,7 @@ def findings_by_file(measured: Measured) -> dict[str, list[lsp.Diagnostic]]:
 
 
 def past_indentation(diagnostic: lsp.Diagnostic, lines: Sequence[str]) -> lsp.Diagnostic:
-    """The same, where the text of its line begins.
-
-    Args:
-        diagnostic: spans a whole line.
-        lines: of the document as it is now.
-    """
+    """The same, where the text of its line begins."""
     start = diagnostic.range.start
     text = lines[start.line] if start.line < len(lines) else ""
     first = lsp.Position(start.line, len(text) - len(text.lstrip()))
@@ -110,7 +105,6 @@ class OpenDocuments:
     documents: Mapping[str, Document]
 
     def get(self, path: str) -> Document | None:
-        """The open document of a file."""
         return self.documents.get(path) or self.documents.get(os.path.realpath(path))
 
     def text(self, path: str) -> str:
@@ -170,7 +164,6 @@ class Documents:
     choices: dict[str, SiteChoice] = field(default_factory=dict)
 
     def uri_of(self, path: str) -> str:
-        """The URI that the client uses for a file."""
         return self.open.get(path) or uris.from_fs_path(path) or path
 
     def entry_of(self, path: str) -> str | None:
@@ -186,13 +179,11 @@ class Documents:
         return next(chain(entries, failed), None)
 
     def costs_of(self, path: str) -> FileCosts | None:
-        """The measured costs of a file."""
         entry = self.entry_of(path)
         measured = self.measured.get(entry) if entry else None
         return measured.files.get(path) if measured else None
 
     def succeed(self, measured: Measured) -> None:
-        """Replace the measurement of an entry file."""
         self.measured[measured.entry] = measured
         self.problems.pop(measured.entry, None)
 

@@ -42,9 +42,6 @@ _SAVE_PAUSE_S = 0.2  # several files saved at once are one measurement
 def language_server(measure: Measure) -> StepscopeServer:
     """A server with all its features registered.
 
-    Args:
-        measure: measures an entry file in the background.
-
     Returns:
         The server; `start_io()` serves an editor on standard input and output.
     """

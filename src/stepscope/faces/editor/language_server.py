@@ -94,7 +94,6 @@ class StepscopeServer(LanguageServer):
         )
 
     async def close(self) -> None:
-        """Stop running background work."""
         await self.jobs.close()
         self.protocol.abandon_requests()
         await self.measure.close()
@@ -223,15 +222,12 @@ class StepscopeServer(LanguageServer):
     # -- documents
 
     def is_open(self, uri: str) -> bool:
-        """Whether the client has a document open."""
         return unquote(uri) in self.workspace.text_documents
 
     def document(self, path: str) -> Document:
-        """A file's document: the client's, or the file on disk."""
         return cast(Document, self.workspace.get_text_document(self.documents.uri_of(path)))
 
     def open_documents(self) -> OpenDocuments:
-        """A snapshot of the client's open documents."""
         documents = {}
         for path, uri in self.documents.open.items():
             if self.is_open(uri):
@@ -239,7 +235,6 @@ class StepscopeServer(LanguageServer):
         return OpenDocuments(documents)
 
     def marks(self, uri: str) -> list[Mark]:
-        """The marks of a document in its current text."""
         costs = self.documents.costs_of(path_of(uri))
         if costs is None or not self.is_open(uri):
             return []

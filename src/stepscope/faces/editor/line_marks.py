@@ -60,10 +60,6 @@ class MappedLine(NamedTuple):
 def map_lines(measured: Sequence[str], current: Sequence[str]) -> dict[int, MappedLine]:
     """Find each measured line in the current text.
 
-    Args:
-        measured: lines of the text that was measured, without their ends.
-        current: lines of the text as it is now.
-
     Returns:
         MappedLine of each measured line by its number from 0; lines that were deleted are absent.
 
@@ -145,12 +141,7 @@ class Mark:
 
 
 def marks_of(costs: FileCosts, current: Sequence[str]) -> list[Mark]:
-    """The marks of a file by line; those of deleted lines are left out.
-
-    Args:
-        costs: as measured.
-        current: the lines as they are now, without their ends.
-    """
+    """The marks of a file by line; those of deleted lines are left out."""
     now = map_lines(costs.text, current)
     marks = (
         Mark(*now[line - 1], cost, cost.ms / costs.step_ms if costs.step_ms else 0.0)
@@ -226,14 +217,7 @@ def _row(name: str, ms: float, whole_ms: float) -> _Row:
 def inlay_hints(
     marks: Iterable[Mark], lines: Sequence[str], codec: Any, wanted: lsp.Range
 ) -> list[lsp.InlayHint]:
-    """A hint at the end of each line with a mark.
-
-    Args:
-        marks: of the document.
-        lines: of the document as it is now, without their ends.
-        codec: counts characters as the client does.
-        wanted: the lines asked for.
-    """
+    """A hint at the end of each line with a mark."""
     return [
         lsp.InlayHint(
             position=lsp.Position(mark.line, codec.client_num_units(lines[mark.line])),

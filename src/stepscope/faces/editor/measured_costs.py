@@ -135,10 +135,6 @@ class Measured:
 def costs_by_file(breakdown: StepBreakdown, texts: Mapping[str, str]) -> dict[str, FileCosts]:
     """Costs by file.
 
-    Args:
-        breakdown: of a step.
-        texts: what was measured, by path; other files are read as they are.
-
     Returns:
         Costs by path, with the text that their lines belong to. Files that cannot be read are left
         out: they cannot be shown.

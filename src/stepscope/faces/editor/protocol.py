@@ -58,7 +58,6 @@ class AnsweringProtocol(LanguageServerProtocol):
             raise
 
     def handle_message(self, message: Any) -> None:
-        """Answer a message."""
         refusal = self._refusal(message)
         if refusal is None:
             super().handle_message(message)

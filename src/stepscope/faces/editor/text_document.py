@@ -48,7 +48,6 @@ class Document(TextDocument):
 
     @property
     def lines(self) -> Sequence[str]:
-        """The lines with their ends."""
         ends = [match.end() for match in _LINE_END.finditer(self.source)]
         spans = pairwise([0, *ends, len(self.source)])
         return tuple(self.source[start:end] for start, end in spans)
@@ -70,7 +69,6 @@ class Document(TextDocument):
         return start + len(self._decode(self._encode(line)[: self._bytes(client_position)]))
 
     def client_position_at_offset(self, offset: int) -> lsp.Position:
-        """The position of a character."""
         starts = self._line_starts()
         line = bisect_right(starts, offset) - 1
         before = self.source[starts[line] : offset]

@@ -107,7 +107,6 @@ def _structs_in(hint: Any) -> Iterator[Struct]:
 
 
 def _fields(struct: Struct) -> Iterator[tuple[str, str]]:
-    """The name of each field, in Python and as it is encoded."""
     if is_dataclass(struct):
         yield from ((field.name, field.name) for field in fields(struct))
     else:
@@ -222,7 +221,6 @@ def _table(struct: Struct) -> str:
 
 
 def _linked(text: str, structs: Iterable[Struct]) -> str:
-    """A type with links to the tables of the Structs in it."""
     text = text.replace("|", "\\|")
     for name in {struct.__name__ for struct in structs}:
         text = re.sub(rf"\b{name}\b", f"[{name}](#{name.lower()})", text)
@@ -230,11 +228,7 @@ def _linked(text: str, structs: Iterable[Struct]) -> str:
 
 
 def glossary(text: str) -> str:
-    """A module with the terms that the page explains.
-
-    Args:
-        text: of `docs/glossary.md`.
-    """
+    """A module with the terms that the page explains."""
     sections = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
     found = {title: body for title, _, body in (one.partition("\n") for one in sections)}
     rows = [f"  [{_json(term)}, {_json(_plain_text(found[term]))}],\n" for term in _TERMS]
@@ -263,11 +257,7 @@ def _json(text: str) -> str:
 
 
 def generated(root: Path) -> dict[Path, str]:
-    """The generated files of a clone, by path.
-
-    Args:
-        root: folder of the clone.
-    """
+    """The generated files of a clone, by path."""
     page = root / "docs" / "reference" / "web_api.md"
     before, _, rest = page.read_text("utf-8").partition(_BEGIN)
     after = rest.partition(_END)[2]
@@ -284,7 +274,6 @@ def generated(root: Path) -> dict[Path, str]:
 
 
 def main() -> None:
-    """Rewrite the generated files of this clone."""
     for file, text in generated(Path(__file__).parents[4]).items():
         file.write_text(text, "utf-8")
         print(file)

@@ -72,13 +72,7 @@ class Ahead:
 
 
 def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
-    """The application.
-
-    Args:
-        workbench: the files that are open.
-        token: that requests must carry.
-        port: that the server listens on.
-    """
+    """The application."""
     perfetto = perfetto_folder()
 
     def list_traces(request: Request) -> Response:

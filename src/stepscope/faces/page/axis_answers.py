@@ -111,7 +111,6 @@ def tile_number(axis: TimeAxis, query: Query) -> tuple[int, int]:
 
 
 def counter_rows(axis: TimeAxis) -> list[CounterRow]:
-    """The counters of an axis."""
     return [_row(id, one) for id, one in axis.counters.items()]
 
 

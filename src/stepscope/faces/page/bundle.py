@@ -44,10 +44,6 @@ def page(name: str = "index.html") -> Path:
 def page_in_one(before_scripts: str, name: str = "index.html") -> str:
     """The page as one text, its scripts and styles inlined.
 
-    Args:
-        before_scripts: HTML to insert before them at the end of the head.
-        name: of the HTML file.
-
     Raises:
         ServeError: if the page is not built.
     """
@@ -61,12 +57,7 @@ def page_in_one(before_scripts: str, name: str = "index.html") -> str:
 
 
 def data_element(name: str, content: object) -> str:
-    """HTML that holds data for the page's scripts, to be found by its id.
-
-    Args:
-        name: the id.
-        content: a Struct, or plain data.
-    """
+    """HTML that holds data for the page's scripts, to be found by its id."""
     # No JSON text may end the element or begin a comment in it.
     text = encode(content).decode().replace("<", "\\u003c")
     return f'<script type="application/json" id="{name}">{text}</script>\n'
@@ -110,11 +101,7 @@ def perfetto_folder() -> Path | None:
 
 
 class Perfetto:
-    """Serves Perfetto's files under a policy of their own: they run WebAssembly and workers.
-
-    Args:
-        folder: from `perfetto_folder`.
-    """
+    """Serves Perfetto's files under a policy of their own: they run WebAssembly and workers."""
 
     def __init__(self, folder: Path) -> None:
         self._files = StaticFiles(directory=folder)

@@ -218,7 +218,6 @@ def _evidence(tree: ContextTree, view: TraceView, query: Query, finding: int) ->
 
 
 def _tree(view: TraceView, query: Query) -> ContextTree:
-    """The tree of a rank, of all steps or of one."""
     rank, step = query.number("rank"), query.number("step")
     if len(view.trace.metadata.ranks) == 1 and step is None:
         rank = None  # use the tree that the collector recorded: it knows no rank

@@ -254,7 +254,6 @@ def _thread(row: int) -> SimulatedThread:
 
 
 def _drawn(trace: Trace, rank: int, step: int | None) -> _Drawn:
-    """The stages and the device work of a step; by default of the one of median length."""
     steps = SelectedSteps(trace, rank, step).steps
     length = step_lengths(steps)
     at = int(np.abs(length - np.median(length)).argmin())

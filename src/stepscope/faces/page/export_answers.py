@@ -160,7 +160,6 @@ def _findings(report: Report) -> Findings:
 
 
 def _scopes(report: Report, overview: Any) -> Iterator[dict[str, str]]:
-    """Each rank, and each step of the rank that the file opens with."""
     first = str(report.rank)
     ranks = [str(rank) for rank in overview.ranks[:_MAX_RANKS]]
     yield from ({"rank": rank} for rank in dict.fromkeys([first, *ranks]))
@@ -198,7 +197,6 @@ def _whatifs(report: Report) -> Iterator[KeyedAnswer]:
 
 
 def _sources(report: Report) -> Iterator[KeyedAnswer]:
-    """The list of source files, and for each its text and the costs of its lines."""
     known = report.ask("sources", **report.scope)
     yield "sources", known
     for file in [row.file for row in known.files[:_MAX_FILES]]:
@@ -209,7 +207,6 @@ def _sources(report: Report) -> Iterator[KeyedAnswer]:
 
 
 def _selections(report: Report, findings: int) -> Iterator[KeyedAnswer]:
-    """What the panes show for each module, kernel, line and finding."""
     modules = range(len(report.view.trace["modules"]))
     rows = report.ask("kernels", **report.scope).rows[:_MAX_KERNELS]
     costs, _ = report.view.line_costs(report.view.rank_of(Query(report.scope)), None)
@@ -283,14 +280,7 @@ def flames_against_others(report: Report) -> Iterator[KeyedAnswer]:
 def flames_of(
     report: Report, scope: dict[str, str], most: int, names: Collection[str] = ()
 ) -> Iterator[KeyedAnswer]:
-    """Flame graphs in both directions, and the findings to mark in them.
-
-    Args:
-        report: what a file covers.
-        scope: `rank`, or nothing for the whole trace, and `against`, another trace.
-        most: boxes in each.
-        names: of the measures; by default all.
-    """
+    """Flame graphs in both directions, and the findings to mark in them."""
     known = report.ask("contexts", **scope).measures
     measures = [measure for measure in known if not names or measure.name in names]
     for by in ("", *(measure.name for measure in measures)):

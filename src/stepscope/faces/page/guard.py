@@ -75,13 +75,7 @@ class Token:
 
 
 class Guard:
-    """Passes the user's requests on to an app, refuses others, and adds headers to all responses.
-
-    Args:
-        app: the protected application.
-        token: that requests must carry.
-        port: that the server listens on; part of the cookie's name, since ports share cookies.
-    """
+    """Passes the user's requests on to an app, refuses others, and adds headers to all responses."""
 
     def __init__(self, app: ASGIApp, token: Token, port: int) -> None:
         self._app, self._token, self._port = app, token, port

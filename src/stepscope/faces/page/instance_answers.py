@@ -71,7 +71,6 @@ def calls_of(trace: Trace, module: int) -> Rows:
 
 
 def runs_of(trace: Trace, stage: str, rank: int) -> Rows:
-    """Rows of the table `stages`: the runs of one stage on one rank."""
     stages = trace["stages"]
     return np.flatnonzero(stages.text("stage").mask(stage) & (stages["rank"] == rank))
 
@@ -138,7 +137,6 @@ def instances_of(view: TraceView, path: str, operation: Operation) -> Instances 
 
 
 def _calls(view: TraceView, module: int) -> Instances | None:
-    """The recorded calls of a module, if there are any."""
     calls = calls_of(view.trace, module)
     name = view.timeline.contents.modules.name_in(module, -1)
     return _of_events(view, calls, f"calls of {name}") if len(calls) else None

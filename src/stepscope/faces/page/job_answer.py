@@ -130,14 +130,7 @@ class JobAnswer(msgspec.Struct):
 
 
 def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankResult]) -> JobAnswer:
-    """What the page shows of a job.
-
-    Args:
-        name: of the job.
-        job: its ranks.
-        report: what they say.
-        results: of the map, for the names of files and for those that cannot be read.
-    """
+    """What the page shows of a job."""
     table = job.table
     files = {one.sketch.rank: one.file for one in results if one.sketch}
     ranks = [

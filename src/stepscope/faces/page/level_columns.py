@@ -132,7 +132,6 @@ class WireLevel(msgspec.Struct):
 
 
 def wire_level(level: Level, view: TraceView) -> WireLevel:
-    """A level of the view's timeline, ready to be encoded."""
     strings: Interner[str] = Interner()
     return WireLevel(
         path="/".join(level.path),
@@ -151,7 +150,6 @@ def wire_level(level: Level, view: TraceView) -> WireLevel:
 
 
 def resources_of(level: Level) -> list[ResourceRow]:
-    """The resources of a level, devices by their number."""
     device = {row.id: -1 if row.device is None else row.device for row in level.resources}
     return sorted(level.resources, key=lambda row: (row.rank, device[row.id]))
 
@@ -211,7 +209,6 @@ def _stages(view: TraceView, operations: list[Operation]) -> list[int]:
 
 
 def _spreads(operations: list[Operation]) -> dict[str, list[Any]]:
-    """How many operations each row groups, and how these differ."""
     spreads = [one.spread for one in operations]
     return {
         "count": [one.count if one else 1 for one in spreads],

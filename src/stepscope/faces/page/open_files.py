@@ -70,11 +70,6 @@ class Traces(msgspec.Struct):
 class TraceFile:
     """A file, or a folder of ranks, from its name to an opened trace.
 
-    Args:
-        id: names it in URLs.
-        path: where it is.
-        as_recorded: keep the cost of recording in its times.
-
     Attributes:
         state: closed until somebody asks, loading, ready or failed.
         progress: share of the work done, 0 to 1.
@@ -117,7 +112,6 @@ class TraceFile:
         return self._view
 
     def entry(self) -> TraceEntry:
-        """Its state for the page."""
         path = str(self.path)
         return TraceEntry(self.id, self.path.name, path, self.state, self.progress, self.message)
 
@@ -207,7 +201,6 @@ class Workbench:
         return thread
 
     def _trace(self, id: str) -> Trace:
-        """The trace of a file; a closed one is read first."""
         self.open(id)
         while self.job and self[id].state == "loading":
             time.sleep(_POLL_S)
@@ -215,7 +208,6 @@ class Workbench:
 
     @property
     def is_loading(self) -> bool:
-        """Whether a file is still being read."""
         return any(file.state == "loading" for file in self.files.values())
 
     def __getitem__(self, id: str) -> TraceFile:

@@ -98,7 +98,6 @@ def select(view: TraceView, query: Query) -> Selected:
 
 
 def panes_of(view: TraceView, rows: Rows) -> Selects:
-    """Modules, kernels and lines of some events (ids), each by time."""
     return panes_of_each(view, np.zeros(len(rows), np.int64), rows, 1)[0]
 
 
@@ -219,7 +218,6 @@ def _totals(codes: Ids, time: Times) -> tuple[Ids, Times]:
 
 
 def _lines(index: Index, modules: list[list[int]]) -> list[list[Line]]:
-    """Where the modules of each set are called."""
     distinct = {module for some in modules for module in some}
     lines = {
         module: Line(place.file, place.line)
@@ -249,5 +247,4 @@ def _lines_of_frames(
 
 
 def _distinct(lines: Iterable[Line]) -> list[Line]:
-    """Each line once, in order, at most 50."""
     return list({(line.file, line.line): line for line in lines}.values())[:_MAX_ROWS]

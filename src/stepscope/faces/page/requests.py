@@ -17,11 +17,7 @@ _limits = Lock()  # the limit of recursion and the size of stacks are the whole 
 
 
 class Query:
-    """Parameters by name; an empty one counts as missing.
-
-    Args:
-        values: as decoded from a URL.
-    """
+    """Parameters by name; an empty one counts as missing."""
 
     def __init__(self, values: Mapping[str, str] | None = None) -> None:
         self._values = {name: value for name, value in (values or {}).items() if value}

@@ -61,7 +61,6 @@ class TimedProtocol(H11Protocol):
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the wait."""
         self._stop_waiting()
         super().connection_lost(exc)
 
@@ -84,10 +83,6 @@ class TimedProtocol(H11Protocol):
 class Server(uvicorn.Server):
     """A server that calls back when it is ready.
 
-    Args:
-        config: of uvicorn.
-        ready: called once it listens.
-
     Attributes:
         unfinished: whether it ended while it still computed answers.
     """
@@ -104,7 +99,6 @@ class Server(uvicorn.Server):
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop; that an answer is not ready by then is no error."""
         logging.getLogger("uvicorn.error").disabled = True
         await super().shutdown(sockets)
         self.unfinished = bool(self.server_state.tasks)
@@ -112,13 +106,6 @@ class Server(uvicorn.Server):
 
 def serve(workbench: Workbench, port: int | None, browser: bool, model: Path | None, cache: bool) -> None:
     """Serve the page until Ctrl-C.
-
-    Args:
-        workbench: the files to open.
-        port: to listen on; by default the first free one from `FIRST_PORT` on.
-        browser: open the page in the user's browser.
-        model: a JSON file with the model tree.
-        cache: keep what is read, and use what was kept.
 
     Raises:
         ServeError: if the port is taken.
@@ -183,9 +170,6 @@ def _say(line: str) -> None:
 
 def listen(port: int | None) -> socket.socket:
     """A socket that listens on this machine alone.
-
-    Args:
-        port: by default the first free one from `FIRST_PORT` on.
 
     Raises:
         ServeError: if the port is taken.

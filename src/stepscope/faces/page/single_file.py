@@ -75,11 +75,7 @@ class _Grown(NamedTuple):
 
 
 class Archive:
-    """An `Embedded` as JSON in gzip that grows answer by answer up to a size.
-
-    Args:
-        room: size limit in bytes.
-    """
+    """An `Embedded` as JSON in gzip that grows answer by answer up to a size."""
 
     def __init__(self, room: int) -> None:
         self._room, self._size, self._held, self._comma = room, 0, 0, b""
@@ -89,7 +85,6 @@ class Archive:
 
     @property
     def room(self) -> int:
-        """Bytes that are left."""
         return self._room - self._size - self._held
 
     def reserve(self, share: float) -> int:
@@ -97,12 +92,7 @@ class Archive:
         return round(self.room * (1 - share))
 
     def add(self, *answers: KeyedAnswer, reserve: int = 0) -> bool:
-        """Write answers, all or none; returns whether there was room.
-
-        Args:
-            answers: keys and answers.
-            reserve: bytes to keep free for what comes later.
-        """
+        """Write answers, all or none; returns whether there was room."""
         grown = self._with(*answers)
         if self._share(grown, reserve) > 1:
             return False
@@ -127,14 +117,7 @@ class Archive:
         return sum(1 for _ in takewhile(lambda one: self.add(one, reserve=reserve), answers))
 
     def add_largest(self, key: str, answer: Callable[[int], msgspec.Struct], most: int, reserve: int) -> int:
-        """Write one answer, as large as there is room for; returns how large.
-
-        Args:
-            key: of the answer.
-            answer: the answer of a size.
-            most: its full size.
-            reserve: bytes to keep free for what comes later.
-        """
+        """Write one answer, as large as there is room for; returns how large."""
         size, fits, too_large, best = min(most, _FIRST), 0, most + 1, None
         for _ in range(_TRIES):
             grown = self._with((key, answer(size)))
@@ -153,7 +136,6 @@ class Archive:
         return fits
 
     def close(self, left_out: list[str], traces: Traces) -> bytes:
-        """All of it."""
         self._write(b'},"left_out":' + encode(left_out) + b',"traces":' + encode(traces) + b"}")
         return b"".join([*self._pieces, self._compressor.flush()])
 
@@ -198,11 +180,6 @@ def single_file(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> str:
     """The page with its data, as HTML.
-
-    Args:
-        report: what the file covers.
-        max_bytes: size limit of the file.
-        progress: called with the number of steps exported so far, and of all.
 
     Raises:
         ServeError: if the page is not built, or the tables alone exceed the limit.
@@ -280,7 +257,6 @@ def add_step(archive: Archive, report: Report, step: str) -> list[str]:
 
 
 def _add_comparisons(archive: Archive, report: Report) -> list[str]:
-    """Add ranks compared with each other while there is room; returns what is left out."""
     compared = islice(export.comparisons(report), _MAX_COMPARED)
     added = archive.add_some(compared, archive.reserve(_OTHERS))
     ranks = len(ranks_of(report.view.trace))
@@ -289,19 +265,13 @@ def _add_comparisons(archive: Archive, report: Report) -> list[str]:
 
 
 def _add_others(archive: Archive, report: Report) -> list[str]:
-    """Add flame graphs of other traces while there is room; returns what is left out."""
     answers = list(export.flames_against_others(report))
     added = archive.add_some(answers, archive.reserve(_OTHERS))
     return ["some flame graphs compared with another trace"] if added < len(answers) else []
 
 
 def add_contexts(add: Callable[..., bool], report: Report) -> list[str]:
-    """Add the flame graphs of contexts, as large as possible; returns what is left out.
-
-    Args:
-        add: as `Archive.add`.
-        report: what the file covers.
-    """
+    """Add the flame graphs of contexts, as large as possible; returns what is left out."""
     contexts = len(build_contexts(report.view.trace))
     for most in _BOXES_OF_CONTEXTS:
         if add(*export.flames_of(report, {}, most)):

@@ -195,7 +195,6 @@ def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> S
 
 
 def details_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> DetailColumns:
-    """Details of a step and of the operations in some of its levels."""
     both = Selection.joined(
         selected(path, *view.timeline.find(path)), selected_all([one.every for one in openings])
     )
@@ -225,7 +224,6 @@ def _resources(levels: Sequence[Level]) -> tuple[list[ResourceRow], ResourceColu
 
 
 def _events(view: TraceView, path: str, levels: Sequence[Level]) -> tuple[EventColumns, list[str]]:
-    """The raw events of a step with their places, and their distinct names."""
     timeline, events = view.timeline, view.trace.events
     rows = timeline.raw_events(path)
     place = np.zeros(len(events), np.int64)

@@ -75,9 +75,6 @@ class SourceFiles:
     def read(self, name: str) -> SourceText:
         """The text of a file.
 
-        Args:
-            name: as the trace has it.
-
         Raises:
             ServeError: if the trace does not name it.
         """
@@ -186,7 +183,6 @@ class TraceView:
 
     @property
     def rank(self) -> int:
-        """The rank of the step to open first."""
         return StepId.of(self.start).rank if self.start else self.trace.metadata.ranks[0]
 
     @property
@@ -200,7 +196,6 @@ class TraceView:
         return not len(self.trace["steps"]) and holds_memory(self.trace)
 
     def rank_of(self, query: Query) -> int:
-        """The rank that a request asks about."""
         rank = query.number("rank")
         return self.rank if rank is None else rank
 
@@ -233,11 +228,9 @@ class TraceView:
 
     @cached_property
     def sources(self) -> SourceFiles:
-        """The source files that the trace names."""
         return SourceFiles(self.trace, self.source_root)
 
     def selected(self, rank: int, step: int | None) -> SelectedSteps:
-        """One step of a rank, or all steps except warm-up."""
         key = ("steps", rank, step)
         return self.cached(key, lambda: SelectedSteps(self.trace, rank, step))
 

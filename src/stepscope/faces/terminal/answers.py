@@ -48,12 +48,6 @@ def answer_of(
 ) -> Answer:
     """An answer about a file, from the cache if it was made before; ranks without steps on stderr.
 
-    Args:
-        kind: of the answer.
-        file: the file and how to open it.
-        asked: all else that the answer depends on.
-        make: the answer about the opened trace.
-
     Raises:
         StepscopeError: if the file cannot be read, or `make` raises it.
     """

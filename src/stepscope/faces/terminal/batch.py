@@ -30,7 +30,6 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
-        """Positive whole numbers between commas."""
         if isinstance(value, tuple):  # the default
             return value
         words = [word.strip() for word in str(value).split(",") if word.strip()]

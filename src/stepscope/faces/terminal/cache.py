@@ -39,7 +39,6 @@ def cache(kinds: tuple[str, ...], clear: bool, as_json: bool) -> None:
 
 
 def _row(kind: str, clear: bool) -> dict[str, Any]:
-    """A row about one kind of data, which is deleted if `clear`."""
     folder, paths = _kept(kind)
     size = sum(map(_bytes, paths))
     if clear:
@@ -54,7 +53,6 @@ def _row(kind: str, clear: bool) -> dict[str, Any]:
 
 
 def _kept(kind: str) -> tuple[Path | None, list[Path]]:
-    """The folder of a kind of data (None if the cache is off), and its entries."""
     if kind == "collectors":
         from stepscope.record.contexts import native_build as build
 

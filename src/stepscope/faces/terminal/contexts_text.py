@@ -48,16 +48,7 @@ _STYLES = {
 def print_contexts(
     tree: ContextTree, by: str, *, depth: int | None, least: float, bottom_up: bool, path: str | None = None
 ) -> None:
-    """Print a tree.
-
-    Args:
-        tree: as it is to be shown.
-        by: the measure to show.
-        depth: how many levels to show; by default all, or three of callers.
-        least: nodes with a smaller share of the total, 0 to 1, are combined in one row.
-        bottom_up: whether the tree shows callers below each node.
-        path: a file to write to instead.
-    """
+    """Print a tree."""
     console = Console(file=io.StringIO(), width=_FILE_WIDTH) if path else terminal()
     levels = depth if depth is not None else _CALLERS if bottom_up else len(tree)
     text = _Text(tree, by, levels, least, bottom_up, console.width)
@@ -111,7 +102,6 @@ class _Text:
         return table
 
     def columns(self) -> list[str]:
-        """The columns of numbers for this width, before their widths are known."""
         unit, small = {"ns": (" ms", " µs")}.get(self.measure.unit, ("", ""))
         columns = [f"total{unit}", "%"]
         columns += [_BAR] if self.width >= _WIDE else []
@@ -157,7 +147,6 @@ class _Text:
         return not self.bottom_up and bool(self.value[node] - self.value[child] <= _PASSED * self.value[node])
 
     def cells(self, node: int) -> list[Text]:
-        """The numbers of a node."""
         share = float(self.value[node]) / self.whole
         own, calls = float(self.measure.own[node]), int(self.stats.count[node])
         nothing = Text("·", "dim")
@@ -188,7 +177,6 @@ class _Text:
         return f"{value / 1000:,.1f}" if self.measure.unit == "ns" else self.write(float(value))
 
     def name(self, row: _Row, room: int) -> Text:
-        """The name of a row, in at most `room` characters."""
         text = Text(_indent(row.level, room))
         if not row.chain:
             return text.append(row.words, "dim")
@@ -205,7 +193,6 @@ class _Text:
         return text.append(marks, "magenta")
 
     def marks(self, node: int) -> str:
-        """The marks after a node's name."""
         backward = self.tree.nodes.text("via")[node] == "backward"
         return " ↩" * backward + " ◀" * (node in self.hot and node > 0)
 
@@ -239,12 +226,10 @@ def _length(row: _Row, column: int) -> int:
 
 
 def _width(widths: dict[str, int]) -> int:
-    """The width of columns of numbers, with the gaps before them."""
     return sum(widths.values()) + _GAP * len(widths)
 
 
 def _indent(level: int, room: int) -> str:
-    """The indentation of a level, limited to leave room for a name."""
     return " " * min(2 * level, max(room - _LEAST_NAME, 0))
 
 
@@ -271,7 +256,6 @@ def _writer(found: Measure) -> Callable[[float], str]:
 
 
 def _table(title: str, heads: dict[str, int]) -> Table:
-    """A table of names, and of numbers in columns of given widths."""
     table = plain_table(title)
     table.add_column("", no_wrap=True)
     for head, width in heads.items():

@@ -38,7 +38,6 @@ class NamedPath(click.Path):
     """The type of a path that is not empty: an empty path would mean the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path as given."""
         if not os.fspath(value):
             self.fail("the path is empty", param, ctx)
         return super().convert(value, param, ctx)
@@ -48,7 +47,6 @@ class ScriptPath(NamedPath):
     """The type of a script to run: a recording that was named by mistake is refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path as given."""
         path = super().convert(value, param, ctx)
         if _RECORDING.search(path):
             hint = f"is a recording, not a script; to open it: stepscope report {path}"
@@ -63,7 +61,6 @@ class OutputFile(NamedPath):
         super().__init__(dir_okay=False, writable=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path as given."""
         path = str(super().convert(value, param, ctx))
         folder = Path(path).absolute().parent
         if not folder.is_dir():
@@ -77,7 +74,6 @@ class FiniteRange(click.FloatRange):
     """A range of finite numbers: `nan` would pass every gate."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"expected a number, found {value!r}", param, ctx)

@@ -54,10 +54,6 @@ codecs.register_error(SIMILAR, _similar)
 def progress_bar(title: str, clock: Clock = time.monotonic) -> Iterator[Callable[[int, int], None]]:
     """A function to call with the bytes done so far and the total.
 
-    Args:
-        title: what is going on.
-        clock: seconds.
-
     Yields:
         The function; it shows a bar once a second has passed, and none where stderr is no terminal.
     """
@@ -164,7 +160,6 @@ def _pieces(facts: Any) -> Iterator[str]:
 
 
 def _members(ends: str, heads: Sequence[str], values: Sequence[Any], level: int) -> list[tuple[Any, int]]:
-    """The parts of an object or a list, each on lines of its own."""
     parts: list[tuple[Any, int]] = []
     for place, (head, value) in enumerate(zip(heads, values, strict=True)):
         before = "," if place else ends[0]

@@ -105,7 +105,6 @@ def report(
 
 
 def _report_of(file: Source, rank: int | None, step: int | None) -> tuple[list[Summary], JobFindings | None]:
-    """The summaries of a file by rank, and its ranks compared if there are several."""
     from msgspec import structs
 
     from stepscope.faces.terminal.answers import AnswerKind, answer_of
@@ -134,7 +133,6 @@ def _summarize(trace: Trace, rank: int | None, step: int | None) -> tuple[list[S
 
 
 def _compared(trace: Trace, ranks: Sequence[int]) -> JobFindings | None:
-    """The ranks of a joined trace compared, as those of a folder of many are."""
     if len(ranks) < 2:
         return None
     from stepscope.models.ranks import job_report, sketch_of
@@ -148,7 +146,6 @@ def _compared(trace: Trace, ranks: Sequence[int]) -> JobFindings | None:
 
 
 def _print(summaries: list[Summary], job: JobFindings | None, folder: str, detailed: str, depth: int) -> None:
-    """Print the findings on a job, the report, and what to ask next."""
     from rich.text import Text
 
     from stepscope.facts.summary.report_text import print_report
@@ -187,15 +184,6 @@ def _write_html(
 ) -> None:
     """Write the page with the data of one step of a trace, and of that step on the other ranks.
 
-    Args:
-        trace: an annotated trace.
-        out: the file.
-        rank: whose step; by default the rank whose steps take longest.
-        step: which; by default the slowest.
-        source_root: include the text of the trace's source files in this folder, and list them.
-        whatifs: predictions to include: changes separated by spaces, as on the command line.
-        compared: other traces to compare it with.
-
     Raises:
         ChangeError: if a change does not apply.
         ServeError: if it cannot be written.
@@ -218,7 +206,6 @@ def _write_html(
 
 
 def _others(trace: Trace, compared: Sequence[Trace]) -> dict[str, TraceView]:
-    """Other traces by the ids that the page asks for."""
     from stepscope.faces.page.open_files import trace_ids
     from stepscope.faces.page.trace_view import TraceView
 

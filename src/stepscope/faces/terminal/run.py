@@ -21,7 +21,6 @@ class RunCommand(ScriptCommand):
     """Runs its script when the command line has been left, also where it is called by itself."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Parse the command line, leave it, and run the script."""
         call(super().main, *args, **options)
 
 

@@ -45,7 +45,6 @@ class ScriptCommand(click.Command):
         return options, positionals, words
 
     def _own_options(self) -> set[str]:
-        """The names of stepscope's options for this command."""
         names = (name for param in self.params for name in (*param.opts, *param.secondary_opts))
         return {name for name in names if name.startswith("-")}
 
@@ -53,7 +52,6 @@ class ScriptCommand(click.Command):
         return sum(isinstance(param, click.Argument) and param.nargs == 1 for param in self.params)
 
     def _takes_value(self, word: str) -> bool:
-        """Whether the value of an option is the next word."""
         if "=" in word:
             return False
         found = [param for param in self.params if isinstance(param, click.Option) and word in param.opts]

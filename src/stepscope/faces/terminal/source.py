@@ -60,9 +60,6 @@ class Source:
 
         Of a folder of many ranks it is one alone, as stderr says.
 
-        Args:
-            memory: whether the command can use a file without steps.
-
         Raises:
             OnlyMemory: if it holds nothing that the command could use.
             StepscopeError: if it cannot be read.
@@ -105,7 +102,6 @@ class Source:
             )
 
     def _open_folder(self) -> Trace:
-        """Few ranks joined, or one of many."""
         from stepscope.models.ranks.job import files_of_many
         from stepscope.trace.concat import one_rank
 
@@ -218,7 +214,6 @@ def with_rank_progress(count: int, read: Callable[[Callable[[str], None]], Any])
 
 
 def _warn_of_failures(failed: Sequence[RankResult]) -> None:
-    """Say on stderr which files cannot be read."""
     for result in failed[:_MOST_FAILURES]:
         click.echo(f"! {result.error}", err=True)
     if len(failed) > _MOST_FAILURES:

@@ -18,7 +18,6 @@ class _Verify(MeasuringCommand):
     """Lists the changes after the options."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what each change does to the script."""
         from stepscope.models.verify.verify import verifiable_changes
 
         rows = [

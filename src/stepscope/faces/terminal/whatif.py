@@ -24,7 +24,6 @@ class _Whatif(click.Command):
     """Lists the changes without a FILE, and refuses options that contradict each other."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command line."""
         if "--list" in args:
             _list("--json" in args)
             ctx.exit()
@@ -91,7 +90,6 @@ def _graph(file: Source, step: int | None, rank: int | None, device: str | None)
 
 
 def _ranking(file: Source, step: int | None, rank: int | None, device: str | None) -> Ranking:
-    """Every change tried, from the cache if it depends on the file alone."""
     from stepscope.faces.terminal.answers import AnswerKind, answer_of, calibrations
     from stepscope.models.whatif.ranking import Ranking, graph_of, rank_changes
 
@@ -180,7 +178,6 @@ def _predict_job(many: ManyRanks, changes: Sequence[str], as_json: bool) -> None
 
 
 def _changed(many: ManyRanks, replay: Replay, text: str) -> Replay:
-    """A replay of the job after a change to all its ranks."""
     from stepscope.errors import ChangeError
     from stepscope.models.ranks.replay_whatifs import job_with
     from stepscope.models.whatif import CHANGES, parse_request

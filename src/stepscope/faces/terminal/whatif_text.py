@@ -17,7 +17,6 @@ _LEAST_MS = 0.0005  # shorter times would be shown as 0.000
 
 
 def change_lines(changes: Iterable[Change]) -> Iterator[str]:
-    """The changes by group, with their parameters."""
     for group, members in groupby(changes, key=lambda change: change.group):
         yield f"{group}"
         for change in members:
