@@ -154,14 +154,10 @@ def _interface(struct: Struct) -> str:
     lines.append(f"export interface {struct.__name__} {{")
     for name, encoded in _fields(struct):
         if meaning := docs.entries.get(name):
-            lines.append(f"  /** {_sentence(meaning)} */")
+            lines.append(f"  /** {meaning[:1].upper()}{meaning[1:]} */")
         optional = "?" if msgspec.UnsetType in get_args(hints[name]) else ""
         lines.append(f"  {encoded}{optional}: {typescript_type(hints[name])};")
     return "\n".join([*lines, "}\n"])
-
-
-def _sentence(meaning: str) -> str:
-    return meaning[:1].upper() + meaning[1:]
 
 
 def reference() -> str:

@@ -109,7 +109,7 @@ def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
         Route("/api/traces/{id}/open", open_trace),
         Route("/api/traces/{id}/{name}", ask),
         *([Mount(PREFIX, Perfetto(perfetto))] if perfetto else []),
-        Route("/{file}", _asset),
+        Route("/{file}", lambda request: _file(request.path_params["file"])),
     ]
     handlers = {HTTPException: _refused, StepscopeError: _refused, OSError: _short}
     return Guard(Starlette(routes=routes, exception_handlers=handlers), token, port)
@@ -147,10 +147,6 @@ def _json(request: Request, value: msgspec.Struct, status: int = 200) -> Respons
         body, headers["Content-Encoding"] = gzip.compress(body, 1), "gzip"
     headers["Content-Security-Policy"] = "default-src 'none'; frame-ancestors 'none'"
     return Response(body, status, headers, "application/json")
-
-
-def _asset(request: Request) -> Response:
-    return _file(request.path_params["file"])
 
 
 def _file(name: str) -> Response:

@@ -85,7 +85,7 @@ def counter(view: TraceView, query: Query) -> CounterTile:
     id = query.text("counter") or next(iter(axis.counters), "")
     if id not in axis.counters:
         raise ServeError(f"expected the id of a counter, found {id[:40]!r}", 404)
-    zoom, tile = tile_number(axis, query)
+    zoom, tile = tile_number(axis.deepest, query)
     runs = axis.counter_tile(axis.counters[id], zoom, tile)
     return CounterTile(
         counter=id,
@@ -98,15 +98,15 @@ def counter(view: TraceView, query: Query) -> CounterTile:
     )
 
 
-def tile_number(axis: TimeAxis, query: Query) -> tuple[int, int]:
+def tile_number(deepest: int, query: Query) -> tuple[int, int]:
     """The zoom and the number of the tile that a request is about.
 
     Raises:
         ServeError: if there is no such tile.
     """
     zoom, tile = query.number("zoom") or 0, query.number("tile") or 0
-    if zoom > axis.deepest or tile >= 1 << zoom:
-        raise ServeError(f"expected zoom up to {axis.deepest} and tile below 2^zoom", 404)
+    if zoom > deepest or tile >= 1 << zoom:
+        raise ServeError(f"expected zoom up to {deepest} and tile below 2^zoom", 404)
     return zoom, tile
 
 
@@ -298,7 +298,7 @@ def slices(view: TraceView, query: Query) -> Slices:
     """
     found = view.time_axis
     track = _track(found, query.text("track") or next(iter(found.tracks), ""))
-    zoom, tile = tile_number(found, query)
+    zoom, tile = tile_number(found.deepest, query)
     shown = found.tile(track, zoom, tile)
     length = found.tile_ns >> zoom
     strings: Interner[str] = Interner()
@@ -379,7 +379,8 @@ def _area_answer(
 ) -> AreaAnswer:
     rate, known = _operation_rate(view, found, end - start)
     modules = view.trace["modules"].text("path")
-    tracks = view.time_axis.tracks
+    busy = [(view.time_axis.tracks[id], ns) for id, ns in found.threads.items() if ns > 0]
+    threads = [ThreadShare(track.name, track.rank, ns) for track, ns in busy]
     return AreaAnswer(
         start_ns=start,
         end_ns=end,
@@ -387,11 +388,7 @@ def _area_answer(
         flops_per_s=rate,
         known=known,
         devices=found.devices,
-        threads=[
-            ThreadShare(tracks[id].name, tracks[id].rank, busy)
-            for id, busy in found.threads.items()
-            if busy > 0
-        ],
+        threads=threads,
         names=[_work_share(one, view.short_name(one.longest)) for one in found.names[:_MOST_ROWS]],
         modules=[
             _work_share(one, modules[one.code] or "" if one.code >= 0 else "", one.code)

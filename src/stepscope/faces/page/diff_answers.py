@@ -236,10 +236,11 @@ def outline(view: TraceView, query: Query) -> StepOutline:
     """
     rank, step = query.number("rank"), query.number("step")
     rank = ranks_of(view.trace)[0] if rank is None else rank
-    return view.cached(("outline", rank, step), lambda: _step_outline(_drawn(view.trace, rank, step)))
+    return view.cached(("outline", rank, step), lambda: _step_outline(view.trace, rank, step))
 
 
-def _step_outline(drawn: _Drawn) -> StepOutline:
+def _step_outline(trace: Trace, rank: int, step: int | None) -> StepOutline:
+    drawn = _drawn(trace, rank, step)
     rows = np.unique(drawn.row)
     threads = [_thread(row) for row in rows.tolist()]
     return StepOutline(drawn.number, rows.tolist(), threads, _rectangles(drawn, rows))

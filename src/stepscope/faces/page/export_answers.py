@@ -295,12 +295,8 @@ def flames_of(
 
 def _shown(marks: ContextFindings, nodes: list[int]) -> ContextFindings:
     shown = set(nodes)
-    return ContextFindings(
-        [
-            replace(finding, nodes=[node for node in finding.nodes if node in shown])
-            for finding in marks.findings
-        ]
-    )
+    kept = (replace(one, nodes=[node for node in one.nodes if node in shown]) for one in marks.findings)
+    return ContextFindings(list(kept))
 
 
 # -- tiles and moments of the time axis

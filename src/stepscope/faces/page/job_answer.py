@@ -15,7 +15,6 @@ from stepscope.models.ranks.process_groups import GroupRow, Lateness, lateness, 
 from stepscope.models.ranks.ranks_text import verdict
 from stepscope.models.ranks.replay_whatifs import Slowdown
 from stepscope.models.ranks.sketch import JobTable
-from stepscope.models.ranks.stragglers import Straggler
 
 ELEMENT = "stepscope-job"
 OWN_WORK = "own work"
@@ -137,6 +136,10 @@ def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankRes
         JobRank(row.rank, row.node, row.device, files[row.rank], None, row.waiting_ms, row.peak_memory_bytes)
         for row in report.rows
     ]
+    findings = [
+        JobFinding(one.sentence, list(one.ranks), one.stage, one.steps, one.cost_ms)
+        for one in report.stragglers
+    ]
     return JobAnswer(
         name=name,
         verdict=verdict(report),
@@ -150,7 +153,7 @@ def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankRes
         by_step=_by_step(table),
         axes=_axes(job),
         median_rank=_median_rank(table.work),
-        findings=[_finding(one) for one in report.stragglers],
+        findings=findings,
         groups=list(report.groups),
         lateness=_lateness(lateness(table, job.matched, job.groups)[:_MOST_KINDS]),
         slowdown=report.slowdown,
@@ -181,8 +184,7 @@ def _by_step(table: JobTable) -> dict[str, list[list[float]]]:
 
 
 def _rounded(values: Floats) -> list[list[float]]:
-    rounded: list[list[float]] = np.round(values, 3).tolist()
-    return rounded
+    return np.round(values, 3).tolist()
 
 
 def _median_rank(work: Floats) -> int:
@@ -216,7 +218,3 @@ def _lateness(found: Sequence[Lateness]) -> list[JobLateness]:
         )
         for name, one in zip(names, found, strict=True)
     ]
-
-
-def _finding(one: Straggler) -> JobFinding:
-    return JobFinding(one.sentence, list(one.ranks), one.stage, one.steps, one.cost_ms)

@@ -177,12 +177,7 @@ def operation_columns(levels: Sequence[Level], view: TraceView, strings: Interne
         resource=[one.track for one in operations],
         start_ns=_since(starts, costs.start_ns),
         end_ns=_since(starts, costs.end_ns),
-        cpu_ns=costs.cpu_ns.tolist(),
-        self_ns=costs.self_ns.tolist(),
-        recompute_ns=costs.recompute_ns.tolist(),
-        device_ns=costs.device_ns.tolist(),
         bound_by=strings.codes(sides).tolist(),
-        events=costs.events.tolist(),
         opens=(costs.events > 1).astype(int).tolist(),
         event=[one.event for one in operations],
         module=[one.module for one in operations],
@@ -190,8 +185,15 @@ def operation_columns(levels: Sequence[Level], view: TraceView, strings: Interne
         forward=forward,
         backward=backward,
         launch=launch,
+        **plain_costs(costs),
         **_spreads(operations),
     )
+
+
+def plain_costs(costs: Costs) -> dict[str, list[Any]]:
+    """The costs that an answer has as they are."""
+    names = ("cpu_ns", "self_ns", "recompute_ns", "device_ns", "events")
+    return {name: getattr(costs, name).tolist() for name in names}
 
 
 def _stages(view: TraceView, operations: list[Operation]) -> list[int]:

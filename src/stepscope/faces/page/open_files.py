@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import chain, count
 from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Literal
@@ -112,8 +113,7 @@ class TraceFile:
         return self._view
 
     def entry(self) -> TraceEntry:
-        path = str(self.path)
-        return TraceEntry(self.id, self.path.name, path, self.state, self.progress, self.message)
+        return TraceEntry(self.id, self.path.name, str(self.path), self.state, self.progress, self.message)
 
     def _report(self, done: int, total: int) -> None:
         share = min(done / total, 1.0) if total else 0.0
@@ -226,10 +226,6 @@ def trace_ids(names: Sequence[str]) -> list[str]:
     found: list[str] = []
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", _ENDINGS.sub("", name)).strip(".-") or "trace"
-        number = 1
-        id = plain
-        while id in found:
-            number += 1
-            id = f"{plain}-{number}"
-        found.append(id)
+        numbered = (f"{plain}-{number}" for number in count(2))
+        found.append(next(id for id in chain([plain], numbered) if id not in found))
     return found

@@ -8,6 +8,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
 
 from stepscope.base.arrays import Ids, IntArray, Mask, Rows, Times
 from stepscope.errors import ServeError
@@ -85,20 +86,14 @@ def select(view: TraceView, query: Query) -> Selected:
     """
     title, chosen, heads = _chosen(view, query)
     rows = np.flatnonzero(chosen)
-    panes = panes_of(view, rows)
+    (panes,) = panes_of_each(view, np.zeros(len(rows), np.int64), rows, 1)
     return Selected(
         title=title,
         total=len(rows),
         target=_target(view, query, rows, heads),
         levels=hits(view, query, view.timeline.marks(chosen)),
-        modules=panes.modules,
-        kernels=panes.kernels,
-        lines=panes.lines,
+        **asdict(panes),
     )
-
-
-def panes_of(view: TraceView, rows: Rows) -> Selects:
-    return panes_of_each(view, np.zeros(len(rows), np.int64), rows, 1)[0]
 
 
 def panes_of_each(view: TraceView, of: Ids, rows: Rows, count: int, most: int = _MAX_ROWS) -> list[Selects]:

@@ -157,7 +157,8 @@ def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> S
     """A step with some of its levels, those that contain them included."""
     whole = [one.every for one in openings]
     levels = [*whole, *(one.shown for one in openings if one.shown is not one.every)]
-    place = {path: 0} | {one: number for number, one in enumerate(_paths(whole), 1)}
+    paths = (inside for level in whole for inside in level.paths)
+    place = {path: 0} | {inside: number for number, inside in enumerate(paths, 1)}
     strings: Interner[str] = Interner()
     tracks, resources, counts = _resources(levels)
     operations = operation_columns(levels, view, strings)
@@ -200,10 +201,6 @@ def details_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -
     )
     columns = detail_columns(view, both, _FEW_ROWS)
     return DetailColumns(path, {name: _column(values) for name, values in columns.items()})
-
-
-def _paths(levels: Sequence[Level]) -> list[str]:
-    return [path for level in levels for path in level.paths]
 
 
 def _resources(levels: Sequence[Level]) -> tuple[list[ResourceRow], ResourceColumns, list[int]]:

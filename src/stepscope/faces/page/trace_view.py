@@ -93,9 +93,7 @@ class SourceFiles:
         if not path.is_absolute():
             return False
         libraries = (Path(sysconfig.get_path("stdlib")), _OURS)
-        return any(part in _PACKAGES for part in path.parts) or any(
-            path.is_relative_to(library) for library in libraries
-        )
+        return bool(set(_PACKAGES) & set(path.parts)) or any(map(path.is_relative_to, libraries))
 
     def _find(self, name: str) -> Path | SourceText:
         """The file itself, or why it is not served."""
@@ -142,13 +140,10 @@ def _named(trace: Trace) -> frozenset[str]:
     modules = trace["modules"]
     files = {name for column in ("file", "call_file") for name in modules.text(column) if name}
     frames = (frame_place(name) for name in trace.events.text("name").values)
-    return frozenset(files | {place.file for place in frames if place} | _collected(trace))
-
-
-def _collected(trace: Trace) -> set[str]:
+    files |= {place.file for place in frames if place}
     contexts = trace["contexts"]
-    file = contexts.text("file").take(contexts.text("kind").mask("python"))
-    return {name for name in file.compact().values if name}
+    collected = contexts.text("file").take(contexts.text("kind").mask("python"))
+    return frozenset(files | {name for name in collected.compact().values if name})
 
 
 def no_other_trace(id: str) -> Trace:
@@ -206,8 +201,7 @@ class TraceView:
         with computing:  # if two tabs ask at once, the second waits for the first's result
             if key not in self._cache:
                 self._cache[key] = compute()
-            result: Result = self._cache[key]
-            return result
+            return self._cache[key]  # type: ignore[no-any-return]
 
     @cached_property
     def _device_names(self) -> dict[str, str]:

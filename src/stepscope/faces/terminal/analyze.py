@@ -17,14 +17,8 @@ if TYPE_CHECKING:
 
 _LEVELS = ("info", "warning", "critical")
 _PACKAGES = (
-    "analyze",
-    "models/calibration",
-    "facts/contexts",
-    "graph",
-    "models/memory",
-    "facts/roofline",
-    "facts/summary",
-    "models/whatif",
+    *("analyze", "graph", "facts/contexts", "facts/roofline", "facts/summary"),
+    *("models/calibration", "models/memory", "models/whatif"),
 )
 
 
