@@ -143,11 +143,8 @@ class Measures:
     def each_ns(self, rows: Rows) -> Floats:
         """Duration of each event, ns; the mean where an event stands for several calls."""
         duration = self._events["duration_ns"][rows].astype(np.float64)
-        return (
-            duration / np.maximum(self._search.context_trace.calls[rows], 1)
-            if self._search.context_trace
-            else duration
-        )
+        tree = self._search.context_trace
+        return duration / np.maximum(tree.calls[rows], 1) if tree else duration
 
     def share(self, rows: Rows, own: bool = False) -> float:
         """Share of a step that `rows` take, the median over the steps."""
@@ -174,9 +171,7 @@ class Measures:
     def wait_ms(self) -> float:
         """Time in which the CPU only waits for communication, ms per step."""
         search = self._search
-        return (
-            exposed_communication(search.trace, search.rank, search.steps).total() / 1e6 / (search.step_count)
-        )
+        return self._per_step(exposed_communication(search.trace, search.rank, search.steps).total())
 
     def spans(self, rows: Rows) -> Intervals:
         start = self._events["start_ns"][rows]

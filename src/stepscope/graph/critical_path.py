@@ -34,7 +34,7 @@ def breakdown(simulation: Simulation) -> BusySides:
     Source: DAYDREAM section 6.2 and figure 6.
     """
     graph = simulation.graph
-    serves = _serves(graph)
+    serves = graph.serving_threads[graph.tasks["thread"]]
     parts = [_of_rank(simulation, serves, rows) for rows in _rows_by_rank(graph)]
     return BusySides(*np.mean(parts, axis=0).tolist())
 
@@ -45,14 +45,6 @@ def _rows_by_rank(graph: Graph) -> list[Rows | slice]:
     rank = graph.threads["rank"][graph.tasks["thread"]]
     order = stable_order(rank)
     return [*np.split(order, np.flatnonzero(np.diff(rank[order])) + 1)]
-
-
-def _serves(graph: Graph) -> Mask:
-    """Tasks on the threads of the training loop and autograd, bool, shape (tasks,)."""
-    serves = graph.threads["main"] > 0
-    handed = graph.links["kind"] == graph.links.schema.column("kind").values.index("handover")
-    serves[graph.tasks["thread"][graph.links["target"][handed]]] = True
-    return serves[graph.tasks["thread"]]
 
 
 def _of_rank(simulation: Simulation, serves: Mask, rows: Rows | slice) -> tuple[float, ...]:

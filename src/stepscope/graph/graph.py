@@ -245,6 +245,14 @@ class Graph:
         """Tasks of the threads that run the training loop, bool, shape (tasks,)."""
         return gathered(self.threads["main"] > 0, self.tasks["thread"])
 
+    @property
+    def serving_threads(self) -> Mask:
+        """The threads of the training loop, and those that it hands work to; shape (threads,)."""
+        serving: Mask = self.threads["main"] > 0
+        handed = self.links.text("kind").mask("handover")
+        serving[self.tasks["thread"][self.links["target"][handed]]] = True
+        return serving
+
     @cached_property
     def of_communication_threads(self) -> Mask:
         """Tasks of threads and streams that mostly communicate, bool, shape (tasks,)."""

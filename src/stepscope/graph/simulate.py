@@ -72,11 +72,7 @@ class Simulation:
         In earlier steps it may also wait for work of the steps before.
         """
         graph, tasks = self.graph, self.graph.tasks
-        serving = np.zeros(len(graph.threads), np.bool_)
-        handed = graph.links.text("kind").mask("handover")
-        serving[tasks["thread"][graph.links["target"][handed]]] = True
-        serving |= graph.threads["main"].astype(np.bool_)
-        here = (serving & (graph.threads["device"] < 0))[tasks["thread"]]
+        here = (graph.serving_threads & (graph.threads["device"] < 0))[tasks["thread"]]
         here &= tasks["step"] == graph.window.steps[-1]
         rank = graph.threads["rank"][tasks["thread"][here]]
         spent = (tasks["duration_ns"] + tasks["gap_ns"])[here]

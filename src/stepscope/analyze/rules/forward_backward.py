@@ -76,7 +76,7 @@ def _communicate(context: RuleContext, rows: Rows) -> Mask:
 
 
 def _gain(context: RuleContext, backward: Rows, operator: str, nodes: list[str], ratio: float) -> Gain:
-    updates = _updates(context)
+    updates = context.search.outermost(context.search.find(stage="optimizer", category="cpu_op"))
     if operator == "aten::embedding" and len(updates):
         left = 1 - _share_of_tables(context)
         rows = np.concatenate([backward, updates])
@@ -90,10 +90,6 @@ def _gain(context: RuleContext, backward: Rows, operator: str, nodes: list[str],
         note=f"if it took {USUAL:g} times the forward pass" if usual else "if it took no time",
         part=1 - usual,
     )
-
-
-def _updates(context: RuleContext) -> Rows:
-    return context.search.outermost(context.search.find(stage="optimizer", category="cpu_op"))
 
 
 def _share_of_tables(context: RuleContext) -> float:

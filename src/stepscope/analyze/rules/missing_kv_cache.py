@@ -185,11 +185,9 @@ def _time_of_calls(context: RuleContext, spans: Intervals) -> float:
     rows = context.eager.rows
     start = context.events["start_ns"][rows]
     inside = spans.within(start, start + 1) > 0
-    return (
-        context.measures.longer_side_ms(rows[inside])
-        if context.measures.has_device
-        else context.eager.ms(inside)
-    )
+    if context.measures.has_device:
+        return context.measures.longer_side_ms(rows[inside])
+    return context.eager.ms(inside)
 
 
 def _are_most_products(context: RuleContext, rows: Rows, products: Rows, spans: Intervals) -> bool:

@@ -37,10 +37,8 @@ def small_batch(context: RuleContext) -> Iterator[Finding]:
     if not sizes or not 0 < max(sizes) <= SMALL:
         return
     overhead = _overhead_ms(context)
-    if (
-        overhead
-        < (LEAST_IDLE if context.measures.has_device else LEAST_OVERHEAD) * context.measures.steady_ms
-    ):
+    least = LEAST_IDLE if context.measures.has_device else LEAST_OVERHEAD
+    if overhead < least * context.measures.steady_ms:
         return
     yield context.finding(
         f"Batches have {max(sizes)} rows, and {overhead / context.measures.steady_ms:.0%} of the "

@@ -14,30 +14,24 @@ LEAST = 0.30  # of the samples of a kernel
 TOP = 3  # reasons that the sentence names
 # A warp that issues, or that is ready while another one issues, waits for nothing.
 BUSY = ("selected", "not_selected")
+_CONSTANTS = (
+    "Each block loads constants again: let blocks do more work, or fuse the kernel with its neighbors."
+)
+_MEMORY = (
+    "It waits for memory: fuse it with its neighbors, read less (16 bits), or read contiguous addresses."
+)
 # The advice of the vendors' documents, by a part of the reason's name; "" is any other.
 ADVICE = (
-    (
-        "imc_miss",
-        "Each block loads constants again: let blocks do more work, or fuse the kernel with its neighbors.",
-    ),
-    (
-        "constant",
-        "Each block loads constants again: let blocks do more work, or fuse the kernel with its neighbors.",
-    ),
+    ("imc_miss", _CONSTANTS),
+    ("constant", _CONSTANTS),
     (
         "math",
         "Use instructions that do more at once (vector loads and conversions, fewer "
         "conversions between types).",
     ),
-    (
-        "long_scoreboard",
-        "It waits for memory: fuse it with its neighbors, read less (16 bits), or read contiguous addresses.",
-    ),
+    ("long_scoreboard", _MEMORY),
     ("lg_throttle", "It makes more memory requests than fit: wider loads (vector types)."),
-    (
-        "memory",
-        "It waits for memory: fuse it with its neighbors, read less (16 bits), or read contiguous addresses.",
-    ),
+    ("memory", _MEMORY),
     (
         "short_scoreboard",
         "It waits for shared memory or special functions (exp, division): "

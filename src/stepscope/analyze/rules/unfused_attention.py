@@ -95,8 +95,7 @@ def _with_backward(context: RuleContext, rows: Rows) -> Rows:
     origin = context.events["forward_event"]
     back = context.search.find(stage="backward", on_device=False)
     back = back[np.isin(origin[back], np.flatnonzero(context.search.within(rows)))]
-    outer = context.search.outermost(np.union1d(rows, back))
-    return outer
+    return context.search.outermost(np.union1d(rows, back))
 
 
 def _names(context: RuleContext, rows: Rows, pattern: re.Pattern[str]) -> Mask:

@@ -30,7 +30,8 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
     recognized (it may be among them), and about copies, .item(), communication and calls of what
     is trained, as in a rollout.
     """
-    if context.measures.has_device or context.context_trace or not _is_updated(context):
+    is_updated = context.trace.events.text("stage").mask("optimizer").any()
+    if context.measures.has_device or context.context_trace or not is_updated:
         return
     rows = np.setdiff1d(context.search.outermost(_in_no_stage(context)), context.search.find(_NO_WORK))
     rows = rows[~_are_of_the_model(context, rows)]
@@ -46,10 +47,6 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
         rows,
         context.gains.bound(gone, "at most their time, with the Python between"),
     )
-
-
-def _is_updated(context: RuleContext) -> bool:
-    return bool(context.trace.events.text("stage").mask("optimizer").any())
 
 
 def _in_no_stage(context: RuleContext) -> Rows:

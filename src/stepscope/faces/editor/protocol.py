@@ -30,16 +30,12 @@ class Unreadable:
 class AnsweringProtocol(LanguageServerProtocol):
     """A client that waits for an answer must get one: pygls only logs what it cannot read."""
 
-    def get_message_type(  # type: ignore[override]
-        self, method: str
-    ) -> type[Any] | None:
+    def get_message_type(self, method: str) -> type[Any] | None:  # type: ignore[override]
         """The type of a method's messages; pygls keeps 128 editors that have gone in its cache."""
         found: type[Any] | None = METHOD_TO_TYPES.get(method, (None,))[0]
         return found
 
-    def get_result_type(  # type: ignore[override]
-        self, method: str
-    ) -> type[Any] | None:
+    def get_result_type(self, method: str) -> type[Any] | None:  # type: ignore[override]
         """The type of the answers to a method; without a cache too."""
         found: type[Any] | None = METHOD_TO_TYPES.get(method, (None, None))[1]
         return found

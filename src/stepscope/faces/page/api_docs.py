@@ -37,25 +37,9 @@ _JOB = (
 _BEGIN, _END = "<!-- generated: python -m stepscope.faces.page.api_docs -->", "<!-- end of generated -->"
 _PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
 _TERMS = (
-    "Step",
-    "Warm-up step",
-    "Micro-batch",
-    "Update",
-    "Stage",
-    "CPU time, device time",
-    "Busy, idle",
-    "Exposed communication",
-    "Track",
-    "Launch",
-    "Rank",
-    "Module",
-    "Section",
-    "Context",
-    "Level",
-    "Lane",
-    "Resource",
-    "Verdict",
-    "Finding",
+    *("Step", "Warm-up step", "Micro-batch", "Update", "Stage", "CPU time, device time", "Busy, idle"),
+    *("Exposed communication", "Track", "Launch", "Rank", "Module", "Section", "Context", "Level"),
+    *("Lane", "Resource", "Verdict", "Finding"),
 )
 _SECTION = re.compile(r"^(Attributes|Query):\n", re.MULTILINE)
 

@@ -23,6 +23,18 @@ def keeps_recorded_times(command: Command) -> Command:
     )(command)
 
 
+def at_least_one(name: str, default: int | None, help: str, **rest: Any) -> Callable[[Command], Command]:
+    """An option that takes a whole number from 1 on."""
+    rest = {"show_default": default is not None, **rest}
+    return click.option(name, type=click.IntRange(min=1), default=default, help=help, **rest)
+
+
+def above_zero(name: str, default: float, help: str) -> Callable[[Command], Command]:
+    """An option that takes a finite number above 0."""
+    kind = FiniteRange(min=0, min_open=True)
+    return click.option(name, type=kind, default=default, show_default=True, help=help)
+
+
 def refuse_two_answers(options: Mapping[str, Any]) -> None:
     """Refuse options that each ask for another form of the answer.
 

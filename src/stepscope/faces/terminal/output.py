@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,6 +137,14 @@ def _write_whole(out: Path, content: bytes) -> None:
 def echo_json(facts: Any) -> None:
     """Print facts as JSON that every reader takes: a number that is not finite is null."""
     click.echo("".join(_pieces(facts)))
+
+
+def show_answer(facts: Any, lines: Iterable[str], as_json: bool) -> None:
+    """Print an answer: its facts as JSON, or the lines of a text."""
+    if as_json:
+        echo_json(facts)
+    else:
+        click.echo("\n".join(lines))
 
 
 def _pieces(facts: Any) -> Iterator[str]:
