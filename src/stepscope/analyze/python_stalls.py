@@ -20,7 +20,7 @@ LONG_NS = 1_000_000  # longer than Python between two operators, which takes mic
 MAIN_SHARE = 0.1  # of the time of the name with most; others only surround it
 LOOP = "the training loop"
 _NONE = -1
-_EVER = 2**62
+_EVER = 2**62  # ns: later than every event
 
 
 @dataclass(frozen=True)

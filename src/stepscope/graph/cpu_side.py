@@ -24,7 +24,7 @@ from stepscope.facts.annotate.device.collectives import is_communication_wait
 from stepscope.facts.annotate.links.launches import on_host
 from stepscope.facts.annotate.range_names import is_step
 from stepscope.facts.annotate.steps.steps import main_track
-from stepscope.graph.device_tasks import Waits, WindowWork, find_waits
+from stepscope.graph.device_tasks import WindowWork, WorkWaits, find_waits
 from stepscope.graph.graph import Window
 from stepscope.trace.columns import gathered
 from stepscope.trace.nesting import inherit
@@ -35,7 +35,7 @@ from stepscope.trace.trace import Trace
 # Order of boundaries at the same time: ends, begins of steps, handovers between threads, starts,
 # and ends of waits of a call that begins at this time.
 _END, MARK, HANDOVER, _START, RETURN = range(5)
-_CUT = -2
+_CUT = -2  # owner of a cut until it is known; -1 is none
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def _gaps(track: Ids, time: Times, length: Times) -> Times:
     return result
 
 
-_RACE_NS = 50_000
+_RACE_NS = 50_000  # chosen: by so much an awaited part may seem to end too late
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ class CpuSide:
     main: int
     rows: Ids
     pieces: TaskPieces
-    waits: Waits
+    waits: WorkWaits
     calls: Ids
     returns: Ids
     bursts: Bursts
@@ -370,7 +370,7 @@ def _busiest_stream(work: WindowWork) -> int:
     return int(np.bincount(work.track, work.end_ns - work.start_ns).argmax())
 
 
-def _wait_ends(trace: Trace, waits: Waits) -> tuple[Ids, Times]:
+def _wait_ends(trace: Trace, waits: WorkWaits) -> tuple[Ids, Times]:
     """The distinct waiting calls, and the time at which each wait is over."""
     calls, index = np.unique(waits.call, return_inverse=True)
     start = trace.events["start_ns"][calls]

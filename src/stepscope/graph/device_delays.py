@@ -114,9 +114,9 @@ def _calls(cpu: CpuSide, work: WindowWork, latency: int) -> tuple[Ids, Times]:
 
 
 Pairs = set[tuple[int, int]]
-_SOON_NS = 20_000
+_SOON_NS = 20_000  # chosen: work that waited begins within this of what it waited for
 _LAST_PART = 0.1  # of a kernel, in which it leaves room for another
-_NEVER = 1 << 62
+_NEVER = 1 << 62  # ns: its negative is before every event
 _LITTLE = 0.5  # of the time that work has waited
 _WAIT_CALL = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
 

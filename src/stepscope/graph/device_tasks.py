@@ -109,7 +109,7 @@ _NEVER = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
-class Waits:
+class WorkWaits:
     """Pairs of a waiting call (events.id) and the row of `Work` that it waits for.
 
     Attributes:
@@ -123,7 +123,7 @@ class Waits:
     until_ns: Times
 
 
-def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> Waits:
+def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> WorkWaits:
     """Pairs of a waiting call among the CPU events `rows` and the work that it waits for.
 
     A call waits for work that was launched before it and ended before it returned. A device
@@ -139,10 +139,10 @@ def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> Waits:
     for pattern, choose in ((_ALL_STREAMS, _every_stream), (_ONE_STREAM, _one_stream)):
         waiting = rows[names.where(partial(_matches, pattern))[rows]]
         pairs.append(choose(trace, waiting, work))
-    waits = [Waits(call, found, work.end_ns[found]) for call, found in pairs]
+    waits = [WorkWaits(call, found, work.end_ns[found]) for call, found in pairs]
     waits.append(_full_queue(trace, work))
     columns = ([getattr(one, name) for one in waits] for name in ("call", "work", "until_ns"))
-    return Waits(*map(np.concatenate, columns))
+    return WorkWaits(*map(np.concatenate, columns))
 
 
 def _copies(trace: Trace, work: WindowWork) -> tuple[Ids, Ids]:
@@ -151,7 +151,7 @@ def _copies(trace: Trace, work: WindowWork) -> tuple[Ids, Ids]:
     return work.call[blocking], blocking
 
 
-def _full_queue(trace: Trace, work: WindowWork) -> Waits:
+def _full_queue(trace: Trace, work: WindowWork) -> WorkWaits:
     """Launches into a full queue, and the work that ended last before they returned.
 
     The wait ends early enough for what a launch usually takes.
@@ -163,7 +163,7 @@ def _full_queue(trace: Trace, work: WindowWork) -> Waits:
     awaited = np.append(order, -1)[done - 1]
     usual = usual_launch_ns(trace, np.unique(work.call[work.call >= 0]))
     waits = (awaited < 0) | (work.end_ns[awaited] > begin)
-    return Waits(calls[waits], awaited[waits], (end - usual)[waits])
+    return WorkWaits(calls[waits], awaited[waits], (end - usual)[waits])
 
 
 def _every_stream(trace: Trace, calls: Ids, work: WindowWork) -> tuple[Ids, Ids]:

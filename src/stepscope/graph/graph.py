@@ -29,7 +29,7 @@ from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
-_MAX_GAP = 0.05
+_MAX_GAP = 0.05  # of a step; chosen: steps that are farther apart do not follow each other
 _COLUMNS = "step", "start_ns", "end_ns", "device_end_ns", "window_start_ns"
 
 

@@ -20,7 +20,7 @@ _FIRST_VERSION = r"FullyShardedDataParallel[._]"
 _GATHER = r"(?i)all_?gather"
 
 
-class _Pass(NamedTuple):
+class _FsdpPass(NamedTuple):
     """A pass of the step: its stages, and what prefetches in FSDP of 2023 and in fully_shard."""
 
     name: str
@@ -30,13 +30,13 @@ class _Pass(NamedTuple):
 
 
 _PASSES = (
-    _Pass(
+    _FsdpPass(
         "forward",
         ("forward", "loss"),
         "forward_prefetch=True",
         "module.set_modules_to_forward_prefetch([next_layer])",
     ),
-    _Pass(
+    _FsdpPass(
         "backward",
         ("backward",),
         "backward_prefetch=BackwardPrefetch.BACKWARD_PRE",
@@ -78,7 +78,7 @@ def fsdp_prefetch(context: RuleContext) -> Iterator[Finding]:
         )
 
 
-def _advice(context: RuleContext, one: _Pass) -> str:
+def _advice(context: RuleContext, one: _FsdpPass) -> str:
     if len(context.search.find(_FIRST_VERSION)):
         return f"Gather the next layer early: FullyShardedDataParallel({one.first})."
     return f"Gather the next layer early: {one.second} for each layer of fully_shard."

@@ -23,7 +23,7 @@ MUCH_LONGER = 2  # than recorded steps wait
 LATER = "at most the share that the steps after the recording wait"
 # To receive a batch of two tensors from a worker took the training loop 0.5 to 0.8 ms of CPU time
 # on 2 cores of an AMD EPYC, and 0.09 ms more for each further tensor (PyTorch 2.13).
-RECEIVING_MS = 0.5
+RECEIVING_MS = 0.5  # the least of these
 LIBRARIES = {
     "transformers": "Raise dataloader_num_workers in TrainingArguments, and set "
     "dataloader_persistent_workers=True.",

@@ -14,24 +14,20 @@ LEAST = 0.30  # of the samples of a kernel
 TOP = 3  # reasons that the sentence names
 # A warp that issues, or that is ready while another one issues, waits for nothing.
 BUSY = ("selected", "not_selected")
-_CONSTANTS = (
-    "Each block loads constants again: let blocks do more work, or fuse the kernel with its neighbors."
-)
-_MEMORY = (
-    "It waits for memory: fuse it with its neighbors, read less (16 bits), or read contiguous addresses."
-)
+_LOADS = "Each block loads constants again: let blocks do more work, or fuse the kernel with its neighbors."
+_WAITS = "It waits for memory: fuse it with its neighbors, read less (16 bits), or read contiguous addresses."
 # The advice of the vendors' documents, by a part of the reason's name; "" is any other.
 ADVICE = (
-    ("imc_miss", _CONSTANTS),
-    ("constant", _CONSTANTS),
+    ("imc_miss", _LOADS),
+    ("constant", _LOADS),
     (
         "math",
         "Use instructions that do more at once (vector loads and conversions, fewer "
         "conversions between types).",
     ),
-    ("long_scoreboard", _MEMORY),
+    ("long_scoreboard", _WAITS),
     ("lg_throttle", "It makes more memory requests than fit: wider loads (vector types)."),
-    ("memory", _MEMORY),
+    ("memory", _WAITS),
     (
         "short_scoreboard",
         "It waits for shared memory or special functions (exp, division): "

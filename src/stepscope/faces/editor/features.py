@@ -25,7 +25,7 @@ from stepscope.faces.editor.code_actions import (
     measure_action,
 )
 from stepscope.faces.editor.documents import AMBIGUOUS, path_of
-from stepscope.faces.editor.language_server import Measure, StepscopeServer
+from stepscope.faces.editor.language_server import EntryMeasure, StepscopeServer
 from stepscope.faces.editor.line_marks import code_lenses, hover_text, inlay_hints
 from stepscope.faces.editor.measured_costs import settings_of
 from stepscope.faces.editor.text_document import split_lines
@@ -39,7 +39,7 @@ _AUTOMATIC_S = 0.03  # if the editor asks by itself, after each movement
 _SAVE_PAUSE_S = 0.2  # several files saved at once are one measurement
 
 
-def language_server(measure: Measure) -> StepscopeServer:
+def language_server(measure: EntryMeasure) -> StepscopeServer:
     """A server with all its features registered.
 
     Returns:

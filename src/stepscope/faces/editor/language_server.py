@@ -23,7 +23,7 @@ from stepscope.faces.editor.code_actions import (
     locate_site,
 )
 from stepscope.faces.editor.documents import Documents, OpenDocuments, past_indentation, path_of
-from stepscope.faces.editor.line_marks import Mark, marks_of
+from stepscope.faces.editor.line_marks import LineMark, marks_of
 from stepscope.faces.editor.measured_costs import Measured, MeasureRequest, Problem, Settings
 from stepscope.faces.editor.protocol import AnsweringProtocol, shared_converter
 from stepscope.faces.editor.text_document import BYTE_ORDER_MARK, Document, DocumentStore, split_lines
@@ -41,11 +41,11 @@ _CANNOT_ASK = (
 )
 
 
-class Measure(Protocol):
+class EntryMeasure(Protocol):
     """Measures entry files, one at a time."""
 
     async def __call__(self, request: MeasureRequest, report: Report) -> Measured:
-        """Measure an entry file; raises `MeasureError`."""
+        """EntryMeasure an entry file; raises `MeasureError`."""
 
     def describe_run(self, entry: str, settings: Settings) -> str:
         """One sentence about what a measurement of an entry file would run, and where."""
@@ -70,7 +70,7 @@ class StepscopeServer(LanguageServer):
 
     protocol: AnsweringProtocol
 
-    def __init__(self, measure: Measure) -> None:
+    def __init__(self, measure: EntryMeasure) -> None:
         super().__init__(
             "stepscope", __version__, protocol_cls=AnsweringProtocol, converter_factory=shared_converter
         )
@@ -101,7 +101,7 @@ class StepscopeServer(LanguageServer):
     # -- measuring
 
     def begin(self, entry: str, pause_s: float = 0.0) -> None:
-        """Measure an entry file in the background; ends an earlier measurement of it."""
+        """EntryMeasure an entry file in the background; ends an earlier measurement of it."""
         self.jobs.cancel(_findings_job(entry))  # its capture is about to be replaced
         self.jobs.start(entry, lambda: self._measure(entry), pause_s)
 
@@ -234,7 +234,7 @@ class StepscopeServer(LanguageServer):
                 documents[path] = cast(Document, self.workspace.get_text_document(uri)).snapshot()
         return OpenDocuments(documents)
 
-    def marks(self, uri: str) -> list[Mark]:
+    def marks(self, uri: str) -> list[LineMark]:
         costs = self.documents.costs_of(path_of(uri))
         if costs is None or not self.is_open(uri):
             return []

@@ -104,7 +104,7 @@ def _changed(old: range, new: range) -> dict[int, MappedLine]:
 
 
 @dataclass(frozen=True)
-class Mark:
+class LineMark:
     """The cost of one line, in the text as it is now.
 
     Attributes:
@@ -140,18 +140,18 @@ class Mark:
         return f"({text})" if self.stale else text
 
 
-def marks_of(costs: FileCosts, current: Sequence[str]) -> list[Mark]:
+def marks_of(costs: FileCosts, current: Sequence[str]) -> list[LineMark]:
     """The marks of a file by line; those of deleted lines are left out."""
     now = map_lines(costs.text, current)
     marks = (
-        Mark(*now[line - 1], cost, cost.ms / costs.step_ms if costs.step_ms else 0.0)
+        LineMark(*now[line - 1], cost, cost.ms / costs.step_ms if costs.step_ms else 0.0)
         for line, cost in costs.lines.items()
         if line - 1 in now
     )
     return sorted(marks, key=lambda mark: mark.line)
 
 
-def hover_text(mark: Mark) -> str:
+def hover_text(mark: LineMark) -> str:
     """A heading, forward and backward, memory, and where the time goes.
 
     Returns:
@@ -160,7 +160,7 @@ def hover_text(mark: Mark) -> str:
     return "\n".join([_head(mark), "", *_tables(mark.cost)])
 
 
-def _head(mark: Mark) -> str:
+def _head(mark: LineMark) -> str:
     cost = mark.cost
     both = (milliseconds(cost.forward_ms), milliseconds(cost.backward_ms))
     held = {"weights": cost.weights_bytes, "activations": cost.activations_bytes}
@@ -215,7 +215,7 @@ def _row(name: str, ms: float, whole_ms: float) -> _Row:
 
 
 def inlay_hints(
-    marks: Iterable[Mark], lines: Sequence[str], codec: Any, wanted: lsp.Range
+    marks: Iterable[LineMark], lines: Sequence[str], codec: Any, wanted: lsp.Range
 ) -> list[lsp.InlayHint]:
     """A hint at the end of each line with a mark."""
     return [
@@ -230,7 +230,7 @@ def inlay_hints(
     ]
 
 
-def code_lenses(marks: Iterable[Mark]) -> list[lsp.CodeLens]:
+def code_lenses(marks: Iterable[LineMark]) -> list[lsp.CodeLens]:
     """A lens above each line with a mark."""
     return [
         lsp.CodeLens(

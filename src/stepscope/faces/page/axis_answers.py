@@ -24,7 +24,7 @@ from stepscope.facts.timeline.axis import (
 from stepscope.trace.schema import STAGES
 from stepscope.trace.sets import Interner
 
-_MOST_ROWS = 100
+_MOST_ROWS = 100  # rows of a table; chosen: the page lists the largest, not all
 MOST = 32  # a request more lets others go first
 
 

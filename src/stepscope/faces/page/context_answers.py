@@ -24,7 +24,7 @@ from stepscope.facts.contexts import (
 )
 from stepscope.facts.contexts.flame import flame
 
-_MAX_BOXES = 40_000
+_MAX_BOXES = 40_000  # of a flame graph; chosen: bounds what the page has to draw
 
 
 class PathNode(msgspec.Struct):

@@ -23,7 +23,7 @@ from stepscope.trace.schema import DEVICE_WORK, STAGES
 from stepscope.trace.trace import Trace
 
 Verdict = Literal["slower", "faster", "unclear", "one_step", "same", "new", "gone"]
-_MOST = 4000
+_MOST = 4000  # rectangles of an outline; chosen: more than a wide screen has pixels
 
 
 class ComparedRun(msgspec.Struct):

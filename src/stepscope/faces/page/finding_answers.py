@@ -18,7 +18,7 @@ from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.timeline.operation_labels import short_name
 
 Severity = Literal["info", "warning", "critical"]
-_MAX_PLACES = 12
+_MAX_PLACES = 12  # of a finding; chosen: bounds the answer, which has the number of all
 
 
 class FindingPlace(msgspec.Struct):

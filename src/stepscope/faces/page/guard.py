@@ -26,7 +26,7 @@ _HEADERS = {
     "X-Frame-Options": "SAMEORIGIN",
 }
 _NO_TOKEN = "the token of this server is missing or wrong; open the URL that `stepscope view` printed"
-SESSION_S = 12 * 3600
+SESSION_S = 12 * 3600  # of a cookie: a long working day
 
 
 class Token:

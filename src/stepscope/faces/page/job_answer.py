@@ -18,8 +18,8 @@ from stepscope.models.ranks.sketch import JobTable
 
 ELEMENT = "stepscope-job"
 OWN_WORK = "own work"
-_MOST_NUMBERS = 1_000_000
-_MOST_KINDS = 12
+_MOST_NUMBERS = 1_000_000  # of all tables by step; chosen: some MB of JSON
+_MOST_KINDS = 12  # of collectives; chosen: those at which ranks wait longest
 
 
 class JobRank(msgspec.Struct):

@@ -18,8 +18,8 @@ from stepscope.models.memory.owners import KINDS
 from stepscope.models.memory.segments import segments_at
 from stepscope.models.memory.stacked_levels import BINS, StackedLevels
 
-_MOST_LIVING = 200
-_MOST_SEGMENTS = 60
+_MOST_LIVING = 200  # rows; chosen: the page lists the largest, not all
+_MOST_SEGMENTS = 60  # rows; chosen: those with most free memory
 
 
 class MemoryGroups(msgspec.Struct):

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
 _ENDINGS = re.compile(r"(\.pt\.trace)?(\.(json|pb|stepscope|xplane))*(\.gz)?$")
 State = Literal["closed", "loading", "ready", "failed", "compared"]
-# Annotating takes about as long as reading, so a file that is read counts as half done.
-_READ_SHARE = 0.5
-_POLL_S = 0.05
+_READ_SHARE = 0.5  # of the progress: annotating takes about as long as reading
+_POLL_S = 0.05  # s; chosen: a short delay next to reading a file
 
 
 class TraceEntry(msgspec.Struct):

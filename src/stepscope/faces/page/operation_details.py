@@ -21,7 +21,7 @@ from stepscope.facts.timeline.chosen_events import events_inside
 from stepscope.facts.timeline.operation_costs import Costs
 from stepscope.facts.timeline.source_lines import SourcePlace, frames_around, module_places, nearest_frames
 
-_MAX_WORK = 50
+_MAX_WORK = 50  # rows; chosen: the page lists the longest, not all
 _MAX_PLACES, _MAX_ROWS = 30, 50
 
 

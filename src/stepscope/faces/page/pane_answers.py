@@ -28,7 +28,7 @@ from stepscope.facts.timeline.event_index import Index
 from stepscope.facts.timeline.operation_labels import short_name
 from stepscope.facts.timeline.source_lines import frame_place, module_places, nearest_frames
 
-_MAX_ROWS = 50
+_MAX_ROWS = 50  # of each pane; chosen: more marks than anybody looks at
 
 
 class Line(msgspec.Struct):

@@ -20,7 +20,7 @@ from stepscope.trace.schema import SCHEMAS
 from stepscope.trace.schema_docs import EXAMPLES, KINDS
 
 LIMITS = QueryLimits(seconds=20, megabytes=1024, rows=10_000)
-_MAX_ANSWER_BYTES = 16_000_000
+_MAX_ANSWER_BYTES = 16_000_000  # as the error says; chosen: bounds what a browser has to parse
 _MAX_SQL = 10_000  # characters; the headers of a request are limited as well
 _MAX_EXACT = 2**53  # larger integers lose digits as numbers of JavaScript
 _running = Lock()

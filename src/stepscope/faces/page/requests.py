@@ -12,7 +12,7 @@ import msgspec
 from stepscope.errors import ServeError
 
 _DEEP = 100_000  # levels
-_STACK_BYTES = 256 << 20
+_STACK_BYTES = 256 << 20  # 2.6 kB for each level
 _limits = Lock()  # the limit of recursion and the size of stacks are the whole process's
 
 

@@ -24,16 +24,16 @@ from stepscope.faces.page.guard import Token
 from stepscope.faces.page.open_files import Workbench
 
 HOST = "127.0.0.1"
-FIRST_PORT = 8765
-_TRIED = 20
-_SHUTDOWN_S = 2
+FIRST_PORT = 8765  # chosen; the help of --port names it
+_TRIED = 20  # ports from there on, before the system chooses one
+_SHUTDOWN_S = 2  # for answers that are nearly ready
 # A long answer in Python, as of the analyzer, leaves the interpreter to a short one this often. A
 # short answer needs it some twenty times, once after each call of NumPy that releases it.
-_SWITCH_S = 0.0005
-_HEADERS_S = 10.0
-_IDLE_S = 60
-_MAX_CONNECTIONS = 128
-_MAX_HEADER_BYTES = 1 << 15
+_SWITCH_S = 0.0005  # Python's default is ten times as long
+_HEADERS_S = 10.0  # for a request to arrive, which a browser sends at once
+_IDLE_S = 60  # that a connection is kept without a request
+_MAX_CONNECTIONS = 128  # chosen: a browser opens a few for each tab
+_MAX_HEADER_BYTES = 1 << 15  # holds the longest SQL allowed, each character quoted as %XX
 
 
 class TimedProtocol(H11Protocol):

@@ -31,14 +31,14 @@ from stepscope.facts.timeline.level import Opening
 from stepscope.facts.timeline.operation import StepId
 from stepscope.version import __version__
 
-MAX_BYTES = 5_000_000
+MAX_BYTES = 5_000_000  # chosen: small enough to send to somebody
 ELEMENT = "stepscope-data"
 _MAX_COMPARED = 56  # every pair of eight ranks, both ways
-_BOXES_OF_CONTEXTS = (40_000, 10_000, 2_500)
+_BOXES_OF_CONTEXTS = (40_000, 10_000, 2_500)  # of each flame graph, tried in this order
 # A part of the file may take this share of the room that the parts before it leave.
 _LEVELS, _DETAILS, _TRACKS, _OTHERS = 0.7, 0.6, 0.7, 0.25
 _END_BYTES = 1 << 16  # for what is left out and the list of traces
-_TRIES = 6
+_TRIES = 6  # sizes of an answer that are tried; each is compressed
 _FIRST = 5000  # parts that are tried first: all of a large step take long to make and rarely fit
 _CAREFULLY = 0.95  # of the room
 _WORTH_A_TRY = 1.3  # times as large as what fits

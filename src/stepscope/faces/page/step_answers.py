@@ -27,7 +27,7 @@ from stepscope.facts.timeline.level import Level, Opening, ResourceRow
 from stepscope.facts.timeline.operation_labels import short_name
 from stepscope.trace.sets import Interner
 
-_FEW_ROWS = 5
+_FEW_ROWS = 5  # of a table: a file has those of many operations
 _BOTH, _SHOWN, _EVERY = range(3)
 _PLAIN = {int, str, type(None)}
 

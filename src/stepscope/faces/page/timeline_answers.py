@@ -14,7 +14,7 @@ from stepscope.facts.timeline.chosen_events import Marks
 from stepscope.facts.timeline.chrome_export import ChromeTrace, chrome_trace
 from stepscope.facts.timeline.operation import StepId
 
-_MOST = 10_000
+_MOST = 10_000  # events of a search; chosen: bounds the answer, which counts all
 
 
 class Levels(msgspec.Struct):

@@ -26,7 +26,7 @@ from stepscope.facts.timeline.source_lines import LineCost, frame_place, line_co
 from stepscope.models.memory.memory_comparison import holds_memory
 from stepscope.trace.trace import Trace
 
-_MAX_BYTES = 2_000_000
+_MAX_BYTES = 2_000_000  # of a source file; chosen: longer ones are hardly written by people
 _OURS = Path(__file__).parents[2]
 _PACKAGES = ("site-packages", "dist-packages")
 Result = TypeVar("Result")

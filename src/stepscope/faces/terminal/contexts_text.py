@@ -51,21 +51,21 @@ def print_contexts(
     """Print a tree."""
     console = Console(file=io.StringIO(), width=_FILE_WIDTH) if path else terminal()
     levels = depth if depth is not None else _CALLERS if bottom_up else len(tree)
-    text = _Text(tree, by, levels, least, bottom_up, console.width)
+    text = _ContextsText(tree, by, levels, least, bottom_up, console.width)
     console.print(text.header(), text.table(), text.footer(), sep="\n", highlight=False)
     if path and isinstance(console.file, io.StringIO):
         write_text(Path(path), console.file.getvalue())
 
 
 @dataclass
-class _Row:
+class _ContextRow:
     level: int
     cells: list[Text]
     chain: list[int] = field(default_factory=list)
     words: str = ""  # where it is of no single node
 
 
-class _Text:
+class _ContextsText:
     def __init__(
         self, tree: ContextTree, by: str, depth: int, least: float, bottom_up: bool, width: int
     ) -> None:
@@ -90,7 +90,7 @@ class _Text:
     def table(self) -> Table:
         direction = "bottom-up (callers below)" if self.bottom_up else "top-down"
         title = self.measure.meaning[0].upper() + self.measure.meaning[1:]
-        rows: list[_Row] = []
+        rows: list[_ContextRow] = []
         self.add(rows, 0, 0)
         widths = self.fitting(rows)
         table = _table(f"{title}, {direction}", widths)
@@ -109,7 +109,7 @@ class _Text:
         columns += ["samples" if self.sampled else "count"]
         return columns + ([f"mean{small}", f"max{small}"] if self.shows_calls else [])
 
-    def fitting(self, rows: list[_Row]) -> dict[str, int]:
+    def fitting(self, rows: list[_ContextRow]) -> dict[str, int]:
         """The columns of numbers that leave room for names, and their widths."""
         columns = self.columns()
         widths = {
@@ -122,13 +122,13 @@ class _Text:
             widths.pop(column, None)
         return widths
 
-    def add(self, rows: list[_Row], node: int, level: int) -> None:
+    def add(self, rows: list[_ContextRow], node: int, level: int) -> None:
         """A row for a node and the descendants that take all its time, then its children."""
         chain = [node]
         while len(shown := self.shown(chain[-1])) == 1 and self.is_passed(chain[-1], shown[0]):
             chain.append(int(shown[0]))
         last = chain[-1]
-        rows.append(_Row(level, self.cells(last), chain))
+        rows.append(_ContextRow(level, self.cells(last), chain))
         if level >= self.depth:
             return
         rest = self.tree.children(last)
@@ -176,7 +176,7 @@ class _Text:
             return "?"
         return f"{value / 1000:,.1f}" if self.measure.unit == "ns" else self.write(float(value))
 
-    def name(self, row: _Row, room: int) -> Text:
+    def name(self, row: _ContextRow, room: int) -> Text:
         text = Text(_indent(row.level, room))
         if not row.chain:
             return text.append(row.words, "dim")
@@ -196,7 +196,7 @@ class _Text:
         backward = self.tree.nodes.text("via")[node] == "backward"
         return " ↩" * backward + " ◀" * (node in self.hot and node > 0)
 
-    def others(self, rows: list[_Row], hidden: Ids, level: int) -> None:
+    def others(self, rows: list[_ContextRow], hidden: Ids, level: int) -> None:
         """One row for all nodes that are too small for a row each."""
         hidden = hidden[self.value[hidden] > 0]
         total = float(self.value[hidden].sum())
@@ -204,7 +204,7 @@ class _Text:
             return
         numbers = (self.write(total), percent(total / self.whole))
         cells = [Text(number, "dim") for number in numbers]
-        rows.append(_Row(level, cells, words=f"… {len(hidden)} more"))
+        rows.append(_ContextRow(level, cells, words=f"… {len(hidden)} more"))
 
     def footer(self) -> Text:
         marks = ["◀ hot path", "↩ backward of the call above it"] if not self.bottom_up else []
@@ -221,7 +221,7 @@ class _Text:
         return text
 
 
-def _length(row: _Row, column: int) -> int:
+def _length(row: _ContextRow, column: int) -> int:
     return len(row.cells[column]) if column < len(row.cells) else 0
 
 

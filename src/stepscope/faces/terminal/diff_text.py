@@ -37,10 +37,10 @@ _TITLES = {
 
 def print_comparison(console: Console, found: RunComparison, rows: int) -> None:
     """Print a comparison."""
-    console.print(Group(*_Text(found, rows, console.width).parts()), highlight=False)
+    console.print(Group(*_ComparisonText(found, rows, console.width).parts()), highlight=False)
 
 
-class _Text:
+class _ComparisonText:
     def __init__(self, found: RunComparison, rows: int, width: int) -> None:
         self.found, self.rows, self.width = found, rows, width
         self.step_ms = max(_median(found.step.before), 1e-9)
