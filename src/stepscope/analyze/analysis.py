@@ -99,7 +99,7 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
         "run" if context.context_trace and context.is_jax else "step",
         None if context.context_trace else context.measures.summary.steps,
     )
-    together = combined_gain(context, group_findings(findings)[:MOST_GROUPS])
+    together = context.gains.combined([one.main.gain for one in group_findings(findings)[:MOST_GROUPS]])
     return Analysis(heading, findings, together)
 
 
@@ -144,11 +144,6 @@ def group_findings(findings: Sequence[Finding]) -> list[Group]:
             group = groups[place]
             groups[place] = replace(group, related=(*group.related, finding))
     return groups
-
-
-def combined_gain(context: RuleContext, groups: Sequence[Group]) -> Gain | None:
-    """The gain of the first findings together, simulated; None for fewer than two."""
-    return context.gains.combined([group.main.gain for group in groups])
 
 
 def _related(main: Finding, other: Finding) -> bool:

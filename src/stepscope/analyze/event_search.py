@@ -163,13 +163,7 @@ class EventSearch:
 
     def arguments(self, rows: Rows) -> list[dict[str, Any]]:
         """The recorded arguments of each event (shapes, grid, …)."""
-        sources = self.events["source"][rows]
-        order = np.argsort(sources, kind="stable")
-        found: list[dict[str, Any]] = [{}] * len(rows)
-        texts = self.trace.arguments.texts(sources[order])
-        for place, text in zip(order.tolist(), texts, strict=True):
-            found[place] = parse(text)
-        return found
+        return self.trace.arguments_of(rows)
 
     def argument(self, rows: Rows, name: str) -> list[Any]:
         """One recorded argument of each event, None where it is missing; equal ones are shared."""

@@ -185,9 +185,7 @@ class PlaceFinder:
         time = np.bincount(number, events["duration_ns"][ordered], len(firsts)) / 1e6 / steps
         count = np.bincount(number, weight, len(firsts)) / steps
         parts = np.split(ordered, firsts[1:]) if len(rows) else []
-        places = [
-            self._place(part, float(time[index]), float(count[index])) for index, part in enumerate(parts)
-        ]
+        places = map(self._place, parts, time.tolist(), count.tolist())
         return tuple(sorted(places, key=lambda place: -place.ms))
 
     def _place(self, rows: IntArray, ms: float, count: float) -> Place:

@@ -109,14 +109,8 @@ def with_unlisted_work(graph: Graph) -> Graph:
     before, call = before[lasts], call[lasts]
     gap = graph.tasks["gap_ns"].copy()
     gap[before] = begin[lasts] - end[before]
-    graph, new = insert(
-        graph.with_tasks(gap_ns=gap),
-        before,
-        [NAME] * len(before),
-        duration_ns=length[lasts],
-        category="kernel",
-        kind="other",
-    )
+    facts: dict[str, Any] = {"duration_ns": length[lasts], "category": "kernel", "kind": "other"}
+    graph, new = insert(graph.with_tasks(gap_ns=gap), before, [NAME] * len(before), **facts)
     return add_links(graph, numbers_after(len(graph), new)[call], new, "launch", lag)
 
 

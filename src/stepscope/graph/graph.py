@@ -315,9 +315,7 @@ def without_unexplained_delays(graph: Graph) -> Graph:
     if launch.any():
         lag[launch] = np.minimum(lag[launch], int(np.median(lag[launch])))
     gap = graph.tasks["gap_ns"].copy()
-    thread = graph.tasks["thread"]
-    between = graph.on_device & ~ends_run(thread)
+    between = graph.on_device & ~ends_run(graph.tasks["thread"])
     if between.any():
         gap[between] = np.minimum(gap[between], int(np.median(gap[between])))
-    links = graph.links.with_columns(lag_ns=lag)
-    return replace(graph.with_tasks(gap_ns=gap), links=links)
+    return replace(graph.with_tasks(gap_ns=gap), links=graph.links.with_columns(lag_ns=lag))

@@ -60,8 +60,7 @@ def select(
     for column, value in (("stage", stage), ("kind", kind), ("category", category)):
         if value is not None:
             chosen &= _equal(graph, column, value)
-    globs = ((name, _named), (module, _in_module), (operator, _in_operator))
-    for pattern, matches in globs:
+    for pattern, matches in ((name, _named), (module, _in_module), (operator, _in_operator)):
         if pattern is not None:
             chosen &= matches(graph, pattern)
     if on_device is not None:

@@ -9,7 +9,6 @@ from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Floats, Rows
 from stepscope.facts.summary.numbers import rounded
-from stepscope.trace.intervals import Intervals
 
 CAUSE = "communication"
 EXPLAINS = ("communication",)
@@ -89,12 +88,8 @@ def _exposed_ns(context: RuleContext, rows: Rows) -> tuple[Floats, Floats]:
     computation since the all-gather before it could hide, ns."""
     start = context.events["start_ns"][rows]
     end = start + context.events["duration_ns"][rows]
-    computing = _computing(context)
+    computing = context.measures.spans(context.search.find(category="kernel", on_device=True))
     exposed = (end - start) - computing.within(start, end)
     before = np.concatenate([start[:1], end[:-1]])
     room = computing.within(before, np.maximum(start, before))
     return exposed.astype(np.float64), np.minimum(exposed, room).astype(np.float64)
-
-
-def _computing(context: RuleContext) -> Intervals:
-    return context.measures.spans(context.search.find(category="kernel", on_device=True))

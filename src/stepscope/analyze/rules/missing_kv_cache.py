@@ -58,7 +58,9 @@ def missing_kv_cache(context: RuleContext) -> Iterator[Finding]:
         return
     rows = np.unique([row for calls in series for call in calls for row in call.rows])
     spans = _calls_of_model(context, series)
-    spent, repeated = _time_of_calls(context, spans), _repeated(series)
+    spent = _time_of_calls(context, spans)
+    # The share of the inputs that the call before had computed.
+    repeated = float(np.mean([1 - call.grown / call.size for calls in series for call in calls]))
     if context.measures.is_small(spent * repeated):
         return
     if not _are_most_products(context, rows, products, spans):
@@ -157,11 +159,6 @@ def _joins_token(inputs: Any, call: _GrownCall) -> bool:
         return False
     pairs = [(a, b) for a, b in zip(*tensors, strict=False) if a != b]
     return pairs == [(call.size // call.grown, 1)]
-
-
-def _repeated(series: Sequence[Sequence[_GrownCall]]) -> float:
-    """The share of the inputs that the call before had computed."""
-    return float(np.mean([1 - call.grown / call.size for calls in series for call in calls]))
 
 
 def _calls_of_model(context: RuleContext, series: Sequence[Sequence[_GrownCall]]) -> Intervals:

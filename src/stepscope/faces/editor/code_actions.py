@@ -30,15 +30,7 @@ MEASURE_TITLE = "Measure this file with stepscope"
 
 @dataclass(frozen=True)
 class DocumentEdit:
-    """One replacement in one version of a document.
-
-    Attributes:
-        uri: the document.
-        version: the version that the range refers to.
-        range: the characters to replace.
-        expected: the characters that the document has there.
-        new_text: the characters to put there.
-    """
+    """One replacement in one version of a document, which must have the expected characters there."""
 
     uri: str
     version: int

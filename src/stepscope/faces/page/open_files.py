@@ -68,13 +68,7 @@ class Traces(msgspec.Struct):
 
 
 class TraceFile:
-    """A file, or a folder of ranks, from its name to an opened trace.
-
-    Attributes:
-        state: closed until somebody asks, loading, ready or failed.
-        progress: share of the work done, 0 to 1.
-        message: what is going on, or why it failed.
-    """
+    """A file, or a folder of ranks, from its name to an opened trace."""
 
     def __init__(self, id: str, path: Path, as_recorded: bool = False, closed: bool = False) -> None:
         self.id, self.path, self._as_recorded = id, path, as_recorded

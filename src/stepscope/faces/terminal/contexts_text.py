@@ -113,7 +113,9 @@ class _ContextsText:
         """The columns of numbers that leave room for names, and their widths."""
         columns = self.columns()
         widths = {
-            column: max([_LEAST_NUMBER, len(column), *(_length(row, i) for row in rows)])
+            column: max(
+                _LEAST_NUMBER, len(column), *(len(row.cells[i]) for row in rows if i < len(row.cells))
+            )
             for i, column in enumerate(columns)
         }
         for column in (_BAR, *reversed(columns)):
@@ -177,7 +179,7 @@ class _ContextsText:
         return f"{value / 1000:,.1f}" if self.measure.unit == "ns" else self.write(float(value))
 
     def name(self, row: _ContextRow, room: int) -> Text:
-        text = Text(_indent(row.level, room))
+        text = Text(" " * min(2 * row.level, max(room - _LEAST_NAME, 0)))
         if not row.chain:
             return text.append(row.words, "dim")
         last = row.chain[-1]
@@ -221,16 +223,8 @@ class _ContextsText:
         return text
 
 
-def _length(row: _ContextRow, column: int) -> int:
-    return len(row.cells[column]) if column < len(row.cells) else 0
-
-
 def _width(widths: dict[str, int]) -> int:
     return sum(widths.values()) + _GAP * len(widths)
-
-
-def _indent(level: int, room: int) -> str:
-    return " " * min(2 * level, max(room - _LEAST_NAME, 0))
 
 
 def _passed(names: list[str], room: int) -> str:

@@ -36,7 +36,7 @@ class ScriptCommand(click.Command):
             if word == "--":
                 count = self._positional_count() - len(positionals)
                 return options, [*positionals, *words[:count]], words[count:]
-            if not _is_option(word):
+            if not (word.startswith("-") and word != "-"):
                 positionals.append(word)
                 continue
             options.append(word)
@@ -71,10 +71,6 @@ class MeasuringCommand(ScriptCommand):
                     "put stepscope's options before the script",
                     err=True,
                 )
-
-
-def _is_option(word: str) -> bool:
-    return word.startswith("-") and word != "-"
 
 
 def _mentions(text: str, option: str) -> bool:
