@@ -61,8 +61,7 @@ class Gains:
         """
         found = self.whatif(*changes) if changes else None
         if found is None:
-            cost = self._measures.ms(self._search.outermost(rows))
-            return self.bound(part * cost, note or "at most the time of these events")
+            return self._part_of(rows, part, note)
         return replace(found, note=note).at_most(self._measures.cost_ms(rows))
 
     def scaled(self, rows: Rows, factor: float | Floats = 0.0, note: str = "") -> Gain:
@@ -75,8 +74,7 @@ class Gains:
         """
         part = float(np.mean(1 - np.asarray(factor)))
         if self._search.context_trace:
-            cost = self._measures.ms(self._search.outermost(rows))
-            return self.bound(part * cost, note or "at most the time of these events")
+            return self._part_of(rows, part, note)
         edit = self._scaling(rows, factor)
         ms = self._saved_ms(edit(self.graph))
         gain = Gain(max(ms, 0.0), note, edit=self._number(edit))
@@ -111,6 +109,10 @@ class Gains:
         if len(parts) > _MOST_TRIED:
             return bound
         return self.reproduced(bound, *(f"scale:select={part},factor=0" for part in parts))
+
+    def _part_of(self, rows: Rows, part: float, note: str) -> Gain:
+        cost = self._measures.ms(self._search.outermost(rows))
+        return self.bound(part * cost, note or "at most the time of these events")
 
     def bound(self, ms: float, why: str) -> Gain:
         """An upper bound, for fixes that no change simulates."""

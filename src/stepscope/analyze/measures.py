@@ -69,14 +69,12 @@ class Measures:
     @cached_property
     def first_use(self) -> Rows:
         """Events that only the first use of a kernel or a function costs (events.id)."""
-        found: Rows = first_use(self._search)
-        return found
+        return first_use(self._search)
 
     @cached_property
     def noise(self) -> Rows:
         """Operators that a busy machine delayed in one step (events.id)."""
-        found: Rows = one_off(self._search)
-        return found
+        return one_off(self._search)
 
     def is_small(self, ms: float) -> bool:
         """Whether a time per step is less than most rules report."""
@@ -221,10 +219,7 @@ class Measures:
         most = np.zeros(len(IDLE_CAUSES), np.int64)
         most[IDLE_CAUSES.index("host")] = LONGEST_GAP_NS
         most[IDLE_CAUSES.index("launch")] = LONGEST_LAUNCH_NS
-        chosen = (length < most[idle["cause"]]) & (idle["rank"] == self._search.rank)
-        chosen &= idle["device"] == self.busiest_device.device
-        chosen &= np.isin(idle["step"], self._steps["step"])
-        gaps = Intervals(idle["start_ns"][chosen], idle["end_ns"][chosen])
+        gaps = self._idle_gaps(length < most[idle["cause"]])
         calls = self._search.find(category="runtime")
         long = self._events["duration_ns"][calls] >= LONG_CALL_NS
         return gaps.minus(self.spans(np.union1d(calls[long], self.first_use)))
@@ -238,7 +233,6 @@ class Measures:
         return self._of_work(self._roofline.flops, rows)
 
     def product_bytes(self, rows: Rows) -> Floats:
-        """Bytes that each product reads and writes; nan if unknown."""
         return self._of_work(self._roofline.bytes, rows)
 
     def _of_work(self, values: Floats, rows: Rows) -> Floats:
@@ -266,12 +260,15 @@ class Measures:
         """When the busiest device idles for a cause in the steps, without first-use costs."""
         idle = self._search.trace["idle"]
         known = np.isin(cause_names(self._search.trace), [cause])[idle["cause"]]
-        chosen = (idle["rank"] == self._search.rank) & known
+        return self._idle_gaps(known).minus(self.spans(self.first_use))
+
+    def _idle_gaps(self, chosen: Mask) -> Intervals:
+        """Those of the chosen rows of `idle` that are of the steps and of the busiest device."""
+        idle = self._search.trace["idle"]
+        chosen = chosen & (idle["rank"] == self._search.rank) & np.isin(idle["step"], self._steps["step"])
         if self.busiest_device is not None:
             chosen &= idle["device"] == self.busiest_device.device
-        chosen &= np.isin(idle["step"], self._steps["step"])
-        gaps = Intervals(idle["start_ns"][chosen], idle["end_ns"][chosen])
-        return gaps.minus(self.spans(self.first_use))
+        return Intervals(idle["start_ns"][chosen], idle["end_ns"][chosen])
 
     def stalls(self) -> Intervals:
         """When Python keeps the training loop for 1 ms or more, and nothing else runs."""
@@ -366,14 +363,12 @@ def one_off(search: EventSearch) -> Rows:
         return np.zeros(0, np.int64)
     stages = tuple(stage for stage in STAGES if stage != "data_loading")
     rows = search.find(category="cpu_op", stage=stages)
-    rows = rows[(search.events["self_ns"][rows] >= _SLOW_LAUNCH_NS)]
+    every, rows = rows, rows[search.events["self_ns"][rows] >= _SLOW_LAUNCH_NS]
     delayed = np.intersect1d(one_off_delays(search.trace, search.rank), rows)
-    every = search.find(category="cpu_op", stage=stages)
     place = np.searchsorted(steps, search.events["step"][every])
     codes, name = np.unique(search.events["name"][every], return_inverse=True)
-    spent = np.bincount(
-        name * len(steps) + place, search.events["self_ns"][every], len(codes) * len(steps)
-    ).reshape(len(codes), len(steps))
+    cell, size = name * len(steps) + place, len(codes) * len(steps)
+    spent = np.bincount(cell, search.events["self_ns"][every], size).reshape(len(codes), len(steps))
     ordered = np.sort(spent, axis=1)
     once = codes[ordered[:, -2] <= _RARE * ordered[:, -1]]
     return np.union1d(delayed, rows[np.isin(search.events["name"][rows], once)])
@@ -384,15 +379,11 @@ def _slow_launches(search: EventSearch) -> Rows:
     events = search.events
     work = search.launched[np.isin(search.caller[search.launched], search.find(category="runtime"))]
     calls = search.caller[work].astype(np.int64)
-    work = work[(events["duration_ns"][calls] >= _SLOW_LAUNCH_NS) & _launches(search, calls)]
+    launches = events.text("name").where(lambda name: bool(_LAUNCH.search(name)))[calls]
+    work = work[(events["duration_ns"][calls] >= _SLOW_LAUNCH_NS) & launches]
     if not len(work):
         return np.zeros(0, np.int64)
     codes = events["name"].astype(np.int64)
     every = search.launched[np.argsort(events["start_ns"][search.caller[search.launched]])]
     _, first = np.unique(codes[every], return_index=True)
     return search.caller[np.intersect1d(work, every[first])].astype(np.int64)
-
-
-def _launches(search: EventSearch, calls: Rows) -> Mask:
-    named: Mask = search.events.text("name").where(lambda name: bool(_LAUNCH.search(name)))[calls]
-    return named

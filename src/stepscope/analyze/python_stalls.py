@@ -98,7 +98,6 @@ def find_python_stalls(context: RuleContext, gaps: Intervals) -> PythonStalls | 
 
 
 def share(context: RuleContext, gaps: Intervals) -> float:
-    """The share of a step that some gaps take, the median over the steps."""
     start, end = context.steps["start_ns"], context.steps["end_ns"]
     return float(np.median(gaps.within(start, end) / np.maximum(end - start, 1)))
 

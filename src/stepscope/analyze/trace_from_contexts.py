@@ -64,7 +64,6 @@ class ContextTrace:
 
 
 def trace_from_contexts(tree: ContextTree, metadata: Metadata) -> ContextTrace:
-    """Convert a tree to a trace of one step."""
     steps = _steps(tree)
     chosen = np.flatnonzero(tree.nodes.text("kind").mask(*_CATEGORY) & ~_rare(tree, steps))
     place = np.append(np.full(len(tree), -1), -1)

@@ -48,7 +48,6 @@ class Cuts:
 
     @classmethod
     def of(cls, *parts: tuple[Ids, Times, int]) -> Cuts:
-        """Cuts of several kinds, concatenated."""
         tracks, times = ([part[n] for part in parts] for n in (0, 1))
         orders = [np.full(len(part[0]), part[2], np.int8) for part in parts]
         return cls(*(np.concatenate(column) for column in (tracks, times, orders)))

@@ -47,7 +47,6 @@ class Delays:
 
 
 def find_delays(trace: Trace, cpu: CpuSide, work: WindowWork, begins_ns: int) -> Delays:
-    """The delays of the work of a window that begins at `begins_ns`."""
     source, target = find_stream_waits(trace, cpu.rows, work)
     latency, previous = launch_latency(work, source, target), previous_ends(work)
     call, called = _calls(cpu, work, latency)

@@ -45,7 +45,6 @@ class WindowWork:
 
     @property
     def streams(self) -> list[slice]:
-        """The rows of each stream."""
         bounds = np.append(np.flatnonzero(self.first), len(self.event)).tolist()
         return [slice(*pair) for pair in pairwise(bounds)]
 
@@ -234,7 +233,6 @@ def record_times(trace: Trace, own: Mask) -> dict[int, int]:
 
 
 def record_time(records: Mapping[int, int], arguments: Mapping[str, object]) -> int:
-    """When the awaited CUDA event was recorded; `_NEVER` if the arguments do not name it."""
     record = arguments.get("wait_on_cuda_event_record_corr_id")
     return records.get(record, _NEVER) if isinstance(record, int) else _NEVER
 

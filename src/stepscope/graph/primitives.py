@@ -242,9 +242,8 @@ def insert(
     new[order] = where + np.arange(len(place))
     tasks = graph.tasks.take(rows)
     fresh = {"gap_ns": 0, "earliest_ns": 0, "event": -1, "mark": 0, "bytes": -1, **columns}
-    changed: dict[str, Any] = {"name": _renamed(tasks.text("name"), new, names)}
-    for name, values in fresh.items():
-        changed[name] = _with_values(tasks, name, new, values)
+    changed = {name: _with_values(tasks, name, new, values) for name, values in fresh.items()}
+    changed["name"] = _renamed(tasks.text("name"), new, names)
     number = numbers_after(len(rows), new)
     links = _renumbered(graph.links, number)
     if in_front:

@@ -104,7 +104,6 @@ def _in_client_units(document: Document, start: int, end: int, expected: str, ne
 def batch_actions(
     site: Site, suggestions: Iterable[Mapping[str, Any]], edit: Callable[[int], DocumentEdit]
 ) -> list[lsp.CodeAction]:
-    """An action for each suggested batch size, the preferred one first."""
     actions: list[lsp.CodeAction] = []
     for suggestion in suggestions:
         batch = int(suggestion["batch"])
@@ -198,7 +197,6 @@ class CurrentSites:
 def find_current_site(
     request: MeasureRequest, documents: OpenDocuments, suggestions: tuple[dict[str, float], ...], uri: str
 ) -> CurrentSite:
-    """Parse the texts."""
     try:
         site = locate_site(request.entry, documents, request.settings.arguments, request.choice)
     except AmbiguousBatchSize as error:

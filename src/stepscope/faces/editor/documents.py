@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
 from lsprotocol import types as lsp
 from pygls import uris
 from pygls.exceptions import JsonRpcInvalidParams
@@ -29,7 +30,6 @@ AMBIGUOUS = "ambiguous_batch_size"
 
 
 def failure(problem: Problem) -> lsp.Diagnostic:
-    """The diagnostic of a failed measurement."""
     return _at(problem.line, problem.message, lsp.DiagnosticSeverity.Error, "measure")
 
 
@@ -64,13 +64,7 @@ def past_indentation(diagnostic: lsp.Diagnostic, lines: Sequence[str]) -> lsp.Di
     start = diagnostic.range.start
     text = lines[start.line] if start.line < len(lines) else ""
     first = lsp.Position(start.line, len(text) - len(text.lstrip()))
-    return lsp.Diagnostic(
-        range=lsp.Range(first, diagnostic.range.end),
-        message=diagnostic.message,
-        severity=diagnostic.severity,
-        code=diagnostic.code,
-        source=diagnostic.source,
-    )
+    return evolve(diagnostic, range=lsp.Range(first, diagnostic.range.end))
 
 
 def _lines_of(finding: Mapping[str, Any]) -> list[tuple[str, int]]:
@@ -188,7 +182,6 @@ class Documents:
         self.problems.pop(measured.entry, None)
 
     def fail(self, entry: str, problem: Problem) -> None:
-        """Keep why measuring failed, and the earlier measurement."""
         self.problems[entry] = problem
 
     def diagnostics(self) -> dict[str, list[lsp.Diagnostic]]:

@@ -45,7 +45,7 @@ class EntryMeasure(Protocol):
     """Measures entry files, one at a time."""
 
     async def __call__(self, request: MeasureRequest, report: Report) -> Measured:
-        """EntryMeasure an entry file; raises `MeasureError`."""
+        """Measure an entry file; raises `MeasureError`."""
 
     def describe_run(self, entry: str, settings: Settings) -> str:
         """One sentence about what a measurement of an entry file would run, and where."""
@@ -101,7 +101,7 @@ class StepscopeServer(LanguageServer):
     # -- measuring
 
     def begin(self, entry: str, pause_s: float = 0.0) -> None:
-        """EntryMeasure an entry file in the background; ends an earlier measurement of it."""
+        """Measure an entry file in the background; ends an earlier measurement of it."""
         self.jobs.cancel(_findings_job(entry))  # its capture is about to be replaced
         self.jobs.start(entry, lambda: self._measure(entry), pause_s)
 
@@ -242,7 +242,6 @@ class StepscopeServer(LanguageServer):
         return marks_of(costs, split_lines(text))
 
     def send_marks(self, uri: str) -> None:
-        """Send the client the lines to mark."""
         if self.is_open(uri):
             marks = [
                 {"line": mark.line, "share": mark.share, "stale": mark.stale}
@@ -274,7 +273,6 @@ class StepscopeServer(LanguageServer):
         await asyncio.shield(self.current_site(entry))
 
     def choose(self, entry: str, choice: SiteChoice) -> None:
-        """Make a candidate the batch size of an entry file, and measure it."""
         self.documents.choices[entry] = choice
         self.begin(entry)
 

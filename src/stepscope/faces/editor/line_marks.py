@@ -126,7 +126,6 @@ class LineMark:
 
     @property
     def shown(self) -> bool:
-        """Whether the cost is large enough for a mark next to the line."""
         return self.share >= _LEAST_SHARE or bool(self.bytes)
 
     @property
@@ -217,7 +216,6 @@ def _row(name: str, ms: float, whole_ms: float) -> _Row:
 def inlay_hints(
     marks: Iterable[LineMark], lines: Sequence[str], codec: Any, wanted: lsp.Range
 ) -> list[lsp.InlayHint]:
-    """A hint at the end of each line with a mark."""
     return [
         lsp.InlayHint(
             position=lsp.Position(mark.line, codec.client_num_units(lines[mark.line])),
@@ -231,7 +229,6 @@ def inlay_hints(
 
 
 def code_lenses(marks: Iterable[LineMark]) -> list[lsp.CodeLens]:
-    """A lens above each line with a mark."""
     return [
         lsp.CodeLens(
             range=lsp.Range(lsp.Position(mark.line, 0), lsp.Position(mark.line, 0)),

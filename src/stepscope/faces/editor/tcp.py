@@ -74,7 +74,6 @@ def connection_handler(
 
 
 def say_on_stderr(line: str) -> None:
-    """Show a line of the log."""
     print(f"stepscope lsp: {line}", file=sys.stderr, flush=True)
 
 

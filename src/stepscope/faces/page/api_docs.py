@@ -145,7 +145,6 @@ def _interface(struct: Struct) -> str:
 
 
 def reference() -> str:
-    """The generated part of the web API's reference."""
     requests = [_request(name, function) for name, function in ROUTES.items()]
     first = _section("`GET /api/traces`", Docs(Docs.of(Traces).text, {}), [Traces])
     structs = sorted(referenced([*_roots(), JobAnswer]), key=lambda struct: struct.__name__)
@@ -237,7 +236,6 @@ def _json(text: str) -> str:
 
 
 def generated(root: Path) -> dict[Path, str]:
-    """The generated files of a clone, by path."""
     page = root / "docs" / "reference" / "web_api.md"
     before, _, rest = page.read_text("utf-8").partition(_BEGIN)
     after = rest.partition(_END)[2]

@@ -72,7 +72,6 @@ class Ahead:
 
 
 def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
-    """The application."""
     perfetto = perfetto_folder()
 
     def list_traces(request: Request) -> Response:
@@ -126,7 +125,6 @@ class Failure(msgspec.Struct):
 
 
 def open_traces(workbench: Workbench, perfetto: bool) -> Traces:
-    """The open files, and how far they are read."""
     entries = [file.entry() for file in workbench.files.values()]
     job = "/" if workbench.job else None
     return Traces(__version__, f"{PREFIX}/index.html" if perfetto else None, entries, job)

@@ -60,7 +60,6 @@ class Report:
 
     @property
     def rank(self) -> int:
-        """The rank that the file opens with."""
         return StepId.of(self.steps[0]).rank
 
     @property
@@ -72,11 +71,9 @@ class Report:
         return level.start_ns, level.reach_ns
 
     def ask(self, request: str, **query: str) -> Any:
-        """The server's answer, a Struct of `routes`."""
         return answer(self.view, request, Query(query))
 
     def keyed(self, request: str, **query: str) -> KeyedAnswer:
-        """The server's answer with its key."""
         return request_key(request, **query), self.ask(request, **query)
 
 
@@ -252,7 +249,6 @@ def comparisons(report: Report) -> Iterator[KeyedAnswer]:
 
 
 def comparisons_with_others(report: Report) -> Iterator[KeyedAnswer]:
-    """Each other trace, and each of its ranks, compared with the rank that the file opens with."""
     for id, other in report.compared.items():
         key, usual = report.keyed("diff", against=id, rank=str(report.rank))
         yield key, usual
@@ -271,7 +267,6 @@ def flames(report: Report) -> Iterator[KeyedAnswer]:
 
 
 def flames_against_others(report: Report) -> Iterator[KeyedAnswer]:
-    """Flame graphs of other traces compared with that of the first rank."""
     scope = {"rank": str(report.rank)} if report.steps else {}
     for id in report.compared:
         yield from flames_of(report, {**scope, "against": id}, _FEW_BOXES, _FLAMES)

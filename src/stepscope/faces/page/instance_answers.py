@@ -52,7 +52,6 @@ def statistics(durations: Times) -> DurationStatistics:
 
 
 def same_name_events(trace: Trace, event: int) -> Rows:
-    """Events with the same name and rank, on the same side (host or device), ascending."""
     events, tracks = trace.events, trace["tracks"]
     same = np.flatnonzero(events["name"] == events["name"][event])
     track, own = events["track"][same], int(events["track"][event])

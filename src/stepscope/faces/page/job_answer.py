@@ -129,7 +129,6 @@ class JobAnswer(msgspec.Struct):
 
 
 def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankResult]) -> JobAnswer:
-    """What the page shows of a job."""
     table = job.table
     files = {one.sketch.rank: one.file for one in results if one.sketch}
     ranks = [

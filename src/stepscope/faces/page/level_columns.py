@@ -191,7 +191,6 @@ def operation_columns(levels: Sequence[Level], view: TraceView, strings: Interne
 
 
 def plain_costs(costs: Costs) -> dict[str, list[Any]]:
-    """The costs that an answer has as they are."""
     names = ("cpu_ns", "self_ns", "recompute_ns", "device_ns", "events")
     return {name: getattr(costs, name).tolist() for name in names}
 

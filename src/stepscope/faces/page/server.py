@@ -46,7 +46,6 @@ class TimedProtocol(H11Protocol):
     most_connections = _MAX_CONNECTIONS
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first request."""
         super().connection_made(transport)
         self._deadline: asyncio.TimerHandle | None = None
         self._await_headers()
@@ -93,7 +92,6 @@ class Server(uvicorn.Server):
         self.unfinished = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
         asyncio.get_running_loop().set_exception_handler(AcceptErrors(_say))
         await super().startup(sockets)
         self._ready()

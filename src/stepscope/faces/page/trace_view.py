@@ -182,12 +182,10 @@ class TraceView:
 
     @property
     def has_only_contexts(self) -> bool:
-        """Whether the trace holds contexts of a whole run and no recorded step."""
         return not len(self.trace["steps"]) and len(self.trace["contexts"]) > 0
 
     @property
     def has_only_memory(self) -> bool:
-        """Whether the trace holds a history of memory and no recorded step."""
         return not len(self.trace["steps"]) and holds_memory(self.trace)
 
     def rank_of(self, query: Query) -> int:
@@ -217,7 +215,6 @@ class TraceView:
 
     @property
     def time_axis(self) -> TimeAxis:
-        """The tracks on one axis, made once."""
         return self.cached(("time axis",), lambda: TimeAxis(self.timeline.index))
 
     @cached_property

@@ -31,7 +31,6 @@ class Deferred(BaseException):
 
 
 def call(command: Callable[..., Any], *args: Any, **options: Any) -> None:
-    """Call a command, and then what it deferred."""
     try:
         command(*args, **options)
         return

@@ -48,7 +48,6 @@ _STYLES = {
 def print_contexts(
     tree: ContextTree, by: str, *, depth: int | None, least: float, bottom_up: bool, path: str | None = None
 ) -> None:
-    """Print a tree."""
     console = Console(file=io.StringIO(), width=_FILE_WIDTH) if path else terminal()
     levels = depth if depth is not None else _CALLERS if bottom_up else len(tree)
     text = _ContextsText(tree, by, levels, least, bottom_up, console.width)
@@ -112,12 +111,10 @@ class _ContextsText:
     def fitting(self, rows: list[_ContextRow]) -> dict[str, int]:
         """The columns of numbers that leave room for names, and their widths."""
         columns = self.columns()
-        widths = {
-            column: max(
-                _LEAST_NUMBER, len(column), *(len(row.cells[i]) for row in rows if i < len(row.cells))
-            )
-            for i, column in enumerate(columns)
-        }
+        widths = {}
+        for i, column in enumerate(columns):
+            lengths = (len(row.cells[i]) for row in rows if i < len(row.cells))
+            widths[column] = max(_LEAST_NUMBER, len(column), *lengths)
         for column in (_BAR, *reversed(columns)):
             if self.width - _width(widths) >= _LEAST_NAME or len(widths) == 1:
                 break
@@ -139,7 +136,6 @@ class _ContextsText:
         self.others(rows, np.setdiff1d(rest, shown), level + 1)
 
     def shown(self, node: int) -> Ids:
-        """The children that are large enough, the largest first."""
         below = self.tree.children(node)
         below = below[(self.value[below] >= self.least * self.whole) & (self.value[below] > 0)]
         return below[np.argsort(-self.value[below], kind="stable")]
@@ -164,7 +160,6 @@ class _ContextsText:
 
     @property
     def shows_calls(self) -> bool:
-        """Whether to show the mean and maximum of a call."""
         return self.width >= _VERY_WIDE and bool(self.measure.unit) and not self.sampled
 
     @property

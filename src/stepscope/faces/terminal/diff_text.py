@@ -36,7 +36,6 @@ _TITLES = {
 
 
 def print_comparison(console: Console, found: RunComparison, rows: int) -> None:
-    """Print a comparison."""
     console.print(Group(*_ComparisonText(found, rows, console.width).parts()), highlight=False)
 
 

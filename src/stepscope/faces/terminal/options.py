@@ -17,7 +17,6 @@ _ANSWERS = {"as_json": "--json", "svg": "--svg", "html": "--html"}
 
 
 def keeps_recorded_times(command: Command) -> Command:
-    """Give a command the option to show times of captures as recorded."""
     return click.option(
         "--as-recorded", is_flag=True, help="Keep the cost of recording in the times of a capture."
     )(command)

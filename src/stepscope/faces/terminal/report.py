@@ -192,12 +192,15 @@ def _write_html(
     from stepscope.faces.page.export_answers import report_of
     from stepscope.faces.page.single_file import project_files, single_file
     from stepscope.faces.page.trace_view import TraceView
+    from stepscope.facts.summary.numbers import plural
 
     others = _others(trace, compared)
     view = TraceView(trace, lambda id: others[id].trace, source_root)
     files = project_files(view)
     if files:
-        _list_included(files, out)
+        count = plural(len(files), "source file")
+        lines = [f"{out} includes the text of {count}:", *files]
+        print("\n  ".join(lines), file=sys.stderr)
     asked = ["\n".join(changes.split()) for changes in whatifs]
     report = replace(report_of(view, rank, step, files), whatifs=asked, compared=others)
     with progress_bar(f"writing {out}") as progress:
@@ -211,10 +214,3 @@ def _others(trace: Trace, compared: Sequence[Trace]) -> dict[str, TraceView]:
 
     names = [Path(one.metadata.source).name for one in (trace, *compared)]
     return {id: TraceView(one) for id, one in zip(trace_ids(names)[1:], compared, strict=True)}
-
-
-def _list_included(files: list[str], out: str) -> None:
-    count = f"{len(files)} source file{'s' * (len(files) > 1)}"
-    print(f"{out} includes the text of {count}:", file=sys.stderr)
-    for file in files:
-        print(f"  {file}", file=sys.stderr)

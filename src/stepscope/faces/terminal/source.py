@@ -21,7 +21,6 @@ from stepscope.faces.terminal.output import progress_bar
 
 if TYPE_CHECKING:
     from stepscope.models.ranks.job import ManyRanks
-    from stepscope.models.ranks.map_ranks import RankResult
     from stepscope.trace.trace import Trace
 
 MEMORY_FORMATS = ("memory snapshot", "memory timeline")
@@ -175,14 +174,12 @@ def takes_trace(command: Command) -> Command:
 
 
 def ranks_without_steps(trace: Trace) -> list[int]:
-    """The ranks of a job that have no recorded step."""
     from stepscope.facts.annotate.steps.step_table import ranks_with_steps
 
     return sorted({*trace.metadata.ranks} - {*ranks_with_steps(trace)})
 
 
 def warn_of_ranks(source: str, ranks: Iterable[int]) -> None:
-    """Say on stderr which ranks have no recorded step."""
     for rank in ranks:
         click.echo(f"! rank {rank} of {source} has no recorded step", err=True)
 
@@ -197,7 +194,11 @@ def many_ranks(path: Path, cache: bool) -> ManyRanks | None:
     if not files:
         return None
     many: ManyRanks = with_rank_progress(len(files), lambda finished: sketched(files, finished, cache))
-    _warn_of_failures([result for result in many.results if result.sketch is None])
+    failed = [result for result in many.results if result.sketch is None]
+    for result in failed[:_MOST_FAILURES]:
+        click.echo(f"! {result.error}", err=True)
+    if len(failed) > _MOST_FAILURES:
+        click.echo(f"! and {len(failed) - _MOST_FAILURES} more files that cannot be read", err=True)
     return many
 
 
@@ -211,11 +212,3 @@ def with_rank_progress(count: int, read: Callable[[Callable[[str], None]], Any])
             progress(len(done), count)
 
         return read(finished)
-
-
-def _warn_of_failures(failed: Sequence[RankResult]) -> None:
-    for result in failed[:_MOST_FAILURES]:
-        click.echo(f"! {result.error}", err=True)
-    if len(failed) > _MOST_FAILURES:
-        count = len(failed) - _MOST_FAILURES
-        click.echo(f"! and {count} more files that cannot be read", err=True)

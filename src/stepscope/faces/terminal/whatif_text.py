@@ -26,7 +26,6 @@ def change_lines(changes: Iterable[Change]) -> Iterator[str]:
 
 
 def ranking_lines(ranking: Ranking) -> Iterator[str]:
-    """Each prediction by gain, then the changes without one."""
     for gain in ranking.gains:
         yield (
             f"{gain.speedup:6.2f}x  {gain.predicted_step_ms:10.3f} ms  {' '.join(gain.changes)}"
