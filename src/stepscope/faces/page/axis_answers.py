@@ -7,7 +7,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids
 from stepscope.errors import ServeError
-from stepscope.faces.page.requests import Query
+from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.roofline import work_of_pieces
 from stepscope.facts.timeline.axis import (
@@ -350,16 +350,8 @@ def _track(found: TimeAxis, name: str) -> AxisTrack:
 
 
 def _track_row(track: AxisTrack) -> TrackRow:
-    return TrackRow(
-        id=track.id,
-        kind=track.kind,
-        name=track.name,
-        rank=track.rank,
-        device=track.device if track.device >= 0 else None,
-        depths=int(track.depth.max(initial=0)) + 1,
-        slices=len(track.rows),
-        busy_ns=track.busy_ns,
-    )
+    device, depths = track.device if track.device >= 0 else None, int(track.depth.max(initial=0)) + 1
+    return filled(TrackRow, track, device=device, depths=depths, slices=len(track.rows))
 
 
 def _names(view: TraceView, events: Ids, own: list[str] | None, strings: Interner[str]) -> list[int]:

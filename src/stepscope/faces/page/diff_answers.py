@@ -11,7 +11,7 @@ import numpy as np
 from stepscope.base.arrays import Ids, Rows, Times
 from stepscope.base.typed_data import convert
 from stepscope.errors import ServeError
-from stepscope.faces.page.requests import Query
+from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.annotate.steps.step_table import ranks_with_steps, require_steps, step_lengths
 from stepscope.facts.summary.selected_steps import SelectedSteps
@@ -173,18 +173,10 @@ def _run(run: MeasuredRun, trace: Trace) -> ComparedRun:
 
 
 def _row(row: Row, *, short: str | None = None, module: int = -1) -> ComparedRow:
-    name, *side = row.key
-    return ComparedRow(
-        name=name,
-        short=short or name,
-        side=side[0] if side else "",
-        module=module,
-        before=row.before,
-        after=row.after,
-        change_ms=row.change_ms,
-        ratio=row.ratio,
-        verdict=convert(row.verdict, Verdict),
-    )
+    name, side = (*row.key, "")[:2]
+    verdict = convert(row.verdict, Verdict)
+    short = short or name
+    return filled(ComparedRow, row, name=name, short=short, side=side, module=module, verdict=verdict)
 
 
 class StepOutline(msgspec.Struct):

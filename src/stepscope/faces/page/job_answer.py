@@ -9,6 +9,7 @@ import numpy as np
 
 from stepscope.base.arrays import Floats
 from stepscope.faces.page.bundle import data_element, page_in_one
+from stepscope.faces.page.requests import filled
 from stepscope.models.ranks.job import Job, JobReport
 from stepscope.models.ranks.map_ranks import RankResult
 from stepscope.models.ranks.process_groups import GroupRow, Lateness, lateness, pipeline_places
@@ -139,12 +140,11 @@ def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankRes
         JobFinding(one.sentence, list(one.ranks), one.stage, one.steps, one.cost_ms)
         for one in report.stragglers
     ]
-    return JobAnswer(
+    return filled(
+        JobAnswer,
+        report,
         name=name,
         verdict=verdict(report),
-        step_ms=report.step_ms,
-        work_ms=report.work_ms,
-        slowest_ms=report.slowest_ms,
         steps=table.steps,
         stages=table.stages,
         ranks=ranks,
@@ -155,9 +155,6 @@ def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankRes
         findings=findings,
         groups=list(report.groups),
         lateness=_lateness(lateness(table, job.matched, job.groups)[:_MOST_KINDS]),
-        slowdown=report.slowdown,
-        replayed_ms=report.replayed_ms,
-        whatifs=report.whatifs,
         errors=[JobError(one.file, one.error) for one in results if one.sketch is None],
     )
 

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Ids
+from stepscope.faces.page.requests import filled
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.timeline.event_index import values_at
 from stepscope.facts.timeline.level import Level, ResourceRow
@@ -133,15 +134,12 @@ class WireLevel(msgspec.Struct):
 
 def wire_level(level: Level, view: TraceView) -> WireLevel:
     strings: Interner[str] = Interner()
-    return WireLevel(
+    return filled(
+        WireLevel,
+        level,
         path="/".join(level.path),
-        name=level.name,
         through=list(level.through),
-        start_ns=level.start_ns,
         length_ns=level.end_ns - level.start_ns,
-        shift_ns=level.shift_ns,
-        passed=level.passed,
-        hidden=level.hidden,
         resources=resources_of(level),
         operations=operation_columns([level], view, strings),
         device=device_columns([level], view, strings),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from threading import Lock, Thread, stack_size
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,6 +13,7 @@ from stepscope.errors import ServeError
 
 _DEEP = 100_000  # levels
 _STACK_BYTES = 256 << 20  # 2.6 kB for each level
+Answer = TypeVar("Answer", bound=msgspec.Struct)
 _limits = Lock()  # the limit of recursion and the size of stacks are the whole process's
 
 
@@ -49,6 +50,12 @@ class Query:
         if text not in ("0", "1"):
             raise ServeError(f"expected {name} to be 0 or 1, found {text[:40]!r}")
         return text == "1"
+
+
+def filled(kind: type[Answer], source: object, **others: Any) -> Answer:
+    """A Struct with the attributes of the same names that an object has, and others."""
+    names = (name for name in kind.__struct_fields__ if name not in others)
+    return kind(**{name: getattr(source, name) for name in names}, **others)
 
 
 def encode(value: Any) -> bytes:
