@@ -99,8 +99,7 @@ def _in_order_of_place(kind: Ids, step: Ids, steps: int) -> Rows:
     number = np.arange(len(order)) - begin
     even = (count == count[:, :1]).all(axis=1)[kind[order]]
     order, number = order[even], number[even]
-    result: Rows = order[np.lexsort((step[order], number, kind[order]))]
-    return result
+    return order[np.lexsort((step[order], number, kind[order]))]
 
 
 def _scale_of_steps(length: Floats, usual: Floats) -> Floats:
@@ -113,8 +112,7 @@ def _scale_of_steps(length: Floats, usual: Floats) -> Floats:
     weight = np.cumsum(usual[large, 0][order], axis=0)
     third = (weight < weight[-1] / 3).sum(axis=0)
     chosen = np.take_along_axis(order, third[None], 0)
-    scale: Floats = np.maximum(np.take_along_axis(ratio, chosen, 0)[0], 1)
-    return scale
+    return np.maximum(np.take_along_axis(ratio, chosen, 0)[0], 1)
 
 
 def _names(trace: Trace) -> Ids:
@@ -133,8 +131,7 @@ def _varying(trace: Trace) -> Mask:
     compiling = re.compile(COMPILING)
     varying |= events.text("name").where(lambda name: bool(compiling.search(name)))
     own = np.where(varying, 1, -1)
-    inside: Mask = inherit(events["parent"], own) > 0
-    return inside
+    return inherit(events["parent"], own) > 0
 
 
 def _cut(trace: Trace, delays: Intervals) -> Trace:
@@ -144,8 +141,7 @@ def _cut(trace: Trace, delays: Intervals) -> Trace:
 
     def moved(time: Times) -> Times:
         taken = np.rint(np.interp(time, knots, shift, left=0)).astype(np.int64)
-        result: Times = time - taken
-        return result
+        return time - taken
 
     events = trace.events
     start, end = events["start_ns"], events["start_ns"] + events["duration_ns"]

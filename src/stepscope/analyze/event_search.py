@@ -128,8 +128,7 @@ class EventSearch:
         """Mask of events that are, or contain, one of `rows`."""
         own = np.zeros(len(self.events), np.int64)
         own[rows] = 1
-        holds: Mask = totals_inside(self.events["parent"], own) > 0
-        return holds
+        return totals_inside(self.events["parent"], own) > 0
 
     def backward_of(self, rows: Rows) -> Rows:
         """The outermost nodes of the backward pass of what runs in `rows`."""
@@ -142,8 +141,7 @@ class EventSearch:
         """Mask of `rows` that are ranges around Python code, not operators."""
         ranges = self.events.text("category").mask("annotation", "python")
         ranges |= self.events.text("name").where(lambda name: name.startswith("stepscope."))
-        found: Mask = ranges[rows]
-        return found
+        return ranges[rows]
 
     def innermost_operators(self, rows: Rows) -> Rows:
         """Those of `rows` that call no other operator."""
@@ -155,8 +153,7 @@ class EventSearch:
     def operator_of(self, rows: Rows) -> Ids32:
         """The innermost operator around each event or its launch, or -1."""
         host = np.where(self.caller[rows] >= 0, self.caller[rows], rows)
-        result: Ids32 = self._operator[host]
-        return result
+        return self._operator[host]
 
     def name(self, row: int) -> str:
         return self.events.text("name")[row] or ""
@@ -217,8 +214,7 @@ class EventSearch:
     @cached_property
     def _of_rank(self) -> Mask:
         rank = self.trace["tracks"]["rank"][self.events["track"]]
-        mine: Mask = (rank == self.rank) & np.isin(self.events["step"], self.steps["step"])
-        return mine
+        return (rank == self.rank) & np.isin(self.events["step"], self.steps["step"])
 
     @cached_property
     def _operator(self) -> Ids32:
@@ -292,8 +288,7 @@ class EagerCalls:
         gap[order[:-1]] = start[order][1:] - (start + duration)[order][:-1]
         same = np.zeros(len(order), np.bool_)
         same[order[:-1]] = np.diff(track[order]) == 0
-        result: Times = duration + np.where(same, np.clip(gap, 0, DISPATCH_NS), 0)
-        return result
+        return duration + np.where(same, np.clip(gap, 0, DISPATCH_NS), 0)
 
     @cached_property
     def forward(self) -> Ids:
@@ -313,8 +308,7 @@ class EagerCalls:
 
     def with_backward(self, calls: Mask) -> Mask:
         """These calls, and those of their backward pass."""
-        both: Mask = calls | np.append(calls, False)[self.forward]
-        return both
+        return calls | np.append(calls, False)[self.forward]
 
     def ms(self, calls: Mask | Ids) -> float:
         """What these calls cost, ms per step."""
@@ -325,5 +319,4 @@ class EagerCalls:
         """The position of the call around each event, or -1."""
         position = np.full(len(self._events) + 1, -1, np.int64)
         position[self.rows] = np.arange(len(self.rows))
-        result: Ids = position[self._search.enclosing(self.rows)]
-        return result
+        return position[self._search.enclosing(self.rows)]

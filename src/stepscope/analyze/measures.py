@@ -310,8 +310,7 @@ class Measures:
         inside = around >= 0
         duration = self._events["duration_ns"][parts[inside]]
         time = np.bincount(around[inside], duration, len(self._events)).astype(np.float64)
-        result: Floats = time[rows]
-        return result
+        return time[rows]
 
 
 def _without_most(spent: Floats) -> float:

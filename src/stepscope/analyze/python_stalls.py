@@ -134,8 +134,7 @@ def _neighbors(context: RuleContext, start: Times, end: Times, step: Rows) -> tu
 
 def _is_step(context: RuleContext, rows: Rows) -> Mask:
     steps = context.events.text("name").where(lambda name: name.startswith("ProfilerStep#"))
-    found: Mask = steps[rows]
-    return found
+    return steps[rows]
 
 
 def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:

@@ -310,5 +310,4 @@ def are_of_pytorch(trace: Trace, rows: Rows) -> Mask:
     parts |= of_class.where(lambda name: bool(_CLASSES_OF_PARTS.match(name))) & may_be
     rearranges = names.where(lambda name: bool(_REARRANGES.match(name)))[rows]
     module = trace.events["module"][rows]
-    chosen: Mask = np.append(parts, False)[module] | np.append(known, False)[module] & rearranges
-    return chosen
+    return np.append(parts, False)[module] | np.append(known, False)[module] & rearranges

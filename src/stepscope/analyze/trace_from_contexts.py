@@ -114,8 +114,7 @@ def _rare(tree: ContextTree, steps: int) -> Mask:
         (tree.own(name).count for name in ("call_ns", "device_ns") if tree.has(name)),
         np.zeros(len(tree), np.int64),
     )
-    rare: Mask = (count > 0) & (2 * count < steps)
-    return rare
+    return (count > 0) & (2 * count < steps)
 
 
 def _end(start: Ids, length: Ids, rows: Mask) -> int:

@@ -150,15 +150,13 @@ def _must_stay(trace: Trace, origin: Ids, rows: Ids) -> Mask:
     called[trace["launches"]["cpu_event"]] = True
     stays = np.concatenate([called[rows], np.zeros(len(rows), np.bool_)])
     cut = origin >= len(stays)
-    result: Mask = cut | stays[np.where(cut, 0, origin)] if len(stays) else cut
-    return result
+    return cut | stays[np.where(cut, 0, origin)] if len(stays) else cut
 
 
 def _gaps(track: Ids, time: Times, length: Times) -> Times:
     gap = np.append(time[1:], 0) - time - length
     gap[ends_run(track)] = 0
-    result: Times = np.maximum(gap, 0)
-    return result
+    return np.maximum(gap, 0)
 
 
 _RACE_NS = 50_000  # chosen: by so much an awaited part may seem to end too late

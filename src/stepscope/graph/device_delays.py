@@ -222,13 +222,11 @@ def _leaves_room(trace: Trace, work: WindowWork, kernel: Ids, late: Ids) -> Mask
     began = (work.start_ns[kernel] < work.start_ns[late]) & _earlier(work, kernel, late)
     other = work.track[kernel] != work.track[late]
     is_kernel = trace.events.text("category").mask("kernel")[work.event[kernel]]
-    result: Mask = began & other & is_kernel & (rest <= _LAST_PART * length)
-    return result
+    return began & other & is_kernel & (rest <= _LAST_PART * length)
 
 
 def _earlier(work: WindowWork, one: Ids, other: Ids) -> Mask:
-    result: Mask = work.called_ns[one] < work.called_ns[other]
-    return result
+    return work.called_ns[one] < work.called_ns[other]
 
 
 def _next_launch(trace: Trace, waits: Ids, work: WindowWork) -> Ids:

@@ -220,8 +220,7 @@ def _sync_targets(trace: Trace, calls: Ids) -> dict[int, tuple[int, int]]:
 def of_same_rank(trace: Trace, rows: Ids) -> Mask:
     """Events of the same rank as `rows`; correlation ids are unique only within a rank."""
     rank = trace["tracks"]["rank"][trace.events["track"]]
-    own: Mask = rank == rank[rows[:1]] if len(rows) else np.zeros(len(rank), np.bool_)
-    return own
+    return rank == rank[rows[:1]] if len(rows) else np.zeros(len(rank), np.bool_)
 
 
 def record_times(trace: Trace, own: Mask) -> dict[int, int]:
@@ -253,5 +252,4 @@ def _matches(pattern: re.Pattern[str], name: str) -> bool:
 
 
 def _ends(events: Table) -> Times:
-    end: Times = events["start_ns"] + events["duration_ns"]
-    return end
+    return events["start_ns"] + events["duration_ns"]

@@ -192,8 +192,7 @@ class Graph:
         with locks.setdefault(find, Lock()):
             if find not in known:
                 known[find] = find(self)
-        found: Found = known[find]
-        return found
+        return known[find]
 
     def with_schedule(self, schedule: Schedule) -> Graph:
         """The graph with another order of ready tasks.
@@ -232,8 +231,7 @@ class Graph:
         known = vars(self)
         if "_start_ns" not in known:
             known["_start_ns"] = start_times(self)
-        found: Times = known["_start_ns"]
-        return found
+        return known["_start_ns"]
 
     @cached_property
     def on_device(self) -> Mask:
@@ -299,8 +297,7 @@ def inherited(graph: Graph, own: IntArray) -> NDArray[np.int64]:
     inner = inherit(trace.events["parent"], own).astype(np.int64)
     launches = trace["launches"]
     inner[launches["device_event"]] = inner[launches["cpu_event"]]
-    result: NDArray[np.int64] = np.append(inner, -1)[graph.tasks["event"]]
-    return result
+    return np.append(inner, -1)[graph.tasks["event"]]
 
 
 def without_unexplained_delays(graph: Graph) -> Graph:

@@ -143,8 +143,7 @@ def _clocks_apart(graph: Graph) -> bool:
 
 
 def _measured_starts(graph: Graph) -> Times:
-    start: Times = np.append(graph.trace.events["start_ns"], 0)[graph.tasks["event"]]
-    return start
+    return np.append(graph.trace.events["start_ns"], 0)[graph.tasks["event"]]
 
 
 def _collectives(graph: Graph) -> Iterator[_Meeting]:

@@ -93,8 +93,7 @@ def matching(texts: Text, pattern: str) -> Mask:
 def _of_rank(graph: Graph, rank: int | str) -> Mask:
     if not str(rank).isdecimal():
         raise GraphError(f"{rank!r} is not a rank number")
-    of_rank: Mask = (graph.threads["rank"] == int(rank))[graph.tasks["thread"]]
-    return of_rank
+    return (graph.threads["rank"] == int(rank))[graph.tasks["thread"]]
 
 
 def _equal(graph: Graph, column: str, value: str) -> Mask:
@@ -110,8 +109,7 @@ def _named(graph: Graph, pattern: str) -> Mask:
 def _in_module(graph: Graph, pattern: str) -> Mask:
     paths = graph.trace["modules"].text("path")
     inside = matching(paths, pattern) | matching(paths, f"{pattern}.*")
-    result: Mask = np.append(inside, False)[graph.tasks["module"]]
-    return result
+    return np.append(inside, False)[graph.tasks["module"]]
 
 
 def _in_operator(graph: Graph, pattern: str) -> Mask:
@@ -120,8 +118,7 @@ def _in_operator(graph: Graph, pattern: str) -> Mask:
     around = inherit(trace.events["parent"], np.where(named, 1, -1)) > 0
     launches = trace["launches"]
     around[launches["device_event"]] |= around[launches["cpu_event"]]
-    result: Mask = np.append(around, False)[event]
-    return result
+    return np.append(around, False)[event]
 
 
 def scale(graph: Graph, tasks: Mask, factor: ArrayLike, gaps: bool = False) -> Graph:
@@ -197,8 +194,7 @@ def _only_launch(graph: Graph, gone: Mask) -> Mask:
     of_call[event[calls]] = True
     of_call[-1] = False
     # A waiting call is several tasks of one event.
-    result: Mask = calls | (~graph.on_device & of_call[event])
-    return result
+    return calls | (~graph.on_device & of_call[event])
 
 
 def _instead(thread: Ids32, gone: Mask, sources: Ids32, targets: Ids32) -> tuple[Ids, Ids]:

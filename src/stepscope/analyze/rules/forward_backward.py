@@ -71,8 +71,7 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
 
 def _communicate(context: RuleContext, rows: Rows) -> Mask:
     calls = context.events.text("kind").mask("communication")
-    inside: Mask = totals_inside(context.events["parent"], calls.astype(np.int64))[rows] > 0
-    return inside
+    return totals_inside(context.events["parent"], calls.astype(np.int64))[rows] > 0
 
 
 def _gain(context: RuleContext, backward: Rows, operator: str, nodes: list[str], ratio: float) -> Gain:

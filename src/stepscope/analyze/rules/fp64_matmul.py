@@ -50,8 +50,7 @@ def _on_device(context: RuleContext) -> Rows:
 def _on_cpu(context: RuleContext) -> Rows:
     """Products of doubles, without the operators that only call them."""
     rows = _of_doubles(context, context.search.find(kind=PRODUCT_KINDS, category="cpu_op"))
-    working: Rows = rows[context.measures.product_flops(rows) != 0]
-    return working
+    return rows[context.measures.product_flops(rows) != 0]
 
 
 def _of_doubles(context: RuleContext, rows: Rows) -> Rows:

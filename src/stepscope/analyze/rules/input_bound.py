@@ -217,5 +217,4 @@ def _nested_ns(context: RuleContext, rows: Rows) -> Floats:
     known = around >= 0
     duration = context.events["duration_ns"][rows]
     total = np.bincount(around[known], duration[known], len(context.events))
-    found: Floats = total[rows].astype(np.float64)
-    return found
+    return total[rows].astype(np.float64)

@@ -81,8 +81,7 @@ def _slow_products(context: RuleContext, kind: str) -> Rows:
     rows = rows[_are_in(context, rows, kind)]
     flops, moved = context.measures.product_flops(rows), context.measures.product_bytes(rows)
     rows = rows[(flops >= LEAST_FLOPS) & (flops >= LEAST_INTENSITY * moved)]
-    slow: Rows = rows[_are_slow(context, rows)]
-    return slow
+    return rows[_are_slow(context, rows)]
 
 
 def _are_in(context: RuleContext, rows: Rows, kind: str) -> Mask:
@@ -100,8 +99,7 @@ def _are_slow(context: RuleContext, rows: Rows) -> Mask:
     names, which = np.unique(context.events["name"][rows], return_inverse=True)
     flops = np.bincount(which, context.measures.product_flops(rows), len(names))
     time = np.bincount(which, context.events["self_ns"][rows], len(names))
-    slow: Mask = (flops < LOW_GFLOPS * _threads(context) * time)[which]
-    return slow
+    return (flops < LOW_GFLOPS * _threads(context) * time)[which]
 
 
 def _in_slow_type(context: RuleContext, kind: str, rows: Rows) -> Finding:

@@ -99,5 +99,4 @@ def _with_backward(context: RuleContext, rows: Rows) -> Rows:
 
 
 def _names(context: RuleContext, rows: Rows, pattern: re.Pattern[str]) -> Mask:
-    named: Mask = context.events.text("name").where(lambda name: bool(pattern.search(name)))[rows]
-    return named
+    return context.events.text("name").where(lambda name: bool(pattern.search(name)))[rows]

@@ -59,8 +59,7 @@ def _in_no_stage(context: RuleContext) -> Rows:
 def _are_of_the_model(context: RuleContext, rows: Rows) -> Mask:
     module = context.events["module"]
     reached = module[context.events.text("stage").mask("backward") & (module >= 0)]
-    found: Mask = np.isin(module[rows], reached)
-    return found
+    return np.isin(module[rows], reached)
 
 
 def _longest(context: RuleContext, rows: Rows) -> str:

@@ -264,5 +264,4 @@ def _starts(levels: Sequence[Level], sizes: Sequence[int]) -> Ids:
 
 def _since(starts: Ids, times: Ids) -> list[int]:
     """Times since the level's start; -1 stays -1, earlier times are cut at 0."""
-    since: list[int] = np.where(times < 0, -1, np.maximum(times - starts, 0)).tolist()
-    return since
+    return np.where(times < 0, -1, np.maximum(times - starts, 0)).tolist()

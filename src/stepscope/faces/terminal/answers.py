@@ -104,5 +104,4 @@ def _keep(kind: AnswerKind[Answer], key: Key, kept: _Kept[Answer]) -> None:
 
 
 def _decoded(kind: AnswerKind[Answer], text: bytes | str) -> _Kept[Answer]:
-    kept: _Kept[Answer] = decode(text, _Kept[kind.type])  # type: ignore[name-defined]
-    return kept
+    return decode(text, _Kept[kind.type])  # type: ignore[name-defined]

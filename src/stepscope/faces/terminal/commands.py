@@ -93,8 +93,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(COMMANDS[cmd_name].module), cmd_name)
-        return command
+        return getattr(import_module(COMMANDS[cmd_name].module), cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

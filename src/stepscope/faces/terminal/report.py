@@ -117,10 +117,7 @@ def _report_of(file: Source, rank: int | None, step: int | None) -> tuple[list[S
 
     answer: Any = tuple[list[Summary], JobFindings | None]
     kind = AnswerKind("report", answer, ("models/ranks", "facts/roofline", "facts/summary"), at)
-    found: tuple[list[Summary], JobFindings | None] = answer_of(
-        kind, file, (rank, step), lambda trace: _summarize(trace, rank, step)
-    )
-    return found
+    return answer_of(kind, file, (rank, step), lambda trace: _summarize(trace, rank, step))
 
 
 def _summarize(trace: Trace, rank: int | None, step: int | None) -> tuple[list[Summary], JobFindings | None]:
