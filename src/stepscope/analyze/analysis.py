@@ -82,11 +82,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
-    """Apply rules to the steps of one rank, and simulate the first fixes together.
-
-    Raises:
-        RuleError: if a rule fails.
-    """
+    """Apply rules to the steps of one rank, and simulate the first fixes together."""
     context.gains.prepare()
     findings = tuple(apply_rules(context, rules))
     heading = Heading(

@@ -99,11 +99,7 @@ def counter(view: TraceView, query: Query) -> CounterTile:
 
 
 def tile_number(deepest: int, query: Query) -> tuple[int, int]:
-    """The zoom and the number of the tile that a request is about.
-
-    Raises:
-        ServeError: if there is no such tile.
-    """
+    """The zoom and the number of the tile that a request is about."""
     zoom, tile = query.number("zoom") or 0, query.number("tile") or 0
     if zoom > deepest or tile >= 1 << zoom:
         raise ServeError(f"expected zoom up to {deepest} and tile below 2^zoom", 404)

@@ -12,11 +12,7 @@ DEVICES_ELEMENT = "stepscope-devices"
 
 
 def batch_page(result: Result, capacity: float | None = None, devices: DevicesAnswer | None = None) -> str:
-    """The page about batch sizes with its data, as HTML that needs nothing else.
-
-    Raises:
-        ServeError: if the page is not built.
-    """
+    """The page about batch sizes with its data, as HTML that needs nothing else."""
     data = data_element(ELEMENT, batch_profile(result, capacity))
     if devices is not None:
         data += data_element(DEVICES_ELEMENT, devices)

@@ -40,11 +40,7 @@ def page(name: str = "index.html") -> Path:
 
 
 def page_in_one(before_scripts: str, name: str = "index.html") -> str:
-    """The page as one text, its scripts and styles inlined.
-
-    Raises:
-        ServeError: if the page is not built.
-    """
+    """The page as one text, its scripts and styles inlined."""
     html = page(name).read_text("utf-8")
     scripts = [_script(found["file"]) for found in _SCRIPT.finditer(html)]
     styles = [_style(_HREF.search(found[0])) for found in _STYLE.finditer(html)]

@@ -181,11 +181,7 @@ def _outlines(report: Report) -> Iterator[KeyedAnswer]:
 
 
 def _whatifs(report: Report) -> Iterator[KeyedAnswer]:
-    """The predictions that were asked for, and the replay that they start from.
-
-    Raises:
-        ChangeError: if a change does not apply.
-    """
+    """The predictions that were asked for, and the replay that they start from."""
     for changes in dict.fromkeys(("", *report.whatifs)) if report.whatifs else ():
         key, found = report.keyed("whatif", changes=changes)
         if isinstance(found, Refused):

@@ -160,11 +160,7 @@ def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankRes
 
 
 def job_page(answer: JobAnswer) -> str:
-    """The page about a job with its data, as HTML that needs nothing else.
-
-    Raises:
-        ServeError: if the page is not built.
-    """
+    """The page about a job with its data, as HTML that needs nothing else."""
     return page_in_one(data_element(ELEMENT, answer), "ranks.html")
 
 

@@ -96,11 +96,7 @@ class TraceFile:
 
     @property
     def view(self) -> TraceView:
-        """The trace, once it is ready.
-
-        Raises:
-            ServeError: if it is not.
-        """
+        """The trace, once it is ready."""
         if self._view is None:
             raise ServeError(f"{self.path.name}: {self.message}", 409)
         return self._view
@@ -173,11 +169,7 @@ class Workbench:
         return self._read([file for file in self.files.values() if file.state == "loading"])
 
     def open(self, id: str) -> None:
-        """Start to read a closed file.
-
-        Raises:
-            ServeError: if there is none of this id.
-        """
+        """Start to read a closed file."""
         if self[id].state == "closed":
             self[id].state = "loading"
             self._read([self[id]])
@@ -204,11 +196,7 @@ class Workbench:
         return any(file.state == "loading" for file in self.files.values())
 
     def __getitem__(self, id: str) -> TraceFile:
-        """The file with an id.
-
-        Raises:
-            ServeError: if there is none.
-        """
+        """The file with an id."""
         if id not in self.files:
             raise ServeError(f"no such trace: {id[:80]!r}; open: {', '.join(self.files)}", 404)
         return self.files[id]

@@ -77,11 +77,7 @@ def _escaped(value: Any) -> Any:
 
 
 def _encode_deep(value: Any) -> bytes:
-    """The same for what nests hundreds of levels, in a thread with room for them.
-
-    Raises:
-        RecursionError: it nests deeper than that.
-    """
+    """The same for what nests hundreds of levels, in a thread with room for them."""
     found: list[bytes] = []
     thread = Thread(target=lambda: found.append(msgspec.json.encode(value)))
     with _limits:

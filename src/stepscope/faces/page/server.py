@@ -103,11 +103,7 @@ class Server(uvicorn.Server):
 
 
 def serve(workbench: Workbench, port: int | None, browser: bool, model: Path | None, cache: bool) -> None:
-    """Serve the page until Ctrl-C.
-
-    Raises:
-        ServeError: if the port is taken.
-    """
+    """Serve the page until Ctrl-C."""
     sys.setswitchinterval(_SWITCH_S)
     token, listening = Token(), listen(port)
     number = listening.getsockname()[1]

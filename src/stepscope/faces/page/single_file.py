@@ -100,11 +100,7 @@ class Archive:
         return True
 
     def add_all(self, answers: Iterable[KeyedAnswer]) -> None:
-        """Write answers that a file must hold.
-
-        Raises:
-            ServeError: if there is no room.
-        """
+        """Write answers that a file must hold."""
         for keyed in answers:
             if not self.add(keyed):
                 raise ServeError(

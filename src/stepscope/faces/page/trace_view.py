@@ -73,11 +73,7 @@ class SourceFiles:
         self._recorded_ns = created if isinstance(created, int) else 0
 
     def read(self, name: str) -> SourceText:
-        """The text of a file.
-
-        Raises:
-            ServeError: if the trace does not name it.
-        """
+        """The text of a file."""
         if name not in self.names:
             raise ServeError("this trace does not name the file", 404)
         found = self._find(name)

@@ -105,11 +105,7 @@ def _bar() -> Any:
 
 
 def write_text(out: Path, text: str) -> None:
-    """Write all of it or nothing; to the end of a link, and straight to what is no file (a pipe).
-
-    Raises:
-        ServeError: if it cannot be written.
-    """
+    """Write all of it or nothing; to the end of a link, and straight to what is no file (a pipe)."""
     out = Path(os.path.realpath(out))
     try:
         if out.is_symlink():

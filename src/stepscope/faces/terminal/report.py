@@ -179,13 +179,7 @@ def _write_html(
     whatifs: Sequence[str] = (),
     compared: Sequence[Trace] = (),
 ) -> None:
-    """Write the page with the data of one step of a trace, and of that step on the other ranks.
-
-    Raises:
-        ChangeError: if a change does not apply.
-        ServeError: if it cannot be written.
-        TraceError: if there is no such rank or step.
-    """
+    """Write the page with the data of one step of a trace, and of that step on the other ranks."""
     from stepscope.faces.page.export_answers import report_of
     from stepscope.faces.page.single_file import project_files, single_file
     from stepscope.faces.page.trace_view import TraceView

@@ -118,11 +118,7 @@ class Source:
         return trace
 
     def _file_of_rank(self, files: Sequence[Path]) -> Path:
-        """The file of the rank, by default of the lowest, as names say or else the sketches.
-
-        Raises:
-            IngestError: if there is none.
-        """
+        """The file of the rank, by default of the lowest, as names say or else the sketches."""
         from stepscope.models.ranks.job import file_named, sketched
 
         named = file_named(files, self.rank)

@@ -140,11 +140,7 @@ def _show_prediction(graph: Graph, changes: Sequence[str], as_json: bool) -> Non
 
 
 def _predict_job(many: ManyRanks, changes: Sequence[str], as_json: bool) -> None:
-    """Print a prediction for all ranks of a job, from their sketches.
-
-    Raises:
-        ChangeError: if a change does not apply.
-    """
+    """Print a prediction for all ranks of a job, from their sketches."""
     from stepscope.faces.terminal.whatif_text import job_lines
 
     replay = many.job.replay
