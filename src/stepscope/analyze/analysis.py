@@ -70,12 +70,7 @@ class Analysis(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A finding and those that share its cause, which give back less.
-
-    Attributes:
-        main: the finding with the greatest gain.
-        related: the others, by gain.
-    """
+    """A finding, and those that share its cause and give back less, by gain."""
 
     main: Finding
     related: tuple[Finding, ...] = ()

@@ -76,20 +76,15 @@ class Document(TextDocument):
 
     def _apply_incremental_change(self, change: lsp.TextDocumentContentChangePartial) -> None:
         """Replace code units, which may be half of a character."""
-        head = self._until(change.range.start)
-        tail = self._from(change.range.end)
-        text = head + self._encode(change.text) + tail
-        self._source = self._decode(text)
+        data = self._encode(self.source)
+        first, last = self._place(change.range.start), self._place(change.range.end)
+        self._source = self._decode(data[:first] + self._encode(change.text) + data[last:])
 
-    def _until(self, position: lsp.Position) -> bytes:
+    def _place(self, position: lsp.Position) -> int:
+        """Where a position is in the encoded text."""
         start, end = self._line_span(position.line)
         line = self._encode(self.source[start:end])
-        return self._encode(self.source[:start]) + line[: self._bytes(position)]
-
-    def _from(self, position: lsp.Position) -> bytes:
-        start, end = self._line_span(position.line)
-        line = self._encode(self.source[start:end])
-        return line[self._bytes(position) :] + self._encode(self.source[end:])
+        return len(self._encode(self.source[:start])) + min(self._bytes(position), len(line))
 
     def _line_starts(self) -> list[int]:
         return [0, *(match.end() for match in _LINE_END.finditer(self.source))]

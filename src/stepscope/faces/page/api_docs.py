@@ -46,12 +46,7 @@ _SECTION = re.compile(r"^(Attributes|Query):\n", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Docs:
-    """A docstring: what comes before its sections, and the entries of one section.
-
-    Attributes:
-        text: summary and body.
-        entries: meaning by name.
-    """
+    """A docstring: what comes before its sections, and the meanings in one section by name."""
 
     text: str
     entries: dict[str, str]

@@ -58,16 +58,11 @@ def progress_bar(title: str, clock: Clock = time.monotonic) -> Iterator[Callable
         The function; it shows a bar once a second has passed, and none where stderr is no terminal.
     """
     begin = clock()
-    with ExitStack() as stack:
-        bar: Any = None
+    with _bar() as show:
 
         def tell(done: int, total: int) -> None:
-            nonlocal bar
-            if bar is None and clock() - begin > _PATIENCE_S and sys.stderr.isatty():
-                bar = stack.enter_context(_bar())
-                bar.add_task(title)
-            if bar is not None:
-                bar.update(bar.task_ids[0], completed=done, total=total)
+            if clock() - begin > _PATIENCE_S and sys.stderr.isatty():
+                show(title, done, total)
 
         yield tell
 
@@ -80,28 +75,36 @@ def step_progress() -> Iterator[Callable[[str, int, int], None]]:
         The function; it shows a bar at once, and one line for each thing where stderr is no
         terminal.
     """
-    with ExitStack() as stack:
-        bar: Any = None
+    with _bar() as show:
 
         def tell(words: str, done: int, total: int) -> None:
-            nonlocal bar
-            if not sys.stderr.isatty():
+            if sys.stderr.isatty():
+                show(words, done, total)
+            else:
                 print(f"{words} ({done + 1} of {total})", file=sys.stderr, flush=True)
-                return
-            if bar is None:
-                bar = stack.enter_context(_bar())
-                bar.add_task(words)
-            bar.update(bar.task_ids[0], description=words, completed=done, total=total)
 
         yield tell
 
 
-def _bar() -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+@contextmanager
+def _bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A function that shows a bar on stderr, from its first call on."""
+    with ExitStack() as stack:
+        bar: Any = None
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+        def show(words: str, done: int, total: int) -> None:
+            nonlocal bar
+            if bar is None:
+                from rich.console import Console
+                from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+                columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+                progress = Progress(*columns, console=Console(stderr=True), transient=True)
+                bar = stack.enter_context(progress)
+                bar.add_task(words)
+            bar.update(bar.task_ids[0], description=words, completed=done, total=total)
+
+        yield show
 
 
 def write_text(out: Path, text: str) -> None:

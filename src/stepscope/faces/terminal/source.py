@@ -28,11 +28,7 @@ _MOST_FAILURES = 5  # files that cannot be read, named on stderr
 
 
 class OnlyMemory(TraceError):
-    """A memory snapshot or timeline has no steps: few commands can use it.
-
-    Attributes:
-        trace: what was read.
-    """
+    """A memory snapshot or timeline has no steps: few commands can use it."""
 
     def __init__(self, trace: Trace) -> None:
         file, format = trace.metadata.source, trace.metadata.format
