@@ -243,8 +243,7 @@ class PlaceFinder:
     def _frame(self) -> Ids32:
         """For each event the innermost frame of the user, or range of lines, that caused it."""
         events = self._trace.events
-        python = events.text("category").mask("python")
-        users = python & self._names.where(_is_users)
+        users = events.text("category").mask("python") & self._names.where(_is_users)
         users |= self._names.where(lambda name: has_lines(name) or bool(_ACTIVITY.match(name)))
         around = inherit(events["parent"], np.where(users, events["id"], -1))
         caller = launch_of(self._trace)

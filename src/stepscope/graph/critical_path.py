@@ -77,8 +77,7 @@ def critical_path(simulation: Simulation) -> Ids:
     counts = simulation.graph.on_device | (simulation.graph.tasks["mark"] > 0)
     if not counts.any():
         return np.zeros(0, np.int64)
-    last = int(np.argmax(np.where(counts, simulation.end_ns, -1)))
-    return path_to(simulation, last)
+    return path_to(simulation, int(np.argmax(np.where(counts, simulation.end_ns, -1))))
 
 
 def path_to(simulation: Simulation, last: int) -> Ids:

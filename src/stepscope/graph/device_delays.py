@@ -173,8 +173,7 @@ def _recorded(trace: Trace, rows: Ids, work: WindowWork) -> Pairs | None:
 
 def _by_order(trace: Trace, rows: Ids, work: WindowWork) -> Pairs:
     events = trace.events
-    is_wait = events.text("name").where(lambda name: bool(_WAIT_CALL.match(name)))
-    waits = rows[is_wait[rows]]
+    waits = rows[events.text("name").where(lambda name: bool(_WAIT_CALL.match(name)))[rows]]
     following = _next_launch(trace, waits, work)
     pairs: Pairs = set()
     for wait, target in zip(waits.tolist(), following.tolist(), strict=True):

@@ -52,8 +52,7 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
 def _in_no_stage(context: RuleContext) -> Rows:
     """Operators outside of the stages, but no loop of a compiled program around some in stages."""
     rows, every = (context.search.find(category="cpu_op", stage=stage) for stage in ("other", ()))
-    around = context.search.holding(np.setdiff1d(every, rows))
-    return rows[~around[rows]]
+    return rows[~context.search.holding(np.setdiff1d(every, rows))[rows]]
 
 
 def _are_of_the_model(context: RuleContext, rows: Rows) -> Mask:

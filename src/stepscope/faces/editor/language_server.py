@@ -142,8 +142,7 @@ class StepscopeServer(LanguageServer):
 
     async def _request(self, entry: str) -> MeasureRequest:
         """What to measure, with the texts as they are in the editor, saved or not."""
-        documents = self.open_documents()
-        unsaved = await asyncio.to_thread(documents.unsaved)
+        unsaved = await asyncio.to_thread(self.open_documents().unsaved)
         return MeasureRequest(entry, self.settings, unsaved, self.documents.choices.get(entry))
 
     async def _refusal(self, entry: str) -> str | None:

@@ -54,8 +54,7 @@ class Docs:
     @classmethod
     def of(cls, documented: Any) -> Docs:
         """The docstring of a Struct or a function, without what a base class has."""
-        text = inspect.cleandoc(documented.__doc__ or "")
-        body, *rest = _SECTION.split(text)
+        body, *rest = _SECTION.split(inspect.cleandoc(documented.__doc__ or ""))
         entries = re.split(r"\n(?=\S)", dedent(rest[1]).strip()) if rest else []
         pairs = (" ".join(entry.split()).partition(": ") for entry in entries)
         return cls(body.strip(), {name: meaning for name, _, meaning in pairs})

@@ -132,8 +132,7 @@ def open_traces(workbench: Workbench, perfetto: bool) -> Traces:
 
 def _answer(workbench: Workbench, request: Request) -> Response:
     name, file = request.path_params["name"], workbench[request.path_params["id"]]
-    query = Query(dict(request.query_params))
-    response = _json(request, answer(file.view, name, query))
+    response = _json(request, answer(file.view, name, Query(dict(request.query_params))))
     if name == "trace":
         response.headers["Content-Disposition"] = f'attachment; filename="{file.id}.trace.json"'
     return response

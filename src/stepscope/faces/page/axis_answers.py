@@ -393,8 +393,7 @@ def _work_share(share: AreaShare, name: str, module: int = -1) -> WorkShare:
 
 def _operation_rate(view: TraceView, found: Area, length: int) -> tuple[float | None, float]:
     """Operations a second of the work in an area, by its share inside, and what part is known."""
-    events = view.trace.events
-    time = events["duration_ns" if found.on_device else "self_ns"][found.work]
+    time = view.trace.events["duration_ns" if found.on_device else "self_ns"][found.work]
     pieces = work_of_pieces(view.trace, found.work, time)
     flops = pieces.flops[pieces.products]
     inside = found.inside_ns[pieces.products]

@@ -180,8 +180,7 @@ def single_file(
     Raises:
         ServeError: if the page is not built, or the tables alone exceed the limit.
     """
-    room = (max_bytes - len(page_in_one("").encode())) * 3 // 4
-    archive = Archive(room)
+    archive = Archive((max_bytes - len(page_in_one("").encode())) * 3 // 4)
     if report.steps:
         left_out = _fill(archive, report, progress)
     elif report.view.has_only_memory:

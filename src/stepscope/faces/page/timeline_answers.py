@@ -262,8 +262,7 @@ def _found_names(view: TraceView, rows: IntArray) -> tuple[list[FoundName], IntA
     """The names of events, with most time first, and the position of each event's name."""
     events = view.trace.events
     codes, of_code = np.unique(events.text("name").codes[rows], return_inverse=True)
-    durations = events["duration_ns"][rows]
-    by_length = np.lexsort((durations, of_code))
+    by_length = np.lexsort((events["duration_ns"][rows], of_code))
     ends = np.cumsum(np.bincount(of_code, minlength=len(codes)))
     groups = np.split(rows[by_length], ends[:-1]) if len(codes) else []
     totals = np.array([events["duration_ns"][group].sum() for group in groups], np.int64)

@@ -125,8 +125,7 @@ def _summarize(trace: Trace, rank: int | None, step: int | None) -> tuple[list[S
     from stepscope.facts.summary.report_facts import summarize
 
     ranks = ranks_with_steps(trace) if rank is None else (rank,)
-    summaries = [summarize(trace, number, step) for number in ranks]
-    return summaries, _compared(trace, ranks)
+    return [summarize(trace, number, step) for number in ranks], _compared(trace, ranks)
 
 
 def _compared(trace: Trace, ranks: Sequence[int]) -> JobFindings | None:
