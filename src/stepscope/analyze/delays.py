@@ -98,7 +98,8 @@ def _in_order_of_place(kind: Ids, step: Ids, steps: int) -> Rows:
     number = np.arange(len(order)) - begin
     even = (count == count[:, :1]).all(axis=1)[kind[order]]
     order, number = order[even], number[even]
-    return order[np.lexsort((step[order], number, kind[order]))]
+    result: Rows = order[np.lexsort((step[order], number, kind[order]))]
+    return result
 
 
 def _scale_of_steps(length: Floats, usual: Floats) -> Floats:
@@ -110,7 +111,8 @@ def _scale_of_steps(length: Floats, usual: Floats) -> Floats:
     order = np.argsort(ratio, axis=0)
     weight = np.cumsum(usual[large, 0][order], axis=0)
     chosen = np.take_along_axis(order, (weight < weight[-1] / 3).sum(axis=0)[None], 0)
-    return np.maximum(np.take_along_axis(ratio, chosen, 0)[0], 1)
+    result: Floats = np.maximum(np.take_along_axis(ratio, chosen, 0)[0], 1)
+    return result
 
 
 def _names(trace: Trace) -> Ids:
@@ -137,7 +139,8 @@ def _cut(trace: Trace, delays: Intervals) -> Trace:
     shift = np.stack([np.append(0, lost[:-1]), lost], axis=1).reshape(-1)
 
     def moved(time: Times) -> Times:
-        return time - np.rint(np.interp(time, knots, shift, left=0)).astype(np.int64)
+        result: Times = time - np.rint(np.interp(time, knots, shift, left=0)).astype(np.int64)
+        return result
 
     events = trace.events
     start, end = events["start_ns"], events["start_ns"] + events["duration_ns"]

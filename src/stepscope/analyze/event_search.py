@@ -214,7 +214,8 @@ class EventSearch:
     @cached_property
     def _of_rank(self) -> Mask:
         rank = self.trace["tracks"]["rank"][self.events["track"]]
-        return (rank == self.rank) & np.isin(self.events["step"], self.steps["step"])
+        result: Mask = (rank == self.rank) & np.isin(self.events["step"], self.steps["step"])
+        return result
 
     @cached_property
     def _operator(self) -> Ids32:
@@ -308,7 +309,8 @@ class EagerCalls:
 
     def with_backward(self, calls: Mask) -> Mask:
         """These calls, and those of their backward pass."""
-        return calls | np.append(calls, False)[self.forward]
+        result: Mask = calls | np.append(calls, False)[self.forward]
+        return result
 
     def ms(self, calls: Mask | Ids) -> float:
         """What these calls cost, ms per step."""

@@ -156,7 +156,8 @@ def _must_stay(trace: Trace, origin: Ids, rows: Ids) -> Mask:
 def _gaps(track: Ids, time: Times, length: Times) -> Times:
     gap = np.append(time[1:], 0) - time - length
     gap[ends_run(track)] = 0
-    return np.maximum(gap, 0)
+    result: Times = np.maximum(gap, 0)
+    return result
 
 
 _RACE_NS = 50_000  # chosen: by so much an awaited part may seem to end too late

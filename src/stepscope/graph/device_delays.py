@@ -221,7 +221,8 @@ def _leaves_room(trace: Trace, work: WindowWork, kernel: Ids, late: Ids) -> Mask
     began = (work.start_ns[kernel] < work.start_ns[late]) & _earlier(work, kernel, late)
     other = work.track[kernel] != work.track[late]
     is_kernel = trace.events.text("category").mask("kernel")[work.event[kernel]]
-    return began & other & is_kernel & (rest <= _LAST_PART * length)
+    result: Mask = began & other & is_kernel & (rest <= _LAST_PART * length)
+    return result
 
 
 def _earlier(work: WindowWork, one: Ids, other: Ids) -> Mask:

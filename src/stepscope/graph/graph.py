@@ -192,7 +192,8 @@ class Graph:
         with locks.setdefault(find, Lock()):
             if find not in known:
                 known[find] = find(self)
-        return known[find]
+        result: Found = known[find]
+        return result
 
     def with_schedule(self, schedule: Schedule) -> Graph:
         """The graph with another order of ready tasks.
@@ -231,7 +232,8 @@ class Graph:
         known = vars(self)
         if "_start_ns" not in known:
             known["_start_ns"] = start_times(self)
-        return known["_start_ns"]
+        result: Times = known["_start_ns"]
+        return result
 
     @cached_property
     def on_device(self) -> Mask:

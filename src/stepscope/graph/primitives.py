@@ -93,7 +93,8 @@ def matching(texts: Text, pattern: str) -> Mask:
 def _of_rank(graph: Graph, rank: int | str) -> Mask:
     if not str(rank).isdecimal():
         raise GraphError(f"{rank!r} is not a rank number")
-    return (graph.threads["rank"] == int(rank))[graph.tasks["thread"]]
+    result: Mask = (graph.threads["rank"] == int(rank))[graph.tasks["thread"]]
+    return result
 
 
 def _equal(graph: Graph, column: str, value: str) -> Mask:
@@ -194,7 +195,8 @@ def _only_launch(graph: Graph, gone: Mask) -> Mask:
     of_call[event[calls]] = True
     of_call[-1] = False
     # A waiting call is several tasks of one event.
-    return calls | (~graph.on_device & of_call[event])
+    result: Mask = calls | (~graph.on_device & of_call[event])
+    return result
 
 
 def _instead(thread: Ids32, gone: Mask, sources: Ids32, targets: Ids32) -> tuple[Ids, Ids]:

@@ -50,7 +50,8 @@ def _on_device(context: RuleContext) -> Rows:
 def _on_cpu(context: RuleContext) -> Rows:
     """Products of doubles, without the operators that only call them."""
     rows = _of_doubles(context, context.search.find(kind=PRODUCT_KINDS, category="cpu_op"))
-    return rows[context.measures.product_flops(rows) != 0]
+    result: Rows = rows[context.measures.product_flops(rows) != 0]
+    return result
 
 
 def _of_doubles(context: RuleContext, rows: Rows) -> Rows:

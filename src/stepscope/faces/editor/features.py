@@ -246,7 +246,9 @@ def _own_messages(server: StepscopeServer) -> None:
         ranks, bandwidth = _number(params, "ranks"), _number(params, "bandwidth")
         wanted = Wanted(ranks=max(int(ranks), 1), bandwidth_gbps=bandwidth)
         reply = await predict_devices(result, str(getattr(params, "on", "")), wanted)
-        return msgspec.to_builtins(reply)
+        result: dict[str, Any] = msgspec.to_builtins(reply)
+        return result
+        return result
 
     @server.feature("stepscope/batchEdit")
     async def edit(params: Any) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from pygls.protocol import LanguageServerProtocol, default_converter
 @cache
 def shared_converter() -> Converter:
     """Between messages and objects: it compiles functions for each type, once for all editors."""
-    return default_converter()  # type: ignore[no-untyped-call]
+    result: Converter = default_converter()  # type: ignore[no-untyped-call]
+    return result
 
 
 @dataclass(frozen=True)

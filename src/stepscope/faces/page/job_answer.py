@@ -176,7 +176,8 @@ def _by_step(table: JobTable) -> dict[str, list[list[float]]]:
 
 
 def _rounded(values: Floats) -> list[list[float]]:
-    return np.round(values, 3).tolist()
+    result: list[list[float]] = np.round(values, 3).tolist()
+    return result
 
 
 def _median_rank(work: Floats) -> int:

@@ -175,7 +175,12 @@ def operation_columns(levels: Sequence[Level], view: TraceView, strings: Interne
         resource=[one.track for one in operations],
         start_ns=_since(starts, costs.start_ns),
         end_ns=_since(starts, costs.end_ns),
+        cpu_ns=costs.cpu_ns.tolist(),
+        self_ns=costs.self_ns.tolist(),
+        recompute_ns=costs.recompute_ns.tolist(),
+        device_ns=costs.device_ns.tolist(),
         bound_by=strings.codes(sides).tolist(),
+        events=costs.events.tolist(),
         opens=(costs.events > 1).astype(int).tolist(),
         event=[one.event for one in operations],
         module=[one.module for one in operations],
@@ -183,14 +188,8 @@ def operation_columns(levels: Sequence[Level], view: TraceView, strings: Interne
         forward=forward,
         backward=backward,
         launch=launch,
-        **plain_costs(costs),
         **_spreads(operations),
     )
-
-
-def plain_costs(costs: Costs) -> dict[str, list[Any]]:
-    names = ("cpu_ns", "self_ns", "recompute_ns", "device_ns", "events")
-    return {name: getattr(costs, name).tolist() for name in names}
 
 
 def _stages(view: TraceView, operations: list[Operation]) -> list[int]:
@@ -264,4 +263,5 @@ def _starts(levels: Sequence[Level], sizes: Sequence[int]) -> Ids:
 
 def _since(starts: Ids, times: Ids) -> list[int]:
     """Times since the level's start; -1 stays -1, earlier times are cut at 0."""
-    return np.where(times < 0, -1, np.maximum(times - starts, 0)).tolist()
+    result: list[int] = np.where(times < 0, -1, np.maximum(times - starts, 0)).tolist()
+    return result

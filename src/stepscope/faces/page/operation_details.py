@@ -10,7 +10,6 @@ import numpy as np
 
 from stepscope.base.arrays import Ids, Rows
 from stepscope.faces.page.instance_answers import Instances, instances_of
-from stepscope.faces.page.level_columns import plain_costs
 from stepscope.faces.page.pane_answers import Selects, panes_of_each
 from stepscope.faces.page.report_answers import KernelLaunch, kernel_launch
 from stepscope.faces.page.requests import Query
@@ -331,10 +330,14 @@ def _costs(costs: Costs) -> dict[str, list[Any]]:
     start = np.where(costs.start_ns >= 0, costs.start_ns, costs.device_start_ns)
     return {
         "start_ns": _known(start),
-        **plain_costs(costs),
+        "cpu_ns": costs.cpu_ns.tolist(),
+        "self_ns": costs.self_ns.tolist(),
+        "device_ns": costs.device_ns.tolist(),
         "device_start_ns": _known(costs.device_start_ns),
         "device_end_ns": _known(costs.device_end_ns),
+        "recompute_ns": costs.recompute_ns.tolist(),
         "bound_by": ["device" if bound else "cpu" for bound in costs.bound_by_device.tolist()],
+        "events": costs.events.tolist(),
     }
 
 

@@ -160,7 +160,8 @@ def in_step_of(view: TraceView, query: Query, rows: IntArray) -> Mask:
     if not path:
         return np.zeros(len(rows), np.bool_)
     index, (step, rank) = view.timeline.index, StepId.of(path)
-    return (index.events["step"][rows] == step) & (index.rank[rows] == rank)
+    result: Mask = (index.events["step"][rows] == step) & (index.rank[rows] == rank)
+    return result
 
 
 class SearchAnswer(msgspec.Struct):

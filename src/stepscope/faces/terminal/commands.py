@@ -93,7 +93,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return getattr(import_module(COMMANDS[cmd_name].module), cmd_name)
+        result: click.Command | None = getattr(import_module(COMMANDS[cmd_name].module), cmd_name)
+        return result
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -117,7 +117,10 @@ def _report_of(file: Source, rank: int | None, step: int | None) -> tuple[list[S
 
     answer: Any = tuple[list[Summary], JobFindings | None]
     kind = AnswerKind("report", answer, ("models/ranks", "facts/roofline", "facts/summary"), at)
-    return answer_of(kind, file, (rank, step), lambda trace: _summarize(trace, rank, step))
+    result: tuple[list[Summary], JobFindings | None] = answer_of(
+        kind, file, (rank, step), lambda trace: _summarize(trace, rank, step)
+    )
+    return result
 
 
 def _summarize(trace: Trace, rank: int | None, step: int | None) -> tuple[list[Summary], JobFindings | None]:
