@@ -246,8 +246,8 @@ def _own_messages(server: StepscopeServer) -> None:
         ranks, bandwidth = _number(params, "ranks"), _number(params, "bandwidth")
         wanted = Wanted(ranks=max(int(ranks), 1), bandwidth_gbps=bandwidth)
         reply = await predict_devices(result, str(getattr(params, "on", "")), wanted)
-        result: dict[str, Any] = msgspec.to_builtins(reply)
-        return result
+        facts: dict[str, Any] = msgspec.to_builtins(reply)
+        return facts
         return result
 
     @server.feature("stepscope/batchEdit")
