@@ -248,7 +248,6 @@ def _own_messages(server: StepscopeServer) -> None:
         reply = await predict_devices(result, str(getattr(params, "on", "")), wanted)
         facts: dict[str, Any] = msgspec.to_builtins(reply)
         return facts
-        return result
 
     @server.feature("stepscope/batchEdit")
     async def edit(params: Any) -> dict[str, Any]:
