@@ -18,18 +18,5 @@ def fill_findings(trace: Trace) -> Trace:
     return found if context.contexts is None else with_contexts(found, context.contexts)
 
 
-__all__ = [
-    "LEVELS",
-    "RULES",
-    "Finding",
-    "Gain",
-    "Place",
-    "Rule",
-    "RuleContext",
-    "apply_rules",
-    "discover_rules",
-    "fill_findings",
-    "glob",
-    "load_rules",
-    "with_findings",
-]
+__all__ = ["LEVELS", "RULES", "Finding", "Gain", "Place", "Rule", "RuleContext", "apply_rules"]
+__all__ += ["discover_rules", "fill_findings", "glob", "load_rules", "with_findings"]

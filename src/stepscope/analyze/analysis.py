@@ -62,7 +62,6 @@ class Analysis(msgspec.Struct, frozen=True):
     together: Gain | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The steps, the findings and the notes as dicts and lists for `json`."""
         return {
             "steps": msgspec.to_builtins(self.heading.steps),
             "findings": [one.to_json() for one in self.findings],
@@ -71,27 +70,14 @@ class Analysis(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A finding and those that share its cause, which give back less.
-
-    Attributes:
-        main: the finding with the greatest gain.
-        related: the others, by gain.
-    """
+    """A finding, and those that share its cause and give back less, by gain."""
 
     main: Finding
     related: tuple[Finding, ...] = ()
 
 
 def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
-    """Apply rules to the steps of one rank, and simulate the first fixes together.
-
-    Args:
-        context: the steps of one rank.
-        rules: `stepscope.analyze.RULES`, or custom rules.
-
-    Raises:
-        RuleError: if a rule fails.
-    """
+    """Apply rules to the steps of one rank, and simulate the first fixes together."""
     context.gains.prepare()
     findings = tuple(apply_rules(context, rules))
     heading = Heading(
@@ -104,12 +90,11 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
         "run" if context.context_trace and context.is_jax else "step",
         None if context.context_trace else context.measures.summary.steps,
     )
-    together = combined_gain(context, group_findings(findings)[:MOST_GROUPS])
+    together = context.gains.combined([one.main.gain for one in group_findings(findings)[:MOST_GROUPS]])
     return Analysis(heading, findings, together)
 
 
 def _notes(context: RuleContext) -> tuple[str, ...]:
-    """What to know about the steps before reading the findings."""
     trace = context.trace
     notes = [load_warning(trace.metadata.capture), coverage_note(trace, context.rank)]
     return tuple(note for note in notes + capture_notes(trace, context.rank) if note)
@@ -120,10 +105,6 @@ def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
 
     Findings with a gain below 1 % of the step are dropped. Rules that explain a stall in general
     apply only if no other finding explains what bounds the step.
-
-    Args:
-        context: the steps of one rank.
-        rules: `stepscope.analyze.RULES`, or custom rules.
 
     Raises:
         RuleError: if a rule fails.
@@ -154,11 +135,6 @@ def group_findings(findings: Sequence[Finding]) -> list[Group]:
             group = groups[place]
             groups[place] = replace(group, related=(*group.related, finding))
     return groups
-
-
-def combined_gain(context: RuleContext, groups: Sequence[Group]) -> Gain | None:
-    """The gain of the first findings together, simulated; None for fewer than two."""
-    return context.gains.combined([group.main.gain for group in groups])
 
 
 def _related(main: Finding, other: Finding) -> bool:

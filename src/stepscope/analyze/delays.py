@@ -81,8 +81,7 @@ def _aligned_pieces(trace: Trace, steps: Table) -> _Pieces:
     time, row, side = time[order], row[order], side[order]
     length = np.diff(time, prepend=time[:1])
     step = np.searchsorted(steps["step"], events["step"][row])
-    known = np.isin(events["step"][row], steps["step"])
-    kept = np.flatnonzero(known)
+    kept = np.flatnonzero(np.isin(events["step"][row], steps["step"]))
     kind = _names(trace)[row[kept]] * 2 + side[kept]
     kept = kept[_in_order_of_place(kind, step[kept], len(steps))]
     inner = np.where(side == 1, row, events["parent"][row])[kept]
@@ -111,10 +110,9 @@ def _scale_of_steps(length: Floats, usual: Floats) -> Floats:
     ratio = length[large] / usual[large]
     order = np.argsort(ratio, axis=0)
     weight = np.cumsum(usual[large, 0][order], axis=0)
-    third = (weight < weight[-1] / 3).sum(axis=0)
-    chosen = np.take_along_axis(order, third[None], 0)
-    scale: Floats = np.maximum(np.take_along_axis(ratio, chosen, 0)[0], 1)
-    return scale
+    chosen = np.take_along_axis(order, (weight < weight[-1] / 3).sum(axis=0)[None], 0)
+    result: Floats = np.maximum(np.take_along_axis(ratio, chosen, 0)[0], 1)
+    return result
 
 
 def _names(trace: Trace) -> Ids:
@@ -132,20 +130,16 @@ def _varying(trace: Trace) -> Mask:
     varying |= events.text("category").mask("communication", "sync", "runtime")
     compiling = re.compile(COMPILING)
     varying |= events.text("name").where(lambda name: bool(compiling.search(name)))
-    own = np.where(varying, 1, -1)
-    inside: Mask = inherit(events["parent"], own) > 0
-    return inside
+    return inherit(events["parent"], np.where(varying, 1, -1)) > 0
 
 
 def _cut(trace: Trace, delays: Intervals) -> Trace:
-    """The trace with the time of these intervals taken out of every time."""
     knots = np.stack([delays.starts, delays.ends], axis=1).reshape(-1).astype(np.float64)
     lost = np.cumsum(delays.ends - delays.starts)
     shift = np.stack([np.append(0, lost[:-1]), lost], axis=1).reshape(-1)
 
     def moved(time: Times) -> Times:
-        taken = np.rint(np.interp(time, knots, shift, left=0)).astype(np.int64)
-        result: Times = time - taken
+        result: Times = time - np.rint(np.interp(time, knots, shift, left=0)).astype(np.int64)
         return result
 
     events = trace.events

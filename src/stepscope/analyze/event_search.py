@@ -128,8 +128,7 @@ class EventSearch:
         """Mask of events that are, or contain, one of `rows`."""
         own = np.zeros(len(self.events), np.int64)
         own[rows] = 1
-        holds: Mask = totals_inside(self.events["parent"], own) > 0
-        return holds
+        return totals_inside(self.events["parent"], own) > 0
 
     def backward_of(self, rows: Rows) -> Rows:
         """The outermost nodes of the backward pass of what runs in `rows`."""
@@ -142,8 +141,7 @@ class EventSearch:
         """Mask of `rows` that are ranges around Python code, not operators."""
         ranges = self.events.text("category").mask("annotation", "python")
         ranges |= self.events.text("name").where(lambda name: name.startswith("stepscope."))
-        found: Mask = ranges[rows]
-        return found
+        return ranges[rows]
 
     def innermost_operators(self, rows: Rows) -> Rows:
         """Those of `rows` that call no other operator."""
@@ -155,22 +153,14 @@ class EventSearch:
     def operator_of(self, rows: Rows) -> Ids32:
         """The innermost operator around each event or its launch, or -1."""
         host = np.where(self.caller[rows] >= 0, self.caller[rows], rows)
-        result: Ids32 = self._operator[host]
-        return result
+        return self._operator[host]
 
     def name(self, row: int) -> str:
-        """The name of an event."""
         return self.events.text("name")[row] or ""
 
     def arguments(self, rows: Rows) -> list[dict[str, Any]]:
         """The recorded arguments of each event (shapes, grid, …)."""
-        sources = self.events["source"][rows]
-        order = np.argsort(sources, kind="stable")
-        found: list[dict[str, Any]] = [{}] * len(rows)
-        texts = self.trace.arguments.texts(sources[order])
-        for place, text in zip(order.tolist(), texts, strict=True):
-            found[place] = parse(text)
-        return found
+        return self.trace.arguments_of(rows)
 
     def argument(self, rows: Rows, name: str) -> list[Any]:
         """One recorded argument of each event, None where it is missing; equal ones are shared."""
@@ -181,13 +171,7 @@ class EventSearch:
         return self.each_shapes(rows, lambda shapes: shapes)
 
     def each_argument(self, rows: Rows, name: str, made: Callable[[Any], Made]) -> list[Made]:
-        """What a function makes of one argument of each event, called once for equal ones.
-
-        Args:
-            rows: events.id.
-            name: of the argument.
-            made: of its value, which is None where it is missing.
-        """
+        """What a function makes of one argument of each event, called once for equal ones."""
         sources = self.events["source"][rows]
         order = np.argsort(sources, kind="stable")
         known: dict[bytes, int] = {}
@@ -217,24 +201,21 @@ class EventSearch:
 
     @cached_property
     def launched(self) -> Rows:
-        """Device work whose launch is known."""
         return np.flatnonzero(self.caller >= 0)
 
     @cached_property
     def loop_track(self) -> int:
-        """The CPU track that runs the training loop."""
         return main_track(self.trace)
 
     @cached_property
     def device_work(self) -> Mask:
-        """Mask of device work."""
         return mask_of_device_work(self.trace)
 
     @cached_property
     def _of_rank(self) -> Mask:
         rank = self.trace["tracks"]["rank"][self.events["track"]]
-        mine: Mask = (rank == self.rank) & np.isin(self.events["step"], self.steps["step"])
-        return mine
+        result: Mask = (rank == self.rank) & np.isin(self.events["step"], self.steps["step"])
+        return result
 
     @cached_property
     def _operator(self) -> Ids32:
@@ -249,12 +230,10 @@ class EventSearch:
 
 
 def _converted(trace: Trace, tree: ContextTree | None) -> ContextTrace | None:
-    """The tree as a trace, if the trace holds nothing else."""
     return trace_from_contexts(tree, trace.metadata) if tree is not None and not len(trace.events) else None
 
 
 def _busiest(trace: Trace) -> int:
-    """The rank whose devices work longest; on a tie the first."""
     require_steps(trace)
     steps = trace["steps"]
     ranks = np.unique(steps["rank"])
@@ -289,9 +268,6 @@ DISPATCH_NS = 20_000  # of Python and C++ between two operators; in a longer tim
 class EagerCalls:
     """The outermost operators of the steps, in order of start, and what each costs.
 
-    Args:
-        search: the steps.
-
     Attributes:
         rows: events.id of the calls, int64, shape (n,).
     """
@@ -313,8 +289,7 @@ class EagerCalls:
         gap[order[:-1]] = start[order][1:] - (start + duration)[order][:-1]
         same = np.zeros(len(order), np.bool_)
         same[order[:-1]] = np.diff(track[order]) == 0
-        result: Times = duration + np.where(same, np.clip(gap, 0, DISPATCH_NS), 0)
-        return result
+        return duration + np.where(same, np.clip(gap, 0, DISPATCH_NS), 0)
 
     @cached_property
     def forward(self) -> Ids:
@@ -334,8 +309,8 @@ class EagerCalls:
 
     def with_backward(self, calls: Mask) -> Mask:
         """These calls, and those of their backward pass."""
-        both: Mask = calls | np.append(calls, False)[self.forward]
-        return both
+        result: Mask = calls | np.append(calls, False)[self.forward]
+        return result
 
     def ms(self, calls: Mask | Ids) -> float:
         """What these calls cost, ms per step."""
@@ -346,5 +321,4 @@ class EagerCalls:
         """The position of the call around each event, or -1."""
         position = np.full(len(self._events) + 1, -1, np.int64)
         position[self.rows] = np.arange(len(self.rows))
-        result: Ids = position[self._search.enclosing(self.rows)]
-        return result
+        return position[self._search.enclosing(self.rows)]

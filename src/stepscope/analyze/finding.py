@@ -45,12 +45,6 @@ def patch_of(
 ) -> Patch | None:
     """The patch of the only call that creates such an object.
 
-    Args:
-        metadata: of a capture.
-        what: `optimizer`, `loader` or `ddp`.
-        arguments: source of the new values by name; None removes an argument.
-        name: the class; by default any.
-
     Returns:
         None if the call is unknown, in a library, one of several, or has these arguments already.
     """
@@ -103,7 +97,6 @@ def _with_argument(call: str, name: str, value: str | None) -> str:
 
 
 def _passes(call: str, name: str, value: str | None) -> bool:
-    """Whether a call passes this value, or not the argument at all."""
     node = _parsed(call)
     if node is None:
         return False
@@ -112,7 +105,6 @@ def _passes(call: str, name: str, value: str | None) -> bool:
 
 
 def _changed(call: str, known: ast.keyword, value: str | None) -> str:
-    """The call with another value of an argument, or without it."""
     begin, end = _offset(call, known.lineno, known.col_offset), _end(call, known.value)
     if value is not None:
         return f"{call[:begin]}{known.arg}={value}{call[end:]}"
@@ -123,7 +115,6 @@ def _changed(call: str, known: ast.keyword, value: str | None) -> str:
 
 
 def _added(call: str, node: ast.Call, argument: str) -> str:
-    """The call with one more argument, after the last."""
     values = [*node.args, *(one.value for one in node.keywords)]
     last = max((_end(call, one) for one in values), default=len(call) - 1)
     last += call[last:-1].rfind(")") + 1  # of an argument in parentheses
@@ -198,17 +189,12 @@ class Gain(msgspec.Struct, frozen=True, eq=False):
         return (low, high) if high - low > _NARROW * high else (0.0, self.ms)
 
     def at_most(self, ms: float) -> Gain:
-        """The gain, limited to what the thing costs.
-
-        Args:
-            ms: the cost per step.
-        """
+        """The gain, limited to what the thing costs."""
         if self.ms <= ms:
             return self
         return self.scaled(ms / self.ms)
 
     def scaled(self, factor: float) -> Gain:
-        """The gain times a factor."""
         bounds = self.range_ms and (self.range_ms[0] * factor, self.range_ms[1] * factor)
         return replace(self, ms=self.ms * factor, range_ms=bounds)
 
@@ -308,7 +294,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return {**self.facts(), "evidence": places}
 
     def facts(self) -> dict[str, Any]:
-        """The same without evidence."""
         return {
             "rule": self.rule,
             "severity": self.severity,

@@ -24,23 +24,14 @@ _NAME_WIDTH = 48  # characters of a kernel, so that a place fits a line
 
 
 def print_findings(console: Console, analysis: Analysis, every: bool = False) -> None:
-    """Print findings, those of one cause together.
-
-    Args:
-        console: the output; lines wrap at its width.
-        analysis: the findings in the order to print.
-        every: whether to print all; else the first five groups.
-    """
+    """Print findings, those of one cause together."""
     findings, heading = analysis.findings, analysis.heading
     groups = group_findings(findings)
     shown = groups if every else groups[:MOST_GROUPS]
-    parts = [
-        _head(findings, heading),
-        *_groups(shown, every, heading.unit),
-        *_tail(groups, shown, analysis.together, heading.unit),
-    ]
+    parts = [_head(findings, heading), *_groups(shown, every, heading.unit)]
+    tail = _tail(groups, shown, analysis.together, heading.unit)
     hint = () if heading.without_lines else _hint(findings)
-    console.print(RichGroup(*parts, *hint), highlight=False)
+    console.print(RichGroup(*parts, *tail, *hint), highlight=False)
 
 
 def _head(findings: Sequence[Finding], heading: Heading) -> Text:

@@ -61,8 +61,7 @@ class Gains:
         """
         found = self.whatif(*changes) if changes else None
         if found is None:
-            cost = self._measures.ms(self._search.outermost(rows))
-            return self.bound(part * cost, note or "at most the time of these events")
+            return self._part_of(rows, part, note)
         return replace(found, note=note).at_most(self._measures.cost_ms(rows))
 
     def scaled(self, rows: Rows, factor: float | Floats = 0.0, note: str = "") -> Gain:
@@ -75,8 +74,7 @@ class Gains:
         """
         part = float(np.mean(1 - np.asarray(factor)))
         if self._search.context_trace:
-            cost = self._measures.ms(self._search.outermost(rows))
-            return self.bound(part * cost, note or "at most the time of these events")
+            return self._part_of(rows, part, note)
         edit = self._scaling(rows, factor)
         ms = self._saved_ms(edit(self.graph))
         gain = Gain(max(ms, 0.0), note, edit=self._number(edit))
@@ -103,13 +101,7 @@ class Gains:
         return replace(gain, changes=changes)
 
     def without(self, rows: Rows, ms: float, why: str) -> Gain:
-        """An upper bound for events that need not be there, to be tried where that saves as much.
-
-        Args:
-            rows: the events.
-            ms: per step.
-            why: what is assumed.
-        """
+        """An upper bound for events that need not be there, to be tried where that saves as much."""
         bound, on_device = self.bound(ms, why), self._search.device_work[rows]
         keys = np.where(on_device, "name", "operator").tolist()
         names = map(self._search.name, rows.tolist())
@@ -118,13 +110,12 @@ class Gains:
             return bound
         return self.reproduced(bound, *(f"scale:select={part},factor=0" for part in parts))
 
-    def bound(self, ms: float, why: str) -> Gain:
-        """An upper bound, for fixes that no change simulates.
+    def _part_of(self, rows: Rows, part: float, note: str) -> Gain:
+        cost = self._measures.ms(self._search.outermost(rows))
+        return self.bound(part * cost, note or "at most the time of these events")
 
-        Args:
-            ms: per step.
-            why: what is assumed.
-        """
+    def bound(self, ms: float, why: str) -> Gain:
+        """An upper bound, for fixes that no change simulates."""
         return Gain(float(min(ms, self._measures.steady_ms)), why)
 
     def combined(self, gains: Sequence[Gain]) -> Gain | None:
@@ -170,7 +161,6 @@ class Gains:
         return self._typical_ms(simulate(graph.check()).step_ns)
 
     def _typical_ms(self, after_ns: Times) -> float:
-        """The mean gain over the typical steps."""
         before = self._baseline.simulation.step_ns
         return float((before - after_ns)[self._typical].mean()) / 1e6
 

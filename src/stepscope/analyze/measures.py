@@ -69,14 +69,12 @@ class Measures:
     @cached_property
     def first_use(self) -> Rows:
         """Events that only the first use of a kernel or a function costs (events.id)."""
-        found: Rows = first_use(self._search)
-        return found
+        return first_use(self._search)
 
     @cached_property
     def noise(self) -> Rows:
         """Operators that a busy machine delayed in one step (events.id)."""
-        found: Rows = one_off(self._search)
-        return found
+        return one_off(self._search)
 
     def is_small(self, ms: float) -> bool:
         """Whether a time per step is less than most rules report."""
@@ -121,7 +119,6 @@ class Measures:
 
     @property
     def has_device(self) -> bool:
-        """Whether the steps run work on a device."""
         return bool(self.summary.devices)
 
     @cached_property
@@ -144,19 +141,11 @@ class Measures:
     def each_ns(self, rows: Rows) -> Floats:
         """Duration of each event, ns; the mean where an event stands for several calls."""
         duration = self._events["duration_ns"][rows].astype(np.float64)
-        return (
-            duration / np.maximum(self._search.context_trace.calls[rows], 1)
-            if self._search.context_trace
-            else duration
-        )
+        tree = self._search.context_trace
+        return duration / np.maximum(tree.calls[rows], 1) if tree else duration
 
     def share(self, rows: Rows, own: bool = False) -> float:
-        """Share of a step that `rows` take, the median over the steps.
-
-        Args:
-            rows: events.id; overlapping events count twice.
-            own: count self time only.
-        """
+        """Share of a step that `rows` take, the median over the steps."""
         column = self._events["self_ns" if own else "duration_ns"][rows]
         place = np.searchsorted(self._steps["step"], self._events["step"][rows])
         spent = np.bincount(place, column, len(self._steps))
@@ -180,23 +169,18 @@ class Measures:
     def wait_ms(self) -> float:
         """Time in which the CPU only waits for communication, ms per step."""
         search = self._search
-        return (
-            exposed_communication(search.trace, search.rank, search.steps).total() / 1e6 / (search.step_count)
-        )
+        return self._per_step(exposed_communication(search.trace, search.rank, search.steps).total())
 
     def spans(self, rows: Rows) -> Intervals:
-        """When any of `rows` runs."""
         start = self._events["start_ns"][rows]
         return Intervals(start, start + self._events["duration_ns"][rows])
 
     def stage_spans(self, stage: str) -> Intervals:
-        """When the rank is in one stage of the step."""
         runs = self._search.trace["stages"]
         chosen = runs.text("stage").mask(stage) & (runs["rank"] == self._search.rank)
         return Intervals(runs["start_ns"][chosen], runs["end_ns"][chosen])
 
     def python_time(self) -> Intervals:
-        """When the training loop runs Python and nothing else."""
         return intervals_of_python(self._search.trace, self._search.rank, self._search.steps)
 
     def idle_ms(self, *causes: str) -> float:
@@ -235,10 +219,7 @@ class Measures:
         most = np.zeros(len(IDLE_CAUSES), np.int64)
         most[IDLE_CAUSES.index("host")] = LONGEST_GAP_NS
         most[IDLE_CAUSES.index("launch")] = LONGEST_LAUNCH_NS
-        chosen = (length < most[idle["cause"]]) & (idle["rank"] == self._search.rank)
-        chosen &= idle["device"] == self.busiest_device.device
-        chosen &= np.isin(idle["step"], self._steps["step"])
-        gaps = Intervals(idle["start_ns"][chosen], idle["end_ns"][chosen])
+        gaps = self._idle_gaps(length < most[idle["cause"]])
         calls = self._search.find(category="runtime")
         long = self._events["duration_ns"][calls] >= LONG_CALL_NS
         return gaps.minus(self.spans(np.union1d(calls[long], self.first_use)))
@@ -252,7 +233,6 @@ class Measures:
         return self._of_work(self._roofline.flops, rows)
 
     def product_bytes(self, rows: Rows) -> Floats:
-        """Bytes that each product reads and writes; nan if unknown."""
         return self._of_work(self._roofline.bytes, rows)
 
     def _of_work(self, values: Floats, rows: Rows) -> Floats:
@@ -277,19 +257,18 @@ class Measures:
         return bounds.precision.values[code] if code >= 0 else ""
 
     def idle(self, cause: str) -> Intervals:
-        """When the busiest device idles for a cause in the steps, without first-use costs.
-
-        Args:
-            cause: as `cause_names` calls it.
-        """
+        """When the busiest device idles for a cause in the steps, without first-use costs."""
         idle = self._search.trace["idle"]
         known = np.isin(cause_names(self._search.trace), [cause])[idle["cause"]]
-        chosen = (idle["rank"] == self._search.rank) & known
+        return self._idle_gaps(known).minus(self.spans(self.first_use))
+
+    def _idle_gaps(self, chosen: Mask) -> Intervals:
+        """Those of the chosen rows of `idle` that are of the steps and of the busiest device."""
+        idle = self._search.trace["idle"]
+        chosen = chosen & (idle["rank"] == self._search.rank) & np.isin(idle["step"], self._steps["step"])
         if self.busiest_device is not None:
             chosen &= idle["device"] == self.busiest_device.device
-        chosen &= np.isin(idle["step"], self._steps["step"])
-        gaps = Intervals(idle["start_ns"][chosen], idle["end_ns"][chosen])
-        return gaps.minus(self.spans(self.first_use))
+        return Intervals(idle["start_ns"][chosen], idle["end_ns"][chosen])
 
     def stalls(self) -> Intervals:
         """When Python keeps the training loop for 1 ms or more, and nothing else runs."""
@@ -323,7 +302,6 @@ class Measures:
         return windows(self._search.trace.with_table(self._search.steps))
 
     def _per_step(self, total_ns: float) -> float:
-        """A total of all steps as ms per step."""
         return float(total_ns) / 1e6 / self._search.step_count
 
     def _summed(self, rows: Rows, parts: Rows) -> Floats:
@@ -332,8 +310,7 @@ class Measures:
         inside = around >= 0
         duration = self._events["duration_ns"][parts[inside]]
         time = np.bincount(around[inside], duration, len(self._events)).astype(np.float64)
-        result: Floats = time[rows]
-        return result
+        return time[rows]
 
 
 def _without_most(spent: Floats) -> float:
@@ -385,14 +362,12 @@ def one_off(search: EventSearch) -> Rows:
         return np.zeros(0, np.int64)
     stages = tuple(stage for stage in STAGES if stage != "data_loading")
     rows = search.find(category="cpu_op", stage=stages)
-    rows = rows[(search.events["self_ns"][rows] >= _SLOW_LAUNCH_NS)]
+    every, rows = rows, rows[search.events["self_ns"][rows] >= _SLOW_LAUNCH_NS]
     delayed = np.intersect1d(one_off_delays(search.trace, search.rank), rows)
-    every = search.find(category="cpu_op", stage=stages)
     place = np.searchsorted(steps, search.events["step"][every])
     codes, name = np.unique(search.events["name"][every], return_inverse=True)
-    spent = np.bincount(
-        name * len(steps) + place, search.events["self_ns"][every], len(codes) * len(steps)
-    ).reshape(len(codes), len(steps))
+    cell, size = name * len(steps) + place, len(codes) * len(steps)
+    spent = np.bincount(cell, search.events["self_ns"][every], size).reshape(len(codes), len(steps))
     ordered = np.sort(spent, axis=1)
     once = codes[ordered[:, -2] <= _RARE * ordered[:, -1]]
     return np.union1d(delayed, rows[np.isin(search.events["name"][rows], once)])
@@ -403,15 +378,11 @@ def _slow_launches(search: EventSearch) -> Rows:
     events = search.events
     work = search.launched[np.isin(search.caller[search.launched], search.find(category="runtime"))]
     calls = search.caller[work].astype(np.int64)
-    work = work[(events["duration_ns"][calls] >= _SLOW_LAUNCH_NS) & _launches(search, calls)]
+    launches = events.text("name").where(lambda name: bool(_LAUNCH.search(name)))[calls]
+    work = work[(events["duration_ns"][calls] >= _SLOW_LAUNCH_NS) & launches]
     if not len(work):
         return np.zeros(0, np.int64)
     codes = events["name"].astype(np.int64)
     every = search.launched[np.argsort(events["start_ns"][search.caller[search.launched]])]
     _, first = np.unique(codes[every], return_index=True)
     return search.caller[np.intersect1d(work, every[first])].astype(np.int64)
-
-
-def _launches(search: EventSearch, calls: Rows) -> Mask:
-    named: Mask = search.events.text("name").where(lambda name: bool(_LAUNCH.search(name)))[calls]
-    return named

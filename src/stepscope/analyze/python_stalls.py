@@ -20,7 +20,7 @@ LONG_NS = 1_000_000  # longer than Python between two operators, which takes mic
 MAIN_SHARE = 0.1  # of the time of the name with most; others only surround it
 LOOP = "the training loop"
 _NONE = -1
-_EVER = 2**62
+_EVER = 2**62  # ns: later than every event
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,6 @@ def find_python_stalls(context: RuleContext, gaps: Intervals) -> PythonStalls | 
     A place counts if every step spends 1 ms there, so a process that was preempted once does not.
     Gaps in steps without any recorded event do not count.
 
-    Args:
-        context: the steps.
-        gaps: when the training loop runs only Python.
-
     Returns:
         None if there are none.
     """
@@ -102,7 +98,6 @@ def find_python_stalls(context: RuleContext, gaps: Intervals) -> PythonStalls | 
 
 
 def share(context: RuleContext, gaps: Intervals) -> float:
-    """The share of a step that some gaps take, the median over the steps."""
     start, end = context.steps["start_ns"], context.steps["end_ns"]
     return float(np.median(gaps.within(start, end) / np.maximum(end - start, 1)))
 
@@ -139,8 +134,7 @@ def _neighbors(context: RuleContext, start: Times, end: Times, step: Rows) -> tu
 
 def _is_step(context: RuleContext, rows: Rows) -> Mask:
     steps = context.events.text("name").where(lambda name: name.startswith("ProfilerStep#"))
-    found: Mask = steps[rows]
-    return found
+    return steps[rows]
 
 
 def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
@@ -180,11 +174,6 @@ def has_names(context: RuleContext, name: str) -> bool:
 def sampled_line(context: RuleContext, spent_ms: float, stage: str = "other") -> str:
     """The line in a stage that samples of a capture saw most, or a range has measured.
 
-    Args:
-        context: the steps.
-        spent_ms: the time to explain, per step.
-        stage: `other`, or `data_loading` in the main process.
-
     Returns:
         Such as `train.py:12 in log`; empty where none is known, or has less than half of this time.
     """
@@ -219,7 +208,6 @@ def stalled_ranges(context: RuleContext, gaps: Intervals) -> StalledRanges:
 
 
 def _calls_before(context: RuleContext, gaps: Intervals) -> Rows:
-    """What the training loop's thread did last before each long gap."""
     before, after = _neighbors(context, *_by_step(context, gaps))
     calls: Rows = np.unique(np.where(before >= 0, before, after))
     return calls[calls >= 0]

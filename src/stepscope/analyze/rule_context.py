@@ -2,6 +2,7 @@
 
 import re
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -186,29 +187,11 @@ class RuleContext:
         limit = "warning" if self._is_single(rows) else "critical"
         if gain.edit is None and not self.has_training_steps:
             limit = "info"
-        return self._made(what, advice, places, gain, limit, patch)
+        return self._made(what, advice, evidence=places, gain=gain, limit=limit, patch=patch)
 
-    def _made(
-        self,
-        what: str,
-        advice: str,
-        places: tuple[Place, ...],
-        gain: Gain,
-        limit: str = "critical",
-        patch: Patch | None = None,
-    ) -> Finding:
-        """A finding of these steps; `apply_rules` enters the rule."""
-        return Finding(
-            what=what,
-            advice=advice,
-            evidence=places,
-            gain=gain,
-            step_ms=self.measures.step_ms,
-            steady_ms=self.measures.steady_ms,
-            rank=self.rank,
-            limit=limit,
-            patch=patch,
-        )
+    def _made(self, what: str, advice: str, **facts: Any) -> Finding:
+        facts |= {"step_ms": self.measures.step_ms, "steady_ms": self.measures.steady_ms}
+        return Finding(what=what, advice=advice, rank=self.rank, **facts)
 
     @property
     def has_training_steps(self) -> bool:
@@ -228,7 +211,7 @@ class RuleContext:
         if self.contexts is None or not len(nodes):
             raise ValueError("expected nodes of a calling-context tree as evidence, found none")
         places = tuple(self._place_in_tree(self.contexts, int(node)) for node in nodes)
-        return self._made(what, advice, places, gain)
+        return self._made(what, advice, evidence=places, gain=gain)
 
     def _place_in_tree(self, tree: ContextTree, node: int) -> Place:
         path = list(tree.nodes.take(tree.path(node)).rows())

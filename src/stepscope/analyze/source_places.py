@@ -171,13 +171,7 @@ class PlaceFinder:
         self._compiled = CompiledSources(trace)
 
     def of(self, rows: IntArray, steps: int, calls: Floats | None = None) -> tuple[Place, ...]:
-        """Events grouped by name, stage, module and line, by time.
-
-        Args:
-            rows: events.id.
-            steps: number of steps, for counts and times per step.
-            calls: number of calls that each event stands for; by default one.
-        """
+        """Events grouped by name, stage, module and line, by time."""
         rows = np.asarray(rows)
         events = self._trace.events
         frame = self._frame[rows]
@@ -191,9 +185,7 @@ class PlaceFinder:
         time = np.bincount(number, events["duration_ns"][ordered], len(firsts)) / 1e6 / steps
         count = np.bincount(number, weight, len(firsts)) / steps
         parts = np.split(ordered, firsts[1:]) if len(rows) else []
-        places = [
-            self._place(part, float(time[index]), float(count[index])) for index, part in enumerate(parts)
-        ]
+        places = map(self._place, parts, time.tolist(), count.tolist())
         return tuple(sorted(places, key=lambda place: -place.ms))
 
     def _place(self, rows: IntArray, ms: float, count: float) -> Place:
@@ -251,8 +243,7 @@ class PlaceFinder:
     def _frame(self) -> Ids32:
         """For each event the innermost frame of the user, or range of lines, that caused it."""
         events = self._trace.events
-        python = events.text("category").mask("python")
-        users = python & self._names.where(_is_users)
+        users = events.text("category").mask("python") & self._names.where(_is_users)
         users |= self._names.where(lambda name: has_lines(name) or bool(_ACTIVITY.match(name)))
         around = inherit(events["parent"], np.where(users, events["id"], -1))
         caller = launch_of(self._trace)
@@ -318,5 +309,4 @@ def are_of_pytorch(trace: Trace, rows: Rows) -> Mask:
     parts |= of_class.where(lambda name: bool(_CLASSES_OF_PARTS.match(name))) & may_be
     rearranges = names.where(lambda name: bool(_REARRANGES.match(name)))[rows]
     module = trace.events["module"][rows]
-    chosen: Mask = np.append(parts, False)[module] | np.append(known, False)[module] & rearranges
-    return chosen
+    return np.append(parts, False)[module] | np.append(known, False)[module] & rearranges

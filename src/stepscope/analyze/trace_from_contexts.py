@@ -64,7 +64,6 @@ class ContextTrace:
 
 
 def trace_from_contexts(tree: ContextTree, metadata: Metadata) -> ContextTrace:
-    """Convert a tree to a trace of one step."""
     steps = _steps(tree)
     chosen = np.flatnonzero(tree.nodes.text("kind").mask(*_CATEGORY) & ~_rare(tree, steps))
     place = np.append(np.full(len(tree), -1), -1)
@@ -75,7 +74,8 @@ def trace_from_contexts(tree: ContextTree, metadata: Metadata) -> ContextTrace:
     calls, length = _measured(tree, chosen, parent, track)
     start = _laid_out(parent, length, track)
     start[track == _AUTOGRAD] += _end(start, length, track == _HOST)
-    order, rank = _by_start(start)
+    order = np.argsort(start, kind="stable").astype(np.int64)
+    rank = np.append(inverse(order), -1)  # the position of each event; -1 stays -1
     columns = _columns(tree, chosen[order]) | {
         "parent": rank[parent][order],
         "track": track[order],
@@ -98,12 +98,6 @@ def trace_from_contexts(tree: ContextTree, metadata: Metadata) -> ContextTrace:
     return ContextTrace(Trace(tables, metadata), chosen[order], calls[order], steps)
 
 
-def _by_start(start: Ids) -> tuple[Ids, Ids]:
-    """The order of start times, and the position of each event in it; -1 maps to -1."""
-    order = np.argsort(start, kind="stable").astype(np.int64)
-    return order, np.append(inverse(order), -1)
-
-
 def _steps(tree: ContextTree) -> int:
     """How often the optimizer stepped; of several optimizers the least."""
     rows = tree.search(r"^Optimizer\.step#")
@@ -120,8 +114,7 @@ def _rare(tree: ContextTree, steps: int) -> Mask:
         (tree.own(name).count for name in ("call_ns", "device_ns") if tree.has(name)),
         np.zeros(len(tree), np.int64),
     )
-    rare: Mask = (count > 0) & (2 * count < steps)
-    return rare
+    return (count > 0) & (2 * count < steps)
 
 
 def _end(start: Ids, length: Ids, rows: Mask) -> int:
@@ -129,7 +122,6 @@ def _end(start: Ids, length: Ids, rows: Mask) -> int:
 
 
 def _nearest(tree: ContextTree, place: Ids) -> Ids:
-    """The event of the nearest ancestor that has one, or -1."""
     own = inherit(tree.nodes["parent"], place[:-1])
     return np.append(own, -1)[tree.parent].astype(np.int64)
 
@@ -214,44 +206,24 @@ def _stages(tree: ContextTree, chosen: Ids, named: Text) -> Text:
 
 
 def _module_of(tree: ContextTree) -> Ids:
-    """The row of the module table of each node, or -1."""
     modules = tree.nodes["kind"] == CONTEXT_KINDS.index("module")
     return inherit(tree.nodes["parent"], np.where(modules, np.cumsum(modules) - 1, -1)).astype(np.int64)
 
 
 def _module_table(tree: ContextTree) -> Table:
     rows = tree.nodes.take(tree.nodes["kind"] == CONTEXT_KINDS.index("module"))
-    columns: dict[str, Any] = {
-        "parent": np.full(len(rows), -1),
-        "path": rows.text("name"),
-        "name": rows.text("name"),
-        "file": rows.text("file"),
-        "line": rows["line"],
-    }
-    return Table(MODULES, columns)
+    names, files = rows.text("name"), rows.text("file")
+    columns: dict[str, Any] = {"path": names, "name": names, "file": files, "line": rows["line"]}
+    return Table(MODULES, {"parent": np.full(len(rows), -1), **columns})
 
 
 def _track_table() -> Table:
-    names = ["calls", "autograd", "device"]
-    columns: dict[str, Any] = {
-        "kind": ["cpu", "cpu", "device"],
-        "name": names,
-        "process": ["0"] * 3,
-        "thread": names,
-        "device": [-1, -1, 0],
-        "stream": [-1, -1, 0],
-    }
-    return Table(TRACKS, columns)
+    names, device = ["calls", "autograd", "device"], [-1, -1, 0]
+    columns: dict[str, Any] = {"name": names, "thread": names, "device": device, "stream": device}
+    return Table(TRACKS, {"kind": ["cpu", "cpu", "device"], "process": ["0"] * 3, **columns})
 
 
 def _step_table(end_ns: int) -> Table:
-    end = [max(end_ns, 1)]
-    columns: dict[str, Any] = {
-        "step": [0],
-        "start_ns": [0],
-        "end_ns": end,
-        "window_start_ns": [0],
-        "window_end_ns": end,
-        "evidence": ["whole_trace"],
-    }
-    return Table(STEPS, columns)
+    begin, end = [0], [max(end_ns, 1)]
+    window: dict[str, Any] = {"window_start_ns": begin, "window_end_ns": end, "evidence": ["whole_trace"]}
+    return Table(STEPS, {"step": [0], "start_ns": begin, "end_ns": end, **window})

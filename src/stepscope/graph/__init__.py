@@ -21,31 +21,8 @@ from stepscope.graph.primitives import (
 )
 from stepscope.graph.simulate import Simulation, simulate, simulate_plainly
 
-__all__ = [
-    "Graph",
-    "Schedule",
-    "Simulation",
-    "add_links",
-    "add_thread",
-    "append",
-    "breakdown",
-    "build_graph",
-    "build_ranks",
-    "critical_ms",
-    "critical_path",
-    "inherited",
-    "insert",
-    "insert_device_work",
-    "numbers_after",
-    "parse_selection",
-    "redirect",
-    "remove",
-    "removed_by",
-    "scale",
-    "select",
-    "simulate",
-    "simulate_plainly",
-    "typical_launch",
-    "without",
-    "without_unexplained_delays",
-]
+__all__ = ["Graph", "Schedule", "Simulation", "add_links", "add_thread", "append", "breakdown"]
+__all__ += ["build_graph", "build_ranks", "critical_ms", "critical_path", "inherited", "insert"]
+__all__ += ["insert_device_work", "numbers_after", "parse_selection", "redirect", "remove", "removed_by"]
+__all__ += ["scale", "select", "simulate", "simulate_plainly", "typical_launch", "without"]
+__all__ += ["without_unexplained_delays"]

@@ -109,19 +109,12 @@ def with_unlisted_work(graph: Graph) -> Graph:
     before, call = before[lasts], call[lasts]
     gap = graph.tasks["gap_ns"].copy()
     gap[before] = begin[lasts] - end[before]
-    graph, new = insert(
-        graph.with_tasks(gap_ns=gap),
-        before,
-        [NAME] * len(before),
-        duration_ns=length[lasts],
-        category="kernel",
-        kind="other",
-    )
+    facts: dict[str, Any] = {"duration_ns": length[lasts], "category": "kernel", "kind": "other"}
+    graph, new = insert(graph.with_tasks(gap_ns=gap), before, [NAME] * len(before), **facts)
     return add_links(graph, numbers_after(len(graph), new)[call], new, "launch", lag)
 
 
 def _graph_launches(graph: Graph) -> Ids:
-    """The first CPU task of each graph launch, ascending."""
     named = graph.tasks.text("name").where(lambda name: bool(_GRAPH_LAUNCH.match(name)))
     rows = np.flatnonzero(named & ~graph.on_device)
     _, first = np.unique(graph.tasks["event"][rows], return_index=True)
@@ -129,7 +122,6 @@ def _graph_launches(graph: Graph) -> Ids:
 
 
 def _work_before_gaps(graph: Graph) -> Ids:
-    """Device work that is followed by a gap and by more work on its stream."""
     before = graph.on_device & (graph.tasks["gap_ns"] > 0) & ~ends_run(graph.tasks["thread"])
     return np.flatnonzero(before)
 

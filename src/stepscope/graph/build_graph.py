@@ -118,7 +118,6 @@ def _links(trace: Trace, cpu: CpuSide, work: WindowWork, delays: Delays, place: 
 
 
 def _device_links(trace: Trace, cpu: CpuSide, work: WindowWork, delays: Delays) -> list[Part]:
-    """Links for launches, waits of CPU calls, and waits of streams."""
     first = len(cpu.pieces.track)
     communicates = trace.events.text("category").mask("communication")[work.event]
     launched = np.flatnonzero(delays.call >= 0)
@@ -136,7 +135,6 @@ def _device_links(trace: Trace, cpu: CpuSide, work: WindowWork, delays: Delays) 
 
 
 def _handovers(cpu: CpuSide) -> list[Part]:
-    """Links from the main thread to bursts of other threads, and back."""
     pieces, last = cpu.pieces, cpu.awaited()
     end = pieces.start_ns + pieces.duration_ns
     joined = cpu.bursts.end_ns[cpu.joined]
@@ -164,13 +162,7 @@ _OTHER = CATEGORIES.index("other")
 
 
 def task_table(events: Table, thread: Ids, columns: dict[str, Any]) -> Table:
-    """Tasks with the facts of their events; marks are named by their step.
-
-    Args:
-        events: the trace's events.
-        thread: thread of each task, sorted.
-        columns: `event`, `mark`, `step` and the times.
-    """
+    """Tasks with the facts of their events; marks are named by their step."""
     event = columns["event"]
     facts: dict[str, Any] = {
         name: _of_event(events, name, event) for name in ("kind", "module", "bytes", "stage")

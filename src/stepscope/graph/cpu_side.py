@@ -24,7 +24,7 @@ from stepscope.facts.annotate.device.collectives import is_communication_wait
 from stepscope.facts.annotate.links.launches import on_host
 from stepscope.facts.annotate.range_names import is_step
 from stepscope.facts.annotate.steps.steps import main_track
-from stepscope.graph.device_tasks import Waits, WindowWork, find_waits
+from stepscope.graph.device_tasks import WindowWork, WorkWaits, find_waits
 from stepscope.graph.graph import Window
 from stepscope.trace.columns import gathered
 from stepscope.trace.nesting import inherit
@@ -35,7 +35,7 @@ from stepscope.trace.trace import Trace
 # Order of boundaries at the same time: ends, begins of steps, handovers between threads, starts,
 # and ends of waits of a call that begins at this time.
 _END, MARK, HANDOVER, _START, RETURN = range(5)
-_CUT = -2
+_CUT = -2  # owner of a cut until it is known; -1 is none
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,6 @@ class Cuts:
 
     @classmethod
     def of(cls, *parts: tuple[Ids, Times, int]) -> Cuts:
-        """Cuts of several kinds, concatenated."""
         tracks, times = ([part[n] for part in parts] for n in (0, 1))
         orders = [np.full(len(part[0]), part[2], np.int8) for part in parts]
         return cls(*(np.concatenate(column) for column in (tracks, times, orders)))
@@ -151,19 +150,17 @@ def _must_stay(trace: Trace, origin: Ids, rows: Ids) -> Mask:
     called[trace["launches"]["cpu_event"]] = True
     stays = np.concatenate([called[rows], np.zeros(len(rows), np.bool_)])
     cut = origin >= len(stays)
-    result: Mask = cut | stays[np.where(cut, 0, origin)] if len(stays) else cut
-    return result
+    return cut | stays[np.where(cut, 0, origin)] if len(stays) else cut
 
 
 def _gaps(track: Ids, time: Times, length: Times) -> Times:
-    """Time from each task's end to the start of the next task of its thread."""
     gap = np.append(time[1:], 0) - time - length
     gap[ends_run(track)] = 0
     result: Times = np.maximum(gap, 0)
     return result
 
 
-_RACE_NS = 50_000
+_RACE_NS = 50_000  # chosen: by so much an awaited part may seem to end too late
 
 
 @dataclass(frozen=True)
@@ -184,12 +181,7 @@ class Bursts:
 
 
 def find_bursts(trace: Trace, rows: Ids, main: int) -> Bursts:
-    """The work that autograd's and communication's threads do for the thread `main`.
-
-    Args:
-        rows: the CPU events of the window.
-        main: tracks.id of the training loop's thread.
-    """
+    """The work that autograd's and communication's threads do for the thread `main`."""
     tracks = trace.events["track"][rows]
     of_main = rows[tracks == main]
     others = (rows[tracks == track] for track in np.unique(tracks).tolist() if track != main)
@@ -281,7 +273,7 @@ class CpuSide:
     main: int
     rows: Ids
     pieces: TaskPieces
-    waits: Waits
+    waits: WorkWaits
     calls: Ids
     returns: Ids
     bursts: Bursts
@@ -366,7 +358,6 @@ def _all(value: int, like: Ids) -> Ids:
 
 
 def _main_track(trace: Trace, rank: int) -> int:
-    """The training loop's thread of a rank."""
     if len(trace.metadata.ranks) == 1:
         return main_track(trace)
     ranks = trace["tracks"]["rank"][trace.events["track"]]
@@ -377,7 +368,7 @@ def _busiest_stream(work: WindowWork) -> int:
     return int(np.bincount(work.track, work.end_ns - work.start_ns).argmax())
 
 
-def _wait_ends(trace: Trace, waits: Waits) -> tuple[Ids, Times]:
+def _wait_ends(trace: Trace, waits: WorkWaits) -> tuple[Ids, Times]:
     """The distinct waiting calls, and the time at which each wait is over."""
     calls, index = np.unique(waits.call, return_inverse=True)
     start = trace.events["start_ns"][calls]

@@ -34,13 +34,12 @@ def breakdown(simulation: Simulation) -> BusySides:
     Source: DAYDREAM section 6.2 and figure 6.
     """
     graph = simulation.graph
-    serves = _serves(graph)
+    serves = graph.serving_threads[graph.tasks["thread"]]
     parts = [_of_rank(simulation, serves, rows) for rows in _rows_by_rank(graph)]
     return BusySides(*np.mean(parts, axis=0).tolist())
 
 
 def _rows_by_rank(graph: Graph) -> list[Rows | slice]:
-    """The tasks of each rank that has some."""
     if len(graph.ranks) == 1:
         return [slice(None)]
     rank = graph.threads["rank"][graph.tasks["thread"]]
@@ -48,16 +47,7 @@ def _rows_by_rank(graph: Graph) -> list[Rows | slice]:
     return [*np.split(order, np.flatnonzero(np.diff(rank[order])) + 1)]
 
 
-def _serves(graph: Graph) -> Mask:
-    """Tasks on the threads of the training loop and autograd, bool, shape (tasks,)."""
-    serves = graph.threads["main"] > 0
-    handed = graph.links["kind"] == graph.links.schema.column("kind").values.index("handover")
-    serves[graph.tasks["thread"][graph.links["target"][handed]]] = True
-    return serves[graph.tasks["thread"]]
-
-
 def _of_rank(simulation: Simulation, serves: Mask, rows: Rows | slice) -> tuple[float, ...]:
-    """The breakdown of a rank, given its tasks."""
     graph = simulation.graph
     start, end = simulation.start_ns[rows], simulation.end_ns[rows]
     host, device_work = serves[rows], graph.on_device[rows]
@@ -87,8 +77,7 @@ def critical_path(simulation: Simulation) -> Ids:
     counts = simulation.graph.on_device | (simulation.graph.tasks["mark"] > 0)
     if not counts.any():
         return np.zeros(0, np.int64)
-    last = int(np.argmax(np.where(counts, simulation.end_ns, -1)))
-    return path_to(simulation, last)
+    return path_to(simulation, int(np.argmax(np.where(counts, simulation.end_ns, -1))))
 
 
 def path_to(simulation: Simulation, last: int) -> Ids:

@@ -47,7 +47,6 @@ class Delays:
 
 
 def find_delays(trace: Trace, cpu: CpuSide, work: WindowWork, begins_ns: int) -> Delays:
-    """The delays of the work of a window that begins at `begins_ns`."""
     source, target = find_stream_waits(trace, cpu.rows, work)
     latency, previous = launch_latency(work, source, target), previous_ends(work)
     call, called = _calls(cpu, work, latency)
@@ -114,9 +113,9 @@ def _calls(cpu: CpuSide, work: WindowWork, latency: int) -> tuple[Ids, Times]:
 
 
 Pairs = set[tuple[int, int]]
-_SOON_NS = 20_000
+_SOON_NS = 20_000  # chosen: work that waited begins within this of what it waited for
 _LAST_PART = 0.1  # of a kernel, in which it leaves room for another
-_NEVER = 1 << 62
+_NEVER = 1 << 62  # ns: its negative is before every event
 _LITTLE = 0.5  # of the time that work has waited
 _WAIT_CALL = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
 
@@ -174,8 +173,7 @@ def _recorded(trace: Trace, rows: Ids, work: WindowWork) -> Pairs | None:
 
 def _by_order(trace: Trace, rows: Ids, work: WindowWork) -> Pairs:
     events = trace.events
-    is_wait = events.text("name").where(lambda name: bool(_WAIT_CALL.match(name)))
-    waits = rows[is_wait[rows]]
+    waits = rows[events.text("name").where(lambda name: bool(_WAIT_CALL.match(name)))[rows]]
     following = _next_launch(trace, waits, work)
     pairs: Pairs = set()
     for wait, target in zip(waits.tolist(), following.tolist(), strict=True):
@@ -228,9 +226,7 @@ def _leaves_room(trace: Trace, work: WindowWork, kernel: Ids, late: Ids) -> Mask
 
 
 def _earlier(work: WindowWork, one: Ids, other: Ids) -> Mask:
-    """Whether one work was launched before another."""
-    result: Mask = work.called_ns[one] < work.called_ns[other]
-    return result
+    return work.called_ns[one] < work.called_ns[other]
 
 
 def _next_launch(trace: Trace, waits: Ids, work: WindowWork) -> Ids:

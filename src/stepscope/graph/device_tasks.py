@@ -45,7 +45,6 @@ class WindowWork:
 
     @property
     def streams(self) -> list[slice]:
-        """The rows of each stream."""
         bounds = np.append(np.flatnonzero(self.first), len(self.event)).tolist()
         return [slice(*pair) for pair in pairwise(bounds)]
 
@@ -76,10 +75,6 @@ def launch_latency(work: WindowWork, source: Ids, target: Ids) -> int:
 
     Nothing does if all work that was launched before has ended. Where the CPU is always ahead, the
     trace does not show it; then it is that of work whose stream was free, unless that waited, too.
-
-    Args:
-        work: the work of a window.
-        source, target: pairs of rows; the target waits for the source, on another stream.
     """
     ready = previous_ends(work)
     np.maximum.at(ready, target, work.end_ns[source])
@@ -113,7 +108,7 @@ _NEVER = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
-class Waits:
+class WorkWaits:
     """Pairs of a waiting call (events.id) and the row of `Work` that it waits for.
 
     Attributes:
@@ -127,7 +122,7 @@ class Waits:
     until_ns: Times
 
 
-def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> Waits:
+def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> WorkWaits:
     """Pairs of a waiting call among the CPU events `rows` and the work that it waits for.
 
     A call waits for work that was launched before it and ended before it returned. A device
@@ -143,10 +138,10 @@ def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> Waits:
     for pattern, choose in ((_ALL_STREAMS, _every_stream), (_ONE_STREAM, _one_stream)):
         waiting = rows[names.where(partial(_matches, pattern))[rows]]
         pairs.append(choose(trace, waiting, work))
-    waits = [Waits(call, found, work.end_ns[found]) for call, found in pairs]
+    waits = [WorkWaits(call, found, work.end_ns[found]) for call, found in pairs]
     waits.append(_full_queue(trace, work))
     columns = ([getattr(one, name) for one in waits] for name in ("call", "work", "until_ns"))
-    return Waits(*map(np.concatenate, columns))
+    return WorkWaits(*map(np.concatenate, columns))
 
 
 def _copies(trace: Trace, work: WindowWork) -> tuple[Ids, Ids]:
@@ -155,7 +150,7 @@ def _copies(trace: Trace, work: WindowWork) -> tuple[Ids, Ids]:
     return work.call[blocking], blocking
 
 
-def _full_queue(trace: Trace, work: WindowWork) -> Waits:
+def _full_queue(trace: Trace, work: WindowWork) -> WorkWaits:
     """Launches into a full queue, and the work that ended last before they returned.
 
     The wait ends early enough for what a launch usually takes.
@@ -167,7 +162,7 @@ def _full_queue(trace: Trace, work: WindowWork) -> Waits:
     awaited = np.append(order, -1)[done - 1]
     usual = usual_launch_ns(trace, np.unique(work.call[work.call >= 0]))
     waits = (awaited < 0) | (work.end_ns[awaited] > begin)
-    return Waits(calls[waits], awaited[waits], (end - usual)[waits])
+    return WorkWaits(calls[waits], awaited[waits], (end - usual)[waits])
 
 
 def _every_stream(trace: Trace, calls: Ids, work: WindowWork) -> tuple[Ids, Ids]:
@@ -225,17 +220,11 @@ def _sync_targets(trace: Trace, calls: Ids) -> dict[int, tuple[int, int]]:
 def of_same_rank(trace: Trace, rows: Ids) -> Mask:
     """Events of the same rank as `rows`; correlation ids are unique only within a rank."""
     rank = trace["tracks"]["rank"][trace.events["track"]]
-    own: Mask = rank == rank[rows[:1]] if len(rows) else np.zeros(len(rank), np.bool_)
-    return own
+    return rank == rank[rows[:1]] if len(rows) else np.zeros(len(rank), np.bool_)
 
 
 def record_times(trace: Trace, own: Mask) -> dict[int, int]:
-    """When CUDA events were recorded, ns, by correlation id; the first of equal ids.
-
-    Args:
-        trace: the trace.
-        own: mask of the events of a rank.
-    """
+    """When CUDA events were recorded, ns, by correlation id; the first of equal ids."""
     events = trace.events
     record = own & events.text("name").where(lambda name: name.endswith("EventRecord"))
     rows = np.flatnonzero(record & (events["correlation"] >= 0))[::-1]
@@ -243,12 +232,6 @@ def record_times(trace: Trace, own: Mask) -> dict[int, int]:
 
 
 def record_time(records: Mapping[int, int], arguments: Mapping[str, object]) -> int:
-    """When the awaited CUDA event was recorded; `_NEVER` if the arguments do not name it.
-
-    Args:
-        records: the result of `record_times`.
-        arguments: those of the waiting `cuda_sync` event.
-    """
     record = arguments.get("wait_on_cuda_event_record_corr_id")
     return records.get(record, _NEVER) if isinstance(record, int) else _NEVER
 
@@ -269,5 +252,4 @@ def _matches(pattern: re.Pattern[str], name: str) -> bool:
 
 
 def _ends(events: Table) -> Times:
-    end: Times = events["start_ns"] + events["duration_ns"]
-    return end
+    return events["start_ns"] + events["duration_ns"]

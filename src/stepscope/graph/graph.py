@@ -29,7 +29,7 @@ from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
-_MAX_GAP = 0.05
+_MAX_GAP = 0.05  # of a step; chosen: steps that are farther apart do not follow each other
 _COLUMNS = "step", "start_ns", "end_ns", "device_end_ns", "window_start_ns"
 
 
@@ -192,8 +192,8 @@ class Graph:
         with locks.setdefault(find, Lock()):
             if find not in known:
                 known[find] = find(self)
-        found: Found = known[find]
-        return found
+        result: Found = known[find]
+        return result
 
     def with_schedule(self, schedule: Schedule) -> Graph:
         """The graph with another order of ready tasks.
@@ -232,8 +232,8 @@ class Graph:
         known = vars(self)
         if "_start_ns" not in known:
             known["_start_ns"] = start_times(self)
-        found: Times = known["_start_ns"]
-        return found
+        result: Times = known["_start_ns"]
+        return result
 
     @cached_property
     def on_device(self) -> Mask:
@@ -244,6 +244,14 @@ class Graph:
     def of_main_threads(self) -> Mask:
         """Tasks of the threads that run the training loop, bool, shape (tasks,)."""
         return gathered(self.threads["main"] > 0, self.tasks["thread"])
+
+    @property
+    def serving_threads(self) -> Mask:
+        """The threads of the training loop, and those that it hands work to; shape (threads,)."""
+        serving: Mask = self.threads["main"] > 0
+        handed = self.links.text("kind").mask("handover")
+        serving[self.tasks["thread"][self.links["target"][handed]]] = True
+        return serving
 
     @cached_property
     def of_communication_threads(self) -> Mask:
@@ -291,8 +299,7 @@ def inherited(graph: Graph, own: IntArray) -> NDArray[np.int64]:
     inner = inherit(trace.events["parent"], own).astype(np.int64)
     launches = trace["launches"]
     inner[launches["device_event"]] = inner[launches["cpu_event"]]
-    result: NDArray[np.int64] = np.append(inner, -1)[graph.tasks["event"]]
-    return result
+    return np.append(inner, -1)[graph.tasks["event"]]
 
 
 def without_unexplained_delays(graph: Graph) -> Graph:
@@ -307,9 +314,7 @@ def without_unexplained_delays(graph: Graph) -> Graph:
     if launch.any():
         lag[launch] = np.minimum(lag[launch], int(np.median(lag[launch])))
     gap = graph.tasks["gap_ns"].copy()
-    thread = graph.tasks["thread"]
-    between = graph.on_device & ~ends_run(thread)
+    between = graph.on_device & ~ends_run(graph.tasks["thread"])
     if between.any():
         gap[between] = np.minimum(gap[between], int(np.median(gap[between])))
-    links = graph.links.with_columns(lag_ns=lag)
-    return replace(graph.with_tasks(gap_ns=gap), links=links)
+    return replace(graph.with_tasks(gap_ns=gap), links=graph.links.with_columns(lag_ns=lag))

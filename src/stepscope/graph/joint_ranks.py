@@ -69,7 +69,8 @@ def build_ranks(
 
 def _combined(graphs: Sequence[Graph]) -> Graph:
     """The graphs in one; each keeps its begin, and collectives keep their measured times."""
-    begins = [_begin(graph) for graph in graphs]
+    # Where clocks are apart, begins are not comparable.
+    begins = [0 if _clocks_apart(graph) else int(graph.window.starts_ns[0]) for graph in graphs]
     threads = accumulate((len(graph.threads) for graph in graphs[:-1]), initial=0)
     tasks = accumulate((len(graph) for graph in graphs[:-1]), initial=0)
     offsets = [{"threads": thread, "tasks": task} for thread, task in zip(threads, tasks, strict=True)]
@@ -86,13 +87,7 @@ def _combined(graphs: Sequence[Graph]) -> Graph:
     )
 
 
-def _begin(graph: Graph) -> int:
-    """When a rank's first step begins; 0 if the clocks of the ranks are not comparable."""
-    return 0 if _clocks_apart(graph) else int(graph.window.starts_ns[0])
-
-
 def _mean_window(windows: Sequence[Window]) -> Window:
-    """A window whose steps have the mean length over the ranks."""
     lengths = np.mean([window.measured_ns for window in windows], axis=0)
     late = np.mean([window.begin_ns - window.starts_ns[0] for window in windows])
     starts = np.rint(np.concatenate([[0.0], late + np.cumsum(lengths)])).astype(np.int64)
@@ -112,15 +107,8 @@ def _with_meetings(graph: Graph) -> Graph:
     awaited = np.concatenate([meeting.awaited for meeting in meetings])
     waiting = np.concatenate([meeting.waiting for meeting in meetings])
     number = np.repeat(np.arange(len(meetings)), [len(meeting.members) for meeting in meetings])
-    graph, arrivals = insert(
-        graph,
-        members,
-        ["arrival"] * len(members),
-        in_front=True,
-        duration_ns=0,
-        category="other",
-        kind="other",
-    )
+    plain: dict[str, Any] = {"duration_ns": 0, "category": "other", "kind": "other"}
+    graph, arrivals = insert(graph, members, ["arrival"] * len(members), in_front=True, **plain)
     members = numbers_after(len(graph), arrivals)[members]
     graph = _launch_arrivals(graph, members, arrivals)
     graph, place = add_thread(graph, "meetings", "communication", -1, ordered=False)
@@ -155,8 +143,7 @@ def _clocks_apart(graph: Graph) -> bool:
 
 
 def _measured_starts(graph: Graph) -> Times:
-    start: Times = np.append(graph.trace.events["start_ns"], 0)[graph.tasks["event"]]
-    return start
+    return np.append(graph.trace.events["start_ns"], 0)[graph.tasks["event"]]
 
 
 def _collectives(graph: Graph) -> Iterator[_Meeting]:

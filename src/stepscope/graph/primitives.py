@@ -60,8 +60,7 @@ def select(
     for column, value in (("stage", stage), ("kind", kind), ("category", category)):
         if value is not None:
             chosen &= _equal(graph, column, value)
-    globs = ((name, _named), (module, _in_module), (operator, _in_operator))
-    for pattern, matches in globs:
+    for pattern, matches in ((name, _named), (module, _in_module), (operator, _in_operator)):
         if pattern is not None:
             chosen &= matches(graph, pattern)
     if on_device is not None:
@@ -88,15 +87,14 @@ def parse_selection(text: str) -> dict[str, str]:
 
 
 def matching(texts: Text, pattern: str) -> Mask:
-    """Rows that match a glob."""
     return texts.where(lambda text: fnmatchcase(text, pattern))
 
 
 def _of_rank(graph: Graph, rank: int | str) -> Mask:
     if not str(rank).isdecimal():
         raise GraphError(f"{rank!r} is not a rank number")
-    of_rank: Mask = (graph.threads["rank"] == int(rank))[graph.tasks["thread"]]
-    return of_rank
+    result: Mask = (graph.threads["rank"] == int(rank))[graph.tasks["thread"]]
+    return result
 
 
 def _equal(graph: Graph, column: str, value: str) -> Mask:
@@ -112,8 +110,7 @@ def _named(graph: Graph, pattern: str) -> Mask:
 def _in_module(graph: Graph, pattern: str) -> Mask:
     paths = graph.trace["modules"].text("path")
     inside = matching(paths, pattern) | matching(paths, f"{pattern}.*")
-    result: Mask = np.append(inside, False)[graph.tasks["module"]]
-    return result
+    return np.append(inside, False)[graph.tasks["module"]]
 
 
 def _in_operator(graph: Graph, pattern: str) -> Mask:
@@ -122,8 +119,7 @@ def _in_operator(graph: Graph, pattern: str) -> Mask:
     around = inherit(trace.events["parent"], np.where(named, 1, -1)) > 0
     launches = trace["launches"]
     around[launches["device_event"]] |= around[launches["cpu_event"]]
-    result: Mask = np.append(around, False)[event]
-    return result
+    return np.append(around, False)[event]
 
 
 def scale(graph: Graph, tasks: Mask, factor: ArrayLike, gaps: bool = False) -> Graph:
@@ -244,9 +240,8 @@ def insert(
     new[order] = where + np.arange(len(place))
     tasks = graph.tasks.take(rows)
     fresh = {"gap_ns": 0, "earliest_ns": 0, "event": -1, "mark": 0, "bytes": -1, **columns}
-    changed: dict[str, Any] = {"name": _renamed(tasks.text("name"), new, names)}
-    for name, values in fresh.items():
-        changed[name] = _with_values(tasks, name, new, values)
+    changed = {name: _with_values(tasks, name, new, values) for name, values in fresh.items()}
+    changed["name"] = _renamed(tasks.text("name"), new, names)
     number = numbers_after(len(rows), new)
     links = _renumbered(graph.links, number)
     if in_front:
@@ -267,13 +262,7 @@ def numbers_after(count: int, new: ArrayLike) -> Ids:
 
 
 def append(graph: Graph, thread: ArrayLike, names: Sequence[str], **columns: Any) -> tuple[Graph, Ids]:
-    """The graph with tasks at the end of threads, which may be empty; and the tasks' ids.
-
-    Args:
-        thread: threads.id, a single one or one per task.
-        names: names of the new tasks, in the order in which their threads run them.
-        columns: further columns, as for `insert`.
-    """
+    """The graph with tasks at the end of threads, which may be empty; and the tasks' ids."""
     count = len(names)
     new = Table(TASKS, {"name": Text.of(names), **_filled({"thread": thread, **columns}, count)})
     both = stacked([graph.tasks, new])
@@ -310,14 +299,7 @@ def redirect(graph: Graph, old: ArrayLike, new: ArrayLike) -> Graph:
 
 
 def add_thread(graph: Graph, name: str, kind: str, device: int, ordered: bool = True) -> tuple[Graph, int]:
-    """The graph with an additional thread, and the thread's id.
-
-    Args:
-        name: name of the thread.
-        kind: `cpu`, `device` or `communication`.
-        device: index of its device, -1 for the CPU.
-        ordered: whether its tasks run in their order, else as they become ready.
-    """
+    """The graph with an additional thread, and the thread's id."""
     old = graph.threads
     columns: dict[str, Any] = {
         column: np.append(old[column], value)
@@ -355,7 +337,6 @@ def _with_values(tasks: Table, name: str, rows: Ids, values: Any) -> Any:
 
 
 def _filled(columns: dict[str, Any], count: int) -> dict[str, Any]:
-    """The columns with scalars repeated `count` times."""
     given = {"event": -1, "category": "other", **columns}
     return {
         name: Text.constant(value, count)

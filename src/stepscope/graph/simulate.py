@@ -63,8 +63,8 @@ class Simulation:
         begins[:, 0] = np.maximum(begins[:, 0], self.earlier_end_ns[ranks])
         last = np.maximum(last[ranks], begins[:, 0] + on_cpu)
         ends = np.append(begins[:, 1:-1], last[:, None], axis=1)
-        length: Times = np.mean(ends - begins[:, :-1], axis=0).astype(np.int64)
-        return length
+        result: Times = np.mean(ends - begins[:, :-1], axis=0).astype(np.int64)
+        return result
 
     def _on_cpu(self, begins: Times) -> Times:
         """What the CPU takes for all steps, by rank, if it takes for each what its last one works.
@@ -72,22 +72,17 @@ class Simulation:
         In earlier steps it may also wait for work of the steps before.
         """
         graph, tasks = self.graph, self.graph.tasks
-        serving = np.zeros(len(graph.threads), np.bool_)
-        handed = graph.links.text("kind").mask("handover")
-        serving[tasks["thread"][graph.links["target"][handed]]] = True
-        serving |= graph.threads["main"].astype(np.bool_)
-        here = (serving & (graph.threads["device"] < 0))[tasks["thread"]]
+        here = (graph.serving_threads & (graph.threads["device"] < 0))[tasks["thread"]]
         here &= tasks["step"] == graph.window.steps[-1]
         rank = graph.threads["rank"][tasks["thread"][here]]
         spent = (tasks["duration_ns"] + tasks["gap_ns"])[here]
         pace = np.bincount(rank, spent, int(graph.ranks.max(initial=0)) + 1)[graph.ranks]
         lengths = np.diff(begins, axis=1)
         most = np.minimum(lengths.sum(axis=1), pace * lengths.shape[1])
-        total: Times = most.astype(np.int64) - graph.window.lead_lost_ns
-        return total
+        result: Times = most.astype(np.int64) - graph.window.lead_lost_ns
+        return result
 
     def _first_starts(self) -> Times:
-        """When the first device work begins, by rank, ns."""
         graph, starts = self.graph, self.start_ns[self.graph.on_device]
         first = np.full(int(graph.ranks.max(initial=0)) + 1, self.last_end_ns)
         rank = gathered(graph.threads["rank"], graph.tasks["thread"])
@@ -122,7 +117,6 @@ def simulate(graph: Graph) -> Simulation:
 
 
 def start_times(graph: Graph) -> Times:
-    """The start of each task, int64, shape (tasks,), ns."""
     return simulate_plainly(graph).start_ns if graph.schedule else _finished(compiled_start_times(graph))
 
 
@@ -179,7 +173,6 @@ def library_arguments(graph: Graph) -> list[Array | int]:
 
 
 def _of_tasks(graph: Graph) -> list[Array]:
-    """The columns of tasks and threads that the library reads."""
     tasks = graph.tasks
     columns = (
         (tasks["thread"], np.int32),
@@ -193,7 +186,6 @@ def _of_tasks(graph: Graph) -> list[Array]:
 
 
 def _of_links(graph: Graph) -> list[Array]:
-    """The columns of links that the library reads, and their rows by source."""
     links = graph.links
     rows, first = graph.links_by_source
     columns = (

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from drawn_findings import A100, findings, found
 
 from stepscope.analyze import RULES, RuleContext, apply_rules
-from stepscope.analyze.analysis import combined_gain, group_findings
+from stepscope.analyze.analysis import group_findings
 from stepscope.faces.terminal.commands import stepscope
 from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
@@ -178,7 +178,7 @@ def test_findings_of_one_cause_are_one_group_and_fixes_are_simulated_together() 
     assert len(set(causes)) == len(causes)
     data = next(group for group in groups if group.main.cause == "input")
     assert {data.main.rule, *(one.rule for one in data.related)} == {"input_bound", "too_many_workers"}
-    together = combined_gain(context, groups)
+    together = context.gains.combined([group.main.gain for group in groups])
     assert together is not None
     assert together.ms >= max(group.main.gain.ms for group in groups) - 1e-6
     assert together.ms <= context.measures.step_ms

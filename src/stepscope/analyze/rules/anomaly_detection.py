@@ -45,10 +45,8 @@ def anomaly_detection(context: RuleContext) -> Iterator[Finding]:
 
 
 def _inside(context: RuleContext, nodes: Rows, pattern: str) -> Rows:
-    """Operators that nodes of backward call themselves."""
     rows = context.search.find(pattern, category="cpu_op")
-    called: Rows = rows[np.isin(context.events["parent"][rows], nodes)]
-    return called
+    return rows[np.isin(context.events["parent"][rows], nodes)]
 
 
 def _gain(context: RuleContext, checks: Rows, nodes: int) -> Gain:

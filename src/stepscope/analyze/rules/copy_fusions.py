@@ -17,18 +17,8 @@ CONVERTED = 1 / 3  # operations per byte: XLA counts one for each conversion, of
 # Primitives of JAX that ask for another order of dimensions or another type.
 _ASKED = frozenset(
     (
-        "transpose",
-        "copy",
-        "copy_p",
-        "convert_element_type",
-        "reshape",
-        "rev",
-        "concatenate",
-        "slice",
-        "dynamic_slice",
-        "squeeze",
-        "broadcast_in_dim",
-        "optimization_barrier",
+        *("transpose", "copy", "copy_p", "convert_element_type", "reshape", "rev", "concatenate", "slice"),
+        *("dynamic_slice", "squeeze", "broadcast_in_dim", "optimization_barrier"),
     )
 )
 ADVICE = (
@@ -43,19 +33,10 @@ INSERTED = (
 )
 UNTRACED = "The profile does not show what asks for most of them; XLA may have inserted them."
 _MOVING = frozenset(("transpose", "copy", "convert"))
-_WORDS = _MOVING | frozenset(
+_WORDS = frozenset(
     (
-        "loop",
-        "input",
-        "wrapped",
-        "fused",
-        "fusion",
-        "kernel",
-        "computation",
-        "bitcast",
-        "reshape",
-        "element",
-        "type",
+        *("loop", "input", "wrapped", "fused", "fusion", "kernel", "computation", "bitcast", "reshape"),
+        *("element", "type", *_MOVING),
     )
 )
 _NUMBER = re.compile(r"(\.kd|[._]\d+)+$")

@@ -96,7 +96,6 @@ def cpu_latency(context: RuleContext) -> Iterator[Finding]:
 
 
 def _frames(context: RuleContext) -> Iterator[Finding]:
-    """In a tree: operators whose CPU time is twice the time of the work that they launch."""
     calls = context.search.outermost(context.search.find(category="cpu_op"))
     cpu, device = (context.measures.ms(calls), context.measures.ms(context.search.find(on_device=True)))
     slower = context.events["duration_ns"][calls] > RATIO * context.measures.caused_ns(calls)
@@ -131,7 +130,6 @@ def _launching(context: RuleContext) -> Iterator[Finding]:
 
 
 def _advice(context: RuleContext, graphs: bool) -> str:
-    """How to launch less, on a device with graphs or without."""
     training, inference = OF_GRAPHS if graphs else OF_OTHER_DEVICES
     return context.by_framework(training, jax=JAX, inference=inference)
 
@@ -157,7 +155,6 @@ def _gain(context: RuleContext, idle_ms: float, has_graphs: bool) -> Gain:
 
 
 def _during(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:
-    """The outermost operators in which the device idles, and its idle time in each, ns."""
     rows = context.search.outermost(context.search.find(category="cpu_op"))
     start, duration = context.events["start_ns"][rows], context.events["duration_ns"][rows]
     inside = gaps.within(start, start + duration)

@@ -48,7 +48,6 @@ def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
 
 
 def _all_reduces(context: RuleContext) -> Rows:
-    """The calls of DDP that exchange gradients."""
     nodes = context.search.find(_ACCUMULATES, on_device=False)
     return context.search.outermost(context.search.find(_ALL_REDUCE, category="cpu_op", inside=nodes))
 
@@ -79,8 +78,7 @@ def _transfers(context: RuleContext, calls: Rows, passes: Times, last: Mask) -> 
 
 def _pass_of(context: RuleContext, rows: Rows, passes: Times) -> Rows:
     """The number of the backward pass in which each event begins, or which is before it."""
-    of_pass: Rows = np.searchsorted(passes, context.events["start_ns"][rows], side="right") - 1
-    return of_pass
+    return np.searchsorted(passes, context.events["start_ns"][rows], side="right") - 1
 
 
 def _gain(context: RuleContext, early: Rows, spent_ms: float) -> Gain:

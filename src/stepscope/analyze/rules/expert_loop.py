@@ -107,7 +107,6 @@ def _routed(context: RuleContext, rows: Rows, shapes: list[tuple[int, tuple[int,
 
 
 def _rows_and_weight(shapes: list[list[int]]) -> tuple[int, tuple[int, ...]]:
-    """The rows of a product and the shape of its weight; 0 if unknown."""
     matrices = [shape for shape in shapes if len(shape) == 2]
     return (matrices[0][0], tuple(matrices[1])) if len(matrices) > 1 else (0, ())
 

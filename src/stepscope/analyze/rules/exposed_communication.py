@@ -60,11 +60,8 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
     rows = context.search.find(category="communication", on_device=context.measures.has_device)
     if not len(rows):
         return
-    exposed = (
-        context.measures.idle_ms("communication")
-        if context.measures.has_device
-        else context.measures.wait_ms()
-    )
+    measures = context.measures
+    exposed = measures.idle_ms("communication") if measures.has_device else measures.wait_ms()
     if context.measures.is_small(exposed):
         return
     device = context.measures.busiest_device

@@ -19,7 +19,7 @@ def first_use(context: RuleContext) -> Iterator[Finding]:
     spent = context.measures.spans(rows).total() / 1e6
     if not len(rows) or spent < LEAST_SHARE * context.measures.steady_ms * context.step_count:
         return
-    finding = context.finding(
+    yield context.finding(
         f"The first use of kernels and functions takes {rounded(spent)} ms of the recorded steps "
         f"({plural(len(rows), 'call')}). Other findings do not count this time.",
         "Nothing needs to change: later steps do not pay this cost. To exclude it, "
@@ -27,4 +27,3 @@ def first_use(context: RuleContext) -> Iterator[Finding]:
         rows,
         context.gains.bound(0.0, "later steps do not pay it"),
     )
-    yield finding

@@ -71,12 +71,11 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
 
 def _communicate(context: RuleContext, rows: Rows) -> Mask:
     calls = context.events.text("kind").mask("communication")
-    inside: Mask = totals_inside(context.events["parent"], calls.astype(np.int64))[rows] > 0
-    return inside
+    return totals_inside(context.events["parent"], calls.astype(np.int64))[rows] > 0
 
 
 def _gain(context: RuleContext, backward: Rows, operator: str, nodes: list[str], ratio: float) -> Gain:
-    updates = _updates(context)
+    updates = context.search.outermost(context.search.find(stage="optimizer", category="cpu_op"))
     if operator == "aten::embedding" and len(updates):
         left = 1 - _share_of_tables(context)
         rows = np.concatenate([backward, updates])
@@ -90,10 +89,6 @@ def _gain(context: RuleContext, backward: Rows, operator: str, nodes: list[str],
         note=f"if it took {USUAL:g} times the forward pass" if usual else "if it took no time",
         part=1 - usual,
     )
-
-
-def _updates(context: RuleContext) -> Rows:
-    return context.search.outermost(context.search.find(stage="optimizer", category="cpu_op"))
 
 
 def _share_of_tables(context: RuleContext) -> float:
@@ -129,7 +124,6 @@ def _meant(nodes: list[str], operator: str) -> bool:
 
 
 def _pairs(context: RuleContext) -> tuple[Rows, Rows]:
-    """The outermost backward operators, and the forward operator of each."""
     events = context.events
     rows = context.search.find(stage="backward", on_device=False)
     origin = inherit(events["parent"], events["forward_event"])

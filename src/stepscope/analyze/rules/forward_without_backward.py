@@ -59,18 +59,16 @@ def _without_lines(context: RuleContext, calls: Rows, evidence: tuple[Place, ...
 
 
 def _with_gradients(context: RuleContext) -> Rows:
-    """Products of the model that record a node for backward."""
     rows = context.search.find(kind=PRODUCT_KINDS, category="cpu_op", stage=MODEL_STAGES)
-    kept: Rows = rows[(context.events["sequence"][rows] >= 0) & (context.events["recompute"][rows] != 1)]
-    return kept
+    result: Rows = rows[(context.events["sequence"][rows] >= 0) & (context.events["recompute"][rows] != 1)]
+    return result
 
 
 def _are_reached(context: RuleContext, rows: Rows) -> Mask:
     """Whether a backward pass anywhere in the trace has the sequence number of each operator."""
     events = context.events
     backward = events.text("stage").mask("backward") & (events["sequence"] >= 0)
-    reached: Mask = np.isin(events["sequence"][rows], events["sequence"][backward])
-    return reached
+    return np.isin(events["sequence"][rows], events["sequence"][backward])
 
 
 def _calls(context: RuleContext, unused: Rows, reached: Rows) -> Rows:

@@ -50,12 +50,11 @@ def _on_device(context: RuleContext) -> Rows:
 def _on_cpu(context: RuleContext) -> Rows:
     """Products of doubles, without the operators that only call them."""
     rows = _of_doubles(context, context.search.find(kind=PRODUCT_KINDS, category="cpu_op"))
-    working: Rows = rows[context.measures.product_flops(rows) != 0]
-    return working
+    result: Rows = rows[context.measures.product_flops(rows) != 0]
+    return result
 
 
 def _of_doubles(context: RuleContext, rows: Rows) -> Rows:
-    """Those operators whose first two inputs are FP64."""
     return rows[np.array(context.search.each_argument(rows, "Input type", _are_doubles), np.bool_)]
 
 

@@ -46,9 +46,6 @@ def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
 
 
 def _compiled(context: RuleContext) -> Rows:
-    on_device = context.search.find(stage="evaluation", on_device=True)
-    if len(on_device):
-        return on_device
-    return context.search.outermost(
-        context.search.find(stage="evaluation", category="cpu_op", on_device=False)
-    )
+    work = context.search.find(stage="evaluation", on_device=True)
+    calls = context.search.find(stage="evaluation", category="cpu_op", on_device=False)
+    return work if len(work) else context.search.outermost(calls)

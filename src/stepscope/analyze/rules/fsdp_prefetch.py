@@ -9,7 +9,6 @@ from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Floats, Rows
 from stepscope.facts.summary.numbers import rounded
-from stepscope.trace.intervals import Intervals
 
 CAUSE = "communication"
 EXPLAINS = ("communication",)
@@ -20,7 +19,7 @@ _FIRST_VERSION = r"FullyShardedDataParallel[._]"
 _GATHER = r"(?i)all_?gather"
 
 
-class _Pass(NamedTuple):
+class _FsdpPass(NamedTuple):
     """A pass of the step: its stages, and what prefetches in FSDP of 2023 and in fully_shard."""
 
     name: str
@@ -30,13 +29,13 @@ class _Pass(NamedTuple):
 
 
 _PASSES = (
-    _Pass(
+    _FsdpPass(
         "forward",
         ("forward", "loss"),
         "forward_prefetch=True",
         "module.set_modules_to_forward_prefetch([next_layer])",
     ),
-    _Pass(
+    _FsdpPass(
         "backward",
         ("backward",),
         "backward_prefetch=BackwardPrefetch.BACKWARD_PRE",
@@ -78,7 +77,7 @@ def fsdp_prefetch(context: RuleContext) -> Iterator[Finding]:
         )
 
 
-def _advice(context: RuleContext, one: _Pass) -> str:
+def _advice(context: RuleContext, one: _FsdpPass) -> str:
     if len(context.search.find(_FIRST_VERSION)):
         return f"Gather the next layer early: FullyShardedDataParallel({one.first})."
     return f"Gather the next layer early: {one.second} for each layer of fully_shard."
@@ -89,13 +88,8 @@ def _exposed_ns(context: RuleContext, rows: Rows) -> tuple[Floats, Floats]:
     computation since the all-gather before it could hide, ns."""
     start = context.events["start_ns"][rows]
     end = start + context.events["duration_ns"][rows]
-    computing = _computing(context)
+    computing = context.measures.spans(context.search.find(category="kernel", on_device=True))
     exposed = (end - start) - computing.within(start, end)
     before = np.concatenate([start[:1], end[:-1]])
     room = computing.within(before, np.maximum(start, before))
     return exposed.astype(np.float64), np.minimum(exposed, room).astype(np.float64)
-
-
-def _computing(context: RuleContext) -> Intervals:
-    """When the device computes."""
-    return context.measures.spans(context.search.find(category="kernel", on_device=True))

@@ -23,7 +23,7 @@ MUCH_LONGER = 2  # than recorded steps wait
 LATER = "at most the share that the steps after the recording wait"
 # To receive a batch of two tensors from a worker took the training loop 0.5 to 0.8 ms of CPU time
 # on 2 cores of an AMD EPYC, and 0.09 ms more for each further tensor (PyTorch 2.13).
-RECEIVING_MS = 0.5
+RECEIVING_MS = 0.5  # the least of these
 LIBRARIES = {
     "transformers": "Raise dataloader_num_workers in TrainingArguments, and set "
     "dataloader_persistent_workers=True.",
@@ -115,12 +115,10 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     parts = _parts(context, rows)
     batches = context.search.find("_SingleProcessDataLoaderIter")
     alone = len(batches) > 0
-    quick = alone and _batch_ms(context, batches) < RECEIVING_MS
-    share = (
-        context.measures.idle_share("data")
-        if context.measures.has_device
-        else waits / context.measures.steady_ms
-    )
+    loading_ms = context.measures.ms(batches) * context.step_count
+    quick = alone and loading_ms < RECEIVING_MS * len(batches)
+    measures = context.measures
+    share = measures.idle_share("data") if measures.has_device else waits / measures.steady_ms
     who = "The device idles" if context.measures.has_device else f"The {context.loop} waits"
     how = " in the main process (num_workers=0)." if alone else "."
     yield context.finding(
@@ -154,11 +152,6 @@ def _hidden_in_words(hidden: LaterLoading | None) -> str:
         f" Later steps load or wait for {hidden.share:.0%} ({milliseconds(hidden.ms * 1e6)} of "
         f"{milliseconds(hidden.step_ms * 1e6)}); the recorded ones found batches that were ready."
     )
-
-
-def _batch_ms(context: RuleContext, batches: Rows) -> float:
-    """Mean time to load one batch in the main process, ms."""
-    return context.measures.ms(batches) * context.step_count / len(batches)
 
 
 def _patch(context: RuleContext) -> Patch | None:
@@ -224,5 +217,4 @@ def _nested_ns(context: RuleContext, rows: Rows) -> Floats:
     known = around >= 0
     duration = context.events["duration_ns"][rows]
     total = np.bincount(around[known], duration[known], len(context.events))
-    found: Floats = total[rows].astype(np.float64)
-    return found
+    return total[rows].astype(np.float64)

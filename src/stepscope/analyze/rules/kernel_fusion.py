@@ -95,8 +95,7 @@ def _gain(context: RuleContext, rows: Rows, chain: Ids) -> Gain:
     """At most the time of the kernels and of their launches; on a CPU all but the longest call."""
     if context.measures.has_device:
         return context.gains.gain(rows, "kernel_fusion")
-    calls = context.eager.around(rows)
-    cost = context.eager.cost_ns[calls]
+    cost = context.eager.cost_ns[context.eager.around(rows)]
     longest = np.zeros(int(chain.max()) + 1)
     np.maximum.at(longest, chain, cost)
     ms = (cost.sum() - longest.sum()) / 1e6 / context.step_count
@@ -159,8 +158,7 @@ def _chains(context: RuleContext, work: Rows, chosen: Mask) -> Ids:
     order = np.lexsort((work, context.events["track"][work]))
     kept = chosen[order]
     same = np.diff(context.events["track"][work[order]], prepend=-1) == 0
-    begins = ~(kept & same & np.append(False, kept[:-1]))
-    number = np.cumsum(begins)
+    number = np.cumsum(~(kept & same & np.append(False, kept[:-1])))
     size = np.bincount(number[kept], minlength=int(number[-1]) + 1)
     result = np.empty(len(work), np.int64)
     result[order] = np.where(kept & (size[number] > 1), number, -1)

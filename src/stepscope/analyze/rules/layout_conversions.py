@@ -35,7 +35,8 @@ def layout_conversions(context: RuleContext) -> Iterator[Finding]:
 
     Source: DEEPCONTEXT section 6.2: U-Net, 15 % of GPU time; 54 s to 42 s without.
     """
-    rows = _kernels(context) if context.measures.has_device else _copies(context)
+    kernels = context.search.find(_KERNELS, on_device=True)
+    rows = kernels if context.measures.has_device else _copies(context)
     if context.measures.calls(rows) < LEAST_A_STEP:
         return
     names = sorted({context.search.name(row) for row in rows.tolist()})
@@ -48,10 +49,6 @@ def layout_conversions(context: RuleContext) -> Iterator[Finding]:
         if context.measures.has_device
         else context.gains.bound(context.measures.ms(rows), "at most the time of these copies"),
     )
-
-
-def _kernels(context: RuleContext) -> Rows:
-    return context.search.find(_KERNELS, on_device=True)
 
 
 def _copies(context: RuleContext) -> Rows:
@@ -71,7 +68,6 @@ def _copies(context: RuleContext) -> Rows:
 
 
 def _sizes(context: RuleContext) -> set[tuple[int, ...]]:
-    """Sizes of all four-dimensional tensors that convolutions take, gradients included."""
     convolutions = context.search.find(_CONVOLUTION, category="cpu_op")
     taken = [one.get("Input Dims") for one in context.search.arguments(convolutions)]
     shapes = (shape for shapes in taken if isinstance(shapes, list) for shape in shapes)

@@ -52,8 +52,7 @@ def low_utilization(context: RuleContext) -> Iterator[Finding]:
 
 def _reason(context: RuleContext, rows: Rows) -> tuple[str, str]:
     """Why it is slow, and what to do."""
-    facts = context.measures.device_facts()
-    multiprocessors = int(facts.get("numSms") or 0)
+    multiprocessors = int(context.measures.device_facts().get("numSms") or 0)
     blocks = [int(np.prod(one.get("grid") or [0])) for one in context.search.arguments(rows[:64])]
     most = max(blocks, default=0)
     if 0 < most < multiprocessors:

@@ -27,7 +27,7 @@ ADVICE = (
 Shape = tuple[int, ...]
 
 
-class _Call(NamedTuple):
+class _GrownCall(NamedTuple):
     """A call of the model whose input is longer than that of the call before.
 
     Attributes:
@@ -58,7 +58,9 @@ def missing_kv_cache(context: RuleContext) -> Iterator[Finding]:
         return
     rows = np.unique([row for calls in series for call in calls for row in call.rows])
     spans = _calls_of_model(context, series)
-    spent, repeated = _time_of_calls(context, spans), _repeated(series)
+    spent = _time_of_calls(context, spans)
+    # The share of the inputs that the call before had computed.
+    repeated = float(np.mean([1 - call.grown / call.size for calls in series for call in calls]))
     if context.measures.is_small(spent * repeated):
         return
     if not _are_most_products(context, rows, products, spans):
@@ -83,7 +85,7 @@ def _products(context: RuleContext) -> Rows:
     return rows[~backward[rows] & ~np.isin(events["sequence"][rows], numbers)]
 
 
-def _series(context: RuleContext, products: Rows) -> list[list[_Call]]:
+def _series(context: RuleContext, products: Rows) -> list[list[_GrownCall]]:
     """Calls in a row with growing inputs, for each weight."""
     shapes = context.search.each_shapes(products, _sizes)
     module, name = context.events["module"][products], context.events["name"][products]
@@ -102,17 +104,17 @@ def _sizes(shapes: Sequence[Sequence[int]]) -> tuple[Shape, Shape] | None:
     return operands[0][:-1], operands[1]
 
 
-def _growing(calls: Sequence[tuple[int, Shape]]) -> list[list[_Call]]:
+def _growing(calls: Sequence[tuple[int, Shape]]) -> list[list[_GrownCall]]:
     """The parts of a row of products whose inputs grow by one token each."""
     runs = [(shape, tuple(row for row, _ in group)) for shape, group in groupby(calls, itemgetter(1))]
-    found: list[list[_Call]] = [[]]
+    found: list[list[_GrownCall]] = [[]]
     for (shape, rows), (after, following) in pairwise(runs):
         size, grown = _growth(shape, after) if len(rows) == len(following) else (0, 0)
         if not grown or (found[-1] and found[-1][-1].grown != grown):
             found.append([])
         if grown:
-            first = [] if found[-1] else [_Call(rows, size - grown, grown)]
-            found[-1] += [*first, _Call(following, size, grown)]
+            first = [] if found[-1] else [_GrownCall(rows, size - grown, grown)]
+            found[-1] += [*first, _GrownCall(following, size, grown)]
     return [one for one in found if one]
 
 
@@ -134,7 +136,7 @@ def _growth(before: Shape, after: Shape) -> tuple[int, int]:
     return new, by if one_token else 0
 
 
-def _is_decoding(context: RuleContext, calls: Sequence[_Call]) -> bool:
+def _is_decoding(context: RuleContext, calls: Sequence[_GrownCall]) -> bool:
     """Whether there are enough calls to be no chance, or fewer with a token joined between."""
     if len(calls) >= MANY or len(calls) < MANY_IF_JOINED:
         return len(calls) >= MANY
@@ -148,7 +150,7 @@ def _is_decoding(context: RuleContext, calls: Sequence[_Call]) -> bool:
     return True
 
 
-def _joins_token(inputs: Any, call: _Call) -> bool:
+def _joins_token(inputs: Any, call: _GrownCall) -> bool:
     """Whether the recorded inputs of torch.cat are a call's input and one token more."""
     tensors = inputs[0] if isinstance(inputs, list) and inputs else None
     if not isinstance(tensors, list) or len(tensors) != 2 or not all(tensors):
@@ -159,12 +161,7 @@ def _joins_token(inputs: Any, call: _Call) -> bool:
     return pairs == [(call.size // call.grown, 1)]
 
 
-def _repeated(series: Sequence[Sequence[_Call]]) -> float:
-    """The share of the inputs that the call before had computed."""
-    return float(np.mean([1 - call.grown / call.size for calls in series for call in calls]))
-
-
-def _calls_of_model(context: RuleContext, series: Sequence[Sequence[_Call]]) -> Intervals:
+def _calls_of_model(context: RuleContext, series: Sequence[Sequence[_GrownCall]]) -> Intervals:
     """From the first growing product of each call of the model to its last."""
     start = context.events["start_ns"]
     end = start + context.events["duration_ns"]
@@ -185,11 +182,9 @@ def _time_of_calls(context: RuleContext, spans: Intervals) -> float:
     rows = context.eager.rows
     start = context.events["start_ns"][rows]
     inside = spans.within(start, start + 1) > 0
-    return (
-        context.measures.longer_side_ms(rows[inside])
-        if context.measures.has_device
-        else context.eager.ms(inside)
-    )
+    if context.measures.has_device:
+        return context.measures.longer_side_ms(rows[inside])
+    return context.eager.ms(inside)
 
 
 def _are_most_products(context: RuleContext, rows: Rows, products: Rows, spans: Intervals) -> bool:

@@ -50,7 +50,6 @@ def odd_shapes(context: RuleContext) -> Iterator[Finding]:
 
 
 def _odd_operators(context: RuleContext) -> dict[int, list[int]]:
-    """The odd sizes of each operator of PyTorch that has some."""
     rows = context.search.find(_PRODUCT, category="cpu_op")
     halves = rows[np.array(context.search.each_argument(rows, "Input type", _has_half), np.bool_)]
     sizes = context.search.each_shapes(halves, _odd)
@@ -62,7 +61,6 @@ def _has_half(kinds: list[str] | None) -> bool:
 
 
 def _odd_kernels(context: RuleContext) -> dict[int, list[int]]:
-    """The odd sizes of each kernel of XLA that has some."""
     rows, odd = context.search.find(on_device=True, category="kernel", kind="gemm"), {}
     for row, arguments in zip(rows.tolist(), context.search.arguments(rows), strict=True):
         sizes = [int(size) for size in str(arguments.get("product_sizes", "")).split("x") if size]

@@ -49,11 +49,9 @@ def pageable_copies(context: RuleContext) -> Iterator[Finding]:
 
 
 def _blocking(context: RuleContext, rows: Rows) -> Mask:
-    """Copies whose call lasts until the copy has ended."""
     calls = context.search.caller[rows]
     end = context.events["start_ns"] + context.events["duration_ns"]
-    blocking: Mask = (calls >= 0) & (end[calls] >= end[rows])
-    return blocking
+    return (calls >= 0) & (end[calls] >= end[rows])
 
 
 def _gain(context: RuleContext, rows: Rows) -> Gain:

@@ -61,7 +61,6 @@ def recompilation(context: RuleContext) -> Iterator[Finding]:
 
 
 def _functions(context: RuleContext, rows: Rows) -> str:
-    """The functions of JAX whose calls compile, the longest first, in words."""
     calls = context.search.find(CALL.pattern)
     spent: Counter[str] = Counter()
     for row, call in zip(rows.tolist(), context.search.enclosing(calls)[rows].tolist(), strict=True):
@@ -107,7 +106,6 @@ def _of_jax_itself(tree: ContextTree, nodes: Rows) -> Mask:
 
 
 def _often(tree: ContextTree, nodes: Rows) -> Rows:
-    """Nodes of functions that are compiled again at least twice."""
     place = [_function(tree, node) for node in nodes.tolist()]
     times: Counter[tuple[str, int]] = Counter()
     for node, at in zip(nodes.tolist(), place, strict=True):
@@ -122,7 +120,6 @@ def _function(tree: ContextTree, node: int) -> tuple[str, int]:
 
 
 def _times(tree: ContextTree, nodes: Rows) -> int:
-    """Number of compilations; a function and its backward count once."""
     forward = [node for node in nodes.tolist() if not _is_backward(tree, node)]
     return int(tree.own("call_ns").count[forward].sum())
 
@@ -133,7 +130,6 @@ def _is_backward(tree: ContextTree, node: int) -> bool:
 
 
 def _function_and_reason(label: str) -> str:
-    """The function, and why it was compiled again if that was recorded."""
     found = _AGAIN.match(label)
     if found is None:
         return label

@@ -45,6 +45,5 @@ def recurrent_loop(context: RuleContext) -> Iterator[Finding]:
 
 
 def _layer(context: RuleContext, cells: Rows) -> str:
-    """The layer that takes a whole sequence, for the cell that runs longest."""
     longest = int(cells[np.argmax(context.events["duration_ns"][cells])])
     return _LAYERS[context.search.name(longest).removeprefix("aten::").partition("_")[0]]

@@ -77,17 +77,14 @@ def _threads(context: RuleContext) -> int:
 
 
 def _slow_products(context: RuleContext, kind: str) -> Rows:
-    """Products on a CPU in this type, of operators that are slow on the whole."""
     rows = context.search.find(kind=PRODUCT_KINDS, category="cpu_op")
     rows = rows[_are_in(context, rows, kind)]
     flops, moved = context.measures.product_flops(rows), context.measures.product_bytes(rows)
     rows = rows[(flops >= LEAST_FLOPS) & (flops >= LEAST_INTENSITY * moved)]
-    slow: Rows = rows[_are_slow(context, rows)]
-    return slow
+    return rows[_are_slow(context, rows)]
 
 
 def _are_in(context: RuleContext, rows: Rows, kind: str) -> Mask:
-    """Whether the operands of each operator are of this type."""
     types = context.search.each_argument(rows, "Input type", _type_of)
     return np.array([one == kind for one in types], np.bool_)
 
@@ -102,8 +99,7 @@ def _are_slow(context: RuleContext, rows: Rows) -> Mask:
     names, which = np.unique(context.events["name"][rows], return_inverse=True)
     flops = np.bincount(which, context.measures.product_flops(rows), len(names))
     time = np.bincount(which, context.events["self_ns"][rows], len(names))
-    slow: Mask = (flops < LOW_GFLOPS * _threads(context) * time)[which]
-    return slow
+    return (flops < LOW_GFLOPS * _threads(context) * time)[which]
 
 
 def _in_slow_type(context: RuleContext, kind: str, rows: Rows) -> Finding:

@@ -37,10 +37,8 @@ def small_batch(context: RuleContext) -> Iterator[Finding]:
     if not sizes or not 0 < max(sizes) <= SMALL:
         return
     overhead = _overhead_ms(context)
-    if (
-        overhead
-        < (LEAST_IDLE if context.measures.has_device else LEAST_OVERHEAD) * context.measures.steady_ms
-    ):
+    least = LEAST_IDLE if context.measures.has_device else LEAST_OVERHEAD
+    if overhead < least * context.measures.steady_ms:
         return
     yield context.finding(
         f"Batches have {max(sizes)} rows, and {overhead / context.measures.steady_ms:.0%} of the "
@@ -77,7 +75,6 @@ def _rows_of(shapes: list[list[int]]) -> int:
 
 
 def _overhead_ms(context: RuleContext) -> float:
-    """Time per step that would not grow with the batch, ms."""
     if context.measures.has_device:
         return context.measures.recurring_ms(context.measures.launch_gaps().minus(_stalls(context)))
     calls = context.search.find(category="cpu_op", stage=_BUT_LOADING)

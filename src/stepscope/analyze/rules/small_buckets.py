@@ -65,7 +65,6 @@ def _gain(context: RuleContext, rows: Rows, left: float) -> Gain:
 
 
 def _bytes(context: RuleContext, rows: Rows) -> Floats:
-    """What each collective sends, bytes; 0 if unknown."""
     found = []
     for one in context.search.arguments(rows):
         size = next((w for name, w in _ITEM_BYTES.items() if name in str(one.get("dtype"))), 4)

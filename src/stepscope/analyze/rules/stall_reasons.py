@@ -14,30 +14,20 @@ LEAST = 0.30  # of the samples of a kernel
 TOP = 3  # reasons that the sentence names
 # A warp that issues, or that is ready while another one issues, waits for nothing.
 BUSY = ("selected", "not_selected")
+_LOADS = "Each block loads constants again: let blocks do more work, or fuse the kernel with its neighbors."
+_WAITS = "It waits for memory: fuse it with its neighbors, read less (16 bits), or read contiguous addresses."
 # The advice of the vendors' documents, by a part of the reason's name; "" is any other.
 ADVICE = (
-    (
-        "imc_miss",
-        "Each block loads constants again: let blocks do more work, or fuse the kernel with its neighbors.",
-    ),
-    (
-        "constant",
-        "Each block loads constants again: let blocks do more work, or fuse the kernel with its neighbors.",
-    ),
+    ("imc_miss", _LOADS),
+    ("constant", _LOADS),
     (
         "math",
         "Use instructions that do more at once (vector loads and conversions, fewer "
         "conversions between types).",
     ),
-    (
-        "long_scoreboard",
-        "It waits for memory: fuse it with its neighbors, read less (16 bits), or read contiguous addresses.",
-    ),
+    ("long_scoreboard", _WAITS),
     ("lg_throttle", "It makes more memory requests than fit: wider loads (vector types)."),
-    (
-        "memory",
-        "It waits for memory: fuse it with its neighbors, read less (16 bits), or read contiguous addresses.",
-    ),
+    ("memory", _WAITS),
     (
         "short_scoreboard",
         "It waits for shared memory or special functions (exp, division): "
@@ -89,7 +79,6 @@ def stall_reasons(context: RuleContext) -> Iterator[Finding]:
 
 
 def _reasons(tree: ContextTree, kernel: int) -> dict[str, float]:
-    """The share of each reason in the samples of a kernel, the most frequent first."""
     stalls = tree.inclusive("stalls").sum
     total: dict[str, float] = {}
     for node in _sampled(tree, kernel):
@@ -108,6 +97,5 @@ def _hottest(tree: ContextTree, kernel: int, reason: str) -> np.ndarray:
 
 
 def _sampled(tree: ContextTree, kernel: int) -> list[int]:
-    """The reasons below a kernel that have samples."""
     stalls = tree.inclusive("stalls").sum
     return [node for node in tree.children(kernel).tolist() if stalls[node] > 0]

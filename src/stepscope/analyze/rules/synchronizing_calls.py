@@ -143,8 +143,7 @@ def _multiplies(context: RuleContext, start: Times, iterates: Mask) -> Mask:
     products = context.events["start_ns"][context.search.find(kind=PRODUCT_KINDS, category="cpu_op")]
     inside = np.diff(np.searchsorted(np.sort(products), start))
     loop = np.cumsum(~iterates)
-    found: Mask = np.bincount(loop, np.where(iterates, inside, 0), len(start) + 1)[loop] > 0
-    return found
+    return np.bincount(loop, np.where(iterates, inside, 0), len(start) + 1)[loop] > 0
 
 
 def _recurs(context: RuleContext, rows: Rows) -> Mask:
@@ -160,8 +159,7 @@ def _recurs(context: RuleContext, rows: Rows) -> Mask:
     so_far = np.append(0, np.cumsum(random[codes]))
     place = np.searchsorted(context.events["start_ns"][operators], context.events["start_ns"][rows])
     _, kind, count = np.unique(np.diff(so_far[place]), return_inverse=True, return_counts=True)
-    found: Mask = count[kind] >= REPEATS * context.step_count
-    return found
+    return count[kind] >= REPEATS * context.step_count
 
 
 def _waiting(context: RuleContext, rows: Rows) -> Rows:
@@ -172,7 +170,6 @@ def _waiting(context: RuleContext, rows: Rows) -> Rows:
 
 
 def _copies(context: RuleContext, reported: Rows) -> Iterator[Finding]:
-    """Blocking copies to the host: .cpu(), .to("cpu"), print."""
     copies = context.search.find(_TO_HOST, on_device=True)
     calls = context.search.caller[copies]
     end = context.events["start_ns"] + context.events["duration_ns"]

@@ -72,13 +72,11 @@ def _why(context: RuleContext, falls_back: Rows) -> str:
 
 
 def _work(context: RuleContext, rows: Rows) -> Rows:
-    """The device work of operators; the operators themselves if there is none."""
     work = context.search.find(inside=rows, on_device=True)
     return work if len(work) else rows
 
 
 def _softmax_between_products(context: RuleContext) -> Rows:
-    """Softmax and the elementwise operators between two batched products."""
     operators = context.search.innermost_operators(context.search.find(category="cpu_op"))
     softmax = np.isin(operators, context.search.find(_SOFTMAX, category="cpu_op"))
     product = _names(context, operators, _PRODUCT)
@@ -97,10 +95,8 @@ def _with_backward(context: RuleContext, rows: Rows) -> Rows:
     origin = context.events["forward_event"]
     back = context.search.find(stage="backward", on_device=False)
     back = back[np.isin(origin[back], np.flatnonzero(context.search.within(rows)))]
-    outer = context.search.outermost(np.union1d(rows, back))
-    return outer
+    return context.search.outermost(np.union1d(rows, back))
 
 
 def _names(context: RuleContext, rows: Rows, pattern: re.Pattern[str]) -> Mask:
-    named: Mask = context.events.text("name").where(lambda name: bool(pattern.search(name)))[rows]
-    return named
+    return context.events.text("name").where(lambda name: bool(pattern.search(name)))[rows]

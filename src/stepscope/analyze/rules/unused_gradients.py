@@ -39,7 +39,7 @@ def unused_gradients(context: RuleContext) -> Iterator[Finding]:
     nodes = context.search.outermost(context.search.find(category="cpu_op", stage="backward"))
     if not owners or not len(nodes):
         return
-    unused = _Passes(context, nodes, owners).unused()
+    unused = _BackwardPasses(context, nodes, owners).unused()
     spent = context.measures.longer_side_ms(unused.rows) if len(unused.rows) else 0.0
     if context.measures.is_small(spent):
         return
@@ -65,7 +65,7 @@ class _Unused:
     updates: list[str]
 
 
-class _Passes:
+class _BackwardPasses:
     """The backward passes of the steps: nodes in order, and the update that each is part of."""
 
     def __init__(self, context: RuleContext, nodes: Rows, owners: Owners) -> None:

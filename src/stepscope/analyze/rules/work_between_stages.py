@@ -30,7 +30,8 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
     recognized (it may be among them), and about copies, .item(), communication and calls of what
     is trained, as in a rollout.
     """
-    if context.measures.has_device or context.context_trace or not _is_updated(context):
+    is_updated = context.trace.events.text("stage").mask("optimizer").any()
+    if context.measures.has_device or context.context_trace or not is_updated:
         return
     rows = np.setdiff1d(context.search.outermost(_in_no_stage(context)), context.search.find(_NO_WORK))
     rows = rows[~_are_of_the_model(context, rows)]
@@ -48,27 +49,19 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-def _is_updated(context: RuleContext) -> bool:
-    return bool(context.trace.events.text("stage").mask("optimizer").any())
-
-
 def _in_no_stage(context: RuleContext) -> Rows:
     """Operators outside of the stages, but no loop of a compiled program around some in stages."""
     rows, every = (context.search.find(category="cpu_op", stage=stage) for stage in ("other", ()))
-    around = context.search.holding(np.setdiff1d(every, rows))
-    return rows[~around[rows]]
+    return rows[~context.search.holding(np.setdiff1d(every, rows))[rows]]
 
 
 def _are_of_the_model(context: RuleContext, rows: Rows) -> Mask:
-    """Whether each operator runs in a module that a backward pass reaches."""
     module = context.events["module"]
     reached = module[context.events.text("stage").mask("backward") & (module >= 0)]
-    found: Mask = np.isin(module[rows], reached)
-    return found
+    return np.isin(module[rows], reached)
 
 
 def _longest(context: RuleContext, rows: Rows) -> str:
-    """The names with the most time, and how often each runs."""
     names = context.events["name"][rows]
     spent = np.bincount(names, context.events["duration_ns"][rows])
     order = np.argsort(-spent)[:_NAMED]

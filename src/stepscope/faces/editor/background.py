@@ -47,12 +47,10 @@ class Jobs:
         self._tasks[key] = [*before, asyncio.create_task(_run(before, job, pause_s))]
 
     def cancel(self, key: str) -> bool:
-        """End the job with this key; return whether there was one."""
         ended = [task.cancel() for task in self._tasks.get(key, ())]
         return any(ended)
 
     async def close(self) -> None:
-        """End all jobs and wait for them."""
         tasks = [task for tasks in self._tasks.values() for task in tasks]
         for task in tasks:
             task.cancel()
@@ -67,13 +65,7 @@ async def _run(before: list[asyncio.Task[None]], job: Job, pause_s: float) -> No
 
 
 class Progress:
-    """The progress of one measurement in an editor.
-
-    Args:
-        server: whose editor; nothing is sent to one that shows no progress.
-        message: what goes on.
-        cancel: called when the user stops it.
-    """
+    """The progress of one measurement in an editor."""
 
     def __init__(self, server: LanguageServer, message: str, cancel: Callable[[], object]) -> None:
         self._progress = server.work_done_progress
@@ -84,13 +76,11 @@ class Progress:
             self._asking = asyncio.create_task(self._begin(message, cancel))
 
     def report(self, message: str, done: float) -> None:
-        """Report the current activity and its progress, 0 to 1."""
         if self._shown:
             value = lsp.WorkDoneProgressReport(message=message, percentage=int(100 * done))
             self._progress.report(self._token, value)
 
     def end(self, message: str) -> None:
-        """The measurement is over, with this result."""
         if self._shown:
             self._progress.end(self._token, lsp.WorkDoneProgressEnd(message=message))
             self._progress.tokens.pop(self._token, None)
@@ -124,13 +114,7 @@ async def find_findings(capture: str) -> Sequence[Mapping[str, Any]]:
 
 
 async def predict_devices(result: Result | None, devices: str, wanted: Wanted) -> DevicesReply:
-    """The answer of `stepscope batch --on`, or why there is none.
-
-    Args:
-        result: of the latest measurement.
-        devices: names of devices or instances, between commas.
-        wanted: what to predict.
-    """
+    """The answer of `stepscope batch --on`, or why there is none."""
     if result is None:
         return DevicesReply(None, NOT_MEASURED)
     pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))

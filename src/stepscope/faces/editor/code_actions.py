@@ -30,15 +30,7 @@ MEASURE_TITLE = "Measure this file with stepscope"
 
 @dataclass(frozen=True)
 class DocumentEdit:
-    """One replacement in one version of a document.
-
-    Attributes:
-        uri: the document.
-        version: the version that the range refers to.
-        range: the characters to replace.
-        expected: the characters that the document has there.
-        new_text: the characters to put there.
-    """
+    """One replacement in one version of a document, which must have the expected characters there."""
 
     uri: str
     version: int
@@ -87,11 +79,6 @@ def _resolved(site: Site) -> Site:
 def edit_document(documents: OpenDocuments, site: Site, batch: int) -> DocumentEdit:
     """The edit that sets the batch size at a site.
 
-    Args:
-        documents: the open documents that the site was found in.
-        site: from `locate_site`.
-        batch: the new batch size.
-
     Raises:
         DocumentNotOpen: the client has not opened the site's file.
         BatchError: more than the number would change.
@@ -117,7 +104,6 @@ def _in_client_units(document: Document, start: int, end: int, expected: str, ne
 def batch_actions(
     site: Site, suggestions: Iterable[Mapping[str, Any]], edit: Callable[[int], DocumentEdit]
 ) -> list[lsp.CodeAction]:
-    """An action for each suggested batch size, the preferred one first."""
     actions: list[lsp.CodeAction] = []
     for suggestion in suggestions:
         batch = int(suggestion["batch"])
@@ -150,7 +136,6 @@ def choice_actions(candidates: Sequence[Site], uri: str) -> list[lsp.CodeAction]
 
 
 def measure_action(uri: str) -> lsp.CodeAction:
-    """The action that measures a file."""
     command = lsp.Command(title="Measure this file", command=MEASURE_COMMAND, arguments=[uri])
     return lsp.CodeAction(title=MEASURE_TITLE, kind=lsp.CodeActionKind.Source, command=command)
 
@@ -212,14 +197,6 @@ class CurrentSites:
 def find_current_site(
     request: MeasureRequest, documents: OpenDocuments, suggestions: tuple[dict[str, float], ...], uri: str
 ) -> CurrentSite:
-    """Parse the texts.
-
-    Args:
-        request: the entry file, its arguments, and which of several batch sizes was chosen.
-        documents: what the client has open.
-        suggestions: batch sizes to offer.
-        uri: of the entry file.
-    """
     try:
         site = locate_site(request.entry, documents, request.settings.arguments, request.choice)
     except AmbiguousBatchSize as error:

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
 from lsprotocol import types as lsp
 from pygls import uris
 from pygls.exceptions import JsonRpcInvalidParams
@@ -29,7 +30,6 @@ AMBIGUOUS = "ambiguous_batch_size"
 
 
 def failure(problem: Problem) -> lsp.Diagnostic:
-    """The diagnostic of a failed measurement."""
     return _at(problem.line, problem.message, lsp.DiagnosticSeverity.Error, "measure")
 
 
@@ -60,22 +60,11 @@ def findings_by_file(measured: Measured) -> dict[str, list[lsp.Diagnostic]]:
 
 
 def past_indentation(diagnostic: lsp.Diagnostic, lines: Sequence[str]) -> lsp.Diagnostic:
-    """The same, where the text of its line begins.
-
-    Args:
-        diagnostic: spans a whole line.
-        lines: of the document as it is now.
-    """
+    """The same, where the text of its line begins."""
     start = diagnostic.range.start
     text = lines[start.line] if start.line < len(lines) else ""
     first = lsp.Position(start.line, len(text) - len(text.lstrip()))
-    return lsp.Diagnostic(
-        range=lsp.Range(first, diagnostic.range.end),
-        message=diagnostic.message,
-        severity=diagnostic.severity,
-        code=diagnostic.code,
-        source=diagnostic.source,
-    )
+    return evolve(diagnostic, range=lsp.Range(first, diagnostic.range.end))
 
 
 def _lines_of(finding: Mapping[str, Any]) -> list[tuple[str, int]]:
@@ -110,7 +99,6 @@ class OpenDocuments:
     documents: Mapping[str, Document]
 
     def get(self, path: str) -> Document | None:
-        """The open document of a file."""
         return self.documents.get(path) or self.documents.get(os.path.realpath(path))
 
     def text(self, path: str) -> str:
@@ -170,7 +158,6 @@ class Documents:
     choices: dict[str, SiteChoice] = field(default_factory=dict)
 
     def uri_of(self, path: str) -> str:
-        """The URI that the client uses for a file."""
         return self.open.get(path) or uris.from_fs_path(path) or path
 
     def entry_of(self, path: str) -> str | None:
@@ -186,18 +173,15 @@ class Documents:
         return next(chain(entries, failed), None)
 
     def costs_of(self, path: str) -> FileCosts | None:
-        """The measured costs of a file."""
         entry = self.entry_of(path)
         measured = self.measured.get(entry) if entry else None
         return measured.files.get(path) if measured else None
 
     def succeed(self, measured: Measured) -> None:
-        """Replace the measurement of an entry file."""
         self.measured[measured.entry] = measured
         self.problems.pop(measured.entry, None)
 
     def fail(self, entry: str, problem: Problem) -> None:
-        """Keep why measuring failed, and the earlier measurement."""
         self.problems[entry] = problem
 
     def diagnostics(self) -> dict[str, list[lsp.Diagnostic]]:

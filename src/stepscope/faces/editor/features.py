@@ -25,7 +25,7 @@ from stepscope.faces.editor.code_actions import (
     measure_action,
 )
 from stepscope.faces.editor.documents import AMBIGUOUS, path_of
-from stepscope.faces.editor.language_server import Measure, StepscopeServer
+from stepscope.faces.editor.language_server import EntryMeasure, StepscopeServer
 from stepscope.faces.editor.line_marks import code_lenses, hover_text, inlay_hints
 from stepscope.faces.editor.measured_costs import settings_of
 from stepscope.faces.editor.text_document import split_lines
@@ -39,11 +39,8 @@ _AUTOMATIC_S = 0.03  # if the editor asks by itself, after each movement
 _SAVE_PAUSE_S = 0.2  # several files saved at once are one measurement
 
 
-def language_server(measure: Measure) -> StepscopeServer:
+def language_server(measure: EntryMeasure) -> StepscopeServer:
     """A server with all its features registered.
-
-    Args:
-        measure: measures an entry file in the background.
 
     Returns:
         The server; `start_io()` serves an editor on standard input and output.
@@ -249,8 +246,8 @@ def _own_messages(server: StepscopeServer) -> None:
         ranks, bandwidth = _number(params, "ranks"), _number(params, "bandwidth")
         wanted = Wanted(ranks=max(int(ranks), 1), bandwidth_gbps=bandwidth)
         reply = await predict_devices(result, str(getattr(params, "on", "")), wanted)
-        found: dict[str, Any] = msgspec.to_builtins(reply)
-        return found
+        facts: dict[str, Any] = msgspec.to_builtins(reply)
+        return facts
 
     @server.feature("stepscope/batchEdit")
     async def edit(params: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from stepscope.faces.editor.code_actions import (
     locate_site,
 )
 from stepscope.faces.editor.documents import Documents, OpenDocuments, past_indentation, path_of
-from stepscope.faces.editor.line_marks import Mark, marks_of
+from stepscope.faces.editor.line_marks import LineMark, marks_of
 from stepscope.faces.editor.measured_costs import Measured, MeasureRequest, Problem, Settings
 from stepscope.faces.editor.protocol import AnsweringProtocol, shared_converter
 from stepscope.faces.editor.text_document import BYTE_ORDER_MARK, Document, DocumentStore, split_lines
@@ -41,7 +41,7 @@ _CANNOT_ASK = (
 )
 
 
-class Measure(Protocol):
+class EntryMeasure(Protocol):
     """Measures entry files, one at a time."""
 
     async def __call__(self, request: MeasureRequest, report: Report) -> Measured:
@@ -70,7 +70,7 @@ class StepscopeServer(LanguageServer):
 
     protocol: AnsweringProtocol
 
-    def __init__(self, measure: Measure) -> None:
+    def __init__(self, measure: EntryMeasure) -> None:
         super().__init__(
             "stepscope", __version__, protocol_cls=AnsweringProtocol, converter_factory=shared_converter
         )
@@ -94,7 +94,6 @@ class StepscopeServer(LanguageServer):
         )
 
     async def close(self) -> None:
-        """Stop running background work."""
         await self.jobs.close()
         self.protocol.abandon_requests()
         await self.measure.close()
@@ -143,8 +142,7 @@ class StepscopeServer(LanguageServer):
 
     async def _request(self, entry: str) -> MeasureRequest:
         """What to measure, with the texts as they are in the editor, saved or not."""
-        documents = self.open_documents()
-        unsaved = await asyncio.to_thread(documents.unsaved)
+        unsaved = await asyncio.to_thread(self.open_documents().unsaved)
         return MeasureRequest(entry, self.settings, unsaved, self.documents.choices.get(entry))
 
     async def _refusal(self, entry: str) -> str | None:
@@ -223,23 +221,19 @@ class StepscopeServer(LanguageServer):
     # -- documents
 
     def is_open(self, uri: str) -> bool:
-        """Whether the client has a document open."""
         return unquote(uri) in self.workspace.text_documents
 
     def document(self, path: str) -> Document:
-        """A file's document: the client's, or the file on disk."""
         return cast(Document, self.workspace.get_text_document(self.documents.uri_of(path)))
 
     def open_documents(self) -> OpenDocuments:
-        """A snapshot of the client's open documents."""
         documents = {}
         for path, uri in self.documents.open.items():
             if self.is_open(uri):
                 documents[path] = cast(Document, self.workspace.get_text_document(uri)).snapshot()
         return OpenDocuments(documents)
 
-    def marks(self, uri: str) -> list[Mark]:
-        """The marks of a document in its current text."""
+    def marks(self, uri: str) -> list[LineMark]:
         costs = self.documents.costs_of(path_of(uri))
         if costs is None or not self.is_open(uri):
             return []
@@ -247,7 +241,6 @@ class StepscopeServer(LanguageServer):
         return marks_of(costs, split_lines(text))
 
     def send_marks(self, uri: str) -> None:
-        """Send the client the lines to mark."""
         if self.is_open(uri):
             marks = [
                 {"line": mark.line, "share": mark.share, "stale": mark.stale}
@@ -279,7 +272,6 @@ class StepscopeServer(LanguageServer):
         await asyncio.shield(self.current_site(entry))
 
     def choose(self, entry: str, choice: SiteChoice) -> None:
-        """Make a candidate the batch size of an entry file, and measure it."""
         self.documents.choices[entry] = choice
         self.begin(entry)
 

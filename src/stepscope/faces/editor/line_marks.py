@@ -60,10 +60,6 @@ class MappedLine(NamedTuple):
 def map_lines(measured: Sequence[str], current: Sequence[str]) -> dict[int, MappedLine]:
     """Find each measured line in the current text.
 
-    Args:
-        measured: lines of the text that was measured, without their ends.
-        current: lines of the text as it is now.
-
     Returns:
         MappedLine of each measured line by its number from 0; lines that were deleted are absent.
 
@@ -108,7 +104,7 @@ def _changed(old: range, new: range) -> dict[int, MappedLine]:
 
 
 @dataclass(frozen=True)
-class Mark:
+class LineMark:
     """The cost of one line, in the text as it is now.
 
     Attributes:
@@ -130,7 +126,6 @@ class Mark:
 
     @property
     def shown(self) -> bool:
-        """Whether the cost is large enough for a mark next to the line."""
         return self.share >= _LEAST_SHARE or bool(self.bytes)
 
     @property
@@ -144,23 +139,18 @@ class Mark:
         return f"({text})" if self.stale else text
 
 
-def marks_of(costs: FileCosts, current: Sequence[str]) -> list[Mark]:
-    """The marks of a file by line; those of deleted lines are left out.
-
-    Args:
-        costs: as measured.
-        current: the lines as they are now, without their ends.
-    """
+def marks_of(costs: FileCosts, current: Sequence[str]) -> list[LineMark]:
+    """The marks of a file by line; those of deleted lines are left out."""
     now = map_lines(costs.text, current)
     marks = (
-        Mark(*now[line - 1], cost, cost.ms / costs.step_ms if costs.step_ms else 0.0)
+        LineMark(*now[line - 1], cost, cost.ms / costs.step_ms if costs.step_ms else 0.0)
         for line, cost in costs.lines.items()
         if line - 1 in now
     )
     return sorted(marks, key=lambda mark: mark.line)
 
 
-def hover_text(mark: Mark) -> str:
+def hover_text(mark: LineMark) -> str:
     """A heading, forward and backward, memory, and where the time goes.
 
     Returns:
@@ -169,7 +159,7 @@ def hover_text(mark: Mark) -> str:
     return "\n".join([_head(mark), "", *_tables(mark.cost)])
 
 
-def _head(mark: Mark) -> str:
+def _head(mark: LineMark) -> str:
     cost = mark.cost
     both = (milliseconds(cost.forward_ms), milliseconds(cost.backward_ms))
     held = {"weights": cost.weights_bytes, "activations": cost.activations_bytes}
@@ -224,16 +214,8 @@ def _row(name: str, ms: float, whole_ms: float) -> _Row:
 
 
 def inlay_hints(
-    marks: Iterable[Mark], lines: Sequence[str], codec: Any, wanted: lsp.Range
+    marks: Iterable[LineMark], lines: Sequence[str], codec: Any, wanted: lsp.Range
 ) -> list[lsp.InlayHint]:
-    """A hint at the end of each line with a mark.
-
-    Args:
-        marks: of the document.
-        lines: of the document as it is now, without their ends.
-        codec: counts characters as the client does.
-        wanted: the lines asked for.
-    """
     return [
         lsp.InlayHint(
             position=lsp.Position(mark.line, codec.client_num_units(lines[mark.line])),
@@ -246,8 +228,7 @@ def inlay_hints(
     ]
 
 
-def code_lenses(marks: Iterable[Mark]) -> list[lsp.CodeLens]:
-    """A lens above each line with a mark."""
+def code_lenses(marks: Iterable[LineMark]) -> list[lsp.CodeLens]:
     return [
         lsp.CodeLens(
             range=lsp.Range(lsp.Position(mark.line, 0), lsp.Position(mark.line, 0)),

@@ -60,13 +60,7 @@ def settings_of(values: Any) -> Settings:
 
 @dataclass(frozen=True)
 class FileCosts:
-    """The costs of one file.
-
-    Attributes:
-        text: its lines as they were measured, without their ends.
-        lines: cost by line number, from 1.
-        step_ms: the step's length.
-    """
+    """The costs of a file by line number from 1, and its lines as they were measured, without ends."""
 
     text: Sequence[str]
     lines: Mapping[int, LineCost] = field(default_factory=dict)
@@ -94,14 +88,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class MeasureRequest:
-    """What to measure.
-
-    Attributes:
-        entry: path of the script.
-        settings: of the editor.
-        unsaved: texts that are not saved, by path.
-        choice: which of several batch sizes.
-    """
+    """What to measure: a script, with texts that are not saved by path."""
 
     entry: str
     settings: Settings
@@ -134,10 +121,6 @@ class Measured:
 
 def costs_by_file(breakdown: StepBreakdown, texts: Mapping[str, str]) -> dict[str, FileCosts]:
     """Costs by file.
-
-    Args:
-        breakdown: of a step.
-        texts: what was measured, by path; other files are read as they are.
 
     Returns:
         Costs by path, with the text that their lines belong to. Files that cannot be read are left

@@ -69,7 +69,6 @@ class Measuring:
                 self._report = _ignore
 
     async def close(self) -> None:
-        """End the measuring process."""
         if self._ready is not None:
             await asyncio.wait([self._ready])  # its thread may be about to start the process
         await asyncio.get_running_loop().run_in_executor(None, self._session.close)

@@ -15,8 +15,8 @@ from pygls.protocol import LanguageServerProtocol, default_converter
 @cache
 def shared_converter() -> Converter:
     """Between messages and objects: it compiles functions for each type, once for all editors."""
-    converter: Converter = default_converter()  # type: ignore[no-untyped-call]
-    return converter
+    result: Converter = default_converter()  # type: ignore[no-untyped-call]
+    return result
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,13 @@ class Unreadable:
 class AnsweringProtocol(LanguageServerProtocol):
     """A client that waits for an answer must get one: pygls only logs what it cannot read."""
 
-    def get_message_type(  # type: ignore[override]
-        self, method: str
-    ) -> type[Any] | None:
+    def get_message_type(self, method: str) -> type[Any] | None:  # type: ignore[override]
         """The type of a method's messages; pygls keeps 128 editors that have gone in its cache."""
-        found: type[Any] | None = METHOD_TO_TYPES.get(method, (None,))[0]
-        return found
+        return METHOD_TO_TYPES.get(method, (None,))[0]
 
-    def get_result_type(  # type: ignore[override]
-        self, method: str
-    ) -> type[Any] | None:
+    def get_result_type(self, method: str) -> type[Any] | None:  # type: ignore[override]
         """The type of the answers to a method; without a cache too."""
-        found: type[Any] | None = METHOD_TO_TYPES.get(method, (None, None))[1]
-        return found
+        return METHOD_TO_TYPES.get(method, (None, None))[1]
 
     def structure_message(self, data: dict[str, Any]) -> Any:
         """A message as an object; an `Unreadable` for a request that does not fit its method."""
@@ -58,7 +52,6 @@ class AnsweringProtocol(LanguageServerProtocol):
             raise
 
     def handle_message(self, message: Any) -> None:
-        """Answer a message."""
         refusal = self._refusal(message)
         if refusal is None:
             super().handle_message(message)

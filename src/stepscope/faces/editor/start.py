@@ -32,11 +32,6 @@ def start_on_streams() -> None:
 def start_on_port(host: str, port: int, say: Callable[[str], None]) -> None:
     """Serve editors on a port until interrupted.
 
-    Args:
-        host: the address to listen on.
-        port: 0 takes one that is free.
-        say: called with address and token.
-
     Raises:
         ServeError: the port cannot be listened on.
     """

@@ -37,12 +37,6 @@ _BROKEN = (ValueError, EOFError, OSError, RecursionError, asyncio.LimitOverrunEr
 async def serve_tcp(make: Callable[[], StepscopeServer], host: str, port: int, token: str) -> asyncio.Server:
     """Listen for editors.
 
-    Args:
-        make: a new language server.
-        host: the address to listen on.
-        port: the port; 0 takes any that is free.
-        token: what `initializationOptions.token` of each editor must be.
-
     Returns:
         The listening server; its sockets have the port.
     """
@@ -80,7 +74,6 @@ def connection_handler(
 
 
 def say_on_stderr(line: str) -> None:
-    """Show a line of the log."""
     print(f"stepscope lsp: {line}", file=sys.stderr, flush=True)
 
 
@@ -104,7 +97,6 @@ class _Output:
         self._writer = writer
 
     def write(self, data: bytes) -> None:
-        """Send to the editor."""
         transport = self._writer.transport
         if transport.get_write_buffer_size() > _MOST_BYTES:
             transport.abort()
@@ -112,7 +104,6 @@ class _Output:
             self._writer.write(data)
 
     def close(self) -> None:
-        """End the connection."""
         self._writer.close()
 
 
@@ -160,7 +151,6 @@ async def _read(reader: asyncio.StreamReader, most_bytes: int) -> str:
 
 
 def _refusal(message: Mapping[str, Any]) -> bytes:
-    """The answer to an `initialize` without the token, with its header."""
     error = {"code": _INVALID_REQUEST, "message": WRONG_TOKEN}
     body = json.dumps({"jsonrpc": "2.0", "id": message.get("id"), "error": error}).encode()
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)

@@ -48,7 +48,6 @@ class Document(TextDocument):
 
     @property
     def lines(self) -> Sequence[str]:
-        """The lines with their ends."""
         ends = [match.end() for match in _LINE_END.finditer(self.source)]
         spans = pairwise([0, *ends, len(self.source)])
         return tuple(self.source[start:end] for start, end in spans)
@@ -70,7 +69,6 @@ class Document(TextDocument):
         return start + len(self._decode(self._encode(line)[: self._bytes(client_position)]))
 
     def client_position_at_offset(self, offset: int) -> lsp.Position:
-        """The position of a character."""
         starts = self._line_starts()
         line = bisect_right(starts, offset) - 1
         before = self.source[starts[line] : offset]
@@ -78,20 +76,15 @@ class Document(TextDocument):
 
     def _apply_incremental_change(self, change: lsp.TextDocumentContentChangePartial) -> None:
         """Replace code units, which may be half of a character."""
-        head = self._until(change.range.start)
-        tail = self._from(change.range.end)
-        text = head + self._encode(change.text) + tail
-        self._source = self._decode(text)
+        data = self._encode(self.source)
+        first, last = self._place(change.range.start), self._place(change.range.end)
+        self._source = self._decode(data[:first] + self._encode(change.text) + data[last:])
 
-    def _until(self, position: lsp.Position) -> bytes:
+    def _place(self, position: lsp.Position) -> int:
+        """Where a position is in the encoded text."""
         start, end = self._line_span(position.line)
         line = self._encode(self.source[start:end])
-        return self._encode(self.source[:start]) + line[: self._bytes(position)]
-
-    def _from(self, position: lsp.Position) -> bytes:
-        start, end = self._line_span(position.line)
-        line = self._encode(self.source[start:end])
-        return line[self._bytes(position) :] + self._encode(self.source[end:])
+        return len(self._encode(self.source[:start])) + min(self._bytes(position), len(line))
 
     def _line_starts(self) -> list[int]:
         return [0, *(match.end() for match in _LINE_END.finditer(self.source))]

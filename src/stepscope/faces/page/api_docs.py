@@ -37,37 +37,16 @@ _JOB = (
 _BEGIN, _END = "<!-- generated: python -m stepscope.faces.page.api_docs -->", "<!-- end of generated -->"
 _PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
 _TERMS = (
-    "Step",
-    "Warm-up step",
-    "Micro-batch",
-    "Update",
-    "Stage",
-    "CPU time, device time",
-    "Busy, idle",
-    "Exposed communication",
-    "Track",
-    "Launch",
-    "Rank",
-    "Module",
-    "Section",
-    "Context",
-    "Level",
-    "Lane",
-    "Resource",
-    "Verdict",
-    "Finding",
+    *("Step", "Warm-up step", "Micro-batch", "Update", "Stage", "CPU time, device time", "Busy, idle"),
+    *("Exposed communication", "Track", "Launch", "Rank", "Module", "Section", "Context", "Level"),
+    *("Lane", "Resource", "Verdict", "Finding"),
 )
 _SECTION = re.compile(r"^(Attributes|Query):\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Docs:
-    """A docstring: what comes before its sections, and the entries of one section.
-
-    Attributes:
-        text: summary and body.
-        entries: meaning by name.
-    """
+    """A docstring: what comes before its sections, and the meanings in one section by name."""
 
     text: str
     entries: dict[str, str]
@@ -75,8 +54,7 @@ class Docs:
     @classmethod
     def of(cls, documented: Any) -> Docs:
         """The docstring of a Struct or a function, without what a base class has."""
-        text = inspect.cleandoc(documented.__doc__ or "")
-        body, *rest = _SECTION.split(text)
+        body, *rest = _SECTION.split(inspect.cleandoc(documented.__doc__ or ""))
         entries = re.split(r"\n(?=\S)", dedent(rest[1]).strip()) if rest else []
         pairs = (" ".join(entry.split()).partition(": ") for entry in entries)
         return cls(body.strip(), {name: meaning for name, _, meaning in pairs})
@@ -107,7 +85,6 @@ def _structs_in(hint: Any) -> Iterator[Struct]:
 
 
 def _fields(struct: Struct) -> Iterator[tuple[str, str]]:
-    """The name of each field, in Python and as it is encoded."""
     if is_dataclass(struct):
         yield from ((field.name, field.name) for field in fields(struct))
     else:
@@ -155,18 +132,13 @@ def _interface(struct: Struct) -> str:
     lines.append(f"export interface {struct.__name__} {{")
     for name, encoded in _fields(struct):
         if meaning := docs.entries.get(name):
-            lines.append(f"  /** {_sentence(meaning)} */")
+            lines.append(f"  /** {meaning[:1].upper()}{meaning[1:]} */")
         optional = "?" if msgspec.UnsetType in get_args(hints[name]) else ""
         lines.append(f"  {encoded}{optional}: {typescript_type(hints[name])};")
     return "\n".join([*lines, "}\n"])
 
 
-def _sentence(meaning: str) -> str:
-    return meaning[:1].upper() + meaning[1:]
-
-
 def reference() -> str:
-    """The generated part of the web API's reference."""
     requests = [_request(name, function) for name, function in ROUTES.items()]
     first = _section("`GET /api/traces`", Docs(Docs.of(Traces).text, {}), [Traces])
     structs = sorted(referenced([*_roots(), JobAnswer]), key=lambda struct: struct.__name__)
@@ -222,7 +194,6 @@ def _table(struct: Struct) -> str:
 
 
 def _linked(text: str, structs: Iterable[Struct]) -> str:
-    """A type with links to the tables of the Structs in it."""
     text = text.replace("|", "\\|")
     for name in {struct.__name__ for struct in structs}:
         text = re.sub(rf"\b{name}\b", f"[{name}](#{name.lower()})", text)
@@ -230,11 +201,7 @@ def _linked(text: str, structs: Iterable[Struct]) -> str:
 
 
 def glossary(text: str) -> str:
-    """A module with the terms that the page explains.
-
-    Args:
-        text: of `docs/glossary.md`.
-    """
+    """A module with the terms that the page explains."""
     sections = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
     found = {title: body for title, _, body in (one.partition("\n") for one in sections)}
     rows = [f"  [{_json(term)}, {_json(_plain_text(found[term]))}],\n" for term in _TERMS]
@@ -263,11 +230,6 @@ def _json(text: str) -> str:
 
 
 def generated(root: Path) -> dict[Path, str]:
-    """The generated files of a clone, by path.
-
-    Args:
-        root: folder of the clone.
-    """
     page = root / "docs" / "reference" / "web_api.md"
     before, _, rest = page.read_text("utf-8").partition(_BEGIN)
     after = rest.partition(_END)[2]
@@ -284,7 +246,6 @@ def generated(root: Path) -> dict[Path, str]:
 
 
 def main() -> None:
-    """Rewrite the generated files of this clone."""
     for file, text in generated(Path(__file__).parents[4]).items():
         file.write_text(text, "utf-8")
         print(file)

@@ -72,13 +72,6 @@ class Ahead:
 
 
 def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
-    """The application.
-
-    Args:
-        workbench: the files that are open.
-        token: that requests must carry.
-        port: that the server listens on.
-    """
     perfetto = perfetto_folder()
 
     def list_traces(request: Request) -> Response:
@@ -115,7 +108,7 @@ def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
         Route("/api/traces/{id}/open", open_trace),
         Route("/api/traces/{id}/{name}", ask),
         *([Mount(PREFIX, Perfetto(perfetto))] if perfetto else []),
-        Route("/{file}", _asset),
+        Route("/{file}", lambda request: _file(request.path_params["file"])),
     ]
     handlers = {HTTPException: _refused, StepscopeError: _refused, OSError: _short}
     return Guard(Starlette(routes=routes, exception_handlers=handlers), token, port)
@@ -132,7 +125,6 @@ class Failure(msgspec.Struct):
 
 
 def open_traces(workbench: Workbench, perfetto: bool) -> Traces:
-    """The open files, and how far they are read."""
     entries = [file.entry() for file in workbench.files.values()]
     job = "/" if workbench.job else None
     return Traces(__version__, f"{PREFIX}/index.html" if perfetto else None, entries, job)
@@ -140,8 +132,7 @@ def open_traces(workbench: Workbench, perfetto: bool) -> Traces:
 
 def _answer(workbench: Workbench, request: Request) -> Response:
     name, file = request.path_params["name"], workbench[request.path_params["id"]]
-    query = Query(dict(request.query_params))
-    response = _json(request, answer(file.view, name, query))
+    response = _json(request, answer(file.view, name, Query(dict(request.query_params))))
     if name == "trace":
         response.headers["Content-Disposition"] = f'attachment; filename="{file.id}.trace.json"'
     return response
@@ -153,10 +144,6 @@ def _json(request: Request, value: msgspec.Struct, status: int = 200) -> Respons
         body, headers["Content-Encoding"] = gzip.compress(body, 1), "gzip"
     headers["Content-Security-Policy"] = "default-src 'none'; frame-ancestors 'none'"
     return Response(body, status, headers, "application/json")
-
-
-def _asset(request: Request) -> Response:
-    return _file(request.path_params["file"])
 
 
 def _file(name: str) -> Response:

@@ -7,7 +7,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids
 from stepscope.errors import ServeError
-from stepscope.faces.page.requests import Query
+from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.roofline import work_of_pieces
 from stepscope.facts.timeline.axis import (
@@ -24,7 +24,7 @@ from stepscope.facts.timeline.axis import (
 from stepscope.trace.schema import STAGES
 from stepscope.trace.sets import Interner
 
-_MOST_ROWS = 100
+_MOST_ROWS = 100  # rows of a table; chosen: the page lists the largest, not all
 MOST = 32  # a request more lets others go first
 
 
@@ -85,7 +85,7 @@ def counter(view: TraceView, query: Query) -> CounterTile:
     id = query.text("counter") or next(iter(axis.counters), "")
     if id not in axis.counters:
         raise ServeError(f"expected the id of a counter, found {id[:40]!r}", 404)
-    zoom, tile = tile_number(axis, query)
+    zoom, tile = tile_number(axis.deepest, query)
     runs = axis.counter_tile(axis.counters[id], zoom, tile)
     return CounterTile(
         counter=id,
@@ -98,20 +98,15 @@ def counter(view: TraceView, query: Query) -> CounterTile:
     )
 
 
-def tile_number(axis: TimeAxis, query: Query) -> tuple[int, int]:
-    """The zoom and the number of the tile that a request is about.
-
-    Raises:
-        ServeError: if there is no such tile.
-    """
+def tile_number(deepest: int, query: Query) -> tuple[int, int]:
+    """The zoom and the number of the tile that a request is about."""
     zoom, tile = query.number("zoom") or 0, query.number("tile") or 0
-    if zoom > axis.deepest or tile >= 1 << zoom:
-        raise ServeError(f"expected zoom up to {axis.deepest} and tile below 2^zoom", 404)
+    if zoom > deepest or tile >= 1 << zoom:
+        raise ServeError(f"expected zoom up to {deepest} and tile below 2^zoom", 404)
     return zoom, tile
 
 
 def counter_rows(axis: TimeAxis) -> list[CounterRow]:
-    """The counters of an axis."""
     return [_row(id, one) for id, one in axis.counters.items()]
 
 
@@ -299,7 +294,7 @@ def slices(view: TraceView, query: Query) -> Slices:
     """
     found = view.time_axis
     track = _track(found, query.text("track") or next(iter(found.tracks), ""))
-    zoom, tile = tile_number(found, query)
+    zoom, tile = tile_number(found.deepest, query)
     shown = found.tile(track, zoom, tile)
     length = found.tile_ns >> zoom
     strings: Interner[str] = Interner()
@@ -351,16 +346,8 @@ def _track(found: TimeAxis, name: str) -> AxisTrack:
 
 
 def _track_row(track: AxisTrack) -> TrackRow:
-    return TrackRow(
-        id=track.id,
-        kind=track.kind,
-        name=track.name,
-        rank=track.rank,
-        device=track.device if track.device >= 0 else None,
-        depths=int(track.depth.max(initial=0)) + 1,
-        slices=len(track.rows),
-        busy_ns=track.busy_ns,
-    )
+    device, depths = track.device if track.device >= 0 else None, int(track.depth.max(initial=0)) + 1
+    return filled(TrackRow, track, device=device, depths=depths, slices=len(track.rows))
 
 
 def _names(view: TraceView, events: Ids, own: list[str] | None, strings: Interner[str]) -> list[int]:
@@ -380,7 +367,8 @@ def _area_answer(
 ) -> AreaAnswer:
     rate, known = _operation_rate(view, found, end - start)
     modules = view.trace["modules"].text("path")
-    tracks = view.time_axis.tracks
+    busy = [(view.time_axis.tracks[id], ns) for id, ns in found.threads.items() if ns > 0]
+    threads = [ThreadShare(track.name, track.rank, ns) for track, ns in busy]
     return AreaAnswer(
         start_ns=start,
         end_ns=end,
@@ -388,11 +376,7 @@ def _area_answer(
         flops_per_s=rate,
         known=known,
         devices=found.devices,
-        threads=[
-            ThreadShare(tracks[id].name, tracks[id].rank, busy)
-            for id, busy in found.threads.items()
-            if busy > 0
-        ],
+        threads=threads,
         names=[_work_share(one, view.short_name(one.longest)) for one in found.names[:_MOST_ROWS]],
         modules=[
             _work_share(one, modules[one.code] or "" if one.code >= 0 else "", one.code)
@@ -409,8 +393,7 @@ def _work_share(share: AreaShare, name: str, module: int = -1) -> WorkShare:
 
 def _operation_rate(view: TraceView, found: Area, length: int) -> tuple[float | None, float]:
     """Operations a second of the work in an area, by its share inside, and what part is known."""
-    events = view.trace.events
-    time = events["duration_ns" if found.on_device else "self_ns"][found.work]
+    time = view.trace.events["duration_ns" if found.on_device else "self_ns"][found.work]
     pieces = work_of_pieces(view.trace, found.work, time)
     flops = pieces.flops[pieces.products]
     inside = found.inside_ns[pieces.products]

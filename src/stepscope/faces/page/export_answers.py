@@ -60,7 +60,6 @@ class Report:
 
     @property
     def rank(self) -> int:
-        """The rank that the file opens with."""
         return StepId.of(self.steps[0]).rank
 
     @property
@@ -72,11 +71,9 @@ class Report:
         return level.start_ns, level.reach_ns
 
     def ask(self, request: str, **query: str) -> Any:
-        """The server's answer, a Struct of `routes`."""
         return answer(self.view, request, Query(query))
 
     def keyed(self, request: str, **query: str) -> KeyedAnswer:
-        """The server's answer with its key."""
         return request_key(request, **query), self.ask(request, **query)
 
 
@@ -160,7 +157,6 @@ def _findings(report: Report) -> Findings:
 
 
 def _scopes(report: Report, overview: Any) -> Iterator[dict[str, str]]:
-    """Each rank, and each step of the rank that the file opens with."""
     first = str(report.rank)
     ranks = [str(rank) for rank in overview.ranks[:_MAX_RANKS]]
     yield from ({"rank": rank} for rank in dict.fromkeys([first, *ranks]))
@@ -185,11 +181,7 @@ def _outlines(report: Report) -> Iterator[KeyedAnswer]:
 
 
 def _whatifs(report: Report) -> Iterator[KeyedAnswer]:
-    """The predictions that were asked for, and the replay that they start from.
-
-    Raises:
-        ChangeError: if a change does not apply.
-    """
+    """The predictions that were asked for, and the replay that they start from."""
     for changes in dict.fromkeys(("", *report.whatifs)) if report.whatifs else ():
         key, found = report.keyed("whatif", changes=changes)
         if isinstance(found, Refused):
@@ -198,7 +190,6 @@ def _whatifs(report: Report) -> Iterator[KeyedAnswer]:
 
 
 def _sources(report: Report) -> Iterator[KeyedAnswer]:
-    """The list of source files, and for each its text and the costs of its lines."""
     known = report.ask("sources", **report.scope)
     yield "sources", known
     for file in [row.file for row in known.files[:_MAX_FILES]]:
@@ -209,7 +200,6 @@ def _sources(report: Report) -> Iterator[KeyedAnswer]:
 
 
 def _selections(report: Report, findings: int) -> Iterator[KeyedAnswer]:
-    """What the panes show for each module, kernel, line and finding."""
     modules = range(len(report.view.trace["modules"]))
     rows = report.ask("kernels", **report.scope).rows[:_MAX_KERNELS]
     costs, _ = report.view.line_costs(report.view.rank_of(Query(report.scope)), None)
@@ -255,7 +245,6 @@ def comparisons(report: Report) -> Iterator[KeyedAnswer]:
 
 
 def comparisons_with_others(report: Report) -> Iterator[KeyedAnswer]:
-    """Each other trace, and each of its ranks, compared with the rank that the file opens with."""
     for id, other in report.compared.items():
         key, usual = report.keyed("diff", against=id, rank=str(report.rank))
         yield key, usual
@@ -274,7 +263,6 @@ def flames(report: Report) -> Iterator[KeyedAnswer]:
 
 
 def flames_against_others(report: Report) -> Iterator[KeyedAnswer]:
-    """Flame graphs of other traces compared with that of the first rank."""
     scope = {"rank": str(report.rank)} if report.steps else {}
     for id in report.compared:
         yield from flames_of(report, {**scope, "against": id}, _FEW_BOXES, _FLAMES)
@@ -283,14 +271,7 @@ def flames_against_others(report: Report) -> Iterator[KeyedAnswer]:
 def flames_of(
     report: Report, scope: dict[str, str], most: int, names: Collection[str] = ()
 ) -> Iterator[KeyedAnswer]:
-    """Flame graphs in both directions, and the findings to mark in them.
-
-    Args:
-        report: what a file covers.
-        scope: `rank`, or nothing for the whole trace, and `against`, another trace.
-        most: boxes in each.
-        names: of the measures; by default all.
-    """
+    """Flame graphs in both directions, and the findings to mark in them."""
     known = report.ask("contexts", **scope).measures
     measures = [measure for measure in known if not names or measure.name in names]
     for by in ("", *(measure.name for measure in measures)):
@@ -305,12 +286,8 @@ def flames_of(
 
 def _shown(marks: ContextFindings, nodes: list[int]) -> ContextFindings:
     shown = set(nodes)
-    return ContextFindings(
-        [
-            replace(finding, nodes=[node for node in finding.nodes if node in shown])
-            for finding in marks.findings
-        ]
-    )
+    kept = (replace(one, nodes=[node for node in one.nodes if node in shown]) for one in marks.findings)
+    return ContextFindings(list(kept))
 
 
 # -- tiles and moments of the time axis

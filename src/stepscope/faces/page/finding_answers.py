@@ -13,12 +13,12 @@ from stepscope.analyze.finding import Patch
 from stepscope.base.arrays import Mask
 from stepscope.base.typed_data import convert
 from stepscope.errors import ServeError
-from stepscope.faces.page.requests import Query
+from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.timeline.operation_labels import short_name
 
 Severity = Literal["info", "warning", "critical"]
-_MAX_PLACES = 12
+_MAX_PLACES = 12  # of a finding; chosen: bounds the answer, which has the number of all
 
 
 class FindingPlace(msgspec.Struct):
@@ -157,15 +157,5 @@ def _finding(view: TraceView, number: int, finding: analyze.Finding) -> Finding:
 
 def _place(view: TraceView, place: analyze.Place) -> FindingPlace:
     duration = view.trace.events["duration_ns"]
-    return FindingPlace(
-        name=place.name,
-        short=short_name(place.name),
-        stage=place.stage,
-        module=place.module,
-        file=place.file,
-        line=place.line,
-        function=place.function,
-        count=place.count,
-        ms=place.ms,
-        event=max(place.events, key=lambda event: int(duration[event]), default=None),
-    )
+    longest = max(place.events, key=lambda event: int(duration[event]), default=None)
+    return filled(FindingPlace, place, short=short_name(place.name), event=longest)

@@ -26,7 +26,7 @@ _HEADERS = {
     "X-Frame-Options": "SAMEORIGIN",
 }
 _NO_TOKEN = "the token of this server is missing or wrong; open the URL that `stepscope view` printed"
-SESSION_S = 12 * 3600
+SESSION_S = 12 * 3600  # of a cookie: a long working day
 
 
 class Token:
@@ -63,7 +63,6 @@ class Token:
         return hmac(self.secret.encode(), text.encode(), sha256).hexdigest()
 
     def fits(self, given: str) -> bool:
-        """Whether this is the secret."""
         return compare_digest(given.encode(), self.secret.encode())
 
     def admits(self, given: str) -> bool:
@@ -75,13 +74,7 @@ class Token:
 
 
 class Guard:
-    """Passes the user's requests on to an app, refuses others, and adds headers to all responses.
-
-    Args:
-        app: the protected application.
-        token: that requests must carry.
-        port: that the server listens on; part of the cookie's name, since ports share cookies.
-    """
+    """Passes the user's requests on to an app, refuses others, and adds headers to all responses."""
 
     def __init__(self, app: ASGIApp, token: Token, port: int) -> None:
         self._app, self._token, self._port = app, token, port
@@ -95,15 +88,9 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         request = Request(scope)
-        response = self._refusal(request) or self._entrance(request)
+        response = _refusal(request) or self._entrance(request)
         respond: ASGIApp = response or self._app
         await respond(scope, receive, _marking(send))
-
-    def _refusal(self, request: Request) -> Response | None:
-        for check in (_bytes, _method, _body, _host, _origin):
-            if (response := check(request)) is not None:
-                return response
-        return None
 
     def _entrance(self, request: Request) -> Response | None:
         """A refusal without the token, a redirect if the URL has it, None if it is right."""
@@ -127,41 +114,23 @@ class Guard:
         return response
 
 
-def _bytes(request: Request) -> Response | None:
-    """Some HTTP parsers let any byte pass; a browser sends ASCII."""
-    if request.scope["query_string"].isascii():
-        return None
-    return _refuse("expected an ASCII query; encode other characters with %", 400)
-
-
-def _method(request: Request) -> Response | None:
-    if request.method in ("GET", "HEAD"):
-        return None
-    return _refuse(f"expected a GET request, found {request.method}", 405)
-
-
-def _body(request: Request) -> Response | None:
-    """No request has a body: nothing of it is read, and the connection ends."""
-    length = request.headers.get("content-length", "0")
-    if length.strip("0") == "" and "transfer-encoding" not in request.headers:
-        return None
-    response = _refuse("a request with a body is not accepted", 413)
-    response.headers["Connection"] = "close"
-    return response
-
-
-def _host(request: Request) -> Response | None:
-    if _name(request.headers.get("host", "")) in _LOCAL:
-        return None
-    return _refuse("the Host header does not name this machine", 403)
-
-
-def _origin(request: Request) -> Response | None:
-    """If there is an Origin header, it must be this server, port included."""
-    origin = request.headers.get("origin")
-    if origin is None or origin == f"http://{request.headers.get('host', '')}":
-        return None
-    return _refuse("the request comes from another page", 403)
+def _refusal(request: Request) -> Response | None:
+    """Why a request is refused whoever sends it; None if it is not."""
+    headers, origin = request.headers, request.headers.get("origin")
+    if not request.scope["query_string"].isascii():  # some HTTP parsers let any byte pass
+        return _refuse("expected an ASCII query; encode other characters with %", 400)
+    if request.method not in ("GET", "HEAD"):
+        return _refuse(f"expected a GET request, found {request.method}", 405)
+    if headers.get("content-length", "0").strip("0") or "transfer-encoding" in headers:
+        # Nothing of a body is read, and the connection ends.
+        response = _refuse("a request with a body is not accepted", 413)
+        response.headers["Connection"] = "close"
+        return response
+    if _name(headers.get("host", "")) not in _LOCAL:
+        return _refuse("the Host header does not name this machine", 403)
+    if origin is not None and origin != f"http://{headers.get('host', '')}":  # port included
+        return _refuse("the request comes from another page", 403)
+    return None
 
 
 def _name(host: str) -> str:

@@ -52,28 +52,12 @@ def statistics(durations: Times) -> DurationStatistics:
 
 
 def same_name_events(trace: Trace, event: int) -> Rows:
-    """Events with the same name and rank, on the same side (host or device), ascending."""
     events, tracks = trace.events, trace["tracks"]
     same = np.flatnonzero(events["name"] == events["name"][event])
     track, own = events["track"][same], int(events["track"][event])
     rank, on_device = tracks["rank"], tracks["device"] >= 0
-    kept: Rows = same[(rank[track] == rank[own]) & (on_device[track] == on_device[own])]
-    return kept
-
-
-def calls_of(trace: Trace, module: int) -> Rows:
-    """Recorded calls of a module, ascending; empty if only its operators are known."""
-    own = np.flatnonzero(trace.events["module"] == module)
-    marked = (
-        trace.events.text("name").take(own).where(lambda name: name.startswith((MODULE_RANGE, MODULE_FRAME)))
-    )
-    return own[marked]
-
-
-def runs_of(trace: Trace, stage: str, rank: int) -> Rows:
-    """Rows of the table `stages`: the runs of one stage on one rank."""
-    stages = trace["stages"]
-    return np.flatnonzero(stages.text("stage").mask(stage) & (stages["rank"] == rank))
+    result: Rows = same[(rank[track] == rank[own]) & (on_device[track] == on_device[own])]
+    return result
 
 
 class Shapes(msgspec.Struct):
@@ -122,8 +106,9 @@ def instances_of(view: TraceView, path: str, operation: Operation) -> Instances 
     """All runs, calls or events like an operation; None if there are none."""
     trace, (_, rank) = view.trace, step_of(view, path, operation)
     if operation.kind == "stage":
-        rows = runs_of(trace, operation.name, rank)
-        return _of_ranges(trace["stages"].take(rows), operation.name)
+        stages = trace["stages"]
+        runs = stages.text("stage").mask(operation.name) & (stages["rank"] == rank)
+        return _of_ranges(stages.take(runs), operation.name)
     if operation.kind == "step":
         return _of_ranges(trace["steps"].take(trace["steps"]["rank"] == rank), "steps")
     if operation.module >= 0:
@@ -138,8 +123,10 @@ def instances_of(view: TraceView, path: str, operation: Operation) -> Instances 
 
 
 def _calls(view: TraceView, module: int) -> Instances | None:
-    """The recorded calls of a module, if there are any."""
-    calls = calls_of(view.trace, module)
+    """The recorded calls of a module; None if only its operators are known."""
+    own = np.flatnonzero(view.trace.events["module"] == module)
+    names = view.trace.events.text("name").take(own)
+    calls = own[names.where(lambda name: name.startswith((MODULE_RANGE, MODULE_FRAME)))]
     name = view.timeline.contents.modules.name_in(module, -1)
     return _of_events(view, calls, f"calls of {name}") if len(calls) else None
 

@@ -9,18 +9,18 @@ import numpy as np
 
 from stepscope.base.arrays import Floats
 from stepscope.faces.page.bundle import data_element, page_in_one
+from stepscope.faces.page.requests import filled
 from stepscope.models.ranks.job import Job, JobReport
 from stepscope.models.ranks.map_ranks import RankResult
 from stepscope.models.ranks.process_groups import GroupRow, Lateness, lateness, pipeline_places
 from stepscope.models.ranks.ranks_text import verdict
 from stepscope.models.ranks.replay_whatifs import Slowdown
 from stepscope.models.ranks.sketch import JobTable
-from stepscope.models.ranks.stragglers import Straggler
 
 ELEMENT = "stepscope-job"
 OWN_WORK = "own work"
-_MOST_NUMBERS = 1_000_000
-_MOST_KINDS = 12
+_MOST_NUMBERS = 1_000_000  # of all tables by step; chosen: some MB of JSON
+_MOST_KINDS = 12  # of collectives; chosen: those at which ranks wait longest
 
 
 class JobRank(msgspec.Struct):
@@ -130,26 +130,21 @@ class JobAnswer(msgspec.Struct):
 
 
 def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankResult]) -> JobAnswer:
-    """What the page shows of a job.
-
-    Args:
-        name: of the job.
-        job: its ranks.
-        report: what they say.
-        results: of the map, for the names of files and for those that cannot be read.
-    """
     table = job.table
     files = {one.sketch.rank: one.file for one in results if one.sketch}
     ranks = [
         JobRank(row.rank, row.node, row.device, files[row.rank], None, row.waiting_ms, row.peak_memory_bytes)
         for row in report.rows
     ]
-    return JobAnswer(
+    findings = [
+        JobFinding(one.sentence, list(one.ranks), one.stage, one.steps, one.cost_ms)
+        for one in report.stragglers
+    ]
+    return filled(
+        JobAnswer,
+        report,
         name=name,
         verdict=verdict(report),
-        step_ms=report.step_ms,
-        work_ms=report.work_ms,
-        slowest_ms=report.slowest_ms,
         steps=table.steps,
         stages=table.stages,
         ranks=ranks,
@@ -157,22 +152,15 @@ def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankRes
         by_step=_by_step(table),
         axes=_axes(job),
         median_rank=_median_rank(table.work),
-        findings=[_finding(one) for one in report.stragglers],
+        findings=findings,
         groups=list(report.groups),
         lateness=_lateness(lateness(table, job.matched, job.groups)[:_MOST_KINDS]),
-        slowdown=report.slowdown,
-        replayed_ms=report.replayed_ms,
-        whatifs=report.whatifs,
         errors=[JobError(one.file, one.error) for one in results if one.sketch is None],
     )
 
 
 def job_page(answer: JobAnswer) -> str:
-    """The page about a job with its data, as HTML that needs nothing else.
-
-    Raises:
-        ServeError: if the page is not built.
-    """
+    """The page about a job with its data, as HTML that needs nothing else."""
     return page_in_one(data_element(ELEMENT, answer), "ranks.html")
 
 
@@ -188,8 +176,8 @@ def _by_step(table: JobTable) -> dict[str, list[list[float]]]:
 
 
 def _rounded(values: Floats) -> list[list[float]]:
-    rounded: list[list[float]] = np.round(values, 3).tolist()
-    return rounded
+    result: list[list[float]] = np.round(values, 3).tolist()
+    return result
 
 
 def _median_rank(work: Floats) -> int:
@@ -223,7 +211,3 @@ def _lateness(found: Sequence[Lateness]) -> list[JobLateness]:
         )
         for name, one in zip(names, found, strict=True)
     ]
-
-
-def _finding(one: Straggler) -> JobFinding:
-    return JobFinding(one.sentence, list(one.ranks), one.stage, one.steps, one.cost_ms)

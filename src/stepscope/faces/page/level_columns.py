@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Ids
+from stepscope.faces.page.requests import filled
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.timeline.event_index import values_at
 from stepscope.facts.timeline.level import Level, ResourceRow
@@ -132,17 +133,13 @@ class WireLevel(msgspec.Struct):
 
 
 def wire_level(level: Level, view: TraceView) -> WireLevel:
-    """A level of the view's timeline, ready to be encoded."""
     strings: Interner[str] = Interner()
-    return WireLevel(
+    return filled(
+        WireLevel,
+        level,
         path="/".join(level.path),
-        name=level.name,
         through=list(level.through),
-        start_ns=level.start_ns,
         length_ns=level.end_ns - level.start_ns,
-        shift_ns=level.shift_ns,
-        passed=level.passed,
-        hidden=level.hidden,
         resources=resources_of(level),
         operations=operation_columns([level], view, strings),
         device=device_columns([level], view, strings),
@@ -151,7 +148,6 @@ def wire_level(level: Level, view: TraceView) -> WireLevel:
 
 
 def resources_of(level: Level) -> list[ResourceRow]:
-    """The resources of a level, devices by their number."""
     device = {row.id: -1 if row.device is None else row.device for row in level.resources}
     return sorted(level.resources, key=lambda row: (row.rank, device[row.id]))
 
@@ -211,7 +207,6 @@ def _stages(view: TraceView, operations: list[Operation]) -> list[int]:
 
 
 def _spreads(operations: list[Operation]) -> dict[str, list[Any]]:
-    """How many operations each row groups, and how these differ."""
     spreads = [one.spread for one in operations]
     return {
         "count": [one.count if one else 1 for one in spreads],
@@ -268,5 +263,5 @@ def _starts(levels: Sequence[Level], sizes: Sequence[int]) -> Ids:
 
 def _since(starts: Ids, times: Ids) -> list[int]:
     """Times since the level's start; -1 stays -1, earlier times are cut at 0."""
-    since: list[int] = np.where(times < 0, -1, np.maximum(times - starts, 0)).tolist()
-    return since
+    result: list[int] = np.where(times < 0, -1, np.maximum(times - starts, 0)).tolist()
+    return result

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from stepscope.errors import ServeError
+from stepscope.faces.page.axis_answers import tile_number
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.models.memory import memory_facts
@@ -17,8 +18,8 @@ from stepscope.models.memory.owners import KINDS
 from stepscope.models.memory.segments import segments_at
 from stepscope.models.memory.stacked_levels import BINS, StackedLevels
 
-_MOST_LIVING = 200
-_MOST_SEGMENTS = 60
+_MOST_LIVING = 200  # rows; chosen: the page lists the largest, not all
+_MOST_SEGMENTS = 60  # rows; chosen: those with most free memory
 
 
 class MemoryGroups(msgspec.Struct):
@@ -202,9 +203,7 @@ def memory_tile(view: TraceView, query: Query) -> MemoryTile:
         tile: number of the tile, from 0.
     """
     history, about = _history(view, query), view.cached(("memory",), lambda: memory(view, query))
-    zoom, tile = query.number("zoom") or 0, query.number("tile") or 0
-    if zoom > about.deepest or tile >= 1 << zoom:
-        raise ServeError(f"expected zoom up to {about.deepest} and tile below 2^zoom", 404)
+    zoom, tile = tile_number(about.deepest, query)
     length = about.tile_ns >> zoom
     start = tile * length
     columns = _stacked(view, history, _by(history, query)).tile(start, start + length)

@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import chain, count
 from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Literal
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
 
 _ENDINGS = re.compile(r"(\.pt\.trace)?(\.(json|pb|stepscope|xplane))*(\.gz)?$")
 State = Literal["closed", "loading", "ready", "failed", "compared"]
-# Annotating takes about as long as reading, so a file that is read counts as half done.
-_READ_SHARE = 0.5
-_POLL_S = 0.05
+_READ_SHARE = 0.5  # of the progress: annotating takes about as long as reading
+_POLL_S = 0.05  # s; chosen: a short delay next to reading a file
 
 
 class TraceEntry(msgspec.Struct):
@@ -68,18 +68,7 @@ class Traces(msgspec.Struct):
 
 
 class TraceFile:
-    """A file, or a folder of ranks, from its name to an opened trace.
-
-    Args:
-        id: names it in URLs.
-        path: where it is.
-        as_recorded: keep the cost of recording in its times.
-
-    Attributes:
-        state: closed until somebody asks, loading, ready or failed.
-        progress: share of the work done, 0 to 1.
-        message: what is going on, or why it failed.
-    """
+    """A file, or a folder of ranks, from its name to an opened trace."""
 
     def __init__(self, id: str, path: Path, as_recorded: bool = False, closed: bool = False) -> None:
         self.id, self.path, self._as_recorded = id, path, as_recorded
@@ -107,19 +96,13 @@ class TraceFile:
 
     @property
     def view(self) -> TraceView:
-        """The trace, once it is ready.
-
-        Raises:
-            ServeError: if it is not.
-        """
+        """The trace, once it is ready."""
         if self._view is None:
             raise ServeError(f"{self.path.name}: {self.message}", 409)
         return self._view
 
     def entry(self) -> TraceEntry:
-        """Its state for the page."""
-        path = str(self.path)
-        return TraceEntry(self.id, self.path.name, path, self.state, self.progress, self.message)
+        return TraceEntry(self.id, self.path.name, str(self.path), self.state, self.progress, self.message)
 
     def _report(self, done: int, total: int) -> None:
         share = min(done / total, 1.0) if total else 0.0
@@ -186,11 +169,7 @@ class Workbench:
         return self._read([file for file in self.files.values() if file.state == "loading"])
 
     def open(self, id: str) -> None:
-        """Start to read a closed file.
-
-        Raises:
-            ServeError: if there is none of this id.
-        """
+        """Start to read a closed file."""
         if self[id].state == "closed":
             self[id].state = "loading"
             self._read([self[id]])
@@ -207,7 +186,6 @@ class Workbench:
         return thread
 
     def _trace(self, id: str) -> Trace:
-        """The trace of a file; a closed one is read first."""
         self.open(id)
         while self.job and self[id].state == "loading":
             time.sleep(_POLL_S)
@@ -215,15 +193,10 @@ class Workbench:
 
     @property
     def is_loading(self) -> bool:
-        """Whether a file is still being read."""
         return any(file.state == "loading" for file in self.files.values())
 
     def __getitem__(self, id: str) -> TraceFile:
-        """The file with an id.
-
-        Raises:
-            ServeError: if there is none.
-        """
+        """The file with an id."""
         if id not in self.files:
             raise ServeError(f"no such trace: {id[:80]!r}; open: {', '.join(self.files)}", 404)
         return self.files[id]
@@ -234,10 +207,6 @@ def trace_ids(names: Sequence[str]) -> list[str]:
     found: list[str] = []
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", _ENDINGS.sub("", name)).strip(".-") or "trace"
-        number = 1
-        id = plain
-        while id in found:
-            number += 1
-            id = f"{plain}-{number}"
-        found.append(id)
+        numbered = (f"{plain}-{number}" for number in count(2))
+        found.append(next(id for id in chain([plain], numbered) if id not in found))
     return found

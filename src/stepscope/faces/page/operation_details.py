@@ -20,7 +20,7 @@ from stepscope.facts.timeline.chosen_events import events_inside
 from stepscope.facts.timeline.operation_costs import Costs
 from stepscope.facts.timeline.source_lines import SourcePlace, frames_around, module_places, nearest_frames
 
-_MAX_WORK = 50
+_MAX_WORK = 50  # rows; chosen: the page lists the longest, not all
 _MAX_PLACES, _MAX_ROWS = 30, 50
 
 
@@ -80,7 +80,6 @@ class DeviceWork(msgspec.Struct):
 
 
 def launch_of(view: TraceView, event: int) -> LaunchLink | None:
-    """The call that launched a piece of device work."""
     index = view.timeline.index
     if event < 0 or index.launch[event] < 0:
         return None
@@ -146,7 +145,6 @@ def kernels_of_each(view: TraceView, of: Ids, raw: Rows, count: int) -> list[Ker
 
 
 def link_to(view: TraceView, event: int) -> EventLink:
-    """A link to a raw event."""
     return EventLink(event, view.short_name(event))
 
 
@@ -255,13 +253,7 @@ def details(view: TraceView, query: Query) -> Details:
 
 
 def detail_columns(view: TraceView, chosen: Selection, most: int = _MAX_ROWS) -> dict[str, list[Any]]:
-    """The fields of `Details` for many operations at once, but `path` and `level`.
-
-    Args:
-        view: the trace.
-        chosen: the operations.
-        most: length of the lists of device work and of what panes mark.
-    """
+    """The fields of `Details` for many operations at once, but `path` and `level`."""
     event = np.array([one.event for one in chosen.operations], np.int64)
     of, raw = events_inside(view.timeline.index, chosen.operations)
     count = len(event)
@@ -354,7 +346,6 @@ def _known(column: Ids) -> list[int | None]:
 
 
 def _arguments(view: TraceView, event: Ids) -> list[dict[str, Any]]:
-    """What is recorded of each event, nothing for -1."""
     found = iter(view.trace.arguments_of(event[event >= 0]))
     return [next(found) if one else {} for one in (event >= 0).tolist()]
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
 
 from stepscope.base.arrays import Ids, IntArray, Mask, Rows, Times
 from stepscope.errors import ServeError
@@ -27,7 +28,7 @@ from stepscope.facts.timeline.event_index import Index
 from stepscope.facts.timeline.operation_labels import short_name
 from stepscope.facts.timeline.source_lines import frame_place, module_places, nearest_frames
 
-_MAX_ROWS = 50
+_MAX_ROWS = 50  # of each pane; chosen: more marks than anybody looks at
 
 
 class Line(msgspec.Struct):
@@ -85,21 +86,14 @@ def select(view: TraceView, query: Query) -> Selected:
     """
     title, chosen, heads = _chosen(view, query)
     rows = np.flatnonzero(chosen)
-    panes = panes_of(view, rows)
+    (panes,) = panes_of_each(view, np.zeros(len(rows), np.int64), rows, 1)
     return Selected(
         title=title,
         total=len(rows),
         target=_target(view, query, rows, heads),
         levels=hits(view, query, view.timeline.marks(chosen)),
-        modules=panes.modules,
-        kernels=panes.kernels,
-        lines=panes.lines,
+        **asdict(panes),
     )
-
-
-def panes_of(view: TraceView, rows: Rows) -> Selects:
-    """Modules, kernels and lines of some events (ids), each by time."""
-    return panes_of_each(view, np.zeros(len(rows), np.int64), rows, 1)[0]
 
 
 def panes_of_each(view: TraceView, of: Ids, rows: Rows, count: int, most: int = _MAX_ROWS) -> list[Selects]:
@@ -219,7 +213,6 @@ def _totals(codes: Ids, time: Times) -> tuple[Ids, Times]:
 
 
 def _lines(index: Index, modules: list[list[int]]) -> list[list[Line]]:
-    """Where the modules of each set are called."""
     distinct = {module for some in modules for module in some}
     lines = {
         module: Line(place.file, place.line)
@@ -249,5 +242,4 @@ def _lines_of_frames(
 
 
 def _distinct(lines: Iterable[Line]) -> list[Line]:
-    """Each line once, in order, at most 50."""
     return list({(line.file, line.line): line for line in lines}.values())[:_MAX_ROWS]

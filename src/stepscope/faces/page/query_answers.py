@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
 from decimal import Decimal
+from itertools import takewhile
 from threading import Lock
 from typing import Any
 
@@ -20,7 +20,7 @@ from stepscope.trace.schema import SCHEMAS
 from stepscope.trace.schema_docs import EXAMPLES, KINDS
 
 LIMITS = QueryLimits(seconds=20, megabytes=1024, rows=10_000)
-_MAX_ANSWER_BYTES = 16_000_000
+_MAX_ANSWER_BYTES = 16_000_000  # as the error says; chosen: bounds what a browser has to parse
 _MAX_SQL = 10_000  # characters; the headers of a request are limited as well
 _MAX_EXACT = 2**53  # larger integers lose digits as numbers of JavaScript
 _running = Lock()
@@ -91,17 +91,13 @@ class TraceTables(msgspec.Struct):
 
 def schema(view: TraceView, query: Query) -> TraceTables:
     """The tables that `query` reads, the same for every trace, with example queries."""
-    tables = [
-        TraceTable(
-            table.name,
-            table.meaning,
-            [
-                TableColumn(one.name, KINDS[one.kind], one.unit, one.nullable, one.meaning)
-                for one in table.columns
-            ],
+    tables = []
+    for table in SCHEMAS.values():
+        columns = (
+            TableColumn(one.name, KINDS[one.kind], one.unit, one.nullable, one.meaning)
+            for one in table.columns
         )
-        for table in SCHEMAS.values()
-    ]
+        tables.append(TraceTable(table.name, table.meaning, list(columns)))
     examples = [QueryExample(title, sql) for title, sql in EXAMPLES.items()]
     return TraceTables([*tables, _arguments()], examples)
 
@@ -167,15 +163,9 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _one_line(message: str) -> str:
     """The message without the copy of the query that DuckDB appends."""
-    return " ".join(_until_the_query(message))
-
-
-def _until_the_query(message: str) -> Iterator[str]:
-    for line in message.splitlines():
-        if line.startswith("LINE "):
-            return
-        if line.strip() and not line.startswith("tables and columns:"):
-            yield line.strip()
+    lines = takewhile(lambda line: not line.startswith("LINE "), message.splitlines())
+    kept = (line.strip() for line in lines if not line.startswith("tables and columns:"))
+    return " ".join(filter(None, kept))
 
 
 def _arguments() -> TraceTable:

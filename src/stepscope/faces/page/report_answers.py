@@ -137,7 +137,6 @@ def _facts(view: TraceView, query: Query) -> tuple[Facts | None, str]:
 
 
 def summary_of(view: TraceView, query: Query) -> Summary:
-    """The summary that a request asks for, computed once."""
     rank, step = view.rank_of(query), query.number("step")
     return view.cached(("summary", rank, step), lambda: summarize(view.trace, rank, step))
 
@@ -282,7 +281,6 @@ def kernel_launch(arguments: Mapping[str, Any]) -> KernelLaunch | None:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """A recorded value, None if it is not of the type that it should be."""
     if name in ("grid", "block"):
         is_triple = isinstance(value, list) and all(type(size) is int for size in value)
         return value if is_triple else None

@@ -5,23 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from threading import Lock, Thread, stack_size
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from stepscope.errors import ServeError
 
 _DEEP = 100_000  # levels
-_STACK_BYTES = 256 << 20
+_STACK_BYTES = 256 << 20  # 2.6 kB for each level
+Answer = TypeVar("Answer", bound=msgspec.Struct)
 _limits = Lock()  # the limit of recursion and the size of stacks are the whole process's
 
 
 class Query:
-    """Parameters by name; an empty one counts as missing.
-
-    Args:
-        values: as decoded from a URL.
-    """
+    """Parameters by name; an empty one counts as missing."""
 
     def __init__(self, values: Mapping[str, str] | None = None) -> None:
         self._values = {name: value for name, value in (values or {}).items() if value}
@@ -55,6 +52,12 @@ class Query:
         return text == "1"
 
 
+def filled(kind: type[Answer], source: object, **others: Any) -> Answer:
+    """A Struct with the attributes of the same names that an object has, and others."""
+    names = (name for name in kind.__struct_fields__ if name not in others)
+    return kind(**{name: getattr(source, name) for name in names}, **others)
+
+
 def encode(value: Any) -> bytes:
     r"""JSON in UTF-8; NaN and infinity become null, bytes of names that are not UTF-8 `\udcff`."""
     try:
@@ -74,11 +77,7 @@ def _escaped(value: Any) -> Any:
 
 
 def _encode_deep(value: Any) -> bytes:
-    """The same for what nests hundreds of levels, in a thread with room for them.
-
-    Raises:
-        RecursionError: it nests deeper than that.
-    """
+    """The same for what nests hundreds of levels, in a thread with room for them."""
     found: list[bytes] = []
     thread = Thread(target=lambda: found.append(msgspec.json.encode(value)))
     with _limits:

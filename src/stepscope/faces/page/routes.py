@@ -34,42 +34,13 @@ from stepscope.faces.page.timeline_answers import (
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.faces.page.whatif_answers import changes, whatif
 
-ROUTES: dict[str, Callable[[TraceView, Query], msgspec.Struct]] = {
-    "overview": overview,
-    "levels": levels,
-    "level": level,
-    "levels_inside": levels_inside,
-    "axis": axis,
-    "slices": slices,
-    "counter": counter,
-    "tiles": tiles,
-    "area": area,
-    "path": path,
-    "search": search,
-    "search_hits": search_hits,
-    "modules": modules,
-    "kernels": kernels,
-    "collectives": collectives,
-    "arrivals": arrivals,
-    "findings": findings,
-    "contexts": contexts,
-    "context_findings": context_findings,
-    "memory": memory,
-    "memory_tile": memory_tile,
-    "memory_moment": memory_moment,
-    "memory_verdict": memory_verdict,
-    "diff": diff,
-    "outline": outline,
-    "changes": changes,
-    "whatif": whatif,
-    "details": details,
-    "select": select,
-    "sources": sources,
-    "source": source,
-    "trace": trace,
-    "schema": schema,
-    "query": query,
-}
+_ANSWERS: tuple[Callable[[TraceView, Query], msgspec.Struct], ...] = (
+    *(overview, levels, level, levels_inside, axis, slices, counter, tiles, area, path, search, search_hits),
+    *(modules, kernels, collectives, arrivals, findings, contexts, context_findings),
+    *(memory, memory_tile, memory_moment, memory_verdict, diff, outline, changes, whatif),
+    *(details, select, sources, source, trace, schema, query),
+)
+ROUTES = {function.__name__: function for function in _ANSWERS}
 
 
 def answer(view: TraceView, name: str, asked: Query) -> msgspec.Struct:

@@ -38,7 +38,6 @@ class Selection:
 
     @classmethod
     def joined(cls, *several: Selection) -> Selection:
-        """Operations one after the other."""
         return cls(
             [path for one in several for path in one.paths],
             [operation for one in several for operation in one.operations],
@@ -71,14 +70,12 @@ def selection_of(view: TraceView, query: Query) -> Selection:
 
 
 def selected(path: str, level: Level, row: int) -> Selection:
-    """One operation of a level."""
     rows = np.array([row])
     costs = level.costs.take(rows)
     return Selection([path], [level.operations[row]], costs, level.forward[rows], level.backward[rows])
 
 
 def selected_all(levels: Sequence[Level]) -> Selection:
-    """All operations of levels."""
     return Selection.joined(
         *(Selection(one.paths, one.operations, one.costs, one.forward, one.backward) for one in levels)
     )

@@ -24,16 +24,16 @@ from stepscope.faces.page.guard import Token
 from stepscope.faces.page.open_files import Workbench
 
 HOST = "127.0.0.1"
-FIRST_PORT = 8765
-_TRIED = 20
-_SHUTDOWN_S = 2
+FIRST_PORT = 8765  # chosen; the help of --port names it
+_TRIED = 20  # ports from there on, before the system chooses one
+_SHUTDOWN_S = 2  # for answers that are nearly ready
 # A long answer in Python, as of the analyzer, leaves the interpreter to a short one this often. A
 # short answer needs it some twenty times, once after each call of NumPy that releases it.
-_SWITCH_S = 0.0005
-_HEADERS_S = 10.0
-_IDLE_S = 60
-_MAX_CONNECTIONS = 128
-_MAX_HEADER_BYTES = 1 << 15
+_SWITCH_S = 0.0005  # Python's default is ten times as long
+_HEADERS_S = 10.0  # for a request to arrive, which a browser sends at once
+_IDLE_S = 60  # that a connection is kept without a request
+_MAX_CONNECTIONS = 128  # chosen: a browser opens a few for each tab
+_MAX_HEADER_BYTES = 1 << 15  # holds the longest SQL allowed, each character quoted as %XX
 
 
 class TimedProtocol(H11Protocol):
@@ -46,7 +46,6 @@ class TimedProtocol(H11Protocol):
     most_connections = _MAX_CONNECTIONS
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first request."""
         super().connection_made(transport)
         self._deadline: asyncio.TimerHandle | None = None
         self._await_headers()
@@ -61,7 +60,6 @@ class TimedProtocol(H11Protocol):
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the wait."""
         self._stop_waiting()
         super().connection_lost(exc)
 
@@ -84,10 +82,6 @@ class TimedProtocol(H11Protocol):
 class Server(uvicorn.Server):
     """A server that calls back when it is ready.
 
-    Args:
-        config: of uvicorn.
-        ready: called once it listens.
-
     Attributes:
         unfinished: whether it ended while it still computed answers.
     """
@@ -98,31 +92,18 @@ class Server(uvicorn.Server):
         self.unfinished = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
         asyncio.get_running_loop().set_exception_handler(AcceptErrors(_say))
         await super().startup(sockets)
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop; that an answer is not ready by then is no error."""
         logging.getLogger("uvicorn.error").disabled = True
         await super().shutdown(sockets)
         self.unfinished = bool(self.server_state.tasks)
 
 
 def serve(workbench: Workbench, port: int | None, browser: bool, model: Path | None, cache: bool) -> None:
-    """Serve the page until Ctrl-C.
-
-    Args:
-        workbench: the files to open.
-        port: to listen on; by default the first free one from `FIRST_PORT` on.
-        browser: open the page in the user's browser.
-        model: a JSON file with the model tree.
-        cache: keep what is read, and use what was kept.
-
-    Raises:
-        ServeError: if the port is taken.
-    """
+    """Serve the page until Ctrl-C."""
     sys.setswitchinterval(_SWITCH_S)
     token, listening = Token(), listen(port)
     number = listening.getsockname()[1]
@@ -183,9 +164,6 @@ def _say(line: str) -> None:
 
 def listen(port: int | None) -> socket.socket:
     """A socket that listens on this machine alone.
-
-    Args:
-        port: by default the first free one from `FIRST_PORT` on.
 
     Raises:
         ServeError: if the port is taken.

@@ -31,14 +31,14 @@ from stepscope.facts.timeline.level import Opening
 from stepscope.facts.timeline.operation import StepId
 from stepscope.version import __version__
 
-MAX_BYTES = 5_000_000
+MAX_BYTES = 5_000_000  # chosen: small enough to send to somebody
 ELEMENT = "stepscope-data"
 _MAX_COMPARED = 56  # every pair of eight ranks, both ways
-_BOXES_OF_CONTEXTS = (40_000, 10_000, 2_500)
+_BOXES_OF_CONTEXTS = (40_000, 10_000, 2_500)  # of each flame graph, tried in this order
 # A part of the file may take this share of the room that the parts before it leave.
 _LEVELS, _DETAILS, _TRACKS, _OTHERS = 0.7, 0.6, 0.7, 0.25
 _END_BYTES = 1 << 16  # for what is left out and the list of traces
-_TRIES = 6
+_TRIES = 6  # sizes of an answer that are tried; each is compressed
 _FIRST = 5000  # parts that are tried first: all of a large step take long to make and rarely fit
 _CAREFULLY = 0.95  # of the room
 _WORTH_A_TRY = 1.3  # times as large as what fits
@@ -75,11 +75,7 @@ class _Grown(NamedTuple):
 
 
 class Archive:
-    """An `Embedded` as JSON in gzip that grows answer by answer up to a size.
-
-    Args:
-        room: size limit in bytes.
-    """
+    """An `Embedded` as JSON in gzip that grows answer by answer up to a size."""
 
     def __init__(self, room: int) -> None:
         self._room, self._size, self._held, self._comma = room, 0, 0, b""
@@ -89,7 +85,6 @@ class Archive:
 
     @property
     def room(self) -> int:
-        """Bytes that are left."""
         return self._room - self._size - self._held
 
     def reserve(self, share: float) -> int:
@@ -97,12 +92,7 @@ class Archive:
         return round(self.room * (1 - share))
 
     def add(self, *answers: KeyedAnswer, reserve: int = 0) -> bool:
-        """Write answers, all or none; returns whether there was room.
-
-        Args:
-            answers: keys and answers.
-            reserve: bytes to keep free for what comes later.
-        """
+        """Write answers, all or none; returns whether there was room."""
         grown = self._with(*answers)
         if self._share(grown, reserve) > 1:
             return False
@@ -110,11 +100,7 @@ class Archive:
         return True
 
     def add_all(self, answers: Iterable[KeyedAnswer]) -> None:
-        """Write answers that a file must hold.
-
-        Raises:
-            ServeError: if there is no room.
-        """
+        """Write answers that a file must hold."""
         for keyed in answers:
             if not self.add(keyed):
                 raise ServeError(
@@ -127,14 +113,7 @@ class Archive:
         return sum(1 for _ in takewhile(lambda one: self.add(one, reserve=reserve), answers))
 
     def add_largest(self, key: str, answer: Callable[[int], msgspec.Struct], most: int, reserve: int) -> int:
-        """Write one answer, as large as there is room for; returns how large.
-
-        Args:
-            key: of the answer.
-            answer: the answer of a size.
-            most: its full size.
-            reserve: bytes to keep free for what comes later.
-        """
+        """Write one answer, as large as there is room for; returns how large."""
         size, fits, too_large, best = min(most, _FIRST), 0, most + 1, None
         for _ in range(_TRIES):
             grown = self._with((key, answer(size)))
@@ -153,7 +132,6 @@ class Archive:
         return fits
 
     def close(self, left_out: list[str], traces: Traces) -> bytes:
-        """All of it."""
         self._write(b'},"left_out":' + encode(left_out) + b',"traces":' + encode(traces) + b"}")
         return b"".join([*self._pieces, self._compressor.flush()])
 
@@ -199,16 +177,10 @@ def single_file(
 ) -> str:
     """The page with its data, as HTML.
 
-    Args:
-        report: what the file covers.
-        max_bytes: size limit of the file.
-        progress: called with the number of steps exported so far, and of all.
-
     Raises:
         ServeError: if the page is not built, or the tables alone exceed the limit.
     """
-    room = (max_bytes - len(page_in_one("").encode())) * 3 // 4
-    archive = Archive(room)
+    archive = Archive((max_bytes - len(page_in_one("").encode())) * 3 // 4)
     if report.steps:
         left_out = _fill(archive, report, progress)
     elif report.view.has_only_memory:
@@ -280,7 +252,6 @@ def add_step(archive: Archive, report: Report, step: str) -> list[str]:
 
 
 def _add_comparisons(archive: Archive, report: Report) -> list[str]:
-    """Add ranks compared with each other while there is room; returns what is left out."""
     compared = islice(export.comparisons(report), _MAX_COMPARED)
     added = archive.add_some(compared, archive.reserve(_OTHERS))
     ranks = len(ranks_of(report.view.trace))
@@ -289,19 +260,13 @@ def _add_comparisons(archive: Archive, report: Report) -> list[str]:
 
 
 def _add_others(archive: Archive, report: Report) -> list[str]:
-    """Add flame graphs of other traces while there is room; returns what is left out."""
     answers = list(export.flames_against_others(report))
     added = archive.add_some(answers, archive.reserve(_OTHERS))
     return ["some flame graphs compared with another trace"] if added < len(answers) else []
 
 
 def add_contexts(add: Callable[..., bool], report: Report) -> list[str]:
-    """Add the flame graphs of contexts, as large as possible; returns what is left out.
-
-    Args:
-        add: as `Archive.add`.
-        report: what the file covers.
-    """
+    """Add the flame graphs of contexts, as large as possible; returns what is left out."""
     contexts = len(build_contexts(report.view.trace))
     for most in _BOXES_OF_CONTEXTS:
         if add(*export.flames_of(report, {}, most)):

@@ -6,7 +6,6 @@ lines are every line of Python on a call path.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -16,7 +15,8 @@ from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.contexts import LineTotal, build_contexts, line_totals, whole_ns
 from stepscope.facts.timeline.source_lines import LineCost, SourcePlace
 
-_MS = 1e-6
+_MS = 1e-6  # of a nanosecond
+_TIMES = ("cpu", "own_cpu", "device", "own_device", "backward_cpu", "backward_device")
 Per = Literal["step", "recording"]
 
 
@@ -116,12 +116,8 @@ def sources(view: TraceView, query: Query) -> Sources:
     for cost in costs:
         by_file.setdefault(cost.place.file, []).append(cost)
     files = [_file(view, name, lines, steps) for name, lines in by_file.items()]
-    files.sort(key=_place)
+    files.sort(key=lambda one: (not one.readable, one.installed, -max(one.cpu_ms, one.device_ms)))
     return Sources(files, _per(view, query))
-
-
-def _place(file: SourceFile) -> tuple[bool, bool, float]:
-    return not file.readable, file.installed, -max(file.cpu_ms, file.device_ms)
 
 
 def source(view: TraceView, query: Query) -> Source:
@@ -159,7 +155,8 @@ def _per(view: TraceView, query: Query) -> Per:
 def _costs(view: TraceView, query: Query) -> tuple[list[LineCost], int]:
     """Cost of each line, and over how many steps; a recording counts as one."""
     if _per(view, query) == "recording":
-        return view.cached(("lines of contexts",), lambda: _collected(view)), 1
+        totals = view.cached(("lines of contexts",), lambda: line_totals(build_contexts(view.trace)))
+        return [_line_cost(total) for total in totals], 1
     if not len(view.trace["steps"]):
         return [], 1
     return view.line_costs(view.rank_of(query), query.number("step"))
@@ -172,18 +169,12 @@ def _whole_ns(view: TraceView, query: Query) -> int:
     return view.selected(view.rank_of(query), query.number("step")).length_ns
 
 
-def _collected(view: TraceView) -> list[LineCost]:
-    return [_line_cost(total) for total in line_totals(build_contexts(view.trace))]
-
-
 def _line_cost(total: LineTotal) -> LineCost:
     place = SourcePlace(total.file, total.line, "frame", total.function)
-    times = {name: getattr(total, f"{name}_ns") for name in _TIMES}
-    return LineCost(place, [], 0, **{f"{name}_ns": time for name, time in times.items()})
+    return LineCost(place, [], 0, **{f"{name}_ns": getattr(total, f"{name}_ns") for name in _TIMES})
 
 
-def _file(view: TraceView, name: str, lines: Iterable[LineCost], steps: int) -> SourceFile:
-    lines = list(lines)
+def _file(view: TraceView, name: str, lines: list[LineCost], steps: int) -> SourceFile:
     return SourceFile(
         file=name,
         readable=view.sources.is_readable(name),
@@ -204,6 +195,3 @@ def _line(cost: LineCost, steps: int, recorded: int, whole: int) -> SourceLine:
         calls=cost.calls / recorded,
         modules=cost.modules,
     )
-
-
-_TIMES = ("cpu", "own_cpu", "device", "own_device", "backward_cpu", "backward_device")

@@ -27,7 +27,7 @@ from stepscope.facts.timeline.level import Level, Opening, ResourceRow
 from stepscope.facts.timeline.operation_labels import short_name
 from stepscope.trace.sets import Interner
 
-_FEW_ROWS = 5
+_FEW_ROWS = 5  # of a table: a file has those of many operations
 _BOTH, _SHOWN, _EVERY = range(3)
 _PLAIN = {int, str, type(None)}
 
@@ -157,7 +157,8 @@ def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> S
     """A step with some of its levels, those that contain them included."""
     whole = [one.every for one in openings]
     levels = [*whole, *(one.shown for one in openings if one.shown is not one.every)]
-    place = {path: 0} | {one: number for number, one in enumerate(_paths(whole), 1)}
+    paths = (inside for level in whole for inside in level.paths)
+    place = {path: 0} | {inside: number for number, inside in enumerate(paths, 1)}
     strings: Interner[str] = Interner()
     tracks, resources, counts = _resources(levels)
     operations = operation_columns(levels, view, strings)
@@ -195,16 +196,11 @@ def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> S
 
 
 def details_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> DetailColumns:
-    """Details of a step and of the operations in some of its levels."""
     both = Selection.joined(
         selected(path, *view.timeline.find(path)), selected_all([one.every for one in openings])
     )
     columns = detail_columns(view, both, _FEW_ROWS)
     return DetailColumns(path, {name: _column(values) for name, values in columns.items()})
-
-
-def _paths(levels: Sequence[Level]) -> list[str]:
-    return [path for level in levels for path in level.paths]
 
 
 def _resources(levels: Sequence[Level]) -> tuple[list[ResourceRow], ResourceColumns, list[int]]:
@@ -225,7 +221,6 @@ def _resources(levels: Sequence[Level]) -> tuple[list[ResourceRow], ResourceColu
 
 
 def _events(view: TraceView, path: str, levels: Sequence[Level]) -> tuple[EventColumns, list[str]]:
-    """The raw events of a step with their places, and their distinct names."""
     timeline, events = view.timeline, view.trace.events
     rows = timeline.raw_events(path)
     place = np.zeros(len(events), np.int64)

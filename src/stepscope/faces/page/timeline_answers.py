@@ -14,7 +14,7 @@ from stepscope.facts.timeline.chosen_events import Marks
 from stepscope.facts.timeline.chrome_export import ChromeTrace, chrome_trace
 from stepscope.facts.timeline.operation import StepId
 
-_MOST = 10_000
+_MOST = 10_000  # events of a search; chosen: bounds the answer, which counts all
 
 
 class Levels(msgspec.Struct):
@@ -160,8 +160,8 @@ def in_step_of(view: TraceView, query: Query, rows: IntArray) -> Mask:
     if not path:
         return np.zeros(len(rows), np.bool_)
     index, (step, rank) = view.timeline.index, StepId.of(path)
-    inside: Mask = (index.events["step"][rows] == step) & (index.rank[rows] == rank)
-    return inside
+    result: Mask = (index.events["step"][rows] == step) & (index.rank[rows] == rank)
+    return result
 
 
 class SearchAnswer(msgspec.Struct):
@@ -263,8 +263,7 @@ def _found_names(view: TraceView, rows: IntArray) -> tuple[list[FoundName], IntA
     """The names of events, with most time first, and the position of each event's name."""
     events = view.trace.events
     codes, of_code = np.unique(events.text("name").codes[rows], return_inverse=True)
-    durations = events["duration_ns"][rows]
-    by_length = np.lexsort((durations, of_code))
+    by_length = np.lexsort((events["duration_ns"][rows], of_code))
     ends = np.cumsum(np.bincount(of_code, minlength=len(codes)))
     groups = np.split(rows[by_length], ends[:-1]) if len(codes) else []
     totals = np.array([events["duration_ns"][group].sum() for group in groups], np.int64)

@@ -26,7 +26,7 @@ from stepscope.facts.timeline.source_lines import LineCost, frame_place, line_co
 from stepscope.models.memory.memory_comparison import holds_memory
 from stepscope.trace.trace import Trace
 
-_MAX_BYTES = 2_000_000
+_MAX_BYTES = 2_000_000  # of a source file; chosen: longer ones are hardly written by people
 _OURS = Path(__file__).parents[2]
 _PACKAGES = ("site-packages", "dist-packages")
 Result = TypeVar("Result")
@@ -73,14 +73,7 @@ class SourceFiles:
         self._recorded_ns = created if isinstance(created, int) else 0
 
     def read(self, name: str) -> SourceText:
-        """The text of a file.
-
-        Args:
-            name: as the trace has it.
-
-        Raises:
-            ServeError: if the trace does not name it.
-        """
+        """The text of a file."""
         if name not in self.names:
             raise ServeError("this trace does not name the file", 404)
         found = self._find(name)
@@ -96,9 +89,7 @@ class SourceFiles:
         if not path.is_absolute():
             return False
         libraries = (Path(sysconfig.get_path("stdlib")), _OURS)
-        return any(part in _PACKAGES for part in path.parts) or any(
-            path.is_relative_to(library) for library in libraries
-        )
+        return bool(set(_PACKAGES) & set(path.parts)) or any(map(path.is_relative_to, libraries))
 
     def _find(self, name: str) -> Path | SourceText:
         """The file itself, or why it is not served."""
@@ -145,13 +136,10 @@ def _named(trace: Trace) -> frozenset[str]:
     modules = trace["modules"]
     files = {name for column in ("file", "call_file") for name in modules.text(column) if name}
     frames = (frame_place(name) for name in trace.events.text("name").values)
-    return frozenset(files | {place.file for place in frames if place} | _collected(trace))
-
-
-def _collected(trace: Trace) -> set[str]:
+    files |= {place.file for place in frames if place}
     contexts = trace["contexts"]
-    file = contexts.text("file").take(contexts.text("kind").mask("python"))
-    return {name for name in file.compact().values if name}
+    collected = contexts.text("file").take(contexts.text("kind").mask("python"))
+    return frozenset(files | {name for name in collected.compact().values if name})
 
 
 def no_other_trace(id: str) -> Trace:
@@ -186,21 +174,17 @@ class TraceView:
 
     @property
     def rank(self) -> int:
-        """The rank of the step to open first."""
         return StepId.of(self.start).rank if self.start else self.trace.metadata.ranks[0]
 
     @property
     def has_only_contexts(self) -> bool:
-        """Whether the trace holds contexts of a whole run and no recorded step."""
         return not len(self.trace["steps"]) and len(self.trace["contexts"]) > 0
 
     @property
     def has_only_memory(self) -> bool:
-        """Whether the trace holds a history of memory and no recorded step."""
         return not len(self.trace["steps"]) and holds_memory(self.trace)
 
     def rank_of(self, query: Query) -> int:
-        """The rank that a request asks about."""
         rank = query.number("rank")
         return self.rank if rank is None else rank
 
@@ -211,8 +195,7 @@ class TraceView:
         with computing:  # if two tabs ask at once, the second waits for the first's result
             if key not in self._cache:
                 self._cache[key] = compute()
-            result: Result = self._cache[key]
-            return result
+            return self._cache[key]  # type: ignore[no-any-return]
 
     @cached_property
     def _device_names(self) -> dict[str, str]:
@@ -228,16 +211,13 @@ class TraceView:
 
     @property
     def time_axis(self) -> TimeAxis:
-        """The tracks on one axis, made once."""
         return self.cached(("time axis",), lambda: TimeAxis(self.timeline.index))
 
     @cached_property
     def sources(self) -> SourceFiles:
-        """The source files that the trace names."""
         return SourceFiles(self.trace, self.source_root)
 
     def selected(self, rank: int, step: int | None) -> SelectedSteps:
-        """One step of a rank, or all steps except warm-up."""
         key = ("steps", rank, step)
         return self.cached(key, lambda: SelectedSteps(self.trace, rank, step))
 

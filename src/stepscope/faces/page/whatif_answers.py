@@ -76,6 +76,5 @@ def whatif(view: TraceView, query: Query) -> WhatIf | Refused:
 
 
 def _pane(view: TraceView, query: Query) -> Pane:
-    """The graph of a rank and a step, built once."""
     scope = query.number("rank"), query.number("step")
     return view.cached(("what-ifs", *scope), lambda: Pane(view.trace, *scope))

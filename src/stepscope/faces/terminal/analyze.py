@@ -17,14 +17,8 @@ if TYPE_CHECKING:
 
 _LEVELS = ("info", "warning", "critical")
 _PACKAGES = (
-    "analyze",
-    "models/calibration",
-    "facts/contexts",
-    "graph",
-    "models/memory",
-    "facts/roofline",
-    "facts/summary",
-    "models/whatif",
+    *("analyze", "graph", "facts/contexts", "facts/roofline", "facts/summary"),
+    *("models/calibration", "models/memory", "models/whatif"),
 )
 
 
@@ -77,7 +71,6 @@ def analyze(
 
 
 def _kept_analysis(file: Source, rank: int | None) -> Analysis:
-    """The analysis that depends on the file and on nothing else."""
     from msgspec.structs import replace
 
     from stepscope.analyze.analysis import Analysis
@@ -110,7 +103,6 @@ def _analyzed(
 
 
 def _with_device(trace: Trace, name: str) -> Trace:
-    """The trace with the device named, unless its file names one."""
     from stepscope.facts.roofline import with_device
 
     named = [device["name"] for device in trace.metadata.devices if device.get("name")]

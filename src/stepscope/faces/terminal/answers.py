@@ -48,12 +48,6 @@ def answer_of(
 ) -> Answer:
     """An answer about a file, from the cache if it was made before; ranks without steps on stderr.
 
-    Args:
-        kind: of the answer.
-        file: the file and how to open it.
-        asked: all else that the answer depends on.
-        make: the answer about the opened trace.
-
     Raises:
         StepscopeError: if the file cannot be read, or `make` raises it.
     """
@@ -110,5 +104,4 @@ def _keep(kind: AnswerKind[Answer], key: Key, kept: _Kept[Answer]) -> None:
 
 
 def _decoded(kind: AnswerKind[Answer], text: bytes | str) -> _Kept[Answer]:
-    kept: _Kept[Answer] = decode(text, _Kept[kind.type])  # type: ignore[name-defined]
-    return kept
+    return decode(text, _Kept[kind.type])  # type: ignore[name-defined]

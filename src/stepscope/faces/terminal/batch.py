@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.faces.terminal.options import FiniteRange, OutputFile, ScriptPath
-from stepscope.faces.terminal.output import echo_json, write_text
+from stepscope.faces.terminal.options import OutputFile, ScriptPath, above_zero, at_least_one
+from stepscope.faces.terminal.output import echo_json, show_answer, write_text
 from stepscope.faces.terminal.script_options import MeasuringCommand
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
-        """Positive whole numbers between commas."""
         if isinstance(value, tuple):  # the default
             return value
         words = [word.strip() for word in str(value).split(",") if word.strip()]
@@ -54,26 +53,9 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     metavar="H100,A100,…",
     help="Predict other devices, or cloud instances of the price table.",
 )
-@click.option(
-    "--samples",
-    type=click.IntRange(min=1),
-    default=1_000_000,
-    show_default=True,
-    help="Number of samples for hours and prices (with --on).",
-)
-@click.option(
-    "--ranks",
-    type=click.IntRange(min=1),
-    default=1,
-    help="Also predict training on up to N devices (with --on).",
-)
-@click.option(
-    "--bandwidth",
-    type=FiniteRange(min=0, min_open=True),
-    default=10.0,
-    show_default=True,
-    help="Gbit/s between ranks (with --ranks).",
-)
+@at_least_one("--samples", 1_000_000, "Number of samples for hours and prices (with --on).")
+@at_least_one("--ranks", 1, "Also predict training on up to N devices (with --on).", show_default=False)
+@above_zero("--bandwidth", 10.0, "Gbit/s between ranks (with --ranks).")
 @click.option("--prices", metavar="FILE", help="Price table to use instead of the package's.")
 @click.option(
     "--site", "choice", metavar="LINE", help="Which of several batch sizes: LINE, FILE:LINE or a name."
@@ -83,13 +65,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     type=click.IntRange(min=2),
     help="Number of batch sizes to measure. Default: 5, up to 8 if run time is not linear.",
 )
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="Maximum number of rounds; fewer once times are stable.",
-)
+@at_least_one("--rounds", 3, "Maximum number of rounds; fewer once times are stable.")
 @click.option("--quick", is_flag=True, help="One round of very few steps, as in an editor.")
 @click.option(
     "--estimate/--no-estimate",
@@ -98,13 +74,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     help="Without a GPU, also estimate memory without computing.",
 )
 @click.option("--find", is_flag=True, help="Only show which batch size would be used; run nothing.")
-@click.option(
-    "--timeout",
-    type=FiniteRange(min=0, min_open=True),
-    default=600.0,
-    show_default=True,
-    help="Seconds before a run times out.",
-)
+@above_zero("--timeout", 600.0, "Seconds before a run times out.")
 @click.option("--python", metavar="PATH", help="Python interpreter that runs the script.")
 @click.option("--in-place", is_flag=True, help="Run in the project itself: what the script writes is real.")
 @click.option(
@@ -237,7 +207,5 @@ def _print_text(
 
 def _print_sites(opened: Any, as_json: bool) -> None:
     site = opened.site
-    if as_json:
-        echo_json({"batch": opened.batch, "site": site.to_json()})
-        return
-    click.echo(f"{site.where}: {site.kind} {site.name} = {opened.batch}")
+    line = f"{site.where}: {site.kind} {site.name} = {opened.batch}"
+    show_answer({"batch": opened.batch, "site": site.to_json()}, [line], as_json)

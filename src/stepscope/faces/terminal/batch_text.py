@@ -87,7 +87,6 @@ def _device(device: Mapping[str, Any]) -> str:
 
 
 def _curve(profile: Profile, own: int, predicted: Iterable[int], wide: bool) -> Table:
-    """Measured and predicted batch sizes in one table, sorted."""
     heads = ("batch>", "ms per step>", "samples/s>", *([""] * wide), "memory>", "")
     table = plain_table("Throughput and memory", *heads)
     rows: dict[int, Mapping[str, Any]] = {
@@ -193,7 +192,6 @@ def _bytes_in_range(prediction: Mapping[str, Any]) -> str:
 
 
 def _memory(kinds: Mapping[str, int], peak: int, batch: int) -> Table:
-    """The peak by kind, the largest first."""
     table = plain_table(f"Memory at its peak, batch size {batch}", "", ">", ">", "")
     for kind, held in sorted(kinds.items(), key=lambda pair: -pair[1]):
         share, style = held / (peak or 1), _KINDS[kind]
@@ -204,7 +202,6 @@ def _memory(kinds: Mapping[str, int], peak: int, batch: int) -> Table:
 
 
 def _line_table(breakdown: StepBreakdown) -> Table:
-    """Lines by the cost of their own PyTorch calls."""
     heads = ("", "forward>", "backward>", ">", "activations>", "~")
     table = plain_table("Lines, per step", *heads)
     for row in sorted(breakdown.lines, key=lambda row: -row.self_ms)[:_LINES]:
@@ -249,7 +246,6 @@ def _footer(result: Result) -> Text:
 
 
 def print_devices(console: Console, answer: DevicesAnswer) -> None:
-    """Print predictions for other devices."""
     wide = console.width >= WIDE
     parts: list[RenderableType] = [_step_table(answer, wide), _cost_table(answer, wide)]
     if answer.bandwidth_gbps is not None:
@@ -258,7 +254,6 @@ def print_devices(console: Console, answer: DevicesAnswer) -> None:
 
 
 def _predictions(answer: DevicesAnswer) -> Iterator[tuple[str, DevicePrediction]]:
-    """Each prediction, with the name of its device at the first."""
     for row in answer.devices:
         for number, prediction in enumerate(row.predictions):
             yield "" if number else row.name, prediction

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from stepscope.faces.terminal.output import echo_json
+from stepscope.faces.terminal.output import show_answer
 
 _KINDS = ("traces", "calibrations", "collectors")
 
@@ -29,17 +29,16 @@ def cache(kinds: tuple[str, ...], clear: bool, as_json: bool) -> None:
     $STEPSCOPE_CACHE_BYTES the size limit for traces, $STEPSCOPE_BUILDS the folder of collectors.
     """
     rows = [_row(kind, clear) for kind in kinds or _KINDS]
-    if as_json:
-        echo_json(rows)
-        return
-    for row in rows:
-        words = f"{row['entries']}{' deleted' * clear}, {row['bytes'] / 1e6:.1f} MB"
-        where = row["folder"] or "off ($STEPSCOPE_CACHE)"
-        click.echo(f"{row['kind']:<14}{words}{_bound(row['kind'])}   {where}")
+    show_answer(rows, map(_line, rows), as_json)
+
+
+def _line(row: dict[str, Any]) -> str:
+    words = f"{row['entries']}{' deleted' * row['deleted']}, {row['bytes'] / 1e6:.1f} MB"
+    where = row["folder"] or "off ($STEPSCOPE_CACHE)"
+    return f"{row['kind']:<14}{words}{_bound(row['kind'])}   {where}"
 
 
 def _row(kind: str, clear: bool) -> dict[str, Any]:
-    """A row about one kind of data, which is deleted if `clear`."""
     folder, paths = _kept(kind)
     size = sum(map(_bytes, paths))
     if clear:
@@ -54,7 +53,6 @@ def _row(kind: str, clear: bool) -> dict[str, Any]:
 
 
 def _kept(kind: str) -> tuple[Path | None, list[Path]]:
-    """The folder of a kind of data (None if the cache is off), and its entries."""
     if kind == "collectors":
         from stepscope.record.contexts import native_build as build
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.faces.terminal.output import echo_json
+from stepscope.faces.terminal.output import show_answer
 from stepscope.faces.terminal.source import takes_trace
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ def calibrate(trace: Trace, afresh: bool, as_json: bool) -> None:
             f"! {calibration.load}, so times may be too long; run this again when other programs have ended",
             err=True,
         )
-    if as_json:
-        echo_json(calibration.to_json())
-        return
     known = sum(half is not None for _, half in calibration.operators.values())
-    click.echo(f"{calibration}: {len(calibration.operators)} operators timed, {known} of them in 16 bits")
+    line = f"{calibration}: {len(calibration.operators)} operators timed, {known} of them in 16 bits"
+    show_answer(calibration.to_json(), [line], as_json)

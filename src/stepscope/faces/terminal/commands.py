@@ -32,7 +32,6 @@ class Deferred(BaseException):
 
 
 def call(command: Callable[..., Any], *args: Any, **options: Any) -> None:
-    """Call a command, and then what it deferred."""
     try:
         command(*args, **options)
         return
@@ -90,11 +89,9 @@ class Commands(click.Group):
     """Finds subcommands in `COMMANDS` and turns stepscope's errors into one line and a code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of the subcommands, in the order of `COMMANDS`."""
         return [*COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load a subcommand; None where there is none."""
         if cmd_name not in COMMANDS:
             return named_plugin("commands", cmd_name, click.Command)
         command: click.Command = getattr(import_module(COMMANDS[cmd_name].module), cmd_name)
@@ -113,7 +110,6 @@ class Commands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the subcommands by question, without loading them."""
         width = max(map(len, COMMANDS)) + 2
         for question, group in GROUPS.items():
             formatter.write(f"\n{question}\n")
@@ -199,7 +195,6 @@ def _drop_output() -> None:
 
 
 def _reason(error: OSError) -> str:
-    """What the system refused: a full disk, a missing folder, no permission."""
     what = error.strerror or str(error)
     if error.errno == errno.ENOSPC and not error.filename:
         return f"the output cannot be written: {what}"

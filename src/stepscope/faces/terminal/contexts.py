@@ -27,7 +27,6 @@ class _Contexts(click.Command):
     """Rejects options of the table with other formats, before anything is read."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command line."""
         rest = super().parse_args(ctx, args)
         given = [f"--{name}" for name in ("depth", "least") if ctx.params.get(name) is not None]
         if given and ctx.params.get("form") != "table":
@@ -109,7 +108,6 @@ def contexts(
 
 
 def _chosen(tree: ContextTree, by: str, focus: str | None, hide: str | None, bottom_up: bool) -> ContextTree:
-    """The selected part of the tree, grouped by function if requested."""
     from stepscope.facts import contexts as trees
 
     metric = trees.measure(tree, by).metric  # raises at once where there is none
@@ -124,7 +122,6 @@ def _chosen(tree: ContextTree, by: str, focus: str | None, hide: str | None, bot
 
 
 def _named(tree: ContextTree, option: str, pattern: str, files: bool) -> Mask:
-    """The nodes whose name, or file, a regular expression finds; bool, shape (nodes,)."""
     try:
         names = re.compile(pattern)
     except re.error as error:
@@ -138,7 +135,6 @@ def _named(tree: ContextTree, option: str, pattern: str, files: bool) -> Mask:
 
 
 def _exported(tree: ContextTree, by: str, form: str) -> list[str]:
-    """The lines of a file with one measure, or with all measures where the format allows."""
     from stepscope.facts.contexts import default_measure, measures
     from stepscope.facts.contexts.exports import to_columns, to_folded, to_speedscope
 

@@ -48,33 +48,23 @@ _STYLES = {
 def print_contexts(
     tree: ContextTree, by: str, *, depth: int | None, least: float, bottom_up: bool, path: str | None = None
 ) -> None:
-    """Print a tree.
-
-    Args:
-        tree: as it is to be shown.
-        by: the measure to show.
-        depth: how many levels to show; by default all, or three of callers.
-        least: nodes with a smaller share of the total, 0 to 1, are combined in one row.
-        bottom_up: whether the tree shows callers below each node.
-        path: a file to write to instead.
-    """
     console = Console(file=io.StringIO(), width=_FILE_WIDTH) if path else terminal()
     levels = depth if depth is not None else _CALLERS if bottom_up else len(tree)
-    text = _Text(tree, by, levels, least, bottom_up, console.width)
+    text = _ContextsText(tree, by, levels, least, bottom_up, console.width)
     console.print(text.header(), text.table(), text.footer(), sep="\n", highlight=False)
     if path and isinstance(console.file, io.StringIO):
         write_text(Path(path), console.file.getvalue())
 
 
 @dataclass
-class _Row:
+class _ContextRow:
     level: int
     cells: list[Text]
     chain: list[int] = field(default_factory=list)
     words: str = ""  # where it is of no single node
 
 
-class _Text:
+class _ContextsText:
     def __init__(
         self, tree: ContextTree, by: str, depth: int, least: float, bottom_up: bool, width: int
     ) -> None:
@@ -99,7 +89,7 @@ class _Text:
     def table(self) -> Table:
         direction = "bottom-up (callers below)" if self.bottom_up else "top-down"
         title = self.measure.meaning[0].upper() + self.measure.meaning[1:]
-        rows: list[_Row] = []
+        rows: list[_ContextRow] = []
         self.add(rows, 0, 0)
         widths = self.fitting(rows)
         table = _table(f"{title}, {direction}", widths)
@@ -111,7 +101,6 @@ class _Text:
         return table
 
     def columns(self) -> list[str]:
-        """The columns of numbers for this width, before their widths are known."""
         unit, small = {"ns": (" ms", " µs")}.get(self.measure.unit, ("", ""))
         columns = [f"total{unit}", "%"]
         columns += [_BAR] if self.width >= _WIDE else []
@@ -119,26 +108,26 @@ class _Text:
         columns += ["samples" if self.sampled else "count"]
         return columns + ([f"mean{small}", f"max{small}"] if self.shows_calls else [])
 
-    def fitting(self, rows: list[_Row]) -> dict[str, int]:
+    def fitting(self, rows: list[_ContextRow]) -> dict[str, int]:
         """The columns of numbers that leave room for names, and their widths."""
         columns = self.columns()
-        widths = {
-            column: max([_LEAST_NUMBER, len(column), *(_length(row, i) for row in rows)])
-            for i, column in enumerate(columns)
-        }
+        widths = {}
+        for i, column in enumerate(columns):
+            lengths = (len(row.cells[i]) for row in rows if i < len(row.cells))
+            widths[column] = max(_LEAST_NUMBER, len(column), *lengths)
         for column in (_BAR, *reversed(columns)):
             if self.width - _width(widths) >= _LEAST_NAME or len(widths) == 1:
                 break
             widths.pop(column, None)
         return widths
 
-    def add(self, rows: list[_Row], node: int, level: int) -> None:
+    def add(self, rows: list[_ContextRow], node: int, level: int) -> None:
         """A row for a node and the descendants that take all its time, then its children."""
         chain = [node]
         while len(shown := self.shown(chain[-1])) == 1 and self.is_passed(chain[-1], shown[0]):
             chain.append(int(shown[0]))
         last = chain[-1]
-        rows.append(_Row(level, self.cells(last), chain))
+        rows.append(_ContextRow(level, self.cells(last), chain))
         if level >= self.depth:
             return
         rest = self.tree.children(last)
@@ -147,7 +136,6 @@ class _Text:
         self.others(rows, np.setdiff1d(rest, shown), level + 1)
 
     def shown(self, node: int) -> Ids:
-        """The children that are large enough, the largest first."""
         below = self.tree.children(node)
         below = below[(self.value[below] >= self.least * self.whole) & (self.value[below] > 0)]
         return below[np.argsort(-self.value[below], kind="stable")]
@@ -157,7 +145,6 @@ class _Text:
         return not self.bottom_up and bool(self.value[node] - self.value[child] <= _PASSED * self.value[node])
 
     def cells(self, node: int) -> list[Text]:
-        """The numbers of a node."""
         share = float(self.value[node]) / self.whole
         own, calls = float(self.measure.own[node]), int(self.stats.count[node])
         nothing = Text("·", "dim")
@@ -173,7 +160,6 @@ class _Text:
 
     @property
     def shows_calls(self) -> bool:
-        """Whether to show the mean and maximum of a call."""
         return self.width >= _VERY_WIDE and bool(self.measure.unit) and not self.sampled
 
     @property
@@ -187,9 +173,8 @@ class _Text:
             return "?"
         return f"{value / 1000:,.1f}" if self.measure.unit == "ns" else self.write(float(value))
 
-    def name(self, row: _Row, room: int) -> Text:
-        """The name of a row, in at most `room` characters."""
-        text = Text(_indent(row.level, room))
+    def name(self, row: _ContextRow, room: int) -> Text:
+        text = Text(" " * min(2 * row.level, max(room - _LEAST_NAME, 0)))
         if not row.chain:
             return text.append(row.words, "dim")
         last = row.chain[-1]
@@ -205,11 +190,10 @@ class _Text:
         return text.append(marks, "magenta")
 
     def marks(self, node: int) -> str:
-        """The marks after a node's name."""
         backward = self.tree.nodes.text("via")[node] == "backward"
         return " ↩" * backward + " ◀" * (node in self.hot and node > 0)
 
-    def others(self, rows: list[_Row], hidden: Ids, level: int) -> None:
+    def others(self, rows: list[_ContextRow], hidden: Ids, level: int) -> None:
         """One row for all nodes that are too small for a row each."""
         hidden = hidden[self.value[hidden] > 0]
         total = float(self.value[hidden].sum())
@@ -217,7 +201,7 @@ class _Text:
             return
         numbers = (self.write(total), percent(total / self.whole))
         cells = [Text(number, "dim") for number in numbers]
-        rows.append(_Row(level, cells, words=f"… {len(hidden)} more"))
+        rows.append(_ContextRow(level, cells, words=f"… {len(hidden)} more"))
 
     def footer(self) -> Text:
         marks = ["◀ hot path", "↩ backward of the call above it"] if not self.bottom_up else []
@@ -234,18 +218,8 @@ class _Text:
         return text
 
 
-def _length(row: _Row, column: int) -> int:
-    return len(row.cells[column]) if column < len(row.cells) else 0
-
-
 def _width(widths: dict[str, int]) -> int:
-    """The width of columns of numbers, with the gaps before them."""
     return sum(widths.values()) + _GAP * len(widths)
-
-
-def _indent(level: int, room: int) -> str:
-    """The indentation of a level, limited to leave room for a name."""
-    return " " * min(2 * level, max(room - _LEAST_NAME, 0))
 
 
 def _passed(names: list[str], room: int) -> str:
@@ -271,7 +245,6 @@ def _writer(found: Measure) -> Callable[[float], str]:
 
 
 def _table(title: str, heads: dict[str, int]) -> Table:
-    """A table of names, and of numbers in columns of given widths."""
     table = plain_table(title)
     table.add_column("", no_wrap=True)
     for head, width in heads.items():

@@ -114,7 +114,6 @@ def _compared_memory(sides: list[Trace]) -> list[MemoryComparison] | None:
 
 
 def _apply_limit(context: click.Context, found: RunComparison, limit: float) -> None:
-    """Exit with code 1 if the step is slower by more than `limit` percent, beyond noise."""
     ratio, verdict = found.step.ratio or 1.0, found.step.verdict
     above = (ratio - 1) * 100 > limit
     what = f"step time changed by {ratio - 1:+.1%} (--fail-above {limit:g})"

@@ -36,17 +36,10 @@ _TITLES = {
 
 
 def print_comparison(console: Console, found: RunComparison, rows: int) -> None:
-    """Print a comparison.
-
-    Args:
-        console: the terminal; its width decides how much is shown.
-        found: the result of `compare`.
-        rows: how many changes of each kind are listed.
-    """
-    console.print(Group(*_Text(found, rows, console.width).parts()), highlight=False)
+    console.print(Group(*_ComparisonText(found, rows, console.width).parts()), highlight=False)
 
 
-class _Text:
+class _ComparisonText:
     def __init__(self, found: RunComparison, rows: int, width: int) -> None:
         self.found, self.rows, self.width = found, rows, width
         self.step_ms = max(_median(found.step.before), 1e-9)
@@ -81,7 +74,6 @@ class _Text:
         return text.append(f"\n▶ {explain(self.found)}", "bold")
 
     def times(self, name: str, row: Row) -> Text:
-        """A time before and after, by how much it changed, and what the steps vary by."""
         text = Text.assemble((f"{name:12}", "bold"), (ms(_median(row.before)), "bold"), " → ")
         text.append(ms(_median(row.after)), "bold").append(" ms   ")
         text.append(f"{(row.ratio or 1.0) - 1:+.1%}", f"bold {_STYLE.get(row.verdict, '')}")
@@ -132,7 +124,6 @@ class _Text:
 
 
 def _label(row: Row) -> str:
-    """What a part is called; parts of the time as in the report."""
     if len(row.key) == 2:
         return " ".join(row.key).replace("_", " ")
     kind, _, part = row.key[0].partition(": ")
@@ -166,7 +157,6 @@ def _percent(row: Row) -> str:
 
 
 def _calls(row: Row) -> str:
-    """Calls per step, if that changed."""
     was = row.before.count if row.before else None
     is_ = row.after.count if row.after else None
     if was is None or is_ is None or was == is_:

@@ -17,10 +17,21 @@ _ANSWERS = {"as_json": "--json", "svg": "--svg", "html": "--html"}
 
 
 def keeps_recorded_times(command: Command) -> Command:
-    """Give a command the option to show times of captures as recorded."""
     return click.option(
         "--as-recorded", is_flag=True, help="Keep the cost of recording in the times of a capture."
     )(command)
+
+
+def at_least_one(name: str, default: int | None, help: str, **rest: Any) -> Callable[[Command], Command]:
+    """An option that takes a whole number from 1 on."""
+    rest = {"show_default": default is not None, **rest}
+    return click.option(name, type=click.IntRange(min=1), default=default, help=help, **rest)
+
+
+def above_zero(name: str, default: float, help: str) -> Callable[[Command], Command]:
+    """An option that takes a finite number above 0."""
+    kind = FiniteRange(min=0, min_open=True)
+    return click.option(name, type=kind, default=default, show_default=True, help=help)
 
 
 def refuse_two_answers(options: Mapping[str, Any]) -> None:
@@ -38,7 +49,6 @@ class NamedPath(click.Path):
     """The type of a path that is not empty: an empty path would mean the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path as given."""
         if not os.fspath(value):
             self.fail("the path is empty", param, ctx)
         return super().convert(value, param, ctx)
@@ -48,7 +58,6 @@ class ScriptPath(NamedPath):
     """The type of a script to run: a recording that was named by mistake is refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path as given."""
         path = super().convert(value, param, ctx)
         if _RECORDING.search(path):
             hint = f"is a recording, not a script; to open it: stepscope report {path}"
@@ -63,7 +72,6 @@ class OutputFile(NamedPath):
         super().__init__(dir_okay=False, writable=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path as given."""
         path = str(super().convert(value, param, ctx))
         folder = Path(path).absolute().parent
         if not folder.is_dir():
@@ -77,7 +85,6 @@ class FiniteRange(click.FloatRange):
     """A range of finite numbers: `nan` would pass every gate."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"expected a number, found {value!r}", param, ctx)

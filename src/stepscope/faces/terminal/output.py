@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,24 +54,15 @@ codecs.register_error(SIMILAR, _similar)
 def progress_bar(title: str, clock: Clock = time.monotonic) -> Iterator[Callable[[int, int], None]]:
     """A function to call with the bytes done so far and the total.
 
-    Args:
-        title: what is going on.
-        clock: seconds.
-
     Yields:
         The function; it shows a bar once a second has passed, and none where stderr is no terminal.
     """
     begin = clock()
-    with ExitStack() as stack:
-        bar: Any = None
+    with _bar() as show:
 
         def tell(done: int, total: int) -> None:
-            nonlocal bar
-            if bar is None and clock() - begin > _PATIENCE_S and sys.stderr.isatty():
-                bar = stack.enter_context(_bar())
-                bar.add_task(title)
-            if bar is not None:
-                bar.update(bar.task_ids[0], completed=done, total=total)
+            if clock() - begin > _PATIENCE_S and sys.stderr.isatty():
+                show(title, done, total)
 
         yield tell
 
@@ -84,36 +75,40 @@ def step_progress() -> Iterator[Callable[[str, int, int], None]]:
         The function; it shows a bar at once, and one line for each thing where stderr is no
         terminal.
     """
-    with ExitStack() as stack:
-        bar: Any = None
+    with _bar() as show:
 
         def tell(words: str, done: int, total: int) -> None:
-            nonlocal bar
-            if not sys.stderr.isatty():
+            if sys.stderr.isatty():
+                show(words, done, total)
+            else:
                 print(f"{words} ({done + 1} of {total})", file=sys.stderr, flush=True)
-                return
-            if bar is None:
-                bar = stack.enter_context(_bar())
-                bar.add_task(words)
-            bar.update(bar.task_ids[0], description=words, completed=done, total=total)
 
         yield tell
 
 
-def _bar() -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+@contextmanager
+def _bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A function that shows a bar on stderr, from its first call on."""
+    with ExitStack() as stack:
+        bar: Any = None
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+        def show(words: str, done: int, total: int) -> None:
+            nonlocal bar
+            if bar is None:
+                from rich.console import Console
+                from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+                columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+                progress = Progress(*columns, console=Console(stderr=True), transient=True)
+                bar = stack.enter_context(progress)
+                bar.add_task(words)
+            bar.update(bar.task_ids[0], description=words, completed=done, total=total)
+
+        yield show
 
 
 def write_text(out: Path, text: str) -> None:
-    """Write all of it or nothing; to the end of a link, and straight to what is no file (a pipe).
-
-    Raises:
-        ServeError: if it cannot be written.
-    """
+    """Write all of it or nothing; to the end of a link, and straight to what is no file (a pipe)."""
     out = Path(os.path.realpath(out))
     try:
         if out.is_symlink():
@@ -143,6 +138,14 @@ def echo_json(facts: Any) -> None:
     click.echo("".join(_pieces(facts)))
 
 
+def show_answer(facts: Any, lines: Iterable[str], as_json: bool) -> None:
+    """Print an answer: its facts as JSON, or the lines of a text."""
+    if as_json:
+        echo_json(facts)
+    else:
+        click.echo("\n".join(lines))
+
+
 def _pieces(facts: Any) -> Iterator[str]:
     """`json.dumps(facts, indent=1)`, without recursion: a model may nest hundreds of modules."""
     import msgspec
@@ -164,7 +167,6 @@ def _pieces(facts: Any) -> Iterator[str]:
 
 
 def _members(ends: str, heads: Sequence[str], values: Sequence[Any], level: int) -> list[tuple[Any, int]]:
-    """The parts of an object or a list, each on lines of its own."""
     parts: list[tuple[Any, int]] = []
     for place, (head, value) in enumerate(zip(heads, values, strict=True)):
         before = "," if place else ends[0]

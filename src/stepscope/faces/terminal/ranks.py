@@ -79,7 +79,10 @@ def ranks(
     else:
         print_job(terminal(), many.report, failed)
     if page:
-        _write_page(Path(page), name_of(sources), many)
+        from stepscope.faces.page.job_answer import job_answer, job_page
+
+        answer = job_answer(name_of(sources), many.job, many.report, many.results)
+        write_text(Path(page), job_page(answer))
     if view:
         from stepscope.faces.page.server import serve
 
@@ -108,12 +111,6 @@ def _sketched(
     if not any(result.sketch for result in results):
         raise IngestError(f"{', '.join(sources)}: no rank can be read: {results[0].error}")
     return results
-
-
-def _write_page(page: Path, name: str, many: ManyRanks) -> None:
-    from stepscope.faces.page.job_answer import job_answer, job_page
-
-    write_text(page, job_page(job_answer(name, many.job, many.report, many.results)))
 
 
 def job_workbench(name: str, many: ManyRanks, as_recorded: bool = False) -> Workbench:

@@ -105,7 +105,6 @@ def report(
 
 
 def _report_of(file: Source, rank: int | None, step: int | None) -> tuple[list[Summary], JobFindings | None]:
-    """The summaries of a file by rank, and its ranks compared if there are several."""
     from msgspec import structs
 
     from stepscope.faces.terminal.answers import AnswerKind, answer_of
@@ -118,10 +117,10 @@ def _report_of(file: Source, rank: int | None, step: int | None) -> tuple[list[S
 
     answer: Any = tuple[list[Summary], JobFindings | None]
     kind = AnswerKind("report", answer, ("models/ranks", "facts/roofline", "facts/summary"), at)
-    found: tuple[list[Summary], JobFindings | None] = answer_of(
+    result: tuple[list[Summary], JobFindings | None] = answer_of(
         kind, file, (rank, step), lambda trace: _summarize(trace, rank, step)
     )
-    return found
+    return result
 
 
 def _summarize(trace: Trace, rank: int | None, step: int | None) -> tuple[list[Summary], JobFindings | None]:
@@ -129,12 +128,10 @@ def _summarize(trace: Trace, rank: int | None, step: int | None) -> tuple[list[S
     from stepscope.facts.summary.report_facts import summarize
 
     ranks = ranks_with_steps(trace) if rank is None else (rank,)
-    summaries = [summarize(trace, number, step) for number in ranks]
-    return summaries, _compared(trace, ranks)
+    return [summarize(trace, number, step) for number in ranks], _compared(trace, ranks)
 
 
 def _compared(trace: Trace, ranks: Sequence[int]) -> JobFindings | None:
-    """The ranks of a joined trace compared, as those of a folder of many are."""
     if len(ranks) < 2:
         return None
     from stepscope.models.ranks import job_report, sketch_of
@@ -148,7 +145,6 @@ def _compared(trace: Trace, ranks: Sequence[int]) -> JobFindings | None:
 
 
 def _print(summaries: list[Summary], job: JobFindings | None, folder: str, detailed: str, depth: int) -> None:
-    """Print the findings on a job, the report, and what to ask next."""
     from rich.text import Text
 
     from stepscope.facts.summary.report_text import print_report
@@ -185,31 +181,19 @@ def _write_html(
     whatifs: Sequence[str] = (),
     compared: Sequence[Trace] = (),
 ) -> None:
-    """Write the page with the data of one step of a trace, and of that step on the other ranks.
-
-    Args:
-        trace: an annotated trace.
-        out: the file.
-        rank: whose step; by default the rank whose steps take longest.
-        step: which; by default the slowest.
-        source_root: include the text of the trace's source files in this folder, and list them.
-        whatifs: predictions to include: changes separated by spaces, as on the command line.
-        compared: other traces to compare it with.
-
-    Raises:
-        ChangeError: if a change does not apply.
-        ServeError: if it cannot be written.
-        TraceError: if there is no such rank or step.
-    """
+    """Write the page with the data of one step of a trace, and of that step on the other ranks."""
     from stepscope.faces.page.export_answers import report_of
     from stepscope.faces.page.single_file import project_files, single_file
     from stepscope.faces.page.trace_view import TraceView
+    from stepscope.facts.summary.numbers import plural
 
     others = _others(trace, compared)
     view = TraceView(trace, lambda id: others[id].trace, source_root)
     files = project_files(view)
     if files:
-        _list_included(files, out)
+        count = plural(len(files), "source file")
+        lines = [f"{out} includes the text of {count}:", *files]
+        print("\n  ".join(lines), file=sys.stderr)
     asked = ["\n".join(changes.split()) for changes in whatifs]
     report = replace(report_of(view, rank, step, files), whatifs=asked, compared=others)
     with progress_bar(f"writing {out}") as progress:
@@ -218,16 +202,8 @@ def _write_html(
 
 
 def _others(trace: Trace, compared: Sequence[Trace]) -> dict[str, TraceView]:
-    """Other traces by the ids that the page asks for."""
     from stepscope.faces.page.open_files import trace_ids
     from stepscope.faces.page.trace_view import TraceView
 
     names = [Path(one.metadata.source).name for one in (trace, *compared)]
     return {id: TraceView(one) for id, one in zip(trace_ids(names)[1:], compared, strict=True)}
-
-
-def _list_included(files: list[str], out: str) -> None:
-    count = f"{len(files)} source file{'s' * (len(files) > 1)}"
-    print(f"{out} includes the text of {count}:", file=sys.stderr)
-    for file in files:
-        print(f"  {file}", file=sys.stderr)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from stepscope.errors import CaptureError
 from stepscope.faces.terminal.commands import Deferred, call
-from stepscope.faces.terminal.options import NamedPath, ScriptPath
+from stepscope.faces.terminal.options import Command, NamedPath, ScriptPath, at_least_one
 from stepscope.faces.terminal.script_options import ScriptCommand
 from stepscope.record.contexts import ContextOptions
 from stepscope.record.options import Rank, RecordOptions
@@ -21,32 +22,23 @@ class RunCommand(ScriptCommand):
     """Runs its script when the command line has been left, also where it is called by itself."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Parse the command line, leave it, and run the script."""
         call(super().main, *args, **options)
 
 
+def _sampling(name: str, help: str) -> Callable[[Command], Command]:
+    return click.option(name, type=click.IntRange(0, 10_000), default=0, metavar="HZ", help=help)
+
+
 @click.command(cls=RunCommand, context_settings={"allow_interspersed_args": False})
-@click.option(
-    "--warmup",
-    type=click.IntRange(min=1),
-    default=5,
-    show_default=True,
-    help="Steps to skip before recording.",
-)
-@click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True, help="Steps to record.")
-@click.option(
-    "--step-every",
-    type=click.IntRange(min=1),
-    default=1,
-    metavar="N",
-    help="Count N optimizer steps as one step.",
-)
-@click.option(
+@at_least_one("--warmup", 5, "Steps to skip before recording.")
+@at_least_one("--steps", 3, "Steps to record.")
+@at_least_one("--step-every", 1, "Count N optimizer steps as one step.", metavar="N", show_default=False)
+@at_least_one(
     "--from-optimizer",
-    type=click.IntRange(min=1),
-    default=1,
+    1,
+    "Skip steps of optimizers before the Nth, as those of earlier trainings.",
     metavar="N",
-    help="Skip steps of optimizers before the Nth, as those of earlier trainings.",
+    show_default=False,
 )
 @click.option("--memory", is_flag=True, help="Also record every allocation.")
 @click.option("--stack", is_flag=True, help="Also record Python stacks (costly).")
@@ -63,20 +55,8 @@ class RunCommand(ScriptCommand):
 )
 @click.option("--contexts", is_flag=True, help="Collect the calling contexts of the whole run instead.")
 @click.option("--native", is_flag=True, help="With --contexts: also C++ frames.")
-@click.option(
-    "--sample",
-    type=click.IntRange(0, 10_000),
-    default=0,
-    metavar="HZ",
-    help="With --contexts: samples per second of each thread's CPU time.",
-)
-@click.option(
-    "--sample-real",
-    type=click.IntRange(0, 10_000),
-    default=0,
-    metavar="HZ",
-    help="With --contexts: samples per second of elapsed time.",
-)
+@_sampling("--sample", "With --contexts: samples per second of each thread's CPU time.")
+@_sampling("--sample-real", "With --contexts: samples per second of elapsed time.")
 @click.option("--perf", is_flag=True, help="With --contexts: hardware counters with each sample.")
 @click.option("--stalls", is_flag=True, help="With --contexts: sample why GPU instructions stall.")
 @click.option(

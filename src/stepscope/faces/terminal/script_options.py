@@ -36,7 +36,7 @@ class ScriptCommand(click.Command):
             if word == "--":
                 count = self._positional_count() - len(positionals)
                 return options, [*positionals, *words[:count]], words[count:]
-            if not _is_option(word):
+            if not (word.startswith("-") and word != "-"):
                 positionals.append(word)
                 continue
             options.append(word)
@@ -45,7 +45,6 @@ class ScriptCommand(click.Command):
         return options, positionals, words
 
     def _own_options(self) -> set[str]:
-        """The names of stepscope's options for this command."""
         names = (name for param in self.params for name in (*param.opts, *param.secondary_opts))
         return {name for name in names if name.startswith("-")}
 
@@ -53,7 +52,6 @@ class ScriptCommand(click.Command):
         return sum(isinstance(param, click.Argument) and param.nargs == 1 for param in self.params)
 
     def _takes_value(self, word: str) -> bool:
-        """Whether the value of an option is the next word."""
         if "=" in word:
             return False
         found = [param for param in self.params if isinstance(param, click.Option) and word in param.opts]
@@ -73,10 +71,6 @@ class MeasuringCommand(ScriptCommand):
                     "put stepscope's options before the script",
                     err=True,
                 )
-
-
-def _is_option(word: str) -> bool:
-    return word.startswith("-") and word != "-"
 
 
 def _mentions(text: str, option: str) -> bool:

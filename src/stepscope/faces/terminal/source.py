@@ -21,7 +21,6 @@ from stepscope.faces.terminal.output import progress_bar
 
 if TYPE_CHECKING:
     from stepscope.models.ranks.job import ManyRanks
-    from stepscope.models.ranks.map_ranks import RankResult
     from stepscope.trace.trace import Trace
 
 MEMORY_FORMATS = ("memory snapshot", "memory timeline")
@@ -29,11 +28,7 @@ _MOST_FAILURES = 5  # files that cannot be read, named on stderr
 
 
 class OnlyMemory(TraceError):
-    """A memory snapshot or timeline has no steps: few commands can use it.
-
-    Attributes:
-        trace: what was read.
-    """
+    """A memory snapshot or timeline has no steps: few commands can use it."""
 
     def __init__(self, trace: Trace) -> None:
         file, format = trace.metadata.source, trace.metadata.format
@@ -59,9 +54,6 @@ class Source:
         """The annotated trace, with a progress bar while it is read.
 
         Of a folder of many ranks it is one alone, as stderr says.
-
-        Args:
-            memory: whether the command can use a file without steps.
 
         Raises:
             OnlyMemory: if it holds nothing that the command could use.
@@ -105,7 +97,6 @@ class Source:
             )
 
     def _open_folder(self) -> Trace:
-        """Few ranks joined, or one of many."""
         from stepscope.models.ranks.job import files_of_many
         from stepscope.trace.concat import one_rank
 
@@ -123,11 +114,7 @@ class Source:
         return trace
 
     def _file_of_rank(self, files: Sequence[Path]) -> Path:
-        """The file of the rank, by default of the lowest, as names say or else the sketches.
-
-        Raises:
-            IngestError: if there is none.
-        """
+        """The file of the rank, by default of the lowest, as names say or else the sketches."""
         from stepscope.models.ranks.job import file_named, sketched
 
         named = file_named(files, self.rank)
@@ -179,14 +166,12 @@ def takes_trace(command: Command) -> Command:
 
 
 def ranks_without_steps(trace: Trace) -> list[int]:
-    """The ranks of a job that have no recorded step."""
     from stepscope.facts.annotate.steps.step_table import ranks_with_steps
 
     return sorted({*trace.metadata.ranks} - {*ranks_with_steps(trace)})
 
 
 def warn_of_ranks(source: str, ranks: Iterable[int]) -> None:
-    """Say on stderr which ranks have no recorded step."""
     for rank in ranks:
         click.echo(f"! rank {rank} of {source} has no recorded step", err=True)
 
@@ -201,7 +186,11 @@ def many_ranks(path: Path, cache: bool) -> ManyRanks | None:
     if not files:
         return None
     many: ManyRanks = with_rank_progress(len(files), lambda finished: sketched(files, finished, cache))
-    _warn_of_failures([result for result in many.results if result.sketch is None])
+    failed = [result for result in many.results if result.sketch is None]
+    for result in failed[:_MOST_FAILURES]:
+        click.echo(f"! {result.error}", err=True)
+    if len(failed) > _MOST_FAILURES:
+        click.echo(f"! and {len(failed) - _MOST_FAILURES} more files that cannot be read", err=True)
     return many
 
 
@@ -215,12 +204,3 @@ def with_rank_progress(count: int, read: Callable[[Callable[[str], None]], Any])
             progress(len(done), count)
 
         return read(finished)
-
-
-def _warn_of_failures(failed: Sequence[RankResult]) -> None:
-    """Say on stderr which files cannot be read."""
-    for result in failed[:_MOST_FAILURES]:
-        click.echo(f"! {result.error}", err=True)
-    if len(failed) > _MOST_FAILURES:
-        count = len(failed) - _MOST_FAILURES
-        click.echo(f"! and {count} more files that cannot be read", err=True)

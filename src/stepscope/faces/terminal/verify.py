@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.faces.terminal.options import ScriptPath
-from stepscope.faces.terminal.output import echo_json
+from stepscope.faces.terminal.options import ScriptPath, at_least_one
+from stepscope.faces.terminal.output import show_answer
 from stepscope.faces.terminal.script_options import MeasuringCommand
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ class _Verify(MeasuringCommand):
     """Lists the changes after the options."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what each change does to the script."""
         from stepscope.models.verify.verify import verifiable_changes
 
         rows = [
@@ -31,27 +30,9 @@ class _Verify(MeasuringCommand):
 
 
 @click.command(cls=_Verify, context_settings={"allow_interspersed_args": False})
-@click.option(
-    "--warmup",
-    type=click.IntRange(min=1),
-    default=5,
-    show_default=True,
-    help="Training steps of each run that are not timed.",
-)
-@click.option(
-    "--steps",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="Training steps of each run to time.",
-)
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="Number of runs without the change, and with it.",
-)
+@at_least_one("--warmup", 5, "Training steps of each run that are not timed.")
+@at_least_one("--steps", 10, "Training steps of each run to time.")
+@at_least_one("--rounds", 3, "Number of runs without the change, and with it.")
 @click.option(
     "--prefix",
     default="",
@@ -93,11 +74,7 @@ def verify(
 
     specs = parse_specs(change)
     comparison = verify_change(Script(script, arguments, as_module), specs, TrialPlan(**plan), show, say)
-    if as_json:
-        echo_json(comparison.to_json())
-        return
-    for line in _lines(comparison):
-        click.echo(line)
+    show_answer(comparison.to_json(), _lines(comparison), as_json)
 
 
 def _lines(answer: TrialComparison) -> list[str]:

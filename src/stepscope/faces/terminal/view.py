@@ -56,11 +56,7 @@ def view(
 
 
 def _many(files: tuple[Path, ...], cache: bool) -> ManyRanks | None:
-    """The ranks of a folder of many; None for other files.
-
-    Raises:
-        UsageError: if there are others next to such a folder.
-    """
+    """The ranks of a folder of many; None for other files."""
     from stepscope.faces.page import bundle
     from stepscope.faces.terminal.source import many_ranks
     from stepscope.models.ranks.job import files_of_many

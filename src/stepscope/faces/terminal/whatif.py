@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.faces.terminal.output import echo_json
+from stepscope.faces.terminal.output import show_answer
 from stepscope.faces.terminal.source import Source, many_ranks, takes_file
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ class _Whatif(click.Command):
     """Lists the changes without a FILE, and refuses options that contradict each other."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command line."""
         if "--list" in args:
             _list("--json" in args)
             ctx.exit()
@@ -91,7 +90,6 @@ def _graph(file: Source, step: int | None, rank: int | None, device: str | None)
 
 
 def _ranking(file: Source, step: int | None, rank: int | None, device: str | None) -> Ranking:
-    """Every change tried, from the cache if it depends on the file alone."""
     from stepscope.faces.terminal.answers import AnswerKind, answer_of, calibrations
     from stepscope.models.whatif.ranking import Ranking, graph_of, rank_changes
 
@@ -107,22 +105,18 @@ def _list(as_json: bool) -> None:
     from stepscope.faces.terminal.whatif_text import change_lines
     from stepscope.models.whatif import CHANGES
 
-    if as_json:
-        keys = ("name", "parameters", "summary", "group")
-        rows = [(one.name, [*one.parameters], one.summary, one.group) for one in CHANGES.values()]
-        echo_json([dict(zip(keys, row, strict=True)) for row in rows])
-        return
-    click.echo("\n".join(change_lines(CHANGES.values())))
+    keys = ("name", "parameters", "summary", "group")
+    rows = [(one.name, [*one.parameters], one.summary, one.group) for one in CHANGES.values()]
+    facts = [dict(zip(keys, row, strict=True)) for row in rows]
+    show_answer(facts, change_lines(CHANGES.values()), as_json)
 
 
 def _show_all(ranking: Ranking, as_json: bool) -> None:
     from stepscope.faces.terminal.whatif_text import ranking_lines
 
-    if as_json:
-        changes = [gain.to_json() for gain in ranking.gains]
-        echo_json({"changes": changes, "not_applicable": ranking.reasons})
-        return
-    click.echo("\n".join(ranking_lines(ranking)))
+    changes = [gain.to_json() for gain in ranking.gains]
+    facts = {"changes": changes, "not_applicable": ranking.reasons}
+    show_answer(facts, ranking_lines(ranking), as_json)
 
 
 def _show_fits(graph: Graph, capacity: str, as_json: bool) -> None:
@@ -133,10 +127,8 @@ def _show_fits(graph: Graph, capacity: str, as_json: bool) -> None:
     limit = find_capacity(capacity)
     usable = limit.bytes if limit.is_size else limit.usable_bytes
     fits = find_fits(graph, usable)
-    if as_json:
-        echo_json({"limit_bytes": usable, "fits": [fit.to_json() for fit in fits]})
-        return
-    click.echo("\n".join(fit_lines(fits, usable)))
+    facts = {"limit_bytes": usable, "fits": [fit.to_json() for fit in fits]}
+    show_answer(facts, fit_lines(fits, usable), as_json)
 
 
 def _show_prediction(graph: Graph, changes: Sequence[str], as_json: bool) -> None:
@@ -144,18 +136,11 @@ def _show_prediction(graph: Graph, changes: Sequence[str], as_json: bool) -> Non
     from stepscope.models.whatif import CHANGES, parse_request, predict
 
     prediction = predict(graph, [parse_request(text, CHANGES) for text in changes])
-    if as_json:
-        echo_json(prediction.to_json())
-        return
-    click.echo("\n".join(prediction_lines(prediction)))
+    show_answer(prediction.to_json(), prediction_lines(prediction), as_json)
 
 
 def _predict_job(many: ManyRanks, changes: Sequence[str], as_json: bool) -> None:
-    """Print a prediction for all ranks of a job, from their sketches.
-
-    Raises:
-        ChangeError: if a change does not apply.
-    """
+    """Print a prediction for all ranks of a job, from their sketches."""
     from stepscope.faces.terminal.whatif_text import job_lines
 
     replay = many.job.replay
@@ -173,14 +158,10 @@ def _predict_job(many: ManyRanks, changes: Sequence[str], as_json: bool) -> None
         "speedup": before / after,
         "basis": ["the sketches"],
     }
-    if as_json:
-        echo_json(facts)
-        return
-    click.echo("\n".join(job_lines(facts)))
+    show_answer(facts, job_lines(facts), as_json)
 
 
 def _changed(many: ManyRanks, replay: Replay, text: str) -> Replay:
-    """A replay of the job after a change to all its ranks."""
     from stepscope.errors import ChangeError
     from stepscope.models.ranks.replay_whatifs import job_with
     from stepscope.models.whatif import CHANGES, parse_request

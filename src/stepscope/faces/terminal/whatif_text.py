@@ -17,7 +17,6 @@ _LEAST_MS = 0.0005  # shorter times would be shown as 0.000
 
 
 def change_lines(changes: Iterable[Change]) -> Iterator[str]:
-    """The changes by group, with their parameters."""
     for group, members in groupby(changes, key=lambda change: change.group):
         yield f"{group}"
         for change in members:
@@ -27,7 +26,6 @@ def change_lines(changes: Iterable[Change]) -> Iterator[str]:
 
 
 def ranking_lines(ranking: Ranking) -> Iterator[str]:
-    """Each prediction by gain, then the changes without one."""
     for gain in ranking.gains:
         yield (
             f"{gain.speedup:6.2f}x  {gain.predicted_step_ms:10.3f} ms  {' '.join(gain.changes)}"

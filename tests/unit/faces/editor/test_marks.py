@@ -8,7 +8,7 @@ import pytest
 from lsprotocol import types as lsp
 
 from stepscope.faces.editor.documents import Documents, findings_by_file
-from stepscope.faces.editor.line_marks import Mark, hover_text, marks_of, milliseconds, percent, size
+from stepscope.faces.editor.line_marks import LineMark, hover_text, marks_of, milliseconds, percent, size
 from stepscope.faces.editor.measured_costs import FileCosts, Measured, Problem, Settings, settings_of
 from stepscope.models.batch_size.breakdown import LineCost, ModuleTime, OperatorTime
 
@@ -26,8 +26,8 @@ CONV = LineCost(
 RELU = LineCost(file="/m.py", line=3, ms=1.0, forward_ms=0.5, backward_ms=0.5)
 
 
-def mark_of(share: float, **cost: Any) -> Mark:
-    return Mark(0, False, LineCost(file="/m.py", line=1, **cost), share)
+def mark_of(share: float, **cost: Any) -> LineMark:
+    return LineMark(0, False, LineCost(file="/m.py", line=1, **cost), share)
 
 
 def test_marks_are_where_their_lines_are_now():
@@ -48,7 +48,7 @@ def test_what_takes_next_to_nothing_is_no_mark():
 
 
 def test_a_hover_tells_where_the_time_goes():
-    assert hover_text(Mark(1, True, CONV, 0.5)).splitlines() == [
+    assert hover_text(LineMark(1, True, CONV, 0.5)).splitlines() == [
         "**6.00 ms** per step, 50 % of it",
         "",
         "*Stale: this line has changed since it was measured.*",
@@ -70,7 +70,7 @@ def test_a_hover_tells_where_the_time_goes():
 
 def test_the_table_of_a_hover_is_aligned_where_tables_are_not_drawn():
     """Helix and Neovim show the text, without the backticks."""
-    shown = hover_text(Mark(1, True, CONV, 0.5)).replace("`", "").split("\n\n")
+    shown = hover_text(LineMark(1, True, CONV, 0.5)).replace("`", "").split("\n\n")
     table = next(part for part in shown if part.startswith("| module")).splitlines()
     assert len({len(line) for line in table}) == 1
 
@@ -142,7 +142,7 @@ def test_a_hover_tells_what_there_is_to_tell():
     cost = LineCost(
         file="/m.py", line=5, ms=12.0, forward_ms=4.0, backward_ms=8.0, activations_bytes=2_100_000
     )
-    computing = hover_text(Mark(4, True, cost, 0.5))
+    computing = hover_text(LineMark(4, True, cost, 0.5))
     assert computing.strip().split("\n\n") == [
         "**12.0 ms** per step, 50 % of it",
         "*Stale: this line has changed since it was measured.*",
