@@ -275,7 +275,6 @@ def usual_of_peers(busy: Floats, group: Ids) -> Floats:
     """The median time in each rank's group; of two ranks the shorter.
 
     Args:
-        busy: how long each rank works, shape (ranks,).
         group: a number for each rank, the same for peers, shape (ranks,).
 
     Example:

@@ -157,7 +157,6 @@ def bottom_up(tree: ContextTree, *metrics: str) -> ContextTree:
     reached through the other places on the path.
 
     Args:
-        tree: a top-down tree.
         metrics: metrics to keep; by default all.
 
     Returns:

@@ -86,10 +86,8 @@ def _times(tree: ContextTree, metric: str, line: Ids, outer: Ids, lines: int) ->
 
     Args:
         tree: with or without the metric.
-        metric: a name.
         line: the line of each node, -1 for none.
         outer: nodes that are not inside another one of the same line.
-        lines: number of lines.
     """
     if metric not in tree.metrics:
         return [(0, 0, 0)] * lines

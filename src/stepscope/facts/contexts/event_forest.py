@@ -104,9 +104,6 @@ def _place_traced(
     """Put compiled operations below their calls and the frames in which they were traced.
 
     Args:
-        trace: annotated.
-        parent: caller of each event, shape (events,).
-        traced: which events to place, bool, shape (events,).
         elements: frame and relation of each event, and the element of each track's thread.
         frames, synthetic: extended with the new frames and elements.
     """

@@ -26,7 +26,6 @@ def to_folded(tree: ContextTree, by: str) -> Iterator[str]:
     """The lines of a file of folded stacks.
 
     Args:
-        tree: any tree.
         by: a measure, as `measure` takes it; its exclusive values, rounded to integers.
 
     Returns:
@@ -53,7 +52,6 @@ def to_speedscope(tree: ContextTree, by: Sequence[str], name: str = "") -> dict[
     """A dict that `json` can write and speedscope opens, one profile per measure.
 
     Args:
-        tree: any tree.
         by: measures, as `measure` takes them; at least one.
         name: the file name that speedscope shows.
     """

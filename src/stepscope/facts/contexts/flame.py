@@ -55,7 +55,6 @@ def flame(
     """The boxes of a flame graph.
 
     Args:
-        tree: top-down or bottom-up.
         by: a measure, as `measure` takes it.
         start: the node of the first box; the result's `path` leads to it.
         most: maximum number of nodes; the hidden nodes below a node are one box, a rest.

@@ -101,7 +101,6 @@ class SyntheticElements:
         """One element per caller and item, and per item around it; all integers, shape (n,).
 
         Args:
-            caller: the element above each item.
             item: what goes below it: a module, or a frame of a traced operation.
             outer: the item around each item, -1 for none, shape (items,).
             frame: the number of the frame of each item, shape (items,).
@@ -165,8 +164,6 @@ def wrap_in_modules(
     element per such module and per module around it.
 
     Args:
-        trace: annotated.
-        parent: caller of each event, int64, shape (events,).
         wanted: which events to put below their modules, bool, shape (events,).
         kind: code of `CONTEXT_KINDS` of each event, int64, shape (events,).
         frames, synthetic: extended with the new frames and elements.

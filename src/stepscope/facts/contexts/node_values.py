@@ -107,7 +107,6 @@ def hot_path(tree: ContextTree, by: str, start: int = 0, least: float = 0.5) -> 
     """The hot path by a measure: from each node to its largest child.
 
     Args:
-        tree: any tree.
         by: a measure, as `measure` takes it.
         start: the first node of the path.
         least: continue while the child has at least this share of its parent.

@@ -26,7 +26,6 @@ def prune(
     """Collapse the nodes that are small by a measure into one node `others` per caller.
 
     Args:
-        tree: any tree.
         by: a measure, as `measure` takes it.
         least: keep nodes with at least this share of the total, 0 to 1.
         most: keep at most this many nodes, the largest ones.
@@ -58,7 +57,6 @@ def hide(tree: ContextTree, unwanted: Mask) -> ContextTree:
     """Hide nodes: their calls and their own samples move to their callers.
 
     Args:
-        tree: any tree.
         unwanted: bool, shape (nodes,); the root always stays.
     """
     kept = ~unwanted
@@ -81,12 +79,7 @@ def _inherited_via(tree: ContextTree, hidden: Mask) -> Codes8:
 
 
 def focus(tree: ContextTree, wanted: Mask) -> ContextTree:
-    """Keep the wanted nodes with their ancestors and descendants; the rest becomes `others`.
-
-    Args:
-        tree: any tree.
-        wanted: bool, shape (nodes,).
-    """
+    """Keep the wanted nodes with their ancestors and descendants; the rest becomes `others`."""
     inside = tree.nearest(wanted) >= 0
     return collapse(tree, ~(_leads_to(tree, wanted) | inside))
 
@@ -150,12 +143,7 @@ def without_unused(tree: ContextTree) -> ContextTree:
 
 
 def keep_nodes(tree: ContextTree, wanted: Mask) -> ContextTree:
-    """The tree of the wanted nodes and their ancestors; samples of other nodes are dropped.
-
-    Args:
-        tree: any tree.
-        wanted: bool, shape (nodes,).
-    """
+    """The tree of the wanted nodes and their ancestors; samples of other nodes are dropped."""
     keep = _leads_to(tree, wanted)
     keep[0] = True
     if keep.all():
@@ -177,9 +165,6 @@ def without_import_machinery(tree: ContextTree) -> ContextTree:
 
     Up to a dozen frames of the interpreter lie between the two, which Python's tracebacks leave out
     too. Their time, for finding and loading the module, goes to the importing line.
-
-    Args:
-        tree: any tree.
 
     Returns:
         A tree with the same sums.

@@ -93,9 +93,6 @@ def _below_marks(tree: ContextTree, work: Mask, recorded: Table, size: int) -> t
     """The nodes to add below recorded contexts, and the new number of each node, -1 for none.
 
     Args:
-        tree: of a window.
-        work: its operations.
-        recorded: the recorded contexts.
         size: how many contexts there are before these.
     """
     target = _target(tree, len(recorded))

@@ -39,7 +39,6 @@ def place_below_frames(
     """Put compiled operations below the frames of the operations that they were made from.
 
     Args:
-        trace: annotated.
         rows: the compiled operations, ascending.
         parent: the element above each event, shape (events,): of `rows`, their call.
         frame: code of the frame of each event, shape (events,).
@@ -144,9 +143,6 @@ def calls_of(trace: Trace, rows: Ids, parent: Ids, thread: Ids) -> Ids:
     Where it is not known, on a device what launched the operation, else its thread's element.
 
     Args:
-        trace: annotated.
-        rows: the operations.
-        parent: the caller of each event, shape (events,).
         thread: the element of each track's thread.
     """
     launch = launch_of(trace)[rows]
@@ -162,7 +158,6 @@ def merged_parents(parent: Ids, key: Ids, wanted: Ids) -> Ids:
     Args:
         parent: of each element, -1 at the root, `LEFT_OUT` for some events.
         key: frame and relation of each element.
-        wanted: elements.
     """
     present = parent != LEFT_OUT
     number = np.append(np.cumsum(present) - 1, -1)

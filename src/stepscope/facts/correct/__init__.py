@@ -58,9 +58,6 @@ def without_recording_cost(recorded: Trace) -> Trace:
 
     Order and nesting of events hold, device work keeps its length, and links stay valid.
     `Metadata.recording_cost` says what was done, or why nothing was.
-
-    Args:
-        recorded: a capture before annotation.
     """
     if not len(recorded.events):
         return recorded

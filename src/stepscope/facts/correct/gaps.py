@@ -57,7 +57,6 @@ def stretches_of(trace: Trace, costs: Sequence[str]) -> Stretches:
     """Cut the time of the training loop of a trace with the table `stages`.
 
     Args:
-        trace: the trace.
         costs: parts whose cost is known; `rest` has what is in none of the others.
     """
     rows = np.flatnonzero(loop_events(trace))
@@ -123,10 +122,8 @@ def with_hidden_cost(
     other parts cost, as far as the wait was long enough to hide it.
 
     Args:
-        stretches: of the trace.
         costs: per step and part, ns.
         blocked: when the CPU waits for a device.
-        steps: how many steps there are.
         least_ns: what an event costs at least.
     """
     events = _sums(stretches, stretches.events, costs)
@@ -163,10 +160,8 @@ def removed_time(
     what the events of the others cost.
 
     Args:
-        stretches: of the trace.
         costs: per step and part, ns, as `part_costs` gives them.
         spreads: of unrecorded steps, ns, as `unrecorded_spreads` gives them.
-        steps: how many steps there are.
         most_ns: of one event, as `most_of_event` gives it.
         memory: what of each cost is of new pages, as `costs_of_memory` gives it.
     """

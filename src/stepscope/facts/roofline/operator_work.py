@@ -186,7 +186,6 @@ class Operators:
         """The operator whose work each kernel, or operator without a device, does; or -1.
 
         Args:
-            rows: events.id, shape (n,).
             caller: the event that launched each, -1 for none, shape (n,).
         """
         execution = self._execution[rows]
@@ -196,11 +195,7 @@ class Operators:
         return found
 
     def known_around(self, rows: IntArray) -> IntArray:
-        """The innermost operator with known work around each event, itself included; or -1.
-
-        Args:
-            rows: events.id, shape (n,).
-        """
+        """The innermost operator with known work around each event, itself included; or -1."""
         parent, found = self._events["parent"], self._around[rows]
         while True:
             self._evaluate(found[found >= 0])
@@ -211,11 +206,7 @@ class Operators:
             found[lost] = np.where(above >= 0, self._around[above], -1)
 
     def around_products(self, rows: IntArray) -> IntArray:
-        """The events around the products among `rows`, whose work those products do.
-
-        Returns:
-            events.id, shape (m,).
-        """
+        """The events around the products among `rows`, whose work those products do."""
         parent, found = self._events["parent"], [np.empty(0, np.int32)]
         products = rows[self._names.where(multiplies)[rows] & (self.flops[rows] > 0)]
         around = distinct(parent[products])
@@ -317,8 +308,6 @@ def work_of_pieces(trace: Trace, rows: IntArray, time_ns: Times) -> WorkPieces:
     device, the kernels that it launches itself do the rest of its work.
 
     Args:
-        trace: an annotated trace.
-        rows: events.id, shape (n,).
         time_ns: duration of each, shape (n,); for operators, without nested operators.
     """
     operators, caller = Operators.of(trace), launch_of(trace)[rows]
@@ -342,8 +331,6 @@ def share_of_operator(operator: IntArray, time: Floats, prefer: Mask | None = No
 
     Args:
         operator: operator of each kernel, -1 for none, shape (n,).
-        time: time of each kernel, shape (n,).
-        prefer: preferred kernels, bool, shape (n,).
     """
     count = int(operator.max(initial=-1)) + 2
     if prefer is not None:

@@ -32,7 +32,6 @@ def precisions(kernels: Text, width: IntArray) -> Text:
     null, as their peak rates are not known.
 
     Args:
-        kernels: names, shape (n,).
         width: bytes per element of the operands, shape (n,); 0 if unknown.
     """
     half, tf32, fp32, unknown = range(len(_CODES))
@@ -98,7 +97,6 @@ def with_device(trace: Trace, name: str) -> Trace:
     """The trace with a device name, for files that do not name their device.
 
     Args:
-        trace: any trace.
         name: name of a device in `data/gpus.json`.
 
     Raises:

@@ -27,8 +27,6 @@ def module_tree(trace: Trace, rank: int, chosen: Mask, steps: int, work: ModuleW
     and so do their children, name by name.
 
     Args:
-        trace: an annotated trace.
-        rank: whose modules.
         chosen: bool, shape (events,), the events of the chosen steps.
         steps: how many steps these are; times are divided by it.
         work: of each module with those inside it.
@@ -51,10 +49,6 @@ def models_that_run(modules: Table, rank: int) -> Mask:
 
     Args:
         modules: the table `modules`.
-        rank: whose modules.
-
-    Returns:
-        bool, shape (modules,).
     """
     models = (modules["parent"] < 0) & (modules["rank"] == rank)
     phases = ("forward", "backward", "recompute")

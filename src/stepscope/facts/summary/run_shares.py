@@ -29,12 +29,7 @@ _LEAST, _LEAST_PLACE = 0.005, 0.02
 
 
 def grouped_trainings(found: Sequence[Facts], elapsed_ns: int) -> list[RunTraining]:
-    """Trainings as the manifest has them; those alike that follow each other are one.
-
-    Args:
-        found: the trainings of the manifest.
-        elapsed_ns: length of the run.
-    """
+    """Trainings as the manifest has them; those alike that follow each other are one."""
     groups = _runs(found, _is_like)
     if len(groups) > _MOST_SHOWN:
         groups = _runs(found, _is_at_same_place)
@@ -102,9 +97,6 @@ def _training(one: RunTraining) -> str:
 
 def run_shares(capture: Mapping[str, Any]) -> RunShares | None:
     """The shares of the run that recorded a trace.
-
-    Args:
-        capture: the manifest of a capture.
 
     Returns:
         None where they were not measured.

@@ -173,7 +173,6 @@ def under_load(verdict: Verdict, share: float | None) -> Verdict:
     A step that its device limits is no shorter on a quiet machine.
 
     Args:
-        verdict: of the recorded steps.
         share: of a core, as `core_share` gives it.
 
     Returns:

@@ -38,13 +38,7 @@ Row = tuple[str, float, float, float | None, str]
 
 
 def modules_table(summary: Summary, depth: int, width: int) -> Table:
-    """The module tree as a table: device time if there is a device, else CPU time.
-
-    Args:
-        summary: facts of one rank.
-        depth: how many levels are shown.
-        width: of the terminal.
-    """
+    """The module tree as a table: device time if there is a device, else CPU time."""
     return _Modules(summary, depth, width).table
 
 
@@ -160,12 +154,7 @@ def _work_ms(summary: Summary) -> float:
 
 
 def kernels_parts(summary: Summary, width: int) -> Iterator[RenderableType]:
-    """A table of the longest kernels, a note on those above peak, and shares by kind.
-
-    Args:
-        summary: facts of one rank.
-        width: of the terminal.
-    """
+    """A table of the longest kernels, a note on those above peak, and shares by kind."""
     shown = summary.kernels[:_MOST]
     peak = width >= _ROOM_FOR_PEAK and any(kernel.of_peak is not None for kernel in shown)
     yield _kernels_table(f"Longest {summary.kernels_are}, per step", shown, width, peak)

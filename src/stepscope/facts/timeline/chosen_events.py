@@ -16,11 +16,7 @@ from stepscope.facts.timeline.source_lines import frame_place, module_places
 
 
 def of_modules(index: Index, modules: set[int]) -> Mask:
-    """Events of some modules and of all inside them, backward and device work included.
-
-    Returns:
-        bool, shape (events,).
-    """
+    """Events of some modules and of all inside them, backward and device work included."""
     parent = index.trace["modules"]["parent"].tolist()
     inside = np.zeros(len(parent) + 1, np.bool_)
     for module, above in enumerate(parent):  # parents come first
@@ -114,8 +110,6 @@ def place_events(index: Index, path: str, events: Ids, depths: Iterable[Sequence
     """The smallest operation that holds each raw event of an operation.
 
     Args:
-        index: of the trace.
-        path: of the operation.
         events: its raw events, ascending.
         depths: the levels below it, each before those inside it.
     """

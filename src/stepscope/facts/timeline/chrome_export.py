@@ -59,7 +59,6 @@ def chrome_trace(index: Index, events: Ids) -> ChromeTrace:
     """Some events as a Chrome trace.
 
     Args:
-        index: of their trace.
         events: ids, each once.
 
     Returns:

@@ -143,8 +143,6 @@ class _Inside:
         """The lanes of events, a lane for each track of a level.
 
         Args:
-            contents: of the trace.
-            opened: the operations that are opened.
             rows: event ids in pre-order, level by level.
             level: which of `opened` each is in.
             context: the module that the inside of each of `opened` lies in.
@@ -194,9 +192,7 @@ class _Inside:
         A thread that is not shown itself is listed if it launched work on a stream that is.
 
         Args:
-            contents: of the trace.
             fine: costs of the operations of all lanes.
-            resources: of the levels.
             tiny: see `find_sections`.
         """
         lanes, parts = self.collapsed.lanes, fine.parts

@@ -92,7 +92,6 @@ class Contents:
         Args:
             rows: event ids in pre-order, lane by lane, none inside another.
             lane: the lane of each, ascending; at least one event is in each.
-            context: of each lane.
         """
         module = self.modules.seen_from(context[lane], self._module[rows])
         module[self.index.on_device[rows] & (self.index.events["scope"][rows] < 0)] = -1
@@ -276,7 +275,6 @@ def collapsed_lanes(
     device work.
 
     Args:
-        contents: of the trace.
         rows: event ids, none inside another, in pre-order lane by lane, shape (rows,).
         lane: of each, ascending, shape (rows,).
         context: the module that each lane lies in, -1 for none, shape (lanes,).

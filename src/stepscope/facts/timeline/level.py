@@ -111,8 +111,6 @@ def span_ends(costs: Costs, level: Ids, shift_ns: Times, start_ns: Times, end_ns
 
     Args:
         costs: of the operations of the levels.
-        level: of each operation.
-        shift_ns, start_ns, end_ns: of each level.
     """
     device = np.zeros(len(start_ns), np.int64)
     np.maximum.at(device, level, costs.device_end_ns)
@@ -186,13 +184,6 @@ def find_resources(index: Index, level: Ids, track: Ids, costs: Costs, every: bo
     The longest thread is the one whose operators and calls take longest: one that waits for it is
     inside a frame all the while. Of equals it is the first. Devices that share a step's work are
     busy for about as long as each other: of these it is the first device, the same in each step.
-
-    Args:
-        index: of the trace.
-        level: of each operation, shape (operations,).
-        track: the thread of each operation, shape (operations,).
-        costs: of the operations.
-        every: show all.
 
     Source: HOTLINE appendix C.2 (Hide) and C.5 (Display Only Longest).
     """

@@ -65,7 +65,6 @@ def summary_names(texts: Sequence[str], text: Ids, group: Ids, runtime_ns: Times
     """A name for each group: what dominates it, its share, and how many other names there are.
 
     Args:
-        texts: distinct names of operations.
         text: which of them each operation has, shape (operations,).
         group: of each operation, ascending from 0, shape (operations,).
         runtime_ns: of each operation, shape (operations,), ns.

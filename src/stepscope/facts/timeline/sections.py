@@ -220,9 +220,7 @@ def group(
     """The operations and sections of lanes, in order, and the lane of each.
 
     Args:
-        contents: of the trace.
         lanes: inside the operations that are opened; none is empty.
-        costs: of the lanes' operations.
         parent_ns: runtime of the operation that is opened, for each lane.
         tiny: see `find_sections`.
     """
@@ -371,7 +369,6 @@ class _Inside:
         """The name of each section.
 
         Args:
-            texts: distinct names of operations.
             text: which of them each operation of the lanes has.
         """
         own = text[self.operation]

@@ -129,7 +129,6 @@ def line_costs(index: Index, chosen: Mask) -> list[LineCost]:
     """What each line that the trace knows costs.
 
     Args:
-        index: of the trace.
         chosen: events of the selected steps of one rank, bool, shape (events,).
     """
     return [*_of_modules(index, chosen), *_of_frames(index, chosen)]
@@ -320,9 +319,7 @@ def _start_of_backward(index: Index, line: Ids, at: Ids) -> Ids:
     Autograd has threads of its own; meanwhile the loop's thread waits in the call that started it.
 
     Args:
-        index: of the trace.
         line: of each frame, else -1.
-        at: events.
 
     Returns:
         A frame for each event; -1 if it is no backward, or is on the loop's thread itself.

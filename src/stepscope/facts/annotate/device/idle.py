@@ -125,12 +125,7 @@ def _idle_of_device(trace: Trace, device: int, spans: Spans) -> list[_Gaps]:
 
 
 def busy_times(trace: Trace, work: Rows) -> tuple[Intervals, Intervals]:
-    """When some work of one device computes, and when it only communicates.
-
-    Args:
-        trace: any trace.
-        work: the device's work, events.id.
-    """
+    """When some work of one device computes, and when it only communicates."""
     events = trace.events
     communicates = events.text("category").mask("communication")[work]
     start, end = events["start_ns"][work], (events["start_ns"] + events["duration_ns"])[work]
@@ -139,12 +134,7 @@ def busy_times(trace: Trace, work: Rows) -> tuple[Intervals, Intervals]:
 
 
 def copy_times(trace: Trace, work: Rows) -> Intervals:
-    """When some work of one device copies or fills memory, and does nothing else.
-
-    Args:
-        trace: any trace.
-        work: the device's work, events.id.
-    """
+    """When some work of one device copies or fills memory, and does nothing else."""
     events = trace.events
     copies = events.text("category").mask("memcpy", "memset")[work]
     start, end = events["start_ns"][work], (events["start_ns"] + events["duration_ns"])[work]
@@ -185,12 +175,7 @@ def data_loading_times(trace: Trace) -> Intervals:
 
 
 def time_blocked(trace: Trace, work: Rows) -> Intervals:
-    """When the thread of the training loop, or of autograd, was blocked on a device.
-
-    Args:
-        trace: a trace with stages.
-        work: the device's work, events.id.
-    """
+    """When the thread of the training loop, or of autograd, was blocked on a device."""
     events = trace.events
     end = events["start_ns"] + events["duration_ns"]
     waits = events.text("category").mask("runtime") & events.text("name").where(
@@ -228,7 +213,6 @@ def full_queue_launches(trace: Trace, work: Rows) -> Rows:
     and it may have been while the device did work from before the recording.
 
     Args:
-        trace: a trace with launches.
         work: device work of one rank, events.id.
     """
     events = trace.events
@@ -250,12 +234,7 @@ def full_queue_launches(trace: Trace, work: Rows) -> Rows:
 
 
 def usual_launch_ns(trace: Trace, calls: Rows) -> int:
-    """What a launch takes the CPU where nothing delays it, ns.
-
-    Args:
-        trace: any trace.
-        calls: launches, events.id.
-    """
+    """What a launch takes the CPU where nothing delays it, ns."""
     return int(np.percentile(trace.events["duration_ns"][calls], _UNDELAYED)) if len(calls) else 0
 
 

@@ -37,11 +37,7 @@ def is_users(file: str) -> bool:
 
 
 def frames_of_events(trace: Trace) -> Ids:
-    """The frame of the largest origin of each event, a row of `frames`, -1 if unknown.
-
-    Returns:
-        int64, shape (events,).
-    """
+    """The frame of the largest origin of each event, a row of `frames`, -1 if unknown."""
     of_group = np.append(_frames_of_groups(trace["origins"]), -1)
     result: Ids = of_group[trace.events["origin"]]
     return result

@@ -48,9 +48,6 @@ def stages_by_scope(trace: Trace) -> tuple[Codes8, Mask]:
     everything else that was compiled is forward, unless scopes may hide what is differentiated.
     Operations outside of `jax.jit` have the stage of the range in which they were called. An
     operation of TensorFlow is forward if its layer has gradients.
-
-    Returns:
-        int8 and bool, shape (events,) each.
     """
     events = trace.events
     text = events.text("scope")
@@ -218,7 +215,6 @@ def passes_are_unknown(trace: Trace, stage: Codes8) -> bool:
     """Whether compiled functions are called, but scopes say little, and nothing is backward.
 
     Args:
-        trace: a trace with nested events.
         stage: of each event as far as it is known, shape (events,).
     """
     events = trace.events

@@ -21,7 +21,6 @@ def is_forward(events: Table, rows: Rows | slice = slice(None)) -> Mask:
     """Operators that autograd recorded: they have a sequence number and no forward thread.
 
     Args:
-        events: all events.
         rows: the events to look at; by default all.
     """
     result: Mask = (events["sequence"][rows] >= 0) & (events["forward_thread"][rows] <= 0)
@@ -143,7 +142,6 @@ def recomputed(events: Table, in_backward: Mask) -> Mask:
     not. With `create_graph=True`, as in a gradient penalty, all operators of a node are recorded.
 
     Args:
-        events: all events.
         in_backward: which of them run in backward.
     """
     recorded = is_forward(events) & in_backward

@@ -210,7 +210,6 @@ def by_external_id(trace: Trace, device: Ids32) -> Ids32:
     by one, in order.
 
     Args:
-        trace: a trace as read from a file.
         device: event ids of device work, ascending, shape (n,).
 
     Source: `args."External id"` in the trace-event output of libkineto.
@@ -236,7 +235,6 @@ def by_order(trace: Trace, device: Ids32, caller: Ids32) -> Ids32:
     as many calls as pieces of work. No work starts before its call.
 
     Args:
-        trace: a trace as read from a file.
         device: event ids of all device work, ascending, shape (n,).
         caller: the CPU event that launched each, -1 if unknown, shape (n,).
 

@@ -182,9 +182,6 @@ def numbered_blocks(modules: Table) -> Ids:
 
     Args:
         modules: the table of modules, parents before children.
-
-    Returns:
-        int64, shape (modules,).
     """
     parent = modules["parent"].tolist()
     inside: list[list[int]] = [[] for _ in parent]

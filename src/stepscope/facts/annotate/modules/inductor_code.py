@@ -115,7 +115,6 @@ def modules_of_calls(calls: Sequence[Call], graph: Mapping[str, Any], backward: 
     """The modules that each call was made from; empty where nothing is known.
 
     Args:
-        calls: of a program.
         graph: one of the graphs of `compiled.json`.
         backward: whether it is the backward program.
     """

@@ -151,7 +151,6 @@ def release_closures(trace: Trace, own: Codes8, stage: Codes8) -> tuple[Codes8, 
     the loop they only pass the calls on, or wait for autograd's thread.
 
     Args:
-        trace: the trace.
         own: the stage of each event by its own name, -1 if unknown, shape (n,).
         stage: the same, passed on to events inside, shape (n,).
 

@@ -33,7 +33,6 @@ def split_micro_batches(
     """Split a step where forward work follows backward (or optimizer) and leads to more backward.
 
     Args:
-        events: all events.
         rows: the step's CPU events, in order of start, shape (n,).
         stage: their known stages, -1 if unknown, shape (n,).
         unassigned: events of the training loop's thread without a stage yet, shape (n,).
@@ -69,13 +68,9 @@ def mark_eval_calls(events: Table, rows: Rows, stage: Codes8, loop: Mask) -> Cod
     """Change forward and loss that lead to no gradient to `other`, in one micro-batch.
 
     Args:
-        events: all events.
         rows: the CPU events of the micro-batch, in order of start, shape (n,).
         stage: their known stages, -1 if unknown, shape (n,).
         loop: events on the thread of the training loop, shape (n,).
-
-    Returns:
-        int8, shape (n,).
     """
     start = events["start_ns"][rows]
     calls = _outermost(events, rows, loop & (stage == CODE["forward"]))
@@ -130,13 +125,9 @@ def unmarked_forward(events: Table, rows: Rows, stage: Codes8, unassigned: Mask)
     """Operators of the training loop's thread that are forward work, wherever they are.
 
     Args:
-        events: all events.
         rows: the step's CPU events, in order of start, shape (n,).
         stage: their known stages, -1 if unknown, shape (n,).
         unassigned: events of the training loop's thread without a stage yet, shape (n,).
-
-    Returns:
-        bool, shape (n,).
     """
     partners = events["forward_event"][rows]
     linked = unassigned & np.isin(rows, partners[partners >= 0])

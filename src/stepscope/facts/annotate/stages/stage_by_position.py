@@ -67,15 +67,11 @@ def assign_by_position(
     """Assign the remaining events of one step by their position.
 
     Args:
-        events: all events.
         rows: the step's CPU events, in order of start, shape (n,).
         stage: their known stages, -1 if unknown, shape (n,).
         loop: events on the thread of the training loop, shape (n,).
         unassigned: events to assign, shape (n,); known forward and loss may become `other`.
         launched: what each of `events` launches.
-
-    Returns:
-        int8, shape (n,).
 
     Source: HOTLINE section 4.2: a stage that is not detected spans between those that are.
     """
@@ -219,7 +215,6 @@ def _around_backward(known: _KnownStages, after: Mask, begin: int) -> Mask:
     """Ranges around backward alone: what they do between its nodes is backward too.
 
     Args:
-        known: the step.
         after: events after the model and before backward.
         begin: when backward begins to compute.
     """

@@ -63,7 +63,6 @@ def stages_by_iteration(trace: Trace, among: Mask) -> Codes8:
 
     Args:
         trace: with the table `iterations`.
-        among: the events to look at, bool, shape (events,).
 
     Returns:
         Positions in STAGES, int8, shape (events,).

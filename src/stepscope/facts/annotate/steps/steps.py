@@ -358,7 +358,6 @@ def covered_share(trace: Trace, step: Rows) -> float:
     """The share of the work that belongs to steps: of device time, else of time in operators.
 
     Args:
-        trace: with launches.
         step: index of the step of each event, or -1, shape (events,).
 
     Returns:
@@ -382,7 +381,6 @@ def warn_little(trace: Trace, lengths: Times, share: float) -> Trace:
     """The trace with a warning that the steps found do not stand for it.
 
     Args:
-        trace: the trace.
         lengths: of the steps, ns.
         share: of the work that belongs to them.
     """

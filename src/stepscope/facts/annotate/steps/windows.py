@@ -69,7 +69,6 @@ def end_of_earlier_work(trace: Trace, called: Ids32, starts: Times) -> int:
     """When the work ends that was called for before the first step, or -1 if there is none.
 
     Args:
-        trace: a trace with launches.
         called: the call of each event of compiled work on the host, shape (events,).
         starts: when each step begins on the CPU, ns.
     """

@@ -77,7 +77,6 @@ def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack]) -> Ar
     """The statistics of [start, end) on some tracks.
 
     Args:
-        axis: of the trace.
         start, end: ns since the trace's start.
         tracks: of the axis; those of stages and idle time say nothing themselves.
     """

@@ -171,7 +171,6 @@ def counters_of(trace: Trace, busy_time: BusyTime) -> list[Counter]:
     """The counters of a trace: rank by rank, device by device, the CPU and what was recorded last.
 
     Args:
-        trace: an annotated trace.
         busy_time: when a device of a rank computes or communicates.
     """
     found = [*_utilization(trace, busy_time), *_memory(trace), *_recorded(trace)]

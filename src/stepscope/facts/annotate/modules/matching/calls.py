@@ -122,7 +122,6 @@ def owners(
     Args:
         calls: the calls found for the identifying operators.
         positions: positions of the identifying operators in `names`, ascending.
-        names: names of the operators.
         classes: class of each module of the tree.
 
     Returns:

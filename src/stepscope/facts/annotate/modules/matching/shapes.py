@@ -67,8 +67,6 @@ def root_shape(modules: Sequence[Module], roles: Roles, doubtful: Collection[int
 
     Args:
         modules: parents before children.
-        roles: the roles of the modules.
-        doubtful: leaves that may not exist.
     """
     children: dict[int, list[ModuleShape]] = {}
     shapes: dict[object, int] = {}
