@@ -77,8 +77,7 @@ class _Attributing:
     @cached_property
     def _is_backward(self) -> Mask:
         linked = inherit(self.events["parent"], np.where(self.events["forward_event"] >= 0, 1, -1))
-        backward: Mask = (linked > 0) | (self.events["stage"] == _BACKWARD)
-        return backward
+        return (linked > 0) | (self.events["stage"] == _BACKWARD)
 
     @cached_property
     def _roots(self) -> Mask:
@@ -88,8 +87,7 @@ class _Attributing:
         parent = self.events["parent"]
         inside = operator[parent] & (parent >= 0)
         engine = self.names.where(lambda name: name.startswith(_ENGINE_PREFIX))
-        roots: Mask = (operator & ~inside) | engine
-        return roots
+        return (operator & ~inside) | engine
 
     @cached_property
     def _is_range(self) -> Mask:

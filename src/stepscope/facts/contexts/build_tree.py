@@ -199,8 +199,7 @@ def own_shares(events: Table) -> Times:
     length = _shares(events, parent)
     inside = np.flatnonzero(parent >= 0)
     within = np.bincount(parent[inside], length[inside], len(parent))
-    own: Times = length - within.astype(np.int64)
-    return own
+    return length - within.astype(np.int64)
 
 
 def _shares(events: Table, parent: Times) -> Times:
@@ -216,8 +215,7 @@ def _shares(events: Table, parent: Times) -> Times:
             high[rows] = np.minimum(high[rows], high[above])
         low[rows] = np.maximum(low[rows], _ended_before(group[rows], high[rows]))
         high[rows] = np.maximum(low[rows], high[rows])
-    length: Times = high - low
-    return length
+    return high - low
 
 
 def _ended_before(group: Times, end: Times) -> Times:

@@ -125,8 +125,7 @@ class TreeDifference:
     def change(self, by: str) -> Floats:
         """The change of a measure's inclusive value (after minus before), shape (nodes,)."""
         after, before = (measure(tree, by).inclusive for tree in (self.after, self.before))
-        change: Floats = after - before
-        return change
+        return after - before
 
 
 def difference(before: ContextTree, after: ContextTree) -> TreeDifference:

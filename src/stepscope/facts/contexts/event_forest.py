@@ -217,8 +217,7 @@ def _runs_backward(trace: Trace, host: Mask) -> Mask:
     track, tracks = trace.events["track"], len(trace["tracks"])
     backward = host & trace.events.text("stage").mask("backward")
     count = np.bincount(track[backward], minlength=tracks)
-    result: Mask = (count > 0) & (2 * count >= np.bincount(track[host], minlength=tracks))
-    return result
+    return (count > 0) & (2 * count >= np.bincount(track[host], minlength=tracks))
 
 
 def _main_tracks(trace: Trace, host: Mask) -> list[int]:

@@ -150,8 +150,7 @@ def _place(row: dict[str, Any]) -> tuple[str, int]:
 
 def is_operator(kind: Ids) -> Mask:
     """Whether elements of these kinds are operators, or calls that can take an operator's place."""
-    result: Mask = np.isin(kind, _OPERATOR_LIKE)
-    return result
+    return np.isin(kind, _OPERATOR_LIKE)
 
 
 def wrap_in_modules(
@@ -205,5 +204,4 @@ def _is_below(module: Ids, around: Ids, outer: Ids) -> Mask:
     at = module.copy()
     while (rising := (at >= 0) & (at != around)).any():
         at[rising] = outer[at[rising]]
-    result: Mask = at == around
-    return result
+    return at == around

@@ -131,8 +131,7 @@ def hotspots(tree: ContextTree, by: str, least: float = 0.1) -> Ids:
     """
     found = measure(tree, by)
     hot = np.flatnonzero((found.own > 0) & (found.own >= least * found.inclusive[0]))
-    ranked: Ids = hot[np.argsort(-found.own[hot], kind="stable")]
-    return ranked
+    return hot[np.argsort(-found.own[hot], kind="stable")]
 
 
 def short_label(tree: ContextTree, node: int, width: int = _WIDEST) -> str:

@@ -86,8 +86,7 @@ def focus(tree: ContextTree, wanted: Mask) -> ContextTree:
 
 def _leads_to(tree: ContextTree, wanted: Mask) -> Mask:
     """Nodes that are wanted or have a wanted descendant."""
-    leads: Mask = tree.below(wanted) > 0
-    return leads
+    return tree.below(wanted) > 0
 
 
 def _outermost(tree: ContextTree, small: Mask) -> Ids:

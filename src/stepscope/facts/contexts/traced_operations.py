@@ -29,8 +29,7 @@ _CALL, _BACKWARD = VIAS.index("call"), VIAS.index("backward")
 
 def traced_operations(trace: Trace, wanted: Mask) -> Mask:
     """Which of some events are compiled operations whose origin is known, bool, shape (events,)."""
-    result: Mask = wanted & (trace.events["origin"] >= 0)
-    return result
+    return wanted & (trace.events["origin"] >= 0)
 
 
 def place_below_frames(

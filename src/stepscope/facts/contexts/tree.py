@@ -76,13 +76,11 @@ class ContextTree:
     @cached_property
     def end(self) -> Ids:
         """The subtree of node i is rows i to end[i] - 1; shape (nodes,)."""
-        end: Ids = np.arange(len(self)) + subtree_sizes(self.parent)
-        return end
+        return np.arange(len(self)) + subtree_sizes(self.parent)
 
     def children(self, node: int) -> Ids:
         """The children of a node."""
-        children: Ids = np.flatnonzero(self.parent[node : self.end[node]] == node) + node
-        return children
+        return np.flatnonzero(self.parent[node : self.end[node]] == node) + node
 
     def below(self, values: Mask | IntArray | Floats) -> Any:
         """The sum of some values, shape (nodes,), over the subtree of each node."""

@@ -99,8 +99,7 @@ def loop_events(trace: Trace) -> Mask:
         return on_host(trace) & (events["step"] >= 0)
     backward = on_host(trace) & (events["stage"] == STAGES.index("backward"))
     inside = events["step"] >= 0
-    result: Mask = inside & ((events["track"] == main_track(trace)) | backward)
-    return result
+    return inside & ((events["track"] == main_track(trace)) | backward)
 
 
 def _stages_at(trace: Trace, times: Times) -> Rows:

@@ -89,8 +89,7 @@ def data_sheets_date() -> str:
 @cache
 def _data_sheets() -> dict[str, Any]:
     text = files("stepscope.facts.roofline").joinpath("data/gpus.json").read_text("utf-8")
-    sheets: dict[str, Any] = json.loads(text)
-    return sheets
+    return json.loads(text)
 
 
 def with_device(trace: Trace, name: str) -> Trace:

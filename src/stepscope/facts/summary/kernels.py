@@ -117,8 +117,7 @@ def work_of_modules(selected: SelectedSteps, bounds: WorkBounds) -> ModuleWork:
 def with_known_intensity(pieces: WorkPieces) -> Mask:
     """Pieces with known FLOPs and bytes; an operator around a product does the same work again."""
     again = pieces.products & (pieces.flops == 0)
-    result: Mask = ~np.isnan(pieces.flops + pieces.bytes) & ~again
-    return result
+    return ~np.isnan(pieces.flops + pieces.bytes) & ~again
 
 
 def _counted_by(origin: Codes8) -> str:

@@ -116,8 +116,7 @@ def _chosen(selected: SelectedSteps, table: Table) -> Mask:
     steps = selected.steps
     index = np.searchsorted(steps["start_ns"], table["start_ns"], side="right") - 1
     inside = (index >= 0) & (table["start_ns"] < steps["end_ns"][np.maximum(index, 0)])
-    chosen: Mask = inside & (table["rank"] == selected.rank)
-    return chosen
+    return inside & (table["rank"] == selected.rank)
 
 
 def _of_kind(stage: str, rows: Table) -> Iterations:

@@ -61,8 +61,7 @@ class SelectedSteps:
         """Events of the steps, those on devices included, bool, shape (events,)."""
         events = self.trace.events
         rank = self.trace["tracks"]["rank"][events["track"]]
-        chosen: Mask = (rank == self.rank) & np.isin(events["step"], self.steps["step"])
-        return chosen
+        return (rank == self.rank) & np.isin(events["step"], self.steps["step"])
 
     @cached_property
     def windows(self) -> list[tuple[int, int]]:

@@ -178,8 +178,7 @@ class ModuleTree:
         if not len(self.parent):
             return np.zeros(len(module), np.bool_)
         inside = (context >= 0) & (module >= 0) & (self.parent[module] == context)
-        only: Mask = inside & (self._called_inside[context] == 1)
-        return only
+        return inside & (self._called_inside[context] == 1)
 
     def name_in(self, module: int, context: int) -> str:
         """A module's path from `context` on, or its class where it has no name."""
@@ -374,8 +373,7 @@ def _work_themselves(contents: Contents, events: Ids) -> Mask:
     """Whether most of an operator's time is its own, and it launches nothing."""
     index = contents.index
     first, end = index.launches_inside(events)
-    works: Mask = (end == first) & (2 * index.events["self_ns"][events] > index.duration[events])
-    return works
+    return (end == first) & (2 * index.events["self_ns"][events] > index.duration[events])
 
 
 def _opened(work: Collapse, lanes: Lanes, wrappers: Ids, held: LaneEvents) -> LaneEvents:

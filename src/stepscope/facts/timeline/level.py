@@ -114,8 +114,7 @@ def span_ends(costs: Costs, level: Ids, shift_ns: Times, start_ns: Times, end_ns
     """
     device = np.zeros(len(start_ns), np.int64)
     np.maximum.at(device, level, costs.device_end_ns)
-    ends: Times = np.maximum(np.maximum(start_ns, end_ns), device - shift_ns)
-    return ends
+    return np.maximum(np.maximum(start_ns, end_ns), device - shift_ns)
 
 
 class ResourceRow(msgspec.Struct, frozen=True):
@@ -231,8 +230,7 @@ def _first_busy_device(index: Index, level: Ids, track: Ids, kind: Ids, work: Ti
     busy = work >= _AS_BUSY * most[group]
     first = np.full(len(most), np.iinfo(np.int64).max)
     np.minimum.at(first, group[busy], device[busy])
-    chosen: Mask = device == first[group]
-    return chosen
+    return device == first[group]
 
 
 def kinds_of_tracks(index: Index) -> list[str]:

@@ -124,8 +124,7 @@ def _equals_previous(values: Ids) -> Mask:
 
 
 def _continues(tiny: Mask) -> Mask:
-    continues: Mask = tiny & np.append(False, tiny[:-1])
-    return continues
+    return tiny & np.append(False, tiny[:-1])
 
 
 def _runtime(operations: SiblingOperations, starts: Ids) -> Times:
@@ -362,8 +361,7 @@ class _Inside:
     def kinds(self) -> list[str]:
         """The kind of each section."""
         repeats = self.one_block | (self.period > 1)
-        kinds: list[str] = np.where(repeats, "repeat", np.where(self.one_name, "series", "section")).tolist()
-        return kinds
+        return np.where(repeats, "repeat", np.where(self.one_name, "series", "section")).tolist()
 
     def names(self, texts: list[str], text: Ids) -> list[str]:
         """The name of each section.
@@ -403,5 +401,4 @@ class _Inside:
 
 
 def _all_equal(values: Ids, first: Ids) -> Mask:
-    equal: Mask = np.minimum.reduceat(values, first) == np.maximum.reduceat(values, first)
-    return equal
+    return np.minimum.reduceat(values, first) == np.maximum.reduceat(values, first)

@@ -175,8 +175,7 @@ def _with_group_arguments(trace: Trace, kernel: Mask) -> Mask:
     order = np.argsort(source, kind="stable")
     texts = trace.arguments.texts(source[order]) if len(order) else []
     marked = [bool(GROUP_ARGUMENTS.search(text)) for text in texts]
-    result: Mask = np.isin(trace.events["name"], names[order][np.array(marked, np.bool_)])
-    return result
+    return np.isin(trace.events["name"], names[order][np.array(marked, np.bool_)])
 
 
 def _launched_by_collective(trace: Trace) -> Mask:
@@ -196,8 +195,7 @@ def _launched_in(trace: Trace, marks: Mask, wanted: Mask) -> Mask:
     """Device work whose launch has a wanted event as the innermost of the marks around it."""
     around = inherit(trace.events["parent"], np.where(marks, wanted, -1))
     caller = launch_of(trace)
-    launched: Mask = (caller >= 0) & (around[caller] == 1)
-    return launched
+    return (caller >= 0) & (around[caller] == 1)
 
 
 def _on_named_stream(trace: Trace) -> Mask:

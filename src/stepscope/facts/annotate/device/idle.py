@@ -193,8 +193,7 @@ def time_blocked(trace: Trace, work: Rows) -> Intervals:
 
 def _drained(gaps: Intervals, waiting: Intervals) -> Mask:
     """Gaps at whose start the CPU was blocked on the device."""
-    result: Mask = waiting.within(gaps.starts - _LEAST_NS, gaps.starts + _LEAST_NS) > 0
-    return result
+    return waiting.within(gaps.starts - _LEAST_NS, gaps.starts + _LEAST_NS) > 0
 
 
 # -- launches into a full queue
@@ -229,8 +228,7 @@ def full_queue_launches(trace: Trace, work: Rows) -> Rows:
     unseen = end <= unrecorded_work_end(trace, rank)  # what else is queued then is not known
     many = unseen | (queued >= _FULL) | _recorded_as_full(trace, begin, end)
     most = unseen | (queued >= max(_FULL, _MOST * queued.max()))
-    found: Rows = calls[(many & (length > _LONGER * usual)) | (most & (length > _LONG * usual))]
-    return found
+    return calls[(many & (length > _LONGER * usual)) | (most & (length > _LONG * usual))]
 
 
 def usual_launch_ns(trace: Trace, calls: Rows) -> int:
@@ -242,8 +240,7 @@ def _recorded_as_full(trace: Trace, begin: Times, end: Times) -> Mask:
     """Whether the trace records a full queue in each span."""
     events = trace.events
     full = np.sort(events["start_ns"][events.text("name").mask(_FULL_EVENT)])
-    found: Mask = np.searchsorted(full, begin) < np.searchsorted(full, end)
-    return found
+    return np.searchsorted(full, begin) < np.searchsorted(full, end)
 
 
 # -- idle time of the host

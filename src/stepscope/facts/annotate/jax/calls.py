@@ -135,8 +135,7 @@ class _Calls:
         last = events["start_ns"][self.rows].max(initial=np.iinfo(np.int64).min)
         executes = events.text("name").where(lambda name: bool(_EXECUTES.search(name)))
         alone = executes & self.on_track & (self.of < 0) & (events["start_ns"] > last)
-        result: Times = events["start_ns"][alone & ~np.append(alone, False)[events["parent"]]]
-        return result
+        return events["start_ns"][alone & ~np.append(alone, False)[events["parent"]]]
 
 
 def _without_repeats(parent: Ids32, name: IntArray, call: Ids32) -> Ids32:
@@ -268,8 +267,7 @@ class Waits(NamedTuple):
         """The stage that the thread waits for at each moment, -1 where it does not wait."""
         place = np.searchsorted(self.starts, moments, side="right") - 1
         here = (place >= 0) & (np.append(self.ends, _NONE)[place] > moments)
-        result: Codes = np.where(here, np.append(self.stage, _NONE)[place], _NONE)
-        return result
+        return np.where(here, np.append(self.stage, _NONE)[place], _NONE)
 
 
 def waits_for_calls(trace: Trace, track: int) -> Waits:

@@ -39,8 +39,7 @@ def is_users(file: str) -> bool:
 def frames_of_events(trace: Trace) -> Ids:
     """The frame of the largest origin of each event, a row of `frames`, -1 if unknown."""
     of_group = np.append(_frames_of_groups(trace["origins"]), -1)
-    result: Ids = of_group[trace.events["origin"]]
-    return result
+    return of_group[trace.events["origin"]]
 
 
 def _frames_of_groups(origins: Table) -> Ids:
@@ -135,8 +134,7 @@ _FUNCTION = re.compile(
 def in_optimizer(trace: Trace) -> Mask:
     """Whether the largest part of each event was traced in an optimizer, bool, shape (events,)."""
     inside = np.append(_frames_inside(trace["frames"]), False)
-    result: Mask = inside[frames_of_events(trace)]
-    return result
+    return inside[frames_of_events(trace)]
 
 
 def _frames_inside(frames: Table) -> Mask:

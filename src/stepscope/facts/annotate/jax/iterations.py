@@ -46,8 +46,7 @@ class _Calls(NamedTuple):
     end: Times
 
     def of(self, name: int) -> Mask:
-        chosen: Mask = self.name == name
-        return chosen
+        return self.name == name
 
 
 def call_starts(trace: Trace, rows: Rows) -> Times:

@@ -64,8 +64,7 @@ def _in_order(events: Table, scoped: Mask) -> list[int]:
     rows = np.flatnonzero(scoped)
     rows = rows[np.argsort(events["stage"][rows] == STAGES.index("backward"), kind="stable")]
     codes, first = np.unique(events["scope"][rows], return_index=True)
-    order: list[int] = codes[np.argsort(first)].tolist()
-    return order
+    return codes[np.argsort(first)].tolist()
 
 
 def _add_scope(scope: tuple[str, ...], modules: list[Module], number: dict[tuple[str, ...], int]) -> int:
@@ -172,8 +171,7 @@ def _from_frames(trace: Trace, names: list[str]) -> Evidence | None:
 def _of_passes(trace: Trace) -> Mask:
     """The compiled operations of the forward and the backward pass."""
     passes = [STAGES.index(stage) for stage in (*FORWARD_STAGES, "backward")]
-    result: Mask = (trace.events["origin"] >= 0) & np.isin(trace.events["stage"], passes)
-    return result
+    return (trace.events["origin"] >= 0) & np.isin(trace.events["stage"], passes)
 
 
 def _places(trace: Trace, names: list[str]) -> tuple[list[_Place], Ids]:

@@ -172,8 +172,7 @@ _ELEMENTWISE = re.compile(
 def merged_gradients(trace: Trace) -> Mask:
     """Products under the name of an elementwise operation, outside both passes; (events,)."""
     products = trace.events.text("kind").mask(*_PRODUCTS)
-    result: Mask = products & trace.events.text("scope").where(_is_elementwise)
-    return result
+    return products & trace.events.text("scope").where(_is_elementwise)
 
 
 def _is_elementwise(text: str) -> bool:
@@ -192,8 +191,7 @@ def sums_gradients(trace: Trace) -> Mask:
     collective = trace.events.text("scope").where(
         lambda text: scope_of(text).primitive.startswith(_COLLECTIVES)
     )
-    result: Mask = collective & np.isin(trace.events["origin"], gradients)
-    return result
+    return collective & np.isin(trace.events["origin"], gradients)
 
 
 # -- profiles in which nothing says what is forward
@@ -290,8 +288,7 @@ def with_trained_functions(trace: Trace, stage: IntArray) -> IntArray:
 def _roles(trace: Trace) -> IntArray:
     """The role of each event's operation, -1 if unknown; int8, shape (events,)."""
     known = np.append(trace["origins"].text("role").codes, _NONE)
-    result: IntArray = known[trace.events["origin"]]
-    return result
+    return known[trace.events["origin"]]
 
 
 def _trained(trace: Trace, outer: Ids, frames: Ids) -> Mask:

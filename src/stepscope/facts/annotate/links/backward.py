@@ -13,8 +13,7 @@ from stepscope.trace.trace import Trace
 
 def is_backward(events: Table) -> Mask:
     """Operators that autograd runs in backward: they have the id of their forward thread."""
-    result: Mask = (events["sequence"] >= 0) & (events["forward_thread"] > 0)
-    return result
+    return (events["sequence"] >= 0) & (events["forward_thread"] > 0)
 
 
 def is_forward(events: Table, rows: Rows | slice = slice(None)) -> Mask:
@@ -23,8 +22,7 @@ def is_forward(events: Table, rows: Rows | slice = slice(None)) -> Mask:
     Args:
         rows: the events to look at; by default all.
     """
-    result: Mask = (events["sequence"][rows] >= 0) & (events["forward_thread"][rows] <= 0)
-    return result
+    return (events["sequence"][rows] >= 0) & (events["forward_thread"][rows] <= 0)
 
 
 _SEQUENCE_BITS = 40  # of a 64-bit key, the rest for the track
@@ -152,8 +150,7 @@ def recomputed(events: Table, in_backward: Mask) -> Mask:
     caller = _caller(events)
     plain = ~recorded & ~nodes & (caller >= 0) & nodes[caller]
     repeats = np.bincount(caller[plain], minlength=len(events)) > 0
-    result: Mask = recorded & ((node < 0) | repeats[node])
-    return result
+    return recorded & ((node < 0) | repeats[node])
 
 
 def _caller(events: Table) -> Ids32:

@@ -42,8 +42,7 @@ def marked_on_devices(trace: Trace) -> bool:
 
 def device_work(trace: Trace) -> Mask:
     """Kernels, copies, memsets and collectives that run on a device, bool, shape (events,)."""
-    work: Mask = trace.events.text("category").mask(*DEVICE_WORK) & ~on_host(trace)
-    return work
+    return trace.events.text("category").mask(*DEVICE_WORK) & ~on_host(trace)
 
 
 _CERTAIN = ("correlation", "flow")
@@ -183,8 +182,7 @@ def launched_before_recording(trace: Trace) -> Mask:
     calls = ids[events.text("category").mask("runtime") & (ids >= 0)]
     if not len(calls):
         return np.zeros(len(events), np.bool_)
-    result: Mask = unlinked & (ids >= 0) & (ids < calls.min())
-    return result
+    return unlinked & (ids >= 0) & (ids < calls.min())
 
 
 def _message(events: Table, what: str, rows: Ids32, where: str) -> str:
@@ -335,5 +333,4 @@ def _uncorrelated(trace: Trace, device: Ids32) -> Mask:
     whole = np.bincount(events["track"][device], minlength=tracks)
     known = np.bincount(events["track"][device[correlated]], minlength=tracks)
     bare = (known < _MOSTLY * whole)[events["track"][device]]
-    result: Mask = bare & ~correlated & events.text("category").mask(*DEVICE_WORK)[device]
-    return result
+    return bare & ~correlated & events.text("category").mask(*DEVICE_WORK)[device]

@@ -130,8 +130,7 @@ class _Attribution:
     @cached_property
     def _in_backward(self) -> Mask:
         is_backward = self._names.where(lambda name: name.startswith(_BACKWARD))
-        within: Mask = inherit(self.events["parent"], np.where(is_backward, 1, -1)) > 0
-        return within
+        return inherit(self.events["parent"], np.where(is_backward, 1, -1)) > 0
 
     @cached_property
     def _around(self) -> Ids32:

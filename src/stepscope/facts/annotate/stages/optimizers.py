@@ -197,8 +197,7 @@ def _between_calls(start: Times, end: Times, backward_ends: Times, forward: Time
     ends = np.sort(backward_ends)
     before = np.searchsorted(ends, start, side="right")
     since = ends[np.maximum(before - 1, 0)]
-    result: Mask = (before > 0) & (_begun_within(forward, since, end) == 0)
-    return result
+    return (before > 0) & (_begun_within(forward, since, end) == 0)
 
 
 def _around(start: Times, end: Times, rows: Rows, moments: Times) -> Rows:

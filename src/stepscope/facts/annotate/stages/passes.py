@@ -104,8 +104,7 @@ def _recorded_in(events: Table, rows: Rows, loop: Mask, calls: Rows) -> Mask:
     at = events["start_ns"][rows[recorded]]
     start = events["start_ns"][rows[calls]]
     end = start + events["duration_ns"][rows[calls]]
-    within: Mask = np.searchsorted(at, end) > np.searchsorted(at, start)
-    return within
+    return np.searchsorted(at, end) > np.searchsorted(at, start)
 
 
 # -- forward work that nothing marks
@@ -150,8 +149,7 @@ def _during_backward(events: Table, rows: Rows, stage: Codes8) -> Mask:
     start = events["start_ns"][rows]
     backward = stage == CODE["backward"]
     spans = Intervals(start[backward], (start + events["duration_ns"][rows])[backward])
-    result: Mask = spans.within(start, start + 1) > 0
-    return result
+    return spans.within(start, start + 1) > 0
 
 
 def _before_update(events: Table, rows: Rows, stage: Codes8) -> Mask:
@@ -162,8 +160,7 @@ def _before_update(events: Table, rows: Rows, stage: Codes8) -> Mask:
     last = backward.max() if len(backward) else np.iinfo(np.int64).max
     update = start[(stage == CODE["optimizer"]) & (start >= last)]
     until = update.min() if len(update) else last
-    result: Mask = (start >= last) & (start < until)
-    return result
+    return (start >= last) & (start < until)
 
 
 def _between(events: Table, rows: Rows, found: Mask, unassigned: Mask) -> Mask:
@@ -174,5 +171,4 @@ def _between(events: Table, rows: Rows, found: Mask, unassigned: Mask) -> Mask:
     first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
     np.minimum.at(first, run[found], start[found])
     np.maximum.at(last, run[found], (start + events["duration_ns"][rows])[found])
-    result: Mask = unassigned & (start >= first[run]) & (start < last[run])
-    return result
+    return unassigned & (start >= first[run]) & (start < last[run])

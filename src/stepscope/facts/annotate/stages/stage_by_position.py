@@ -133,8 +133,7 @@ class _KnownStages:
             return self.blocks
         begins = np.sort(self.start[self.stage == CODE["forward"]])
         calls = np.searchsorted(begins, self.end) > np.searchsorted(begins, self.start)
-        result: Mask = calls & self.blocks
-        return result
+        return calls & self.blocks
 
     def has(self, stage: str) -> bool:
         return bool((self.stage == CODE[stage]).any())
@@ -223,8 +222,7 @@ def _around_backward(known: _KnownStages, after: Mask, begin: int) -> Mask:
     operators = after & known.categories.mask("cpu_op") & ~lines & (known.start < begin)
     ends = (known.end > known.first("backward")) & (known.end <= known.first("optimizer"))
     begins = known.start > known.start[operators].max(initial=-1)
-    result: Mask = after & ranges & begins & ends
-    return result
+    return after & ranges & begins & ends
 
 
 def _prepare_loss(known: _KnownStages, after: Mask) -> Mask:
@@ -238,16 +236,14 @@ def _prepare_loss(known: _KnownStages, after: Mask) -> Mask:
     recorded = known.start[after & is_forward(known.events, known.rows)]
     updates = np.sort(known.start[is_update(known.events, known.rows) | _copies(known)])
     changes = np.searchsorted(updates, known.end) > np.searchsorted(updates, known.start)
-    result: Mask = blocks & ~changes & (known.end <= recorded.max(initial=-1))
-    return result
+    return blocks & ~changes & (known.end <= recorded.max(initial=-1))
 
 
 def _copies(known: _KnownStages) -> Mask:
     """Tensors that the program itself copies over others, as a second model's parameters."""
     parent = known.events["parent"][known.rows]
     called = (parent >= 0) & known.events.text("category").take(parent).mask("cpu_op")
-    result: Mask = known.names.mask("aten::copy_") & ~called
-    return result
+    return known.names.mask("aten::copy_") & ~called
 
 
 def _updates_by_hand(known: _KnownStages, ahead: Mask) -> Mask:
@@ -260,8 +256,7 @@ def _in_ranges(known: _KnownStages, ranges: Mask) -> Mask:
     if not ranges.any():
         return ranges
     spans = Intervals(known.start[ranges], known.end[ranges])
-    result: Mask = spans.within(known.start, known.start + 1) > 0
-    return result
+    return spans.within(known.start, known.start + 1) > 0
 
 
 def _assign_after_forward(known: _KnownStages, after: Mask, forward_work: Mask, result: Codes8) -> None:

@@ -44,8 +44,7 @@ class TimedParts(NamedTuple):
     def own_work_at(self, moments: Times) -> Mask:
         """Whether the recorder itself works at each moment, the shape of `moments`."""
         own = self.names.index(OWN_WORK) if OWN_WORK in self.names else len(self.names)
-        result: Mask = self.at(moments) == own
-        return result
+        return self.at(moments) == own
 
 
 def timed_parts(metadata: Metadata) -> TimedParts | None:
@@ -187,8 +186,7 @@ def _with_parts(moments: Times, stage: Codes, parts: TimedParts) -> Codes:
     rows = np.flatnonzero(step_runs)
     length = np.diff(moments, append=moments[-1:])
     found = _with_gaps_filled(moments[rows], length[rows], stage[rows], parts)
-    result: Codes = found[np.cumsum(step_runs) - 1]
-    return result
+    return found[np.cumsum(step_runs) - 1]
 
 
 def _with_gaps_filled(moments: Times, length: Times, stage: Codes, parts: TimedParts) -> Codes:
@@ -221,13 +219,11 @@ def _ends_of_runs(chosen: Mask, ends: Times) -> Times:
     """Of each row the end of its run of chosen rows, or of others."""
     keys = chosen.astype(np.int8)
     last = np.flatnonzero(ends_run(keys))
-    result: Times = ends[last[np.cumsum(begins_run(keys)) - 1]]
-    return result
+    return ends[last[np.cumsum(begins_run(keys)) - 1]]
 
 
 def _covers(span: Intervals, moments: Times) -> Mask:
-    result: Mask = span.within(moments, moments + 1) > 0
-    return result
+    return span.within(moments, moments + 1) > 0
 
 
 def _calls_waits_and_work(trace: Trace, main: int) -> tuple[Intervals, Intervals, Intervals]:

@@ -337,11 +337,9 @@ def _begins_iteration(trace: Trace, calls: _Attention) -> Mask:
     starts = trace.events["start_ns"][calls.rows]
     lookups = trace.events["start_ns"][_lookups(trace, calls.rows)]
     if not len(lookups):
-        change: Mask = begins_run(calls.query) | begins_run(calls.key)
-        return change
+        return begins_run(calls.query) | begins_run(calls.key)
     number = np.searchsorted(lookups, starts)
-    begins: Mask = np.append(True, number[1:] != number[:-1])
-    return begins
+    return np.append(True, number[1:] != number[:-1])
 
 
 def _lookups(trace: Trace, calls: Rows) -> Rows:
@@ -358,8 +356,7 @@ def _starts(trace: Trace, first: Rows, calls: Rows) -> Times:
     ended = np.where(before >= 0, events["start_ns"][calls[np.maximum(before, 0)]], -1)
     place = np.searchsorted(lookups, ended, side="right")
     lookup = np.append(lookups, np.iinfo(np.int64).max)[place]
-    result: Times = np.minimum(starts, lookup)
-    return result
+    return np.minimum(starts, lookup)
 
 
 def _ends(trace: Trace, calls: _Attention, start: Times) -> Times:
@@ -368,5 +365,4 @@ def _ends(trace: Trace, calls: _Attention, start: Times) -> Times:
     work = events.text("category").mask("cpu_op") & (events["track"] == events["track"][calls.rows[0]])
     end = np.maximum.accumulate((events["start_ns"] + events["duration_ns"])[work])
     last = np.searchsorted(events["start_ns"][work], np.append(start[1:], np.iinfo(np.int64).max))
-    result: Times = end[last - 1]
-    return result
+    return end[last - 1]

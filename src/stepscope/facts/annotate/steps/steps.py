@@ -245,8 +245,7 @@ def _whole(trace: Trace, any_track: bool = False) -> tuple[Times, Times, Times, 
 def _whole_steps(starts: Times, ends: Times) -> Mask:
     """Steps of plausible length: the last range of a profiler is often cut off."""
     length = ends - starts
-    whole: Mask = length >= _CUT_OFF * np.median(length)
-    return whole
+    return length >= _CUT_OFF * np.median(length)
 
 
 def _named(trace: Trace, test: Callable[[str], bool]) -> Ids:

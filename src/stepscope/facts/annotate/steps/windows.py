@@ -146,5 +146,4 @@ def _on_host(trace: Trace, called: Ids32, starts: Times) -> int:
 
 
 def _ends(events: Table, rows: Rows) -> Times:
-    ends: Times = events["start_ns"][rows] + events["duration_ns"][rows]
-    return ends
+    return events["start_ns"][rows] + events["duration_ns"][rows]

@@ -135,8 +135,7 @@ class _Matcher:
 
     def _given(self, modules: Ids) -> Ids:
         """Modules of the given tree, of modules of the completed tree."""
-        result: Ids = np.append(self._tree.origin, -1)[modules]
-        return result
+        return np.append(self._tree.origin, -1)[modules]
 
     def _step(self, rows: Rows) -> int:
         return int(self._trace.events["step"][rows[0]])
@@ -165,8 +164,7 @@ class _Matcher:
         claimed = [forward.calls.claimed[operator] for operator, _ in pairs]
         calls = replace(forward.calls, claimed=claimed)
         found = owners(calls, [node for _, node in pairs], names, self._classes)
-        modules: Ids = np.array(calls.module)[found]
-        return modules
+        return np.array(calls.module)[found]
 
     def _bits_of(self, event: int, inside: Iterable[int]) -> int:
         """Bits of the roles that an operator may play, and of the sizes of matching leaves."""
