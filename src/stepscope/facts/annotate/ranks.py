@@ -133,7 +133,7 @@ def recording_of(trace: Trace) -> Recording:
     if not len(events):
         return Recording()
     zero = clock_of(trace.metadata)
-    begin, end = events["start_ns"].min(), (events["start_ns"] + events["duration_ns"]).max()
+    begin, end = events["start_ns"].min(), events.spans()[1].max()
     process = str(tracks.text("process")[main_track(trace)])
     number = process if process.isdecimal() else ""
     return Recording(machine_of(trace), number, zero + int(begin), zero + int(end))

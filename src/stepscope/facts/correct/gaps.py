@@ -60,8 +60,7 @@ def stretches_of(trace: Trace, costs: Sequence[str]) -> Stretches:
         costs: parts whose cost is known; `rest` has what is in none of the others.
     """
     rows = np.flatnonzero(loop_events(trace))
-    start = trace.events["start_ns"][rows]
-    end = start + trace.events["duration_ns"][rows]
+    start, end = trace.events.spans(rows)
     runs, parts = trace["stages"], timed_parts(trace.metadata)
     changes = parts.times if parts else np.zeros(0, np.int64)
     bounds = distinct(np.concatenate([start, end, runs["start_ns"], runs["end_ns"], changes]))

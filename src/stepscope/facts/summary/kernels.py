@@ -158,7 +158,9 @@ class _Rates:
 
     def __init__(self, selected: SelectedSteps, bounds: WorkBounds, names: int) -> None:
         code, time = (selected.trace.events["name"][selected.work], selected.work_ns.astype(np.float64))
-        products, kernels = bounds.pieces.products, _kernels(selected)
+        products = bounds.pieces.products
+        # Copies are bound by the link, not by the device's memory.
+        kernels = selected.trace.events.text("category").mask("kernel")[selected.work]
 
         def over(known: Mask, of: Floats, by: Floats = time) -> Floats:
             base = np.bincount(code[known], by[known], names)
@@ -188,11 +190,6 @@ class _Rates:
             "of_peak": of_peak,
             "limit": "" if of_peak is None else limit,
         }
-
-
-def _kernels(selected: SelectedSteps) -> Mask:
-    """Pieces that are kernels: copies are bound by the link, not by the device's memory."""
-    return selected.trace.events.text("category").mask("kernel")[selected.work]
 
 
 def _known(value: float) -> float | None:

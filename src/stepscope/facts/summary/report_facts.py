@@ -18,7 +18,6 @@ from stepscope.facts.annotate.steps.step_table import mean_device_ms, ranks_with
 from stepscope.facts.summary.facts import (
     Device,
     Iterations,
-    ModuleNode,
     Stage,
     StepTimes,
     Summary,
@@ -83,8 +82,7 @@ def _communication_ms(selected: SelectedSteps, device: int) -> float:
     """Time in which any communication runs on the device, within the steps' windows."""
     events = selected.trace.events
     rows = _here(selected, device) & events.text("category").mask("communication")
-    start = events["start_ns"][rows]
-    return _inside_ms(selected, Intervals(start, start + events["duration_ns"][rows]))
+    return _inside_ms(selected, Intervals(*events.spans(rows)))
 
 
 def _copying_ms(selected: SelectedSteps, device: int) -> float:
@@ -121,11 +119,7 @@ def _chosen(selected: SelectedSteps, table: Table) -> Mask:
 
 def _of_kind(stage: str, rows: Table) -> Iterations:
     means = {name: _mean(rows[name]) for name in _COUNTS}
-    return Iterations(stage, len(rows), _length_ms(rows), **means)
-
-
-def _length_ms(rows: Table) -> float:
-    return float((rows["end_ns"] - rows["start_ns"]).mean()) / 1e6
+    return Iterations(stage, len(rows), float((rows["end_ns"] - rows["start_ns"]).mean()) / 1e6, **means)
 
 
 def _mean(values: np.typing.NDArray[np.int32]) -> float | None:
@@ -173,8 +167,14 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         kinds=kinds,
         kernels=kernels_of(selected, bounds),
         kernels_are="kernels" if devices else "operators",
-        modules=_modules(selected, bounds),
-        modules_evidence=_modules_evidence(trace),
+        modules=module_tree(
+            selected.trace,
+            selected.rank,
+            selected.chosen_events,
+            selected.count,
+            work_of_modules(selected, bounds),
+        ),
+        modules_evidence=next(iter(trace["modules"].text("evidence")), None) or "",
         data_wait_ms=sum((stage.cpu_ms for stage in stages if stage.stage == "data_loading"), 0.0),
         parameters=_of_roots(selected, "parameters"),
         parameter_bytes=_of_roots(selected, "parameter_bytes"),
@@ -215,16 +215,6 @@ def _verdict(
         later_blocked_share(capture),
     )
     return under_load(found, core_share(capture))
-
-
-def _modules(selected: SelectedSteps, bounds: WorkBounds) -> list[ModuleNode]:
-    return module_tree(
-        selected.trace,
-        selected.rank,
-        selected.chosen_events,
-        selected.count,
-        work_of_modules(selected, bounds),
-    )
 
 
 def _step_times(selected: SelectedSteps) -> StepTimes:
@@ -294,10 +284,6 @@ def _without_device(selected: SelectedSteps) -> tuple[dict[str, float], float]:
     python_ns = python_time(trace, selected.rank, steps).within(runs["start_ns"], runs["end_ns"])
     spent = np.bincount(runs["stage"], python_ns, len(STAGES)) / wall
     return {STAGES[code]: float(spent[code]) for code in np.flatnonzero(spent).tolist()}, communicates
-
-
-def _modules_evidence(trace: Trace) -> str:
-    return next(iter(trace["modules"].text("evidence")), None) or ""
 
 
 def _of_roots(selected: SelectedSteps, column: str) -> int | None:

@@ -16,16 +16,7 @@ from stepscope.facts.summary.text_tables import STAGE_STYLE, WIDE, bar_for, plai
 _ROOM_FOR_BARS = 90
 _LEAST_SHARE = 0.03
 _LEAST_REST = 0.01
-_WITHOUT_MODULES = (
-    "data_loading",
-    "transfer",
-    "forward",
-    "loss",
-    "zero_grad",
-    "backward",
-    "optimizer",
-    "other",
-)
+_WITHOUT_MODULES = (*TRAINING_STAGES, "other")
 _ADAPTERS = "/site-packages/peft/"
 _ROOM_FOR_PEAK = 110
 _MOST = 10
@@ -58,7 +49,7 @@ class _Modules:
         self.table = plain_table(f"Model, {where} ms per step", *heads)
         self.step_ms = summary.steps.mean_ms or 1.0
         self.add_nodes(summary.modules)
-        self.add_rest(_work_ms(summary))
+        self.add_rest(busiest_ms(summary.devices) if summary.devices else summary.steps.mean_ms)
 
     def add_nodes(self, nodes: Sequence[ModuleNode], level: int = 0, deep: int = 0) -> None:
         """Rows for the nodes that matter, and one row for the rest.
@@ -72,21 +63,20 @@ class _Modules:
                 hidden.append(node)
                 continue
             self.add_node(node, level)
-            below = deep + (not _only_holds(node) and not _is_wrapper(node))
+            only_holds = node.children and not node.calls  # as a ModuleList
+            is_wrapper = _ADAPTERS in node.file and len(node.children) == 1  # of the user's model
+            below = deep + (not only_holds and not is_wrapper)
             if below < self.depth:
                 self.add_nodes(node.children, level + 1, below)
         rest = sum(map(self.cost, hidden))
         if rest / self.total >= _LEAST_REST and len(hidden) < len(nodes):
-            label = f"{'  ' * level}… {len(hidden)} more"
-            share = percent(rest / self.step_ms)
-            self.add_share(label, share)
+            self.add_share(f"{'  ' * level}… {len(hidden)} more", rest)
 
     def add_rest(self, work_ms: float) -> None:
         """A row for the work that belongs to no module."""
         rest = work_ms - sum(map(self.cost, self.roots))
         if rest / self.step_ms >= _LEAST_REST:
-            share = percent(rest / self.step_ms)
-            self.add_share("no module", share)
+            self.add_share("no module", rest)
             self.table.caption = Text(self.without_module(), "dim")
             self.table.caption_justify = "left"
 
@@ -107,10 +97,10 @@ class _Modules:
         parts = (f"{stage_words(stage)} {percent(share)}" for share, stage in reversed(shown))
         return ", ".join(["no module: " * bool(shown) + next(parts, ""), *parts])
 
-    def add_share(self, label: str, share: str) -> None:
+    def add_share(self, label: str, rest_ms: float) -> None:
         """A row without times of its own."""
         empty = [""] * (4 if self.outside else 3)
-        self.table.add_row(Text(label, "dim"), *empty, Text(share, "dim"))
+        self.table.add_row(Text(label, "dim"), *empty, Text(percent(rest_ms / self.step_ms), "dim"))
 
     def add_node(self, node: ModuleNode, level: int) -> None:
         forward = node.forward_device_ms if self.on_device else node.forward_cpu_ms
@@ -138,27 +128,12 @@ class _Modules:
         return node.device_ms if self.on_device else node.cpu_ms
 
 
-def _only_holds(node: ModuleNode) -> bool:
-    """Whether a module holds others and is never called itself, as a ModuleList."""
-    return bool(node.children) and not node.calls
-
-
-def _is_wrapper(node: ModuleNode) -> bool:
-    """Whether a class of the library peft holds the user's model."""
-    return _ADAPTERS in node.file and len(node.children) == 1
-
-
-def _work_ms(summary: Summary) -> float:
-    """All work of a step: busy time of the device that computes longest, or the step itself."""
-    return busiest_ms(summary.devices) if summary.devices else summary.steps.mean_ms
-
-
 def kernels_parts(summary: Summary, width: int) -> Iterator[RenderableType]:
     """A table of the longest kernels, a note on those above peak, and shares by kind."""
     shown = summary.kernels[:_MOST]
     peak = width >= _ROOM_FOR_PEAK and any(kernel.of_peak is not None for kernel in shown)
     yield _kernels_table(f"Longest {summary.kernels_are}, per step", shown, width, peak)
-    if peak and any(_is_over_peak(kernel) for kernel in shown):
+    if peak and any((kernel.of_peak or 0.0) >= _OVER_PEAK for kernel in shown):
         yield Text(_ABOVE_PEAK_NOTE, "dim")
     yield _kinds_line(summary.kinds)
 
@@ -178,18 +153,10 @@ def _kernels_table(title: str, kernels: Sequence[Kernel], width: int, peak: bool
             f"{kernel.count:.4g}",
             ms(kernel.total_ms),
             percent(kernel.share),
-            *(_of_peak(kernel) if peak else []),
+            *([percent(kernel.of_peak) if kernel.of_peak is not None else ""] if peak else []),
+            *([Text(kernel.limit, "dim")] if peak else []),
         )
     return table
-
-
-def _of_peak(kernel: Kernel) -> tuple[str, Text]:
-    share = "" if kernel.of_peak is None else percent(kernel.of_peak)
-    return share, Text(kernel.limit, "dim")
-
-
-def _is_over_peak(kernel: Kernel) -> bool:
-    return kernel.of_peak is not None and kernel.of_peak >= _OVER_PEAK
 
 
 def _kinds_line(times: Mapping[str, float]) -> Text:
@@ -223,11 +190,9 @@ def _rows(found: Efficiency) -> Iterator[Row]:
 
 
 def _notes(found: Efficiency) -> Iterator[str]:
-    yield ", ".join(
-        filter(
-            None, ("counted: matrix products, convolutions and attention", _COUNTED_BY.get(found.counted_by))
-        )
-    )
+    counted_by = _COUNTED_BY.get(found.counted_by)
+    what = "counted: matrix products, convolutions and attention"
+    yield f"{what}, {counted_by}" if counted_by else what
     if found.known < _ALL:
         yield f"known for {percent(found.known)} of their time"
     if found.gpu and found.peak_tflops:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, Mask
+from stepscope.base.arrays import Ids
 from stepscope.facts.timeline.event_index import Index, values_at
 from stepscope.facts.timeline.lanes import Collapsed, Contents, collapsed_lanes
 from stepscope.facts.timeline.level import (
@@ -202,17 +202,13 @@ class _Inside:
         shown[lanes.lane[parts.operation[seen]]] = True
         listed = shown[lanes.lane]
         hidden = np.bincount(self.level[~listed], fine.events[~listed], len(self.opened))
-        kept = _numbered(shown)
+        kept = np.cumsum(shown) - 1
         rows = shown[lanes.lane_of_row]
         left = contents.lanes(lanes.rows[rows], kept[lanes.lane_of_row[rows]], lanes.context[shown])
         level = self.level_of_lane[shown]
         parent = np.array([one.runtime_ns for one in self.opened], np.int64)[level]
         operations, lane = group(contents, left, fine.take(np.flatnonzero(listed)), parent, tiny)
         return _by_start(contents.index, operations, level[lane]), hidden.astype(np.int64).tolist()
-
-
-def _numbered(chosen: Mask) -> Ids:
-    return np.cumsum(chosen) - 1
 
 
 def _by_start(index: Index, operations: list[Operation], level: Ids) -> _Listed:

@@ -91,7 +91,7 @@ def working_devices(trace: Trace, rank: int, windows: Intervals) -> list[int]:
     """
     events, tracks = trace.events, trace["tracks"]
     rows = np.flatnonzero(device_work(trace) & (tracks["rank"] == rank)[events["track"]])
-    start, end = events["start_ns"][rows], (events["start_ns"] + events["duration_ns"])[rows]
+    start, end = events.spans(rows)
     here = windows.within(start, np.maximum(end, start + 1)) > 0
     return np.unique(tracks["device"][events["track"][rows[here]]]).tolist()  # type: ignore[no-any-return]
 
@@ -128,7 +128,7 @@ def busy_times(trace: Trace, work: Rows) -> tuple[Intervals, Intervals]:
     """When some work of one device computes, and when it only communicates."""
     events = trace.events
     communicates = events.text("category").mask("communication")[work]
-    start, end = events["start_ns"][work], (events["start_ns"] + events["duration_ns"])[work]
+    start, end = events.spans(work)
     computing = Intervals(start[~communicates], end[~communicates])
     return computing, Intervals(start[communicates], end[communicates]).minus(computing)
 
@@ -137,7 +137,7 @@ def copy_times(trace: Trace, work: Rows) -> Intervals:
     """When some work of one device copies or fills memory, and does nothing else."""
     events = trace.events
     copies = events.text("category").mask("memcpy", "memset")[work]
-    start, end = events["start_ns"][work], (events["start_ns"] + events["duration_ns"])[work]
+    start, end = events.spans(work)
     return Intervals(start[copies], end[copies]).minus(Intervals(start[~copies], end[~copies]))
 
 
@@ -171,13 +171,13 @@ def data_loading_times(trace: Trace) -> Intervals:
     """When the training loop loads data."""
     runs = trace["stages"]
     loading = runs["stage"] == STAGES.index("data_loading")
-    return Intervals(runs["start_ns"][loading], runs["end_ns"][loading])
+    return Intervals(*runs.spans(loading))
 
 
 def time_blocked(trace: Trace, work: Rows) -> Intervals:
     """When the thread of the training loop, or of autograd, was blocked on a device."""
     events = trace.events
-    end = events["start_ns"] + events["duration_ns"]
+    end = events.spans()[1]
     waits = events.text("category").mask("runtime") & events.text("name").where(
         lambda name: is_wait(name) or bool(_WAITS.search(name))
     )
@@ -221,7 +221,7 @@ def full_queue_launches(trace: Trace, work: Rows) -> Rows:
         return calls
     length, usual = events["duration_ns"][calls], usual_launch_ns(trace, calls)
     begin, end = events["start_ns"][calls], events["start_ns"][calls] + length
-    ended = np.searchsorted(np.sort(events["start_ns"][work] + events["duration_ns"][work]), end)
+    ended = np.searchsorted(np.sort(events.spans(work)[1]), end)
     launched = np.searchsorted(np.sort(events["start_ns"][caller[caller >= 0]]), end)
     queued = launched - ended
     rank = int(trace["tracks"]["rank"][events["track"][work[0]]])
@@ -255,7 +255,7 @@ def python_time(trace: Trace, rank: int, steps: Table) -> Intervals:
     works = _computes(events) | events.text("category").mask("communication")
     works |= events.text("stage").mask("data_loading")
     busy = _spans(trace, rank, steps, works).union(_backward(trace["stages"], rank))
-    return Intervals(steps["start_ns"], steps["end_ns"]).minus(busy)
+    return Intervals(*steps.spans()).minus(busy)
 
 
 def exposed_communication(trace: Trace, rank: int, steps: Table) -> Intervals:
@@ -265,7 +265,7 @@ def exposed_communication(trace: Trace, rank: int, steps: Table) -> Intervals:
     """
     events = trace.events
     communicates = _spans(trace, rank, steps, events.text("category").mask("communication"))
-    within = Intervals(steps["start_ns"], steps["end_ns"])
+    within = Intervals(*steps.spans())
     return communicates.intersect(within).minus(busy_time(trace, rank, steps))
 
 
@@ -295,10 +295,9 @@ def _spans(trace: Trace, rank: int, steps: Table, chosen: Mask) -> Intervals:
     events = trace.events
     of_rank = trace["tracks"]["rank"][events["track"]] == rank
     rows = np.flatnonzero(of_rank & np.isin(events["step"], steps["step"]) & chosen)
-    start = events["start_ns"][rows]
-    return Intervals(start, start + events["duration_ns"][rows])
+    return Intervals(*events.spans(rows))
 
 
 def _backward(runs: Table, rank: int) -> Intervals:
     backward = runs.text("stage").mask("backward") & (runs["rank"] == rank)
-    return Intervals(runs["start_ns"][backward], runs["end_ns"][backward])
+    return Intervals(*runs.spans(backward))

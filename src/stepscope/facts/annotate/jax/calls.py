@@ -288,8 +288,7 @@ def waits_for_calls(trace: Trace, track: int) -> Waits:
     )
     blocks = names.take(waits).where(lambda name: bool(_FOR_ARRAYS.search(name)))
     of = np.where(blocks, all_calls, compiled)
-    starts = events["start_ns"][waits]
-    return Waits(starts, starts + events["duration_ns"][waits], _stages(trace, of, compiled, waits))
+    return Waits(*events.spans(waits), _stages(trace, of, compiled, waits))
 
 
 def _last_before(events: Table, calls: Rows, waits: Rows) -> Rows:
@@ -312,7 +311,7 @@ def _last_stage(trace: Trace, begin: Times, end: Times) -> Codes:
     """The stage of the compiled work of the host that ended last in each span, -1 if none did."""
     events = trace.events
     rows: Ids = np.flatnonzero((events["scope"] >= 0) & on_host(trace))
-    ended = events["start_ns"][rows] + events["duration_ns"][rows]
+    ended = events.spans(rows)[1]
     order = np.argsort(ended, kind="stable")
     rows, ended = rows[order], ended[order]
     last = np.searchsorted(ended, end, side="right") - 1

@@ -90,7 +90,7 @@ def frames_below_call(trace: Trace) -> tuple[Ids, Ids]:
         chain = [] if is_first else chains[row.above]
         if chain and row.place == rows[chain[0]].place:
             chain = []  # the stack, once more
-        if not _is_of_recorder(row.file):
+        if _RECORDER not in row.file or row.file.endswith(_RUNNER):
             outer_row = chain[-1] if chain else -1
             chain = [*chain, known.setdefault((outer_row, *row.place), number)]
         chains.append(chain)
@@ -112,10 +112,6 @@ def _rows(trace: Trace) -> Iterator[_Row]:
         strict=True,
     )
     return (_Row(above, name or "", file or "", line) for above, name, file, line in columns)
-
-
-def _is_of_recorder(file: str) -> bool:
-    return _RECORDER in file and not file.endswith(_RUNNER)
 
 
 # -- frames of optimizers

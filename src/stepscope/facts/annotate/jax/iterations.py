@@ -86,9 +86,8 @@ def _calls(trace: Trace, track: int) -> _Calls:
     name = events.text("name")
     found = [called_function(name[row] or "") for row in rows.tolist()]
     names = sorted(set(found))
-    start = events["start_ns"][rows]
     index = np.array([names.index(text) for text in found], np.intp)
-    return _Calls(names, index, start, start + events["duration_ns"][rows])
+    return _Calls(names, index, *events.spans(rows))
 
 
 def _training_function(trace: Trace, calls: _Calls) -> int | None:

@@ -194,10 +194,6 @@ def numbered_blocks(modules: Table) -> Ids:
         if parent[module] >= 0:
             inside[parent[module]].append(shape[module])
     named = zip(modules.text("name"), modules.text("class"), strict=True)
-    numbered = [_is_numbered(name or "", kind or "") for name, kind in named]
+    numbered = [(name or "").removeprefix(f"{(kind or '')}_").isdigit() for name, kind in named]
     block = np.array(numbered, bool) & np.array([bool(children) for children in inside], bool)
     return np.where(block, np.array(shape, np.int64), -1)
-
-
-def _is_numbered(name: str, kind: str) -> bool:
-    return name.removeprefix(f"{kind}_").isdigit()

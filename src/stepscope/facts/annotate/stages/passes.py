@@ -41,8 +41,7 @@ def split_micro_batches(
     Returns:
         Slices of `rows` that together cover it, in order.
     """
-    start = events["start_ns"][rows]
-    end = start + events["duration_ns"][rows]
+    start, end = events.spans(rows)
     closes = (stage == CODE["backward"]) | (stage == CODE["optimizer"])
     over = np.append(-1, np.maximum.accumulate(np.where(closes, end, -1))[:-1])
     backward = np.flatnonzero(stage == CODE["backward"])
@@ -92,8 +91,7 @@ def mark_eval_calls(events: Table, rows: Rows, stage: Codes8, loop: Mask) -> Cod
 def _outermost(events: Table, rows: Rows, forward: Mask) -> Rows:
     """Positions of the outermost forward ranges."""
     ranges = np.flatnonzero(forward & events.text("category").take(rows).mask("annotation"))
-    start = events["start_ns"][rows[ranges]]
-    end = start + events["duration_ns"][rows[ranges]]
+    start, end = events.spans(rows[ranges])
     reach = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end)[:-1])
     return ranges[start >= reach[: len(ranges)]]
 
@@ -102,8 +100,7 @@ def _recorded_in(events: Table, rows: Rows, loop: Mask, calls: Rows) -> Mask:
     """Whether autograd recorded any operator in each call, bool, shape (calls,)."""
     recorded = loop & (events["sequence"][rows] >= 0) & (events["forward_thread"][rows] <= 0)
     at = events["start_ns"][rows[recorded]]
-    start = events["start_ns"][rows[calls]]
-    end = start + events["duration_ns"][rows[calls]]
+    start, end = events.spans(rows[calls])
     return np.searchsorted(at, end) > np.searchsorted(at, start)
 
 
@@ -148,14 +145,13 @@ def _during_backward(events: Table, rows: Rows, stage: Codes8) -> Mask:
     """Whether each event begins while backward work runs."""
     start = events["start_ns"][rows]
     backward = stage == CODE["backward"]
-    spans = Intervals(start[backward], (start + events["duration_ns"][rows])[backward])
+    spans = Intervals(*events.spans(rows[backward]))
     return spans.within(start, start + 1) > 0
 
 
 def _before_update(events: Table, rows: Rows, stage: Codes8) -> Mask:
     """Events between the last backward work and an optimizer: they process gradients."""
-    start = events["start_ns"][rows]
-    end = start + events["duration_ns"][rows]
+    start, end = events.spans(rows)
     backward = end[stage == CODE["backward"]]
     last = backward.max() if len(backward) else np.iinfo(np.int64).max
     update = start[(stage == CODE["optimizer"]) & (start >= last)]

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope.base.arrays import Codes8, Ids, Ids32, Mask, Rows
+from stepscope.base.arrays import Codes8, Mask, Rows
 from stepscope.facts.annotate.device.collectives import is_communication_call
 from stepscope.facts.annotate.links.backward import is_forward
 from stepscope.facts.annotate.links.launches import device_work, launch_of
@@ -49,16 +49,11 @@ def work_launched(trace: Trace) -> Launched:
     )
     kernel = events.text("category").mask("kernel", "communication")
     copies, others, kernels = (
-        totals_inside(events["parent"], _launches(caller[device], which[device], len(events)))
+        totals_inside(events["parent"], np.bincount(caller[device][which[device]], minlength=len(events)))
         for which in (copy, ~copy, kernel)
     )
     only = (copies > 0) & (others == 0) & events.text("category").mask("cpu_op", "runtime")
     return Launched(inherit(events["parent"], np.where(only, 1, -1)) > 0, kernels > 0)
-
-
-def _launches(caller: Ids32, chosen: Mask, count: int) -> Ids:
-    """The number of the chosen launches by each event."""
-    return np.bincount(caller[chosen], minlength=count)
 
 
 def assign_by_position(

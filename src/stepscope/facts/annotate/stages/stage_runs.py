@@ -158,7 +158,7 @@ def _timeline(trace: Trace) -> _Timeline:
     compiled = other_threads & ((events["scope"] >= 0) | events.text("name").where(loads_next_batch))
     rows_of = {stage: compiled & (events["stage"] == stage) for stage in _COMPILED_STAGES}
     rows_of[_BACKWARD] = other_threads & (events["stage"] == _BACKWARD)
-    spans = {stage: _spans(events, rows) for stage, rows in rows_of.items()}
+    spans = {stage: Intervals(*events.spans(rows)) for stage, rows in rows_of.items()}
     of_loop = _calls_waits_and_work(trace, main)
     edges = [edge for span in (*spans.values(), *of_loop) for edge in (span.starts, span.ends)]
     parts = timed_parts(trace.metadata)
@@ -226,7 +226,7 @@ def _covers(span: Intervals, moments: Times) -> Mask:
     return span.within(moments, moments + 1) > 0
 
 
-def _calls_waits_and_work(trace: Trace, main: int) -> tuple[Intervals, Intervals, Intervals]:
+def _calls_waits_and_work(trace: Trace, main: int) -> tuple[Intervals, ...]:
     """When the thread of the training loop calls a program, waits for one, and runs one itself.
 
     Calls in a range whose name tells their stage are part of that range.
@@ -237,7 +237,7 @@ def _calls_waits_and_work(trace: Trace, main: int) -> tuple[Intervals, Intervals
     named = (outer >= 0) & (outer != _OTHER) & ~names.where(is_compiled_call)[events["parent"]]
     calls = here & names.where(is_compiled_call) & ~named
     waits, works = here & names.where(is_wait), here & (events["scope"] >= 0)
-    return _spans(events, calls), _spans(events, waits), _spans(events, works)
+    return tuple(Intervals(*events.spans(rows)) for rows in (calls, waits, works))
 
 
 def _fill_pauses(stages: Codes, runs_it: Mask, decided: Mask, calls: Mask, waits: Mask) -> None:
@@ -261,11 +261,6 @@ def _fill_pauses(stages: Codes, runs_it: Mask, decided: Mask, calls: Mask, waits
     belongs = waits | (around[before] == around[after])
     pause = runs_it & ~known & (chosen != _NONE) & belongs
     stages[pause] = chosen[pause]
-
-
-def _spans(events: Table, rows: Mask) -> Intervals:
-    start = events["start_ns"][rows]
-    return Intervals(start, start + events["duration_ns"][rows])
 
 
 def _with_device_only(
@@ -293,7 +288,7 @@ def _changes(trace: Trace, on_track: Mask) -> tuple[Times, Codes]:
     stage = events["stage"].astype(np.int64)
     outer = np.where(events["parent"] >= 0, stage[events["parent"]], _NONE)
     edge = np.flatnonzero(on_track & (stage >= 0) & (stage != outer))
-    start, end = events["start_ns"][edge], (events["start_ns"] + events["duration_ns"])[edge]
+    start, end = events.spans(edge)
     times = np.concatenate([start, end])
     values = np.concatenate([stage[edge], outer[edge]])
     # At equal times: ends before starts, inner ends before outer, outer starts before inner.
@@ -360,8 +355,7 @@ def _merged(at: Times, stage: Codes, end: int) -> tuple[Times, Times, Codes]:
 
 def _table(trace: Trace, step: Ids32, starts: Times, ends: Times, stage: Codes) -> Table:
     device, run = _device_work(trace, step, starts, stage)
-    begin = trace.events["start_ns"][device]
-    finish = begin + trace.events["duration_ns"][device]
+    begin, finish = trace.events.spans(device)
     busy = grouped_union(run, begin, finish, len(starts))
     communicates = trace.events.text("category").mask("communication")[device]
     communication_ns = grouped_union(

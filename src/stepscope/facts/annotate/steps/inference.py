@@ -106,7 +106,7 @@ def _found(events: Table, rows: Rows, said: Callable[[str], Iteration | None]) -
 
 def _outermost(events: Table, rows: Rows) -> Rows:
     """Rows of one track that begin after all earlier ones of them have ended."""
-    end = events["start_ns"][rows] + events["duration_ns"][rows]
+    end = events.spans(rows)[1]
     reach = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end)[:-1])[: len(rows)]
     return rows[events["start_ns"][rows] >= reach]
 
@@ -363,6 +363,6 @@ def _ends(trace: Trace, calls: _Attention, start: Times) -> Times:
     """The end of the last operator that begins before the next iteration."""
     events = trace.events
     work = events.text("category").mask("cpu_op") & (events["track"] == events["track"][calls.rows[0]])
-    end = np.maximum.accumulate((events["start_ns"] + events["duration_ns"])[work])
+    end = np.maximum.accumulate(events.spans(work)[1])
     last = np.searchsorted(events["start_ns"][work], np.append(start[1:], np.iinfo(np.int64).max))
     return end[last - 1]

@@ -156,7 +156,7 @@ def _by_optimizer(trace: Trace) -> tuple[Times, Times, Times, str] | None:
     counts = Counter(names)
     anchor = min(reversed(names), key=lambda name: counts[name])
     last = rows[[name == anchor for name in names]]
-    ends = trace.events["start_ns"][last] + trace.events["duration_ns"][last]
+    ends = trace.events.spans(last)[1]
     first = trace.events["start_ns"][trace.events["track"] == main_track(trace)].min()
     starts = np.append(first, ends[:-1])
     return np.arange(len(ends)), starts, ends, "optimizer"
@@ -179,7 +179,7 @@ def _by_calls(trace: Trace) -> tuple[Times, Times, Times, str] | None:
     if iterations is None or len(iterations.starts) < 2:
         return None
     here = trace.events["track"] == track
-    end = (trace.events["start_ns"] + trace.events["duration_ns"])[here].max()
+    end = trace.events.spans(here)[1].max()
     ends = np.append(iterations.starts[1:], end)
     whole = iterations.last_is_whole and _last_is_like(ends - iterations.starts)
     count = len(ends) if whole else len(ends) - 1
@@ -196,17 +196,17 @@ def _by_pattern(trace: Trace) -> tuple[Times, Times, Times, str] | None:
         return None
     starts = events["start_ns"][top[::period]]
     whole = len(codes) // period
-    last = events["start_ns"][top] + events["duration_ns"][top]
+    last = events.spans(top)[1]
     ends = np.append(starts[1:whole], last[: whole * period].max())
     # Nothing shows for how long the loop pauses after the last repeat. Work without a launch could
     # not be left out with it: it belongs to the last step that began.
-    kept = whole < _FEW or _last_is_like(ends - starts[:whole]) or _works_unlaunched(trace)
+    kept = (
+        whole < _FEW
+        or _last_is_like(ends - starts[:whole])
+        or bool((device_work(trace) & (launch_of(trace) < 0)).any())
+    )
     count = whole if kept else whole - 1
     return np.arange(count), starts[:count], ends[:count], "pattern"
-
-
-def _works_unlaunched(trace: Trace) -> bool:
-    return bool((device_work(trace) & (launch_of(trace) < 0)).any())
 
 
 def _last_is_like(lengths: Times) -> bool:
@@ -238,7 +238,7 @@ def _whole(trace: Trace, any_track: bool = False) -> tuple[Times, Times, Times, 
     if not rows.any():
         rows = np.ones(len(events), np.bool_)
     start = int(events["start_ns"][rows].min(initial=np.iinfo(np.int64).max)) if len(events) else 0
-    end = int((events["start_ns"][rows] + events["duration_ns"][rows]).max(initial=0))
+    end = int((events.spans(rows)[1]).max(initial=0))
     return np.zeros(1, np.int64), np.array([start]), np.array([end]), "whole_trace"
 
 
@@ -295,7 +295,7 @@ def _last_begun(begin: Times, starts: Times, ends: Times) -> Rows:
 def _last_ends(trace: Trace, work: Mask, step: Rows, steps: int) -> Times:
     """When the last of some work of each step ends, -1 if it has none."""
     last = np.full(steps, -1, np.int64)
-    finish = (trace.events["start_ns"] + trace.events["duration_ns"])[work]
+    finish = trace.events.spans(work)[1]
     np.maximum.at(last, step[work], finish)
     return last
 

@@ -146,4 +146,4 @@ def _on_host(trace: Trace, called: Ids32, starts: Times) -> int:
 
 
 def _ends(events: Table, rows: Rows) -> Times:
-    return events["start_ns"][rows] + events["duration_ns"][rows]
+    return events.spans(rows)[1]

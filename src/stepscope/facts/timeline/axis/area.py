@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from stepscope.base.arrays import Ids, Mask, Times
+from stepscope.base.arrays import Ids, Times
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.timeline.axis.time_axis import AxisTrack, TimeAxis
 from stepscope.facts.timeline.event_index import Index
@@ -86,7 +86,7 @@ def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack]) -> Ar
     rows = np.sort(np.concatenate([np.zeros(0, np.int64), *parts]))
     on_device = device_work(index.trace)[rows]
     threads = {one.id: _busy(index, one, start, end) for one in tracks if one.kind == "cpu" and one.busy_ns}
-    work = rows[on_device] if on_device.any() else rows[_operators(index, rows)]
+    work = rows[on_device] if on_device.any() else rows[~index.surrounds[rows]]
     inside = _time_inside(index, work, start, end, bool(on_device.any()))
     named = index.events.text("name").codes
     return Area(
@@ -106,10 +106,6 @@ def _touching(index: Index, track: AxisTrack, start: int, end: int) -> Ids:
     """The events of a thread or a stream that touch the area, ascending."""
     rows = track.rows[: np.searchsorted(index.start[track.rows], end)]
     return rows[index.end[rows] > start]
-
-
-def _operators(index: Index, rows: Ids) -> Mask:
-    return ~index.surrounds[rows]
 
 
 def _time_inside(index: Index, rows: Ids, start: int, end: int, on_device: bool) -> Times:

@@ -131,19 +131,15 @@ def owners(
     claims = [(place, call) for place, call in zip(positions, calls.claimed, strict=True) if call]
     for position, call in claims:
         found[position] = call
-    gaps = _gaps(claims, len(names))
+    gaps = [
+        _Gap(start + 1, end, before, after)
+        for (start, before), (end, after) in pairwise([(-1, 0), *claims, (len(names), 0)])
+    ]
     _give_helpers(gaps, found, calls, names, classes)
     _give_common(gaps, found, calls, names, classes)
     for gap in gaps:
         found[gap.first : gap.end] = [_between(gap, calls, classes)] * (gap.end - gap.first)
     return found
-
-
-def _gaps(claims: Sequence[tuple[int, int]], length: int) -> list[_Gap]:
-    return [
-        _Gap(start + 1, end, before, after)
-        for (start, before), (end, after) in pairwise([(-1, 0), *claims, (length, 0)])
-    ]
 
 
 def _give_helpers(
@@ -178,7 +174,7 @@ def _give_common(
         for gap in gaps:
             for is_after, call in edges(gap, calls, names, classes):
                 sides[is_after, _class(call, calls, classes)].append((gap, call))
-        for side in sorted(sides, key=lambda side: -_variety(sides[side], names)):
+        for side in sorted(sides, key=lambda side: -len({_text(gap, names) for gap, _ in sides[side]})):
             _take_common(sides[side], *side, found, names)
 
 
@@ -208,10 +204,6 @@ def _block_edges(
             if calls.is_repeated(call, classes):
                 yield is_after, call
                 break
-
-
-def _variety(edges: list[tuple[_Gap, int]], names: Sequence[str]) -> int:
-    return len({_text(gap, names) for gap, _ in edges})
 
 
 def _take_common(
