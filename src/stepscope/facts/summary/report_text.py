@@ -44,16 +44,8 @@ _TIME_STYLE = {
     "launch": "bright_black",
     "unknown": "bright_black",
 }
-_TIME_HEADS = {
-    "computing": "computing",
-    "copying": "copies only",
-    "communication": "comm. only",
-    "data": "data",
-    "synchronization": "sync",
-    "host": "host",
-    "launch": "launch",
-    "unknown": "unknown",
-}
+_SHORT_HEADS = {"copying": "copies only", "communication": "comm. only", "synchronization": "sync"}
+_TIME_HEADS = {key: _SHORT_HEADS.get(key, key) for key in _TIME_STYLE}
 _SIDE = {"cpu": "CPU"}
 _EVIDENCE = {
     "iteration": "a step is one iteration",

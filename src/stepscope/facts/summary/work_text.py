@@ -16,7 +16,7 @@ from stepscope.facts.summary.text_tables import STAGE_STYLE, WIDE, bar_for, plai
 _ROOM_FOR_BARS = 90
 _LEAST_SHARE = 0.03
 _LEAST_REST = 0.01
-_WITHOUT_MODULES = (*TRAINING_STAGES, "other")
+_WITHOUT_MODULES = "data_loading transfer forward loss zero_grad backward optimizer other".split()
 _ADAPTERS = "/site-packages/peft/"
 _ROOM_FOR_PEAK = 110
 _MOST = 10

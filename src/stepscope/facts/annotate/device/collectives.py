@@ -126,20 +126,13 @@ _KIND = re.compile(
     re.IGNORECASE,
 )
 _GROUP = ("Process Group Name", "Process Group Ranks", "Group size")
-_DTYPE_BYTES = {
-    "byte": 1,
-    "char": 1,
-    "bool": 1,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-    "half": 2,
-    "bfloat16": 2,
-    "short": 2,
-    "int": 4,
-    "float": 4,
-    "long": 8,
-    "double": 8,
+_DTYPES = {
+    1: "byte char bool float8_e4m3fn float8_e5m2",
+    2: "half bfloat16 short",
+    4: "int float",
+    8: "long double",
 }
+_DTYPE_BYTES = {name: size for size, names in _DTYPES.items() for name in names.split()}
 
 
 def mark_communication(trace: Trace) -> Trace:

@@ -161,10 +161,10 @@ def _before_update(events: Table, rows: Rows, stage: Codes8) -> Mask:
 
 def _between(events: Table, rows: Rows, found: Mask, unassigned: Mask) -> Mask:
     """The rest of each run of unassigned events, from its first forward operator to its last."""
-    start = events["start_ns"][rows]
+    start, end = events.spans(rows)
     run = np.cumsum(begins_run(unassigned.astype(np.int8)))
     count = int(run[-1]) + 1 if len(run) else 1
     first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
     np.minimum.at(first, run[found], start[found])
-    np.maximum.at(last, run[found], (start + events["duration_ns"][rows])[found])
+    np.maximum.at(last, run[found], end[found])
     return unassigned & (start >= first[run]) & (start < last[run])

@@ -238,7 +238,7 @@ def _whole(trace: Trace, any_track: bool = False) -> tuple[Times, Times, Times, 
     if not rows.any():
         rows = np.ones(len(events), np.bool_)
     start = int(events["start_ns"][rows].min(initial=np.iinfo(np.int64).max)) if len(events) else 0
-    end = int((events.spans(rows)[1]).max(initial=0))
+    end = int(events.spans(rows)[1].max(initial=0))
     return np.zeros(1, np.int64), np.array([start]), np.array([end]), "whole_trace"
 
 
