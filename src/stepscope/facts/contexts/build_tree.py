@@ -21,7 +21,7 @@ from stepscope.trace.schema import CONTEXT_KINDS, CONTEXTS, STAGES, VIAS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
-_FAR = 2**62
+_FAR = 2**62  # ns: later than any time of a trace, and int64 has room for sums with it
 
 
 def build_contexts(trace: Trace, *, step: int | None = None, rank: int | None = None) -> ContextTree:

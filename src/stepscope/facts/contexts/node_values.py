@@ -34,7 +34,7 @@ MEASURES = {
 }
 _DEVICE = ("kernel", "communication")
 _ENGINE = "autograd::engine::evaluate_function: "
-_WIDEST = 200
+_WIDEST = 200  # characters: no table or graph has room for more
 _TOP = "<module>"  # Python's name for code outside functions
 
 

@@ -33,7 +33,7 @@ _UNKNOWN = float("nan")
 NO_ORIGIN, XLA, SHAPES = range(3)
 
 
-class _Recorded(Struct, gc=False):
+class _RecordedWork(Struct, gc=False):
     """What an event's arguments say of its instruction and the work of that."""
 
     operation: str = field(name="hlo_op", default="")
@@ -46,8 +46,8 @@ class _Recorded(Struct, gc=False):
     width: int = field(name="operand_bytes", default=0)
 
 
-_DECODER = Decoder(_Recorded, strict=False)
-_NOTHING = _Recorded()
+_DECODER = Decoder(_RecordedWork, strict=False)
+_NOTHING = _RecordedWork()
 
 
 class InstructionWork(NamedTuple):
@@ -90,7 +90,7 @@ def instruction_work(trace: Trace) -> InstructionWork:
     return InstructionWork(execution, rows, flops, size, width.astype(np.int8), origin.astype(np.int8))
 
 
-def _decoded(text: bytes) -> _Recorded:
+def _decoded(text: bytes) -> _RecordedWork:
     if b"bytes_" not in text and b'"flops' not in text:
         return _NOTHING
     try:
@@ -99,7 +99,7 @@ def _decoded(text: bytes) -> _Recorded:
         return _NOTHING
 
 
-def _work(one: _Recorded) -> tuple[float, float, int, int]:
+def _work(one: _RecordedWork) -> tuple[float, float, int, int]:
     """Operations, bytes, width and origin; XLA's own counts take precedence."""
     size = one.bytes if one.bytes == one.bytes else one.shape_bytes
     if one.flops == one.flops:

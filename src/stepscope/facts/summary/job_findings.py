@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NONE_IS_SLOW = "no rank is slower than the others beyond noise."
-_MOST = 3
+_MOST = 3  # findings above a report; `stepscope ranks` has all
 
 
 class JobFinding(msgspec.Struct, frozen=True):

@@ -13,13 +13,12 @@ from stepscope.facts.roofline import WorkPieces, precisions, rates_of, work_of_p
 from stepscope.facts.roofline.operator_work import SHAPES, XLA
 from stepscope.facts.roofline.rates import PRECISIONS
 from stepscope.facts.summary.facts import Device, Efficiency, Kernel, KernelStatistics
-from stepscope.facts.summary.selected_steps import SelectedSteps
+from stepscope.facts.summary.selected_steps import MS, SelectedSteps
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Text
 
 _MAX_WITHOUT_PEAK = 0.01  # report a utilization if at most this share of FLOPs has no known peak
 _MIN_KNOWN = 0.5  # and if the FLOPs of at least this share of the time are known
-_MS = 1e-6
 
 
 class WorkBounds:
@@ -144,7 +143,7 @@ def kernels_of(selected: SelectedSteps, bounds: WorkBounds) -> list[Kernel]:
             kind[code] or "",
             stage[code] or "",
             float(count[code] / selected.count),
-            float(total[code] * _MS / selected.count),
+            float(total[code] * MS / selected.count),
             float(total[code] / whole),
             **rates.of(code),
         )
@@ -202,7 +201,7 @@ def time_by_kind(selected: SelectedSteps) -> dict[str, float]:
     kinds = events.text("kind").values
     total = np.bincount(events["kind"][selected.work], selected.work_ns, len(kinds))
     order = [code for code in np.argsort(-total, kind="stable").tolist() if total[code]]
-    return {kinds[code]: float(total[code] * _MS / selected.count) for code in order}
+    return {kinds[code]: float(total[code] * MS / selected.count) for code in order}
 
 
 def _dominant(selected: SelectedSteps, column: str) -> Text:

@@ -13,11 +13,11 @@ from stepscope.base.arrays import Mask
 from stepscope.facts.annotate.modules.costs import module_costs, numbered_blocks
 from stepscope.facts.summary.facts import ModuleNode
 from stepscope.facts.summary.kernels import ModuleWork
+from stepscope.facts.summary.selected_steps import MS
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
-_MS = 1e-6
-_LEAST_REPEATS = 3
+_LEAST_REPEATS = 3  # equal modules in a row that fold into one node; two are as quickly read
 
 
 def module_tree(trace: Trace, rank: int, chosen: Mask, steps: int, work: ModuleWork) -> list[ModuleNode]:
@@ -62,7 +62,7 @@ class _Builder:
         self, modules: Table, costs: dict[str, NDArray[np.int64]], steps: int, recorded: int, work: ModuleWork
     ) -> None:
         self.modules, self.recorded, self.work = modules, recorded, work
-        self.costs = {name.replace("_ns", "_ms"): ns * _MS / steps for name, ns in costs.items()}
+        self.costs = {name.replace("_ns", "_ms"): ns * MS / steps for name, ns in costs.items()}
         self.total = sum(self.costs.values(), np.zeros(len(modules)))
         self.names, self.kinds = list(modules.text("name")), list(modules.text("class"))
         self.blocks = numbered_blocks(modules)

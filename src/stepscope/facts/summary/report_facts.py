@@ -34,7 +34,7 @@ from stepscope.facts.summary.kernels import (
 )
 from stepscope.facts.summary.module_costs import models_that_run, module_tree
 from stepscope.facts.summary.run_shares import run_shares
-from stepscope.facts.summary.selected_steps import SelectedSteps
+from stepscope.facts.summary.selected_steps import MS, SelectedSteps
 from stepscope.facts.summary.stage_places import places_of
 from stepscope.facts.summary.updates import updates_of
 from stepscope.facts.summary.verdict import under_load, verdict
@@ -45,7 +45,6 @@ from stepscope.trace.schema import INFERENCE_STAGES, STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace, allocated_peaks
 
-_MS = 1e-6
 _COUNTS = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
 
 
@@ -59,12 +58,12 @@ def devices_of(selected: SelectedSteps) -> list[Device]:
 
 def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
     here = idle["device"] == device
-    length = (idle["end_ns"] - idle["start_ns"]) * _MS / selected.count
+    length = (idle["end_ns"] - idle["start_ns"]) * MS / selected.count
     causes = {
         cause: float(length[here & (idle["cause"] == code)].sum())
         for code, cause in enumerate(cause_names(selected.trace))
     }
-    window = float(sum(end - start for start, end in selected.windows) * _MS / selected.count)
+    window = float(sum(end - start for start, end in selected.windows) * MS / selected.count)
     communication = _communication_ms(selected, device)
     return Device(
         device=device,
@@ -99,7 +98,7 @@ def _here(selected: SelectedSteps, device: int) -> Mask:
 
 def _inside_ms(selected: SelectedSteps, time: Intervals) -> float:
     """A time within the steps' windows, a mean per step."""
-    return sum(time.clip(*span).total() for span in selected.windows) * _MS / selected.count
+    return sum(time.clip(*span).total() for span in selected.windows) * MS / selected.count
 
 
 def iterations_of(selected: SelectedSteps) -> list[Iterations]:
@@ -244,7 +243,7 @@ def _inner_steps(selected: SelectedSteps) -> dict[str, int]:
 
 
 def _lengths(steps: Table) -> Floats:
-    return (step_lengths(steps) * _MS).astype(np.float64)
+    return (step_lengths(steps) * MS).astype(np.float64)
 
 
 def _stages(selected: SelectedSteps) -> list[Stage]:
@@ -263,8 +262,8 @@ def _stage(selected: SelectedSteps, runs: Table, stage: str) -> Stage:
     longest = int(np.argmax(runs["cpu_ns"] + runs["device_ns"]))
     return Stage(
         stage,
-        cpu * _MS / selected.count,
-        device * _MS / selected.count,
+        cpu * MS / selected.count,
+        device * MS / selected.count,
         cpu / wall if wall else 0.0,
         runs.text("bound_by")[longest] or "",
     )

@@ -27,13 +27,13 @@ from stepscope.facts.summary.text_tables import plain_table as _table
 from stepscope.facts.summary.work_text import efficiency_parts, kernels_parts, modules_table
 from stepscope.trace.recorded_steps import load_warning
 
-_ROOM_FOR_BARS = 76
-_SKEWED = 0.1
-_UNEVEN = 3
-_OVERLAP = 1.005
+_ROOM_FOR_BARS = 76  # columns of the terminal
+_SKEWED = 0.1  # of the median: if the mean is so far from it, both are shown
+_UNEVEN = 3  # the longest step as a multiple of the shortest: then means describe neither
+_OVERLAP = 1.005  # of the step: stages that add up to more overlap, less is rounding
 _NOTABLE_COST = 0.01  # of the step: less changes no conclusion
 _MANY_PAGE_FAULTS = 500  # 2 MB, about half a millisecond
-_UNEXPLAINED = 0.1
+_UNEXPLAINED = 0.1  # of an unrecorded step: a difference that needs a cause
 _TIME_STYLE = {
     "computing": "green",
     "copying": "blue",

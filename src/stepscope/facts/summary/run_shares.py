@@ -16,7 +16,7 @@ from stepscope.trace.recorded_steps import milliseconds
 
 _ALIKE = 2  # times as long a step
 _LEAST_TRAINING = 0.005  # of the run
-_MOST_SHOWN = 8
+_MOST_SHOWN = 8  # trainings in the text
 Facts = Mapping[str, Any]
 _TRAINING = "training_steps"
 _WORDS = {

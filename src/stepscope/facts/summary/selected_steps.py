@@ -18,6 +18,8 @@ from stepscope.facts.annotate.steps.step_table import (
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
+MS = 1e-6  # milliseconds in a nanosecond
+
 
 class SelectedSteps:
     """The selected steps of one rank.

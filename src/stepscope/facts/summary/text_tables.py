@@ -8,7 +8,7 @@ from rich.text import Text
 
 from stepscope.facts.summary.numbers import bar
 
-WIDE = 100
+WIDE = 100  # columns of a terminal that has room for all columns of a table
 STAGE_STYLE = {
     "data_loading": "yellow",
     "transfer": "cyan",

@@ -12,7 +12,7 @@ from stepscope.trace.declaration import INFERENCE_STAGES
 from stepscope.trace.recorded_steps import QUIET, blocked_share
 
 NOTABLE = 0.10  # a cause that costs less than this share of the step does not limit it
-MOSTLY = 0.50
+MOSTLY = 0.50  # of the step, or of the work: more than everything else together
 MUCH_BLOCKED = 0.20  # more than in the recorded steps, whose shares of CPU time vary by less
 MUCH_LONGER = 2  # that steps load data after the recording than in it
 _SENTENCES = {
@@ -54,7 +54,7 @@ _PURPOSES = (
     (INFERENCE_STAGES, "the model", ("prefill", "decode")),
     ((), "the model", ("data loading", "forward")),
 )
-CANNOT_TELL = 0.6
+CANNOT_TELL = 0.6  # of a core: with less, the wait for a core may outweigh every other cause
 
 
 def verdict(

@@ -13,27 +13,28 @@ from stepscope.facts.summary.facts import Efficiency, Kernel, ModuleNode, Summar
 from stepscope.facts.summary.numbers import count, ms, operations, percent
 from stepscope.facts.summary.text_tables import STAGE_STYLE, WIDE, bar_for, plain_table, stage_words
 
-_ROOM_FOR_BARS = 90
-_LEAST_SHARE = 0.03
-_LEAST_REST = 0.01
-_WITHOUT_MODULES = "data_loading transfer forward loss zero_grad backward optimizer other".split()
+_ROOM_FOR_BARS = 90  # columns of the terminal
+_LEAST_SHARE = 0.03  # of the time of all modules: those with less share a row
+_LEAST_REST = 0.01  # of the time: a smaller rest has no row
+_IN_MODULES = ("prefill", "decode", "prefill_decode", "evaluation", "checkpointing")
+_WITHOUT_MODULES = [stage for stage in STAGE_STYLE if stage not in _IN_MODULES]
 _ADAPTERS = "/site-packages/peft/"
-_ROOM_FOR_PEAK = 110
-_MOST = 10
-_OVER_PEAK = 1.005
+_ROOM_FOR_PEAK = 110  # columns of the terminal
+_MOST = 10  # kernels in the table
+_OVER_PEAK = 1.005  # of the peak: what does not round to 100 %
 _ABOVE_PEAK_NOTE = "over 100%: fewer operations than counted (Winograd), or inputs served from cache"
 _PRECISIONS = {"half": "16 bits", "tf32": "TF32", "fp32": "FP32"}
 _COUNTED_BY = {"xla": "as XLA counts them", "shapes": "from the shapes in XLA's programs"}
-_ALL = 0.995
+_ALL = 0.995  # of the time: what rounds to 100 %
 Row = tuple[str, float, float, float | None, str]
 
 
 def modules_table(summary: Summary, depth: int, width: int) -> Table:
     """The module tree as a table: device time if there is a device, else CPU time."""
-    return _Modules(summary, depth, width).table
+    return _ModulesTable(summary, depth, width).table
 
 
-class _Modules:
+class _ModulesTable:
     def __init__(self, summary: Summary, depth: int, width: int) -> None:
         self.depth, self.width = depth, width
         self.on_device = bool(summary.devices)

@@ -17,7 +17,7 @@ from stepscope.facts.timeline.event_index import Index
 from stepscope.trace.trace import Trace
 
 EVENT = "stepscope event"
-_US = 1e-3
+_US = 1e-3  # microseconds in a nanosecond
 
 
 class ChromeEvent(msgspec.Struct, kw_only=True):

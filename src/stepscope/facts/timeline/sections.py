@@ -19,8 +19,8 @@ from stepscope.facts.timeline.operation_costs import Costs
 from stepscope.facts.timeline.operation_labels import range_name, summary_names
 
 _LEAST_BLOCKS = 5  # fewer are as quickly compared side by side
-_LEAST_COUNT = 3
-_LONGEST_PERIOD = 64
+_LEAST_COUNT = 3  # copies of a pattern: two may be chance
+_LONGEST_PERIOD = 64  # operations of a pattern; the search takes time for each period
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ def _sections(
     """Sections, each of several operations, from `first` to before `end`."""
     if not len(first):
         return []
-    inside = _Inside.of(facts, first, end)
+    inside = _SectionContents.of(facts, first, end)
     start, stop = lanes.bounds[first], lanes.bounds[end]
     of_row, row = ranges(start, stop)
     again = np.bincount(of_row, contents.recompute[lanes.rows[row]] == 0, len(first)) == 0
@@ -309,7 +309,7 @@ def _sections(
 
 
 @dataclass(frozen=True, eq=False)
-class _Inside:
+class _SectionContents:
     """What sections hold: their operations one after the other.
 
     Attributes:
@@ -331,7 +331,7 @@ class _Inside:
     period: Ids
 
     @classmethod
-    def of(cls, facts: SiblingOperations, first: Ids, end: Ids) -> _Inside:
+    def of(cls, facts: SiblingOperations, first: Ids, end: Ids) -> _SectionContents:
         """The inside of the sections from each `first` to before `end`."""
         section, operation = ranges(first, end)
         begin = np.cumsum(end - first) - (end - first)

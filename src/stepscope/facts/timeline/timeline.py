@@ -34,7 +34,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 _KEPT_OPERATIONS = 25_000  # of levels that were opened: about 2 kB each
 _KEPT_WHOLE = 50_000  # operations of steps that were opened whole
-_OPENED_AHEAD = 32
+_OPENED_AHEAD = 32  # the longest operations of a level, one of which somebody may open next
 _OPENED_EVENTS = 30_000  # at a time, where others may have their turn
 
 

@@ -251,7 +251,7 @@ _FOR_ARRAYS = re.compile(r"block_until_ready|BlockHostUntilReady")
 _OTHER, _NONE = STAGES.index("other"), -1
 
 
-class Waits(NamedTuple):
+class CallWaits(NamedTuple):
     """Waits of one thread, none within another, in order of start; arrays of shape (n,).
 
     Attributes:
@@ -270,7 +270,7 @@ class Waits(NamedTuple):
         return np.where(here, np.append(self.stage, _NONE)[place], _NONE)
 
 
-def waits_for_calls(trace: Trace, track: int) -> Waits:
+def waits_for_calls(trace: Trace, track: int) -> CallWaits:
     """The waits of a thread, each with the stage of the last call before it on this thread.
 
     A call of several stages, or of none that is known, counts as the last work that it ran. Who
@@ -288,7 +288,7 @@ def waits_for_calls(trace: Trace, track: int) -> Waits:
     )
     blocks = names.take(waits).where(lambda name: bool(_FOR_ARRAYS.search(name)))
     of = np.where(blocks, all_calls, compiled)
-    return Waits(*events.spans(waits), _stages(trace, of, compiled, waits))
+    return CallWaits(*events.spans(waits), _stages(trace, of, compiled, waits))
 
 
 def _last_before(events: Table, calls: Rows, waits: Rows) -> Rows:

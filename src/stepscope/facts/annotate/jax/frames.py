@@ -57,7 +57,7 @@ _RUNNER = "stepscope/record/script_runner.py"  # `stepscope run` is below the sc
 _RECORDER = "stepscope/record/"
 
 
-class _Row(NamedTuple):
+class _FrameRow(NamedTuple):
     """A frame of the trace's table `frames`."""
 
     above: int
@@ -102,7 +102,7 @@ def frames_below_call(trace: Trace) -> tuple[Ids, Ids]:
     return outer, kept
 
 
-def _rows(trace: Trace) -> Iterator[_Row]:
+def _rows(trace: Trace) -> Iterator[_FrameRow]:
     table = trace["frames"]
     columns = zip(
         table["parent"].tolist(),
@@ -111,7 +111,7 @@ def _rows(trace: Trace) -> Iterator[_Row]:
         table["line"].tolist(),
         strict=True,
     )
-    return (_Row(above, name or "", file or "", line) for above, name, file, line in columns)
+    return (_FrameRow(above, name or "", file or "", line) for above, name, file, line in columns)
 
 
 # -- frames of optimizers

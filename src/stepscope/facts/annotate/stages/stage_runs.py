@@ -84,8 +84,7 @@ def with_parts_moved(metadata: Metadata, moved: Callable[[Times], Times]) -> dic
 
 _SHORT_GAP = 0.01  # of the step
 _SHORT_PYTHON_NS = 50_000  # of Python between two calls of the training loop
-# Before its first operator, clipping groups all gradients: for so long, or as long as it works then
-_CLIPPING_PYTHON_NS = 200_000
+_CLIPPING_PYTHON_NS = 200_000  # before its first operator, which groups gradients; or as long as it works
 _CALLED = ("data_loading", "forward", "zero_grad", "backward", "optimizer")  # each call is one part
 _BETWEEN, _NO_PART = "rest", -2
 _UNTIL_UPDATE = [STAGES.index(name) for name in ("forward", "loss", "zero_grad", "backward")]

@@ -21,7 +21,7 @@ from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 BINS = 1024  # of a tile; about the pixels of its width
-EXACT_CHANGES = 2000
+EXACT_CHANGES = 2000  # of a tile: up to about two for each of its bins all are sent
 Unit = Literal["share", "bytes", ""]
 BusyTime = Callable[[int, int], Intervals]
 """Busy time of the device of a rank, by rank and device."""

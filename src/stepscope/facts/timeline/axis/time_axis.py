@@ -25,7 +25,7 @@ from stepscope.trace.schema import STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table
 
-EXACT_SLICES = 3000
+EXACT_SLICES = 3000  # of a tile: up to about three for each of its bins all are sent
 _FEW = 50_000  # slices that are faster looked at than searched by length
 _ALL = slice(None)
 KINDS = ("stages", "cpu", "device", "communication", "idle")
