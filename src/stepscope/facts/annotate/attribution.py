@@ -63,16 +63,12 @@ class _Attributing:
             lines=self._over_backward(lines),
             module=self.events["module"].astype(np.int32),
             operator=operator,
-            root=inherit(self.events["parent"], np.where(self._roots, np.arange(self._count), -1)),
+            root=inherit(self.events["parent"], np.where(self._roots, np.arange(len(self.events)), -1)),
             backward=self._is_backward,
             stage=self.events["stage"].astype(np.int32),
             stacks=stacks,
             operators=[name.removeprefix(_ENGINE_PREFIX) for name in self.names.values],
         )
-
-    @property
-    def _count(self) -> int:
-        return len(self.events)
 
     @cached_property
     def _is_backward(self) -> Mask:

@@ -81,10 +81,11 @@ def build_forest(trace: Trace) -> Forest:
     compiled = device & (trace.events["scope"] >= 0) & ~traced
     parent = wrap_in_modules(trace, parent, compiled, kind, frames, synthetic)
     parent, shares = _place_traced(trace, parent, traced, (frame, via, thread), frames, synthetic)
+    added = synthetic.columns()
     return Forest(
-        parent=np.concatenate([parent, synthetic.parents()]),
-        frame=np.concatenate([frame, synthetic.frames()]),
-        via=np.concatenate([np.where(device, _LAUNCH, via), synthetic.vias()]),
+        parent=np.concatenate([parent, added[0]]),
+        frame=np.concatenate([frame, added[1]]),
+        via=np.concatenate([np.where(device, _LAUNCH, via), added[2]]),
         frames=list(frames),
         host=host,
         device=device,
@@ -114,8 +115,9 @@ def _place_traced(
     result = parent.copy()
     result[rows] = calls_of(trace, rows, parent, thread)
     others = np.where(traced, LEFT_OUT, parent)
-    key = np.concatenate([frame * len(VIAS) + via, synthetic.frames() * len(VIAS) + _CALL])
-    result[rows] = merged_parents(np.concatenate([others, synthetic.parents()]), key, result[rows])
+    added_parents, added_frames, _ = synthetic.columns()
+    key = np.concatenate([frame * len(VIAS) + via, added_frames * len(VIAS) + _CALL])
+    result[rows] = merged_parents(np.concatenate([others, added_parents]), key, result[rows])
     return place_below_frames(trace, rows, result, frame, frames, synthetic)
 
 

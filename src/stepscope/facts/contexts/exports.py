@@ -56,7 +56,10 @@ def to_speedscope(tree: ContextTree, by: Sequence[str], name: str = "") -> dict[
         name: the file name that speedscope shows.
     """
     frames, frame_of_node = _frames(tree)
-    stacks = _stacks(tree, frame_of_node)
+    # The frames from the root to each node, without the root.
+    stacks: list[list[int]] = [[]]
+    for node, above in enumerate(tree.parent.tolist()[1:], 1):
+        stacks.append([*stacks[above], frame_of_node[node]])
     return {
         "$schema": _SCHEMA,
         "exporter": "stepscope",
@@ -86,14 +89,6 @@ def _frame(name: str, file: str, line: int) -> Frame:
         if line >= 0:
             frame["line"] = line
     return frame
-
-
-def _stacks(tree: ContextTree, frame_of_node: list[int]) -> list[list[int]]:
-    """The frames from the root to each node, without the root."""
-    stacks: list[list[int]] = [[]]
-    for node, above in enumerate(tree.parent.tolist()[1:], 1):
-        stacks.append([*stacks[above], frame_of_node[node]])
-    return stacks
 
 
 def _profile(tree: ContextTree, by: str, stacks: list[list[int]]) -> dict[str, Any]:

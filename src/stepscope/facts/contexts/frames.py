@@ -122,17 +122,9 @@ class SyntheticElements:
         self.extend(np.where(nested, around, above), frame[inner])
         return begin + np.searchsorted(pairs, caller * span + item)
 
-    def parents(self) -> Ids:
-        """The parent of each, int64."""
-        return np.array(self._parent, np.int64)
-
-    def frames(self) -> Ids:
-        """The number of the frame of each, int64."""
-        return np.array(self._frame, np.int64)
-
-    def vias(self) -> Ids:
-        """How each is related to its parent, int64."""
-        return np.array(self._via, np.int64)
+    def columns(self) -> list[Ids]:
+        """The parent, the frame, and the relation to the parent of each, int64."""
+        return [np.array(column, np.int64) for column in (self._parent, self._frame, self._via)]
 
 
 def module_frames(trace: Trace, frames: Frames) -> Ids:

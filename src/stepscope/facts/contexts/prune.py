@@ -46,7 +46,10 @@ def prune(
 
 def collapse(tree: ContextTree, small: Mask) -> ContextTree:
     """Collapse nodes and their descendants into one node `others` per caller."""
-    top = _outermost(tree, small)
+    # The outermost small node on each node's path, -1 for none; never the root.
+    chosen = small.copy()
+    chosen[0] = False
+    top = tree.nearest(outermost(tree.nodes["parent"], chosen))
     if not (top >= 0).any():
         return tree
     into = np.where(top >= 0, top, np.arange(len(tree)))
@@ -87,13 +90,6 @@ def focus(tree: ContextTree, wanted: Mask) -> ContextTree:
 def _leads_to(tree: ContextTree, wanted: Mask) -> Mask:
     """Nodes that are wanted or have a wanted descendant."""
     return tree.below(wanted) > 0
-
-
-def _outermost(tree: ContextTree, small: Mask) -> Ids:
-    """The outermost small node on each node's path, -1 for none; never the root."""
-    chosen = small.copy()
-    chosen[0] = False
-    return tree.nearest(outermost(tree.nodes["parent"], chosen))
 
 
 def _renamed(nodes: Table, changed: Mask) -> Table:

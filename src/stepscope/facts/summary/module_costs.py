@@ -84,7 +84,8 @@ class _Builder:
         roots: list[ModuleNode] = []
         for place in reversed(range(len(found))):  # a node comes after its parent
             indices, parent = found[place]
-            node = self._node(indices, children[place][::-1])
+            copies = [self._of([index]) for index in indices] if len(indices) > 1 else []
+            node = replace(self._of(indices), copies=copies, children=children[place][::-1])
             (children[parent] if parent >= 0 else roots).append(node)
         return roots[::-1]
 
@@ -107,19 +108,12 @@ class _Builder:
     def _folded(self, groups: list[list[int]]) -> list[list[list[int]]]:
         runs: list[list[list[int]]] = []
         for group in groups:
-            if runs and self._are_copies(runs[-1][-1], group):
+            if runs and self.blocks[runs[-1][-1][0]] == self.blocks[group[0]] >= 0:
                 runs[-1].append(group)
             else:
                 runs.append([group])
         split = (run if len(run) < _LEAST_REPEATS else [list(chain(*run))] for run in runs)
         return [[group] for run in split for group in run]
-
-    def _are_copies(self, first: list[int], other: list[int]) -> bool:
-        return bool(self.blocks[first[0]] == self.blocks[other[0]] >= 0)
-
-    def _node(self, indices: list[int], children: list[ModuleNode]) -> ModuleNode:
-        copies = [self._of([index]) for index in indices] if len(indices) > 1 else []
-        return replace(self._of(indices), copies=copies, children=children)
 
     def _of(self, indices: list[int]) -> ModuleNode:
         """One node for several modules, without their children."""

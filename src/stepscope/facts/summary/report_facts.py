@@ -64,7 +64,10 @@ def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
         for code, cause in enumerate(cause_names(selected.trace))
     }
     window = float(sum(end - start for start, end in selected.windows) * MS / selected.count)
-    communication = _communication_ms(selected, device)
+    # Time in which any communication runs on the device, within the steps' windows.
+    events = selected.trace.events
+    rows = _here(selected, device) & events.text("category").mask("communication")
+    communication = _inside_ms(selected, Intervals(*events.spans(rows)))
     return Device(
         device=device,
         name=str(selected.trace.metadata.device(device).get("name", "")),
@@ -75,13 +78,6 @@ def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
         communication_ms=communication,
         overlapped_ms=max(0.0, communication - causes["communication"]),
     )
-
-
-def _communication_ms(selected: SelectedSteps, device: int) -> float:
-    """Time in which any communication runs on the device, within the steps' windows."""
-    events = selected.trace.events
-    rows = _here(selected, device) & events.text("category").mask("communication")
-    return _inside_ms(selected, Intervals(*events.spans(rows)))
 
 
 def _copying_ms(selected: SelectedSteps, device: int) -> float:

@@ -23,7 +23,6 @@ from stepscope.facts.summary.facts import (
 from stepscope.facts.summary.numbers import count, ms, percent, plural, size
 from stepscope.facts.summary.run_shares import run_lines
 from stepscope.facts.summary.text_tables import STAGE_STYLE, TIME_WORDS, bar_for, plain_table, stage_words
-from stepscope.facts.summary.text_tables import plain_table as _table
 from stepscope.facts.summary.work_text import efficiency_parts, kernels_parts, modules_table
 from stepscope.trace.recorded_steps import load_warning
 
@@ -202,7 +201,7 @@ class _Report:
     def stages_of_ranks(self) -> Table:
         """CPU time by stage: without devices, waiting for other ranks is part of it."""
         names = [stage.stage for stage in self.main.stages]
-        table = _table(
+        table = plain_table(
             "Ranks, CPU ms per step", "rank", "step>", *(f"{one}>" for one in map(stage_words, names))
         )
         for summary in self.all:
@@ -222,7 +221,7 @@ class _Report:
         rare = {"copying", "unknown"} - found
         shown = {key: head for key, head in _TIME_HEADS.items() if key not in rare}
         heads = (f"{head}>" for head in ("step", *shown.values()))
-        table = _table("Ranks, ms per step", "rank", *heads)
+        table = plain_table("Ranks, ms per step", "rank", *heads)
         for summary in self.all:
             device = max(summary.devices, key=lambda device: device.computing_ms, default=None)
             times = _times(device) if device else {}
@@ -239,7 +238,7 @@ class _Report:
         bars = [""] * (self.width >= _ROOM_FOR_BARS or not device)
         heads = ["", "CPU ms>", "of step>" if bars else "%>", *bars]
         heads += [*(["device ms>", *bars] if device else []), "bound by"]
-        table = _table("Stages, per step", *heads)
+        table = plain_table("Stages, per step", *heads)
         times = [time for stage in self.main.stages for time in (stage.cpu_ms, stage.device_ms)]
         longest = max(times, default=0.0) or 1.0
         for stage in self.main.stages:
@@ -264,7 +263,7 @@ class _Report:
 
     def device(self, device: Device) -> Table:
         name = f"Device {device.device}" if len(self.main.devices) > 1 else "Device"
-        table = _table(f"{name}, per step", "", "ms>", "of step>", "")
+        table = plain_table(f"{name}, per step", "", "ms>", "of step>", "")
         window = device.window_ms or 1.0
         for key, time in _times(device).items():
             if time / window >= 0.001:

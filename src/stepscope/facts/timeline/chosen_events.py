@@ -150,9 +150,6 @@ class Marks:
         return np.array([self._hits_of(one) for one in level.operations], np.int64)
 
     def _hits_of(self, operation: Operation) -> int:
-        return self._inside(operation)
-
-    def _inside(self, operation: Operation) -> int:
         index, rows = self._index, operation.rows
         if operation.kind == "step":
             return int(self.chosen[rows].sum())
@@ -185,7 +182,7 @@ class OperationSearch(Marks):
         return bool(self._text) and any(self._text in one for one in both)
 
     def _hits_of(self, operation: Operation) -> int:
-        return self._inside(operation) or self._matches(operation.name)
+        return super()._hits_of(operation) or self._matches(operation.name)
 
 
 def _running(found: Mask) -> Ids:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stepscope.base.arrays import Ids, Mask
 from stepscope.facts.annotate.modules.costs import numbered_blocks
@@ -155,7 +154,11 @@ class ModuleTree:
         self.names = [name or "" for name in modules.text("name")]
         self.classes = [name or "" for name in modules.text("class")]
         self.parent = _called_parents(modules["parent"].tolist(), modules["calls"].tolist())
-        self._above = _ancestors(self.parent)
+        # Each module, its parent, its parent's parent …, -1 beyond the root, (depths, modules).
+        levels = [np.arange(len(self.parent))]
+        while (levels[-1] >= 0).any():
+            levels.append(np.where(levels[-1] >= 0, self.parent[levels[-1]], -1))
+        self._above = np.array(levels)
         self._depth = np.append((self._above >= 0).sum(axis=0) - 1, -1)
         inside = (modules["calls"] > 0) & (self.parent >= 0)
         self._called_inside = np.bincount(self.parent[inside], minlength=len(self.parent))
@@ -193,14 +196,6 @@ def _called_parents(parent: list[int], calls: list[int]) -> Ids:
         if above >= 0 and not calls[above]:
             result[module] = result[above]  # parents come first, so this one is settled
     return result
-
-
-def _ancestors(parent: Ids) -> NDArray[np.int64]:
-    """Each module, its parent, its parent's parent …, -1 beyond the root, (depths, modules)."""
-    levels = [np.arange(len(parent))]
-    while (levels[-1] >= 0).any():
-        levels.append(np.where(levels[-1] >= 0, parent[levels[-1]], -1))
-    return np.array(levels)
 
 
 @dataclass(frozen=True, eq=False)

@@ -96,7 +96,8 @@ def calls_of_host_work(trace: Trace) -> Ids32:
     if not (count and len(calls.rows)):
         return result
     rows = np.flatnonzero(run_of >= 0)
-    call = _by_id(trace, calls, rows, run_of[rows], count)
+    starts_it = events.text("category").mask("runtime")[rows]  # with the run's id, and no operation
+    call = _first_call(calls, rows[starts_it], run_of[rows[starts_it]], count)
     nested = _first_call(calls, rows, run_of[rows], count)
     call = np.where(call == UNKNOWN, nested, call)
     _link_by_order(trace, calls, rows, run_of[rows], call)
@@ -175,13 +176,6 @@ def _runs(trace: Trace) -> tuple[Rows, int]:
         return np.full(len(events), -1), 0
     place = np.minimum(np.searchsorted(ids, events["correlation"]), len(ids) - 1)
     return np.where(has_id & (ids[place] == events["correlation"]), place, -1), len(ids)
-
-
-def _by_id(trace: Trace, calls: _Calls, rows: Ids, run: Rows, count: int) -> Ids32:
-    """The call around an event with the id of each run that is no operation itself."""
-    events = trace.events
-    starts_it = events.text("category").mask("runtime")[rows]
-    return _first_call(calls, rows[starts_it], run[starts_it], count)
 
 
 def _first_call(calls: _Calls, rows: Ids, run: Rows, count: int) -> Ids32:

@@ -108,7 +108,7 @@ _NO_MODULES = re.compile(
 )
 
 
-class _ModulePlace(NamedTuple):
+class _CalledPlace(NamedTuple):
     """What tells modules apart: the module around, the class, and the line of the call."""
 
     parent: int
@@ -174,22 +174,22 @@ def _of_passes(trace: Trace) -> Mask:
     return (trace.events["origin"] >= 0) & np.isin(trace.events["stage"], passes)
 
 
-def _places(trace: Trace, names: list[str]) -> tuple[list[_ModulePlace], Ids]:
+def _places(trace: Trace, names: list[str]) -> tuple[list[_CalledPlace], Ids]:
     """The modules in all stacks, parents first, and the module in which each frame is, or -1."""
-    number: dict[_ModulePlace, int] = {}
+    number: dict[_CalledPlace, int] = {}
     files, lines = list(trace["frames"].text("file")), trace["frames"]["line"].tolist()
     outer, kept = frames_below_call(trace)
     result = np.full(len(names), -1, np.int64)
     for row, above in enumerate(outer.tolist()):
         around = int(result[above]) if above >= 0 else -1
         if above >= 0 and names[row]:
-            place = _ModulePlace(around, names[row], files[above] or "", lines[above])
+            place = _CalledPlace(around, names[row], files[above] or "", lines[above])
             around = number.setdefault(place, len(number))
         result[row] = around
     return list(number), np.where(kept >= 0, result[kept], -1)
 
 
-def _with_outer(used: list[int], places: list[_ModulePlace]) -> set[int]:
+def _with_outer(used: list[int], places: list[_CalledPlace]) -> set[int]:
     found = set(used)
     for place in used:
         while (place := places[place].parent) >= 0:
@@ -197,7 +197,7 @@ def _with_outer(used: list[int], places: list[_ModulePlace]) -> set[int]:
     return found
 
 
-def _alike(places: list[_ModulePlace], number: dict[int, int]) -> dict[int, int]:
+def _alike(places: list[_CalledPlace], number: dict[int, int]) -> dict[int, int]:
     """The module of each place, also of calls of a whole model from another line.
 
     An evaluation calls the model where no pass does, and inside it is the same.
@@ -216,7 +216,7 @@ def _alike(places: list[_ModulePlace], number: dict[int, int]) -> dict[int, int]
     return {index: number[found] for index, found in same.items()}
 
 
-def _modules(places: list[_ModulePlace], number: dict[int, int]) -> list[Module]:
+def _modules(places: list[_CalledPlace], number: dict[int, int]) -> list[Module]:
     """The modules; siblings of one class are numbered in the order of their calls."""
     siblings: dict[tuple[int, str], int] = {}
     for place in places:

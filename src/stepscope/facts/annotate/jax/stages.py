@@ -15,7 +15,7 @@ learning, and a teacher's targets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -340,18 +340,12 @@ def with_evaluation(trace: Trace, stage: IntArray, program: IntArray, names: Seq
         if trained & _functions(trace["frames"], outer, frame[rows]):
             in_steps = np.intersect1d(trace.events["step"][rows], trace["steps"]["step"])
             least = 1 if len(in_steps) == len(trace["steps"]) else _SHAPES_OF_DATA
-            fed = _shapes_fed(shapes, names[number], training)
+            # How many shapes of what one program makes are taken by those that differentiate.
+            makes = set(shapes.get(_PROGRAM.format(names[number]), {}).get("makes", ()))
+            taken = (shapes.get(_PROGRAM.format(name), {}).get("takes", ()) for name in training)
+            fed = len(makes & set().union(*taken))
             result[rows] = CODE["forward" if fed >= least else "evaluation"]
     return result
-
-
-def _shapes_fed(
-    shapes: Mapping[str, Mapping[str, Iterable[str]]], function: str, training: Iterable[str]
-) -> int:
-    """How many shapes of what one program makes are taken by those that differentiate."""
-    makes = set(shapes.get(_PROGRAM.format(function), {}).get("makes", ()))
-    taken = (shapes.get(_PROGRAM.format(name), {}).get("takes", ()) for name in training)
-    return len(makes & set().union(*taken))
 
 
 def _functions(frames: Table, outer: Ids, used: Ids) -> set[tuple[str, str]]:

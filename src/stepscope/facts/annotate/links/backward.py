@@ -147,17 +147,13 @@ def recomputed(events: Table, in_backward: Mask) -> Mask:
         return recorded
     nodes = is_backward(events)
     node = _innermost(events, nodes)
-    caller = _caller(events)
+    # The operator that calls each operator, or -1; -1 for other events.
+    operators = events.text("category").mask("cpu_op")
+    above = np.append(_innermost(events, operators), np.int32(-1))[events["parent"]]
+    caller = np.where(operators, above, np.int32(-1))
     plain = ~recorded & ~nodes & (caller >= 0) & nodes[caller]
     repeats = np.bincount(caller[plain], minlength=len(events)) > 0
     return recorded & ((node < 0) | repeats[node])
-
-
-def _caller(events: Table) -> Ids32:
-    """The operator that calls each operator, or -1; -1 for other events."""
-    operators = events.text("category").mask("cpu_op")
-    above = np.append(_innermost(events, operators), np.int32(-1))[events["parent"]]
-    return np.where(operators, above, np.int32(-1))
 
 
 def _innermost(events: Table, chosen: Mask) -> Ids32:

@@ -46,7 +46,8 @@ class _Found(NamedTuple):
 
 def find_iterations(trace: Trace) -> Trace:
     """Fill the table `iterations`; it stays empty where nothing is served or generated."""
-    trains = _trains(trace)
+    names = trace.events.text("name")
+    trains = bool(is_backward(trace.events).any() or names.where(ends_update).any())
     ways: list[Callable[[], _Found]] = [
         lambda: _by_names(trace, "annotation", lambda name: iteration_of(name, False, not trains)),
         lambda: _by_names(trace, "python", lambda name: iteration_of(name, True)),
@@ -79,11 +80,6 @@ def stages_by_iteration(trace: Trace, among: Mask) -> Codes8:
     return stage
 
 
-def _trains(trace: Trace) -> bool:
-    names = trace.events.text("name")
-    return bool(is_backward(trace.events).any() or names.where(ends_update).any())
-
-
 def _by_names(trace: Trace, category: str, said: Callable[[str], Iteration | None]) -> _Found:
     """Events that name an iteration, on the track with most of them: of the CPU if it has any."""
     events = trace.events
@@ -94,21 +90,13 @@ def _by_names(trace: Trace, category: str, said: Callable[[str], Iteration | Non
     rows = np.flatnonzero(named)
     if len(rows):
         rows = rows[events["track"][rows] == np.bincount(events["track"][rows]).argmax()]
-    rows = _outermost(events, rows)
-    return _found(events, rows, said)
-
-
-def _found(events: Table, rows: Rows, said: Callable[[str], Iteration | None]) -> _Found:
+    # Rows of one track that begin after all earlier ones of them have ended.
+    end = events.spans(rows)[1]
+    reach = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end)[:-1])[: len(rows)]
+    rows = rows[events["start_ns"][rows] >= reach]
     names = events.text("name").take(rows)
     known = [iteration for name in names if (iteration := said(name or "")) is not None]
     return _Found(rows, known)
-
-
-def _outermost(events: Table, rows: Rows) -> Rows:
-    """Rows of one track that begin after all earlier ones of them have ended."""
-    end = events.spans(rows)[1]
-    reach = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end)[:-1])[: len(rows)]
-    return rows[events["start_ns"][rows] >= reach]
 
 
 def _by_loops(trace: Trace) -> _Found:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
+from stepscope.base.arrays import Ids, Ids32, IntArray, Rows, Times
 from stepscope.facts.annotate.jax.calls import BEFORE_RECORDING, UNKNOWN, calls_of_host_work, is_compiled_call
 from stepscope.facts.annotate.jax.iterations import call_starts, iterations_by_calls
 from stepscope.facts.annotate.links.launches import (
@@ -54,7 +54,8 @@ def find_steps(trace: Trace) -> Trace:
     ways = (_by_profiler, _by_optimizer, _by_iterations, _by_calls, _by_pattern, _whole)
     numbers, starts, ends, evidence = next(found for way in ways if (found := way(trace)))
     numbers = _ascending(numbers)
-    whole = _whole_steps(starts, ends) | (evidence == ITERATION)
+    # The last range of a profiler is often cut off.
+    whole = (ends - starts >= _CUT_OFF * np.median(ends - starts)) | (evidence == ITERATION)
     called = calls_of_host_work(trace)
     step = _step_of_events(trace, called, starts[whole], ends[whole])
     if not trace.metadata.capture and (share := covered_share(trace, step)) < _LITTLE:
@@ -100,7 +101,8 @@ def _with_steps(
     operations = trace.events.text("category").mask("cpu_op", "communication")
     called = np.where(operations, called, UNKNOWN)  # what runs them may end when it is scheduled
     work = (device_work(trace) | (called >= 0)) & (step >= 0)
-    last = _last_ends(trace, work, step, len(numbers))
+    last = np.full(len(numbers), -1, np.int64)  # when the last work of each step ends
+    np.maximum.at(last, step[work], trace.events.spans(work)[1])
     before = end_of_earlier_work(trace, called, starts)
     trace = trace.with_table(_table(trace, last, before, numbers, starts, ends, evidence))
     return _warn_work_outside(trace)
@@ -242,12 +244,6 @@ def _whole(trace: Trace, any_track: bool = False) -> tuple[Times, Times, Times, 
     return np.zeros(1, np.int64), np.array([start]), np.array([end]), "whole_trace"
 
 
-def _whole_steps(starts: Times, ends: Times) -> Mask:
-    """Steps of plausible length: the last range of a profiler is often cut off."""
-    length = ends - starts
-    return length >= _CUT_OFF * np.median(length)
-
-
 def _named(trace: Trace, test: Callable[[str], bool]) -> Ids:
     """Annotations of this name on the main track, in order."""
     events = trace.events
@@ -290,14 +286,6 @@ def _last_begun(begin: Times, starts: Times, ends: Times) -> Rows:
     after_all = index == len(ends) - 1
     inside = (index >= 0) & ((begin < ends[np.maximum(index, 0)]) | after_all)
     return np.where(inside, index, -1)
-
-
-def _last_ends(trace: Trace, work: Mask, step: Rows, steps: int) -> Times:
-    """When the last of some work of each step ends, -1 if it has none."""
-    last = np.full(steps, -1, np.int64)
-    finish = trace.events.spans(work)[1]
-    np.maximum.at(last, step[work], finish)
-    return last
 
 
 def _table(
