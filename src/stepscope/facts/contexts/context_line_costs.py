@@ -66,7 +66,6 @@ def whole_ns(tree: ContextTree) -> tuple[int, int]:
 
 
 def _metrics(tree: ContextTree) -> tuple[str, str]:
-    """The metrics for CPU and device time."""
     sampled = (name for name in ("sampled_real_ns", "sampled_cpu_ns") if tree.has(name))
     return next(sampled, "cpu_ns"), "device_ns"
 

@@ -152,7 +152,6 @@ def _calls(trace: Trace) -> Mask:
 
 
 def _threads(trace: Trace, host: Mask, root: int, frames: Frames, synthetic: SyntheticElements) -> Ids:
-    """The element of each track's thread, int64, shape (tracks,)."""
     names = thread_names(trace, host)
     elements = {name: synthetic.add(root, frames[Frame("thread", name)]) for name in dict.fromkeys(names)}
     return np.array([elements[name] for name in names], np.int64)
@@ -208,14 +207,12 @@ def thread_names(trace: Trace, host: Mask) -> list[str]:
 
 
 def _without_number(name: str) -> str:
-    """A thread's name without its number."""
     found = _IN_BRACKETS.search(name)
     plain = found[1] if found else " ".join(_NUMBER.sub(" ", name).split())
     return plain or "thread"
 
 
 def _runs_backward(trace: Trace, host: Mask) -> Mask:
-    """Tracks on which most calls are in the backward stage."""
     track, tracks = trace.events["track"], len(trace["tracks"])
     backward = host & trace.events.text("stage").mask("backward")
     count = np.bincount(track[backward], minlength=tracks)

@@ -71,7 +71,6 @@ def to_speedscope(tree: ContextTree, by: Sequence[str], name: str = "") -> dict[
 
 
 def _frames(tree: ContextTree) -> tuple[list[Frame], list[int]]:
-    """Distinct frames, and the frame of each node."""
     numbers: dict[tuple[str, str, int], int] = {}
     files = [file or "" for file in tree.nodes.text("file")]
     lines = tree.nodes["line"].tolist()

@@ -137,7 +137,6 @@ def _laid_out(tree: ContextTree, size: Floats, shown: Mask, start: int) -> Flame
 
 
 def _hidden_below(tree: ContextTree, missing: Ids, tops: Ids) -> Ids:
-    """The number of hidden nodes below each shown node, int64, shape (nodes,)."""
     inside = tree.below(np.bincount(missing, minlength=len(tree)))[tops]
     return np.bincount(tree.parent[tops], inside, len(tree)).astype(np.int64)
 

@@ -93,7 +93,6 @@ def _leads_to(tree: ContextTree, wanted: Mask) -> Mask:
 
 
 def _renamed(nodes: Table, changed: Mask) -> Table:
-    """The nodes, with the changed ones named `others`."""
     names = nodes.text("name")
     codes = names.codes.astype(np.int32)
     codes[changed] = len(names.values)

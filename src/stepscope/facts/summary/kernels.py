@@ -179,7 +179,6 @@ class _Rates:
         self.by_memory = over(known, np.where(moving > computing, time, 0.0)) > 0.5
 
     def of(self, code: int) -> dict[str, Any]:
-        """The last fields of a `Kernel`."""
         of_peak = _known(self.of_peak[code])
         limit = "memory" if self.by_memory[code] else "compute"
         return {

@@ -81,7 +81,6 @@ def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
 
 
 def _copying_ms(selected: SelectedSteps, device: int) -> float:
-    """Time in which the device only copies or fills memory, within the steps' windows."""
     work = np.flatnonzero(_here(selected, device) & device_work(selected.trace))
     return _inside_ms(selected, copy_times(selected.trace, work))
 

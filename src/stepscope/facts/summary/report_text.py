@@ -138,7 +138,8 @@ class _Report:
         if self.main.run:
             yield Text("\n" + "\n".join(run_lines(self.main.run)))
         if len(self.all) > 1:
-            yield self.ranks()
+            on_devices = any(summary.devices for summary in self.all)
+            yield self.devices_of_ranks() if on_devices else self.stages_of_ranks()
         if self.main.stages:
             yield self.stages()
         if lines := places_text(self.main):
@@ -193,11 +194,6 @@ class _Report:
         style = _TIME_STYLE.get(self.main.verdict.bound_by, "green")
         return text.append("\n▶ ", style).append(self.main.verdict.sentence, "bold")
 
-    def ranks(self) -> Table:
-        if any(summary.devices for summary in self.all):
-            return self.devices_of_ranks()
-        return self.stages_of_ranks()
-
     def stages_of_ranks(self) -> Table:
         """CPU time by stage: without devices, waiting for other ranks is part of it."""
         names = [stage.stage for stage in self.main.stages]
@@ -209,7 +205,6 @@ class _Report:
             cells = (ms(spent.get(name, 0.0)) for name in names)
             table.add_row(self.marked(summary), ms(summary.steps.mean_ms), *cells)
         table.caption = Text("▼ details below; waiting: stepscope ranks", "dim")
-        table.caption_justify = "left"
         return table
 
     def marked(self, summary: Summary) -> str:
@@ -228,7 +223,6 @@ class _Report:
             cells = (ms(times.get(key, 0.0)) if device else "–" for key in shown)
             table.add_row(self.marked(summary), ms(summary.steps.mean_ms), *cells)
         table.caption = Text("data, sync, host, launch: idle. ▼ details below", "dim")
-        table.caption_justify = "left"
         return table
 
     # -- stages and devices
@@ -259,7 +253,7 @@ class _Report:
         length = self.main.steps.mean_ms
         if total > _OVERLAP * length:
             note = f"device times overlap: {ms(total)} ms in all, {ms(length)} ms per step"
-            table.caption, table.caption_justify = Text(note, "dim"), "left"
+            table.caption = Text(note, "dim")
 
     def device(self, device: Device) -> Table:
         name = f"Device {device.device}" if len(self.main.devices) > 1 else "Device"
@@ -327,8 +321,7 @@ def _times(device: Device) -> dict[str, float]:
 
 def updates_table(summary: Summary) -> Table:
     """A row for each update, and one for each model in it: device time if there is a device."""
-    side = "device" if summary.devices else "cpu"
-    where = "device" if summary.devices else "CPU"
+    side, where = ("device", "device") if summary.devices else ("cpu", "CPU")
     found = {stage.stage for update in summary.updates for stage in update.stages}
     stages = [stage for stage in STAGE_STYLE if stage in found]
     heads = (f"{stage_words(stage)}>" for stage in stages)

@@ -113,15 +113,13 @@ def run_shares(capture: Mapping[str, Any]) -> RunShares | None:
         shares=dict(sorted(shares.items(), key=lambda one: -one[1])),
         outside_of_steps=1 - shares.get(_TRAINING, 0.0),
         data_loading=found["data_loading_ns"] / elapsed,
-        first_step=_share(found.get("first_step_ns"), elapsed),
-        torch_imported=_share(found.get("torch_imported_ns"), elapsed),
+        **{
+            name: None if (spent := found.get(f"{name}_ns")) is None else spent / elapsed
+            for name in ("first_step", "torch_imported")
+        },
         places=[_place(place, elapsed) for place in found["places"]],
         trainings=grouped_trainings(found.get("trainings", []), elapsed),
     )
-
-
-def _share(spent_ns: int | None, elapsed_ns: int) -> float | None:
-    return None if spent_ns is None else spent_ns / elapsed_ns
 
 
 def _place(place: Mapping[str, Any], elapsed_ns: int) -> RunPlace:

@@ -56,6 +56,7 @@ def plain_table(title: str, *heads: str) -> Table:
         title=f"\n{title}",
         title_justify="left",
         title_style="bold",
+        caption_justify="left",
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,

@@ -74,12 +74,10 @@ class _ModulesTable:
             self.add_share(f"{'  ' * level}… {len(hidden)} more", rest)
 
     def add_rest(self, work_ms: float) -> None:
-        """A row for the work that belongs to no module."""
         rest = work_ms - sum(map(self.cost, self.roots))
         if rest / self.step_ms >= _LEAST_REST:
             self.add_share("no module", rest)
             self.table.caption = Text(self.without_module(), "dim")
-            self.table.caption_justify = "left"
 
     def without_module(self) -> str:
         """The stages in which work belongs to no module, the longest first; empty on a device."""
@@ -99,7 +97,6 @@ class _ModulesTable:
         return ", ".join(["no module: " * bool(shown) + next(parts, ""), *parts])
 
     def add_share(self, label: str, rest_ms: float) -> None:
-        """A row without times of its own."""
         empty = [""] * (4 if self.outside else 3)
         self.table.add_row(Text(label, "dim"), *empty, Text(percent(rest_ms / self.step_ms), "dim"))
 
@@ -122,7 +119,6 @@ class _ModulesTable:
         )
 
     def outside_of(self, node: ModuleNode) -> float:
-        """Time outside of training: a rollout, an evaluation."""
         return node.outside_device_ms if self.on_device else node.outside_cpu_ms
 
     def cost(self, node: ModuleNode) -> float:

@@ -159,15 +159,12 @@ class _Inside:
 
     @property
     def level(self) -> Ids:
-        """The level of each operation of the lanes."""
         return self.level_of_lane[self.collapsed.lanes.lane]
 
     def tracks(self, index: Index) -> Ids:
-        """The track of each operation of the lanes."""
         return index.track[self.collapsed.lanes.first_row]
 
     def costs(self, index: Index) -> Costs:
-        """What each operation of the lanes costs."""
         lanes = self.collapsed.lanes
         return measure(index, lanes.rows, lanes.bounds, _spans(self.opened, self.level))
 

@@ -20,6 +20,7 @@ from stepscope.facts.annotate.modules.costs import numbered_blocks
 from stepscope.facts.timeline.event_index import Index
 from stepscope.facts.timeline.operation import TINY
 from stepscope.facts.timeline.operation_labels import short_name
+from stepscope.trace.row_order import begins_run
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -349,7 +350,7 @@ def _wrappers(work: Collapse, lanes: Lanes) -> Ids:
 
 def _longest(lane: Ids, time: Ids) -> Ids:
     """The longest operation of each lane, of equals the first, in order of lanes."""
-    first = np.flatnonzero(np.append(np.ones(min(len(lane), 1), np.bool_), lane[1:] != lane[:-1]))
+    first = np.flatnonzero(begins_run(lane))
     most = np.maximum.reduceat(time, first)
     number = np.flatnonzero(time == np.repeat(most, np.diff(np.append(first, len(lane)))))
     return number[np.searchsorted(number, first)]

@@ -201,7 +201,6 @@ def find_resources(index: Index, level: Ids, track: Ids, costs: Costs, every: bo
 def _totals_by_track(
     index: Index, level: Ids, track: Ids, work: Times, busy: Times
 ) -> tuple[Ids, Ids, Times, Times]:
-    """Level, track, work and busy time of each pair of level and track."""
     tracks = len(index.trace["tracks"])
     pairs, of = np.unique(level * tracks + track, return_inverse=True)
     sums = [np.bincount(of, time, len(pairs)).astype(np.int64) for time in (work, busy)]
@@ -209,7 +208,6 @@ def _totals_by_track(
 
 
 def _longest(index: Index, level: Ids, track: Ids, work: Times, busy: Times) -> Mask:
-    """Which are the longest of their kind in their level."""
     _, kind = np.unique(kinds_of_tracks(index), return_inverse=True)
     kind = kind[track]
     first = _first_busy_device(index, level, track, kind, work)

@@ -17,6 +17,7 @@ from stepscope.facts.timeline.lanes import Contents, Lanes
 from stepscope.facts.timeline.operation import TINY, Operation, Spread
 from stepscope.facts.timeline.operation_costs import Costs
 from stepscope.facts.timeline.operation_labels import range_name, summary_names
+from stepscope.trace.row_order import begins_run
 
 _LEAST_BLOCKS = 5  # fewer are as quickly compared side by side
 _LEAST_COUNT = 3  # copies of a pattern: two may be chance
@@ -108,8 +109,8 @@ def _summed(operations: SiblingOperations, starts: Ids) -> SiblingOperations:
 
 def _joined(operations: SiblingOperations, begins: Mask, repeats: list[Repeat]) -> Mask:
     """Operations that belong to one unit with the one before."""
-    same = _equals_previous(operations.name) & ~begins
-    copies = _equals_previous(operations.block) & (operations.block >= 0) & ~begins
+    same = ~begins_run(operations.name) & ~begins
+    copies = ~begins_run(operations.block) & (operations.block >= 0) & ~begins
     lengths = np.diff(np.append(np.flatnonzero(~copies), len(copies)))
     many: Mask = copies & np.repeat(lengths >= _LEAST_BLOCKS, lengths)
     joined: Mask = same | many
@@ -117,10 +118,6 @@ def _joined(operations: SiblingOperations, begins: Mask, repeats: list[Repeat]) 
         joined[one.first + 1 : one.end] = True
         joined[[one.first]] = joined[one.end : one.end + 1] = False
     return joined
-
-
-def _equals_previous(values: Ids) -> Mask:
-    return np.append(np.zeros(min(len(values), 1), np.bool_), values[1:] == values[:-1])
 
 
 def _continues(tiny: Mask) -> Mask:
@@ -143,7 +140,7 @@ def _pieces(operations: SiblingOperations, tiny: float) -> Ids:
     small = np.where(large, 0, runtime)
     piece = ((np.cumsum(small) - small) / least).astype(np.int64)
     after_large = np.append(False, large[:-1])
-    return np.flatnonzero(~_equals_previous(piece) | large | after_large)
+    return np.flatnonzero(begins_run(piece) | large | after_large)
 
 
 @dataclass(frozen=True)
@@ -332,7 +329,6 @@ class _SectionContents:
 
     @classmethod
     def of(cls, facts: SiblingOperations, first: Ids, end: Ids) -> _SectionContents:
-        """The inside of the sections from each `first` to before `end`."""
         section, operation = ranges(first, end)
         begin = np.cumsum(end - first) - (end - first)
         cpu, device, name, block = (
@@ -355,11 +351,9 @@ class _SectionContents:
 
     @property
     def count(self) -> Ids:
-        """Operations in each section."""
         return np.diff(np.append(self.first, len(self.section)))
 
     def kinds(self) -> list[str]:
-        """The kind of each section."""
         repeats = self.one_block | (self.period > 1)
         return np.where(repeats, "repeat", np.where(self.one_name, "series", "section")).tolist()
 
@@ -380,7 +374,6 @@ class _SectionContents:
         return names
 
     def spreads(self, contents: Contents, lanes: Lanes) -> list[Spread]:
-        """How the copies in each section differ."""
         position = np.arange(len(self.section)) - self.first[self.section]
         copies = np.flatnonzero(position % self.period[self.section] == 0)
         runtime, of = np.add.reduceat(self.longer_ns, copies), self.section[copies]

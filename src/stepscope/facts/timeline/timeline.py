@@ -96,7 +96,6 @@ class _Whole:
 
     @classmethod
     def of(cls, openings: Sequence[Opening], places: EventPlaces) -> _Whole:
-        """The levels of some openings."""
         levels = {(one.shown.path, False): one.shown for one in openings}
         levels |= {(one.every.path, True): one.every for one in openings}
         return cls(openings, levels, places)
@@ -176,7 +175,6 @@ class Timeline:
             yield
 
     def _longest(self, path: str, every: bool) -> list[Opened]:
-        """The longest operations of a level that have a level inside."""
         openable = sorted(_openable(self.level(path, every)), key=lambda one: -one.runtime_ns)
         return openable[:_OPENED_AHEAD]
 

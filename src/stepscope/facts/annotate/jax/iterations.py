@@ -79,7 +79,6 @@ def iterations_by_calls(trace: Trace, track: int) -> LoopIterations | None:
 
 
 def _calls(trace: Trace, track: int) -> _LoopCalls:
-    """The outermost calls on a track."""
     events = trace.events
     called = events.text("name").where(is_compiled_call) & (events["track"] == track)
     rows = np.flatnonzero(outermost(events["parent"], called))

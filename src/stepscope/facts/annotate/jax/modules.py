@@ -54,7 +54,6 @@ def from_scopes(trace: Trace) -> Evidence | None:
 
 
 def _innermost(number: Mapping[tuple[str, ...], int], scope: str, frame: int) -> int:
-    """The innermost known module of a scope."""
     names = scope_of(scope).modules
     return next((number[names[:n]] for n in range(len(names), 0, -1) if names[:n] in number), -1)
 
@@ -137,7 +136,6 @@ def from_functions(trace: Trace) -> Evidence | None:
 
 
 def _class_of(function: str, file: str) -> str:
-    """The class of the module that a frame calls, empty if none."""
     found = _CALL.match(function)
     return found[1] if found and not _NO_MODULES.search(file) else ""
 
@@ -169,7 +167,6 @@ def _from_frames(trace: Trace, names: list[str]) -> Evidence | None:
 
 
 def _of_passes(trace: Trace) -> Mask:
-    """The compiled operations of the forward and the backward pass."""
     passes = [STAGES.index(stage) for stage in (*FORWARD_STAGES, "backward")]
     return (trace.events["origin"] >= 0) & np.isin(trace.events["stage"], passes)
 

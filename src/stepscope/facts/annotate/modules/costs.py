@@ -57,7 +57,6 @@ def module_costs(trace: Trace, parent: Ids32, chosen: Mask | None = None) -> dic
 
 
 def _facts(modules: list[Module]) -> dict[str, Any]:
-    """Facts from the model tree for each module."""
     facts = [module.facts for module in modules]
     numbers = {
         key: [_number(fact.get(key)) for fact in facts]
@@ -137,7 +136,6 @@ def _intervals(trace: Trace, work: Rows) -> tuple[Times, Times, Ids32]:
 
 
 def _shares(trace: Trace) -> Shares:
-    """The modules that events divide among."""
     table = trace["module_shares"]
     if not len(table):
         return NO_SHARES

@@ -99,7 +99,6 @@ class _Attribution:
 
     @cached_property
     def is_program(self) -> Mask:
-        """Which events are calls of compiled programs."""
         return self._names.where(lambda name: bool(_PROGRAM.match(name)))
 
     @cached_property
@@ -122,7 +121,6 @@ class _Attribution:
 
     @cached_property
     def _region(self) -> Ids32:
-        """The event of the compiled region around each event."""
         is_region = self._names.where(lambda name: name.startswith(_REGION))
         rows = np.where(is_region, np.arange(len(self.events)), -1).astype(np.int32)
         return inherit(self.events["parent"], rows)
@@ -228,7 +226,6 @@ class _Attribution:
         return found
 
     def _numbered(self, parts: Parts, run: _ProgramRun) -> dict[int, float]:
-        """Parts by the number of their module, -1 for none."""
         result: dict[int, float] = {}
         for path, work in parts.items():
             module = run.around if path is None else self._locate(path, run)

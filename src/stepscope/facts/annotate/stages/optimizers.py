@@ -130,7 +130,6 @@ def _groups(count: int, led_to: Rows) -> Ids:
 
 
 def _joint_names(calls: OptimizerCalls, group: Ids) -> list[str]:
-    """The names of each group's optimizers, in order of their steps."""
     members: list[list[str]] = [[] for _ in range(int(group[-1]) + 1)]
     for place, name in zip(group.tolist(), calls.name.tolist(), strict=True):
         if calls.names[name] not in members[place]:

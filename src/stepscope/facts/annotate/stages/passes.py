@@ -89,7 +89,6 @@ def mark_eval_calls(events: Table, rows: Rows, stage: Codes8, loop: Mask) -> Cod
 
 
 def _outermost(events: Table, rows: Rows, forward: Mask) -> Rows:
-    """Positions of the outermost forward ranges."""
     ranges = np.flatnonzero(forward & events.text("category").take(rows).mask("annotation"))
     start, end = events.spans(rows[ranges])
     reach = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end)[:-1])
@@ -142,7 +141,6 @@ def is_update(events: Table, rows: Rows) -> Mask:
 
 
 def _during_backward(events: Table, rows: Rows, stage: Codes8) -> Mask:
-    """Whether each event begins while backward work runs."""
     start = events["start_ns"][rows]
     backward = stage == CODE["backward"]
     spans = Intervals(*events.spans(rows[backward]))

@@ -247,7 +247,6 @@ def _updates_by_hand(known: _KnownStages, ahead: Mask) -> Mask:
 
 
 def _in_ranges(known: _KnownStages, ranges: Mask) -> Mask:
-    """Events that begin in some of the step's ranges."""
     if not ranges.any():
         return ranges
     spans = Intervals(known.start[ranges], known.end[ranges])

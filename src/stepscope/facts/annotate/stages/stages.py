@@ -63,7 +63,6 @@ def assign_stages(trace: Trace) -> Trace:
 
 
 def _own_stages(trace: Trace, by_scope: Codes8) -> Codes8:
-    """The stage of each CPU event from its own name, mark or scope."""
     events = trace.events
     own = stage_of_names(events.text("name"), events.text("category")).codes.copy()
     own[is_backward(events)] = CODE["backward"]

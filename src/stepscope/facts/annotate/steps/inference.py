@@ -110,7 +110,7 @@ def _by_loops(trace: Trace) -> _Found:
     numbered = np.where(loop, np.arange(len(events)), _NONE)
     within = inherit(events["parent"], numbered)[rows]
     rows, within = rows[within >= 0], within[within >= 0]
-    first = np.append(True, within[1:] != within[:-1])[: len(rows)]
+    first = begins_run(within)
     unknown = (_NONE,) * 4
     said = [Iteration("prefill" if begins else "decode", *unknown) for begins in first.tolist()]
     return _Found(rows, said)
@@ -327,7 +327,7 @@ def _begins_iteration(trace: Trace, calls: _Attention) -> Mask:
     if not len(lookups):
         return begins_run(calls.query) | begins_run(calls.key)
     number = np.searchsorted(lookups, starts)
-    return np.append(True, number[1:] != number[:-1])
+    return begins_run(number)
 
 
 def _lookups(trace: Trace, calls: Rows) -> Rows:

@@ -95,7 +95,6 @@ def _as_one_step(trace: Trace, called: Ids32, evidence: str, lengths: Times, sha
 def _with_steps(
     trace: Trace, called: Ids32, step: Rows, steps: tuple[Times, Times, Times], evidence: str
 ) -> Trace:
-    """The trace with steps: their numbers, starts and ends."""
     numbers, starts, ends = steps
     trace = trace.with_events(step=np.where(step < 0, -1, numbers[step]))
     operations = trace.events.text("category").mask("cpu_op", "communication")
@@ -212,7 +211,6 @@ def _by_pattern(trace: Trace) -> tuple[Times, Times, Times, str] | None:
 
 
 def _last_is_like(lengths: Times) -> bool:
-    """Whether the last step is about as long as the others."""
     typical = np.median(lengths[:-1])
     return bool(abs(lengths[-1] - typical) < _UNLIKE * typical)
 
@@ -245,7 +243,6 @@ def _whole(trace: Trace, any_track: bool = False) -> tuple[Times, Times, Times, 
 
 
 def _named(trace: Trace, test: Callable[[str], bool]) -> Ids:
-    """Annotations of this name on the main track, in order."""
     events = trace.events
     wanted = events.text("name").where(test)
     wanted &= events["track"] == main_track(trace)

@@ -103,7 +103,6 @@ def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack]) -> Ar
 
 
 def _touching(index: Index, track: AxisTrack, start: int, end: int) -> Ids:
-    """The events of a thread or a stream that touch the area, ascending."""
     rows = track.rows[: np.searchsorted(index.start[track.rows], end)]
     return rows[index.end[rows] > start]
 

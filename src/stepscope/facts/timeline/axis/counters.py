@@ -122,7 +122,6 @@ class CounterValues:
         return np.where(begins, at, at - 1)
 
     def _extremes(self, first: IntArray, last: Rows) -> tuple[Floats, Floats]:
-        """The least and the most of the values in each [first, last), shapes (bins,)."""
         low = max(int(first[0]), 0)
         values = np.append(self.value[low : int(last[-1])], 0)  # so that each bound is a position
         bounds = np.stack([np.maximum(first, 0), last], axis=1).ravel() - low

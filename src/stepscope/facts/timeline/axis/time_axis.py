@@ -90,8 +90,8 @@ class TrackSlices:
         return SortedSlices(
             exact,
             np.concatenate(shown),
-            _repeated([len(part) for part in shown]),
-            _repeated([len(part) for part, _, _ in binned]),
+            np.repeat(np.arange(self.depths), [len(part) for part in shown]),
+            np.repeat(np.arange(self.depths), [len(part) for part, _, _ in binned]),
             bins,
             rows,
             cover,
@@ -158,10 +158,6 @@ class _Depth:
 def _no_bins() -> tuple[Ids, Ids, Floats]:
     none = np.zeros(0, np.int64)
     return none, none, np.zeros(0)
-
-
-def _repeated(counts: list[int]) -> Ids:
-    return np.repeat(np.arange(len(counts)), counts)
 
 
 @dataclass(frozen=True)
@@ -266,7 +262,7 @@ class TimeAxis:
     @cached_property
     def counters(self) -> dict[str, Counter]:
         """The counters of the trace by id: `c` and a number from 0 on."""
-        found = counters_of(self.index.trace, self._busy_time)
+        found = counters_of(self.index.trace, lambda rank, device: self.device_time(rank, device).busy)
         return {f"c{number}": one for number, one in enumerate(found)}
 
     def counter_tile(self, counter: Counter, zoom: int, number: int) -> Runs:
@@ -284,9 +280,6 @@ class TimeAxis:
     def causes(self) -> tuple[str, ...]:
         """The names of causes of idle time, by their codes."""
         return cause_names(self.index.trace)
-
-    def _busy_time(self, rank: int, device: int) -> Intervals:
-        return self.device_time(rank, device).busy
 
     def labels(self, track: AxisTrack, rows: Ids) -> Labels:
         """What some slices of a track say; `rows` are of `track.rows`, shape (n,)."""

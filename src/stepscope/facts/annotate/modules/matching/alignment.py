@@ -161,7 +161,6 @@ class _Leaves:
         self._repeats: dict[tuple[int, int, int], tuple[float, Path]] = {}
 
     def unclaimed(self, token: int) -> float:
-        """The cost of an operator that no leaf claims."""
         return UNCLAIMED if token & self._sure else UNCLAIMED_UNSURE
 
     def of(self, token: int) -> tuple[Floats, Floats, Mask]:

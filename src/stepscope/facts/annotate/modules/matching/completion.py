@@ -79,7 +79,6 @@ def complete(modules: Sequence[Module]) -> CompletedTree:
 
 
 def _groups(modules: Sequence[Module]) -> dict[tuple[str, str], list[int]]:
-    """Modules of one class, inside modules of one class."""
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for index, module in enumerate(modules):
         around = class_name(modules[module.parent]) if module.parent >= 0 else ""
@@ -197,7 +196,6 @@ def _ambiguous(usual: Sequence[_Entry], partner: dict[int, int]) -> set[int]:
 
 
 def _in_order(modules: Sequence[Module], children: dict[int, list[_BlockChild]]) -> CompletedTree:
-    """The tree in pre-order."""
     result: list[Module] = []
     origin: list[int] = []
     own: list[bool] = []

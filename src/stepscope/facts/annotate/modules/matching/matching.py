@@ -152,9 +152,9 @@ class _Matcher:
         bits = [self._bits_of(event, inside.get(event, ())) for event in rows.tolist()]
         positions = [position for position, value in enumerate(bits) if value]
         identifying = [bits[position] for position in positions]
-        calls = MatchedCalls.of(self._root, self._aligner.explain(identifying))
+        calls = MatchedCalls.of(self._root, self._aligner.explain(identifying), self._classes)
         names = [self._names[row] or "" for row in rows]
-        modules = np.array(calls.module)[owners(calls, positions, names, self._classes)]
+        modules = np.array(calls.module)[owners(calls, positions, names)]
         # A loss outside the modules of the tree belongs to the training loop.
         loss = (self._trace.events["stage"][rows] == _LOSS) & (np.array(bits) == 0)
         return _MatchedPass(np.where(loss, -1, modules), calls, identifying)
@@ -163,7 +163,7 @@ class _Matcher:
         pairs = with_neighbors(common_positions(forward.bits, bits), forward.bits, bits)
         claimed = [forward.calls.claimed[operator] for operator, _ in pairs]
         calls = replace(forward.calls, claimed=claimed)
-        found = owners(calls, [node for _, node in pairs], names, self._classes)
+        found = owners(calls, [node for _, node in pairs], names)
         return np.array(calls.module)[found]
 
     def _bits_of(self, event: int, inside: Iterable[int]) -> int:
