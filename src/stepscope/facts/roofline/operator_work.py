@@ -78,9 +78,9 @@ def instruction_work(trace: Trace) -> InstructionWork:
     rows = np.flatnonzero(events.text("category").mask("cpu_op", "kernel") & compiled)
     rows = rows[np.argsort(events["source"][rows], kind="stable")]
     found = [_decoded(text) for text in trace.arguments.texts(events["source"][rows])]
-    values = np.array([_work(one) for one in found], np.float64).reshape(-1, 4)
+    values = np.array([_work(recorded) for recorded in found], np.float64).reshape(-1, 4)
     known = ~np.isnan(values[:, :2]).all(axis=1)
-    names = [(one.program, one.operation) for one in found]
+    names = [(recorded.program, recorded.operation) for recorded in found]
     codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
     instruction = np.array([codes[name] for name in names], np.int64)
     rows, values, instruction = rows[known], values[known], instruction[known]
@@ -99,13 +99,13 @@ def _decoded(text: bytes) -> _RecordedWork:
         return _NOTHING
 
 
-def _work(one: _RecordedWork) -> tuple[float, float, int, int]:
+def _work(recorded: _RecordedWork) -> tuple[float, float, int, int]:
     """Operations, bytes, width and origin; XLA's own counts take precedence."""
-    size = one.bytes if one.bytes == one.bytes else one.shape_bytes
-    if one.flops == one.flops:
-        return one.flops, size, one.width, XLA
-    flops = one.product_flops if one.width else one.shape_flops
-    return flops, size, one.width, SHAPES if flops == flops else NO_ORIGIN
+    size = recorded.bytes if recorded.bytes == recorded.bytes else recorded.shape_bytes
+    if recorded.flops == recorded.flops:
+        return recorded.flops, size, recorded.width, XLA
+    flops = recorded.product_flops if recorded.width else recorded.shape_flops
+    return flops, size, recorded.width, SHAPES if flops == flops else NO_ORIGIN
 
 
 def _executions(trace: Trace, rows: IntArray, instruction: IntArray) -> IntArray:

@@ -129,7 +129,7 @@ def _inner_steps(steps: StepTimes) -> str:
 class _Report:
     def __init__(self, summaries: Sequence[Summary], depth: int, width: int, rank: int | None) -> None:
         self.all, self.depth, self.width = summaries, depth, width
-        chosen = [one for one in summaries if one.rank == rank]
+        chosen = [summary for summary in summaries if summary.rank == rank]
         self.main = max(chosen or summaries, key=_computing)
 
     def parts(self) -> Iterator[RenderableType]:
@@ -198,7 +198,7 @@ class _Report:
         """CPU time by stage: without devices, waiting for other ranks is part of it."""
         names = [stage.stage for stage in self.main.stages]
         table = plain_table(
-            "Ranks, CPU ms per step", "rank", "step>", *(f"{one}>" for one in map(stage_words, names))
+            "Ranks, CPU ms per step", "rank", "step>", *(f"{head}>" for head in map(stage_words, names))
         )
         for summary in self.all:
             spent = {stage.stage: stage.cpu_ms for stage in summary.stages}
@@ -212,7 +212,7 @@ class _Report:
         return f"{summary.rank} ▼" if summary is self.main else str(summary.rank)
 
     def devices_of_ranks(self) -> Table:
-        found = {key for summary in self.all for one in summary.devices for key in one.parts_ms}
+        found = {key for summary in self.all for device in summary.devices for key in device.parts_ms}
         rare = {"copying", "unknown"} - found
         shown = {key: head for key, head in _TIME_HEADS.items() if key not in rare}
         heads = (f"{head}>" for head in ("step", *shown.values()))

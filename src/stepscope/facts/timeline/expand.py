@@ -74,13 +74,13 @@ def open_step(contents: Contents, opened: Opened, every: bool, tiny: float) -> L
 def open_operations(contents: Contents, opened: Sequence[Opened], every: bool, tiny: float) -> list[Level]:
     """The level inside each of some stages, calls, events or sections."""
     index = contents.index
-    rows, level = _rows_inside(index, [one.operation for one in opened])
-    context = np.array([one.operation.context for one in opened], np.int64)
+    rows, level = _rows_inside(index, [opening.operation for opening in opened])
+    context = np.array([opening.operation.context for opening in opened], np.int64)
     inside = _Inside.of(contents, opened, rows, level, context, operators=True)
     fine = inside.costs(index)
     resources = find_resources(index, inside.level, inside.tracks(index), fine, every)
     listed, hidden = inside.grouped(contents, fine, resources, tiny)
-    passed = inside.passed() + [one.operation.event >= 0 for one in opened]
+    passed = inside.passed() + [opening.operation.event >= 0 for opening in opened]
     return _levels(
         index,
         opened,
@@ -153,8 +153,8 @@ class _Inside:
         first = np.flatnonzero(np.append(np.ones(min(len(rows), 1), np.bool_), cut))
         lane = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(rows))))
         of = level[first]
-        opens = np.array([operators and one.operation.kind != "stage" for one in opened])[of]
-        collapses = np.array([not one.operation.is_section for one in opened])[of]
+        opens = np.array([operators and opening.operation.kind != "stage" for opening in opened])[of]
+        collapses = np.array([not opening.operation.is_section for opening in opened])[of]
         return cls(opened, collapsed_lanes(contents, rows, lane, context[of], collapses, opens), of)
 
     @property
@@ -203,7 +203,7 @@ class _Inside:
         rows = shown[lanes.lane_of_row]
         left = contents.lanes(lanes.rows[rows], kept[lanes.lane_of_row[rows]], lanes.context[shown])
         level = self.level_of_lane[shown]
-        parent = np.array([one.runtime_ns for one in self.opened], np.int64)[level]
+        parent = np.array([opening.runtime_ns for opening in self.opened], np.int64)[level]
         operations, lane = group(contents, left, fine.take(np.flatnonzero(listed)), parent, tiny)
         return _by_start(contents.index, operations, level[lane]), hidden.astype(np.int64).tolist()
 
@@ -222,8 +222,8 @@ def _costs(index: Index, listed: _Listed, opened: Sequence[Opened]) -> Costs:
 
 def _spans(opened: Sequence[Opened], level: Ids) -> tuple[Ids, Ids]:
     """Start and end of the opened operation around each operation of these levels."""
-    start = np.array([one.start_ns for one in opened], np.int64)
-    return start[level], np.array([one.end_ns for one in opened], np.int64)[level]
+    start = np.array([opening.start_ns for opening in opened], np.int64)
+    return start[level], np.array([opening.end_ns for opening in opened], np.int64)[level]
 
 
 def _levels(
@@ -236,9 +236,9 @@ def _levels(
     passed: Sequence[int] = (0,),
     hidden: Sequence[int] = (0,),
 ) -> list[Level]:
-    start = np.array([one.start_ns for one in opened], np.int64)
-    end = np.array([one.end_ns for one in opened], np.int64)
-    inner = np.array([bool(one.path) for one in opened])
+    start = np.array([opening.start_ns for opening in opened], np.int64)
+    end = np.array([opening.end_ns for opening in opened], np.int64)
+    inner = np.array([bool(opening.path) for opening in opened])
     shift = np.where(inner, alignments(costs, listed.level, start), 0)
     ends = span_ends(costs, listed.level, shift, start, end).tolist()
     event = np.array([one.event for one in listed.operations], np.int64)

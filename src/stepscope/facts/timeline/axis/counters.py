@@ -173,7 +173,7 @@ def counters_of(trace: Trace, busy_time: BusyTime) -> list[Counter]:
         busy_time: when a device of a rank computes or communicates.
     """
     found = [*_utilization(trace, busy_time), *_memory(trace), *_recorded(trace)]
-    return sorted(found, key=lambda one: (one.rank, one.device < 0, one.device))
+    return sorted(found, key=lambda counter: (counter.rank, counter.device < 0, counter.device))
 
 
 def _utilization(trace: Trace, busy_time: BusyTime) -> Iterator[Counter]:

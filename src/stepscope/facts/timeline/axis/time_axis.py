@@ -263,7 +263,7 @@ class TimeAxis:
     def counters(self) -> dict[str, Counter]:
         """The counters of the trace by id: `c` and a number from 0 on."""
         found = counters_of(self.index.trace, lambda rank, device: self.device_time(rank, device).busy)
-        return {f"c{number}": one for number, one in enumerate(found)}
+        return {f"c{number}": counter for number, counter in enumerate(found)}
 
     def counter_tile(self, counter: Counter, zoom: int, number: int) -> Runs:
         """What a tile shows of a counter.
@@ -375,4 +375,6 @@ def _track_of_table(table: Table, mask: Mask, id: str, kind: str, rank: int, dev
 
 def _in_order(tracks: list[AxisTrack]) -> list[AxisTrack]:
     """Rank by rank: stages, threads with the busiest first, then device by device."""
-    return sorted(tracks, key=lambda one: (one.rank, one.device, KINDS.index(one.kind), -one.busy_ns))
+    return sorted(
+        tracks, key=lambda track: (track.rank, track.device, KINDS.index(track.kind), -track.busy_ns)
+    )
