@@ -128,8 +128,6 @@ def key_of_text(
     """The key of a text that is derived of a file, for `cache.keep_text`.
 
     Args:
-        model: the file of its model tree, if any.
-        as_recorded: whether recorded times are kept.
         packages: of the code that derives it, besides what opens the file.
 
     Returns:

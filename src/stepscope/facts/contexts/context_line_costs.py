@@ -81,13 +81,7 @@ def _without_recursion(node: Ids, end: Ids, line: Ids) -> Mask:
 
 
 def _times(tree: ContextTree, metric: str, line: Ids, outer: Ids, lines: int) -> list[tuple[int, int, int]]:
-    """Inclusive, own and backward time of each line.
-
-    Args:
-        tree: with or without the metric.
-        line: the line of each node, -1 for none.
-        outer: nodes that are not inside another one of the same line.
-    """
+    """Inclusive, own and backward time of each line."""
     if metric not in tree.metrics:
         return [(0, 0, 0)] * lines
     own = tree.own(metric).sum

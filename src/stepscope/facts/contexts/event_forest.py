@@ -102,12 +102,7 @@ def _place_traced(
     frames: Frames,
     synthetic: SyntheticElements,
 ) -> tuple[Ids, Shares]:
-    """Put compiled operations below their calls and the frames in which they were traced.
-
-    Args:
-        elements: frame and relation of each event, and the element of each track's thread.
-        frames, synthetic: extended with the new frames and elements.
-    """
+    """Put compiled operations below their calls and the frames in which they were traced."""
     rows = np.flatnonzero(traced)
     if not len(rows):
         return parent, NO_SHARES
@@ -192,7 +187,6 @@ def thread_names(trace: Trace, host: Mask) -> list[str]:
     """A name for each track: `main` for the training loop, `backward` for autograd, else its own.
 
     Args:
-        trace: annotated; of one or several ranks.
         host: events that are calls on threads, bool, shape (events,).
 
     Returns:

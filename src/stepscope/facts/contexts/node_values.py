@@ -108,7 +108,6 @@ def hot_path(tree: ContextTree, by: str, start: int = 0, least: float = 0.5) -> 
 
     Args:
         by: a measure, as `measure` takes it.
-        start: the first node of the path.
         least: continue while the child has at least this share of its parent.
 
     Returns:

@@ -30,7 +30,6 @@ def with_windows(trace: Trace, windows: Sequence[Trace], recorded_s: float, elap
 
     Args:
         trace: has the recorded tree.
-        windows: the trace of each window, annotated.
         recorded_s, elapsed_s: how long the windows and the run were, seconds.
 
     Returns:

@@ -38,7 +38,6 @@ def place_below_frames(
     """Put compiled operations below the frames of the operations that they were made from.
 
     Args:
-        rows: the compiled operations, ascending.
         parent: the element above each event, shape (events,): of `rows`, their call.
         frame: code of the frame of each event, shape (events,).
         frames, synthetic: extended with the new frames and elements.
@@ -140,9 +139,6 @@ def calls_of(trace: Trace, rows: Ids, parent: Ids, thread: Ids) -> Ids:
     """The call that asked for each compiled operation, int64, shape (rows,).
 
     Where it is not known, on a device what launched the operation, else its thread's element.
-
-    Args:
-        thread: the element of each track's thread.
     """
     launch = launch_of(trace)[rows]
     on_device = np.where(launch >= 0, call_around(trace)[launch], -1)
@@ -156,7 +152,6 @@ def merged_parents(parent: Ids, key: Ids, wanted: Ids) -> Ids:
 
     Args:
         parent: of each element, -1 at the root, `LEFT_OUT` for some events.
-        key: frame and relation of each element.
     """
     present = parent != LEFT_OUT
     number = np.append(np.cumsum(present) - 1, -1)

@@ -180,9 +180,6 @@ class ContextTree:
     def nearest(self, wanted: IntArray | Mask) -> Ids:
         """For each node, the innermost wanted node on its path, itself included.
 
-        Args:
-            wanted: node ids, or a mask of shape (nodes,).
-
         Returns:
             int64, shape (nodes,), -1 for none.
         """

@@ -159,8 +159,6 @@ def corrected_clocks(bounds: Times, removed: Floats, busy: Intervals, waits: Int
     Args:
         bounds: recorded times, int64, ns, ascending, shape (n + 1,).
         removed: time to remove between them on the CPU, ns, shape (n,).
-        busy: when a device works.
-        waits: when the CPU waits for a device.
     """
     until = np.concatenate([[0.0], np.cumsum(removed)])
     if not len(busy):

@@ -121,8 +121,6 @@ def with_hidden_cost(
 
     Args:
         costs: per step and part, ns.
-        blocked: when the CPU waits for a device.
-        least_ns: what an event costs at least.
     """
     events = _sums(stretches, stretches.events, costs)
     waited = _sums(stretches, blocked.within(stretches.bounds[:-1], stretches.bounds[1:]), costs)

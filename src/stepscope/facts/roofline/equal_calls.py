@@ -80,9 +80,7 @@ def compiled_equal_calls(
     """The first call whose name and arguments are equal to those of each call.
 
     Args:
-        text: the JSON texts of their arguments.
         starts, ends: of the text of each call in `text`, equal for none, int64, shape (n,).
-        names: a number of the name of each call, shape (n,).
         counted: the arguments that count, by default those that determine the work of a call.
 
     Returns:

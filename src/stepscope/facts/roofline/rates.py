@@ -95,9 +95,6 @@ def _data_sheets() -> dict[str, Any]:
 def with_device(trace: Trace, name: str) -> Trace:
     """The trace with a device name, for files that do not name their device.
 
-    Args:
-        name: name of a device in `data/gpus.json`.
-
     Raises:
         TraceError: if the file names its device, or the name is unknown.
     """

@@ -29,7 +29,6 @@ def module_tree(trace: Trace, rank: int, chosen: Mask, steps: int, work: ModuleW
     Args:
         chosen: bool, shape (events,), the events of the chosen steps.
         steps: how many steps these are; times are divided by it.
-        work: of each module with those inside it.
 
     Returns:
         The outermost modules that run. Calls are means over all recorded steps, as the table counts
@@ -46,9 +45,6 @@ def models_that_run(modules: Table, rank: int) -> Mask:
     """The outermost modules that work in the recorded steps; all of them if none does.
 
     A program may hold others: a copy that another object trains, a model for evaluation only.
-
-    Args:
-        modules: the table `modules`.
     """
     models = (modules["parent"] < 0) & (modules["rank"] == rank)
     phases = ("forward", "backward", "recompute")

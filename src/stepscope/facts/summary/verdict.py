@@ -71,12 +71,8 @@ def verdict(
     """Find what limits a step: the idle time of its busiest device, or its stages without one.
 
     Args:
-        step_ms: mean length of a step, ms.
-        stages: the step's stages.
-        devices: the devices that the step uses.
         python: share of the step with only Python running, by stage; used without a device.
         communication: share of the step with exposed communication; used without a device.
-        copies: share of the devices' work that is copying.
         active: share of the step in which the training loop's thread uses a core, or waits for one;
             used without a device.
         later_data: share of the steps after the recording that loads data; used without a device.

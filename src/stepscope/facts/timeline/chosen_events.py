@@ -110,7 +110,6 @@ def place_events(index: Index, path: str, events: Ids, depths: Iterable[Sequence
     """The smallest operation that holds each raw event of an operation.
 
     Args:
-        events: its raw events, ascending.
         depths: the levels below it, each before those inside it.
     """
     paths = [path]

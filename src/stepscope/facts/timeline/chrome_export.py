@@ -58,9 +58,6 @@ class ChromeTrace(msgspec.Struct):
 def chrome_trace(index: Index, events: Ids) -> ChromeTrace:
     """Some events as a Chrome trace.
 
-    Args:
-        events: ids, each once.
-
     Returns:
         A slice for each event, on its thread or stream; an arrow for
         each launch, and each arrow recorded, with both ends among the events; the names of threads.

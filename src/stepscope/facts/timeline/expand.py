@@ -187,10 +187,6 @@ class _Inside:
         """Operations of the lanes that are shown, by start, and how many events the rest has.
 
         A thread that is not shown itself is listed if it launched work on a stream that is.
-
-        Args:
-            fine: costs of the operations of all lanes.
-            tiny: see `find_sections`.
         """
         lanes, parts = self.collapsed.lanes, fine.parts
         shown = np.zeros(len(lanes), np.bool_)

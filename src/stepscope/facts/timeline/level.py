@@ -88,7 +88,6 @@ def alignments(costs: Costs, level: Ids, start_ns: Times) -> Times:
     """How far the device lags the CPU where the device work of each level begins, ns, at least 0.
 
     Args:
-        costs: of the operations of the levels.
         level: of each operation, ascending, shape (operations,).
         start_ns: start of the operation that each level opens, where none inside has a CPU side;
             shape (levels,).
@@ -107,11 +106,7 @@ def alignments(costs: Costs, level: Ids, start_ns: Times) -> Times:
 
 
 def span_ends(costs: Costs, level: Ids, shift_ns: Times, start_ns: Times, end_ns: Times) -> Times:
-    """End of each level: of its CPU side, or of its device side without its lag if that is later.
-
-    Args:
-        costs: of the operations of the levels.
-    """
+    """End of each level: of its CPU side, or of its device side without its lag if that is later."""
     device = np.zeros(len(start_ns), np.int64)
     np.maximum.at(device, level, costs.device_end_ns)
     return np.maximum(np.maximum(start_ns, end_ns), device - shift_ns)

@@ -218,7 +218,6 @@ def group(
     Args:
         lanes: inside the operations that are opened; none is empty.
         parent_ns: runtime of the operation that is opened, for each lane.
-        tiny: see `find_sections`.
     """
     facts = SiblingOperations(
         name=contents.name_codes(lanes),

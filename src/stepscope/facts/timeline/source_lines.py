@@ -314,9 +314,6 @@ def _start_of_backward(index: Index, line: Ids, at: Ids) -> Ids:
 
     Autograd has threads of its own; meanwhile the loop's thread waits in the call that started it.
 
-    Args:
-        line: of each frame, else -1.
-
     Returns:
         A frame for each event; -1 if it is no backward, or is on the loop's thread itself.
     """

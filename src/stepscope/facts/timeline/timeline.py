@@ -250,9 +250,6 @@ class Timeline:
         """The path of the smallest operation that holds an event; empty outside all steps.
 
         In a step whose levels were all opened together it is an operation of these levels.
-
-        Args:
-            event: id of an event, on a thread or on a stream.
         """
         step = StepId(int(self.trace.events["step"][event]), int(self.index.rank[event]))
         whole = self._wholes.get((str(step),))

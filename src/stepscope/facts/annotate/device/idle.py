@@ -210,9 +210,6 @@ def full_queue_launches(trace: Trace, work: Rows) -> Rows:
 
     It was full if hundreds of works had been launched and not ended, or if the trace records it;
     and it may have been while the device did work from before the recording.
-
-    Args:
-        work: device work of one rank, events.id.
     """
     events = trace.events
     caller = launch_of(trace)[work].astype(np.int64)

@@ -239,9 +239,7 @@ def function_names(frames: Table, outer: Ids, used: Ids) -> list[str]:
     """The name of the module that each frame begins, empty if none.
 
     Args:
-        frames: the trace's table of Python frames.
         outer: the frame around each one within its compiled function, -1 at the outermost.
-        used: the frames of all differentiated operations.
     """
     names = [name.rpartition(".")[2] for name in (text or "" for text in frames.text("function"))]
     files = [file or "" for file in frames.text("file")]

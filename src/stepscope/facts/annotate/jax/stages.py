@@ -210,11 +210,7 @@ _MESSAGE_OF_JSON = (
 
 
 def passes_are_unknown(trace: Trace, stage: Codes8) -> bool:
-    """Whether compiled functions are called, but scopes say little, and nothing is backward.
-
-    Args:
-        stage: of each event as far as it is known, shape (events,).
-    """
+    """Whether compiled functions are called, but scopes say little, and nothing is backward."""
     events = trace.events
     calls = int(events.text("name").where(is_compiled_call).sum())
     traced = int(((events["scope"] >= 0) | (events["origin"] >= 0)).sum())
@@ -325,7 +321,6 @@ def with_evaluation(trace: Trace, stage: IntArray, program: IntArray, names: Seq
         trace: with stacks; without them no program is known to evaluate.
         stage: of each event as far as it is known, -1 if not, shape (events,).
         program: number of the program of each compiled operation, -1 for others, shape (events,).
-        names: of the functions of the programs, by number.
     """
     outer, kept = frames_below_call(trace)
     frame = np.append(kept, -1)[frames_of_events(trace)]

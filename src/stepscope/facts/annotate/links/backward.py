@@ -17,11 +17,7 @@ def is_backward(events: Table) -> Mask:
 
 
 def is_forward(events: Table, rows: Rows | slice = slice(None)) -> Mask:
-    """Operators that autograd recorded: they have a sequence number and no forward thread.
-
-    Args:
-        rows: the events to look at; by default all.
-    """
+    """Operators that autograd recorded: they have a sequence number and no forward thread."""
     return (events["sequence"][rows] >= 0) & (events["forward_thread"][rows] <= 0)
 
 
@@ -138,9 +134,6 @@ def recomputed(events: Table, in_backward: Mask) -> Mask:
 
     Gradients are not recorded, so a node that repeats forward work also runs operators that are
     not. With `create_graph=True`, as in a gradient penalty, all operators of a node are recorded.
-
-    Args:
-        in_backward: which of them run in backward.
     """
     recorded = is_forward(events) & in_backward
     if not recorded.any():

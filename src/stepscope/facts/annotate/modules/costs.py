@@ -41,7 +41,6 @@ def module_costs(trace: Trace, parent: Ids32, chosen: Mask | None = None) -> dic
     """The cost columns of the table `modules`, for all or for chosen events.
 
     Args:
-        trace: a trace whose events have modules.
         parent: int32, shape (modules,), as in the modules table.
         chosen: bool, shape (events,); by default every event in a step.
 

@@ -11,6 +11,10 @@ In a pipelined schedule (1F1B, interleaved, zero-bubble, DualPipe) forward and b
 different micro-batches follow each other, and a recording may hold one without the other. So place
 in time says little: forward is what backward returns to, else a run of operators of layers that
 autograd recorded, or may have recorded if the file has no sequence numbers.
+
+In all functions, and in `stage_by_position`, `rows` are the CPU events of a step or a micro-batch in
+order of start, `stage` is what is known of each, -1 if nothing, and `loop` and `unassigned` are those
+of the training loop's thread, all of them and those without a stage yet; shape (n,) each.
 """
 
 from __future__ import annotations
@@ -33,9 +37,6 @@ def split_micro_batches(
     """Split a step where forward work follows backward (or optimizer) and leads to more backward.
 
     Args:
-        rows: the step's CPU events, in order of start, shape (n,).
-        stage: their known stages, -1 if unknown, shape (n,).
-        unassigned: events of the training loop's thread without a stage yet, shape (n,).
         unmarked: those of them that are forward work, shape (n,); see `unmarked_forward`.
 
     Returns:
@@ -64,13 +65,7 @@ def _leads_to_backward(events: Table, rows: Rows, stage: Codes8, unassigned: Mas
 
 
 def mark_eval_calls(events: Table, rows: Rows, stage: Codes8, loop: Mask) -> Codes8:
-    """Change forward and loss that lead to no gradient to `other`, in one micro-batch.
-
-    Args:
-        rows: the CPU events of the micro-batch, in order of start, shape (n,).
-        stage: their known stages, -1 if unknown, shape (n,).
-        loop: events on the thread of the training loop, shape (n,).
-    """
+    """Change forward and loss that lead to no gradient to `other`, in one micro-batch."""
     start = events["start_ns"][rows]
     calls = _outermost(events, rows, loop & (stage == CODE["forward"]))
     recorded = _recorded_in(events, rows, loop, calls)
@@ -117,13 +112,7 @@ _UPDATE = re.compile(
 
 
 def unmarked_forward(events: Table, rows: Rows, stage: Codes8, unassigned: Mask) -> Mask:
-    """Operators of the training loop's thread that are forward work, wherever they are.
-
-    Args:
-        rows: the step's CPU events, in order of start, shape (n,).
-        stage: their known stages, -1 if unknown, shape (n,).
-        unassigned: events of the training loop's thread without a stage yet, shape (n,).
-    """
+    """Operators of the training loop's thread that are forward work, wherever they are."""
     partners = events["forward_event"][rows]
     linked = unassigned & np.isin(rows, partners[partners >= 0])
     layer = unassigned & events.text("name").take(rows).where(lambda name: bool(_LAYER.match(name)))

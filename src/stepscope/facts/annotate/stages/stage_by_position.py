@@ -62,9 +62,6 @@ def assign_by_position(
     """Assign the remaining events of one step by their position.
 
     Args:
-        rows: the step's CPU events, in order of start, shape (n,).
-        stage: their known stages, -1 if unknown, shape (n,).
-        loop: events on the thread of the training loop, shape (n,).
         unassigned: events to assign, shape (n,); known forward and loss may become `other`.
         launched: what each of `events` launches.
 
@@ -206,12 +203,7 @@ def _assign_loss(known: _KnownStages, ahead: Mask, marked: bool, result: Codes8)
 
 
 def _around_backward(known: _KnownStages, after: Mask, begin: int) -> Mask:
-    """Ranges around backward alone: what they do between its nodes is backward too.
-
-    Args:
-        after: events after the model and before backward.
-        begin: when backward begins to compute.
-    """
+    """Ranges around backward alone: what they do between its nodes is backward too."""
     lines = known.names.where(has_lines)
     ranges = lines | known.categories.mask("annotation")
     operators = after & known.categories.mask("cpu_op") & ~lines & (known.start < begin)

@@ -62,9 +62,6 @@ def find_iterations(trace: Trace) -> Trace:
 def stages_by_iteration(trace: Trace, among: Mask) -> Codes8:
     """The stage of the iteration in which each event begins, on the same track; else -1.
 
-    Args:
-        trace: with the table `iterations`.
-
     Returns:
         Positions in STAGES, int8, shape (events,).
     """
@@ -204,8 +201,6 @@ def iteration_of(name: str, function: bool = False, any_name: bool = True) -> It
     """What the name of an iteration of a server says, or None if it is none.
 
     Args:
-        name: of a range, or of a Python frame.
-        function: whether it is a frame.
         any_name: whether a plain `prefill` or `decode` counts, which no server is known by.
 
     Example:

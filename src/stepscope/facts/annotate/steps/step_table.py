@@ -21,9 +21,6 @@ def steady_steps(steps: Table) -> Mask:
 
     With fewer than three steps none is excluded: nothing shows which one is typical. Nor is an
     iteration of a server, since one with a long prompt takes longer than those after it.
-
-    Args:
-        steps: the table `steps`, of any ranks.
     """
     length = steps["end_ns"] - steps["start_ns"]
     keep = np.ones(len(steps), np.bool_)
@@ -90,11 +87,7 @@ def no_such_rank(trace: Trace, rank: int) -> str:
 
 
 def no_such_steps(trace: Trace, rank: int, wanted: str) -> str:
-    """The message for steps that a rank does not have.
-
-    Args:
-        wanted: such as `step 30`.
-    """
+    """The message for steps that a rank does not have."""
     known = trace["steps"]["step"][trace["steps"]["rank"] == rank].tolist()
     return f"rank {rank} has no {wanted}; it has {number_list(known)}"
 

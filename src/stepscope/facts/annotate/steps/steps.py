@@ -362,12 +362,7 @@ def covered_share(trace: Trace, step: Rows) -> float:
 
 
 def warn_little(trace: Trace, lengths: Times, share: float) -> Trace:
-    """The trace with a warning that the steps found do not stand for it.
-
-    Args:
-        lengths: of the steps, ns.
-        share: of the work that belongs to them.
-    """
+    """The trace with a warning that the steps found do not stand for it."""
     steps = "the step found takes" if len(lengths) == 1 else f"the {len(lengths)} steps found take"
     message = (
         f"{steps} {milliseconds(lengths.sum())} and {'holds' if len(lengths) == 1 else 'hold'} "

@@ -70,7 +70,6 @@ def end_of_earlier_work(trace: Trace, called: Ids32, starts: Times) -> int:
 
     Args:
         called: the call of each event of compiled work on the host, shape (events,).
-        starts: when each step begins on the CPU, ns.
     """
     on_device = max(_on_device(trace, starts), unrecorded_work_end(trace, trace.metadata.ranks[0]))
     return max(_on_host(trace, called, starts), on_device)

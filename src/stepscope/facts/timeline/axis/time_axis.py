@@ -76,12 +76,7 @@ class TrackSlices:
         ]
 
     def tile(self, start: int, end: int) -> SortedSlices:
-        """What the tile [start, end) shows.
-
-        Args:
-            start: ns since the trace's start.
-            end: ns; the length should be a multiple of `BINS`.
-        """
+        """What the tile [start, end) shows."""
         counts = [depth.count(start, end) for depth in self._depths]
         exact = sum(counts) <= EXACT_SLICES
         shown = [(depth.within if exact else depth.long)(start, end) for depth in self._depths]
@@ -252,7 +247,6 @@ class TimeAxis:
         """What a tile shows of a track.
 
         Args:
-            track: one of `tracks`.
             zoom: 0 to `deepest`.
             number: of the tile, 0 to 2**zoom - 1.
         """
@@ -266,13 +260,7 @@ class TimeAxis:
         return {f"c{number}": counter for number, counter in enumerate(found)}
 
     def counter_tile(self, counter: Counter, zoom: int, number: int) -> Runs:
-        """What a tile shows of a counter.
-
-        Args:
-            counter: one of `counters`.
-            zoom: 0 to `deepest`.
-            number: of the tile, 0 to 2**zoom - 1.
-        """
+        """What a tile shows of a counter."""
         length = self.tile_ns >> zoom
         return counter.values.tile(number * length, (number + 1) * length)
 

@@ -120,7 +120,6 @@ def owners(calls: MatchedCalls, positions: Sequence[int], names: Sequence[str]) 
     """The call that runs each operator of a sequence.
 
     Args:
-        calls: the calls found for the identifying operators.
         positions: positions of the identifying operators in `names`, ascending.
 
     Returns:

@@ -174,7 +174,6 @@ class Roles:
         """The bits of leaf sizes that match the inputs of an operator.
 
         Args:
-            bits: the roles that it may play.
             shapes: of its inputs, as `record_shapes` records them.
         """
         counts = [prod(shape) for shape in shapes if shape and all(type(n) is int for n in shape)]

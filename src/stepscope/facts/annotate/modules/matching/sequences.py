@@ -166,9 +166,6 @@ def with_neighbors(
 ) -> list[tuple[int, int]]:
     """Extend pairs: unpaired elements of `second` join the adjacent pair if they share a bit.
 
-    Args:
-        pairs: as from `common_positions`.
-
     Example:
         >>> with_neighbors([(0, 1)], [2], [2, 2, 4])
         [(0, 0), (0, 1)]
