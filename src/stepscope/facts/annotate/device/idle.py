@@ -93,7 +93,7 @@ def working_devices(trace: Trace, rank: int, windows: Intervals) -> list[int]:
     rows = np.flatnonzero(device_work(trace) & (tracks["rank"] == rank)[events["track"]])
     start, end = events.spans(rows)
     here = windows.within(start, np.maximum(end, start + 1)) > 0
-    return np.unique(tracks["device"][events["track"][rows[here]]]).tolist()  # type: ignore[no-any-return]
+    return np.unique(tracks["device"][events["track"][rows[here]]]).tolist()
 
 
 def _with_busy_times(trace: Trace) -> Trace:
