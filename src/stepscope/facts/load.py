@@ -18,14 +18,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 Model = Mapping[str, Any] | None
-_PACKAGES = (  # those that make a trace of a file
-    "base",
-    "read",
-    "trace",
-    "facts/annotate",
-    "facts/correct",
-    "facts/contexts",
-)
+# Those that make a trace of a file.
+_PACKAGES = ("base", "read", "trace", "facts/annotate", "facts/correct", "facts/contexts")
 _SOURCES = (".py", ".cpp", ".h", ".json")
 _INSTALLED = {"site-packages", "dist-packages"}
 _MERGED = (

@@ -20,7 +20,7 @@ from stepscope.trace.row_order import inverse
 from stepscope.trace.sets import Interner
 from stepscope.trace.table import Text
 
-MOST = 100_000  # nodes; chosen: more than a page draws boxes that can be told apart
+MOST = 100_000  # nodes; of the others those below a node share one box
 REST = -1
 
 

@@ -141,6 +141,7 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
     devices, stages, steps = devices_of(selected), _stages(selected), _step_times(selected)
     kinds = time_by_kind(selected)
     bounds = WorkBounds(selected, devices)
+    work = work_of_modules(selected, bounds)
     names = trace.metadata.framework, trace.metadata.framework_version
     return Summary(
         source=trace.metadata.source,
@@ -161,13 +162,7 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         kinds=kinds,
         kernels=kernels_of(selected, bounds),
         kernels_are="kernels" if devices else "operators",
-        modules=module_tree(
-            selected.trace,
-            selected.rank,
-            selected.chosen_events,
-            selected.count,
-            work_of_modules(selected, bounds),
-        ),
+        modules=module_tree(trace, selected.rank, selected.chosen_events, selected.count, work),
         modules_evidence=next(iter(trace["modules"].text("evidence")), None) or "",
         data_wait_ms=sum((stage.cpu_ms for stage in stages if stage.stage == "data_loading"), 0.0),
         parameters=_of_roots(selected, "parameters"),
@@ -195,19 +190,10 @@ def _verdict(
     python, communication = ({}, 0.0) if devices else _without_device(selected)
     copies = kinds.get("memcpy", 0.0) / (sum(kinds.values()) or 1.0)
     capture = selected.trace.metadata.capture
-    active = active_share(capture)
+    active, blocked = active_share(capture), later_blocked_share(capture)
     later = later_loading(capture)
-    found = verdict(
-        steps.mean_ms,
-        stages,
-        devices,
-        python,
-        communication,
-        copies,
-        active,
-        later.share if later else 0.0,
-        later_blocked_share(capture),
-    )
+    data = later.share if later else 0.0
+    found = verdict(steps.mean_ms, stages, devices, python, communication, copies, active, data, blocked)
     return under_load(found, core_share(capture))
 
 

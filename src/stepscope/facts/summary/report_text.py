@@ -348,16 +348,8 @@ def _of_model(model: UpdatedModel, stages: list[str], side: str) -> list[Text]:
 
 def iterations_table(kinds: list[Iterations]) -> Table:
     """The kinds as a table of a report."""
-    table = plain_table(
-        "Iterations, means",
-        "",
-        "count>",
-        "CPU ms>",
-        "prompts>",
-        "prompt tokens>",
-        "decoding>",
-        "decoded tokens>",
-    )
+    heads = ("count>", "CPU ms>", "prompts>", "prompt tokens>", "decoding>", "decoded tokens>")
+    table = plain_table("Iterations, means", "", *heads)
     for kind in kinds:
         numbers = (kind.prefill_requests, kind.prefill_tokens, kind.decode_requests, kind.decode_tokens)
         cells = (_NO_COUNT if number is None else count(round(number)) for number in numbers)

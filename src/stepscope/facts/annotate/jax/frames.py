@@ -104,13 +104,8 @@ def frames_below_call(trace: Trace) -> tuple[Ids, Ids]:
 
 def _rows(trace: Trace) -> Iterator[_FrameRow]:
     table = trace["frames"]
-    columns = zip(
-        table["parent"].tolist(),
-        table.text("function"),
-        table.text("file"),
-        table["line"].tolist(),
-        strict=True,
-    )
+    texts = table.text("function"), table.text("file")
+    columns = zip(table["parent"].tolist(), *texts, table["line"].tolist(), strict=True)
     return (_FrameRow(above, name or "", file or "", line) for above, name, file, line in columns)
 
 

@@ -14,7 +14,7 @@ from threading import RLock
 
 import numpy as np
 
-from stepscope.base.arrays import Codes8, Floats, Ids, Mask, Rows, Times
+from stepscope.base.arrays import Codes8, Floats, Ids, Rows, Times
 from stepscope.facts.annotate.device.idle import busy_times, cause_names, copy_times
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.timeline.axis.counters import BINS, Counter, Runs, counters_of
@@ -324,25 +324,12 @@ class TimeAxis:
 
     def _stage_tracks(self) -> list[AxisTrack]:
         table = self.index.trace["stages"]
-        ranks = distinct(table["rank"]).tolist()
-        return [
-            _track_of_table(table, table["rank"] == rank, f"s{rank}", "stages", rank, -1) for rank in ranks
-        ]
+        return [_track_of_table(table, "stages", rank) for rank in distinct(table["rank"]).tolist()]
 
     def _idle_tracks(self) -> list[AxisTrack]:
         table = self.index.trace["idle"]
         pairs = sorted(set(zip(table["rank"].tolist(), table["device"].tolist(), strict=True)))
-        return [
-            _track_of_table(
-                table,
-                (table["rank"] == rank) & (table["device"] == device),
-                f"i{rank}.{device}",
-                "idle",
-                rank,
-                device,
-            )
-            for rank, device in pairs
-        ]
+        return [_track_of_table(table, "idle", rank, device) for rank, device in pairs]
 
 
 def _device_time(index: Index, rank: int, device: int) -> DeviceTime:
@@ -354,8 +341,12 @@ def _device_time(index: Index, rank: int, device: int) -> DeviceTime:
     return DeviceTime(busy.minus(copying), copying, communicating)
 
 
-def _track_of_table(table: Table, mask: Mask, id: str, kind: str, rank: int, device: int) -> AxisTrack:
-    rows = np.flatnonzero(mask)
+def _track_of_table(table: Table, kind: str, rank: int, device: int = -1) -> AxisTrack:
+    here = table["rank"] == rank
+    if kind == "idle":
+        here &= table["device"] == device
+    id = f"i{rank}.{device}" if kind == "idle" else f"s{rank}"
+    rows = np.flatnonzero(here)
     rows = rows[np.argsort(table["start_ns"][rows], kind="stable")]
     length = int((table["end_ns"] - table["start_ns"])[rows].sum())
     return AxisTrack(id, kind, kind, rank, device, rows, np.zeros(len(rows), np.int64), length)
