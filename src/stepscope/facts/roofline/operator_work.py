@@ -8,7 +8,7 @@ import re
 from functools import cached_property
 from math import nan, prod
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
@@ -343,17 +343,13 @@ def with_operations(trace: Trace) -> Trace:
     pieces = work_of_pieces(trace, rows, time)
     precision = precisions(events.text("name").take(rows), pieces.width)
     codes = np.where(pieces.products & precision.mask(*PRECISIONS), precision.codes, -1)
-    return trace.with_table(
-        Table(
-            OPERATIONS,
-            {
-                "event": rows,
-                "flops": _whole(np.where(pieces.products, pieces.flops, np.nan)),
-                "bytes": _whole(pieces.bytes),
-                "precision": Text(codes, PRECISIONS),
-            },
-        )
-    )
+    columns: dict[str, Any] = {
+        "event": rows,
+        "flops": _whole(np.where(pieces.products, pieces.flops, np.nan)),
+        "bytes": _whole(pieces.bytes),
+        "precision": Text(codes, PRECISIONS),
+    }
+    return trace.with_table(Table(OPERATIONS, columns))
 
 
 def _whole(values: Floats) -> NDArray[np.int64]:

@@ -241,13 +241,9 @@ def _stage(selected: SelectedSteps, runs: Table, stage: str) -> Stage:
     wall = selected.length_ns
     cpu, device = int(runs["cpu_ns"].sum()), int(runs["device_ns"].sum())
     longest = int(np.argmax(runs["cpu_ns"] + runs["device_ns"]))
-    return Stage(
-        stage,
-        cpu * MS / selected.count,
-        device * MS / selected.count,
-        cpu / wall if wall else 0.0,
-        runs.text("bound_by")[longest] or "",
-    )
+    cpu_ms, device_ms = (ns * MS / selected.count for ns in (cpu, device))
+    share, bound_by = cpu / wall if wall else 0.0, runs.text("bound_by")[longest] or ""
+    return Stage(stage, cpu_ms, device_ms, share, bound_by)
 
 
 def _without_device(selected: SelectedSteps) -> tuple[dict[str, float], float]:

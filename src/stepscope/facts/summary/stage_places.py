@@ -101,16 +101,9 @@ def _sampled_place(
     count, each = lines.total(), spent_ns / selected.count / 1e6
     middle = (count + 2) / (total + 4)
     error = 2 * math.sqrt(middle * (1 - middle) / (total + 4))
-    return StagePlace(
-        stage,
-        *where,
-        lines.most_common(1)[0][0],
-        count / total * each,
-        count / total * spent_ns / selected.length_ns,
-        0.0,
-        count,
-        error * each,
-    )
+    part, line = count / total, lines.most_common(1)[0][0]
+    share = part * spent_ns / selected.length_ns
+    return StagePlace(stage, *where, line, part * each, share, 0.0, count, error * each)
 
 
 def _place(selected: SelectedSteps, stage: str, name: str, times: list[int]) -> StagePlace:

@@ -80,17 +80,9 @@ def open_operations(contents: Contents, opened: Sequence[Opened], every: bool, t
     fine = inside.costs(index)
     resources = find_resources(index, inside.level, inside.tracks(index), fine, every)
     listed, hidden = inside.grouped(contents, fine, resources, tiny)
-    passed = inside.passed() + [opening.operation.event >= 0 for opening in opened]
-    return _levels(
-        index,
-        opened,
-        listed,
-        _costs(index, listed, opened),
-        resources.split(len(opened)),
-        inside.through(),
-        passed.tolist(),
-        hidden,
-    )
+    passed = (inside.passed() + [opening.operation.event >= 0 for opening in opened]).tolist()
+    costs, tracks = _costs(index, listed, opened), resources.split(len(opened))
+    return _levels(index, opened, listed, costs, tracks, inside.through(), passed, hidden)
 
 
 def _rows_inside(index: Index, operations: list[Operation]) -> tuple[Ids, Ids]:

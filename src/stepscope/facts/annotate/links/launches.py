@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 
@@ -76,15 +77,13 @@ def link_launches(trace: Trace) -> Trace:
     evidence[(caller < 0) & (ordered >= 0)] = 3
     caller = np.where(caller < 0, ordered, caller)
     linked = caller >= 0
-    table = Table(
-        LAUNCHES,
-        {
-            "cpu_event": caller[linked],
-            "device_event": device[linked],
-            "delay_ns": events["start_ns"][device[linked]] - events["start_ns"][caller[linked]],
-            "evidence": Text(evidence[linked], _EVIDENCE),
-        },
-    )
+    columns: dict[str, Any] = {
+        "cpu_event": caller[linked],
+        "device_event": device[linked],
+        "delay_ns": events["start_ns"][device[linked]] - events["start_ns"][caller[linked]],
+        "evidence": Text(evidence[linked], _EVIDENCE),
+    }
+    table = Table(LAUNCHES, columns)
     trace = _warn_clocks(_warn_fallbacks(trace.with_table(table)))
     return _warn_unlinked(trace, device[~linked])
 

@@ -282,14 +282,12 @@ class _Attribution:
         rows = sorted(self.divided)
         parts = [(row, *part) for row in rows for part in sorted(self.divided[row].items())]
         totals = {row: sum(self.divided[row].values()) for row in rows}
-        return Table(
-            MODULE_SHARES,
-            {
-                "event": [row for row, _, _ in parts],
-                "module": [module for _, module, _ in parts],
-                "share": [work / totals[row] for row, _, work in parts],
-            },
-        )
+        columns: dict[str, Any] = {
+            "event": [row for row, _, _ in parts],
+            "module": [module for _, module, _ in parts],
+            "share": [work / totals[row] for row, _, work in parts],
+        }
+        return Table(MODULE_SHARES, columns)
 
 
 def _program(graph: Mapping[str, Any], program: Mapping[str, Any]) -> _InductorProgram:

@@ -365,21 +365,19 @@ def _table(trace: Trace, step: Ids32, starts: Times, ends: Times, stage: Codes) 
     np.maximum.at(last, run, finish)
     blocked = time_blocked(trace, np.flatnonzero(device_work(trace)))
     working = ends - starts - blocked.within(starts, ends)
-    return Table(
-        STAGE_RUNS,
-        {
-            "step": step,
-            "rank": np.full(len(starts), trace.metadata.ranks[0]),
-            "stage": Text(stage.astype(np.int8), STAGES),
-            "start_ns": starts,
-            "end_ns": ends,
-            "cpu_ns": ends - starts,
-            "device_ns": busy,
-            "device_start_ns": np.where(last >= 0, first, -1),
-            "device_end_ns": last,
-            "bound_by": Text(_bound(working, busy, communication_ns, stage), BOUNDS),
-        },
-    )
+    columns: dict[str, Any] = {
+        "step": step,
+        "rank": np.full(len(starts), trace.metadata.ranks[0]),
+        "stage": Text(stage.astype(np.int8), STAGES),
+        "start_ns": starts,
+        "end_ns": ends,
+        "cpu_ns": ends - starts,
+        "device_ns": busy,
+        "device_start_ns": np.where(last >= 0, first, -1),
+        "device_end_ns": last,
+        "bound_by": Text(_bound(working, busy, communication_ns, stage), BOUNDS),
+    }
+    return Table(STAGE_RUNS, columns)
 
 
 def _device_work(trace: Trace, step: Ids32, starts: Times, stage: Codes) -> tuple[Rows, Rows]:

@@ -125,17 +125,15 @@ def _table_of_events(trace: Trace, found: _Found) -> Table:
     start = events["start_ns"][rows]
     counts = np.array([iteration[1:] for iteration in found.said], np.int32).reshape(-1, 4)
     names = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
-    return Table(
-        ITERATIONS,
-        {
-            "rank": np.full(len(rows), trace.metadata.ranks[0]),
-            "track": events["track"][rows],
-            "stage": Text.of(iteration.stage for iteration in found.said).recoded(INFERENCE_STAGES),
-            "start_ns": start,
-            "end_ns": start + events["duration_ns"][rows],
-            **{name: counts[:, place] for place, name in enumerate(names)},
-        },
-    )
+    columns: dict[str, Any] = {
+        "rank": np.full(len(rows), trace.metadata.ranks[0]),
+        "track": events["track"][rows],
+        "stage": Text.of(iteration.stage for iteration in found.said).recoded(INFERENCE_STAGES),
+        "start_ns": start,
+        "end_ns": start + events["duration_ns"][rows],
+        **{name: counts[:, place] for place, name in enumerate(names)},
+    }
+    return Table(ITERATIONS, columns)
 
 
 # -- names that servers write
@@ -266,20 +264,18 @@ def iterations_by_attention(trace: Trace) -> Table:
     start = _starts(trace, calls.rows[first], calls.rows)
     tokens = calls.batch[first] * calls.query[first]
     stage = np.where(calls.query[first] == 1, _DECODE, _PREFILL)
-    return Table(
-        ITERATIONS,
-        {
-            "rank": np.full(len(first), trace.metadata.ranks[0]),
-            "track": trace.events["track"][calls.rows[first]],
-            "stage": Text(stage.astype(np.int8), INFERENCE_STAGES),
-            "start_ns": start,
-            "end_ns": _ends(trace, calls, start),
-            "prefill_requests": np.where(stage == _PREFILL, calls.batch[first], 0),
-            "prefill_tokens": np.where(stage == _PREFILL, tokens, 0),
-            "decode_requests": np.where(stage == _DECODE, calls.batch[first], 0),
-            "decode_tokens": np.where(stage == _DECODE, tokens, 0),
-        },
-    )
+    columns: dict[str, Any] = {
+        "rank": np.full(len(first), trace.metadata.ranks[0]),
+        "track": trace.events["track"][calls.rows[first]],
+        "stage": Text(stage.astype(np.int8), INFERENCE_STAGES),
+        "start_ns": start,
+        "end_ns": _ends(trace, calls, start),
+        "prefill_requests": np.where(stage == _PREFILL, calls.batch[first], 0),
+        "prefill_tokens": np.where(stage == _PREFILL, tokens, 0),
+        "decode_requests": np.where(stage == _DECODE, calls.batch[first], 0),
+        "decode_tokens": np.where(stage == _DECODE, tokens, 0),
+    }
+    return Table(ITERATIONS, columns)
 
 
 def _calls(trace: Trace) -> _Attention:

@@ -249,11 +249,6 @@ def _recorded(trace: Trace) -> Iterator[Counter]:
         process, name, series = (text[int(part[0])] or "" for text in texts)
         short = name if series in ("", "value", name) else f"{name} {series}"
         at = int(track[part[0]])
-        yield Counter(
-            f"{short}, process {process}" if process else short,
-            short,
-            int(tracks["rank"][at]),
-            int(tracks["device"][at]),
-            "",
-            partial(_values, table, part, "value"),
-        )
+        long = f"{short}, process {process}" if process else short
+        rank, device = int(tracks["rank"][at]), int(tracks["device"][at])
+        yield Counter(long, short, rank, device, "", partial(_values, table, part, "value"))
