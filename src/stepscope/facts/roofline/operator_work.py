@@ -16,7 +16,7 @@ from msgspec import MsgspecError, Struct, field
 from msgspec.json import Decoder
 from numpy.typing import NDArray
 
-from stepscope.base.arrays import Codes8, Floats, Ids32, IntArray, Mask, Times
+from stepscope.base.arrays import Codes8, Floats, Ids, Ids32, IntArray, Mask, Times
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.roofline.equal_calls import Key, key_of, numbered_calls
 from stepscope.facts.roofline.formulas import Work, has_formula, multiplies, read_call, work_of
