@@ -18,14 +18,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 Model = Mapping[str, Any] | None
-_PACKAGES = (  # those that make a trace of a file
-    "base",
-    "read",
-    "trace",
-    "facts/annotate",
-    "facts/correct",
-    "facts/contexts",
-)
+# Those that make a trace of a file.
+_PACKAGES = ("base", "read", "trace", "facts/annotate", "facts/correct", "facts/contexts")
 _SOURCES = (".py", ".cpp", ".h", ".json")
 _INSTALLED = {"site-packages", "dist-packages"}
 _MERGED = (
@@ -128,10 +122,6 @@ def key_of_text(
     """The key of a text that is derived of a file, for `cache.keep_text`.
 
     Args:
-        path: the file.
-        model: the file of its model tree, if any.
-        as_recorded: whether recorded times are kept.
-        what: names the text.
         packages: of the code that derives it, besides what opens the file.
 
     Returns:

@@ -192,6 +192,13 @@ class Table:
             raise TypeError(f"{self.schema.name}.{name} holds numbers, not text")
         return column
 
+    def spans(self, rows: Array | slice = slice(None)) -> tuple[Array, Array]:
+        """Start and end of some rows, by default of all, ns; those of events by their duration."""
+        start = self["start_ns"][rows]
+        if "duration_ns" in self._columns:
+            return start, start + self["duration_ns"][rows]
+        return start, self["end_ns"][rows]
+
     def columns(self) -> dict[str, Array | Text]:
         """Every stored column by name (`id`, the row number, is not stored)."""
         return dict(self._columns)

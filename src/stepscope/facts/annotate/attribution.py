@@ -59,41 +59,29 @@ class _Attributing:
     def result(self) -> Attribution:
         lines, stacks = self._lines()
         operator = self._over_backward(np.where(self._roots, self.names.codes, -1))
+        linked = inherit(self.events["parent"], np.where(self.events["forward_event"] >= 0, 1, -1))
         return Attribution(
             lines=self._over_backward(lines),
             module=self.events["module"].astype(np.int32),
             operator=operator,
-            root=inherit(self.events["parent"], np.where(self._roots, np.arange(self._count), -1)),
-            backward=self._is_backward,
+            root=inherit(self.events["parent"], np.where(self._roots, np.arange(len(self.events)), -1)),
+            backward=(linked > 0) | (self.events["stage"] == _BACKWARD),
             stage=self.events["stage"].astype(np.int32),
             stacks=stacks,
             operators=[name.removeprefix(_ENGINE_PREFIX) for name in self.names.values],
         )
 
-    @property
-    def _count(self) -> int:
-        return len(self.events)
-
-    @cached_property
-    def _is_backward(self) -> Mask:
-        linked = inherit(self.events["parent"], np.where(self.events["forward_event"] >= 0, 1, -1))
-        backward: Mask = (linked > 0) | (self.events["stage"] == _BACKWARD)
-        return backward
-
     @cached_property
     def _roots(self) -> Mask:
         """The outermost operators: those directly in a range, a step or a thread; and each node of
         the gradient graph, which runs inside the call of `backward`."""
-        operator = self.events.text("category").mask("cpu_op") & ~self._is_range
+        operator = self.events.text("category").mask("cpu_op") & ~self.names.where(
+            lambda name: name.startswith("stepscope.")
+        )
         parent = self.events["parent"]
         inside = operator[parent] & (parent >= 0)
         engine = self.names.where(lambda name: name.startswith(_ENGINE_PREFIX))
-        roots: Mask = (operator & ~inside) | engine
-        return roots
-
-    @cached_property
-    def _is_range(self) -> Mask:
-        return self.names.where(lambda name: name.startswith("stepscope."))
+        return (operator & ~inside) | engine
 
     def _lines(self) -> tuple[Ids32, list[tuple[Line, ...]]]:
         """Each range of lines as the position of its stack."""

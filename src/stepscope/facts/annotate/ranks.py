@@ -27,7 +27,7 @@ _LEAST = 3  # collectives in common: a median of fewer is not robust
 _SHOWN = 8  # ranks in a warning
 
 
-class Clocks(NamedTuple):
+class RankClocks(NamedTuple):
     """Offset of each rank's clock to that of the first, ns, and the number of collectives used."""
 
     ahead_ns: list[int]
@@ -50,7 +50,7 @@ class Clocks(NamedTuple):
         return [("clocks_set", message, len(wrong))]
 
 
-def compare_clocks(traces: Sequence[Trace]) -> Clocks:
+def compare_clocks(traces: Sequence[Trace]) -> RankClocks:
     """The clocks of the ranks of one job.
 
     The n-th collective of a kind on a process group is the same on every rank, and ends on all
@@ -77,7 +77,7 @@ def compare_clocks(traces: Sequence[Trace]) -> Clocks:
         ahead |= {rank: error for rank, (error, _) in offsets.items()}
         most = max([most, *(count for _, count in offsets.values())])
         waiting = [rank for rank in waiting if rank not in offsets]
-    return Clocks([ahead.get(rank, 0) for rank in range(len(traces))], most)
+    return RankClocks([ahead.get(rank, 0) for rank in range(len(traces))], most)
 
 
 def _ends(trace: Trace) -> Ends:
@@ -112,7 +112,7 @@ def _difference(first: Ends, second: Ends) -> tuple[int, int] | None:
 # -- recordings of one process, one after the other
 
 
-class Recording(NamedTuple):
+class ProcessRecording(NamedTuple):
     """When a process was recorded.
 
     Attributes:
@@ -127,16 +127,16 @@ class Recording(NamedTuple):
     end_ns: int = 0
 
 
-def recording_of(trace: Trace) -> Recording:
+def recording_of(trace: Trace) -> ProcessRecording:
     """When the process of the training loop was recorded."""
     events, tracks = trace.events, trace["tracks"]
     if not len(events):
-        return Recording()
+        return ProcessRecording()
     zero = clock_of(trace.metadata)
-    begin, end = events["start_ns"].min(), (events["start_ns"] + events["duration_ns"]).max()
+    begin, end = events["start_ns"].min(), events.spans()[1].max()
     process = str(tracks.text("process")[main_track(trace)])
     number = process if process.isdecimal() else ""
-    return Recording(machine_of(trace), number, zero + int(begin), zero + int(end))
+    return ProcessRecording(machine_of(trace), number, zero + int(begin), zero + int(end))
 
 
 def machine_of(trace: Trace) -> str:
@@ -148,7 +148,7 @@ def machine_of(trace: Trace) -> str:
     return ""
 
 
-def last_cycles(files: Sequence[Hashable], recordings: Sequence[Recording]) -> list[int]:
+def last_cycles(files: Sequence[Hashable], recordings: Sequence[ProcessRecording]) -> list[int]:
     """For each recording, the last one of the same process; itself if there is none.
 
     A process is not recorded twice at a time: recordings that overlap are of several processes,
@@ -159,7 +159,7 @@ def last_cycles(files: Sequence[Hashable], recordings: Sequence[Recording]) -> l
         recordings: of the files of one job.
 
     Example:
-        >>> first, second = Recording("node", "7", 0, 5), Recording("node", "7", 9, 14)
+        >>> first, second = ProcessRecording("node", "7", 0, 5), ProcessRecording("node", "7", 9, 14)
         >>> last_cycles([None, None], [first, second])
         [1, 1]
     """
@@ -275,7 +275,6 @@ def usual_of_peers(busy: Floats, group: Ids) -> Floats:
     """The median time in each rank's group; of two ranks the shorter.
 
     Args:
-        busy: how long each rank works, shape (ranks,).
         group: a number for each rank, the same for peers, shape (ranks,).
 
     Example:

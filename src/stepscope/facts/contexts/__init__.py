@@ -1,7 +1,7 @@
 """The calling-context tree: CPU time, device time and memory by call path."""
 
-from stepscope.facts.contexts.build_tree import build_contexts, fill_contexts
-from stepscope.facts.contexts.combine_trees import TreeDifference, bottom_up, difference, merge_trees
+from stepscope.facts.contexts.build_tree import build_contexts
+from stepscope.facts.contexts.combine_trees import bottom_up, difference, merge_trees
 from stepscope.facts.contexts.context_line_costs import LineTotal, line_totals, whole_ns
 from stepscope.facts.contexts.node_values import (
     MEASURES,
@@ -12,7 +12,7 @@ from stepscope.facts.contexts.node_values import (
     measure,
     measures,
 )
-from stepscope.facts.contexts.prune import collapse, focus, hide, prune
+from stepscope.facts.contexts.prune import focus, hide, prune
 from stepscope.facts.contexts.recorded_tree import with_contexts
 from stepscope.facts.contexts.tree import ContextTree
 
@@ -21,13 +21,10 @@ __all__ = [
     "ContextTree",
     "LineTotal",
     "Measure",
-    "TreeDifference",
     "bottom_up",
     "build_contexts",
-    "collapse",
     "default_measure",
     "difference",
-    "fill_contexts",
     "focus",
     "hide",
     "hot_path",

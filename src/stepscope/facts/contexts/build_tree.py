@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from stepscope.trace.schema import CONTEXT_KINDS, CONTEXTS, STAGES, VIAS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
-_FAR = 2**62
+_FAR = 2**62  # ns: later than any time of a trace, and int64 has room for sums with it
 
 
 def build_contexts(trace: Trace, *, step: int | None = None, rank: int | None = None) -> ContextTree:
@@ -103,20 +104,18 @@ def _nodes(trace: Trace, forest: Forest, paths: Paths, node: Ids) -> Table:
     event = np.concatenate([np.arange(len(events)), forest.shares.event])
     node = np.concatenate([node[: len(events)], node[forest.shares.element]])
     module, work, stage = (agreed(node, events[name][event], size) for name in ("module", "kind", "stage"))
-    return Table(
-        CONTEXTS,
-        {
-            "parent": paths.parent,
-            "kind": Text.of(row.kind for row in rows).take(inverse).recoded(CONTEXT_KINDS),
-            "via": Text(via.astype(np.int8), VIAS),
-            "name": Text.of(row.name for row in rows).take(inverse),
-            "file": Text.of(row.file for row in rows).take(inverse),
-            "line": np.array([row.line for row in rows])[inverse],
-            "stage": Text(stage.astype(np.int8), STAGES),
-            "module": Text(module, [path or "" for path in trace["modules"].text("path")]),
-            "work": Text(work, events.text("kind").values),
-        },
-    )
+    columns: dict[str, Any] = {
+        "parent": paths.parent,
+        "kind": Text.of(row.kind for row in rows).take(inverse).recoded(CONTEXT_KINDS),
+        "via": Text(via.astype(np.int8), VIAS),
+        "name": Text.of(row.name for row in rows).take(inverse),
+        "file": Text.of(row.file for row in rows).take(inverse),
+        "line": np.array([row.line for row in rows])[inverse],
+        "stage": Text(stage.astype(np.int8), STAGES),
+        "module": Text(module, [path or "" for path in trace["modules"].text("path")]),
+        "work": Text(work, events.text("kind").values),
+    }
+    return Table(CONTEXTS, columns)
 
 
 # -- metrics
@@ -170,12 +169,9 @@ def _notes(trace: Trace, forest: Forest) -> Iterator[Note]:
     events = trace.events
     left_out = ~(forest.host | forest.device)
     on_device = trace["tracks"]["device"][events["track"]] >= 0
-    groups: Sequence[tuple[str, str, Mask]] = (
-        (
-            "device_marks",
-            "ranges and synchronizations on device tracks, which are not work",
-            left_out & on_device,
-        ),
+    marks = "ranges and synchronizations on device tracks, which are not work"
+    groups = (
+        ("device_marks", marks, left_out & on_device),
         ("recorder_spans", "spans that the recorder wrote about itself", left_out & ~on_device),
     )
     for code, description, mask in groups:
@@ -199,8 +195,7 @@ def own_shares(events: Table) -> Times:
     length = _shares(events, parent)
     inside = np.flatnonzero(parent >= 0)
     within = np.bincount(parent[inside], length[inside], len(parent))
-    own: Times = length - within.astype(np.int64)
-    return own
+    return length - within.astype(np.int64)
 
 
 def _shares(events: Table, parent: Times) -> Times:
@@ -216,8 +211,7 @@ def _shares(events: Table, parent: Times) -> Times:
             high[rows] = np.minimum(high[rows], high[above])
         low[rows] = np.maximum(low[rows], _ended_before(group[rows], high[rows]))
         high[rows] = np.maximum(low[rows], high[rows])
-    length: Times = high - low
-    return length
+    return high - low
 
 
 def _ended_before(group: Times, end: Times) -> Times:

@@ -81,8 +81,6 @@ def agreed(node: Ids, code: IntArray, size: int) -> Ids32:
 
     Args:
         node: the node of each element, -1 for none, shape (elements,).
-        code: of each element, shape (elements,).
-        size: number of nodes.
     """
     low, high = np.full(size, np.iinfo(np.int32).max, np.int32), np.full(size, -1, np.int32)
     inside = node >= 0

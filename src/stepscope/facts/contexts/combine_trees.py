@@ -125,8 +125,7 @@ class TreeDifference:
     def change(self, by: str) -> Floats:
         """The change of a measure's inclusive value (after minus before), shape (nodes,)."""
         after, before = (measure(tree, by).inclusive for tree in (self.after, self.before))
-        change: Floats = after - before
-        return change
+        return after - before
 
 
 def difference(before: ContextTree, after: ContextTree) -> TreeDifference:
@@ -157,7 +156,6 @@ def bottom_up(tree: ContextTree, *metrics: str) -> ContextTree:
     reached through the other places on the path.
 
     Args:
-        tree: a top-down tree.
         metrics: metrics to keep; by default all.
 
     Returns:

@@ -66,7 +66,6 @@ def whole_ns(tree: ContextTree) -> tuple[int, int]:
 
 
 def _metrics(tree: ContextTree) -> tuple[str, str]:
-    """The metrics for CPU and device time."""
     sampled = (name for name in ("sampled_real_ns", "sampled_cpu_ns") if tree.has(name))
     return next(sampled, "cpu_ns"), "device_ns"
 
@@ -82,15 +81,7 @@ def _without_recursion(node: Ids, end: Ids, line: Ids) -> Mask:
 
 
 def _times(tree: ContextTree, metric: str, line: Ids, outer: Ids, lines: int) -> list[tuple[int, int, int]]:
-    """Inclusive, own and backward time of each line.
-
-    Args:
-        tree: with or without the metric.
-        metric: a name.
-        line: the line of each node, -1 for none.
-        outer: nodes that are not inside another one of the same line.
-        lines: number of lines.
-    """
+    """Inclusive, own and backward time of each line."""
     if metric not in tree.metrics:
         return [(0, 0, 0)] * lines
     own = tree.own(metric).sum

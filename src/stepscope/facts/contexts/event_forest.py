@@ -81,10 +81,11 @@ def build_forest(trace: Trace) -> Forest:
     compiled = device & (trace.events["scope"] >= 0) & ~traced
     parent = wrap_in_modules(trace, parent, compiled, kind, frames, synthetic)
     parent, shares = _place_traced(trace, parent, traced, (frame, via, thread), frames, synthetic)
+    added = synthetic.columns()
     return Forest(
-        parent=np.concatenate([parent, synthetic.parents()]),
-        frame=np.concatenate([frame, synthetic.frames()]),
-        via=np.concatenate([np.where(device, _LAUNCH, via), synthetic.vias()]),
+        parent=np.concatenate([parent, added[0]]),
+        frame=np.concatenate([frame, added[1]]),
+        via=np.concatenate([np.where(device, _LAUNCH, via), added[2]]),
         frames=list(frames),
         host=host,
         device=device,
@@ -101,15 +102,7 @@ def _place_traced(
     frames: Frames,
     synthetic: SyntheticElements,
 ) -> tuple[Ids, Shares]:
-    """Put compiled operations below their calls and the frames in which they were traced.
-
-    Args:
-        trace: annotated.
-        parent: caller of each event, shape (events,).
-        traced: which events to place, bool, shape (events,).
-        elements: frame and relation of each event, and the element of each track's thread.
-        frames, synthetic: extended with the new frames and elements.
-    """
+    """Put compiled operations below their calls and the frames in which they were traced."""
     rows = np.flatnonzero(traced)
     if not len(rows):
         return parent, NO_SHARES
@@ -117,8 +110,9 @@ def _place_traced(
     result = parent.copy()
     result[rows] = calls_of(trace, rows, parent, thread)
     others = np.where(traced, LEFT_OUT, parent)
-    key = np.concatenate([frame * len(VIAS) + via, synthetic.frames() * len(VIAS) + _CALL])
-    result[rows] = merged_parents(np.concatenate([others, synthetic.parents()]), key, result[rows])
+    added_parents, added_frames, _ = synthetic.columns()
+    key = np.concatenate([frame * len(VIAS) + via, added_frames * len(VIAS) + _CALL])
+    result[rows] = merged_parents(np.concatenate([others, added_parents]), key, result[rows])
     return place_below_frames(trace, rows, result, frame, frames, synthetic)
 
 
@@ -153,7 +147,6 @@ def _calls(trace: Trace) -> Mask:
 
 
 def _threads(trace: Trace, host: Mask, root: int, frames: Frames, synthetic: SyntheticElements) -> Ids:
-    """The element of each track's thread, int64, shape (tracks,)."""
     names = thread_names(trace, host)
     elements = {name: synthetic.add(root, frames[Frame("thread", name)]) for name in dict.fromkeys(names)}
     return np.array([elements[name] for name in names], np.int64)
@@ -194,7 +187,6 @@ def thread_names(trace: Trace, host: Mask) -> list[str]:
     """A name for each track: `main` for the training loop, `backward` for autograd, else its own.
 
     Args:
-        trace: annotated; of one or several ranks.
         host: events that are calls on threads, bool, shape (events,).
 
     Returns:
@@ -209,19 +201,16 @@ def thread_names(trace: Trace, host: Mask) -> list[str]:
 
 
 def _without_number(name: str) -> str:
-    """A thread's name without its number."""
     found = _IN_BRACKETS.search(name)
     plain = found[1] if found else " ".join(_NUMBER.sub(" ", name).split())
     return plain or "thread"
 
 
 def _runs_backward(trace: Trace, host: Mask) -> Mask:
-    """Tracks on which most calls are in the backward stage."""
     track, tracks = trace.events["track"], len(trace["tracks"])
     backward = host & trace.events.text("stage").mask("backward")
     count = np.bincount(track[backward], minlength=tracks)
-    result: Mask = (count > 0) & (2 * count >= np.bincount(track[host], minlength=tracks))
-    return result
+    return (count > 0) & (2 * count >= np.bincount(track[host], minlength=tracks))
 
 
 def _main_tracks(trace: Trace, host: Mask) -> list[int]:

@@ -26,7 +26,6 @@ def to_folded(tree: ContextTree, by: str) -> Iterator[str]:
     """The lines of a file of folded stacks.
 
     Args:
-        tree: any tree.
         by: a measure, as `measure` takes it; its exclusive values, rounded to integers.
 
     Returns:
@@ -53,12 +52,14 @@ def to_speedscope(tree: ContextTree, by: Sequence[str], name: str = "") -> dict[
     """A dict that `json` can write and speedscope opens, one profile per measure.
 
     Args:
-        tree: any tree.
         by: measures, as `measure` takes them; at least one.
         name: the file name that speedscope shows.
     """
     frames, frame_of_node = _frames(tree)
-    stacks = _stacks(tree, frame_of_node)
+    # The frames from the root to each node, without the root.
+    stacks: list[list[int]] = [[]]
+    for node, above in enumerate(tree.parent.tolist()[1:], 1):
+        stacks.append([*stacks[above], frame_of_node[node]])
     return {
         "$schema": _SCHEMA,
         "exporter": "stepscope",
@@ -70,7 +71,6 @@ def to_speedscope(tree: ContextTree, by: Sequence[str], name: str = "") -> dict[
 
 
 def _frames(tree: ContextTree) -> tuple[list[Frame], list[int]]:
-    """Distinct frames, and the frame of each node."""
     numbers: dict[tuple[str, str, int], int] = {}
     files = [file or "" for file in tree.nodes.text("file")]
     lines = tree.nodes["line"].tolist()
@@ -88,14 +88,6 @@ def _frame(name: str, file: str, line: int) -> Frame:
         if line >= 0:
             frame["line"] = line
     return frame
-
-
-def _stacks(tree: ContextTree, frame_of_node: list[int]) -> list[list[int]]:
-    """The frames from the root to each node, without the root."""
-    stacks: list[list[int]] = [[]]
-    for node, above in enumerate(tree.parent.tolist()[1:], 1):
-        stacks.append([*stacks[above], frame_of_node[node]])
-    return stacks
 
 
 def _profile(tree: ContextTree, by: str, stacks: list[list[int]]) -> dict[str, Any]:

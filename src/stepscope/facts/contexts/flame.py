@@ -20,7 +20,7 @@ from stepscope.trace.row_order import inverse
 from stepscope.trace.sets import Interner
 from stepscope.trace.table import Text
 
-MOST = 100_000
+MOST = 100_000  # nodes; of the others those below a node share one box
 REST = -1
 
 
@@ -55,7 +55,6 @@ def flame(
     """The boxes of a flame graph.
 
     Args:
-        tree: top-down or bottom-up.
         by: a measure, as `measure` takes it.
         start: the node of the first box; the result's `path` leads to it.
         most: maximum number of nodes; the hidden nodes below a node are one box, a rest.
@@ -138,7 +137,6 @@ def _laid_out(tree: ContextTree, size: Floats, shown: Mask, start: int) -> Flame
 
 
 def _hidden_below(tree: ContextTree, missing: Ids, tops: Ids) -> Ids:
-    """The number of hidden nodes below each shown node, int64, shape (nodes,)."""
     inside = tree.below(np.bincount(missing, minlength=len(tree)))[tops]
     return np.bincount(tree.parent[tops], inside, len(tree)).astype(np.int64)
 

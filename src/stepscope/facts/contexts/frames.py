@@ -101,7 +101,6 @@ class SyntheticElements:
         """One element per caller and item, and per item around it; all integers, shape (n,).
 
         Args:
-            caller: the element above each item.
             item: what goes below it: a module, or a frame of a traced operation.
             outer: the item around each item, -1 for none, shape (items,).
             frame: the number of the frame of each item, shape (items,).
@@ -123,17 +122,9 @@ class SyntheticElements:
         self.extend(np.where(nested, around, above), frame[inner])
         return begin + np.searchsorted(pairs, caller * span + item)
 
-    def parents(self) -> Ids:
-        """The parent of each, int64."""
-        return np.array(self._parent, np.int64)
-
-    def frames(self) -> Ids:
-        """The number of the frame of each, int64."""
-        return np.array(self._frame, np.int64)
-
-    def vias(self) -> Ids:
-        """How each is related to its parent, int64."""
-        return np.array(self._via, np.int64)
+    def columns(self) -> list[Ids]:
+        """The parent, the frame, and the relation to the parent of each, int64."""
+        return [np.array(column, np.int64) for column in (self._parent, self._frame, self._via)]
 
 
 def module_frames(trace: Trace, frames: Frames) -> Ids:
@@ -151,8 +142,7 @@ def _place(row: dict[str, Any]) -> tuple[str, int]:
 
 def is_operator(kind: Ids) -> Mask:
     """Whether elements of these kinds are operators, or calls that can take an operator's place."""
-    result: Mask = np.isin(kind, _OPERATOR_LIKE)
-    return result
+    return np.isin(kind, _OPERATOR_LIKE)
 
 
 def wrap_in_modules(
@@ -165,8 +155,6 @@ def wrap_in_modules(
     element per such module and per module around it.
 
     Args:
-        trace: annotated.
-        parent: caller of each event, int64, shape (events,).
         wanted: which events to put below their modules, bool, shape (events,).
         kind: code of `CONTEXT_KINDS` of each event, int64, shape (events,).
         frames, synthetic: extended with the new frames and elements.
@@ -208,5 +196,4 @@ def _is_below(module: Ids, around: Ids, outer: Ids) -> Mask:
     at = module.copy()
     while (rising := (at >= 0) & (at != around)).any():
         at[rising] = outer[at[rising]]
-    result: Mask = at == around
-    return result
+    return at == around

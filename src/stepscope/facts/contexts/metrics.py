@@ -103,8 +103,7 @@ class SampleStats:
     @property
     def std(self) -> Floats:
         """Population standard deviation of the samples, shape (groups,)."""
-        deviation: Floats = np.sqrt(self.squares / np.maximum(self.count, 1))
-        return deviation
+        return np.sqrt(self.squares / np.maximum(self.count, 1))
 
     def take(self, rows: NDArray[np.generic]) -> SampleStats:
         """The groups at `rows` (indices or a mask)."""

@@ -34,7 +34,7 @@ MEASURES = {
 }
 _DEVICE = ("kernel", "communication")
 _ENGINE = "autograd::engine::evaluate_function: "
-_WIDEST = 200
+_WIDEST = 200  # characters: no table or graph has room for more
 _TOP = "<module>"  # Python's name for code outside functions
 
 
@@ -107,9 +107,7 @@ def hot_path(tree: ContextTree, by: str, start: int = 0, least: float = 0.5) -> 
     """The hot path by a measure: from each node to its largest child.
 
     Args:
-        tree: any tree.
         by: a measure, as `measure` takes it.
-        start: the first node of the path.
         least: continue while the child has at least this share of its parent.
 
     Returns:
@@ -132,8 +130,7 @@ def hotspots(tree: ContextTree, by: str, least: float = 0.1) -> Ids:
     """
     found = measure(tree, by)
     hot = np.flatnonzero((found.own > 0) & (found.own >= least * found.inclusive[0]))
-    ranked: Ids = hot[np.argsort(-found.own[hot], kind="stable")]
-    return ranked
+    return hot[np.argsort(-found.own[hot], kind="stable")]
 
 
 def short_label(tree: ContextTree, node: int, width: int = _WIDEST) -> str:

@@ -26,7 +26,6 @@ def prune(
     """Collapse the nodes that are small by a measure into one node `others` per caller.
 
     Args:
-        tree: any tree.
         by: a measure, as `measure` takes it.
         least: keep nodes with at least this share of the total, 0 to 1.
         most: keep at most this many nodes, the largest ones.
@@ -47,7 +46,10 @@ def prune(
 
 def collapse(tree: ContextTree, small: Mask) -> ContextTree:
     """Collapse nodes and their descendants into one node `others` per caller."""
-    top = _outermost(tree, small)
+    # The outermost small node on each node's path, -1 for none; never the root.
+    chosen = small.copy()
+    chosen[0] = False
+    top = tree.nearest(outermost(tree.nodes["parent"], chosen))
     if not (top >= 0).any():
         return tree
     into = np.where(top >= 0, top, np.arange(len(tree)))
@@ -58,7 +60,6 @@ def hide(tree: ContextTree, unwanted: Mask) -> ContextTree:
     """Hide nodes: their calls and their own samples move to their callers.
 
     Args:
-        tree: any tree.
         unwanted: bool, shape (nodes,); the root always stays.
     """
     kept = ~unwanted
@@ -81,31 +82,17 @@ def _inherited_via(tree: ContextTree, hidden: Mask) -> Codes8:
 
 
 def focus(tree: ContextTree, wanted: Mask) -> ContextTree:
-    """Keep the wanted nodes with their ancestors and descendants; the rest becomes `others`.
-
-    Args:
-        tree: any tree.
-        wanted: bool, shape (nodes,).
-    """
+    """Keep the wanted nodes with their ancestors and descendants; the rest becomes `others`."""
     inside = tree.nearest(wanted) >= 0
     return collapse(tree, ~(_leads_to(tree, wanted) | inside))
 
 
 def _leads_to(tree: ContextTree, wanted: Mask) -> Mask:
     """Nodes that are wanted or have a wanted descendant."""
-    leads: Mask = tree.below(wanted) > 0
-    return leads
-
-
-def _outermost(tree: ContextTree, small: Mask) -> Ids:
-    """The outermost small node on each node's path, -1 for none; never the root."""
-    chosen = small.copy()
-    chosen[0] = False
-    return tree.nearest(outermost(tree.nodes["parent"], chosen))
+    return tree.below(wanted) > 0
 
 
 def _renamed(nodes: Table, changed: Mask) -> Table:
-    """The nodes, with the changed ones named `others`."""
     names = nodes.text("name")
     codes = names.codes.astype(np.int32)
     codes[changed] = len(names.values)
@@ -150,12 +137,7 @@ def without_unused(tree: ContextTree) -> ContextTree:
 
 
 def keep_nodes(tree: ContextTree, wanted: Mask) -> ContextTree:
-    """The tree of the wanted nodes and their ancestors; samples of other nodes are dropped.
-
-    Args:
-        tree: any tree.
-        wanted: bool, shape (nodes,).
-    """
+    """The tree of the wanted nodes and their ancestors; samples of other nodes are dropped."""
     keep = _leads_to(tree, wanted)
     keep[0] = True
     if keep.all():
@@ -177,9 +159,6 @@ def without_import_machinery(tree: ContextTree) -> ContextTree:
 
     Up to a dozen frames of the interpreter lie between the two, which Python's tracebacks leave out
     too. Their time, for finding and loading the module, goes to the importing line.
-
-    Args:
-        tree: any tree.
 
     Returns:
         A tree with the same sums.

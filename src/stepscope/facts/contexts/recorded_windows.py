@@ -30,7 +30,6 @@ def with_windows(trace: Trace, windows: Sequence[Trace], recorded_s: float, elap
 
     Args:
         trace: has the recorded tree.
-        windows: the trace of each window, annotated.
         recorded_s, elapsed_s: how long the windows and the run were, seconds.
 
     Returns:
@@ -93,9 +92,6 @@ def _below_marks(tree: ContextTree, work: Mask, recorded: Table, size: int) -> t
     """The nodes to add below recorded contexts, and the new number of each node, -1 for none.
 
     Args:
-        tree: of a window.
-        work: its operations.
-        recorded: the recorded contexts.
         size: how many contexts there are before these.
     """
     target = _target(tree, len(recorded))

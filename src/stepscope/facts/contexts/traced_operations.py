@@ -29,8 +29,7 @@ _CALL, _BACKWARD = VIAS.index("call"), VIAS.index("backward")
 
 def traced_operations(trace: Trace, wanted: Mask) -> Mask:
     """Which of some events are compiled operations whose origin is known, bool, shape (events,)."""
-    result: Mask = wanted & (trace.events["origin"] >= 0)
-    return result
+    return wanted & (trace.events["origin"] >= 0)
 
 
 def place_below_frames(
@@ -39,8 +38,6 @@ def place_below_frames(
     """Put compiled operations below the frames of the operations that they were made from.
 
     Args:
-        trace: annotated.
-        rows: the compiled operations, ascending.
         parent: the element above each event, shape (events,): of `rows`, their call.
         frame: code of the frame of each event, shape (events,).
         frames, synthetic: extended with the new frames and elements.
@@ -142,12 +139,6 @@ def calls_of(trace: Trace, rows: Ids, parent: Ids, thread: Ids) -> Ids:
     """The call that asked for each compiled operation, int64, shape (rows,).
 
     Where it is not known, on a device what launched the operation, else its thread's element.
-
-    Args:
-        trace: annotated.
-        rows: the operations.
-        parent: the caller of each event, shape (events,).
-        thread: the element of each track's thread.
     """
     launch = launch_of(trace)[rows]
     on_device = np.where(launch >= 0, call_around(trace)[launch], -1)
@@ -161,8 +152,6 @@ def merged_parents(parent: Ids, key: Ids, wanted: Ids) -> Ids:
 
     Args:
         parent: of each element, -1 at the root, `LEFT_OUT` for some events.
-        key: frame and relation of each element.
-        wanted: elements.
     """
     present = parent != LEFT_OUT
     number = np.append(np.cumsum(present) - 1, -1)

@@ -58,9 +58,6 @@ def without_recording_cost(recorded: Trace) -> Trace:
 
     Order and nesting of events hold, device work keeps its length, and links stay valid.
     `Metadata.recording_cost` says what was done, or why nothing was.
-
-    Args:
-        recorded: a capture before annotation.
     """
     if not len(recorded.events):
         return recorded
@@ -104,8 +101,7 @@ def _corrected(recorded: Trace, annotated: Trace) -> Trace:
 
 def _busy(trace: Trace, work: Rows) -> Intervals:
     """When a device works, with work from before the recording."""
-    start = trace.events["start_ns"][work]
-    end = start + trace.events["duration_ns"][work]
+    start, end = trace.events.spans(work)
     earlier_end = unrecorded_work_end(trace, trace.metadata.ranks[0])
     return Intervals(np.append(start, 0), np.append(end, earlier_end))
 
@@ -113,7 +109,7 @@ def _busy(trace: Trace, work: Rows) -> Intervals:
 def _on_clocks(trace: Trace, clocks: Clocks) -> Trace:
     """All times on the corrected clocks: of devices for their tracks, else of the CPU."""
     events = trace.events
-    start, end = events["start_ns"], events["start_ns"] + events["duration_ns"]
+    start, end = events.spans()
     on_device = (trace["tracks"]["device"] >= 0)[events["track"]]
     start, end = (
         np.where(on_device, clocks.on_device(times), clocks.on_cpu(times)) for times in (start, end)
@@ -163,8 +159,6 @@ def corrected_clocks(bounds: Times, removed: Floats, busy: Intervals, waits: Int
     Args:
         bounds: recorded times, int64, ns, ascending, shape (n + 1,).
         removed: time to remove between them on the CPU, ns, shape (n,).
-        busy: when a device works.
-        waits: when the CPU waits for a device.
     """
     until = np.concatenate([[0.0], np.cumsum(removed)])
     if not len(busy):

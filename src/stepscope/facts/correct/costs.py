@@ -149,9 +149,6 @@ def other_work(trace: Trace) -> str:
     """How much more the steps after the recording did; empty if they did the same.
 
     A thread that waits for a device may spend that much CPU time on it.
-
-    Args:
-        trace: a capture with steps and unrecorded steps.
     """
     recorded = trace.metadata.capture.get("recorded_steps") or {}
     unrecorded = trace.metadata.capture["unrecorded_steps"]

@@ -57,12 +57,10 @@ def stretches_of(trace: Trace, costs: Sequence[str]) -> Stretches:
     """Cut the time of the training loop of a trace with the table `stages`.
 
     Args:
-        trace: the trace.
         costs: parts whose cost is known; `rest` has what is in none of the others.
     """
     rows = np.flatnonzero(loop_events(trace))
-    start = trace.events["start_ns"][rows]
-    end = start + trace.events["duration_ns"][rows]
+    start, end = trace.events.spans(rows)
     runs, parts = trace["stages"], timed_parts(trace.metadata)
     changes = parts.times if parts else np.zeros(0, np.int64)
     bounds = distinct(np.concatenate([start, end, runs["start_ns"], runs["end_ns"], changes]))
@@ -100,8 +98,7 @@ def loop_events(trace: Trace) -> Mask:
         return on_host(trace) & (events["step"] >= 0)
     backward = on_host(trace) & (events["stage"] == STAGES.index("backward"))
     inside = events["step"] >= 0
-    result: Mask = inside & ((events["track"] == main_track(trace)) | backward)
-    return result
+    return inside & ((events["track"] == main_track(trace)) | backward)
 
 
 def _stages_at(trace: Trace, times: Times) -> Rows:
@@ -123,11 +120,7 @@ def with_hidden_cost(
     other parts cost, as far as the wait was long enough to hide it.
 
     Args:
-        stretches: of the trace.
         costs: per step and part, ns.
-        blocked: when the CPU waits for a device.
-        steps: how many steps there are.
-        least_ns: what an event costs at least.
     """
     events = _sums(stretches, stretches.events, costs)
     waited = _sums(stretches, blocked.within(stretches.bounds[:-1], stretches.bounds[1:]), costs)
@@ -163,10 +156,8 @@ def removed_time(
     what the events of the others cost.
 
     Args:
-        stretches: of the trace.
         costs: per step and part, ns, as `part_costs` gives them.
         spreads: of unrecorded steps, ns, as `unrecorded_spreads` gives them.
-        steps: how many steps there are.
         most_ns: of one event, as `most_of_event` gives it.
         memory: what of each cost is of new pages, as `costs_of_memory` gives it.
     """

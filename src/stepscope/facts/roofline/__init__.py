@@ -1,6 +1,6 @@
 """The work of a step: operations, bytes, and peak rates of devices."""
 
-from stepscope.facts.roofline.formulas import Work, work_of
+from stepscope.facts.roofline.formulas import work_of
 from stepscope.facts.roofline.operator_work import WorkPieces, with_operations, work_of_pieces
 from stepscope.facts.roofline.rates import (
     data_sheets_date,
@@ -12,7 +12,6 @@ from stepscope.facts.roofline.rates import (
 )
 
 __all__ = [
-    "Work",
     "WorkPieces",
     "data_sheets_date",
     "device_memory_gib",

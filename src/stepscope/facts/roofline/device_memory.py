@@ -13,7 +13,7 @@ from stepscope.facts.roofline import device_memory_gib
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])(i?)b?", re.IGNORECASE)
 _STATED = re.compile(r"(?<![\w])(\d+) ?G(?:i?B)?\b", re.IGNORECASE)
 _POWER = {"k": 1, "m": 2, "g": 3, "t": 4}
-_GIB = 1 << 30
+_GIB = 1 << 30  # bytes
 _MOST_TIMES = 2  # what a device's name says may be so many times what is listed: A100 80GB
 _CONTEXT_BYTES = 700_000_000  # of a CUDA context with the libraries that PyTorch loads
 _FRAGMENTATION = 0.02  # of a device's memory

@@ -52,14 +52,10 @@ def numbered_calls(
     """A number of each call, which a function is asked for once for equal calls of a block.
 
     Args:
-        arguments: of the trace.
         sources: positions of the calls in the file, ascending, shape (n,).
         names: a number of the name of each, shape (n,).
         number_of: of a name and the JSON text of arguments.
         counted: the arguments that count, by default those that determine the work of a call.
-
-    Returns:
-        int64, shape (n,).
     """
     parts = list(arguments.parts(sources))
     numbers = np.empty(len(sources), np.int64)
@@ -84,9 +80,7 @@ def compiled_equal_calls(
     """The first call whose name and arguments are equal to those of each call.
 
     Args:
-        text: the JSON texts of their arguments.
         starts, ends: of the text of each call in `text`, equal for none, int64, shape (n,).
-        names: a number of the name of each call, shape (n,).
         counted: the arguments that count, by default those that determine the work of a call.
 
     Returns:

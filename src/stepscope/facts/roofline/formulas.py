@@ -12,26 +12,14 @@ from typing import Any, NamedTuple
 
 from stepscope.trace.trace import Trace
 
-_BYTES = {
-    "double": 8,
-    "long": 8,
-    "long int": 8,
-    "int64_t": 8,
-    "complex<float>": 8,
-    "complex<double>": 16,
-    "float": 4,
-    "int": 4,
-    "half": 2,
-    "bfloat16": 2,
-    "short": 2,
-    "short int": 2,
-    "bool": 1,
-    "char": 1,
-    "signed char": 1,
-    "unsigned char": 1,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
+_TYPES = {
+    16: ("complex<double>",),
+    8: ("double", "long", "long int", "int64_t", "complex<float>"),
+    4: ("float", "int"),
+    2: ("half", "bfloat16", "short", "short int"),
+    1: ("bool", "char", "signed char", "unsigned char", "float8_e4m3fn", "float8_e5m2"),
 }
+_BYTES = {name: size for size, names in _TYPES.items() for name in names}
 
 
 @dataclass(frozen=True)

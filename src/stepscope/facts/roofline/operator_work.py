@@ -8,7 +8,7 @@ import re
 from functools import cached_property
 from math import nan, prod
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
@@ -33,7 +33,7 @@ _UNKNOWN = float("nan")
 NO_ORIGIN, XLA, SHAPES = range(3)
 
 
-class _Recorded(Struct, gc=False):
+class _RecordedWork(Struct, gc=False):
     """What an event's arguments say of its instruction and the work of that."""
 
     operation: str = field(name="hlo_op", default="")
@@ -46,8 +46,8 @@ class _Recorded(Struct, gc=False):
     width: int = field(name="operand_bytes", default=0)
 
 
-_DECODER = Decoder(_Recorded, strict=False)
-_NOTHING = _Recorded()
+_DECODER = Decoder(_RecordedWork, strict=False)
+_NOTHING = _RecordedWork()
 
 
 class InstructionWork(NamedTuple):
@@ -78,9 +78,9 @@ def instruction_work(trace: Trace) -> InstructionWork:
     rows = np.flatnonzero(events.text("category").mask("cpu_op", "kernel") & compiled)
     rows = rows[np.argsort(events["source"][rows], kind="stable")]
     found = [_decoded(text) for text in trace.arguments.texts(events["source"][rows])]
-    values = np.array([_work(one) for one in found], np.float64).reshape(-1, 4)
+    values = np.array([_work(recorded) for recorded in found], np.float64).reshape(-1, 4)
     known = ~np.isnan(values[:, :2]).all(axis=1)
-    names = [(one.program, one.operation) for one in found]
+    names = [(recorded.program, recorded.operation) for recorded in found]
     codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
     instruction = np.array([codes[name] for name in names], np.int64)
     rows, values, instruction = rows[known], values[known], instruction[known]
@@ -90,7 +90,7 @@ def instruction_work(trace: Trace) -> InstructionWork:
     return InstructionWork(execution, rows, flops, size, width.astype(np.int8), origin.astype(np.int8))
 
 
-def _decoded(text: bytes) -> _Recorded:
+def _decoded(text: bytes) -> _RecordedWork:
     if b"bytes_" not in text and b'"flops' not in text:
         return _NOTHING
     try:
@@ -99,13 +99,13 @@ def _decoded(text: bytes) -> _Recorded:
         return _NOTHING
 
 
-def _work(one: _Recorded) -> tuple[float, float, int, int]:
+def _work(recorded: _RecordedWork) -> tuple[float, float, int, int]:
     """Operations, bytes, width and origin; XLA's own counts take precedence."""
-    size = one.bytes if one.bytes == one.bytes else one.shape_bytes
-    if one.flops == one.flops:
-        return one.flops, size, one.width, XLA
-    flops = one.product_flops if one.width else one.shape_flops
-    return flops, size, one.width, SHAPES if flops == flops else NO_ORIGIN
+    size = recorded.bytes if recorded.bytes == recorded.bytes else recorded.shape_bytes
+    if recorded.flops == recorded.flops:
+        return recorded.flops, size, recorded.width, XLA
+    flops = recorded.product_flops if recorded.width else recorded.shape_flops
+    return flops, size, recorded.width, SHAPES if flops == flops else NO_ORIGIN
 
 
 def _executions(trace: Trace, rows: IntArray, instruction: IntArray) -> IntArray:
@@ -186,7 +186,6 @@ class Operators:
         """The operator whose work each kernel, or operator without a device, does; or -1.
 
         Args:
-            rows: events.id, shape (n,).
             caller: the event that launched each, -1 for none, shape (n,).
         """
         execution = self._execution[rows]
@@ -196,11 +195,7 @@ class Operators:
         return found
 
     def known_around(self, rows: IntArray) -> IntArray:
-        """The innermost operator with known work around each event, itself included; or -1.
-
-        Args:
-            rows: events.id, shape (n,).
-        """
+        """The innermost operator with known work around each event, itself included; or -1."""
         parent, found = self._events["parent"], self._around[rows]
         while True:
             self._evaluate(found[found >= 0])
@@ -211,11 +206,7 @@ class Operators:
             found[lost] = np.where(above >= 0, self._around[above], -1)
 
     def around_products(self, rows: IntArray) -> IntArray:
-        """The events around the products among `rows`, whose work those products do.
-
-        Returns:
-            events.id, shape (m,).
-        """
+        """The events around the products among `rows`, whose work those products do."""
         parent, found = self._events["parent"], [np.empty(0, np.int32)]
         products = rows[self._names.where(multiplies)[rows] & (self.flops[rows] > 0)]
         around = distinct(parent[products])
@@ -227,18 +218,15 @@ class Operators:
     def _evaluate(self, rows: IntArray) -> None:
         """Find the work of operators; a thread waits for what another one is finding."""
         with self._evaluating:
-            self._evaluate_alone(rows)
-
-    def _evaluate_alone(self, rows: IntArray) -> None:
-        fresh = distinct(rows[~self._seen[rows]])
-        self._seen[fresh] = True
-        fresh = fresh[np.argsort(self._events["source"][fresh], kind="stable")]
-        index = self._indices(self._events["source"][fresh], self._names.codes[fresh])
-        known = np.array(self._known, np.float64).reshape(-1, len(_CallWork._fields))[index]
-        self.flops[fresh], self.bytes[fresh], self.width[fresh], strides = known.T
-        for row in fresh[np.isnan(self.flops[fresh]) & (strides == 0)].tolist():
-            if row in self._by_gradient:
-                self.flops[row], self.bytes[row] = self._by_gradient[row]
+            fresh = distinct(rows[~self._seen[rows]])
+            self._seen[fresh] = True
+            fresh = fresh[np.argsort(self._events["source"][fresh], kind="stable")]
+            index = self._indices(self._events["source"][fresh], self._names.codes[fresh])
+            known = np.array(self._known, np.float64).reshape(-1, len(_CallWork._fields))[index]
+            self.flops[fresh], self.bytes[fresh], self.width[fresh], strides = known.T
+            for row in fresh[np.isnan(self.flops[fresh]) & (strides == 0)].tolist():
+                if row in self._by_gradient:
+                    self.flops[row], self.bytes[row] = self._by_gradient[row]
 
     def _indices(self, sources: IntArray, names: IntArray) -> Ids:
         """The index in `_known` of the work of calls at ascending positions in the file."""
@@ -317,8 +305,6 @@ def work_of_pieces(trace: Trace, rows: IntArray, time_ns: Times) -> WorkPieces:
     device, the kernels that it launches itself do the rest of its work.
 
     Args:
-        trace: an annotated trace.
-        rows: events.id, shape (n,).
         time_ns: duration of each, shape (n,); for operators, without nested operators.
     """
     operators, caller = Operators.of(trace), launch_of(trace)[rows]
@@ -342,8 +328,6 @@ def share_of_operator(operator: IntArray, time: Floats, prefer: Mask | None = No
 
     Args:
         operator: operator of each kernel, -1 for none, shape (n,).
-        time: time of each kernel, shape (n,).
-        prefer: preferred kernels, bool, shape (n,).
     """
     count = int(operator.max(initial=-1)) + 2
     if prefer is not None:
@@ -362,17 +346,13 @@ def with_operations(trace: Trace) -> Trace:
     pieces = work_of_pieces(trace, rows, time)
     precision = precisions(events.text("name").take(rows), pieces.width)
     codes = np.where(pieces.products & precision.mask(*PRECISIONS), precision.codes, -1)
-    return trace.with_table(
-        Table(
-            OPERATIONS,
-            {
-                "event": rows,
-                "flops": _whole(np.where(pieces.products, pieces.flops, np.nan)),
-                "bytes": _whole(pieces.bytes),
-                "precision": Text(codes, PRECISIONS),
-            },
-        )
-    )
+    columns: dict[str, Any] = {
+        "event": rows,
+        "flops": _whole(np.where(pieces.products, pieces.flops, np.nan)),
+        "bytes": _whole(pieces.bytes),
+        "precision": Text(codes, PRECISIONS),
+    }
+    return trace.with_table(Table(OPERATIONS, columns))
 
 
 def _whole(values: Floats) -> NDArray[np.int64]:

@@ -32,7 +32,6 @@ def precisions(kernels: Text, width: IntArray) -> Text:
     null, as their peak rates are not known.
 
     Args:
-        kernels: names, shape (n,).
         width: bytes per element of the operands, shape (n,); 0 if unknown.
     """
     half, tf32, fp32, unknown = range(len(_CODES))
@@ -90,16 +89,11 @@ def data_sheets_date() -> str:
 @cache
 def _data_sheets() -> dict[str, Any]:
     text = files("stepscope.facts.roofline").joinpath("data/gpus.json").read_text("utf-8")
-    sheets: dict[str, Any] = json.loads(text)
-    return sheets
+    return json.loads(text)
 
 
 def with_device(trace: Trace, name: str) -> Trace:
     """The trace with a device name, for files that do not name their device.
-
-    Args:
-        trace: any trace.
-        name: name of a device in `data/gpus.json`.
 
     Raises:
         TraceError: if the file names its device, or the name is unknown.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NONE_IS_SLOW = "no rank is slower than the others beyond noise."
-_MOST = 3
+_MOST = 3  # findings above a report; `stepscope ranks` has all
 
 
 class JobFinding(msgspec.Struct, frozen=True):
@@ -48,9 +48,9 @@ def print_findings(console: Console, job: JobFindings, folder: str) -> None:
     head = f"{plural(job.ranks, 'rank')} compared: "
     if not job.findings:
         console.print(Text(f"{head}{NONE_IS_SLOW}", "bold"), soft_wrap=True)
-    for one in job.findings[:_MOST]:
-        cost = f" It costs the job {ms(one.cost_ms)} ms per step."
-        console.print(Text(f"{head}{one.sentence}{cost}", "bold yellow"), soft_wrap=True)
+    for finding in job.findings[:_MOST]:
+        cost = f" It costs the job {ms(finding.cost_ms)} ms per step."
+        console.print(Text(f"{head}{finding.sentence}{cost}", "bold yellow"), soft_wrap=True)
         head = ""
     advice = f"All ranks, their communication and the page: stepscope ranks {shlex.quote(folder)}"
     console.print(Text(f"{advice}\n", "dim"), soft_wrap=True)

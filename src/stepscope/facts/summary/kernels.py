@@ -13,13 +13,12 @@ from stepscope.facts.roofline import WorkPieces, precisions, rates_of, work_of_p
 from stepscope.facts.roofline.operator_work import SHAPES, XLA
 from stepscope.facts.roofline.rates import PRECISIONS
 from stepscope.facts.summary.facts import Device, Efficiency, Kernel, KernelStatistics
-from stepscope.facts.summary.selected_steps import SelectedSteps
+from stepscope.facts.summary.selected_steps import MS, SelectedSteps
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Text
 
 _MAX_WITHOUT_PEAK = 0.01  # report a utilization if at most this share of FLOPs has no known peak
 _MIN_KNOWN = 0.5  # and if the FLOPs of at least this share of the time are known
-_MS = 1e-6
 
 
 class WorkBounds:
@@ -117,8 +116,7 @@ def work_of_modules(selected: SelectedSteps, bounds: WorkBounds) -> ModuleWork:
 def with_known_intensity(pieces: WorkPieces) -> Mask:
     """Pieces with known FLOPs and bytes; an operator around a product does the same work again."""
     again = pieces.products & (pieces.flops == 0)
-    result: Mask = ~np.isnan(pieces.flops + pieces.bytes) & ~again
-    return result
+    return ~np.isnan(pieces.flops + pieces.bytes) & ~again
 
 
 def _counted_by(origin: Codes8) -> str:
@@ -145,7 +143,7 @@ def kernels_of(selected: SelectedSteps, bounds: WorkBounds) -> list[Kernel]:
             kind[code] or "",
             stage[code] or "",
             float(count[code] / selected.count),
-            float(total[code] * _MS / selected.count),
+            float(total[code] * MS / selected.count),
             float(total[code] / whole),
             **rates.of(code),
         )
@@ -159,7 +157,9 @@ class _Rates:
 
     def __init__(self, selected: SelectedSteps, bounds: WorkBounds, names: int) -> None:
         code, time = (selected.trace.events["name"][selected.work], selected.work_ns.astype(np.float64))
-        products, kernels = bounds.pieces.products, _kernels(selected)
+        products = bounds.pieces.products
+        # Copies are bound by the link, not by the device's memory.
+        kernels = selected.trace.events.text("category").mask("kernel")[selected.work]
 
         def over(known: Mask, of: Floats, by: Floats = time) -> Floats:
             base = np.bincount(code[known], by[known], names)
@@ -179,7 +179,6 @@ class _Rates:
         self.by_memory = over(known, np.where(moving > computing, time, 0.0)) > 0.5
 
     def of(self, code: int) -> dict[str, Any]:
-        """The last fields of a `Kernel`."""
         of_peak = _known(self.of_peak[code])
         limit = "memory" if self.by_memory[code] else "compute"
         return {
@@ -189,11 +188,6 @@ class _Rates:
             "of_peak": of_peak,
             "limit": "" if of_peak is None else limit,
         }
-
-
-def _kernels(selected: SelectedSteps) -> Mask:
-    """Pieces that are kernels: copies are bound by the link, not by the device's memory."""
-    return selected.trace.events.text("category").mask("kernel")[selected.work]
 
 
 def _known(value: float) -> float | None:
@@ -206,7 +200,7 @@ def time_by_kind(selected: SelectedSteps) -> dict[str, float]:
     kinds = events.text("kind").values
     total = np.bincount(events["kind"][selected.work], selected.work_ns, len(kinds))
     order = [code for code in np.argsort(-total, kind="stable").tolist() if total[code]]
-    return {kinds[code]: float(total[code] * _MS / selected.count) for code in order}
+    return {kinds[code]: float(total[code] * MS / selected.count) for code in order}
 
 
 def _dominant(selected: SelectedSteps, column: str) -> Text:

@@ -13,11 +13,11 @@ from stepscope.base.arrays import Mask
 from stepscope.facts.annotate.modules.costs import module_costs, numbered_blocks
 from stepscope.facts.summary.facts import ModuleNode
 from stepscope.facts.summary.kernels import ModuleWork
+from stepscope.facts.summary.selected_steps import MS
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
-_MS = 1e-6
-_LEAST_REPEATS = 3
+_LEAST_REPEATS = 3  # equal modules in a row that fold into one node; two are as quickly read
 
 
 def module_tree(trace: Trace, rank: int, chosen: Mask, steps: int, work: ModuleWork) -> list[ModuleNode]:
@@ -27,11 +27,8 @@ def module_tree(trace: Trace, rank: int, chosen: Mask, steps: int, work: ModuleW
     and so do their children, name by name.
 
     Args:
-        trace: an annotated trace.
-        rank: whose modules.
         chosen: bool, shape (events,), the events of the chosen steps.
         steps: how many steps these are; times are divided by it.
-        work: of each module with those inside it.
 
     Returns:
         The outermost modules that run. Calls are means over all recorded steps, as the table counts
@@ -48,13 +45,6 @@ def models_that_run(modules: Table, rank: int) -> Mask:
     """The outermost modules that work in the recorded steps; all of them if none does.
 
     A program may hold others: a copy that another object trains, a model for evaluation only.
-
-    Args:
-        modules: the table `modules`.
-        rank: whose modules.
-
-    Returns:
-        bool, shape (modules,).
     """
     models = (modules["parent"] < 0) & (modules["rank"] == rank)
     phases = ("forward", "backward", "recompute")
@@ -68,7 +58,7 @@ class _Builder:
         self, modules: Table, costs: dict[str, NDArray[np.int64]], steps: int, recorded: int, work: ModuleWork
     ) -> None:
         self.modules, self.recorded, self.work = modules, recorded, work
-        self.costs = {name.replace("_ns", "_ms"): ns * _MS / steps for name, ns in costs.items()}
+        self.costs = {name.replace("_ns", "_ms"): ns * MS / steps for name, ns in costs.items()}
         self.total = sum(self.costs.values(), np.zeros(len(modules)))
         self.names, self.kinds = list(modules.text("name")), list(modules.text("class"))
         self.blocks = numbered_blocks(modules)
@@ -90,7 +80,8 @@ class _Builder:
         roots: list[ModuleNode] = []
         for place in reversed(range(len(found))):  # a node comes after its parent
             indices, parent = found[place]
-            node = self._node(indices, children[place][::-1])
+            copies = [self._of([index]) for index in indices] if len(indices) > 1 else []
+            node = replace(self._of(indices), copies=copies, children=children[place][::-1])
             (children[parent] if parent >= 0 else roots).append(node)
         return roots[::-1]
 
@@ -113,19 +104,12 @@ class _Builder:
     def _folded(self, groups: list[list[int]]) -> list[list[list[int]]]:
         runs: list[list[list[int]]] = []
         for group in groups:
-            if runs and self._are_copies(runs[-1][-1], group):
+            if runs and self.blocks[runs[-1][-1][0]] == self.blocks[group[0]] >= 0:
                 runs[-1].append(group)
             else:
                 runs.append([group])
         split = (run if len(run) < _LEAST_REPEATS else [list(chain(*run))] for run in runs)
         return [[group] for run in split for group in run]
-
-    def _are_copies(self, first: list[int], other: list[int]) -> bool:
-        return bool(self.blocks[first[0]] == self.blocks[other[0]] >= 0)
-
-    def _node(self, indices: list[int], children: list[ModuleNode]) -> ModuleNode:
-        copies = [self._of([index]) for index in indices] if len(indices) > 1 else []
-        return replace(self._of(indices), copies=copies, children=children)
 
     def _of(self, indices: list[int]) -> ModuleNode:
         """One node for several modules, without their children."""

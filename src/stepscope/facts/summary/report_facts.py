@@ -18,7 +18,6 @@ from stepscope.facts.annotate.steps.step_table import mean_device_ms, ranks_with
 from stepscope.facts.summary.facts import (
     Device,
     Iterations,
-    ModuleNode,
     Stage,
     StepTimes,
     Summary,
@@ -35,7 +34,7 @@ from stepscope.facts.summary.kernels import (
 )
 from stepscope.facts.summary.module_costs import models_that_run, module_tree
 from stepscope.facts.summary.run_shares import run_shares
-from stepscope.facts.summary.selected_steps import SelectedSteps
+from stepscope.facts.summary.selected_steps import MS, SelectedSteps
 from stepscope.facts.summary.stage_places import places_of
 from stepscope.facts.summary.updates import updates_of
 from stepscope.facts.summary.verdict import under_load, verdict
@@ -46,7 +45,6 @@ from stepscope.trace.schema import INFERENCE_STAGES, STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace, allocated_peaks
 
-_MS = 1e-6
 _COUNTS = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
 
 
@@ -60,13 +58,16 @@ def devices_of(selected: SelectedSteps) -> list[Device]:
 
 def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
     here = idle["device"] == device
-    length = (idle["end_ns"] - idle["start_ns"]) * _MS / selected.count
+    length = (idle["end_ns"] - idle["start_ns"]) * MS / selected.count
     causes = {
         cause: float(length[here & (idle["cause"] == code)].sum())
         for code, cause in enumerate(cause_names(selected.trace))
     }
-    window = float(sum(end - start for start, end in selected.windows) * _MS / selected.count)
-    communication = _communication_ms(selected, device)
+    window = float(sum(end - start for start, end in selected.windows) * MS / selected.count)
+    # Time in which any communication runs on the device, within the steps' windows.
+    events = selected.trace.events
+    rows = _here(selected, device) & events.text("category").mask("communication")
+    communication = _inside_ms(selected, Intervals(*events.spans(rows)))
     return Device(
         device=device,
         name=str(selected.trace.metadata.device(device).get("name", "")),
@@ -79,16 +80,7 @@ def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
     )
 
 
-def _communication_ms(selected: SelectedSteps, device: int) -> float:
-    """Time in which any communication runs on the device, within the steps' windows."""
-    events = selected.trace.events
-    rows = _here(selected, device) & events.text("category").mask("communication")
-    start = events["start_ns"][rows]
-    return _inside_ms(selected, Intervals(start, start + events["duration_ns"][rows]))
-
-
 def _copying_ms(selected: SelectedSteps, device: int) -> float:
-    """Time in which the device only copies or fills memory, within the steps' windows."""
     work = np.flatnonzero(_here(selected, device) & device_work(selected.trace))
     return _inside_ms(selected, copy_times(selected.trace, work))
 
@@ -101,7 +93,7 @@ def _here(selected: SelectedSteps, device: int) -> Mask:
 
 def _inside_ms(selected: SelectedSteps, time: Intervals) -> float:
     """A time within the steps' windows, a mean per step."""
-    return sum(time.clip(*span).total() for span in selected.windows) * _MS / selected.count
+    return sum(time.clip(*span).total() for span in selected.windows) * MS / selected.count
 
 
 def iterations_of(selected: SelectedSteps) -> list[Iterations]:
@@ -116,17 +108,12 @@ def _chosen(selected: SelectedSteps, table: Table) -> Mask:
     steps = selected.steps
     index = np.searchsorted(steps["start_ns"], table["start_ns"], side="right") - 1
     inside = (index >= 0) & (table["start_ns"] < steps["end_ns"][np.maximum(index, 0)])
-    chosen: Mask = inside & (table["rank"] == selected.rank)
-    return chosen
+    return inside & (table["rank"] == selected.rank)
 
 
 def _of_kind(stage: str, rows: Table) -> Iterations:
     means = {name: _mean(rows[name]) for name in _COUNTS}
-    return Iterations(stage, len(rows), _length_ms(rows), **means)
-
-
-def _length_ms(rows: Table) -> float:
-    return float((rows["end_ns"] - rows["start_ns"]).mean()) / 1e6
+    return Iterations(stage, len(rows), float((rows["end_ns"] - rows["start_ns"]).mean()) / 1e6, **means)
 
 
 def _mean(values: np.typing.NDArray[np.int32]) -> float | None:
@@ -154,6 +141,7 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
     devices, stages, steps = devices_of(selected), _stages(selected), _step_times(selected)
     kinds = time_by_kind(selected)
     bounds = WorkBounds(selected, devices)
+    work = work_of_modules(selected, bounds)
     names = trace.metadata.framework, trace.metadata.framework_version
     return Summary(
         source=trace.metadata.source,
@@ -174,8 +162,8 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         kinds=kinds,
         kernels=kernels_of(selected, bounds),
         kernels_are="kernels" if devices else "operators",
-        modules=_modules(selected, bounds),
-        modules_evidence=_modules_evidence(trace),
+        modules=module_tree(trace, selected.rank, selected.chosen_events, selected.count, work),
+        modules_evidence=next(iter(trace["modules"].text("evidence")), None) or "",
         data_wait_ms=sum((stage.cpu_ms for stage in stages if stage.stage == "data_loading"), 0.0),
         parameters=_of_roots(selected, "parameters"),
         parameter_bytes=_of_roots(selected, "parameter_bytes"),
@@ -202,30 +190,11 @@ def _verdict(
     python, communication = ({}, 0.0) if devices else _without_device(selected)
     copies = kinds.get("memcpy", 0.0) / (sum(kinds.values()) or 1.0)
     capture = selected.trace.metadata.capture
-    active = active_share(capture)
+    active, blocked = active_share(capture), later_blocked_share(capture)
     later = later_loading(capture)
-    found = verdict(
-        steps.mean_ms,
-        stages,
-        devices,
-        python,
-        communication,
-        copies,
-        active,
-        later.share if later else 0.0,
-        later_blocked_share(capture),
-    )
+    data = later.share if later else 0.0
+    found = verdict(steps.mean_ms, stages, devices, python, communication, copies, active, data, blocked)
     return under_load(found, core_share(capture))
-
-
-def _modules(selected: SelectedSteps, bounds: WorkBounds) -> list[ModuleNode]:
-    return module_tree(
-        selected.trace,
-        selected.rank,
-        selected.chosen_events,
-        selected.count,
-        work_of_modules(selected, bounds),
-    )
 
 
 def _step_times(selected: SelectedSteps) -> StepTimes:
@@ -255,7 +224,7 @@ def _inner_steps(selected: SelectedSteps) -> dict[str, int]:
 
 
 def _lengths(steps: Table) -> Floats:
-    return (step_lengths(steps) * _MS).astype(np.float64)
+    return (step_lengths(steps) * MS).astype(np.float64)
 
 
 def _stages(selected: SelectedSteps) -> list[Stage]:
@@ -272,13 +241,9 @@ def _stage(selected: SelectedSteps, runs: Table, stage: str) -> Stage:
     wall = selected.length_ns
     cpu, device = int(runs["cpu_ns"].sum()), int(runs["device_ns"].sum())
     longest = int(np.argmax(runs["cpu_ns"] + runs["device_ns"]))
-    return Stage(
-        stage,
-        cpu * _MS / selected.count,
-        device * _MS / selected.count,
-        cpu / wall if wall else 0.0,
-        runs.text("bound_by")[longest] or "",
-    )
+    cpu_ms, device_ms = (ns * MS / selected.count for ns in (cpu, device))
+    share, bound_by = cpu / wall if wall else 0.0, runs.text("bound_by")[longest] or ""
+    return Stage(stage, cpu_ms, device_ms, share, bound_by)
 
 
 def _without_device(selected: SelectedSteps) -> tuple[dict[str, float], float]:
@@ -295,10 +260,6 @@ def _without_device(selected: SelectedSteps) -> tuple[dict[str, float], float]:
     python_ns = python_time(trace, selected.rank, steps).within(runs["start_ns"], runs["end_ns"])
     spent = np.bincount(runs["stage"], python_ns, len(STAGES)) / wall
     return {STAGES[code]: float(spent[code]) for code in np.flatnonzero(spent).tolist()}, communicates
-
-
-def _modules_evidence(trace: Trace) -> str:
-    return next(iter(trace["modules"].text("evidence")), None) or ""
 
 
 def _of_roots(selected: SelectedSteps, column: str) -> int | None:

@@ -23,17 +23,16 @@ from stepscope.facts.summary.facts import (
 from stepscope.facts.summary.numbers import count, ms, percent, plural, size
 from stepscope.facts.summary.run_shares import run_lines
 from stepscope.facts.summary.text_tables import STAGE_STYLE, TIME_WORDS, bar_for, plain_table, stage_words
-from stepscope.facts.summary.text_tables import plain_table as _table
 from stepscope.facts.summary.work_text import efficiency_parts, kernels_parts, modules_table
 from stepscope.trace.recorded_steps import load_warning
 
-_ROOM_FOR_BARS = 76
-_SKEWED = 0.1
-_UNEVEN = 3
-_OVERLAP = 1.005
+_ROOM_FOR_BARS = 76  # columns of the terminal
+_SKEWED = 0.1  # of the median: if the mean is so far from it, both are shown
+_UNEVEN = 3  # the longest step as a multiple of the shortest: then means describe neither
+_OVERLAP = 1.005  # of the step: stages that add up to more overlap, less is rounding
 _NOTABLE_COST = 0.01  # of the step: less changes no conclusion
 _MANY_PAGE_FAULTS = 500  # 2 MB, about half a millisecond
-_UNEXPLAINED = 0.1
+_UNEXPLAINED = 0.1  # of an unrecorded step: a difference that needs a cause
 _TIME_STYLE = {
     "computing": "green",
     "copying": "blue",
@@ -44,16 +43,8 @@ _TIME_STYLE = {
     "launch": "bright_black",
     "unknown": "bright_black",
 }
-_TIME_HEADS = {
-    "computing": "computing",
-    "copying": "copies only",
-    "communication": "comm. only",
-    "data": "data",
-    "synchronization": "sync",
-    "host": "host",
-    "launch": "launch",
-    "unknown": "unknown",
-}
+_SHORT_HEADS = {"copying": "copies only", "communication": "comm. only", "synchronization": "sync"}
+_TIME_HEADS = {key: _SHORT_HEADS.get(key, key) for key in _TIME_STYLE}
 _SIDE = {"cpu": "CPU"}
 _EVIDENCE = {
     "iteration": "a step is one iteration",
@@ -138,7 +129,7 @@ def _inner_steps(steps: StepTimes) -> str:
 class _Report:
     def __init__(self, summaries: Sequence[Summary], depth: int, width: int, rank: int | None) -> None:
         self.all, self.depth, self.width = summaries, depth, width
-        chosen = [one for one in summaries if one.rank == rank]
+        chosen = [summary for summary in summaries if summary.rank == rank]
         self.main = max(chosen or summaries, key=_computing)
 
     def parts(self) -> Iterator[RenderableType]:
@@ -147,7 +138,8 @@ class _Report:
         if self.main.run:
             yield Text("\n" + "\n".join(run_lines(self.main.run)))
         if len(self.all) > 1:
-            yield self.ranks()
+            on_devices = any(summary.devices for summary in self.all)
+            yield self.devices_of_ranks() if on_devices else self.stages_of_ranks()
         if self.main.stages:
             yield self.stages()
         if lines := places_text(self.main):
@@ -202,23 +194,17 @@ class _Report:
         style = _TIME_STYLE.get(self.main.verdict.bound_by, "green")
         return text.append("\n▶ ", style).append(self.main.verdict.sentence, "bold")
 
-    def ranks(self) -> Table:
-        if any(summary.devices for summary in self.all):
-            return self.devices_of_ranks()
-        return self.stages_of_ranks()
-
     def stages_of_ranks(self) -> Table:
         """CPU time by stage: without devices, waiting for other ranks is part of it."""
         names = [stage.stage for stage in self.main.stages]
-        table = _table(
-            "Ranks, CPU ms per step", "rank", "step>", *(f"{one}>" for one in map(stage_words, names))
+        table = plain_table(
+            "Ranks, CPU ms per step", "rank", "step>", *(f"{head}>" for head in map(stage_words, names))
         )
         for summary in self.all:
             spent = {stage.stage: stage.cpu_ms for stage in summary.stages}
             cells = (ms(spent.get(name, 0.0)) for name in names)
             table.add_row(self.marked(summary), ms(summary.steps.mean_ms), *cells)
         table.caption = Text("▼ details below; waiting: stepscope ranks", "dim")
-        table.caption_justify = "left"
         return table
 
     def marked(self, summary: Summary) -> str:
@@ -226,18 +212,17 @@ class _Report:
         return f"{summary.rank} ▼" if summary is self.main else str(summary.rank)
 
     def devices_of_ranks(self) -> Table:
-        found = {key for summary in self.all for one in summary.devices for key in one.parts_ms}
+        found = {key for summary in self.all for device in summary.devices for key in device.parts_ms}
         rare = {"copying", "unknown"} - found
         shown = {key: head for key, head in _TIME_HEADS.items() if key not in rare}
         heads = (f"{head}>" for head in ("step", *shown.values()))
-        table = _table("Ranks, ms per step", "rank", *heads)
+        table = plain_table("Ranks, ms per step", "rank", *heads)
         for summary in self.all:
             device = max(summary.devices, key=lambda device: device.computing_ms, default=None)
             times = _times(device) if device else {}
             cells = (ms(times.get(key, 0.0)) if device else "–" for key in shown)
             table.add_row(self.marked(summary), ms(summary.steps.mean_ms), *cells)
         table.caption = Text("data, sync, host, launch: idle. ▼ details below", "dim")
-        table.caption_justify = "left"
         return table
 
     # -- stages and devices
@@ -247,7 +232,7 @@ class _Report:
         bars = [""] * (self.width >= _ROOM_FOR_BARS or not device)
         heads = ["", "CPU ms>", "of step>" if bars else "%>", *bars]
         heads += [*(["device ms>", *bars] if device else []), "bound by"]
-        table = _table("Stages, per step", *heads)
+        table = plain_table("Stages, per step", *heads)
         times = [time for stage in self.main.stages for time in (stage.cpu_ms, stage.device_ms)]
         longest = max(times, default=0.0) or 1.0
         for stage in self.main.stages:
@@ -268,11 +253,11 @@ class _Report:
         length = self.main.steps.mean_ms
         if total > _OVERLAP * length:
             note = f"device times overlap: {ms(total)} ms in all, {ms(length)} ms per step"
-            table.caption, table.caption_justify = Text(note, "dim"), "left"
+            table.caption = Text(note, "dim")
 
     def device(self, device: Device) -> Table:
         name = f"Device {device.device}" if len(self.main.devices) > 1 else "Device"
-        table = _table(f"{name}, per step", "", "ms>", "of step>", "")
+        table = plain_table(f"{name}, per step", "", "ms>", "of step>", "")
         window = device.window_ms or 1.0
         for key, time in _times(device).items():
             if time / window >= 0.001:
@@ -336,8 +321,7 @@ def _times(device: Device) -> dict[str, float]:
 
 def updates_table(summary: Summary) -> Table:
     """A row for each update, and one for each model in it: device time if there is a device."""
-    side = "device" if summary.devices else "cpu"
-    where = "device" if summary.devices else "CPU"
+    side, where = ("device", "device") if summary.devices else ("cpu", "CPU")
     found = {stage.stage for update in summary.updates for stage in update.stages}
     stages = [stage for stage in STAGE_STYLE if stage in found]
     heads = (f"{stage_words(stage)}>" for stage in stages)
@@ -364,16 +348,8 @@ def _of_model(model: UpdatedModel, stages: list[str], side: str) -> list[Text]:
 
 def iterations_table(kinds: list[Iterations]) -> Table:
     """The kinds as a table of a report."""
-    table = plain_table(
-        "Iterations, means",
-        "",
-        "count>",
-        "CPU ms>",
-        "prompts>",
-        "prompt tokens>",
-        "decoding>",
-        "decoded tokens>",
-    )
+    heads = ("count>", "CPU ms>", "prompts>", "prompt tokens>", "decoding>", "decoded tokens>")
+    table = plain_table("Iterations, means", "", *heads)
     for kind in kinds:
         numbers = (kind.prefill_requests, kind.prefill_tokens, kind.decode_requests, kind.decode_tokens)
         cells = (_NO_COUNT if number is None else count(round(number)) for number in numbers)

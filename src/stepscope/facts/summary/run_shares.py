@@ -16,7 +16,7 @@ from stepscope.trace.recorded_steps import milliseconds
 
 _ALIKE = 2  # times as long a step
 _LEAST_TRAINING = 0.005  # of the run
-_MOST_SHOWN = 8
+_MOST_SHOWN = 8  # trainings in the text
 Facts = Mapping[str, Any]
 _TRAINING = "training_steps"
 _WORDS = {
@@ -29,12 +29,7 @@ _LEAST, _LEAST_PLACE = 0.005, 0.02
 
 
 def grouped_trainings(found: Sequence[Facts], elapsed_ns: int) -> list[RunTraining]:
-    """Trainings as the manifest has them; those alike that follow each other are one.
-
-    Args:
-        found: the trainings of the manifest.
-        elapsed_ns: length of the run.
-    """
+    """Trainings as the manifest has them; those alike that follow each other are one."""
     groups = _runs(found, _is_like)
     if len(groups) > _MOST_SHOWN:
         groups = _runs(found, _is_at_same_place)
@@ -53,17 +48,17 @@ def _runs(found: Sequence[Facts], is_like: Callable[[Facts, Facts], bool]) -> li
     return groups
 
 
-def _is_like(one: Facts, other: Facts) -> bool:
-    shorter, longer = sorted([one["step_ns"], other["step_ns"]])
-    return _is_at_same_place(one, other) and longer <= _ALIKE * shorter
+def _is_like(first: Facts, other: Facts) -> bool:
+    shorter, longer = sorted([first["step_ns"], other["step_ns"]])
+    return _is_at_same_place(first, other) and longer <= _ALIKE * shorter
 
 
-def _is_at_same_place(one: Facts, other: Facts) -> bool:
-    return all(one[key] == other[key] for key in ("class", "file", "line"))
+def _is_at_same_place(first: Facts, other: Facts) -> bool:
+    return all(first[key] == other[key] for key in ("class", "file", "line"))
 
 
 def _group(first: int, group: Sequence[Facts], elapsed_ns: int) -> RunTraining:
-    steps = sum(one["steps"] for one in group)
+    steps = sum(training["steps"] for training in group)
     return RunTraining(
         first=first,
         count=len(group),
@@ -72,39 +67,36 @@ def _group(first: int, group: Sequence[Facts], elapsed_ns: int) -> RunTraining:
         file=group[0]["file"],
         line=group[0]["line"],
         steps=steps,
-        step_ms=sum(one["steps"] * one["step_ns"] for one in group) / max(steps, 1) / 1e6,
-        share=sum(one["elapsed_ns"] for one in group) / elapsed_ns,
+        step_ms=sum(training["steps"] * training["step_ns"] for training in group) / max(steps, 1) / 1e6,
+        share=sum(training["elapsed_ns"] for training in group) / elapsed_ns,
         first_optimizer=group[0]["first_optimizer"],
-        recorded=any(one["recorded"] for one in group),
+        recorded=any(training["recorded"] for training in group),
     )
 
 
 def training_lines(trainings: Sequence[RunTraining]) -> Iterator[str]:
     """The trainings as text, the longest ones; nothing where the run has but one."""
-    shown = [one for one in trainings if one.share >= _LEAST_TRAINING or one.recorded]
-    if sum(one.count for one in shown) < 2:
+    shown = [training for training in trainings if training.share >= _LEAST_TRAINING or training.recorded]
+    if sum(training.count for training in shown) < 2:
         return
-    longest = sorted(shown, key=lambda one: -one.share)[:_MOST_SHOWN]
-    yield f"  {sum(one.count for one in trainings)} trainings, one after the other:"
-    for one in shown:
-        if one in longest or one.recorded:
-            yield f"  {percent(one.share)} {_training(one)}"
+    longest = sorted(shown, key=lambda training: -training.share)[:_MOST_SHOWN]
+    yield f"  {sum(training.count for training in trainings)} trainings, one after the other:"
+    for training in shown:
+        if training in longest or training.recorded:
+            yield f"  {percent(training.share)} {_training(training)}"
 
 
-def _training(one: RunTraining) -> str:
-    last = one.first + one.count - 1
-    number = f"training {one.first}" + (f" to {last}" if one.count > 1 else "")
-    where = f"{one.function}, {PurePath(one.file).name}:{one.line}"
-    steps = f"{one.steps:,} steps of {milliseconds(one.step_ms * 1e6)}"
-    recorded = ", recorded" if one.recorded else ""
-    return f"{number}: {one.optimizer}.step in {where}, {steps}{recorded}"
+def _training(training: RunTraining) -> str:
+    last = training.first + training.count - 1
+    number = f"training {training.first}" + (f" to {last}" if training.count > 1 else "")
+    where = f"{training.function}, {PurePath(training.file).name}:{training.line}"
+    steps = f"{training.steps:,} steps of {milliseconds(training.step_ms * 1e6)}"
+    recorded = ", recorded" if training.recorded else ""
+    return f"{number}: {training.optimizer}.step in {where}, {steps}{recorded}"
 
 
 def run_shares(capture: Mapping[str, Any]) -> RunShares | None:
     """The shares of the run that recorded a trace.
-
-    Args:
-        capture: the manifest of a capture.
 
     Returns:
         None where they were not measured.
@@ -118,18 +110,16 @@ def run_shares(capture: Mapping[str, Any]) -> RunShares | None:
         seconds=elapsed / 1e9,
         ended=found["ended"],
         steps=found["steps"],
-        shares=dict(sorted(shares.items(), key=lambda one: -one[1])),
+        shares=dict(sorted(shares.items(), key=lambda stage: -stage[1])),
         outside_of_steps=1 - shares.get(_TRAINING, 0.0),
         data_loading=found["data_loading_ns"] / elapsed,
-        first_step=_share(found.get("first_step_ns"), elapsed),
-        torch_imported=_share(found.get("torch_imported_ns"), elapsed),
+        **{
+            name: None if (spent := found.get(f"{name}_ns")) is None else spent / elapsed
+            for name in ("first_step", "torch_imported")
+        },
         places=[_place(place, elapsed) for place in found["places"]],
         trainings=grouped_trainings(found.get("trainings", []), elapsed),
     )
-
-
-def _share(spent_ns: int | None, elapsed_ns: int) -> float | None:
-    return None if spent_ns is None else spent_ns / elapsed_ns
 
 
 def _place(place: Mapping[str, Any], elapsed_ns: int) -> RunPlace:

@@ -18,6 +18,8 @@ from stepscope.facts.annotate.steps.step_table import (
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
+MS = 1e-6  # milliseconds in a nanosecond
+
 
 class SelectedSteps:
     """The selected steps of one rank.
@@ -61,8 +63,7 @@ class SelectedSteps:
         """Events of the steps, those on devices included, bool, shape (events,)."""
         events = self.trace.events
         rank = self.trace["tracks"]["rank"][events["track"]]
-        chosen: Mask = (rank == self.rank) & np.isin(events["step"], self.steps["step"])
-        return chosen
+        return (rank == self.rank) & np.isin(events["step"], self.steps["step"])
 
     @cached_property
     def windows(self) -> list[tuple[int, int]]:

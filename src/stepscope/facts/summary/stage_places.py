@@ -37,15 +37,15 @@ def places_of(selected: SelectedSteps) -> list[StagePlace]:
     trains = (events["stage"] >= 0) & ~np.isin(events["stage"], _OUTSIDE)
     around = inherit(events["parent"], np.where(named, np.arange(len(events)), -1))
     rows = rows[~np.isin(rows, around[trains])]  # a teacher's forward pass is part of training
-    start = events["start_ns"][rows]
-    steps = Intervals(selected.steps["start_ns"], selected.steps["end_ns"])
-    inside = steps.within(start, start + events["duration_ns"][rows])  # a block may outlast them
+    spans = events.spans(rows)
+    steps = Intervals(*selected.steps.spans())
+    inside = steps.within(*spans)  # a block may outlast them
     spent: dict[tuple[str, str], list[int]] = {}
     for row, time in zip(rows.tolist(), inside.tolist(), strict=True):
         key = (events.text("stage")[row] or "", events.text("name")[row] or "")
         spent.setdefault(key, []).append(time)
     found = [_place(selected, *key, times) for key, times in spent.items()]
-    marked = Intervals(start, start + events["duration_ns"][rows])
+    marked = Intervals(*spans)
     sampled = [place for stage in _SAMPLED_STAGES for place in _sampled(selected, stage, marked)]
     return sorted([*found, *sampled], key=lambda place: -place.ms)
 
@@ -57,7 +57,7 @@ def _sampled(selected: SelectedSteps, stage: str, marked: Intervals) -> list[Sta
     """
     runs = selected.rows_of(selected.trace["stages"])
     runs = runs.take(runs.text("stage").mask(stage))
-    left = Intervals(runs["start_ns"], runs["end_ns"]).minus(marked)
+    left = Intervals(*runs.spans()).minus(marked)
     seen: defaultdict[tuple[str, str, int], Counter[int]] = defaultdict(Counter)
     for (name, in_loop), count in _samples(selected, left).items():
         if found := _SAMPLED.match(name):
@@ -101,16 +101,9 @@ def _sampled_place(
     count, each = lines.total(), spent_ns / selected.count / 1e6
     middle = (count + 2) / (total + 4)
     error = 2 * math.sqrt(middle * (1 - middle) / (total + 4))
-    return StagePlace(
-        stage,
-        *where,
-        lines.most_common(1)[0][0],
-        count / total * each,
-        count / total * spent_ns / selected.length_ns,
-        0.0,
-        count,
-        error * each,
-    )
+    part, line = count / total, lines.most_common(1)[0][0]
+    share = part * spent_ns / selected.length_ns
+    return StagePlace(stage, *where, line, part * each, share, 0.0, count, error * each)
 
 
 def _place(selected: SelectedSteps, stage: str, name: str, times: list[int]) -> StagePlace:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from stepscope.facts.summary.numbers import bar
 
-WIDE = 100
+WIDE = 100  # columns of a terminal that has room for all columns of a table
 STAGE_STYLE = {
     "data_loading": "yellow",
     "transfer": "cyan",
@@ -56,6 +56,7 @@ def plain_table(title: str, *heads: str) -> Table:
         title=f"\n{title}",
         title_justify="left",
         title_style="bold",
+        caption_justify="left",
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,

@@ -12,13 +12,12 @@ from stepscope.facts.annotate.modules.costs import module_costs
 from stepscope.facts.annotate.stages.optimizers import optimizer_calls
 from stepscope.facts.summary.facts import Update, UpdatedModel, UpdateStage
 from stepscope.facts.summary.module_costs import models_that_run
-from stepscope.facts.summary.selected_steps import SelectedSteps
+from stepscope.facts.summary.selected_steps import MS, SelectedSteps
 from stepscope.trace.row_order import begins_run
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
 
-_MS = 1e-6
-_MOST_MODELS = 4
+_MOST_MODELS = 4  # that are listed below an update
 _LEAST_SHARE = 0.01  # of an update's time, for a model to be listed
 _NONE = -1
 
@@ -46,8 +45,8 @@ def _update(
     spent = [
         UpdateStage(
             STAGES[stage],
-            float(runs["cpu_ns"][here & (runs["stage"] == stage)].sum()) * _MS / selected.count,
-            float(runs["device_ns"][here & (runs["stage"] == stage)].sum()) * _MS / selected.count,
+            float(runs["cpu_ns"][here & (runs["stage"] == stage)].sum()) * MS / selected.count,
+            float(runs["device_ns"][here & (runs["stage"] == stage)].sum()) * MS / selected.count,
         )
         for stage in np.unique(runs["stage"][here]).tolist()
     ]
@@ -92,7 +91,7 @@ def _models(selected: SelectedSteps) -> Ids32:
 def _models_of(selected: SelectedSteps, inside: Mask, models: Ids32) -> list[UpdatedModel]:
     modules = selected.trace["modules"]
     costs = module_costs(selected.trace, modules["parent"], inside)
-    times = {name.replace("_ns", "_ms"): ns * _MS / selected.count for name, ns in costs.items()}
+    times = {name.replace("_ns", "_ms"): ns * MS / selected.count for name, ns in costs.items()}
     total: Ids = sum(costs.values(), np.zeros(len(modules), np.int64))
     ranked = sorted(models.tolist(), key=lambda model: -total[model])[:_MOST_MODELS]
     least = _LEAST_SHARE * total[models].sum()

@@ -12,7 +12,7 @@ from stepscope.trace.declaration import INFERENCE_STAGES
 from stepscope.trace.recorded_steps import QUIET, blocked_share
 
 NOTABLE = 0.10  # a cause that costs less than this share of the step does not limit it
-MOSTLY = 0.50
+MOSTLY = 0.50  # of the step, or of the work: more than everything else together
 MUCH_BLOCKED = 0.20  # more than in the recorded steps, whose shares of CPU time vary by less
 MUCH_LONGER = 2  # that steps load data after the recording than in it
 _SENTENCES = {
@@ -54,7 +54,7 @@ _PURPOSES = (
     (INFERENCE_STAGES, "the model", ("prefill", "decode")),
     ((), "the model", ("data loading", "forward")),
 )
-CANNOT_TELL = 0.6
+CANNOT_TELL = 0.6  # of a core: with less, the wait for a core may outweigh every other cause
 
 
 def verdict(
@@ -71,12 +71,8 @@ def verdict(
     """Find what limits a step: the idle time of its busiest device, or its stages without one.
 
     Args:
-        step_ms: mean length of a step, ms.
-        stages: the step's stages.
-        devices: the devices that the step uses.
         python: share of the step with only Python running, by stage; used without a device.
         communication: share of the step with exposed communication; used without a device.
-        copies: share of the devices' work that is copying.
         active: share of the step in which the training loop's thread uses a core, or waits for one;
             used without a device.
         later_data: share of the steps after the recording that loads data; used without a device.
@@ -173,7 +169,6 @@ def under_load(verdict: Verdict, share: float | None) -> Verdict:
     A step that its device limits is no shorter on a quiet machine.
 
     Args:
-        verdict: of the recorded steps.
         share: of a core, as `core_share` gives it.
 
     Returns:

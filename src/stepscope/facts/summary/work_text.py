@@ -13,42 +13,28 @@ from stepscope.facts.summary.facts import Efficiency, Kernel, ModuleNode, Summar
 from stepscope.facts.summary.numbers import count, ms, operations, percent
 from stepscope.facts.summary.text_tables import STAGE_STYLE, WIDE, bar_for, plain_table, stage_words
 
-_ROOM_FOR_BARS = 90
-_LEAST_SHARE = 0.03
-_LEAST_REST = 0.01
-_WITHOUT_MODULES = (
-    "data_loading",
-    "transfer",
-    "forward",
-    "loss",
-    "zero_grad",
-    "backward",
-    "optimizer",
-    "other",
-)
+_ROOM_FOR_BARS = 90  # columns of the terminal
+_LEAST_SHARE = 0.03  # of the time of all modules: those with less share a row
+_LEAST_REST = 0.01  # of the time: a smaller rest has no row
+_IN_MODULES = ("prefill", "decode", "prefill_decode", "evaluation", "checkpointing")
+_WITHOUT_MODULES = [stage for stage in STAGE_STYLE if stage not in _IN_MODULES]
 _ADAPTERS = "/site-packages/peft/"
-_ROOM_FOR_PEAK = 110
-_MOST = 10
-_OVER_PEAK = 1.005
+_ROOM_FOR_PEAK = 110  # columns of the terminal
+_MOST = 10  # kernels in the table
+_OVER_PEAK = 1.005  # of the peak: what does not round to 100 %
 _ABOVE_PEAK_NOTE = "over 100%: fewer operations than counted (Winograd), or inputs served from cache"
 _PRECISIONS = {"half": "16 bits", "tf32": "TF32", "fp32": "FP32"}
 _COUNTED_BY = {"xla": "as XLA counts them", "shapes": "from the shapes in XLA's programs"}
-_ALL = 0.995
+_ALL = 0.995  # of the time: what rounds to 100 %
 Row = tuple[str, float, float, float | None, str]
 
 
 def modules_table(summary: Summary, depth: int, width: int) -> Table:
-    """The module tree as a table: device time if there is a device, else CPU time.
-
-    Args:
-        summary: facts of one rank.
-        depth: how many levels are shown.
-        width: of the terminal.
-    """
-    return _Modules(summary, depth, width).table
+    """The module tree as a table: device time if there is a device, else CPU time."""
+    return _ModulesTable(summary, depth, width).table
 
 
-class _Modules:
+class _ModulesTable:
     def __init__(self, summary: Summary, depth: int, width: int) -> None:
         self.depth, self.width = depth, width
         self.on_device = bool(summary.devices)
@@ -64,7 +50,7 @@ class _Modules:
         self.table = plain_table(f"Model, {where} ms per step", *heads)
         self.step_ms = summary.steps.mean_ms or 1.0
         self.add_nodes(summary.modules)
-        self.add_rest(_work_ms(summary))
+        self.add_rest(busiest_ms(summary.devices) if summary.devices else summary.steps.mean_ms)
 
     def add_nodes(self, nodes: Sequence[ModuleNode], level: int = 0, deep: int = 0) -> None:
         """Rows for the nodes that matter, and one row for the rest.
@@ -78,23 +64,20 @@ class _Modules:
                 hidden.append(node)
                 continue
             self.add_node(node, level)
-            below = deep + (not _only_holds(node) and not _is_wrapper(node))
+            only_holds = node.children and not node.calls  # as a ModuleList
+            is_wrapper = _ADAPTERS in node.file and len(node.children) == 1  # of the user's model
+            below = deep + (not only_holds and not is_wrapper)
             if below < self.depth:
                 self.add_nodes(node.children, level + 1, below)
         rest = sum(map(self.cost, hidden))
         if rest / self.total >= _LEAST_REST and len(hidden) < len(nodes):
-            label = f"{'  ' * level}… {len(hidden)} more"
-            share = percent(rest / self.step_ms)
-            self.add_share(label, share)
+            self.add_share(f"{'  ' * level}… {len(hidden)} more", rest)
 
     def add_rest(self, work_ms: float) -> None:
-        """A row for the work that belongs to no module."""
         rest = work_ms - sum(map(self.cost, self.roots))
         if rest / self.step_ms >= _LEAST_REST:
-            share = percent(rest / self.step_ms)
-            self.add_share("no module", share)
+            self.add_share("no module", rest)
             self.table.caption = Text(self.without_module(), "dim")
-            self.table.caption_justify = "left"
 
     def without_module(self) -> str:
         """The stages in which work belongs to no module, the longest first; empty on a device."""
@@ -113,10 +96,9 @@ class _Modules:
         parts = (f"{stage_words(stage)} {percent(share)}" for share, stage in reversed(shown))
         return ", ".join(["no module: " * bool(shown) + next(parts, ""), *parts])
 
-    def add_share(self, label: str, share: str) -> None:
-        """A row without times of its own."""
+    def add_share(self, label: str, rest_ms: float) -> None:
         empty = [""] * (4 if self.outside else 3)
-        self.table.add_row(Text(label, "dim"), *empty, Text(share, "dim"))
+        self.table.add_row(Text(label, "dim"), *empty, Text(percent(rest_ms / self.step_ms), "dim"))
 
     def add_node(self, node: ModuleNode, level: int) -> None:
         forward = node.forward_device_ms if self.on_device else node.forward_cpu_ms
@@ -137,39 +119,18 @@ class _Modules:
         )
 
     def outside_of(self, node: ModuleNode) -> float:
-        """Time outside of training: a rollout, an evaluation."""
         return node.outside_device_ms if self.on_device else node.outside_cpu_ms
 
     def cost(self, node: ModuleNode) -> float:
         return node.device_ms if self.on_device else node.cpu_ms
 
 
-def _only_holds(node: ModuleNode) -> bool:
-    """Whether a module holds others and is never called itself, as a ModuleList."""
-    return bool(node.children) and not node.calls
-
-
-def _is_wrapper(node: ModuleNode) -> bool:
-    """Whether a class of the library peft holds the user's model."""
-    return _ADAPTERS in node.file and len(node.children) == 1
-
-
-def _work_ms(summary: Summary) -> float:
-    """All work of a step: busy time of the device that computes longest, or the step itself."""
-    return busiest_ms(summary.devices) if summary.devices else summary.steps.mean_ms
-
-
 def kernels_parts(summary: Summary, width: int) -> Iterator[RenderableType]:
-    """A table of the longest kernels, a note on those above peak, and shares by kind.
-
-    Args:
-        summary: facts of one rank.
-        width: of the terminal.
-    """
+    """A table of the longest kernels, a note on those above peak, and shares by kind."""
     shown = summary.kernels[:_MOST]
     peak = width >= _ROOM_FOR_PEAK and any(kernel.of_peak is not None for kernel in shown)
     yield _kernels_table(f"Longest {summary.kernels_are}, per step", shown, width, peak)
-    if peak and any(_is_over_peak(kernel) for kernel in shown):
+    if peak and any((kernel.of_peak or 0.0) >= _OVER_PEAK for kernel in shown):
         yield Text(_ABOVE_PEAK_NOTE, "dim")
     yield _kinds_line(summary.kinds)
 
@@ -189,18 +150,10 @@ def _kernels_table(title: str, kernels: Sequence[Kernel], width: int, peak: bool
             f"{kernel.count:.4g}",
             ms(kernel.total_ms),
             percent(kernel.share),
-            *(_of_peak(kernel) if peak else []),
+            *([percent(kernel.of_peak) if kernel.of_peak is not None else ""] if peak else []),
+            *([Text(kernel.limit, "dim")] if peak else []),
         )
     return table
-
-
-def _of_peak(kernel: Kernel) -> tuple[str, Text]:
-    share = "" if kernel.of_peak is None else percent(kernel.of_peak)
-    return share, Text(kernel.limit, "dim")
-
-
-def _is_over_peak(kernel: Kernel) -> bool:
-    return kernel.of_peak is not None and kernel.of_peak >= _OVER_PEAK
 
 
 def _kinds_line(times: Mapping[str, float]) -> Text:
@@ -234,11 +187,9 @@ def _rows(found: Efficiency) -> Iterator[Row]:
 
 
 def _notes(found: Efficiency) -> Iterator[str]:
-    yield ", ".join(
-        filter(
-            None, ("counted: matrix products, convolutions and attention", _COUNTED_BY.get(found.counted_by))
-        )
-    )
+    counted_by = _COUNTED_BY.get(found.counted_by)
+    what = "counted: matrix products, convolutions and attention"
+    yield f"{what}, {counted_by}" if counted_by else what
     if found.known < _ALL:
         yield f"known for {percent(found.known)} of their time"
     if found.gpu and found.peak_tflops:

@@ -16,11 +16,7 @@ from stepscope.facts.timeline.source_lines import frame_place, module_places
 
 
 def of_modules(index: Index, modules: set[int]) -> Mask:
-    """Events of some modules and of all inside them, backward and device work included.
-
-    Returns:
-        bool, shape (events,).
-    """
+    """Events of some modules and of all inside them, backward and device work included."""
     parent = index.trace["modules"]["parent"].tolist()
     inside = np.zeros(len(parent) + 1, np.bool_)
     for module, above in enumerate(parent):  # parents come first
@@ -114,9 +110,6 @@ def place_events(index: Index, path: str, events: Ids, depths: Iterable[Sequence
     """The smallest operation that holds each raw event of an operation.
 
     Args:
-        index: of the trace.
-        path: of the operation.
-        events: its raw events, ascending.
         depths: the levels below it, each before those inside it.
     """
     paths = [path]
@@ -156,9 +149,6 @@ class Marks:
         return np.array([self._hits_of(one) for one in level.operations], np.int64)
 
     def _hits_of(self, operation: Operation) -> int:
-        return self._inside(operation)
-
-    def _inside(self, operation: Operation) -> int:
         index, rows = self._index, operation.rows
         if operation.kind == "step":
             return int(self.chosen[rows].sum())
@@ -191,7 +181,7 @@ class OperationSearch(Marks):
         return bool(self._text) and any(self._text in one for one in both)
 
     def _hits_of(self, operation: Operation) -> int:
-        return self._inside(operation) or self._matches(operation.name)
+        return super()._hits_of(operation) or self._matches(operation.name)
 
 
 def _running(found: Mask) -> Ids:

@@ -17,7 +17,7 @@ from stepscope.facts.timeline.event_index import Index
 from stepscope.trace.trace import Trace
 
 EVENT = "stepscope event"
-_US = 1e-3
+_US = 1e-3  # microseconds in a nanosecond
 
 
 class ChromeEvent(msgspec.Struct, kw_only=True):
@@ -57,10 +57,6 @@ class ChromeTrace(msgspec.Struct):
 
 def chrome_trace(index: Index, events: Ids) -> ChromeTrace:
     """Some events as a Chrome trace.
-
-    Args:
-        index: of their trace.
-        events: ids, each once.
 
     Returns:
         A slice for each event, on its thread or stream; an arrow for

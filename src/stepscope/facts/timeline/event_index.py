@@ -18,7 +18,7 @@ from stepscope.facts.annotate.range_names import MODULE_FRAME, MODULE_RANGE
 from stepscope.trace.row_order import grouped, inverse, stable_order
 from stepscope.trace.trace import Trace
 
-_MOST_STEPS = 2**32
+_MOST_STEPS = 2**32  # numbers of steps are int32, so that rank and step fit one int64
 
 
 class Index:

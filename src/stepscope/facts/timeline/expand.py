@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, Mask
+from stepscope.base.arrays import Ids
 from stepscope.facts.timeline.event_index import Index, values_at
 from stepscope.facts.timeline.lanes import Collapsed, Contents, collapsed_lanes
 from stepscope.facts.timeline.level import (
@@ -74,23 +74,15 @@ def open_step(contents: Contents, opened: Opened, every: bool, tiny: float) -> L
 def open_operations(contents: Contents, opened: Sequence[Opened], every: bool, tiny: float) -> list[Level]:
     """The level inside each of some stages, calls, events or sections."""
     index = contents.index
-    rows, level = _rows_inside(index, [one.operation for one in opened])
-    context = np.array([one.operation.context for one in opened], np.int64)
+    rows, level = _rows_inside(index, [opening.operation for opening in opened])
+    context = np.array([opening.operation.context for opening in opened], np.int64)
     inside = _Inside.of(contents, opened, rows, level, context, operators=True)
     fine = inside.costs(index)
     resources = find_resources(index, inside.level, inside.tracks(index), fine, every)
     listed, hidden = inside.grouped(contents, fine, resources, tiny)
-    passed = inside.passed() + [one.operation.event >= 0 for one in opened]
-    return _levels(
-        index,
-        opened,
-        listed,
-        _costs(index, listed, opened),
-        resources.split(len(opened)),
-        inside.through(),
-        passed.tolist(),
-        hidden,
-    )
+    passed = (inside.passed() + [opening.operation.event >= 0 for opening in opened]).tolist()
+    costs, tracks = _costs(index, listed, opened), resources.split(len(opened))
+    return _levels(index, opened, listed, costs, tracks, inside.through(), passed, hidden)
 
 
 def _rows_inside(index: Index, operations: list[Operation]) -> tuple[Ids, Ids]:
@@ -143,8 +135,6 @@ class _Inside:
         """The lanes of events, a lane for each track of a level.
 
         Args:
-            contents: of the trace.
-            opened: the operations that are opened.
             rows: event ids in pre-order, level by level.
             level: which of `opened` each is in.
             context: the module that the inside of each of `opened` lies in.
@@ -155,21 +145,18 @@ class _Inside:
         first = np.flatnonzero(np.append(np.ones(min(len(rows), 1), np.bool_), cut))
         lane = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(rows))))
         of = level[first]
-        opens = np.array([operators and one.operation.kind != "stage" for one in opened])[of]
-        collapses = np.array([not one.operation.is_section for one in opened])[of]
+        opens = np.array([operators and opening.operation.kind != "stage" for opening in opened])[of]
+        collapses = np.array([not opening.operation.is_section for opening in opened])[of]
         return cls(opened, collapsed_lanes(contents, rows, lane, context[of], collapses, opens), of)
 
     @property
     def level(self) -> Ids:
-        """The level of each operation of the lanes."""
         return self.level_of_lane[self.collapsed.lanes.lane]
 
     def tracks(self, index: Index) -> Ids:
-        """The track of each operation of the lanes."""
         return index.track[self.collapsed.lanes.first_row]
 
     def costs(self, index: Index) -> Costs:
-        """What each operation of the lanes costs."""
         lanes = self.collapsed.lanes
         return measure(index, lanes.rows, lanes.bounds, _spans(self.opened, self.level))
 
@@ -192,12 +179,6 @@ class _Inside:
         """Operations of the lanes that are shown, by start, and how many events the rest has.
 
         A thread that is not shown itself is listed if it launched work on a stream that is.
-
-        Args:
-            contents: of the trace.
-            fine: costs of the operations of all lanes.
-            resources: of the levels.
-            tiny: see `find_sections`.
         """
         lanes, parts = self.collapsed.lanes, fine.parts
         shown = np.zeros(len(lanes), np.bool_)
@@ -206,17 +187,13 @@ class _Inside:
         shown[lanes.lane[parts.operation[seen]]] = True
         listed = shown[lanes.lane]
         hidden = np.bincount(self.level[~listed], fine.events[~listed], len(self.opened))
-        kept = _numbered(shown)
+        kept = np.cumsum(shown) - 1
         rows = shown[lanes.lane_of_row]
         left = contents.lanes(lanes.rows[rows], kept[lanes.lane_of_row[rows]], lanes.context[shown])
         level = self.level_of_lane[shown]
-        parent = np.array([one.runtime_ns for one in self.opened], np.int64)[level]
+        parent = np.array([opening.runtime_ns for opening in self.opened], np.int64)[level]
         operations, lane = group(contents, left, fine.take(np.flatnonzero(listed)), parent, tiny)
         return _by_start(contents.index, operations, level[lane]), hidden.astype(np.int64).tolist()
-
-
-def _numbered(chosen: Mask) -> Ids:
-    return np.cumsum(chosen) - 1
 
 
 def _by_start(index: Index, operations: list[Operation], level: Ids) -> _Listed:
@@ -233,8 +210,8 @@ def _costs(index: Index, listed: _Listed, opened: Sequence[Opened]) -> Costs:
 
 def _spans(opened: Sequence[Opened], level: Ids) -> tuple[Ids, Ids]:
     """Start and end of the opened operation around each operation of these levels."""
-    start = np.array([one.start_ns for one in opened], np.int64)
-    return start[level], np.array([one.end_ns for one in opened], np.int64)[level]
+    start = np.array([opening.start_ns for opening in opened], np.int64)
+    return start[level], np.array([opening.end_ns for opening in opened], np.int64)[level]
 
 
 def _levels(
@@ -247,9 +224,9 @@ def _levels(
     passed: Sequence[int] = (0,),
     hidden: Sequence[int] = (0,),
 ) -> list[Level]:
-    start = np.array([one.start_ns for one in opened], np.int64)
-    end = np.array([one.end_ns for one in opened], np.int64)
-    inner = np.array([bool(one.path) for one in opened])
+    start = np.array([opening.start_ns for opening in opened], np.int64)
+    end = np.array([opening.end_ns for opening in opened], np.int64)
+    inner = np.array([bool(opening.path) for opening in opened])
     shift = np.where(inner, alignments(costs, listed.level, start), 0)
     ends = span_ends(costs, listed.level, shift, start, end).tolist()
     event = np.array([one.event for one in listed.operations], np.int64)

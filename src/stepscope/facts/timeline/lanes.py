@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stepscope.base.arrays import Ids, Mask
 from stepscope.facts.annotate.modules.costs import numbered_blocks
 from stepscope.facts.timeline.event_index import Index
 from stepscope.facts.timeline.operation import TINY
 from stepscope.facts.timeline.operation_labels import short_name
+from stepscope.trace.row_order import begins_run
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -92,7 +92,6 @@ class Contents:
         Args:
             rows: event ids in pre-order, lane by lane, none inside another.
             lane: the lane of each, ascending; at least one event is in each.
-            context: of each lane.
         """
         module = self.modules.seen_from(context[lane], self._module[rows])
         module[self.index.on_device[rows] & (self.index.events["scope"][rows] < 0)] = -1
@@ -156,7 +155,11 @@ class ModuleTree:
         self.names = [name or "" for name in modules.text("name")]
         self.classes = [name or "" for name in modules.text("class")]
         self.parent = _called_parents(modules["parent"].tolist(), modules["calls"].tolist())
-        self._above = _ancestors(self.parent)
+        # Each module, its parent, its parent's parent …, -1 beyond the root, (depths, modules).
+        levels = [np.arange(len(self.parent))]
+        while (levels[-1] >= 0).any():
+            levels.append(np.where(levels[-1] >= 0, self.parent[levels[-1]], -1))
+        self._above = np.array(levels)
         self._depth = np.append((self._above >= 0).sum(axis=0) - 1, -1)
         inside = (modules["calls"] > 0) & (self.parent >= 0)
         self._called_inside = np.bincount(self.parent[inside], minlength=len(self.parent))
@@ -179,8 +182,7 @@ class ModuleTree:
         if not len(self.parent):
             return np.zeros(len(module), np.bool_)
         inside = (context >= 0) & (module >= 0) & (self.parent[module] == context)
-        only: Mask = inside & (self._called_inside[context] == 1)
-        return only
+        return inside & (self._called_inside[context] == 1)
 
     def name_in(self, module: int, context: int) -> str:
         """A module's path from `context` on, or its class where it has no name."""
@@ -195,14 +197,6 @@ def _called_parents(parent: list[int], calls: list[int]) -> Ids:
         if above >= 0 and not calls[above]:
             result[module] = result[above]  # parents come first, so this one is settled
     return result
-
-
-def _ancestors(parent: Ids) -> NDArray[np.int64]:
-    """Each module, its parent, its parent's parent …, -1 beyond the root, (depths, modules)."""
-    levels = [np.arange(len(parent))]
-    while (levels[-1] >= 0).any():
-        levels.append(np.where(levels[-1] >= 0, parent[levels[-1]], -1))
-    return np.array(levels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,7 +270,6 @@ def collapsed_lanes(
     device work.
 
     Args:
-        contents: of the trace.
         rows: event ids, none inside another, in pre-order lane by lane, shape (rows,).
         lane: of each, ascending, shape (rows,).
         context: the module that each lane lies in, -1 for none, shape (lanes,).
@@ -357,7 +350,7 @@ def _wrappers(work: Collapse, lanes: Lanes) -> Ids:
 
 def _longest(lane: Ids, time: Ids) -> Ids:
     """The longest operation of each lane, of equals the first, in order of lanes."""
-    first = np.flatnonzero(np.append(np.ones(min(len(lane), 1), np.bool_), lane[1:] != lane[:-1]))
+    first = np.flatnonzero(begins_run(lane))
     most = np.maximum.reduceat(time, first)
     number = np.flatnonzero(time == np.repeat(most, np.diff(np.append(first, len(lane)))))
     return number[np.searchsorted(number, first)]
@@ -376,8 +369,7 @@ def _work_themselves(contents: Contents, events: Ids) -> Mask:
     """Whether most of an operator's time is its own, and it launches nothing."""
     index = contents.index
     first, end = index.launches_inside(events)
-    works: Mask = (end == first) & (2 * index.events["self_ns"][events] > index.duration[events])
-    return works
+    return (end == first) & (2 * index.events["self_ns"][events] > index.duration[events])
 
 
 def _opened(work: Collapse, lanes: Lanes, wrappers: Ids, held: LaneEvents) -> LaneEvents:

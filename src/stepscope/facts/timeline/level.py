@@ -88,7 +88,6 @@ def alignments(costs: Costs, level: Ids, start_ns: Times) -> Times:
     """How far the device lags the CPU where the device work of each level begins, ns, at least 0.
 
     Args:
-        costs: of the operations of the levels.
         level: of each operation, ascending, shape (operations,).
         start_ns: start of the operation that each level opens, where none inside has a CPU side;
             shape (levels,).
@@ -107,17 +106,10 @@ def alignments(costs: Costs, level: Ids, start_ns: Times) -> Times:
 
 
 def span_ends(costs: Costs, level: Ids, shift_ns: Times, start_ns: Times, end_ns: Times) -> Times:
-    """End of each level: of its CPU side, or of its device side without its lag if that is later.
-
-    Args:
-        costs: of the operations of the levels.
-        level: of each operation.
-        shift_ns, start_ns, end_ns: of each level.
-    """
+    """End of each level: of its CPU side, or of its device side without its lag if that is later."""
     device = np.zeros(len(start_ns), np.int64)
     np.maximum.at(device, level, costs.device_end_ns)
-    ends: Times = np.maximum(np.maximum(start_ns, end_ns), device - shift_ns)
-    return ends
+    return np.maximum(np.maximum(start_ns, end_ns), device - shift_ns)
 
 
 class ResourceRow(msgspec.Struct, frozen=True):
@@ -187,13 +179,6 @@ def find_resources(index: Index, level: Ids, track: Ids, costs: Costs, every: bo
     inside a frame all the while. Of equals it is the first. Devices that share a step's work are
     busy for about as long as each other: of these it is the first device, the same in each step.
 
-    Args:
-        index: of the trace.
-        level: of each operation, shape (operations,).
-        track: the thread of each operation, shape (operations,).
-        costs: of the operations.
-        every: show all.
-
     Source: HOTLINE appendix C.2 (Hide) and C.5 (Display Only Longest).
     """
     on_cpu, parts = costs.start_ns >= 0, costs.parts
@@ -211,7 +196,6 @@ def find_resources(index: Index, level: Ids, track: Ids, costs: Costs, every: bo
 def _totals_by_track(
     index: Index, level: Ids, track: Ids, work: Times, busy: Times
 ) -> tuple[Ids, Ids, Times, Times]:
-    """Level, track, work and busy time of each pair of level and track."""
     tracks = len(index.trace["tracks"])
     pairs, of = np.unique(level * tracks + track, return_inverse=True)
     sums = [np.bincount(of, time, len(pairs)).astype(np.int64) for time in (work, busy)]
@@ -219,7 +203,6 @@ def _totals_by_track(
 
 
 def _longest(index: Index, level: Ids, track: Ids, work: Times, busy: Times) -> Mask:
-    """Which are the longest of their kind in their level."""
     _, kind = np.unique(kinds_of_tracks(index), return_inverse=True)
     kind = kind[track]
     first = _first_busy_device(index, level, track, kind, work)
@@ -240,8 +223,7 @@ def _first_busy_device(index: Index, level: Ids, track: Ids, kind: Ids, work: Ti
     busy = work >= _AS_BUSY * most[group]
     first = np.full(len(most), np.iinfo(np.int64).max)
     np.minimum.at(first, group[busy], device[busy])
-    chosen: Mask = device == first[group]
-    return chosen
+    return device == first[group]
 
 
 def kinds_of_tracks(index: Index) -> list[str]:

@@ -130,8 +130,6 @@ def measure(
     """The costs of operations, each of some events with all that is inside them.
 
     Args:
-        index: of the trace.
-        rows: event ids, none inside another, shape (rows,).
         bounds: operation i holds `rows[bounds[i]:bounds[i + 1]]`, at least one; (operations + 1,).
         span: start and end on the CPU of each operation's parent, or of the one that all have, to
             which CPU times are clipped, ns.

@@ -14,7 +14,7 @@ import numpy as np
 from stepscope.base.arrays import Ids, Times
 from stepscope.base.kernel_names import short_kernel
 
-_WIDEST = 200
+_WIDEST = 200  # characters of a kernel's name: a box of the page has room for fewer
 _Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
 _RULES: tuple[_Rule, ...] = (
     (re.compile(r"^<(\w+)>\(\d+\): <?([^<>]+)>?$"), lambda found: f"{found[2]} {found[1]}"),
@@ -38,7 +38,7 @@ _RULES: tuple[_Rule, ...] = (
     (re.compile(r"^(enumerate\((?:DataLoader|grain|tf\.data|keras)\))#"), lambda found: found[1]),
     (re.compile(r"^#+ *(.*?) *#+$"), lambda found: found[1]),
 )
-_MAX_LENGTH = 40
+_MAX_LENGTH = 40  # characters that tell names apart; a number replaces longer ones
 _WORD = re.compile(r"[A-Za-z0-9_]+")
 
 
@@ -65,7 +65,6 @@ def summary_names(texts: Sequence[str], text: Ids, group: Ids, runtime_ns: Times
     """A name for each group: what dominates it, its share, and how many other names there are.
 
     Args:
-        texts: distinct names of operations.
         text: which of them each operation has, shape (operations,).
         group: of each operation, ascending from 0, shape (operations,).
         runtime_ns: of each operation, shape (operations,), ns.

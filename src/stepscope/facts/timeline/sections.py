@@ -17,10 +17,11 @@ from stepscope.facts.timeline.lanes import Contents, Lanes
 from stepscope.facts.timeline.operation import TINY, Operation, Spread
 from stepscope.facts.timeline.operation_costs import Costs
 from stepscope.facts.timeline.operation_labels import range_name, summary_names
+from stepscope.trace.row_order import begins_run
 
 _LEAST_BLOCKS = 5  # fewer are as quickly compared side by side
-_LEAST_COUNT = 3
-_LONGEST_PERIOD = 64
+_LEAST_COUNT = 3  # copies of a pattern: two may be chance
+_LONGEST_PERIOD = 64  # operations of a pattern; the search takes time for each period
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,8 @@ def _summed(operations: SiblingOperations, starts: Ids) -> SiblingOperations:
 
 def _joined(operations: SiblingOperations, begins: Mask, repeats: list[Repeat]) -> Mask:
     """Operations that belong to one unit with the one before."""
-    same = _equals_previous(operations.name) & ~begins
-    copies = _equals_previous(operations.block) & (operations.block >= 0) & ~begins
+    same = ~begins_run(operations.name) & ~begins
+    copies = ~begins_run(operations.block) & (operations.block >= 0) & ~begins
     lengths = np.diff(np.append(np.flatnonzero(~copies), len(copies)))
     many: Mask = copies & np.repeat(lengths >= _LEAST_BLOCKS, lengths)
     joined: Mask = same | many
@@ -119,13 +120,8 @@ def _joined(operations: SiblingOperations, begins: Mask, repeats: list[Repeat]) 
     return joined
 
 
-def _equals_previous(values: Ids) -> Mask:
-    return np.append(np.zeros(min(len(values), 1), np.bool_), values[1:] == values[:-1])
-
-
 def _continues(tiny: Mask) -> Mask:
-    continues: Mask = tiny & np.append(False, tiny[:-1])
-    return continues
+    return tiny & np.append(False, tiny[:-1])
 
 
 def _runtime(operations: SiblingOperations, starts: Ids) -> Times:
@@ -144,7 +140,7 @@ def _pieces(operations: SiblingOperations, tiny: float) -> Ids:
     small = np.where(large, 0, runtime)
     piece = ((np.cumsum(small) - small) / least).astype(np.int64)
     after_large = np.append(False, large[:-1])
-    return np.flatnonzero(~_equals_previous(piece) | large | after_large)
+    return np.flatnonzero(begins_run(piece) | large | after_large)
 
 
 @dataclass(frozen=True)
@@ -220,11 +216,8 @@ def group(
     """The operations and sections of lanes, in order, and the lane of each.
 
     Args:
-        contents: of the trace.
         lanes: inside the operations that are opened; none is empty.
-        costs: of the lanes' operations.
         parent_ns: runtime of the operation that is opened, for each lane.
-        tiny: see `find_sections`.
     """
     facts = SiblingOperations(
         name=contents.name_codes(lanes),
@@ -286,7 +279,7 @@ def _sections(
     """Sections, each of several operations, from `first` to before `end`."""
     if not len(first):
         return []
-    inside = _Inside.of(facts, first, end)
+    inside = _SectionContents.of(facts, first, end)
     start, stop = lanes.bounds[first], lanes.bounds[end]
     of_row, row = ranges(start, stop)
     again = np.bincount(of_row, contents.recompute[lanes.rows[row]] == 0, len(first)) == 0
@@ -312,7 +305,7 @@ def _sections(
 
 
 @dataclass(frozen=True, eq=False)
-class _Inside:
+class _SectionContents:
     """What sections hold: their operations one after the other.
 
     Attributes:
@@ -334,8 +327,7 @@ class _Inside:
     period: Ids
 
     @classmethod
-    def of(cls, facts: SiblingOperations, first: Ids, end: Ids) -> _Inside:
-        """The inside of the sections from each `first` to before `end`."""
+    def of(cls, facts: SiblingOperations, first: Ids, end: Ids) -> _SectionContents:
         section, operation = ranges(first, end)
         begin = np.cumsum(end - first) - (end - first)
         cpu, device, name, block = (
@@ -358,20 +350,16 @@ class _Inside:
 
     @property
     def count(self) -> Ids:
-        """Operations in each section."""
         return np.diff(np.append(self.first, len(self.section)))
 
     def kinds(self) -> list[str]:
-        """The kind of each section."""
         repeats = self.one_block | (self.period > 1)
-        kinds: list[str] = np.where(repeats, "repeat", np.where(self.one_name, "series", "section")).tolist()
-        return kinds
+        return np.where(repeats, "repeat", np.where(self.one_name, "series", "section")).tolist()
 
     def names(self, texts: list[str], text: Ids) -> list[str]:
         """The name of each section.
 
         Args:
-            texts: distinct names of operations.
             text: which of them each operation of the lanes has.
         """
         own = text[self.operation]
@@ -385,7 +373,6 @@ class _Inside:
         return names
 
     def spreads(self, contents: Contents, lanes: Lanes) -> list[Spread]:
-        """How the copies in each section differ."""
         position = np.arange(len(self.section)) - self.first[self.section]
         copies = np.flatnonzero(position % self.period[self.section] == 0)
         runtime, of = np.add.reduceat(self.longer_ns, copies), self.section[copies]
@@ -406,5 +393,4 @@ class _Inside:
 
 
 def _all_equal(values: Ids, first: Ids) -> Mask:
-    equal: Mask = np.minimum.reduceat(values, first) == np.maximum.reduceat(values, first)
-    return equal
+    return np.minimum.reduceat(values, first) == np.maximum.reduceat(values, first)

@@ -129,7 +129,6 @@ def line_costs(index: Index, chosen: Mask) -> list[LineCost]:
     """What each line that the trace knows costs.
 
     Args:
-        index: of the trace.
         chosen: events of the selected steps of one rank, bool, shape (events,).
     """
     return [*_of_modules(index, chosen), *_of_frames(index, chosen)]
@@ -146,14 +145,12 @@ class _Costs:
         """Time in which events run, as a union for each line."""
         start = self._index.start[event]
         end = np.maximum(self._end[event], start)
-        found: list[int] = grouped_union(line, start, end, self._lines).tolist()
-        return found
+        return grouped_union(line, start, end, self._lines).tolist()
 
     def total(self, line: Ids, event: Ids) -> list[int]:
         """Sum of the events' self times for each line."""
         own = self._index.events["self_ns"][event]
-        found: list[int] = np.bincount(line, own, self._lines).astype(np.int64).tolist()
-        return found
+        return np.bincount(line, own, self._lines).astype(np.int64).tolist()
 
 
 def _clipped_end(index: Index, chosen: Mask) -> Times:
@@ -171,8 +168,7 @@ def _clipped_end(index: Index, chosen: Mask) -> Times:
 
 def _is_backward(index: Index) -> Mask:
     """Events of the backward pass, forward that is repeated in it included."""
-    backward: Mask = (index.events["stage"] == _BACKWARD) | (index.events["recompute"] == 1)
-    return backward
+    return (index.events["stage"] == _BACKWARD) | (index.events["recompute"] == 1)
 
 
 def _computing(index: Index, chosen: Mask) -> Ids:
@@ -227,8 +223,7 @@ class _ModuleLines:
         inside = np.zeros(len(self._index.on_device), np.bool_)
         inside[event] = True
         parent, module = self._index.parent[event], self._index.events["module"]
-        outermost: Ids = event[(parent < 0) | ~inside[parent] | (module[parent] != module[event])]
-        return outermost
+        return event[(parent < 0) | ~inside[parent] | (module[parent] != module[event])]
 
     def _pairs(self, lines_of: tuple[Ids, Ids], event: Ids) -> tuple[Ids, Ids]:
         """The lines of each event's module, and the event for each."""
@@ -318,11 +313,6 @@ def _start_of_backward(index: Index, line: Ids, at: Ids) -> Ids:
     """The innermost frame of the training loop's thread that runs while another thread runs `at`.
 
     Autograd has threads of its own; meanwhile the loop's thread waits in the call that started it.
-
-    Args:
-        index: of the trace.
-        line: of each frame, else -1.
-        at: events.
 
     Returns:
         A frame for each event; -1 if it is no backward, or is on the loop's thread itself.

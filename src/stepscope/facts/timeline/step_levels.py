@@ -92,7 +92,7 @@ def find_stages(index: Index, step: int, rank: int) -> Stages:
     left = rows[placed < 0]
     spanning = left[~_is_around(index, left)]
     lone = np.setdiff1d(works[index.launch[works] < 0], work)
-    unstaged = np.concatenate([spanning, _launched(index, left, spanning), lone])
+    unstaged = np.concatenate([spanning, index.launched_by(np.setdiff1d(left, spanning))[1], lone])
     return Stages(operations, costs, index.in_order(unstaged), len(left) - len(spanning))
 
 
@@ -134,11 +134,6 @@ def _run_of(index: Index, rows: Ids, table: Table) -> Ids:
 
 def _is_around(index: Index, rows: Ids) -> Mask:
     return index.last[rows] > index.place[rows]
-
-
-def _launched(index: Index, spanning: Ids, shown: Ids) -> Ids:
-    """Device work launched by events that are passed themselves."""
-    return index.launched_by(np.setdiff1d(spanning, shown))[1]
 
 
 def _stage_operations(

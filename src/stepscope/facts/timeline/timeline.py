@@ -34,7 +34,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 _KEPT_OPERATIONS = 25_000  # of levels that were opened: about 2 kB each
 _KEPT_WHOLE = 50_000  # operations of steps that were opened whole
-_OPENED_AHEAD = 32
+_OPENED_AHEAD = 32  # the longest operations of a level, one of which somebody may open next
 _OPENED_EVENTS = 30_000  # at a time, where others may have their turn
 
 
@@ -96,7 +96,6 @@ class _Whole:
 
     @classmethod
     def of(cls, openings: Sequence[Opening], places: EventPlaces) -> _Whole:
-        """The levels of some openings."""
         levels = {(one.shown.path, False): one.shown for one in openings}
         levels |= {(one.every.path, True): one.every for one in openings}
         return cls(openings, levels, places)
@@ -176,7 +175,6 @@ class Timeline:
             yield
 
     def _longest(self, path: str, every: bool) -> list[Opened]:
-        """The longest operations of a level that have a level inside."""
         openable = sorted(_openable(self.level(path, every)), key=lambda one: -one.runtime_ns)
         return openable[:_OPENED_AHEAD]
 
@@ -252,9 +250,6 @@ class Timeline:
         """The path of the smallest operation that holds an event; empty outside all steps.
 
         In a step whose levels were all opened together it is an operation of these levels.
-
-        Args:
-            event: id of an event, on a thread or on a stream.
         """
         step = StepId(int(self.trace.events["step"][event]), int(self.index.rank[event]))
         whole = self._wholes.get((str(step),))

@@ -16,7 +16,7 @@ import numpy as np
 from stepscope.base.arrays import Array, Floats, Ids, Times
 from stepscope.facts.annotate.device.idle import data_loading_times
 from stepscope.facts.annotate.links.launches import launch_of
-from stepscope.facts.annotate.ranks import Recording, machine_of, recording_of
+from stepscope.facts.annotate.ranks import ProcessRecording, machine_of, recording_of
 from stepscope.facts.annotate.steps.step_table import steady_steps
 from stepscope.models.ranks.calls import (
     Calls,
@@ -84,7 +84,7 @@ class Sketch(msgspec.Struct, frozen=True):
     kernel_spread: list[tuple[float, float]] = []
     modules: dict[str, tuple[float, float, float]] = {}
     peak_memory: dict[str, int] = {}
-    recording: Recording = Recording()
+    recording: ProcessRecording = ProcessRecording()
     version: int = VERSION
 
     @property

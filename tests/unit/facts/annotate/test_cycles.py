@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.facts.annotate.ranks import Recording, last_cycles, recording_of
+from stepscope.facts.annotate.ranks import ProcessRecording, last_cycles, recording_of
 from stepscope.testing import drawn_trace
 
 
-def recorded(process: str, begin: int, end: int, machine: str = "node-1") -> Recording:
-    return Recording(machine, process, begin, end)
+def recorded(process: str, begin: int, end: int, machine: str = "node-1") -> ProcessRecording:
+    return ProcessRecording(machine, process, begin, end)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def recorded(process: str, begin: int, end: int, machine: str = "node-1") -> Rec
     ],
 )
 def test_the_last_recording_of_each_process(
-    what: str, files: str, recordings: list[Recording], last: list[int]
+    what: str, files: str, recordings: list[ProcessRecording], last: list[int]
 ) -> None:
     assert last_cycles(list(files), recordings) == last, what
 

@@ -126,20 +126,13 @@ _KIND = re.compile(
     re.IGNORECASE,
 )
 _GROUP = ("Process Group Name", "Process Group Ranks", "Group size")
-_DTYPE_BYTES = {
-    "byte": 1,
-    "char": 1,
-    "bool": 1,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-    "half": 2,
-    "bfloat16": 2,
-    "short": 2,
-    "int": 4,
-    "float": 4,
-    "long": 8,
-    "double": 8,
+_DTYPES = {
+    1: "byte char bool float8_e4m3fn float8_e5m2",
+    2: "half bfloat16 short",
+    4: "int float",
+    8: "long double",
 }
+_DTYPE_BYTES = {name: size for size, names in _DTYPES.items() for name in names.split()}
 
 
 def mark_communication(trace: Trace) -> Trace:
@@ -175,8 +168,7 @@ def _with_group_arguments(trace: Trace, kernel: Mask) -> Mask:
     order = np.argsort(source, kind="stable")
     texts = trace.arguments.texts(source[order]) if len(order) else []
     marked = [bool(GROUP_ARGUMENTS.search(text)) for text in texts]
-    result: Mask = np.isin(trace.events["name"], names[order][np.array(marked, np.bool_)])
-    return result
+    return np.isin(trace.events["name"], names[order][np.array(marked, np.bool_)])
 
 
 def _launched_by_collective(trace: Trace) -> Mask:
@@ -196,8 +188,7 @@ def _launched_in(trace: Trace, marks: Mask, wanted: Mask) -> Mask:
     """Device work whose launch has a wanted event as the innermost of the marks around it."""
     around = inherit(trace.events["parent"], np.where(marks, wanted, -1))
     caller = launch_of(trace)
-    launched: Mask = (caller >= 0) & (around[caller] == 1)
-    return launched
+    return (caller >= 0) & (around[caller] == 1)
 
 
 def _on_named_stream(trace: Trace) -> Mask:

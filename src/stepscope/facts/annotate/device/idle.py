@@ -91,9 +91,9 @@ def working_devices(trace: Trace, rank: int, windows: Intervals) -> list[int]:
     """
     events, tracks = trace.events, trace["tracks"]
     rows = np.flatnonzero(device_work(trace) & (tracks["rank"] == rank)[events["track"]])
-    start, end = events["start_ns"][rows], (events["start_ns"] + events["duration_ns"])[rows]
+    start, end = events.spans(rows)
     here = windows.within(start, np.maximum(end, start + 1)) > 0
-    return np.unique(tracks["device"][events["track"][rows[here]]]).tolist()  # type: ignore[no-any-return]
+    return np.unique(tracks["device"][events["track"][rows[here]]]).tolist()
 
 
 def _with_busy_times(trace: Trace) -> Trace:
@@ -125,29 +125,19 @@ def _idle_of_device(trace: Trace, device: int, spans: Spans) -> list[_Gaps]:
 
 
 def busy_times(trace: Trace, work: Rows) -> tuple[Intervals, Intervals]:
-    """When some work of one device computes, and when it only communicates.
-
-    Args:
-        trace: any trace.
-        work: the device's work, events.id.
-    """
+    """When some work of one device computes, and when it only communicates."""
     events = trace.events
     communicates = events.text("category").mask("communication")[work]
-    start, end = events["start_ns"][work], (events["start_ns"] + events["duration_ns"])[work]
+    start, end = events.spans(work)
     computing = Intervals(start[~communicates], end[~communicates])
     return computing, Intervals(start[communicates], end[communicates]).minus(computing)
 
 
 def copy_times(trace: Trace, work: Rows) -> Intervals:
-    """When some work of one device copies or fills memory, and does nothing else.
-
-    Args:
-        trace: any trace.
-        work: the device's work, events.id.
-    """
+    """When some work of one device copies or fills memory, and does nothing else."""
     events = trace.events
     copies = events.text("category").mask("memcpy", "memset")[work]
-    start, end = events["start_ns"][work], (events["start_ns"] + events["duration_ns"])[work]
+    start, end = events.spans(work)
     return Intervals(start[copies], end[copies]).minus(Intervals(start[~copies], end[~copies]))
 
 
@@ -181,18 +171,13 @@ def data_loading_times(trace: Trace) -> Intervals:
     """When the training loop loads data."""
     runs = trace["stages"]
     loading = runs["stage"] == STAGES.index("data_loading")
-    return Intervals(runs["start_ns"][loading], runs["end_ns"][loading])
+    return Intervals(*runs.spans(loading))
 
 
 def time_blocked(trace: Trace, work: Rows) -> Intervals:
-    """When the thread of the training loop, or of autograd, was blocked on a device.
-
-    Args:
-        trace: a trace with stages.
-        work: the device's work, events.id.
-    """
+    """When the thread of the training loop, or of autograd, was blocked on a device."""
     events = trace.events
-    end = events["start_ns"] + events["duration_ns"]
+    end = events.spans()[1]
     waits = events.text("category").mask("runtime") & events.text("name").where(
         lambda name: is_wait(name) or bool(_WAITS.search(name))
     )
@@ -208,8 +193,7 @@ def time_blocked(trace: Trace, work: Rows) -> Intervals:
 
 def _drained(gaps: Intervals, waiting: Intervals) -> Mask:
     """Gaps at whose start the CPU was blocked on the device."""
-    result: Mask = waiting.within(gaps.starts - _LEAST_NS, gaps.starts + _LEAST_NS) > 0
-    return result
+    return waiting.within(gaps.starts - _LEAST_NS, gaps.starts + _LEAST_NS) > 0
 
 
 # -- launches into a full queue
@@ -226,10 +210,6 @@ def full_queue_launches(trace: Trace, work: Rows) -> Rows:
 
     It was full if hundreds of works had been launched and not ended, or if the trace records it;
     and it may have been while the device did work from before the recording.
-
-    Args:
-        trace: a trace with launches.
-        work: device work of one rank, events.id.
     """
     events = trace.events
     caller = launch_of(trace)[work].astype(np.int64)
@@ -238,24 +218,18 @@ def full_queue_launches(trace: Trace, work: Rows) -> Rows:
         return calls
     length, usual = events["duration_ns"][calls], usual_launch_ns(trace, calls)
     begin, end = events["start_ns"][calls], events["start_ns"][calls] + length
-    ended = np.searchsorted(np.sort(events["start_ns"][work] + events["duration_ns"][work]), end)
+    ended = np.searchsorted(np.sort(events.spans(work)[1]), end)
     launched = np.searchsorted(np.sort(events["start_ns"][caller[caller >= 0]]), end)
     queued = launched - ended
     rank = int(trace["tracks"]["rank"][events["track"][work[0]]])
     unseen = end <= unrecorded_work_end(trace, rank)  # what else is queued then is not known
     many = unseen | (queued >= _FULL) | _recorded_as_full(trace, begin, end)
     most = unseen | (queued >= max(_FULL, _MOST * queued.max()))
-    found: Rows = calls[(many & (length > _LONGER * usual)) | (most & (length > _LONG * usual))]
-    return found
+    return calls[(many & (length > _LONGER * usual)) | (most & (length > _LONG * usual))]
 
 
 def usual_launch_ns(trace: Trace, calls: Rows) -> int:
-    """What a launch takes the CPU where nothing delays it, ns.
-
-    Args:
-        trace: any trace.
-        calls: launches, events.id.
-    """
+    """What a launch takes the CPU where nothing delays it, ns."""
     return int(np.percentile(trace.events["duration_ns"][calls], _UNDELAYED)) if len(calls) else 0
 
 
@@ -263,8 +237,7 @@ def _recorded_as_full(trace: Trace, begin: Times, end: Times) -> Mask:
     """Whether the trace records a full queue in each span."""
     events = trace.events
     full = np.sort(events["start_ns"][events.text("name").mask(_FULL_EVENT)])
-    found: Mask = np.searchsorted(full, begin) < np.searchsorted(full, end)
-    return found
+    return np.searchsorted(full, begin) < np.searchsorted(full, end)
 
 
 # -- idle time of the host
@@ -279,7 +252,7 @@ def python_time(trace: Trace, rank: int, steps: Table) -> Intervals:
     works = _computes(events) | events.text("category").mask("communication")
     works |= events.text("stage").mask("data_loading")
     busy = _spans(trace, rank, steps, works).union(_backward(trace["stages"], rank))
-    return Intervals(steps["start_ns"], steps["end_ns"]).minus(busy)
+    return Intervals(*steps.spans()).minus(busy)
 
 
 def exposed_communication(trace: Trace, rank: int, steps: Table) -> Intervals:
@@ -289,7 +262,7 @@ def exposed_communication(trace: Trace, rank: int, steps: Table) -> Intervals:
     """
     events = trace.events
     communicates = _spans(trace, rank, steps, events.text("category").mask("communication"))
-    within = Intervals(steps["start_ns"], steps["end_ns"])
+    within = Intervals(*steps.spans())
     return communicates.intersect(within).minus(busy_time(trace, rank, steps))
 
 
@@ -319,10 +292,9 @@ def _spans(trace: Trace, rank: int, steps: Table, chosen: Mask) -> Intervals:
     events = trace.events
     of_rank = trace["tracks"]["rank"][events["track"]] == rank
     rows = np.flatnonzero(of_rank & np.isin(events["step"], steps["step"]) & chosen)
-    start = events["start_ns"][rows]
-    return Intervals(start, start + events["duration_ns"][rows])
+    return Intervals(*events.spans(rows))
 
 
 def _backward(runs: Table, rank: int) -> Intervals:
     backward = runs.text("stage").mask("backward") & (runs["rank"] == rank)
-    return Intervals(runs["start_ns"][backward], runs["end_ns"][backward])
+    return Intervals(*runs.spans(backward))

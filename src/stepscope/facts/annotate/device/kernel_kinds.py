@@ -161,14 +161,12 @@ def is_of_library(name: str) -> bool:
 def _work_of_cpu(events: Table) -> Mask:
     """Operators and collectives, without the ranges around them that `stepscope run` records."""
     ours = events.text("name").where(has_lines)
-    work: Mask = events.text("category").mask("cpu_op", "communication") & ~ours
-    return work
+    return events.text("category").mask("cpu_op", "communication") & ~ours
 
 
 def _by_name(names: Text) -> Codes8:
     table = np.array([_CODE[kind_of(name)] for name in names.values] + [-1], np.int8)
-    result: Codes8 = table[names.codes]
-    return result
+    return table[names.codes]
 
 
 def _by_scope(events: Table, work: Mask, code: Codes8) -> Codes8:

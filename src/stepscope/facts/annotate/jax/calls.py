@@ -96,7 +96,8 @@ def calls_of_host_work(trace: Trace) -> Ids32:
     if not (count and len(calls.rows)):
         return result
     rows = np.flatnonzero(run_of >= 0)
-    call = _by_id(trace, calls, rows, run_of[rows], count)
+    starts_it = events.text("category").mask("runtime")[rows]  # with the run's id, and no operation
+    call = _first_call(calls, rows[starts_it], run_of[rows[starts_it]], count)
     nested = _first_call(calls, rows, run_of[rows], count)
     call = np.where(call == UNKNOWN, nested, call)
     _link_by_order(trace, calls, rows, run_of[rows], call)
@@ -135,8 +136,7 @@ class _Calls:
         last = events["start_ns"][self.rows].max(initial=np.iinfo(np.int64).min)
         executes = events.text("name").where(lambda name: bool(_EXECUTES.search(name)))
         alone = executes & self.on_track & (self.of < 0) & (events["start_ns"] > last)
-        result: Times = events["start_ns"][alone & ~np.append(alone, False)[events["parent"]]]
-        return result
+        return events["start_ns"][alone & ~np.append(alone, False)[events["parent"]]]
 
 
 def _without_repeats(parent: Ids32, name: IntArray, call: Ids32) -> Ids32:
@@ -176,13 +176,6 @@ def _runs(trace: Trace) -> tuple[Rows, int]:
         return np.full(len(events), -1), 0
     place = np.minimum(np.searchsorted(ids, events["correlation"]), len(ids) - 1)
     return np.where(has_id & (ids[place] == events["correlation"]), place, -1), len(ids)
-
-
-def _by_id(trace: Trace, calls: _Calls, rows: Ids, run: Rows, count: int) -> Ids32:
-    """The call around an event with the id of each run that is no operation itself."""
-    events = trace.events
-    starts_it = events.text("category").mask("runtime")[rows]
-    return _first_call(calls, rows[starts_it], run[starts_it], count)
 
 
 def _first_call(calls: _Calls, rows: Ids, run: Rows, count: int) -> Ids32:
@@ -252,7 +245,7 @@ _FOR_ARRAYS = re.compile(r"block_until_ready|BlockHostUntilReady")
 _OTHER, _NONE = STAGES.index("other"), -1
 
 
-class Waits(NamedTuple):
+class CallWaits(NamedTuple):
     """Waits of one thread, none within another, in order of start; arrays of shape (n,).
 
     Attributes:
@@ -268,11 +261,10 @@ class Waits(NamedTuple):
         """The stage that the thread waits for at each moment, -1 where it does not wait."""
         place = np.searchsorted(self.starts, moments, side="right") - 1
         here = (place >= 0) & (np.append(self.ends, _NONE)[place] > moments)
-        result: Codes = np.where(here, np.append(self.stage, _NONE)[place], _NONE)
-        return result
+        return np.where(here, np.append(self.stage, _NONE)[place], _NONE)
 
 
-def waits_for_calls(trace: Trace, track: int) -> Waits:
+def waits_for_calls(trace: Trace, track: int) -> CallWaits:
     """The waits of a thread, each with the stage of the last call before it on this thread.
 
     A call of several stages, or of none that is known, counts as the last work that it ran. Who
@@ -290,8 +282,7 @@ def waits_for_calls(trace: Trace, track: int) -> Waits:
     )
     blocks = names.take(waits).where(lambda name: bool(_FOR_ARRAYS.search(name)))
     of = np.where(blocks, all_calls, compiled)
-    starts = events["start_ns"][waits]
-    return Waits(starts, starts + events["duration_ns"][waits], _stages(trace, of, compiled, waits))
+    return CallWaits(*events.spans(waits), _stages(trace, of, compiled, waits))
 
 
 def _last_before(events: Table, calls: Rows, waits: Rows) -> Rows:
@@ -314,7 +305,7 @@ def _last_stage(trace: Trace, begin: Times, end: Times) -> Codes:
     """The stage of the compiled work of the host that ended last in each span, -1 if none did."""
     events = trace.events
     rows: Ids = np.flatnonzero((events["scope"] >= 0) & on_host(trace))
-    ended = events["start_ns"][rows] + events["duration_ns"][rows]
+    ended = events.spans(rows)[1]
     order = np.argsort(ended, kind="stable")
     rows, ended = rows[order], ended[order]
     last = np.searchsorted(ended, end, side="right") - 1

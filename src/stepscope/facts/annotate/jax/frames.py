@@ -37,14 +37,9 @@ def is_users(file: str) -> bool:
 
 
 def frames_of_events(trace: Trace) -> Ids:
-    """The frame of the largest origin of each event, a row of `frames`, -1 if unknown.
-
-    Returns:
-        int64, shape (events,).
-    """
+    """The frame of the largest origin of each event, a row of `frames`, -1 if unknown."""
     of_group = np.append(_frames_of_groups(trace["origins"]), -1)
-    result: Ids = of_group[trace.events["origin"]]
-    return result
+    return of_group[trace.events["origin"]]
 
 
 def _frames_of_groups(origins: Table) -> Ids:
@@ -62,7 +57,7 @@ _RUNNER = "stepscope/record/script_runner.py"  # `stepscope run` is below the sc
 _RECORDER = "stepscope/record/"
 
 
-class _Row(NamedTuple):
+class _FrameRow(NamedTuple):
     """A frame of the trace's table `frames`."""
 
     above: int
@@ -95,7 +90,7 @@ def frames_below_call(trace: Trace) -> tuple[Ids, Ids]:
         chain = [] if is_first else chains[row.above]
         if chain and row.place == rows[chain[0]].place:
             chain = []  # the stack, once more
-        if not _is_of_recorder(row.file):
+        if _RECORDER not in row.file or row.file.endswith(_RUNNER):
             outer_row = chain[-1] if chain else -1
             chain = [*chain, known.setdefault((outer_row, *row.place), number)]
         chains.append(chain)
@@ -107,20 +102,11 @@ def frames_below_call(trace: Trace) -> tuple[Ids, Ids]:
     return outer, kept
 
 
-def _rows(trace: Trace) -> Iterator[_Row]:
+def _rows(trace: Trace) -> Iterator[_FrameRow]:
     table = trace["frames"]
-    columns = zip(
-        table["parent"].tolist(),
-        table.text("function"),
-        table.text("file"),
-        table["line"].tolist(),
-        strict=True,
-    )
-    return (_Row(above, name or "", file or "", line) for above, name, file, line in columns)
-
-
-def _is_of_recorder(file: str) -> bool:
-    return _RECORDER in file and not file.endswith(_RUNNER)
+    texts = table.text("function"), table.text("file")
+    columns = zip(table["parent"].tolist(), *texts, table["line"].tolist(), strict=True)
+    return (_FrameRow(above, name or "", file or "", line) for above, name, file, line in columns)
 
 
 # -- frames of optimizers
@@ -139,8 +125,7 @@ _FUNCTION = re.compile(
 def in_optimizer(trace: Trace) -> Mask:
     """Whether the largest part of each event was traced in an optimizer, bool, shape (events,)."""
     inside = np.append(_frames_inside(trace["frames"]), False)
-    result: Mask = inside[frames_of_events(trace)]
-    return result
+    return inside[frames_of_events(trace)]
 
 
 def _frames_inside(frames: Table) -> Mask:

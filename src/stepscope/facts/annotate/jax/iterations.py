@@ -23,7 +23,7 @@ _HEAVY = 0.5  # of the time of the program that takes most: the training functio
 _FEWEST = 2  # calls of a function that repeats
 
 
-class Iterations(NamedTuple):
+class LoopIterations(NamedTuple):
     """The iterations of a loop.
 
     Attributes:
@@ -37,7 +37,7 @@ class Iterations(NamedTuple):
     last_is_whole: bool
 
 
-class _Calls(NamedTuple):
+class _LoopCalls(NamedTuple):
     """Calls in order of start: which function (index of `names`), start and end, shape (calls,)."""
 
     names: list[str]
@@ -46,8 +46,7 @@ class _Calls(NamedTuple):
     end: Times
 
     def of(self, name: int) -> Mask:
-        chosen: Mask = self.name == name
-        return chosen
+        return self.name == name
 
 
 def call_starts(trace: Trace, rows: Rows) -> Times:
@@ -66,7 +65,7 @@ def call_starts(trace: Trace, rows: Rows) -> Times:
     return begin
 
 
-def iterations_by_calls(trace: Trace, track: int) -> Iterations | None:
+def iterations_by_calls(trace: Trace, track: int) -> LoopIterations | None:
     """The iterations of the loop on a track; None if no compiled function is called twice."""
     calls = _calls(trace, track)
     training = _training_function(trace, calls)
@@ -76,23 +75,21 @@ def iterations_by_calls(trace: Trace, track: int) -> Iterations | None:
     first = max(once, key=lambda name: _pause_before(calls, name))
     starts = calls.start[calls.of(first)]
     last = min(int(calls.start[calls.of(name)][-1]) for name in once)
-    return Iterations(calls.names[first], starts, last >= int(starts[-1]))
+    return LoopIterations(calls.names[first], starts, last >= int(starts[-1]))
 
 
-def _calls(trace: Trace, track: int) -> _Calls:
-    """The outermost calls on a track."""
+def _calls(trace: Trace, track: int) -> _LoopCalls:
     events = trace.events
     called = events.text("name").where(is_compiled_call) & (events["track"] == track)
     rows = np.flatnonzero(outermost(events["parent"], called))
     name = events.text("name")
     found = [called_function(name[row] or "") for row in rows.tolist()]
     names = sorted(set(found))
-    start = events["start_ns"][rows]
     index = np.array([names.index(text) for text in found], np.intp)
-    return _Calls(names, index, start, start + events["duration_ns"][rows])
+    return _LoopCalls(names, index, *events.spans(rows))
 
 
-def _training_function(trace: Trace, calls: _Calls) -> int | None:
+def _training_function(trace: Trace, calls: _LoopCalls) -> int | None:
     count = np.bincount(calls.name, minlength=len(calls.names))
     repeated = np.flatnonzero(count >= _FEWEST).tolist()
     if not repeated:
@@ -118,7 +115,7 @@ def _work(trace: Trace) -> Counter[str]:
     return result
 
 
-def _once_per_iteration(calls: _Calls, training: int) -> list[int]:
+def _once_per_iteration(calls: _LoopCalls, training: int) -> list[int]:
     """Functions called once between two calls of the training function, itself included."""
     iteration = np.searchsorted(calls.start[calls.of(training)], calls.start, side="right")
     iterations = int(calls.of(training).sum())
@@ -130,7 +127,7 @@ def _once_per_iteration(calls: _Calls, training: int) -> list[int]:
     ]
 
 
-def _pause_before(calls: _Calls, name: int) -> float:
+def _pause_before(calls: _LoopCalls, name: int) -> float:
     """Median pause between a call and the compiled call before it, ns."""
     pause = calls.start[1:] - calls.end[:-1]
     before = pause[calls.of(name)[1:]]

@@ -54,7 +54,6 @@ def from_scopes(trace: Trace) -> Evidence | None:
 
 
 def _innermost(number: Mapping[tuple[str, ...], int], scope: str, frame: int) -> int:
-    """The innermost known module of a scope."""
     names = scope_of(scope).modules
     return next((number[names[:n]] for n in range(len(names), 0, -1) if names[:n] in number), -1)
 
@@ -64,8 +63,7 @@ def _in_order(events: Table, scoped: Mask) -> list[int]:
     rows = np.flatnonzero(scoped)
     rows = rows[np.argsort(events["stage"][rows] == STAGES.index("backward"), kind="stable")]
     codes, first = np.unique(events["scope"][rows], return_index=True)
-    order: list[int] = codes[np.argsort(first)].tolist()
-    return order
+    return codes[np.argsort(first)].tolist()
 
 
 def _add_scope(scope: tuple[str, ...], modules: list[Module], number: dict[tuple[str, ...], int]) -> int:
@@ -109,7 +107,7 @@ _NO_MODULES = re.compile(
 )
 
 
-class _Place(NamedTuple):
+class _CalledPlace(NamedTuple):
     """What tells modules apart: the module around, the class, and the line of the call."""
 
     parent: int
@@ -138,7 +136,6 @@ def from_functions(trace: Trace) -> Evidence | None:
 
 
 def _class_of(function: str, file: str) -> str:
-    """The class of the module that a frame calls, empty if none."""
     found = _CALL.match(function)
     return found[1] if found and not _NO_MODULES.search(file) else ""
 
@@ -170,28 +167,26 @@ def _from_frames(trace: Trace, names: list[str]) -> Evidence | None:
 
 
 def _of_passes(trace: Trace) -> Mask:
-    """The compiled operations of the forward and the backward pass."""
     passes = [STAGES.index(stage) for stage in (*FORWARD_STAGES, "backward")]
-    result: Mask = (trace.events["origin"] >= 0) & np.isin(trace.events["stage"], passes)
-    return result
+    return (trace.events["origin"] >= 0) & np.isin(trace.events["stage"], passes)
 
 
-def _places(trace: Trace, names: list[str]) -> tuple[list[_Place], Ids]:
+def _places(trace: Trace, names: list[str]) -> tuple[list[_CalledPlace], Ids]:
     """The modules in all stacks, parents first, and the module in which each frame is, or -1."""
-    number: dict[_Place, int] = {}
+    number: dict[_CalledPlace, int] = {}
     files, lines = list(trace["frames"].text("file")), trace["frames"]["line"].tolist()
     outer, kept = frames_below_call(trace)
     result = np.full(len(names), -1, np.int64)
     for row, above in enumerate(outer.tolist()):
         around = int(result[above]) if above >= 0 else -1
         if above >= 0 and names[row]:
-            place = _Place(around, names[row], files[above] or "", lines[above])
+            place = _CalledPlace(around, names[row], files[above] or "", lines[above])
             around = number.setdefault(place, len(number))
         result[row] = around
     return list(number), np.where(kept >= 0, result[kept], -1)
 
 
-def _with_outer(used: list[int], places: list[_Place]) -> set[int]:
+def _with_outer(used: list[int], places: list[_CalledPlace]) -> set[int]:
     found = set(used)
     for place in used:
         while (place := places[place].parent) >= 0:
@@ -199,7 +194,7 @@ def _with_outer(used: list[int], places: list[_Place]) -> set[int]:
     return found
 
 
-def _alike(places: list[_Place], number: dict[int, int]) -> dict[int, int]:
+def _alike(places: list[_CalledPlace], number: dict[int, int]) -> dict[int, int]:
     """The module of each place, also of calls of a whole model from another line.
 
     An evaluation calls the model where no pass does, and inside it is the same.
@@ -218,7 +213,7 @@ def _alike(places: list[_Place], number: dict[int, int]) -> dict[int, int]:
     return {index: number[found] for index, found in same.items()}
 
 
-def _modules(places: list[_Place], number: dict[int, int]) -> list[Module]:
+def _modules(places: list[_CalledPlace], number: dict[int, int]) -> list[Module]:
     """The modules; siblings of one class are numbered in the order of their calls."""
     siblings: dict[tuple[int, str], int] = {}
     for place in places:
@@ -244,9 +239,7 @@ def function_names(frames: Table, outer: Ids, used: Ids) -> list[str]:
     """The name of the module that each frame begins, empty if none.
 
     Args:
-        frames: the trace's table of Python frames.
         outer: the frame around each one within its compiled function, -1 at the outermost.
-        used: the frames of all differentiated operations.
     """
     names = [name.rpartition(".")[2] for name in (text or "" for text in frames.text("function"))]
     files = [file or "" for file in frames.text("file")]

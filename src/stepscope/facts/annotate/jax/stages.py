@@ -15,7 +15,7 @@ learning, and a teacher's targets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -48,9 +48,6 @@ def stages_by_scope(trace: Trace) -> tuple[Codes8, Mask]:
     everything else that was compiled is forward, unless scopes may hide what is differentiated.
     Operations outside of `jax.jit` have the stage of the range in which they were called. An
     operation of TensorFlow is forward if its layer has gradients.
-
-    Returns:
-        int8 and bool, shape (events,) each.
     """
     events = trace.events
     text = events.text("scope")
@@ -175,8 +172,7 @@ _ELEMENTWISE = re.compile(
 def merged_gradients(trace: Trace) -> Mask:
     """Products under the name of an elementwise operation, outside both passes; (events,)."""
     products = trace.events.text("kind").mask(*_PRODUCTS)
-    result: Mask = products & trace.events.text("scope").where(_is_elementwise)
-    return result
+    return products & trace.events.text("scope").where(_is_elementwise)
 
 
 def _is_elementwise(text: str) -> bool:
@@ -195,8 +191,7 @@ def sums_gradients(trace: Trace) -> Mask:
     collective = trace.events.text("scope").where(
         lambda text: scope_of(text).primitive.startswith(_COLLECTIVES)
     )
-    result: Mask = collective & np.isin(trace.events["origin"], gradients)
-    return result
+    return collective & np.isin(trace.events["origin"], gradients)
 
 
 # -- profiles in which nothing says what is forward
@@ -215,12 +210,7 @@ _MESSAGE_OF_JSON = (
 
 
 def passes_are_unknown(trace: Trace, stage: Codes8) -> bool:
-    """Whether compiled functions are called, but scopes say little, and nothing is backward.
-
-    Args:
-        trace: a trace with nested events.
-        stage: of each event as far as it is known, shape (events,).
-    """
+    """Whether compiled functions are called, but scopes say little, and nothing is backward."""
     events = trace.events
     calls = int(events.text("name").where(is_compiled_call).sum())
     traced = int(((events["scope"] >= 0) | (events["origin"] >= 0)).sum())
@@ -294,8 +284,7 @@ def with_trained_functions(trace: Trace, stage: IntArray) -> IntArray:
 def _roles(trace: Trace) -> IntArray:
     """The role of each event's operation, -1 if unknown; int8, shape (events,)."""
     known = np.append(trace["origins"].text("role").codes, _NONE)
-    result: IntArray = known[trace.events["origin"]]
-    return result
+    return known[trace.events["origin"]]
 
 
 def _trained(trace: Trace, outer: Ids, frames: Ids) -> Mask:
@@ -332,7 +321,6 @@ def with_evaluation(trace: Trace, stage: IntArray, program: IntArray, names: Seq
         trace: with stacks; without them no program is known to evaluate.
         stage: of each event as far as it is known, -1 if not, shape (events,).
         program: number of the program of each compiled operation, -1 for others, shape (events,).
-        names: of the functions of the programs, by number.
     """
     outer, kept = frames_below_call(trace)
     frame = np.append(kept, -1)[frames_of_events(trace)]
@@ -347,18 +335,12 @@ def with_evaluation(trace: Trace, stage: IntArray, program: IntArray, names: Seq
         if trained & _functions(trace["frames"], outer, frame[rows]):
             in_steps = np.intersect1d(trace.events["step"][rows], trace["steps"]["step"])
             least = 1 if len(in_steps) == len(trace["steps"]) else _SHAPES_OF_DATA
-            fed = _shapes_fed(shapes, names[number], training)
+            # How many shapes of what one program makes are taken by those that differentiate.
+            makes = set(shapes.get(_PROGRAM.format(names[number]), {}).get("makes", ()))
+            taken = (shapes.get(_PROGRAM.format(name), {}).get("takes", ()) for name in training)
+            fed = len(makes & set().union(*taken))
             result[rows] = CODE["forward" if fed >= least else "evaluation"]
     return result
-
-
-def _shapes_fed(
-    shapes: Mapping[str, Mapping[str, Iterable[str]]], function: str, training: Iterable[str]
-) -> int:
-    """How many shapes of what one program makes are taken by those that differentiate."""
-    makes = set(shapes.get(_PROGRAM.format(function), {}).get("makes", ()))
-    taken = (shapes.get(_PROGRAM.format(name), {}).get("takes", ()) for name in training)
-    return len(makes & set().union(*taken))
 
 
 def _functions(frames: Table, outer: Ids, used: Ids) -> set[tuple[str, str]]:

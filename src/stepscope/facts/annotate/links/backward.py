@@ -13,19 +13,12 @@ from stepscope.trace.trace import Trace
 
 def is_backward(events: Table) -> Mask:
     """Operators that autograd runs in backward: they have the id of their forward thread."""
-    result: Mask = (events["sequence"] >= 0) & (events["forward_thread"] > 0)
-    return result
+    return (events["sequence"] >= 0) & (events["forward_thread"] > 0)
 
 
 def is_forward(events: Table, rows: Rows | slice = slice(None)) -> Mask:
-    """Operators that autograd recorded: they have a sequence number and no forward thread.
-
-    Args:
-        events: all events.
-        rows: the events to look at; by default all.
-    """
-    result: Mask = (events["sequence"][rows] >= 0) & (events["forward_thread"][rows] <= 0)
-    return result
+    """Operators that autograd recorded: they have a sequence number and no forward thread."""
+    return (events["sequence"][rows] >= 0) & (events["forward_thread"][rows] <= 0)
 
 
 _SEQUENCE_BITS = 40  # of a 64-bit key, the rest for the track
@@ -141,28 +134,19 @@ def recomputed(events: Table, in_backward: Mask) -> Mask:
 
     Gradients are not recorded, so a node that repeats forward work also runs operators that are
     not. With `create_graph=True`, as in a gradient penalty, all operators of a node are recorded.
-
-    Args:
-        events: all events.
-        in_backward: which of them run in backward.
     """
     recorded = is_forward(events) & in_backward
     if not recorded.any():
         return recorded
     nodes = is_backward(events)
     node = _innermost(events, nodes)
-    caller = _caller(events)
-    plain = ~recorded & ~nodes & (caller >= 0) & nodes[caller]
-    repeats = np.bincount(caller[plain], minlength=len(events)) > 0
-    result: Mask = recorded & ((node < 0) | repeats[node])
-    return result
-
-
-def _caller(events: Table) -> Ids32:
-    """The operator that calls each operator, or -1; -1 for other events."""
+    # The operator that calls each operator, or -1; -1 for other events.
     operators = events.text("category").mask("cpu_op")
     above = np.append(_innermost(events, operators), np.int32(-1))[events["parent"]]
-    return np.where(operators, above, np.int32(-1))
+    caller = np.where(operators, above, np.int32(-1))
+    plain = ~recorded & ~nodes & (caller >= 0) & nodes[caller]
+    repeats = np.bincount(caller[plain], minlength=len(events)) > 0
+    return recorded & ((node < 0) | repeats[node])
 
 
 def _innermost(events: Table, chosen: Mask) -> Ids32:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 
@@ -42,8 +43,7 @@ def marked_on_devices(trace: Trace) -> bool:
 
 def device_work(trace: Trace) -> Mask:
     """Kernels, copies, memsets and collectives that run on a device, bool, shape (events,)."""
-    work: Mask = trace.events.text("category").mask(*DEVICE_WORK) & ~on_host(trace)
-    return work
+    return trace.events.text("category").mask(*DEVICE_WORK) & ~on_host(trace)
 
 
 _CERTAIN = ("correlation", "flow")
@@ -77,15 +77,13 @@ def link_launches(trace: Trace) -> Trace:
     evidence[(caller < 0) & (ordered >= 0)] = 3
     caller = np.where(caller < 0, ordered, caller)
     linked = caller >= 0
-    table = Table(
-        LAUNCHES,
-        {
-            "cpu_event": caller[linked],
-            "device_event": device[linked],
-            "delay_ns": events["start_ns"][device[linked]] - events["start_ns"][caller[linked]],
-            "evidence": Text(evidence[linked], _EVIDENCE),
-        },
-    )
+    columns: dict[str, Any] = {
+        "cpu_event": caller[linked],
+        "device_event": device[linked],
+        "delay_ns": events["start_ns"][device[linked]] - events["start_ns"][caller[linked]],
+        "evidence": Text(evidence[linked], _EVIDENCE),
+    }
+    table = Table(LAUNCHES, columns)
     trace = _warn_clocks(_warn_fallbacks(trace.with_table(table)))
     return _warn_unlinked(trace, device[~linked])
 
@@ -183,8 +181,7 @@ def launched_before_recording(trace: Trace) -> Mask:
     calls = ids[events.text("category").mask("runtime") & (ids >= 0)]
     if not len(calls):
         return np.zeros(len(events), np.bool_)
-    result: Mask = unlinked & (ids >= 0) & (ids < calls.min())
-    return result
+    return unlinked & (ids >= 0) & (ids < calls.min())
 
 
 def _message(events: Table, what: str, rows: Ids32, where: str) -> str:
@@ -210,7 +207,6 @@ def by_external_id(trace: Trace, device: Ids32) -> Ids32:
     by one, in order.
 
     Args:
-        trace: a trace as read from a file.
         device: event ids of device work, ascending, shape (n,).
 
     Source: `args."External id"` in the trace-event output of libkineto.
@@ -236,7 +232,6 @@ def by_order(trace: Trace, device: Ids32, caller: Ids32) -> Ids32:
     as many calls as pieces of work. No work starts before its call.
 
     Args:
-        trace: a trace as read from a file.
         device: event ids of all device work, ascending, shape (n,).
         caller: the CPU event that launched each, -1 if unknown, shape (n,).
 
@@ -337,5 +332,4 @@ def _uncorrelated(trace: Trace, device: Ids32) -> Mask:
     whole = np.bincount(events["track"][device], minlength=tracks)
     known = np.bincount(events["track"][device[correlated]], minlength=tracks)
     bare = (known < _MOSTLY * whole)[events["track"][device]]
-    result: Mask = bare & ~correlated & events.text("category").mask(*DEVICE_WORK)[device]
-    return result
+    return bare & ~correlated & events.text("category").mask(*DEVICE_WORK)[device]

@@ -41,7 +41,6 @@ def module_costs(trace: Trace, parent: Ids32, chosen: Mask | None = None) -> dic
     """The cost columns of the table `modules`, for all or for chosen events.
 
     Args:
-        trace: a trace whose events have modules.
         parent: int32, shape (modules,), as in the modules table.
         chosen: bool, shape (events,); by default every event in a step.
 
@@ -57,7 +56,6 @@ def module_costs(trace: Trace, parent: Ids32, chosen: Mask | None = None) -> dic
 
 
 def _facts(modules: list[Module]) -> dict[str, Any]:
-    """Facts from the model tree for each module."""
     facts = [module.facts for module in modules]
     numbers = {
         key: [_number(fact.get(key)) for fact in facts]
@@ -137,7 +135,6 @@ def _intervals(trace: Trace, work: Rows) -> tuple[Times, Times, Ids32]:
 
 
 def _shares(trace: Trace) -> Shares:
-    """The modules that events divide among."""
     table = trace["module_shares"]
     if not len(table):
         return NO_SHARES
@@ -182,9 +179,6 @@ def numbered_blocks(modules: Table) -> Ids:
 
     Args:
         modules: the table of modules, parents before children.
-
-    Returns:
-        int64, shape (modules,).
     """
     parent = modules["parent"].tolist()
     inside: list[list[int]] = [[] for _ in parent]
@@ -197,10 +191,6 @@ def numbered_blocks(modules: Table) -> Ids:
         if parent[module] >= 0:
             inside[parent[module]].append(shape[module])
     named = zip(modules.text("name"), modules.text("class"), strict=True)
-    numbered = [_is_numbered(name or "", kind or "") for name, kind in named]
+    numbered = [(name or "").removeprefix(f"{(kind or '')}_").isdigit() for name, kind in named]
     block = np.array(numbered, bool) & np.array([bool(children) for children in inside], bool)
     return np.where(block, np.array(shape, np.int64), -1)
-
-
-def _is_numbered(name: str, kind: str) -> bool:
-    return name.removeprefix(f"{kind}_").isdigit()

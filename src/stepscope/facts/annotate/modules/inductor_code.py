@@ -53,7 +53,6 @@ def calls_in(code: str, parameters: Sequence[bool] = ()) -> list[Call]:
     """The calls in generated code, in order.
 
     Args:
-        code: of the functions that call kernels.
         parameters: of a backward program which inputs of its graph are parameters.
 
     Example:
@@ -112,13 +111,7 @@ def _gradients(returned: list[str], parameters: Sequence[bool]) -> list[tuple[in
 
 
 def modules_of_calls(calls: Sequence[Call], graph: Mapping[str, Any], backward: bool) -> list[Parts]:
-    """The modules that each call was made from; empty where nothing is known.
-
-    Args:
-        calls: of a program.
-        graph: one of the graphs of `compiled.json`.
-        backward: whether it is the backward program.
-    """
+    """The modules that each call was made from; empty where nothing is known."""
     return _Reading(calls, graph, backward).result()
 
 

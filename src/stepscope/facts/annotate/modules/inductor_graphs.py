@@ -56,7 +56,7 @@ class CompiledOperators(NamedTuple):
         return [("compiled_modules", message, self.unknown)]
 
 
-class _Program(NamedTuple):
+class _InductorProgram(NamedTuple):
     key: str | None
     graph: Mapping[str, Any]
     backward: bool
@@ -64,12 +64,12 @@ class _Program(NamedTuple):
     parts: list[Parts]
 
 
-class _Run(NamedTuple):
+class _ProgramRun(NamedTuple):
     """A call of a program: its event, the operators in it, and the module that was called."""
 
     event: int
     operators: list[int]
-    program: _Program
+    program: _InductorProgram
     around: int
 
 
@@ -99,11 +99,10 @@ class _Attribution:
 
     @cached_property
     def is_program(self) -> Mask:
-        """Which events are calls of compiled programs."""
         return self._names.where(lambda name: bool(_PROGRAM.match(name)))
 
     @cached_property
-    def _programs(self) -> list[_Program]:
+    def _programs(self) -> list[_InductorProgram]:
         compiled = self.trace.metadata.properties.get("compiled") or {}
         return [
             _program(graph, program) for graph in compiled.get("graphs", ()) for program in graph["programs"]
@@ -122,7 +121,6 @@ class _Attribution:
 
     @cached_property
     def _region(self) -> Ids32:
-        """The event of the compiled region around each event."""
         is_region = self._names.where(lambda name: name.startswith(_REGION))
         rows = np.where(is_region, np.arange(len(self.events)), -1).astype(np.int32)
         return inherit(self.events["parent"], rows)
@@ -130,8 +128,7 @@ class _Attribution:
     @cached_property
     def _in_backward(self) -> Mask:
         is_backward = self._names.where(lambda name: name.startswith(_BACKWARD))
-        within: Mask = inherit(self.events["parent"], np.where(is_backward, 1, -1)) > 0
-        return within
+        return inherit(self.events["parent"], np.where(is_backward, 1, -1)) > 0
 
     @cached_property
     def _around(self) -> Ids32:
@@ -150,16 +147,16 @@ class _Attribution:
             found.setdefault(int(within[row]), []).append(row)
         return found
 
-    def _run(self, row: int) -> _Run | None:
+    def _run(self, row: int) -> _ProgramRun | None:
         backward = bool(self._in_backward[row])
         forward = int(self._forward[row]) if backward else row
         region = self._names[int(self._region[forward])] if self._region[forward] >= 0 else None
         program = self._find(row, region, backward)
         if program is None:
             return None
-        return _Run(row, self._inside.get(row, []), program, int(self._around[forward]))
+        return _ProgramRun(row, self._inside.get(row, []), program, int(self._around[forward]))
 
-    def _find(self, row: int, region: str | None, backward: bool) -> _Program | None:
+    def _find(self, row: int, region: str | None, backward: bool) -> _InductorProgram | None:
         """The program with the key that the range has, in the region that it is in."""
         key = _PROGRAM.match(self._names[row] or "")
         fitting = [
@@ -170,7 +167,7 @@ class _Attribution:
         inside = [program for program in fitting if region == _REGION + program.graph["region"]]
         return next((program for program in (inside or fitting) if inside or program.key), None)
 
-    def _attribute(self, run: _Run) -> None:
+    def _attribute(self, run: _ProgramRun) -> None:
         matched = self._match(run)
         for row, call in matched:
             self._put(row, self._numbered(run.program.parts[call], run))
@@ -178,7 +175,7 @@ class _Attribution:
         if not run.program.backward:
             self._count(run)
 
-    def _match(self, run: _Run) -> list[tuple[int, int]]:
+    def _match(self, run: _ProgramRun) -> list[tuple[int, int]]:
         """Pairs of an operator and the call that it is, in order."""
         pairs, begin, calls = [], 0, run.program.calls
         for row in run.operators:
@@ -189,7 +186,7 @@ class _Attribution:
                 begin = at + 1
         return pairs
 
-    def _divide_rest(self, run: _Run, matched: list[tuple[int, int]]) -> None:
+    def _divide_rest(self, run: _ProgramRun, matched: list[tuple[int, int]]) -> None:
         """The time between operators belongs to the kernels between them."""
         weights: dict[int, float] = {}
         for begin, end in self._gaps(run.event):
@@ -228,15 +225,14 @@ class _Attribution:
             found.setdefault(int(parent[row]), []).append(row)
         return found
 
-    def _numbered(self, parts: Parts, run: _Run) -> dict[int, float]:
-        """Parts by the number of their module, -1 for none."""
+    def _numbered(self, parts: Parts, run: _ProgramRun) -> dict[int, float]:
         result: dict[int, float] = {}
         for path, work in parts.items():
             module = run.around if path is None else self._locate(path, run)
             result[module] = result.get(module, 0.0) + work
         return result
 
-    def _locate(self, path: str, run: _Run) -> int:
+    def _locate(self, path: str, run: _ProgramRun) -> int:
         """A module by its path; below the module that was called, if another was compiled.
 
         Modules of one class share a graph, whose paths are of the first of them.
@@ -260,7 +256,7 @@ class _Attribution:
         if known and len(parts) > 1:
             self.divided[row] = parts
 
-    def _count(self, run: _Run) -> None:
+    def _count(self, run: _ProgramRun) -> None:
         """Count the calls of modules inside, each time that the graph enters one."""
         last = set(enclosing(self.evidence.modules, run.around))
         for node in run.program.graph["nodes"]:
@@ -286,25 +282,23 @@ class _Attribution:
         rows = sorted(self.divided)
         parts = [(row, *part) for row in rows for part in sorted(self.divided[row].items())]
         totals = {row: sum(self.divided[row].values()) for row in rows}
-        return Table(
-            MODULE_SHARES,
-            {
-                "event": [row for row, _, _ in parts],
-                "module": [module for _, module, _ in parts],
-                "share": [work / totals[row] for row, _, work in parts],
-            },
-        )
+        columns: dict[str, Any] = {
+            "event": [row for row, _, _ in parts],
+            "module": [module for _, module, _ in parts],
+            "share": [work / totals[row] for row, _, work in parts],
+        }
+        return Table(MODULE_SHARES, columns)
 
 
-def _program(graph: Mapping[str, Any], program: Mapping[str, Any]) -> _Program:
+def _program(graph: Mapping[str, Any], program: Mapping[str, Any]) -> _InductorProgram:
     backward = program["backward"]
     parameters = [path is not None for path in graph["inputs"]] if backward else ()
     calls = calls_in(program["code"], parameters)
     parts = modules_of_calls(calls, graph, backward)
-    return _Program(program["key"], graph, backward, calls, parts)
+    return _InductorProgram(program["key"], graph, backward, calls, parts)
 
 
-def _between(program: _Program, before: int, after: int) -> Parts:
+def _between(program: _InductorProgram, before: int, after: int) -> Parts:
     """The parts of the kernels between two calls; without any, of the next call or the last."""
     result: Parts = {}
     for at in range(before + 1, after):

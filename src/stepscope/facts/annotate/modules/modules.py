@@ -272,7 +272,9 @@ def _paths(trace: Trace, inside: Mask) -> dict[int, tuple[str, ...]]:
     """
     result: dict[int, tuple[str, ...]] = {}
     for track in np.unique(trace.events["track"][inside]).tolist():
-        rows = _recorded_on(trace, track)
+        # All that torch records on a thread, in order.
+        kinds = trace.events.text("category").mask("cpu_op", "annotation", "communication")
+        rows = np.flatnonzero(kinds & (trace.events["track"] == track) & on_host(trace))
         noted = _noted(trace, rows)
         moved = rows[~_of_gradients(trace)[rows]]
         read = {"as noted": rows, "moved": moved}
@@ -283,12 +285,6 @@ def _paths(trace: Trace, inside: Mask) -> dict[int, tuple[str, ...]]:
         best = read[max(fits, key=lambda name: fits[name])]
         result |= dict(zip(best.tolist(), noted, strict=False))
     return result
-
-
-def _recorded_on(trace: Trace, track: int) -> Rows:
-    """All that torch records on a thread, in order."""
-    kinds = trace.events.text("category").mask("cpu_op", "annotation", "communication")
-    return np.flatnonzero(kinds & (trace.events["track"] == track) & on_host(trace))
 
 
 def _of_gradients(trace: Trace) -> Mask:

@@ -62,7 +62,7 @@ def optimizer_calls(trace: Trace, among: Mask) -> OptimizerCalls:
         rows = np.flatnonzero(here & np.array([*map(bool, found), False])[texts.codes])
         if len(rows):
             break
-    ends = events["start_ns"][rows] + events["duration_ns"][rows]
+    ends = events.spans(rows)[1]
     outer = np.maximum.accumulate(np.append(_NONE, ends))[:-1] < ends  # one may wrap another
     rows, ends = rows[outer], ends[outer]
     names = sorted({match[1] for match in found if match})
@@ -130,7 +130,6 @@ def _groups(count: int, led_to: Rows) -> Ids:
 
 
 def _joint_names(calls: OptimizerCalls, group: Ids) -> list[str]:
-    """The names of each group's optimizers, in order of their steps."""
     members: list[list[str]] = [[] for _ in range(int(group[-1]) + 1)]
     for place, name in zip(group.tolist(), calls.name.tolist(), strict=True):
         if calls.names[name] not in members[place]:
@@ -151,7 +150,6 @@ def release_closures(trace: Trace, own: Codes8, stage: Codes8) -> tuple[Codes8, 
     the loop they only pass the calls on, or wait for autograd's thread.
 
     Args:
-        trace: the trace.
         own: the stage of each event by its own name, -1 if unknown, shape (n,).
         stage: the same, passed on to events inside, shape (n,).
 
@@ -159,7 +157,7 @@ def release_closures(trace: Trace, own: Codes8, stage: Codes8) -> tuple[Codes8, 
         The new stages, and the ranges without a stage, bool, each shape (n,).
     """
     events = trace.events
-    start, end = events["start_ns"], events["start_ns"] + events["duration_ns"]
+    start, end = events.spans()
     host = on_host(trace)
     loop = host & (events["track"] == main_track(trace))
     inside = loop & (stage == _OPTIMIZER)
@@ -180,7 +178,7 @@ def release_closures(trace: Trace, own: Codes8, stage: Codes8) -> tuple[Codes8, 
         until = end[backward[first:last]].max()
         part = np.searchsorted(start[candidates], [start[row], min(until, end[row])])
         within = candidates[part[0] : part[1]]
-        around = _around(start, end, within, start[backward[first:last]])
+        around = within[_begun_within(start[backward[first:last]], start[within], end[within]) > 0]
         wrappers[around] = True
         between = _between_calls(start[within], end[within], end[backward[first:last]], forward)
         released = ~between & (own[within] != _OPTIMIZER) | np.isin(within, around)
@@ -198,10 +196,4 @@ def _between_calls(start: Times, end: Times, backward_ends: Times, forward: Time
     ends = np.sort(backward_ends)
     before = np.searchsorted(ends, start, side="right")
     since = ends[np.maximum(before - 1, 0)]
-    result: Mask = (before > 0) & (_begun_within(forward, since, end) == 0)
-    return result
-
-
-def _around(start: Times, end: Times, rows: Rows, moments: Times) -> Rows:
-    """The rows in which backward work begins."""
-    return rows[_begun_within(moments, start[rows], end[rows]) > 0]
+    return (before > 0) & (_begun_within(forward, since, end) == 0)

@@ -11,6 +11,10 @@ In a pipelined schedule (1F1B, interleaved, zero-bubble, DualPipe) forward and b
 different micro-batches follow each other, and a recording may hold one without the other. So place
 in time says little: forward is what backward returns to, else a run of operators of layers that
 autograd recorded, or may have recorded if the file has no sequence numbers.
+
+In all functions, and in `stage_by_position`, `rows` are the CPU events of a step or a micro-batch in
+order of start, `stage` is what is known of each, -1 if nothing, and `loop` and `unassigned` are those
+of the training loop's thread, all of them and those without a stage yet; shape (n,) each.
 """
 
 from __future__ import annotations
@@ -33,17 +37,12 @@ def split_micro_batches(
     """Split a step where forward work follows backward (or optimizer) and leads to more backward.
 
     Args:
-        events: all events.
-        rows: the step's CPU events, in order of start, shape (n,).
-        stage: their known stages, -1 if unknown, shape (n,).
-        unassigned: events of the training loop's thread without a stage yet, shape (n,).
         unmarked: those of them that are forward work, shape (n,); see `unmarked_forward`.
 
     Returns:
         Slices of `rows` that together cover it, in order.
     """
-    start = events["start_ns"][rows]
-    end = start + events["duration_ns"][rows]
+    start, end = events.spans(rows)
     closes = (stage == CODE["backward"]) | (stage == CODE["optimizer"])
     over = np.append(-1, np.maximum.accumulate(np.where(closes, end, -1))[:-1])
     backward = np.flatnonzero(stage == CODE["backward"])
@@ -66,17 +65,7 @@ def _leads_to_backward(events: Table, rows: Rows, stage: Codes8, unassigned: Mas
 
 
 def mark_eval_calls(events: Table, rows: Rows, stage: Codes8, loop: Mask) -> Codes8:
-    """Change forward and loss that lead to no gradient to `other`, in one micro-batch.
-
-    Args:
-        events: all events.
-        rows: the CPU events of the micro-batch, in order of start, shape (n,).
-        stage: their known stages, -1 if unknown, shape (n,).
-        loop: events on the thread of the training loop, shape (n,).
-
-    Returns:
-        int8, shape (n,).
-    """
+    """Change forward and loss that lead to no gradient to `other`, in one micro-batch."""
     start = events["start_ns"][rows]
     calls = _outermost(events, rows, loop & (stage == CODE["forward"]))
     recorded = _recorded_in(events, rows, loop, calls)
@@ -95,10 +84,8 @@ def mark_eval_calls(events: Table, rows: Rows, stage: Codes8, loop: Mask) -> Cod
 
 
 def _outermost(events: Table, rows: Rows, forward: Mask) -> Rows:
-    """Positions of the outermost forward ranges."""
     ranges = np.flatnonzero(forward & events.text("category").take(rows).mask("annotation"))
-    start = events["start_ns"][rows[ranges]]
-    end = start + events["duration_ns"][rows[ranges]]
+    start, end = events.spans(rows[ranges])
     reach = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end)[:-1])
     return ranges[start >= reach[: len(ranges)]]
 
@@ -107,10 +94,8 @@ def _recorded_in(events: Table, rows: Rows, loop: Mask, calls: Rows) -> Mask:
     """Whether autograd recorded any operator in each call, bool, shape (calls,)."""
     recorded = loop & (events["sequence"][rows] >= 0) & (events["forward_thread"][rows] <= 0)
     at = events["start_ns"][rows[recorded]]
-    start = events["start_ns"][rows[calls]]
-    end = start + events["duration_ns"][rows[calls]]
-    within: Mask = np.searchsorted(at, end) > np.searchsorted(at, start)
-    return within
+    start, end = events.spans(rows[calls])
+    return np.searchsorted(at, end) > np.searchsorted(at, start)
 
 
 # -- forward work that nothing marks
@@ -127,17 +112,7 @@ _UPDATE = re.compile(
 
 
 def unmarked_forward(events: Table, rows: Rows, stage: Codes8, unassigned: Mask) -> Mask:
-    """Operators of the training loop's thread that are forward work, wherever they are.
-
-    Args:
-        events: all events.
-        rows: the step's CPU events, in order of start, shape (n,).
-        stage: their known stages, -1 if unknown, shape (n,).
-        unassigned: events of the training loop's thread without a stage yet, shape (n,).
-
-    Returns:
-        bool, shape (n,).
-    """
+    """Operators of the training loop's thread that are forward work, wherever they are."""
     partners = events["forward_event"][rows]
     linked = unassigned & np.isin(rows, partners[partners >= 0])
     layer = unassigned & events.text("name").take(rows).where(lambda name: bool(_LAYER.match(name)))
@@ -155,33 +130,28 @@ def is_update(events: Table, rows: Rows) -> Mask:
 
 
 def _during_backward(events: Table, rows: Rows, stage: Codes8) -> Mask:
-    """Whether each event begins while backward work runs."""
     start = events["start_ns"][rows]
     backward = stage == CODE["backward"]
-    spans = Intervals(start[backward], (start + events["duration_ns"][rows])[backward])
-    result: Mask = spans.within(start, start + 1) > 0
-    return result
+    spans = Intervals(*events.spans(rows[backward]))
+    return spans.within(start, start + 1) > 0
 
 
 def _before_update(events: Table, rows: Rows, stage: Codes8) -> Mask:
     """Events between the last backward work and an optimizer: they process gradients."""
-    start = events["start_ns"][rows]
-    end = start + events["duration_ns"][rows]
+    start, end = events.spans(rows)
     backward = end[stage == CODE["backward"]]
     last = backward.max() if len(backward) else np.iinfo(np.int64).max
     update = start[(stage == CODE["optimizer"]) & (start >= last)]
     until = update.min() if len(update) else last
-    result: Mask = (start >= last) & (start < until)
-    return result
+    return (start >= last) & (start < until)
 
 
 def _between(events: Table, rows: Rows, found: Mask, unassigned: Mask) -> Mask:
     """The rest of each run of unassigned events, from its first forward operator to its last."""
-    start = events["start_ns"][rows]
+    start, end = events.spans(rows)
     run = np.cumsum(begins_run(unassigned.astype(np.int8)))
     count = int(run[-1]) + 1 if len(run) else 1
     first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
     np.minimum.at(first, run[found], start[found])
-    np.maximum.at(last, run[found], (start + events["duration_ns"][rows])[found])
-    result: Mask = unassigned & (start >= first[run]) & (start < last[run])
-    return result
+    np.maximum.at(last, run[found], end[found])
+    return unassigned & (start >= first[run]) & (start < last[run])

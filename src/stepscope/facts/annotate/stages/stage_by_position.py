@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope.base.arrays import Codes8, Ids, Ids32, Mask, Rows
+from stepscope.base.arrays import Codes8, Mask, Rows
 from stepscope.facts.annotate.device.collectives import is_communication_call
 from stepscope.facts.annotate.links.backward import is_forward
 from stepscope.facts.annotate.links.launches import device_work, launch_of
@@ -49,16 +49,11 @@ def work_launched(trace: Trace) -> Launched:
     )
     kernel = events.text("category").mask("kernel", "communication")
     copies, others, kernels = (
-        totals_inside(events["parent"], _launches(caller[device], which[device], len(events)))
+        totals_inside(events["parent"], np.bincount(caller[device][which[device]], minlength=len(events)))
         for which in (copy, ~copy, kernel)
     )
     only = (copies > 0) & (others == 0) & events.text("category").mask("cpu_op", "runtime")
     return Launched(inherit(events["parent"], np.where(only, 1, -1)) > 0, kernels > 0)
-
-
-def _launches(caller: Ids32, chosen: Mask, count: int) -> Ids:
-    """The number of the chosen launches by each event."""
-    return np.bincount(caller[chosen], minlength=count)
 
 
 def assign_by_position(
@@ -67,15 +62,8 @@ def assign_by_position(
     """Assign the remaining events of one step by their position.
 
     Args:
-        events: all events.
-        rows: the step's CPU events, in order of start, shape (n,).
-        stage: their known stages, -1 if unknown, shape (n,).
-        loop: events on the thread of the training loop, shape (n,).
         unassigned: events to assign, shape (n,); known forward and loss may become `other`.
         launched: what each of `events` launches.
-
-    Returns:
-        int8, shape (n,).
 
     Source: HOTLINE section 4.2: a stage that is not detected spans between those that are.
     """
@@ -137,8 +125,7 @@ class _KnownStages:
             return self.blocks
         begins = np.sort(self.start[self.stage == CODE["forward"]])
         calls = np.searchsorted(begins, self.end) > np.searchsorted(begins, self.start)
-        result: Mask = calls & self.blocks
-        return result
+        return calls & self.blocks
 
     def has(self, stage: str) -> bool:
         return bool((self.stage == CODE[stage]).any())
@@ -216,20 +203,13 @@ def _assign_loss(known: _KnownStages, ahead: Mask, marked: bool, result: Codes8)
 
 
 def _around_backward(known: _KnownStages, after: Mask, begin: int) -> Mask:
-    """Ranges around backward alone: what they do between its nodes is backward too.
-
-    Args:
-        known: the step.
-        after: events after the model and before backward.
-        begin: when backward begins to compute.
-    """
+    """Ranges around backward alone: what they do between its nodes is backward too."""
     lines = known.names.where(has_lines)
     ranges = lines | known.categories.mask("annotation")
     operators = after & known.categories.mask("cpu_op") & ~lines & (known.start < begin)
     ends = (known.end > known.first("backward")) & (known.end <= known.first("optimizer"))
     begins = known.start > known.start[operators].max(initial=-1)
-    result: Mask = after & ranges & begins & ends
-    return result
+    return after & ranges & begins & ends
 
 
 def _prepare_loss(known: _KnownStages, after: Mask) -> Mask:
@@ -243,16 +223,14 @@ def _prepare_loss(known: _KnownStages, after: Mask) -> Mask:
     recorded = known.start[after & is_forward(known.events, known.rows)]
     updates = np.sort(known.start[is_update(known.events, known.rows) | _copies(known)])
     changes = np.searchsorted(updates, known.end) > np.searchsorted(updates, known.start)
-    result: Mask = blocks & ~changes & (known.end <= recorded.max(initial=-1))
-    return result
+    return blocks & ~changes & (known.end <= recorded.max(initial=-1))
 
 
 def _copies(known: _KnownStages) -> Mask:
     """Tensors that the program itself copies over others, as a second model's parameters."""
     parent = known.events["parent"][known.rows]
     called = (parent >= 0) & known.events.text("category").take(parent).mask("cpu_op")
-    result: Mask = known.names.mask("aten::copy_") & ~called
-    return result
+    return known.names.mask("aten::copy_") & ~called
 
 
 def _updates_by_hand(known: _KnownStages, ahead: Mask) -> Mask:
@@ -261,12 +239,10 @@ def _updates_by_hand(known: _KnownStages, ahead: Mask) -> Mask:
 
 
 def _in_ranges(known: _KnownStages, ranges: Mask) -> Mask:
-    """Events that begin in some of the step's ranges."""
     if not ranges.any():
         return ranges
     spans = Intervals(known.start[ranges], known.end[ranges])
-    result: Mask = spans.within(known.start, known.start + 1) > 0
-    return result
+    return spans.within(known.start, known.start + 1) > 0
 
 
 def _assign_after_forward(known: _KnownStages, after: Mask, forward_work: Mask, result: Codes8) -> None:

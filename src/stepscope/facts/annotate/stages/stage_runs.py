@@ -44,8 +44,7 @@ class TimedParts(NamedTuple):
     def own_work_at(self, moments: Times) -> Mask:
         """Whether the recorder itself works at each moment, the shape of `moments`."""
         own = self.names.index(OWN_WORK) if OWN_WORK in self.names else len(self.names)
-        result: Mask = self.at(moments) == own
-        return result
+        return self.at(moments) == own
 
 
 def timed_parts(metadata: Metadata) -> TimedParts | None:
@@ -85,8 +84,7 @@ def with_parts_moved(metadata: Metadata, moved: Callable[[Times], Times]) -> dic
 
 _SHORT_GAP = 0.01  # of the step
 _SHORT_PYTHON_NS = 50_000  # of Python between two calls of the training loop
-# Before its first operator, clipping groups all gradients: for so long, or as long as it works then
-_CLIPPING_PYTHON_NS = 200_000
+_CLIPPING_PYTHON_NS = 200_000  # before its first operator, which groups gradients; or as long as it works
 _CALLED = ("data_loading", "forward", "zero_grad", "backward", "optimizer")  # each call is one part
 _BETWEEN, _NO_PART = "rest", -2
 _UNTIL_UPDATE = [STAGES.index(name) for name in ("forward", "loss", "zero_grad", "backward")]
@@ -159,7 +157,7 @@ def _timeline(trace: Trace) -> _Timeline:
     compiled = other_threads & ((events["scope"] >= 0) | events.text("name").where(loads_next_batch))
     rows_of = {stage: compiled & (events["stage"] == stage) for stage in _COMPILED_STAGES}
     rows_of[_BACKWARD] = other_threads & (events["stage"] == _BACKWARD)
-    spans = {stage: _spans(events, rows) for stage, rows in rows_of.items()}
+    spans = {stage: Intervals(*events.spans(rows)) for stage, rows in rows_of.items()}
     of_loop = _calls_waits_and_work(trace, main)
     edges = [edge for span in (*spans.values(), *of_loop) for edge in (span.starts, span.ends)]
     parts = timed_parts(trace.metadata)
@@ -187,8 +185,7 @@ def _with_parts(moments: Times, stage: Codes, parts: TimedParts) -> Codes:
     rows = np.flatnonzero(step_runs)
     length = np.diff(moments, append=moments[-1:])
     found = _with_gaps_filled(moments[rows], length[rows], stage[rows], parts)
-    result: Codes = found[np.cumsum(step_runs) - 1]
-    return result
+    return found[np.cumsum(step_runs) - 1]
 
 
 def _with_gaps_filled(moments: Times, length: Times, stage: Codes, parts: TimedParts) -> Codes:
@@ -221,16 +218,14 @@ def _ends_of_runs(chosen: Mask, ends: Times) -> Times:
     """Of each row the end of its run of chosen rows, or of others."""
     keys = chosen.astype(np.int8)
     last = np.flatnonzero(ends_run(keys))
-    result: Times = ends[last[np.cumsum(begins_run(keys)) - 1]]
-    return result
+    return ends[last[np.cumsum(begins_run(keys)) - 1]]
 
 
 def _covers(span: Intervals, moments: Times) -> Mask:
-    result: Mask = span.within(moments, moments + 1) > 0
-    return result
+    return span.within(moments, moments + 1) > 0
 
 
-def _calls_waits_and_work(trace: Trace, main: int) -> tuple[Intervals, Intervals, Intervals]:
+def _calls_waits_and_work(trace: Trace, main: int) -> tuple[Intervals, ...]:
     """When the thread of the training loop calls a program, waits for one, and runs one itself.
 
     Calls in a range whose name tells their stage are part of that range.
@@ -241,7 +236,7 @@ def _calls_waits_and_work(trace: Trace, main: int) -> tuple[Intervals, Intervals
     named = (outer >= 0) & (outer != _OTHER) & ~names.where(is_compiled_call)[events["parent"]]
     calls = here & names.where(is_compiled_call) & ~named
     waits, works = here & names.where(is_wait), here & (events["scope"] >= 0)
-    return _spans(events, calls), _spans(events, waits), _spans(events, works)
+    return tuple(Intervals(*events.spans(rows)) for rows in (calls, waits, works))
 
 
 def _fill_pauses(stages: Codes, runs_it: Mask, decided: Mask, calls: Mask, waits: Mask) -> None:
@@ -265,11 +260,6 @@ def _fill_pauses(stages: Codes, runs_it: Mask, decided: Mask, calls: Mask, waits
     belongs = waits | (around[before] == around[after])
     pause = runs_it & ~known & (chosen != _NONE) & belongs
     stages[pause] = chosen[pause]
-
-
-def _spans(events: Table, rows: Mask) -> Intervals:
-    start = events["start_ns"][rows]
-    return Intervals(start, start + events["duration_ns"][rows])
 
 
 def _with_device_only(
@@ -297,7 +287,7 @@ def _changes(trace: Trace, on_track: Mask) -> tuple[Times, Codes]:
     stage = events["stage"].astype(np.int64)
     outer = np.where(events["parent"] >= 0, stage[events["parent"]], _NONE)
     edge = np.flatnonzero(on_track & (stage >= 0) & (stage != outer))
-    start, end = events["start_ns"][edge], (events["start_ns"] + events["duration_ns"])[edge]
+    start, end = events.spans(edge)
     times = np.concatenate([start, end])
     values = np.concatenate([stage[edge], outer[edge]])
     # At equal times: ends before starts, inner ends before outer, outer starts before inner.
@@ -364,8 +354,7 @@ def _merged(at: Times, stage: Codes, end: int) -> tuple[Times, Times, Codes]:
 
 def _table(trace: Trace, step: Ids32, starts: Times, ends: Times, stage: Codes) -> Table:
     device, run = _device_work(trace, step, starts, stage)
-    begin = trace.events["start_ns"][device]
-    finish = begin + trace.events["duration_ns"][device]
+    begin, finish = trace.events.spans(device)
     busy = grouped_union(run, begin, finish, len(starts))
     communicates = trace.events.text("category").mask("communication")[device]
     communication_ns = grouped_union(
@@ -376,21 +365,19 @@ def _table(trace: Trace, step: Ids32, starts: Times, ends: Times, stage: Codes) 
     np.maximum.at(last, run, finish)
     blocked = time_blocked(trace, np.flatnonzero(device_work(trace)))
     working = ends - starts - blocked.within(starts, ends)
-    return Table(
-        STAGE_RUNS,
-        {
-            "step": step,
-            "rank": np.full(len(starts), trace.metadata.ranks[0]),
-            "stage": Text(stage.astype(np.int8), STAGES),
-            "start_ns": starts,
-            "end_ns": ends,
-            "cpu_ns": ends - starts,
-            "device_ns": busy,
-            "device_start_ns": np.where(last >= 0, first, -1),
-            "device_end_ns": last,
-            "bound_by": Text(_bound(working, busy, communication_ns, stage), BOUNDS),
-        },
-    )
+    columns: dict[str, Any] = {
+        "step": step,
+        "rank": np.full(len(starts), trace.metadata.ranks[0]),
+        "stage": Text(stage.astype(np.int8), STAGES),
+        "start_ns": starts,
+        "end_ns": ends,
+        "cpu_ns": ends - starts,
+        "device_ns": busy,
+        "device_start_ns": np.where(last >= 0, first, -1),
+        "device_end_ns": last,
+        "bound_by": Text(_bound(working, busy, communication_ns, stage), BOUNDS),
+    }
+    return Table(STAGE_RUNS, columns)
 
 
 def _device_work(trace: Trace, step: Ids32, starts: Times, stage: Codes) -> tuple[Rows, Rows]:

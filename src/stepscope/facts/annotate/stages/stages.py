@@ -63,7 +63,6 @@ def assign_stages(trace: Trace) -> Trace:
 
 
 def _own_stages(trace: Trace, by_scope: Codes8) -> Codes8:
-    """The stage of each CPU event from its own name, mark or scope."""
     events = trace.events
     own = stage_of_names(events.text("name"), events.text("category")).codes.copy()
     own[is_backward(events)] = CODE["backward"]
@@ -143,8 +142,7 @@ def _host_work(trace: Trace) -> Mask:
     events = trace.events
     work = on_host(trace) & events.text("category").mask("cpu_op", "runtime", "annotation", "communication")
     step = events.text("name").where(is_step)
-    result: Mask = work & on_host(trace) & (events["step"] >= 0) & ~step
-    return result
+    return work & on_host(trace) & (events["step"] >= 0) & ~step
 
 
 def _by_device_ranges(trace: Trace) -> Codes8:
@@ -155,8 +153,7 @@ def _by_device_ranges(trace: Trace) -> Codes8:
     stage = np.full(len(events), _NONE, np.int8)
     stage[rows] = stage_of_names(events.text("name").take(rows), category.take(rows)).codes
     served = stages_by_iteration(trace, ~on_host(trace))
-    result: Codes8 = inherit(events["parent"], np.where(served >= 0, served, stage)).astype(np.int8)
-    return result
+    return inherit(events["parent"], np.where(served >= 0, served, stage)).astype(np.int8)
 
 
 def _through_launches(trace: Trace, stage: Codes8, recompute: Mask, by_scope: Codes8) -> Trace:

@@ -46,7 +46,8 @@ class _Found(NamedTuple):
 
 def find_iterations(trace: Trace) -> Trace:
     """Fill the table `iterations`; it stays empty where nothing is served or generated."""
-    trains = _trains(trace)
+    names = trace.events.text("name")
+    trains = bool(is_backward(trace.events).any() or names.where(ends_update).any())
     ways: list[Callable[[], _Found]] = [
         lambda: _by_names(trace, "annotation", lambda name: iteration_of(name, False, not trains)),
         lambda: _by_names(trace, "python", lambda name: iteration_of(name, True)),
@@ -60,10 +61,6 @@ def find_iterations(trace: Trace) -> Trace:
 
 def stages_by_iteration(trace: Trace, among: Mask) -> Codes8:
     """The stage of the iteration in which each event begins, on the same track; else -1.
-
-    Args:
-        trace: with the table `iterations`.
-        among: the events to look at, bool, shape (events,).
 
     Returns:
         Positions in STAGES, int8, shape (events,).
@@ -80,11 +77,6 @@ def stages_by_iteration(trace: Trace, among: Mask) -> Codes8:
     return stage
 
 
-def _trains(trace: Trace) -> bool:
-    names = trace.events.text("name")
-    return bool(is_backward(trace.events).any() or names.where(ends_update).any())
-
-
 def _by_names(trace: Trace, category: str, said: Callable[[str], Iteration | None]) -> _Found:
     """Events that name an iteration, on the track with most of them: of the CPU if it has any."""
     events = trace.events
@@ -95,21 +87,13 @@ def _by_names(trace: Trace, category: str, said: Callable[[str], Iteration | Non
     rows = np.flatnonzero(named)
     if len(rows):
         rows = rows[events["track"][rows] == np.bincount(events["track"][rows]).argmax()]
-    rows = _outermost(events, rows)
-    return _found(events, rows, said)
-
-
-def _found(events: Table, rows: Rows, said: Callable[[str], Iteration | None]) -> _Found:
+    # Rows of one track that begin after all earlier ones of them have ended.
+    end = events.spans(rows)[1]
+    reach = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end)[:-1])[: len(rows)]
+    rows = rows[events["start_ns"][rows] >= reach]
     names = events.text("name").take(rows)
     known = [iteration for name in names if (iteration := said(name or "")) is not None]
     return _Found(rows, known)
-
-
-def _outermost(events: Table, rows: Rows) -> Rows:
-    """Rows of one track that begin after all earlier ones of them have ended."""
-    end = events["start_ns"][rows] + events["duration_ns"][rows]
-    reach = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end)[:-1])[: len(rows)]
-    return rows[events["start_ns"][rows] >= reach]
 
 
 def _by_loops(trace: Trace) -> _Found:
@@ -123,7 +107,7 @@ def _by_loops(trace: Trace) -> _Found:
     numbered = np.where(loop, np.arange(len(events)), _NONE)
     within = inherit(events["parent"], numbered)[rows]
     rows, within = rows[within >= 0], within[within >= 0]
-    first = np.append(True, within[1:] != within[:-1])[: len(rows)]
+    first = begins_run(within)
     unknown = (_NONE,) * 4
     said = [Iteration("prefill" if begins else "decode", *unknown) for begins in first.tolist()]
     return _Found(rows, said)
@@ -141,17 +125,15 @@ def _table_of_events(trace: Trace, found: _Found) -> Table:
     start = events["start_ns"][rows]
     counts = np.array([iteration[1:] for iteration in found.said], np.int32).reshape(-1, 4)
     names = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
-    return Table(
-        ITERATIONS,
-        {
-            "rank": np.full(len(rows), trace.metadata.ranks[0]),
-            "track": events["track"][rows],
-            "stage": Text.of(iteration.stage for iteration in found.said).recoded(INFERENCE_STAGES),
-            "start_ns": start,
-            "end_ns": start + events["duration_ns"][rows],
-            **{name: counts[:, place] for place, name in enumerate(names)},
-        },
-    )
+    columns: dict[str, Any] = {
+        "rank": np.full(len(rows), trace.metadata.ranks[0]),
+        "track": events["track"][rows],
+        "stage": Text.of(iteration.stage for iteration in found.said).recoded(INFERENCE_STAGES),
+        "start_ns": start,
+        "end_ns": start + events["duration_ns"][rows],
+        **{name: counts[:, place] for place, name in enumerate(names)},
+    }
+    return Table(ITERATIONS, columns)
 
 
 # -- names that servers write
@@ -217,8 +199,6 @@ def iteration_of(name: str, function: bool = False, any_name: bool = True) -> It
     """What the name of an iteration of a server says, or None if it is none.
 
     Args:
-        name: of a range, or of a Python frame.
-        function: whether it is a frame.
         any_name: whether a plain `prefill` or `decode` counts, which no server is known by.
 
     Example:
@@ -284,20 +264,18 @@ def iterations_by_attention(trace: Trace) -> Table:
     start = _starts(trace, calls.rows[first], calls.rows)
     tokens = calls.batch[first] * calls.query[first]
     stage = np.where(calls.query[first] == 1, _DECODE, _PREFILL)
-    return Table(
-        ITERATIONS,
-        {
-            "rank": np.full(len(first), trace.metadata.ranks[0]),
-            "track": trace.events["track"][calls.rows[first]],
-            "stage": Text(stage.astype(np.int8), INFERENCE_STAGES),
-            "start_ns": start,
-            "end_ns": _ends(trace, calls, start),
-            "prefill_requests": np.where(stage == _PREFILL, calls.batch[first], 0),
-            "prefill_tokens": np.where(stage == _PREFILL, tokens, 0),
-            "decode_requests": np.where(stage == _DECODE, calls.batch[first], 0),
-            "decode_tokens": np.where(stage == _DECODE, tokens, 0),
-        },
-    )
+    columns: dict[str, Any] = {
+        "rank": np.full(len(first), trace.metadata.ranks[0]),
+        "track": trace.events["track"][calls.rows[first]],
+        "stage": Text(stage.astype(np.int8), INFERENCE_STAGES),
+        "start_ns": start,
+        "end_ns": _ends(trace, calls, start),
+        "prefill_requests": np.where(stage == _PREFILL, calls.batch[first], 0),
+        "prefill_tokens": np.where(stage == _PREFILL, tokens, 0),
+        "decode_requests": np.where(stage == _DECODE, calls.batch[first], 0),
+        "decode_tokens": np.where(stage == _DECODE, tokens, 0),
+    }
+    return Table(ITERATIONS, columns)
 
 
 def _calls(trace: Trace) -> _Attention:
@@ -338,11 +316,9 @@ def _begins_iteration(trace: Trace, calls: _Attention) -> Mask:
     starts = trace.events["start_ns"][calls.rows]
     lookups = trace.events["start_ns"][_lookups(trace, calls.rows)]
     if not len(lookups):
-        change: Mask = begins_run(calls.query) | begins_run(calls.key)
-        return change
+        return begins_run(calls.query) | begins_run(calls.key)
     number = np.searchsorted(lookups, starts)
-    begins: Mask = np.append(True, number[1:] != number[:-1])
-    return begins
+    return begins_run(number)
 
 
 def _lookups(trace: Trace, calls: Rows) -> Rows:
@@ -359,15 +335,13 @@ def _starts(trace: Trace, first: Rows, calls: Rows) -> Times:
     ended = np.where(before >= 0, events["start_ns"][calls[np.maximum(before, 0)]], -1)
     place = np.searchsorted(lookups, ended, side="right")
     lookup = np.append(lookups, np.iinfo(np.int64).max)[place]
-    result: Times = np.minimum(starts, lookup)
-    return result
+    return np.minimum(starts, lookup)
 
 
 def _ends(trace: Trace, calls: _Attention, start: Times) -> Times:
     """The end of the last operator that begins before the next iteration."""
     events = trace.events
     work = events.text("category").mask("cpu_op") & (events["track"] == events["track"][calls.rows[0]])
-    end = np.maximum.accumulate((events["start_ns"] + events["duration_ns"])[work])
+    end = np.maximum.accumulate(events.spans(work)[1])
     last = np.searchsorted(events["start_ns"][work], np.append(start[1:], np.iinfo(np.int64).max))
-    result: Times = end[last - 1]
-    return result
+    return end[last - 1]

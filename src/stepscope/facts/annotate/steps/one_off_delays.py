@@ -10,7 +10,7 @@ from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
 LEAST_NS = 1_000_000  # a process that loses its core gets it back after some milliseconds
-_MIN_STEPS = 3
+_MIN_STEPS = 3  # of two steps nothing shows which one is usual
 _RARE = 0.1  # of what it takes in the step where it takes longest
 _LOADING = STAGES.index("data_loading")
 

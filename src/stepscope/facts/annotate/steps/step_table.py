@@ -21,12 +21,6 @@ def steady_steps(steps: Table) -> Mask:
 
     With fewer than three steps none is excluded: nothing shows which one is typical. Nor is an
     iteration of a server, since one with a long prompt takes longer than those after it.
-
-    Args:
-        steps: the table `steps`, of any ranks.
-
-    Returns:
-        bool, shape (steps,).
     """
     length = steps["end_ns"] - steps["start_ns"]
     keep = np.ones(len(steps), np.bool_)
@@ -42,7 +36,6 @@ def require_steps(trace: Trace, instead: str = "") -> None:
     """Raise an error for a trace without steps that says why it has none.
 
     Args:
-        trace: an annotated trace.
         instead: what to do with the contexts of a whole run; the default is to print them.
 
     Raises:
@@ -94,13 +87,7 @@ def no_such_rank(trace: Trace, rank: int) -> str:
 
 
 def no_such_steps(trace: Trace, rank: int, wanted: str) -> str:
-    """The message for steps that a rank does not have.
-
-    Args:
-        trace: an annotated trace.
-        rank: a rank that has steps.
-        wanted: such as `step 30`.
-    """
+    """The message for steps that a rank does not have."""
     known = trace["steps"]["step"][trace["steps"]["rank"] == rank].tolist()
     return f"rank {rank} has no {wanted}; it has {number_list(known)}"
 

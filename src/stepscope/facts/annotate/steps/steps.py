@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
+from stepscope.base.arrays import Ids, Ids32, IntArray, Rows, Times
 from stepscope.facts.annotate.jax.calls import BEFORE_RECORDING, UNKNOWN, calls_of_host_work, is_compiled_call
 from stepscope.facts.annotate.jax.iterations import call_starts, iterations_by_calls
 from stepscope.facts.annotate.links.launches import (
@@ -54,7 +54,8 @@ def find_steps(trace: Trace) -> Trace:
     ways = (_by_profiler, _by_optimizer, _by_iterations, _by_calls, _by_pattern, _whole)
     numbers, starts, ends, evidence = next(found for way in ways if (found := way(trace)))
     numbers = _ascending(numbers)
-    whole = _whole_steps(starts, ends) | (evidence == ITERATION)
+    # The last range of a profiler is often cut off.
+    whole = (ends - starts >= _CUT_OFF * np.median(ends - starts)) | (evidence == ITERATION)
     called = calls_of_host_work(trace)
     step = _step_of_events(trace, called, starts[whole], ends[whole])
     if not trace.metadata.capture and (share := covered_share(trace, step)) < _LITTLE:
@@ -94,13 +95,13 @@ def _as_one_step(trace: Trace, called: Ids32, evidence: str, lengths: Times, sha
 def _with_steps(
     trace: Trace, called: Ids32, step: Rows, steps: tuple[Times, Times, Times], evidence: str
 ) -> Trace:
-    """The trace with steps: their numbers, starts and ends."""
     numbers, starts, ends = steps
     trace = trace.with_events(step=np.where(step < 0, -1, numbers[step]))
     operations = trace.events.text("category").mask("cpu_op", "communication")
     called = np.where(operations, called, UNKNOWN)  # what runs them may end when it is scheduled
     work = (device_work(trace) | (called >= 0)) & (step >= 0)
-    last = _last_ends(trace, work, step, len(numbers))
+    last = np.full(len(numbers), -1, np.int64)  # when the last work of each step ends
+    np.maximum.at(last, step[work], trace.events.spans(work)[1])
     before = end_of_earlier_work(trace, called, starts)
     trace = trace.with_table(_table(trace, last, before, numbers, starts, ends, evidence))
     return _warn_work_outside(trace)
@@ -156,7 +157,7 @@ def _by_optimizer(trace: Trace) -> tuple[Times, Times, Times, str] | None:
     counts = Counter(names)
     anchor = min(reversed(names), key=lambda name: counts[name])
     last = rows[[name == anchor for name in names]]
-    ends = trace.events["start_ns"][last] + trace.events["duration_ns"][last]
+    ends = trace.events.spans(last)[1]
     first = trace.events["start_ns"][trace.events["track"] == main_track(trace)].min()
     starts = np.append(first, ends[:-1])
     return np.arange(len(ends)), starts, ends, "optimizer"
@@ -179,7 +180,7 @@ def _by_calls(trace: Trace) -> tuple[Times, Times, Times, str] | None:
     if iterations is None or len(iterations.starts) < 2:
         return None
     here = trace.events["track"] == track
-    end = (trace.events["start_ns"] + trace.events["duration_ns"])[here].max()
+    end = trace.events.spans(here)[1].max()
     ends = np.append(iterations.starts[1:], end)
     whole = iterations.last_is_whole and _last_is_like(ends - iterations.starts)
     count = len(ends) if whole else len(ends) - 1
@@ -196,21 +197,20 @@ def _by_pattern(trace: Trace) -> tuple[Times, Times, Times, str] | None:
         return None
     starts = events["start_ns"][top[::period]]
     whole = len(codes) // period
-    last = events["start_ns"][top] + events["duration_ns"][top]
+    last = events.spans(top)[1]
     ends = np.append(starts[1:whole], last[: whole * period].max())
     # Nothing shows for how long the loop pauses after the last repeat. Work without a launch could
     # not be left out with it: it belongs to the last step that began.
-    kept = whole < _FEW or _last_is_like(ends - starts[:whole]) or _works_unlaunched(trace)
+    kept = (
+        whole < _FEW
+        or _last_is_like(ends - starts[:whole])
+        or bool((device_work(trace) & (launch_of(trace) < 0)).any())
+    )
     count = whole if kept else whole - 1
     return np.arange(count), starts[:count], ends[:count], "pattern"
 
 
-def _works_unlaunched(trace: Trace) -> bool:
-    return bool((device_work(trace) & (launch_of(trace) < 0)).any())
-
-
 def _last_is_like(lengths: Times) -> bool:
-    """Whether the last step is about as long as the others."""
     typical = np.median(lengths[:-1])
     return bool(abs(lengths[-1] - typical) < _UNLIKE * typical)
 
@@ -238,19 +238,11 @@ def _whole(trace: Trace, any_track: bool = False) -> tuple[Times, Times, Times, 
     if not rows.any():
         rows = np.ones(len(events), np.bool_)
     start = int(events["start_ns"][rows].min(initial=np.iinfo(np.int64).max)) if len(events) else 0
-    end = int((events["start_ns"][rows] + events["duration_ns"][rows]).max(initial=0))
+    end = int(events.spans(rows)[1].max(initial=0))
     return np.zeros(1, np.int64), np.array([start]), np.array([end]), "whole_trace"
 
 
-def _whole_steps(starts: Times, ends: Times) -> Mask:
-    """Steps of plausible length: the last range of a profiler is often cut off."""
-    length = ends - starts
-    whole: Mask = length >= _CUT_OFF * np.median(length)
-    return whole
-
-
 def _named(trace: Trace, test: Callable[[str], bool]) -> Ids:
-    """Annotations of this name on the main track, in order."""
     events = trace.events
     wanted = events.text("name").where(test)
     wanted &= events["track"] == main_track(trace)
@@ -291,14 +283,6 @@ def _last_begun(begin: Times, starts: Times, ends: Times) -> Rows:
     after_all = index == len(ends) - 1
     inside = (index >= 0) & ((begin < ends[np.maximum(index, 0)]) | after_all)
     return np.where(inside, index, -1)
-
-
-def _last_ends(trace: Trace, work: Mask, step: Rows, steps: int) -> Times:
-    """When the last of some work of each step ends, -1 if it has none."""
-    last = np.full(steps, -1, np.int64)
-    finish = (trace.events["start_ns"] + trace.events["duration_ns"])[work]
-    np.maximum.at(last, step[work], finish)
-    return last
 
 
 def _table(
@@ -358,7 +342,6 @@ def covered_share(trace: Trace, step: Rows) -> float:
     """The share of the work that belongs to steps: of device time, else of time in operators.
 
     Args:
-        trace: with launches.
         step: index of the step of each event, or -1, shape (events,).
 
     Returns:
@@ -379,13 +362,7 @@ def covered_share(trace: Trace, step: Rows) -> float:
 
 
 def warn_little(trace: Trace, lengths: Times, share: float) -> Trace:
-    """The trace with a warning that the steps found do not stand for it.
-
-    Args:
-        trace: the trace.
-        lengths: of the steps, ns.
-        share: of the work that belongs to them.
-    """
+    """The trace with a warning that the steps found do not stand for it."""
     steps = "the step found takes" if len(lengths) == 1 else f"the {len(lengths)} steps found take"
     message = (
         f"{steps} {milliseconds(lengths.sum())} and {'holds' if len(lengths) == 1 else 'hold'} "

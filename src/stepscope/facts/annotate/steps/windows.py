@@ -69,9 +69,7 @@ def end_of_earlier_work(trace: Trace, called: Ids32, starts: Times) -> int:
     """When the work ends that was called for before the first step, or -1 if there is none.
 
     Args:
-        trace: a trace with launches.
         called: the call of each event of compiled work on the host, shape (events,).
-        starts: when each step begins on the CPU, ns.
     """
     on_device = max(_on_device(trace, starts), unrecorded_work_end(trace, trace.metadata.ranks[0]))
     return max(_on_host(trace, called, starts), on_device)
@@ -91,7 +89,7 @@ def unrecorded_work_end(trace: Trace, rank: int) -> int:
     if not len(work) or call[0] < 0:
         return -1
     start = trace.events["start_ns"]
-    wait = int(start[work[0]] - _ends(trace.events, call[:1])[0])
+    wait = int(start[work[0]] - trace.events.spans(call[:1])[1][0])
     if wait - _usual_delay(trace, work, call) < QUEUED_NS:
         return -1
     queued = (call >= 0) & (start[call] < start[work[0]])
@@ -102,7 +100,7 @@ def _dense(events: Table, work: Rows) -> bool:
     """Whether there are several pieces of work, and a device is busy for most of their time."""
     if len(work) < _SEVERAL:
         return False
-    start, end = events["start_ns"][work], _ends(events, work)
+    start, end = events.spans(work)
     busy = Intervals(start, np.maximum(end, start)).total()
     return bool(busy >= _BUSY * (end.max() - start.min()))
 
@@ -120,7 +118,7 @@ def _on_device(trace: Trace, starts: Times) -> int:
     earlier, own = work[called_ns < first_ns], work[(call >= 0) & (called_ns >= first_ns)]
     if not len(earlier) or not len(own):
         return -1
-    return int(min(_ends(events, earlier).max(), events["start_ns"][own].min()))
+    return int(min(events.spans(earlier)[1].max(), events["start_ns"][own].min()))
 
 
 def _usual_delay(trace: Trace, work: Rows, call: Rows) -> int:
@@ -129,8 +127,8 @@ def _usual_delay(trace: Trace, work: Rows, call: Rows) -> int:
     The clocks of a CPU and a device may differ in some recordings.
     """
     events = trace.events
-    busy_until = np.maximum.accumulate(_ends(events, work))[:-1]
-    returned = _ends(events, call[1:])
+    busy_until = np.maximum.accumulate(events.spans(work)[1])[:-1]
+    returned = events.spans(call[1:])[1]
     free = (call[1:] >= 0) & (busy_until <= returned)
     delay = (events["start_ns"][work[1:]] - returned)[free]
     return max(int(np.median(delay)), 0) if len(delay) else 0
@@ -143,9 +141,4 @@ def _on_host(trace: Trace, called: Ids32, starts: Times) -> int:
     begin = trace.events["start_ns"]
     earlier = (called >= 0) & (begin[called] < starts.min(initial=np.iinfo(np.int64).max))
     work = (called == BEFORE_RECORDING) | earlier
-    return int(_ends(trace.events, np.flatnonzero(work)).max(initial=-1))
-
-
-def _ends(events: Table, rows: Rows) -> Times:
-    ends: Times = events["start_ns"][rows] + events["duration_ns"][rows]
-    return ends
+    return int(trace.events.spans(np.flatnonzero(work))[1].max(initial=-1))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from stepscope.base.arrays import Ids, Mask, Times
+from stepscope.base.arrays import Ids, Times
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.timeline.axis.time_axis import AxisTrack, TimeAxis
 from stepscope.facts.timeline.event_index import Index
@@ -77,17 +77,18 @@ def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack]) -> Ar
     """The statistics of [start, end) on some tracks.
 
     Args:
-        axis: of the trace.
         start, end: ns since the trace's start.
         tracks: of the axis; those of stages and idle time say nothing themselves.
     """
     index = axis.index
-    recorded = [one for one in tracks if one.kind not in ("stages", "idle")]
-    parts = [_touching(index, one, start, end) for one in recorded]
+    recorded = [track for track in tracks if track.kind not in ("stages", "idle")]
+    parts = [_touching(index, track, start, end) for track in recorded]
     rows = np.sort(np.concatenate([np.zeros(0, np.int64), *parts]))
     on_device = device_work(index.trace)[rows]
-    threads = {one.id: _busy(index, one, start, end) for one in tracks if one.kind == "cpu" and one.busy_ns}
-    work = rows[on_device] if on_device.any() else rows[_operators(index, rows)]
+    threads = {
+        track.id: _busy(index, track, start, end) for track in tracks if track.kind == "cpu" and track.busy_ns
+    }
+    work = rows[on_device] if on_device.any() else rows[~index.surrounds[rows]]
     inside = _time_inside(index, work, start, end, bool(on_device.any()))
     named = index.events.text("name").codes
     return Area(
@@ -104,13 +105,8 @@ def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack]) -> Ar
 
 
 def _touching(index: Index, track: AxisTrack, start: int, end: int) -> Ids:
-    """The events of a thread or a stream that touch the area, ascending."""
     rows = track.rows[: np.searchsorted(index.start[track.rows], end)]
     return rows[index.end[rows] > start]
-
-
-def _operators(index: Index, rows: Ids) -> Mask:
-    return ~index.surrounds[rows]
 
 
 def _time_inside(index: Index, rows: Ids, start: int, end: int, on_device: bool) -> Times:
@@ -134,7 +130,7 @@ def _busy(index: Index, track: AxisTrack, start: int, end: int) -> int:
 
 
 def _devices(tracks: list[AxisTrack]) -> list[tuple[int, int]]:
-    return sorted({(one.rank, one.device) for one in tracks if one.device >= 0})
+    return sorted({(track.rank, track.device) for track in tracks if track.device >= 0})
 
 
 def _idle(axis: TimeAxis, start: int, end: int, rank: int, device: int) -> DeviceShare:

@@ -21,7 +21,7 @@ from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 BINS = 1024  # of a tile; about the pixels of its width
-EXACT_CHANGES = 2000
+EXACT_CHANGES = 2000  # of a tile: up to about two for each of its bins all are sent
 Unit = Literal["share", "bytes", ""]
 BusyTime = Callable[[int, int], Intervals]
 """Busy time of the device of a rank, by rank and device."""
@@ -122,7 +122,6 @@ class CounterValues:
         return np.where(begins, at, at - 1)
 
     def _extremes(self, first: IntArray, last: Rows) -> tuple[Floats, Floats]:
-        """The least and the most of the values in each [first, last), shapes (bins,)."""
         low = max(int(first[0]), 0)
         values = np.append(self.value[low : int(last[-1])], 0)  # so that each bound is a position
         bounds = np.stack([np.maximum(first, 0), last], axis=1).ravel() - low
@@ -171,11 +170,10 @@ def counters_of(trace: Trace, busy_time: BusyTime) -> list[Counter]:
     """The counters of a trace: rank by rank, device by device, the CPU and what was recorded last.
 
     Args:
-        trace: an annotated trace.
         busy_time: when a device of a rank computes or communicates.
     """
     found = [*_utilization(trace, busy_time), *_memory(trace), *_recorded(trace)]
-    return sorted(found, key=lambda one: (one.rank, one.device < 0, one.device))
+    return sorted(found, key=lambda counter: (counter.rank, counter.device < 0, counter.device))
 
 
 def _utilization(trace: Trace, busy_time: BusyTime) -> Iterator[Counter]:
@@ -251,11 +249,6 @@ def _recorded(trace: Trace) -> Iterator[Counter]:
         process, name, series = (text[int(part[0])] or "" for text in texts)
         short = name if series in ("", "value", name) else f"{name} {series}"
         at = int(track[part[0]])
-        yield Counter(
-            f"{short}, process {process}" if process else short,
-            short,
-            int(tracks["rank"][at]),
-            int(tracks["device"][at]),
-            "",
-            partial(_values, table, part, "value"),
-        )
+        long = f"{short}, process {process}" if process else short
+        rank, device = int(tracks["rank"][at]), int(tracks["device"][at])
+        yield Counter(long, short, rank, device, "", partial(_values, table, part, "value"))

@@ -14,7 +14,7 @@ from threading import RLock
 
 import numpy as np
 
-from stepscope.base.arrays import Codes8, Floats, Ids, Mask, Rows, Times
+from stepscope.base.arrays import Codes8, Floats, Ids, Rows, Times
 from stepscope.facts.annotate.device.idle import busy_times, cause_names, copy_times
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.timeline.axis.counters import BINS, Counter, Runs, counters_of
@@ -25,7 +25,7 @@ from stepscope.trace.schema import STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table
 
-EXACT_SLICES = 3000
+EXACT_SLICES = 3000  # of a tile: up to about three for each of its bins all are sent
 _FEW = 50_000  # slices that are faster looked at than searched by length
 _ALL = slice(None)
 KINDS = ("stages", "cpu", "device", "communication", "idle")
@@ -76,12 +76,7 @@ class TrackSlices:
         ]
 
     def tile(self, start: int, end: int) -> SortedSlices:
-        """What the tile [start, end) shows.
-
-        Args:
-            start: ns since the trace's start.
-            end: ns; the length should be a multiple of `BINS`.
-        """
+        """What the tile [start, end) shows."""
         counts = [depth.count(start, end) for depth in self._depths]
         exact = sum(counts) <= EXACT_SLICES
         shown = [(depth.within if exact else depth.long)(start, end) for depth in self._depths]
@@ -90,8 +85,8 @@ class TrackSlices:
         return SortedSlices(
             exact,
             np.concatenate(shown),
-            _repeated([len(part) for part in shown]),
-            _repeated([len(part) for part, _, _ in binned]),
+            np.repeat(np.arange(self.depths), [len(part) for part in shown]),
+            np.repeat(np.arange(self.depths), [len(part) for part, _, _ in binned]),
             bins,
             rows,
             cover,
@@ -158,10 +153,6 @@ class _Depth:
 def _no_bins() -> tuple[Ids, Ids, Floats]:
     none = np.zeros(0, np.int64)
     return none, none, np.zeros(0)
-
-
-def _repeated(counts: list[int]) -> Ids:
-    return np.repeat(np.arange(len(counts)), counts)
 
 
 @dataclass(frozen=True)
@@ -256,7 +247,6 @@ class TimeAxis:
         """What a tile shows of a track.
 
         Args:
-            track: one of `tracks`.
             zoom: 0 to `deepest`.
             number: of the tile, 0 to 2**zoom - 1.
         """
@@ -266,17 +256,11 @@ class TimeAxis:
     @cached_property
     def counters(self) -> dict[str, Counter]:
         """The counters of the trace by id: `c` and a number from 0 on."""
-        found = counters_of(self.index.trace, self._busy_time)
-        return {f"c{number}": one for number, one in enumerate(found)}
+        found = counters_of(self.index.trace, lambda rank, device: self.device_time(rank, device).busy)
+        return {f"c{number}": counter for number, counter in enumerate(found)}
 
     def counter_tile(self, counter: Counter, zoom: int, number: int) -> Runs:
-        """What a tile shows of a counter.
-
-        Args:
-            counter: one of `counters`.
-            zoom: 0 to `deepest`.
-            number: of the tile, 0 to 2**zoom - 1.
-        """
+        """What a tile shows of a counter."""
         length = self.tile_ns >> zoom
         return counter.values.tile(number * length, (number + 1) * length)
 
@@ -284,9 +268,6 @@ class TimeAxis:
     def causes(self) -> tuple[str, ...]:
         """The names of causes of idle time, by their codes."""
         return cause_names(self.index.trace)
-
-    def _busy_time(self, rank: int, device: int) -> Intervals:
-        return self.device_time(rank, device).busy
 
     def labels(self, track: AxisTrack, rows: Ids) -> Labels:
         """What some slices of a track say; `rows` are of `track.rows`, shape (n,)."""
@@ -343,25 +324,12 @@ class TimeAxis:
 
     def _stage_tracks(self) -> list[AxisTrack]:
         table = self.index.trace["stages"]
-        ranks = distinct(table["rank"]).tolist()
-        return [
-            _track_of_table(table, table["rank"] == rank, f"s{rank}", "stages", rank, -1) for rank in ranks
-        ]
+        return [_track_of_table(table, "stages", rank) for rank in distinct(table["rank"]).tolist()]
 
     def _idle_tracks(self) -> list[AxisTrack]:
         table = self.index.trace["idle"]
         pairs = sorted(set(zip(table["rank"].tolist(), table["device"].tolist(), strict=True)))
-        return [
-            _track_of_table(
-                table,
-                (table["rank"] == rank) & (table["device"] == device),
-                f"i{rank}.{device}",
-                "idle",
-                rank,
-                device,
-            )
-            for rank, device in pairs
-        ]
+        return [_track_of_table(table, "idle", rank, device) for rank, device in pairs]
 
 
 def _device_time(index: Index, rank: int, device: int) -> DeviceTime:
@@ -373,8 +341,12 @@ def _device_time(index: Index, rank: int, device: int) -> DeviceTime:
     return DeviceTime(busy.minus(copying), copying, communicating)
 
 
-def _track_of_table(table: Table, mask: Mask, id: str, kind: str, rank: int, device: int) -> AxisTrack:
-    rows = np.flatnonzero(mask)
+def _track_of_table(table: Table, kind: str, rank: int, device: int = -1) -> AxisTrack:
+    here = table["rank"] == rank
+    if kind == "idle":
+        here &= table["device"] == device
+    id = f"i{rank}.{device}" if kind == "idle" else f"s{rank}"
+    rows = np.flatnonzero(here)
     rows = rows[np.argsort(table["start_ns"][rows], kind="stable")]
     length = int((table["end_ns"] - table["start_ns"])[rows].sum())
     return AxisTrack(id, kind, kind, rank, device, rows, np.zeros(len(rows), np.int64), length)
@@ -382,4 +354,6 @@ def _track_of_table(table: Table, mask: Mask, id: str, kind: str, rank: int, dev
 
 def _in_order(tracks: list[AxisTrack]) -> list[AxisTrack]:
     """Rank by rank: stages, threads with the busiest first, then device by device."""
-    return sorted(tracks, key=lambda one: (one.rank, one.device, KINDS.index(one.kind), -one.busy_ns))
+    return sorted(
+        tracks, key=lambda track: (track.rank, track.device, KINDS.index(track.kind), -track.busy_ns)
+    )

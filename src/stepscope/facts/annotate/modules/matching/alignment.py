@@ -35,7 +35,7 @@ _MOVED = 0.25  # a child of a class of blocks, divided by their number: they run
 _TRIES, _ROUNDS = 24, 16  # moves that are tried before one is made, and moves that are made
 _MOST_CELLS = 200_000_000  # of all alignments together; an alignment takes a byte for each
 _TOKEN, _LEAF, _MATCH, _LOOP = 0, 1, 2, 3
-_TINY = 1e-9
+_TINY = 1e-9  # of a cost: differences of less are rounding
 
 Path = tuple[ModuleShape, ...]
 Order = dict[Kinds, tuple[int, ...]]
@@ -161,7 +161,6 @@ class _Leaves:
         self._repeats: dict[tuple[int, int, int], tuple[float, Path]] = {}
 
     def unclaimed(self, token: int) -> float:
-        """The cost of an operator that no leaf claims."""
         return UNCLAIMED if token & self._sure else UNCLAIMED_UNSURE
 
     def of(self, token: int) -> tuple[Floats, Floats, Mask]:

@@ -14,7 +14,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from stepscope.facts.annotate.modules.matching.alignment import CallMatch
 from stepscope.facts.annotate.modules.matching.roles import (
@@ -39,8 +39,10 @@ class MatchedCalls:
         outer: the enclosing call of each.
         runs: whether each runs operators of its own.
         claimed: the call of each identifying operator.
+        classes: the class of each module of the tree.
     """
 
+    classes: Sequence[str]
     module: list[int] = field(default_factory=list)
     outer: list[int] = field(default_factory=list)
     runs: list[bool] = field(default_factory=list)
@@ -48,9 +50,9 @@ class MatchedCalls:
     _counts: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, root: ModuleShape, call: CallMatch) -> MatchedCalls:
+    def of(cls, root: ModuleShape, call: CallMatch, classes: Sequence[str]) -> MatchedCalls:
         """Expand the result of an alignment."""
-        calls = cls(claimed=[0] * call.length)
+        calls = cls(classes, claimed=[0] * call.length)
         calls._add(root, call, 0, _NOBODY)
         return calls
 
@@ -66,22 +68,22 @@ class MatchedCalls:
             if child.shape not in ambiguous:
                 self._add(child, found.call, start + found.offset, number)
 
-    def is_branch(self, call: int) -> bool:
-        """Whether other calls are inside this one, or it stands for no module."""
-        return call == 0 or (call + 1 < len(self.outer) and self.outer[call + 1] == call)
+    def class_of(self, call: int) -> str:
+        """The class of the module that a call calls, empty for the first call."""
+        module = self.module[call]
+        return self.classes[module] if module >= 0 else ""
 
-    def is_repeated(self, call: int, classes: Sequence[str]) -> bool:
+    def role_of(self, call: int) -> Role:
+        """What a call runs if it is one of a leaf."""
+        return role_of(self.class_of(call))
+
+    def is_repeated(self, call: int) -> bool:
         """Whether this is a branch, and the same call has more branches of its class in it."""
-        if not self.is_branch(call) or self.module[call] < 0:
+        if self.outer[call + 1 : call + 2] != [call]:
             return False
-        key = self.outer[call], classes[self.module[call]]
         if not self._counts:
-            self._counts = Counter(
-                (outer, classes[module])
-                for outer, module in zip(self.outer, self.module, strict=True)
-                if module >= 0
-            )
-        return self._counts[key] > 1
+            self._counts = Counter((outer, self.class_of(other)) for other, outer in enumerate(self.outer))
+        return self._counts[self.outer[call], self.class_of(call)] > 1
 
     def chain(self, call: int) -> list[int]:
         """A call and its enclosing calls, outermost first."""
@@ -114,16 +116,11 @@ class _Gap:
     after: int
 
 
-def owners(
-    calls: MatchedCalls, positions: Sequence[int], names: Sequence[str], classes: Sequence[str]
-) -> list[int]:
+def owners(calls: MatchedCalls, positions: Sequence[int], names: Sequence[str]) -> list[int]:
     """The call that runs each operator of a sequence.
 
     Args:
-        calls: the calls found for the identifying operators.
         positions: positions of the identifying operators in `names`, ascending.
-        names: names of the operators.
-        classes: class of each module of the tree.
 
     Returns:
         A call for each name; call 0, which stands for no module, if it is outside all calls.
@@ -132,28 +129,22 @@ def owners(
     claims = [(place, call) for place, call in zip(positions, calls.claimed, strict=True) if call]
     for position, call in claims:
         found[position] = call
-    gaps = _gaps(claims, len(names))
-    _give_helpers(gaps, found, calls, names, classes)
-    _give_common(gaps, found, calls, names, classes)
+    gaps = [
+        _Gap(start + 1, end, before, after)
+        for (start, before), (end, after) in pairwise([(-1, 0), *claims, (len(names), 0)])
+    ]
+    _give_helpers(gaps, found, calls, names)
+    _give_common(gaps, found, calls, names)
     for gap in gaps:
-        found[gap.first : gap.end] = [_between(gap, calls, classes)] * (gap.end - gap.first)
+        found[gap.first : gap.end] = [_between(gap, calls)] * (gap.end - gap.first)
     return found
 
 
-def _gaps(claims: Sequence[tuple[int, int]], length: int) -> list[_Gap]:
-    return [
-        _Gap(start + 1, end, before, after)
-        for (start, before), (end, after) in pairwise([(-1, 0), *claims, (length, 0)])
-    ]
-
-
-def _give_helpers(
-    gaps: list[_Gap], found: list[int], calls: MatchedCalls, names: Sequence[str], classes: Sequence[str]
-) -> None:
+def _give_helpers(gaps: list[_Gap], found: list[int], calls: MatchedCalls, names: Sequence[str]) -> None:
     """Assign adjacent operators that belong to the role of an identifying operator."""
     for gap in gaps:
-        before = re.compile(_role(gap.before, calls, classes).trail)
-        after = re.compile(_role(gap.after, calls, classes).lead)
+        before = re.compile(calls.role_of(gap.before).trail)
+        after = re.compile(calls.role_of(gap.after).lead)
         while gap.first < gap.end and before.search(names[gap.first]):
             found[gap.first] = gap.before
             gap.first += 1
@@ -162,13 +153,7 @@ def _give_helpers(
             found[gap.end] = gap.after
 
 
-def _role(call: int, calls: MatchedCalls, classes: Sequence[str]) -> Role:
-    return role_of(_class(call, calls, classes))
-
-
-def _give_common(
-    gaps: list[_Gap], found: list[int], calls: MatchedCalls, names: Sequence[str], classes: Sequence[str]
-) -> None:
+def _give_common(gaps: list[_Gap], found: list[int], calls: MatchedCalls, names: Sequence[str]) -> None:
     """Assign what all calls of a class have in common around them: leaves first, then blocks.
 
     Classes with the most varied surroundings come first: they are the most certain, and narrow what
@@ -177,15 +162,13 @@ def _give_common(
     for edges in (_leaf_edges, _block_edges):
         sides: dict[tuple[bool, str], list[tuple[_Gap, int]]] = defaultdict(list)
         for gap in gaps:
-            for is_after, call in edges(gap, calls, names, classes):
-                sides[is_after, _class(call, calls, classes)].append((gap, call))
-        for side in sorted(sides, key=lambda side: -_variety(sides[side], names)):
+            for is_after, call in edges(gap, calls, names):
+                sides[is_after, calls.class_of(call)].append((gap, call))
+        for side in sorted(sides, key=lambda side: -len({_text(gap, names) for gap, _ in sides[side]})):
             _take_common(sides[side], *side, found, names)
 
 
-def _leaf_edges(
-    gap: _Gap, calls: MatchedCalls, names: Sequence[str], classes: Sequence[str]
-) -> Iterator[tuple[bool, int]]:
+def _leaf_edges(gap: _Gap, calls: MatchedCalls, names: Sequence[str]) -> Iterator[tuple[bool, int]]:
     """Leaves adjacent to a gap that run more than one operator, and their side of the gap."""
     for is_after, call, other, position in (
         (True, gap.before, gap.after, gap.first - 1),
@@ -193,26 +176,20 @@ def _leaf_edges(
     ):
         adjacent = 0 <= position < len(names) and call not in calls.chain(other)
         if adjacent and calls.runs[call]:
-            whole = re.search(_role(call, calls, classes).whole, plain(names[position]))
-            if not whole or not ONE_OPERATOR.search(_class(call, calls, classes)):
+            whole = re.search(calls.role_of(call).whole, plain(names[position]))
+            if not whole or not ONE_OPERATOR.search(calls.class_of(call)):
                 yield is_after, call
 
 
-def _block_edges(
-    gap: _Gap, calls: MatchedCalls, names: Sequence[str], classes: Sequence[str]
-) -> Iterator[tuple[bool, int]]:
+def _block_edges(gap: _Gap, calls: MatchedCalls, names: Sequence[str]) -> Iterator[tuple[bool, int]]:
     """The repeated blocks that end before a gap or begin after it."""
     ending, starting = calls.chain(gap.before), calls.chain(gap.after)
     shared = sum(before == after for before, after in zip(ending, starting, strict=False))
     for is_after, chain in ((True, ending), (False, starting)):
         for call in chain[shared:]:
-            if calls.is_repeated(call, classes):
+            if calls.is_repeated(call):
                 yield is_after, call
                 break
-
-
-def _variety(edges: list[tuple[_Gap, int]], names: Sequence[str]) -> int:
-    return len({_text(gap, names) for gap, _ in edges})
 
 
 def _take_common(
@@ -222,7 +199,7 @@ def _take_common(
     if len(edges) == 1 and _is_open(edges[0][0]):
         return
     texts = [_text(gap, names)[:: 1 if is_after else -1] for gap, _ in edges]
-    count = _common(texts)
+    count = sum(1 for _ in takewhile(lambda column: len({*column}) == 1, zip(*texts, strict=False)))
     if is_after and role_around(name):  # what is added to a block's result is added around it
         count = next((n for n in range(count) if plain(texts[0][n]) == "add"), count)
     for gap, call in edges:
@@ -241,36 +218,21 @@ def _text(gap: _Gap, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names[gap.first : gap.end])
 
 
-def _common(texts: list[tuple[str, ...]]) -> int:
-    """The length of the common prefix."""
-    count = 0
-    for column in zip(*texts, strict=False):
-        if len(set(column)) > 1:
-            break
-        count += 1
-    return count
-
-
-def _between(gap: _Gap, calls: MatchedCalls, classes: Sequence[str]) -> int:
+def _between(gap: _Gap, calls: MatchedCalls) -> int:
     """The call that runs what is between two other calls."""
     ending, starting = calls.chain(gap.before), calls.chain(gap.after)
     if len(ending) == 1 or len(starting) == 1:  # before the first, or after the last
-        return _outermost(ending + starting[1:], calls, classes)
+        return _outermost(ending + starting[1:], calls)
     shared = sum(before == after for before, after in zip(ending, starting, strict=False))
     around = ending[shared - 1]
     block = ending[shared] if len(ending) > shared + 1 else around
     follower = starting[shared] if len(starting) > shared else around
-    name = _class(around, calls, classes)
-    again = _class(block, calls, classes) == _class(follower, calls, classes)
+    name = calls.class_of(around)
+    again = calls.class_of(block) == calls.class_of(follower)
     return block if name in CONTAINERS or again else around
 
 
-def _outermost(chain: list[int], calls: MatchedCalls, classes: Sequence[str]) -> int:
+def _outermost(chain: list[int], calls: MatchedCalls) -> int:
     """The outermost call of a chain that can run operators of its own."""
-    inner = [call for call in chain[1:] if _class(call, calls, classes) not in CONTAINERS]
+    inner = [call for call in chain[1:] if calls.class_of(call) not in CONTAINERS]
     return inner[0] if inner else 0
-
-
-def _class(call: int, calls: MatchedCalls, classes: Sequence[str]) -> str:
-    module = calls.module[call]
-    return classes[module] if module >= 0 else ""

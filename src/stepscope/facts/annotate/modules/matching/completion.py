@@ -44,7 +44,7 @@ class CompletedTree:
     doubtful: frozenset[int]
 
 
-class _Child(NamedTuple):
+class _BlockChild(NamedTuple):
     """A child of a block: its index in the given tree, or -1 and the class of a supplied leaf."""
 
     module: int
@@ -69,9 +69,9 @@ def complete(modules: Sequence[Module]) -> CompletedTree:
     Returns:
         The tree as it is likely to have run.
     """
-    children: dict[int, list[_Child]] = defaultdict(list)
+    children: dict[int, list[_BlockChild]] = defaultdict(list)
     for index, module in enumerate(modules):
-        children[module.parent].append(_Child(index))
+        children[module.parent].append(_BlockChild(index))
     for blocks in _groups(modules).values():
         if len(blocks) >= _LEAST_ALIKE and any(children[block] for block in blocks):
             children.update(_aligned(modules, blocks, children))
@@ -79,7 +79,6 @@ def complete(modules: Sequence[Module]) -> CompletedTree:
 
 
 def _groups(modules: Sequence[Module]) -> dict[tuple[str, str], list[int]]:
-    """Modules of one class, inside modules of one class."""
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for index, module in enumerate(modules):
         around = class_name(modules[module.parent]) if module.parent >= 0 else ""
@@ -88,8 +87,8 @@ def _groups(modules: Sequence[Module]) -> dict[tuple[str, str], list[int]]:
 
 
 def _aligned(
-    modules: Sequence[Module], blocks: Sequence[int], children: dict[int, list[_Child]]
-) -> dict[int, list[_Child]]:
+    modules: Sequence[Module], blocks: Sequence[int], children: dict[int, list[_BlockChild]]
+) -> dict[int, list[_BlockChild]]:
     """The children of each block that differs from the arrangements that others have."""
     inner = {
         class_name(modules[child.module])
@@ -148,22 +147,22 @@ def _pairs(usual: Sequence[_Entry], row: Sequence[_Entry]) -> list[tuple[int, in
     return common_positions(*codes)
 
 
-def _merged(modules: Sequence[Module], usual: Sequence[_Entry], row: Sequence[_Entry]) -> list[_Child]:
+def _merged(modules: Sequence[Module], usual: Sequence[_Entry], row: Sequence[_Entry]) -> list[_BlockChild]:
     """The children of a block in the usual order, with those that it lacks or has in addition."""
     partner = _partners(usual, row)
     ambiguous = _ambiguous(usual, partner)
-    merged: list[tuple[float, _Child]] = []
+    merged: list[tuple[float, _BlockChild]] = []
     for position, entry in enumerate(usual):
         place = partner.get(position, -1)
         module = row[place].module if place >= 0 else -1
-        child = _Child(module, modules[entry.module].kind, place < 0, position in ambiguous)
+        child = _BlockChild(module, modules[entry.module].kind, place < 0, position in ambiguous)
         merged.append((position, child))
     before = -1
     position_of = {place: position for position, place in partner.items()}
     for place, entry in enumerate(row):
         before = position_of.get(place, before)
         if place not in position_of:
-            merged.append((before + 0.5, _Child(entry.module, "", True)))
+            merged.append((before + 0.5, _BlockChild(entry.module, "", True)))
     return [child for _, child in sorted(merged, key=lambda pair: pair[0])]
 
 
@@ -196,8 +195,7 @@ def _ambiguous(usual: Sequence[_Entry], partner: dict[int, int]) -> set[int]:
     return found
 
 
-def _in_order(modules: Sequence[Module], children: dict[int, list[_Child]]) -> CompletedTree:
-    """The tree in pre-order."""
+def _in_order(modules: Sequence[Module], children: dict[int, list[_BlockChild]]) -> CompletedTree:
     result: list[Module] = []
     origin: list[int] = []
     own: list[bool] = []

@@ -67,7 +67,7 @@ def from_tree(trace: Trace) -> Evidence | None:
 
 
 @dataclass
-class _Pass:
+class _MatchedPass:
     """The result for one pass: the module of each operator, the calls, and the identifying bits."""
 
     modules: Ids
@@ -93,14 +93,14 @@ class _Matcher:
         self._roles = Roles(self._modules, _work_names(trace, backward=False))
         self._root = root_shape(self._modules, self._roles, self._tree.doubtful)
         self._aligner = Aligner(self._root, self._roles.sure, self._roles.all_sizes)
-        self._passes: dict[int, _Pass] = {}
+        self._passes: dict[int, _MatchedPass] = {}
         self.recognized = self._names.where(lambda name: self._roles.bits_of(name) != 0)
         self.claims = np.full(len(trace.events), -1, np.int32)
         self.calls = np.zeros(len(modules), np.int64)
 
     def claim(self, passes: Sequence[Rows]) -> None:
         """Match the forward pass of each step; equal passes are matched once."""
-        known: dict[bytes, _Pass] = {}
+        known: dict[bytes, _MatchedPass] = {}
         inside = names_inside(self._trace, self._opaque(passes))
         for rows in passes:
             key = self._names.codes[rows].tobytes()
@@ -135,8 +135,7 @@ class _Matcher:
 
     def _given(self, modules: Ids) -> Ids:
         """Modules of the given tree, of modules of the completed tree."""
-        result: Ids = np.append(self._tree.origin, -1)[modules]
-        return result
+        return np.append(self._tree.origin, -1)[modules]
 
     def _step(self, rows: Rows) -> int:
         return int(self._trace.events["step"][rows[0]])
@@ -149,24 +148,23 @@ class _Matcher:
         named = self._names.where(lambda name: name.startswith("aten::"))
         return opaque & ~self.recognized & ~named
 
-    def _match(self, rows: Rows, inside: Mapping[int, set[int]]) -> _Pass:
+    def _match(self, rows: Rows, inside: Mapping[int, set[int]]) -> _MatchedPass:
         bits = [self._bits_of(event, inside.get(event, ())) for event in rows.tolist()]
         positions = [position for position, value in enumerate(bits) if value]
         identifying = [bits[position] for position in positions]
-        calls = MatchedCalls.of(self._root, self._aligner.explain(identifying))
+        calls = MatchedCalls.of(self._root, self._aligner.explain(identifying), self._classes)
         names = [self._names[row] or "" for row in rows]
-        modules = np.array(calls.module)[owners(calls, positions, names, self._classes)]
+        modules = np.array(calls.module)[owners(calls, positions, names)]
         # A loss outside the modules of the tree belongs to the training loop.
         loss = (self._trace.events["stage"][rows] == _LOSS) & (np.array(bits) == 0)
-        return _Pass(np.where(loss, -1, modules), calls, identifying)
+        return _MatchedPass(np.where(loss, -1, modules), calls, identifying)
 
-    def _follow(self, forward: _Pass, names: Sequence[str], bits: Sequence[int]) -> Ids:
+    def _follow(self, forward: _MatchedPass, names: Sequence[str], bits: Sequence[int]) -> Ids:
         pairs = with_neighbors(common_positions(forward.bits, bits), forward.bits, bits)
         claimed = [forward.calls.claimed[operator] for operator, _ in pairs]
         calls = replace(forward.calls, claimed=claimed)
-        found = owners(calls, [node for _, node in pairs], names, self._classes)
-        modules: Ids = np.array(calls.module)[found]
-        return modules
+        found = owners(calls, [node for _, node in pairs], names)
+        return np.array(calls.module)[found]
 
     def _bits_of(self, event: int, inside: Iterable[int]) -> int:
         """Bits of the roles that an operator may play, and of the sizes of matching leaves."""

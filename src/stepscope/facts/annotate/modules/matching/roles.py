@@ -154,8 +154,13 @@ class Roles:
         self.sure = self.of(role for role in roles if role.sure)
         self._sizes: dict[tuple[int, int], int] = {}
         for module in modules:
-            self._add_size(module)
-        self._known = {name: self._find_bits(text) for name, text in names.items()}
+            role, count = self._size(module)
+            if role & self.sure and count > 0:
+                self._sizes.setdefault((role, count), 1 << (len(self._bits) + len(self._sizes)))
+        self._known = {
+            name: self.of(role for role, pattern in self._patterns.items() if pattern.search(text))
+            for name, text in names.items()
+        }
 
     def of(self, roles: Iterable[Role]) -> int:
         """The bits of several roles."""
@@ -169,7 +174,6 @@ class Roles:
         """The bits of leaf sizes that match the inputs of an operator.
 
         Args:
-            bits: the roles that it may play.
             shapes: of its inputs, as `record_shapes` records them.
         """
         counts = [prod(shape) for shape in shapes if shape and all(type(n) is int for n in shape)]
@@ -182,12 +186,6 @@ class Roles:
         """All bits of sizes."""
         return sum(self._sizes.values())
 
-    def _add_size(self, module: Module) -> None:
-        role, count = self._size(module)
-        if role & self.sure and count > 0:
-            bit = 1 << (len(self._bits) + len(self._sizes))
-            self._sizes.setdefault((role, count), bit)
-
     def _size(self, module: Module) -> tuple[int, int]:
         count = module.facts.get("parameters")
         return self.of([role_of(class_name(module))]), count if isinstance(count, int) else -1
@@ -195,9 +193,6 @@ class Roles:
     def bits_of(self, name: str) -> int:
         """The bits of the roles that an operator or a kernel of this name may play."""
         return self._known.get(name, 0)
-
-    def _find_bits(self, text: str) -> int:
-        return self.of(role for role, pattern in self._patterns.items() if pattern.search(text))
 
 
 def _pattern(role: Role, names: Iterable[str], backward: bool) -> re.Pattern[str]:

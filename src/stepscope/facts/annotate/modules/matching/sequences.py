@@ -28,7 +28,6 @@ def forward_rows(trace: Trace, recognized: Mask) -> list[Rows]:
     compiled region, a range.
 
     Args:
-        trace: with steps and stages.
         recognized: events whose name matches the role of a module, shape (events,).
     """
     events = trace.events
@@ -111,7 +110,6 @@ def repeated_rows(names: IntArray, nodes: Rows, forward: Rows, again: Rows) -> R
         names: a number for the name of each event, shape (events,).
         nodes: event ids of gradient nodes, ascending; pieces lie between them.
         forward: event ids of the outermost forward operators of a step, in order.
-        again: the same for recomputed operators.
 
     Returns:
         An event id for each of `again`, or -1, shape (len(again),).
@@ -146,9 +144,6 @@ def _position(names: IntArray, piece: IntArray) -> tuple[int, Mask]:
 def common_positions(first: Sequence[int], second: Sequence[int]) -> list[tuple[int, int]]:
     """The longest sequence of position pairs, ascending in both, whose elements share a bit.
 
-    Args:
-        first, second: bits of each element.
-
     Returns:
         (position in `first`, position in `second`) for each pair.
 
@@ -170,10 +165,6 @@ def with_neighbors(
     pairs: Sequence[tuple[int, int]], first: Sequence[int], second: Sequence[int]
 ) -> list[tuple[int, int]]:
     """Extend pairs: unpaired elements of `second` join the adjacent pair if they share a bit.
-
-    Args:
-        pairs: as from `common_positions`.
-        first, second: bits of each element.
 
     Example:
         >>> with_neighbors([(0, 1)], [2], [2, 2, 4])

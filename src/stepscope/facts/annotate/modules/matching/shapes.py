@@ -63,13 +63,7 @@ class ModuleShape:
 
 
 def root_shape(modules: Sequence[Module], roles: Roles, doubtful: Collection[int] = ()) -> ModuleShape:
-    """The tree as shapes, below a root (module -1) that stands for the whole model.
-
-    Args:
-        modules: parents before children.
-        roles: the roles of the modules.
-        doubtful: leaves that may not exist.
-    """
+    """The tree as shapes, below a root (module -1) that stands for the whole model."""
     children: dict[int, list[ModuleShape]] = {}
     shapes: dict[object, int] = {}
     for index in reversed(range(len(modules))):
