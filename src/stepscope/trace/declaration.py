@@ -44,10 +44,23 @@ def id_column(what: str) -> Column:
     return Column("id", "i32", f"row number of the {what}")
 
 
-def rank_column() -> Column:
-    """The process that a row belongs to."""
-    return Column("rank", "i32", "rank of the process in a distributed job, 0 if there is only one")
+def reference(name: str, table: str, meaning: str = "", nullable: bool = False) -> Column:
+    """Row numbers of a table."""
+    return Column(name, "i32", meaning or f"{table}.id", nullable=nullable, refers=table)
 
+
+def time_column(name: str, meaning: str, nullable: bool = False) -> Column:
+    """Times on the trace's clock."""
+    return Column(name, "i64", meaning, "ns", nullable, refers="clock")
+
+
+def word_column(name: str, words: tuple[str, ...], meaning: str = "", nullable: bool = False) -> Column:
+    """Words of a closed list."""
+    return Column(name, "text", meaning or f"one of {', '.join(words)}", nullable=nullable, values=words)
+
+
+RANK = Column("rank", "i32", "rank of the process in a distributed job, 0 if there is only one")
+STEP = Column("step", "i32", "number of the training step, as the recorder counts")
 
 CATEGORIES = (
     "cpu_op",
