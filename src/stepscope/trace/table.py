@@ -22,8 +22,6 @@ _DTYPES: dict[str, type[np.generic]] = {
     "i64": np.int64,
     "f64": np.float64,
 }
-
-
 _FEW_ROWS = 1 << 12  # so many are compared faster in Python
 
 
