@@ -34,8 +34,7 @@ from stepscope.read.unsupported import foreign_json
 
 _BORDER = re.compile(rb"\}\s*,\s*\{")
 _CLOSE = re.compile(rb"\}\s*,?\s*\]")
-_WINDOW = 1 << 16
-_TRIES = 4
+_WINDOW, _TRIES = 1 << 16, 4  # bytes at the end of a text, and borders in them that are tried
 _BOM = b"\xef\xbb\xbf"
 Decode = Callable[[bytes, int], Chunk | None]
 
@@ -173,7 +172,7 @@ class EventReader:
             rest = text[match.end() :]
             if load(b'{"":0' + rest) is not None if self._is_object else not rest.strip():
                 yield match.start() + 1, match.end(), True
-        yield _content_end(text), len(text), False
+        yield len(text.rstrip().removesuffix(b",").rstrip()), len(text), False
 
     def _finish(self, rest: bytes, closed: bool) -> Iterator[Chunk]:
         """Read the text after the array's end."""
@@ -209,11 +208,6 @@ def _borders(text: bytes) -> Iterator[tuple[int, int, bool]]:
     """Likely last borders between two events, as (end of one, start of the next, False)."""
     for match in _last_matches(_BORDER, text):
         yield match.start() + 1, match.end() - 1, False
-
-
-def _content_end(text: bytes) -> int:
-    """The length of the text without trailing blanks and one comma."""
-    return len(text.rstrip().removesuffix(b",").rstrip())
 
 
 def _last_matches(pattern: re.Pattern[bytes], text: bytes) -> list[re.Match[bytes]]:

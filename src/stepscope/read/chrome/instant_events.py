@@ -80,10 +80,10 @@ def counter_columns(recorded: EventColumns) -> dict[str, Any]:
     """Columns of the counters: a row for each number of a counter event."""
     rows = recorded.of_phase("C")
     texts = recorded.columns.arguments.texts(recorded.columns.column("source")[rows])
-    found = [(row, _numbers(text)) for row, text in zip(rows.tolist(), texts, strict=True)]
-    empty = sum(not numbers for _, numbers in found)
+    numbers = list(map(_numbers, texts))
+    empty = sum(not each for each in numbers)
     recorded.log("counter_without_value", "skipped a counter event without a number", empty)
-    values = [(row, series, value) for row, numbers in found for series, value in numbers]
+    values = [(row, *pair) for row, pairs in zip(rows.tolist(), numbers, strict=True) for pair in pairs]
     at: Rows = np.array([row for row, _, _ in values], np.intp)
     return {
         "time_ns": recorded.time_ns[at],

@@ -18,11 +18,11 @@ from stepscope.read.chrome.instant_events import ARROWS
 from stepscope.read.chrome.slices import ASYNC, STACKED
 from stepscope.trace.row_order import begins_run
 
-_SAMPLED = 1 << 8
+_SAMPLED = 1 << 8  # events, spread over the file
 _FEW = 4  # of the sampled events: with fewer twins among them nothing is searched
 _LARGE = 0.25  # of the events of a file: they are copies
 _NEARLY_ALL, _LEAST = 0.8, 16  # of the events of a category
-_NOTED = 0.05
+_NOTED = 0.05  # of the events of a file: fewer are no warning
 _TABLE_BITS, _PART = 16, 1 << 16  # events at a time, which fit into a core's cache
 _MIXING = np.uint64(0x9E3779B97F4A7C15)  # 2^64 by the golden ratio: spreads times over the table
 _NO_DURATION = -1.0
@@ -149,5 +149,4 @@ def _nearly_all(kind: Codes, repeated: Mask, timed: Mask) -> Mask:
     kinds = int(kind.max(initial=0)) + 1
     count = np.bincount(kind[timed], minlength=kinds)
     twins = np.bincount(kind[timed & repeated], minlength=kinds)
-    result: Mask = ((twins >= _LEAST) & (twins >= _NEARLY_ALL * count))[kind]
-    return result
+    return np.logical_and(twins >= _LEAST, twins >= _NEARLY_ALL * count)[kind]

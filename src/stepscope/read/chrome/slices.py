@@ -9,6 +9,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import groupby, islice, takewhile
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from stepscope.base.arrays import Array, Mask, Rows, Times
 from stepscope.base.parallel import in_threads
 from stepscope.read.chrome.categories import category, set_device_work
-from stepscope.read.chrome.event_columns import EventColumns
+from stepscope.read.chrome.event_columns import EventColumns, RecordColumns
 from stepscope.read.shared import LONGEST_NS, WarningLog
 from stepscope.trace.columns import taken
 from stepscope.trace.row_order import start_order
@@ -26,7 +27,7 @@ from stepscope.trace.sets import distinct_rows
 from stepscope.trace.spill import spilled
 from stepscope.trace.table import Text
 
-_LOOK_AHEAD = 64
+_LOOK_AHEAD = 64  # of simultaneous marks; more would take quadratic time in a damaged file
 
 
 class Mark(NamedTuple):
@@ -88,7 +89,7 @@ class _Stack:
     def pick(self, now: deque[Mark]) -> int:
         """The index of the next of some simultaneous marks, which recorders write in any order."""
         if now[0].ends:
-            for index, mark in enumerate(islice(takewhile(_ends, now), _LOOK_AHEAD)):
+            for index, mark in enumerate(islice(takewhile(attrgetter("ends"), now), _LOOK_AHEAD)):
                 if self._opened and mark.name in ("", self._opened[-1].name):
                     return index
             if not self._names[now[0].name]:
@@ -140,10 +141,6 @@ class _Stack:
         return self._pairs
 
 
-def _ends(mark: Mark) -> bool:
-    return mark.ends
-
-
 ASYNC = {"b": False, "S": False, "e": True, "F": True}
 STACKED = {"B": False, "E": True}
 
@@ -160,7 +157,8 @@ class Slices(NamedTuple):
 def slices_of(recorded: EventColumns) -> Slices:
     """Every slice, in order of start, so that each column is put in order as it is made."""
     whole = _complete(recorded)
-    last = int((whole.start_ns + whole.duration_ns).max(initial=_last_time(recorded)))
+    last = int(recorded.time_ns.max(where=recorded.usable, initial=0))
+    last = int((whole.start_ns + whole.duration_ns).max(initial=last))
     paired = [_stacked(recorded, last), _async(recorded, last)]
     if not any(len(slices.row) for slices in paired):
         return _by_start(whole)
@@ -172,10 +170,6 @@ def slices_of(recorded: EventColumns) -> Slices:
 def _by_start(slices: Slices) -> Slices:
     order = start_order(slices.start_ns, slices.duration_ns)
     return slices if order is None else Slices(*(taken(part, order) for part in slices))
-
-
-def _last_time(recorded: EventColumns) -> int:
-    return int(recorded.time_ns.max(where=recorded.usable, initial=0))
 
 
 def _complete(recorded: EventColumns) -> Slices:
@@ -247,8 +241,8 @@ def event_columns(recorded: EventColumns, slices: Slices, streams: Mask) -> dict
     makers: dict[str, Callable[[], Any]] = {
         "category": partial(_categories, recorded, slices, streams),
         "name": partial(recorded.name.take, rows),
-        "source": partial(_taken, columns.column, "source", rows),
-        **{name: partial(_taken, columns.take, name, rows) for name in numbers},
+        "source": lambda: taken(columns.column("source"), rows),
+        **{name: partial(_taken, columns, name, rows) for name in numbers},
     }
     made = in_threads(lambda make: make(), [*makers.values()], len(rows))
     return {
@@ -259,8 +253,8 @@ def event_columns(recorded: EventColumns, slices: Slices, streams: Mask) -> dict
     }
 
 
-def _taken(column: Callable[[str], Array], name: str, rows: Rows) -> Array:
-    return taken(column(name), rows)
+def _taken(columns: RecordColumns, name: str, rows: Rows) -> Array:
+    return taken(columns.take(name), rows)
 
 
 def _categories(recorded: EventColumns, slices: Slices, streams: Mask) -> Text:

@@ -48,9 +48,9 @@ def _read_parts(file: BinaryIO, gzipped: bool, progress: Progress) -> Parts:
 def _parts(recorded: EventColumns, properties: Mapping[str, Any]) -> Parts:
     """The input of the trace builder."""
     drop_repeated_events(recorded)
-    read_as_paddle(recorded)
     metadata = metadata_of(properties, recorded.log)
-    if is_paddle(recorded):
+    if any(category == STEP for _, category in recorded.phases):
+        _read_as_paddle(recorded)
         metadata = replace(metadata, framework="paddle")
     streams = streams_by_label(recorded)
     slices = slices_of(recorded)
@@ -75,7 +75,6 @@ def _parts(recorded: EventColumns, properties: Mapping[str, Any]) -> Parts:
     return parts
 
 
-_ELSEWHERE = ("deviceProperties",)
 _UNREAD = ("samples", "stackFrames", "systemTraceEvents", "controllerTraceDataKey")
 
 
@@ -84,9 +83,8 @@ def metadata_of(properties: Mapping[str, Any], log: WarningLog) -> Metadata:
     unread = {key: _size(properties[key]) for key in _UNREAD if key in properties}
     found = ", ".join(f"{key} ({size})" for key, size in unread.items() if size)
     log("unread_section", f"skipped parts of the file: {found}", sum(unread.values()))
-    info = properties.get("distributedInfo")
+    info, devices = properties.get("distributedInfo"), properties.get("deviceProperties")
     info = info if isinstance(info, Mapping) else {}
-    devices = properties.get("deviceProperties")
     devices = devices if isinstance(devices, list) else []
     return Metadata(
         framework="pytorch" if "schemaVersion" in properties else "",
@@ -94,7 +92,7 @@ def metadata_of(properties: Mapping[str, Any], log: WarningLog) -> Metadata:
         devices=tuple(device for device in devices if isinstance(device, Mapping)),
         ranks=(_count(info.get("rank"), 0, MOST_RANKS - 1),),
         world_size=_count(info.get("world_size"), 1, MOST_RANKS),
-        properties={key: value for key, value in properties.items() if key not in _ELSEWHERE},
+        properties={key: value for key, value in properties.items() if key != "deviceProperties"},
     )
 
 
@@ -110,25 +108,18 @@ def _count(value: Any, default: int, most: int) -> int:
     return value if isinstance(value, int) and 0 <= value <= most else default
 
 
-STEP = "ProfileStep"  # the category of a step, which no other recorder writes
+STEP = "ProfileStep"  # the category of a step in Paddle, which no other recorder writes
 _DURATION = re.compile(r"\[\d+(\.\d+)? [num]?s\]$")
 _OF_CPP, _OF_PYTHON = "(C++)", "(Python)"
 
 
-def read_as_paddle(recorded: EventColumns) -> None:
-    """Take durations from names and join the two tracks of a thread, if Paddle wrote the file."""
-    if not is_paddle(recorded):
-        return
+def _read_as_paddle(recorded: EventColumns) -> None:
+    """Take durations from names and join the two tracks of a thread, as Paddle writes them."""
     recorded.name = recorded.name.map(lambda name: _DURATION.sub("", name))
     tracks = list(recorded.columns.tracks)
     number = {track: code for code, track in enumerate(tracks)}
     joined = [number.get(_python_side(track), code) for code, track in enumerate(tracks)]
     recorded.track = np.array(joined, recorded.track.dtype)[recorded.track]
-
-
-def is_paddle(recorded: EventColumns) -> bool:
-    """Whether Paddle's profiler wrote the events."""
-    return any(category == STEP for _, category in recorded.phases)
 
 
 def _python_side(track: tuple[Any, Any]) -> tuple[Any, Any]:
