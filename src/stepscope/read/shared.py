@@ -6,6 +6,10 @@ import json
 import re
 from typing import Any
 
+import numpy as np
+
+from stepscope.base.arrays import Ids32
+
 
 class WarningLog:
     """Counts warnings by code; call it with (code, message).
@@ -33,6 +37,14 @@ class WarningLog:
     def rows(self) -> list[tuple[str, str, int]]:
         """(code, first message, count) in order of first appearance."""
         return [(code, message, count) for code, (message, count) in self._found.items()]
+
+
+def codes_of(numbers: list[int], texts: list[str], what: str) -> Ids32:
+    """Numbers of texts as a column; a ValueError says `what` they refer to that does not exist."""
+    codes = np.array(numbers, np.int32)
+    if len(codes) and not 0 <= codes.min() <= codes.max() < len(texts):
+        raise ValueError(f"{what} that does not exist")
+    return codes
 
 
 MOST_RANKS = 1 << 24  # no job has more: a higher number is not a rank

@@ -147,7 +147,6 @@ class _PlainUnpickler(_Unpickler):  # type: ignore[misc]
         return self.stack.pop()
 
     def read(self, size: int) -> bytes:
-        """The next bytes."""
         start, self.at = self.at, self.at + size
         found: bytes = self.data[start : self.at]
         if len(found) < size:
@@ -179,24 +178,20 @@ class _PlainUnpickler(_Unpickler):  # type: ignore[misc]
             self.count(self.memo.skipped - before)
 
     def load_items(self) -> None:
-        """Items of a list."""
         items = self.pop_mark()
         if not self.sink(self.stack[-1], items):
             self.stack[-1].extend(items)
 
     def load_item(self) -> None:
-        """An item of a list."""
         item = self.stack.pop()
         if not self.sink(self.stack[-1], [item]):
             self.stack[-1].append(item)
 
     def load_pairs(self) -> None:
-        """Keys and values of a dict."""
         items = self.pop_mark()
         self._set(items[::2], items[1::2])
 
     def load_pair(self) -> None:
-        """A key and a value of a dict."""
         value, key = self.stack.pop(), self.stack.pop()
         self._set([key], [value])
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -43,21 +42,9 @@ _COPIES = {
 _MEMORY = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
 
 
-@dataclass(frozen=True)
-class Activities:
+class Activities(NamedTuple):
     """Rows as columns of events, all of one length; `name` holds codes, `category` too."""
 
-    COLUMNS: ClassVar = (
-        "start_ns",
-        "end_ns",
-        "track",
-        "name",
-        "category",
-        "correlation",
-        "sequence",
-        "forward_thread",
-        "bytes",
-    )
     start_ns: Times
     end_ns: Times
     track: Ids32
@@ -114,25 +101,26 @@ class Recording:
         return int(process_of(calls[:1]).sum())
 
 
+def _activities(
+    rows: dict[str, Integers], track: Ids32, name: Ids32, category: str | Ids32, **recorded: Any
+) -> Activities:
+    """Activities without what was not recorded."""
+    if isinstance(category, str):
+        category = np.full(len(name), CATEGORIES.index(category), np.int32)
+    missing = dict.fromkeys(("correlation", "sequence", "forward_thread", "bytes"), np.full(len(name), -1))
+    columns = {**missing, "arguments": [b""] * len(name), **recorded}
+    return Activities(rows["start"], rows["end"], track, name, category, **columns)
+
+
 def _work(
-    recording: Recording, rows: dict[str, Integers], names: Ids32, category: str, arguments: Texts = ()
+    recording: Recording, rows: dict[str, Integers], names: Ids32, category: str, **recorded: Any
 ) -> Activities:
     """Work on streams."""
     process = process_of(rows["globalPid"])
     process = np.where(process < 0, recording.only_process, process)
-    count, missing = len(names), np.full(len(names), -1)
-    return Activities(
-        start_ns=rows["start"],
-        end_ns=rows["end"],
-        name=names,
-        track=recording.tracks.streams(process, rows["deviceId"], rows["streamId"]),
-        category=np.full(count, CATEGORIES.index(category), np.int32),
-        correlation=recording.correlations(process, rows["correlationId"]),
-        sequence=missing,
-        forward_thread=missing,
-        bytes=rows.get("bytes", missing),
-        arguments=arguments or [b""] * count,
-    )
+    track = recording.tracks.streams(process, rows["deviceId"], rows["streamId"])
+    correlation = recording.correlations(process, rows["correlationId"])
+    return _activities(rows, track, names, category, correlation=correlation, **recorded)
 
 
 def _kernels(recording: Recording, table: str) -> Activities:
@@ -140,23 +128,23 @@ def _kernels(recording: Recording, table: str) -> Activities:
     rows = recording.database.integers(table, *_WORK, *facts)
     long = "demangledName" in recording.database.columns.get(table, ())
     names = recording.named(rows["demangledName" if long else "shortName"], "kernel")
-    return _work(recording, rows, names, "kernel", _launch_arguments(rows))
+    return _work(recording, rows, names, "kernel", **_launch_arguments(rows))
 
 
-def _launch_arguments(rows: dict[str, Integers]) -> list[bytes]:
-    """How kernels were launched, under Kineto's names."""
+def _launch_arguments(rows: dict[str, Integers]) -> dict[str, list[bytes]]:
+    """How kernels were launched, under Kineto's names, if that was recorded."""
     if not len(rows["gridX"]) or rows["gridX"].max() < 0:
-        return []
+        return {}
     shared = sum(np.maximum(rows[name], 0) for name in _MEMORY_OF_BLOCK)
     facts = np.stack([*(rows[name] for name in _SHAPE), rows["registersPerThread"], shared], axis=1)
     known, place = np.unique(facts, axis=0, return_inverse=True)
     texts = [
         msgspec.json.encode(
-            {"grid": one[:3], "block": one[3:6], "registers per thread": one[6], "shared memory": one[7]}
+            {"grid": row[:3], "block": row[3:6], "registers per thread": row[6], "shared memory": row[7]}
         )
-        for one in known.tolist()
+        for row in known.tolist()
     ]
-    return [texts[row] for row in place.reshape(-1).tolist()]
+    return {"arguments": [texts[row] for row in place.reshape(-1).tolist()]}
 
 
 def _graphs(recording: Recording, table: str) -> Activities:
@@ -173,33 +161,23 @@ def _copies(recording: Recording, table: str) -> Activities:
         f"({_MEMORY.get(source, 'Unknown')} -> {_MEMORY.get(target, 'Unknown')})"
         for copy, source, target in kinds
     )
-    return _work(recording, rows, names, "memcpy")
+    return _work(recording, rows, names, "memcpy", bytes=rows["bytes"])
 
 
 def _fills(recording: Recording, table: str) -> Activities:
     rows = recording.database.integers(table, *_WORK, "bytes", "memKind")
     kinds = (_MEMORY.get(kind, "Unknown") for kind in rows["memKind"].tolist())
     names = recording.names.codes(f"Memset ({kind})" for kind in kinds)
-    return _work(recording, rows, names, "memset")
+    return _work(recording, rows, names, "memset", bytes=rows["bytes"])
 
 
 def _calls(recording: Recording, table: str) -> Activities:
     """Calls of the CUDA API."""
     rows = recording.database.integers(table, *_TIMES, "globalTid", "correlationId", "nameId")
-    process = process_of(rows["globalTid"])
-    count, missing = len(process), np.full(len(process), -1)
-    return Activities(
-        start_ns=rows["start"],
-        end_ns=rows["end"],
-        name=recording.named(rows["nameId"], "CUDA call", lambda name: _CALLED.sub("", name)),
-        track=recording.tracks.threads(rows["globalTid"]),
-        category=np.full(count, CATEGORIES.index("runtime"), np.int32),
-        correlation=recording.correlations(process, rows["correlationId"]),
-        sequence=missing,
-        forward_thread=missing,
-        bytes=missing,
-        arguments=[b""] * count,
-    )
+    names = recording.named(rows["nameId"], "CUDA call", lambda name: _CALLED.sub("", name))
+    track = recording.tracks.threads(rows["globalTid"])
+    correlation = recording.correlations(process_of(rows["globalTid"]), rows["correlationId"])
+    return _activities(rows, track, names, "runtime", correlation=correlation)
 
 
 def _ranges(recording: Recording, table: str) -> Activities:
@@ -210,19 +188,15 @@ def _ranges(recording: Recording, table: str) -> Activities:
     names = [parse(text) for text, is_range in zip(texts, kept.tolist(), strict=True) if is_range]
     rows = {name: column[kept] for name, column in rows.items()}
     categories = np.array([CATEGORIES.index("annotation"), CATEGORIES.index("cpu_op")], np.int32)
-    missing = np.full(len(names), -1)
-    recording.uses_torch |= any(one.name.startswith("aten::") for one in names)
-    return Activities(
-        start_ns=rows["start"],
-        end_ns=rows["end"],
-        name=recording.names.codes((one.name for one in names), len(names)),
-        track=recording.tracks.threads(rows["globalTid"]),
-        category=categories[[int(one.is_operator) for one in names] or np.zeros(0, int)],
-        correlation=missing,
-        bytes=missing,
-        sequence=np.array([one.sequence for one in names], np.int64),
-        forward_thread=np.array([1 if one.is_backward else -1 for one in names], np.int64),
-        arguments=[_input_sizes(one) for one in names],
+    recording.uses_torch |= any(name.name.startswith("aten::") for name in names)
+    return _activities(
+        rows,
+        recording.tracks.threads(rows["globalTid"]),
+        recording.names.codes((name.name for name in names), len(names)),
+        categories[np.array([name.is_operator for name in names], np.intp)],
+        sequence=np.array([name.sequence for name in names], np.int64),
+        forward_thread=np.array([1 if name.is_backward else -1 for name in names], np.int64),
+        arguments=[f'{{"Input Dims":{name.sizes}}}'.encode() if name.sizes else b"" for name in names],
     )
 
 
@@ -233,10 +207,6 @@ def _texts(recording: Recording, table: str, ids: Ids) -> list[str]:
         recording.strings.get(id, "range") if text is None else str(text)
         for text, id in zip(stored, ids.tolist(), strict=True)
     ]
-
-
-def _input_sizes(name: NvtxName) -> bytes:
-    return f'{{"Input Dims":{name.sizes}}}'.encode() if name.sizes else b""
 
 
 # What each table holds; a table that is missing has no rows.
@@ -250,8 +220,8 @@ ACTIVITIES: dict[str, Callable[[Recording, str], Activities]] = {
 }
 
 
-_BITS = 24
-_MASK = (1 << _BITS) - 1
+_BITS = 24  # of the number of a process, and of a thread, in a globalTid
+_MASK = (1 << _BITS) - 1  # of either number
 _LAST_DEVICE = np.iinfo(np.int32).max  # a damaged file may say any number
 
 
@@ -266,11 +236,7 @@ def process_of(identity: Ids) -> Ids:
 
 
 class NsysTracks:
-    """Numbers tracks in order of first appearance.
-
-    Args:
-        names: of threads, by globalTid.
-    """
+    """Numbers tracks in order of first appearance; `names` are those of threads, by globalTid."""
 
     def __init__(self, names: Mapping[int, str]) -> None:
         self._names = names
@@ -280,7 +246,7 @@ class NsysTracks:
     def threads(self, identity: Ids) -> Ids32:
         """The tracks of threads by globalTid, int32, shape (n,)."""
         known, place = np.unique(identity, return_inverse=True)
-        numbers = [self._thread(one) for one in known.tolist()]
+        numbers = list(map(self._thread, known.tolist()))
         return np.array(numbers, np.int32)[place]
 
     def streams(self, process: Ids, device: Ids, stream: Ids) -> Ids32:

@@ -18,7 +18,7 @@ import numpy as np
 from stepscope.base.arrays import Integers
 from stepscope.errors import IngestError, one_line
 
-_ROWS = 1 << 16
+_ROWS = 1 << 16  # at a time
 _TABLES = "select name from sqlite_master where type = 'table' and sql not like 'create virtual%'"
 
 

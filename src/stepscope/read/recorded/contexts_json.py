@@ -11,9 +11,10 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from stepscope.base.arrays import Codes8, Ids32
+from stepscope.base.arrays import Codes8
 from stepscope.base.typed_data import decode
 from stepscope.errors import IngestError
+from stepscope.read.shared import codes_of
 from stepscope.trace.schema import CONTEXT_KINDS, CONTEXT_METRICS, CONTEXTS, VIAS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import WarningRow
@@ -21,6 +22,8 @@ from stepscope.trace.trace import WarningRow
 VERSION = 1
 _WORK = ("kernel", "memcpy", "memset", "communication")
 _OTHERS = "(others)"
+_MISSING = "a node refers to a string"
+_UNITS = {"1": "", "bytes": "B", "samples": ""}
 _DROPPED = {
     "contexts": "calls with a new context after the limit was reached; they are in `(others)`",
     "backward_links": "backward operators whose forward call was no longer known; they are shown "
@@ -125,7 +128,7 @@ def _check_metric(name: str, metric: ContextMetric, size: int) -> None:
 
 def _contexts(found: Contexts) -> Table:
     nodes, strings = found.nodes, found.strings
-    name = Text(_codes(nodes.name, strings), strings)
+    name = Text(codes_of(nodes.name, strings, _MISSING), strings)
     kind = _kinds(found)
     via = np.array(nodes.relation or [0] * len(kind), np.int64) > 0
     launched = np.isin(kind, [CONTEXT_KINDS.index(name) for name in _WORK])
@@ -138,17 +141,10 @@ def _contexts(found: Contexts) -> Table:
             "kind": Text(kind, CONTEXT_KINDS),
             "via": Text(code.astype(np.int8), VIAS),
             "name": name,
-            "file": Text(_codes(nodes.file or [0] * len(kind), strings), strings),
+            "file": Text(codes_of(nodes.file or [0] * len(kind), strings, _MISSING), strings),
             "line": np.where(line > 0, line, -1),
         },
     )
-
-
-def _codes(numbers: list[int], strings: list[str]) -> Ids32:
-    codes = np.array(numbers, np.int32)
-    if len(codes) and not 0 <= codes.min() <= codes.max() < len(strings):
-        raise ValueError("a node refers to a string that does not exist")
-    return codes
 
 
 def _kinds(found: Contexts) -> Codes8:
@@ -175,13 +171,14 @@ def _metrics(found: Contexts) -> Table:
         {
             "context": _stacked([metric.node for _, metric in rows], np.int32),
             "metric": _repeated([name for name, _ in rows], repeats),
-            "unit": Text.of(np.repeat([_unit(metric.unit) for _, metric in rows], repeats).tolist()),
-            "meaning": Text.of(np.repeat([metric.meaning for _, metric in rows], repeats).tolist()),
+            "unit": _repeated([_UNITS.get(metric.unit, metric.unit) for _, metric in rows], repeats),
+            "meaning": _repeated([metric.meaning for _, metric in rows], repeats),
             "inclusive": np.repeat([metric.nesting == "inclusive" for _, metric in rows], repeats),
             "count": _stacked([metric.count for _, metric in rows], np.int64),
-            "sum": _stacked([metric.sum for _, metric in rows], np.float64),
-            "min": _stacked([metric.min for _, metric in rows], np.float64),
-            "max": _stacked([metric.max for _, metric in rows], np.float64),
+            **{
+                name: _stacked([getattr(metric, name) for _, metric in rows], np.float64)
+                for name in ("sum", "min", "max")
+            },
             "squares": _stacked([_spread(metric) for _, metric in rows], np.float64),
         },
     )
@@ -189,10 +186,6 @@ def _metrics(found: Contexts) -> Table:
 
 def _repeated(texts: list[str], repeats: list[int]) -> Text:
     return Text.of(np.repeat(texts, repeats).tolist())
-
-
-def _unit(unit: str) -> str:
-    return {"1": "", "bytes": "B", "samples": ""}.get(unit, unit)
 
 
 def _spread(metric: ContextMetric) -> list[float]:

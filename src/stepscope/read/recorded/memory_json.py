@@ -11,11 +11,13 @@ from msgspec import Struct
 from stepscope.base.arrays import Codes, Ids32
 from stepscope.base.typed_data import decode
 from stepscope.errors import IngestError
+from stepscope.read.shared import codes_of
 from stepscope.trace.memory_schema import STORAGES, TENSOR_USES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace, clock_of
 
 _VERSION = 1
+_MISSING = "a use refers to a text"
 
 
 class Storage(Struct):
@@ -132,8 +134,8 @@ def _uses(found: Uses, trace: Trace) -> Table:
             "event": _begun_at(trace, time)[order],
             "time_ns": time[order],
             "address": np.array(found.address, np.int64)[order],
-            "shape": Text(_codes(found.shape, shapes)[order], shapes),
-            "dtype": Text(_codes(found.dtype, found.dtypes)[order], found.dtypes),
+            "shape": Text(codes_of(found.shape, shapes, _MISSING)[order], shapes),
+            "dtype": Text(codes_of(found.dtype, found.dtypes, _MISSING)[order], found.dtypes),
         },
     )
 
@@ -144,10 +146,3 @@ def _begun_at(trace: Trace, time: Codes) -> Ids32:
     starts = np.append(trace.events["start_ns"][operators], np.iinfo(np.int64).max)
     place = np.searchsorted(starts, time)
     return np.where(starts[place] == time, np.append(operators, -1)[place], -1).astype(np.int32)
-
-
-def _codes(numbers: list[int], texts: list[str]) -> Ids32:
-    codes = np.array(numbers, np.int32)
-    if len(codes) and not 0 <= codes.min() <= codes.max() < len(texts):
-        raise ValueError("a use refers to a text that does not exist")
-    return codes

@@ -52,12 +52,12 @@ class CompiledEvents:
         words = list(self._words)
         found = [self._instruction(words, *key) for key in keys]
         recorded = [_TYPE.sub("", words[key[0]]) if key[0] >= 0 else "" for key in keys]
-        scopes = [
-            self._scope(instruction.scope or text) for instruction, text in zip(found, recorded, strict=True)
-        ]
-        kinds = [_kind(instruction) for instruction in found]
+        texts = [instruction.scope or text for instruction, text in zip(found, recorded, strict=True)]
+        # A text without a slash names an argument, or nothing.
+        scopes = [self._words[text] if "/" in text else -1 for text in texts]
+        kinds = list(map(_kind, found))
         further = Further([parts_of(_arguments(instruction)) for instruction in found], which)
-        origins = [self._origin(instruction) for instruction in found]
+        origins = list(map(self._origin, found))
         scope, kind, origin = (np.array(c, np.int64)[which] for c in (scopes, kinds, origins))
         return scope, kind, origin, further
 
@@ -172,9 +172,6 @@ class CompiledEvents:
         if op < 0:
             return Instruction()
         return self._programs.find(program, words[module] if module >= 0 else "", words[op])
-
-    def _scope(self, text: str) -> int:
-        return self._words[text] if "/" in text else -1  # else it names an argument, or nothing
 
 
 def _kind(instruction: Instruction) -> int:

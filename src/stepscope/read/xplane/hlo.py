@@ -253,12 +253,12 @@ class _Computations:
 
 def _schedule(source: Source, module: Span) -> dict[int, list[int]]:
     """The instructions of each computation in the order in which they execute, as ids."""
-    result = {}
-    for schedule in source.inner(module, 7):
-        for entry in source.inner(schedule, 1):
-            for sequence in source.inner(entry, 2):
-                result[source.number(entry, 1)] = source.numbers(sequence, 1)
-    return result
+    return {
+        source.number(entry, 1): source.numbers(sequence, 1)
+        for schedule in source.inner(module, 7)
+        for entry in source.inner(schedule, 1)
+        for sequence in source.inner(entry, 2)
+    }
 
 
 def _scope_of_largest(origins: tuple[Origin, ...], own: str) -> str:

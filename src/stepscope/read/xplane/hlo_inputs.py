@@ -19,7 +19,7 @@ from stepscope.read.xplane.xspace import Source
 from stepscope.trace.sets import Interner
 
 _BACKWARD, _DIFFERENTIATED = "transpose(", "jvp("
-_MOST = 16
+_MOST = 16  # inputs of an instruction that are kept
 # How a loop takes its own part of an argument: no use of it, wherever that was traced.
 _MOVES = frozenset(("bitcast", "copy", "dynamic-slice", "get-tuple-element", "reshape", "tuple"))
 _GROUPS = ("tuple", "all-reduce", "reduce-scatter", "all-gather")  # element k is of operand k
@@ -215,7 +215,7 @@ def argument_names(source: Source, parameter: Span) -> list[str]:
 
 
 T = TypeVar("T")
-_MOST_FRAMES = 256
+_MOST_FRAMES = 256  # of a stack; a damaged one may contain itself
 
 
 class SourceFrame(NamedTuple):

@@ -15,41 +15,19 @@ import numpy as np
 from stepscope.read.xplane.protobuf import BYTES, Span, signed
 from stepscope.read.xplane.xspace import Source
 
-_BITS = {
-    1: 8,
-    2: 8,
-    3: 16,
-    4: 32,
-    5: 64,
-    6: 8,
-    7: 16,
-    8: 32,
-    9: 64,
-    10: 16,
-    11: 32,
-    12: 64,
-    15: 64,
-    16: 16,
-    18: 128,
-    19: 8,
-    20: 8,
-    21: 4,
-    22: 4,
-    23: 8,
-    24: 8,
-    25: 8,
-    26: 2,
-    27: 2,
-    28: 8,
-    29: 8,
-    30: 1,
-    31: 1,
-    32: 4,
-    33: 8,
-    35: 6,
-    36: 6,
+_TYPES = {  # numbers of the types of elements (PrimitiveType) by their bits
+    1: (30, 31),
+    2: (26, 27),
+    4: (21, 22, 32),
+    6: (35, 36),
+    8: (1, 2, 6, 19, 20, 23, 24, 25, 28, 29, 33),
+    16: (3, 7, 10, 16),
+    32: (4, 8, 11),
+    64: (5, 9, 12, 15),
+    128: (18,),
 }
-_DEEPEST, _MOST_DIMENSIONS, _MOST_ELEMENTS = 16, 64, 1 << 60
+_BITS = {kind: bits for bits, kinds in _TYPES.items() for kind in kinds}
+_DEEPEST, _MOST_DIMENSIONS, _MOST_ELEMENTS = 16, 64, 1 << 60  # of a shape; a damaged one has more
 
 
 class Array(NamedTuple):
@@ -233,11 +211,8 @@ def library_call(source: Source, span: Span, operands: Sequence[Shape], result: 
     """A `custom-call` of a library; unknown targets have unknown work."""
     target = _text(source, span, 28)
     settings = _settings(_text(source, span, 43))
-    estimate = _find(settings, "cost_estimate")
-    if estimate:  # Pallas: as the kernel's author states it
-        stated = (_number(estimate, key) for key in ("flops", "bytes_accessed"))
-        flops, size = stated
-        return Product(_kind(target), flops, size)
+    if estimate := _find(settings, "cost_estimate"):  # Pallas: as the kernel's author states it
+        return Product(_kind(target), *(_number(estimate, key) for key in ("flops", "bytes_accessed")))
     if target.startswith(_ATTENTION):
         return _attention(target, settings, operands, result)
     if target.startswith(_CUDNN_CONVOLUTION) and len(operands) > 1:
@@ -270,8 +245,7 @@ def _library_product(settings: Mapping[str, Any], operands: Sequence[Shape], res
     """
     if len(operands) < 2:
         return Product("gemm")
-    numbers = _find(settings, "dot_dimension_numbers")
-    if numbers:
+    if numbers := _find(settings, "dot_dimension_numbers"):
         names = ("lhs_contracting_dimensions", "lhs_batch_dimensions")
         contracted, many = (_integers(numbers, name) for name in names)
         return _dot(operands[0], contracted, many, result)

@@ -209,15 +209,14 @@ class ProgramWork:
         moved = _moved(node, shapes) if product.bytes != product.bytes else product.bytes
         if product.kind not in _PRODUCTS:
             return Work(product.flops, 0.0, moved, 0, product.kind)
-        width = _width(shapes)
+        width = max((first(shape).width for shape in shapes[:2]), default=0)
         return Work(product.flops, product.flops, moved, width, product.kind, product.sizes)
 
     def _product(self, node: Node, shapes: Sequence[Shape]) -> Product | None:
         if node.opcode in ("dot", "scaled-dot"):
             return dot(self._source, node.span, shapes, node.shape)
         if node.opcode == "convolution":
-            arrays = [first(shape) for shape in (*shapes[:2], node.shape)]
-            return convolution(self._source, node.span, arrays)
+            return convolution(self._source, node.span, [first(each) for each in (*shapes[:2], node.shape)])
         if node.opcode == "custom-call":
             return library_call(self._source, node.span, shapes, node.shape)
         return Product("gemm") if node.opcode == "ragged-dot" else None
@@ -322,10 +321,6 @@ def _sum(works: Sequence[Work]) -> Work:
         min((work.kind for work in works), key=_KINDS.index, default=""),
         largest.sizes,
     )
-
-
-def _width(shapes: Sequence[Shape]) -> int:
-    return max((first(shape).width for shape in shapes[:2]), default=0)
 
 
 # -- instructions that apply a computation many times: how often they apply each

@@ -22,8 +22,8 @@ from stepscope.base.arrays import Floats, Integers, Mask, Octets
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _WIDTH = {FIXED64: 8, FIXED32: 4}
 _LEAST_KEY, _MOST_KEY = 8, 1 << 32  # field numbers have 29 bits, the way of writing has 3
-_LONGEST_VARINT = 10
-_PAD = 16
+_LONGEST_VARINT = 10  # bytes, of seven bits each: 64 bits
+_PAD = 16  # bytes; a double or the first byte of a varint may be read after the end
 
 
 class Damage:

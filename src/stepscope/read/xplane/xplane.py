@@ -31,9 +31,9 @@ from stepscope.trace.sets import Interner
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Metadata, Trace
 
-LONGEST_BYTES = 2 << 30
+LONGEST_BYTES = 2 << 30  # the limit of a protobuf message
 _LONGEST_PS = LONGEST_NS * 1000
-_LATEST_NS = 2**62
+_LATEST_NS = 2**62  # differences of such times fit 64 bits
 _SIZE = re.compile(r"\bsize:(\d{1,18})\b")
 _COLUMNS = (
     "start_ns",
@@ -166,8 +166,7 @@ class _Profile:
 
     def _add(self, plane: Plane) -> None:
         tracks = self._tracks.of(plane)
-        reader = PlaneReader(self._source, plane, self._words)
-        for batch in reader:
+        for batch in PlaneReader(self._source, plane, self._words):
             self._add_batch(plane, batch, tracks)
 
     def _add_batch(self, plane: Plane, batch: Batch, tracks: list[Track]) -> None:
@@ -198,11 +197,8 @@ class _Profile:
         line = np.array([line.timestamp_ns for line in plane.lines], np.int64)[batch.line]
         offset, length = batch.offset_ps, batch.duration_ps
         wrong = (length < 0) | (length > _LONGEST_PS)
-        log(
-            "long_duration",
-            "an event has a negative duration or one over 104 days; 0 is used",
-            int(wrong.sum()),
-        )
+        message = "an event has a negative duration or one over 104 days; 0 is used"
+        log("long_duration", message, int(wrong.sum()))
         length = np.where(wrong, 0, length)
         valid = (line >= 0) & (line < _LATEST_NS) & (offset >= 0) & (offset <= _LONGEST_PS)
         valid &= batch.timed
@@ -217,9 +213,7 @@ class _Profile:
         ids, inverse = np.unique(details, return_inverse=True)
         words = list(self._words)
         found = [_SIZE.search(words[code]) if code >= 0 else None for code in ids.tolist()]
-        sizes = np.array([int(match[1]) if match else -1 for match in found], np.int64)
-        result: Integers = sizes[inverse]
-        return result
+        return np.array([int(match[1]) if match else -1 for match in found], np.int64)[inverse]
 
 
 def _joined(chunks: Sequence[dict[str, Integers]]) -> dict[str, Integers]:

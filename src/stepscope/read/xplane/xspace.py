@@ -30,8 +30,8 @@ from stepscope.read.xplane.protobuf import (
     signed,
 )
 
-_LONGEST_TEXT = 1 << 20
-_LONGEST_SHIFT = 63
+_LONGEST_TEXT = 1 << 20  # bytes
+_LONGEST_SHIFT = 63  # bits: a damaged varint may be of any length
 _OPERATION_TYPE = re.compile(r"^[A-Z_]\w*$")
 # The first plane, with or without an id, and the start of its name, since Perfetto's traces begin
 # like it.

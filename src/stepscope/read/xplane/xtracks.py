@@ -177,7 +177,7 @@ def _name(what: str, stats: Mapping[str, Any]) -> str:
 
 _CODE = {name: code for code, name in enumerate(CATEGORIES)}
 _CALL, _COMPILED = 1, 2
-_DIGITS = 18
+_DIGITS = 18  # of a step's number, the last ones: more do not fit 64 bits
 _API = re.compile(r"^(cu|cuda|hip|hsa_?)[A-Z]")
 _RUNTIME = re.compile(
     r"::|^end: |^(Pjit|Py|pjit)\w*\(|^(ParseArguments|BlockHostUntilReady|"
