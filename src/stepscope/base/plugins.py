@@ -25,12 +25,7 @@ Declared = TypeVar("Declared")
 
 
 def plugins(group: str, kind: type[Declared]) -> Iterator[Declared]:
-    """What other packages declare, in the order of the entry points' names.
-
-    Args:
-        group: `rules` or `changes`.
-        kind: the class of each.
-    """
+    """The `rules` or `changes` of some class that other packages declare, by their entry points' names."""
     for entry in sorted(entry_points(group=f"stepscope.{group}")):
         yield from _declared_by(entry, kind)
 

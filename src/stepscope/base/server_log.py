@@ -18,13 +18,10 @@ _CALM_S = 60.0  # without a shortage, until the next is worth a line
 
 
 class AcceptErrors:
-    """An exception handler for event loops: a shortage of descriptors or memory is one line.
+    """An exception handler for event loops: says a shortage of descriptors or memory in one line.
 
     Another line follows only after a minute without a shortage; other errors go to the loop's own
     handler.
-
-    Args:
-        say: shows a line to the user.
 
     Example:
         >>> loop = asyncio.new_event_loop()
@@ -60,13 +57,10 @@ _Kind = tuple[str, str, str]
 
 
 class RepeatedErrors(logging.Handler):
-    """Shows the first warning or error of a kind in full, and the 10th, 100th, … in one line.
+    """Says the first warning or error of a kind in full, and the 10th, 100th, … in one line.
 
     Of one kind are messages of one logger that differ in numbers only, with the same type of
     exception. After 100 kinds, all others are one kind.
-
-    Args:
-        say: shows a text to the user.
 
     Example:
         >>> log = logging.Logger("server")
@@ -106,11 +100,7 @@ class RepeatedErrors(logging.Handler):
 
 
 def limit_log(say: Callable[[str], object]) -> None:
-    """Let all loggers of this process write through one `RepeatedErrors`.
-
-    Args:
-        say: shows a text to the user.
-    """
+    """Let all loggers of this process write through one `RepeatedErrors`."""
     logging.getLogger().addHandler(RepeatedErrors(say))
 
 

@@ -21,15 +21,7 @@ def parse_source(text: str, file: str = ..., mode: Literal["exec"] = ...) -> ast
 @overload
 def parse_source(text: str, file: str = ..., *, mode: Literal["eval"]) -> ast.Expression: ...
 def parse_source(text: str, file: str = "<unknown>", mode: str = "exec") -> ast.AST:
-    """`ast.parse`, from any thread.
-
-    Args:
-        text: Python source.
-        file: its name, for errors.
-        mode: `"exec"` for statements, `"eval"` for one expression.
-
-    Raises:
-        SyntaxError, ValueError, RecursionError, MemoryError: as `ast.parse`.
+    """`ast.parse`, from any thread; `mode` is `"exec"` for statements, `"eval"` for one expression.
 
     Example:
         >>> parse_source("1 + 1", mode="eval").body.op.__class__.__name__

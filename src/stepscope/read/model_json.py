@@ -36,13 +36,7 @@ class ModuleRoots(Struct):
 
 
 def read_model(path: Path) -> dict[str, Any]:
-    """Read the model tree that `--model` names.
-
-    Args:
-        path: a JSON file, `{"name": …, "class": …, "children": […]}` or `{"roots": […]}`.
-
-    Returns:
-        The parsed file, its shape checked.
+    """The model tree that `--model` names, `{"name": …, "class": …, "children": […]}` or `{"roots": […]}`.
 
     Raises:
         IngestError: if the file cannot be read or has another shape.

@@ -19,17 +19,11 @@ _SHOWN = 8  # names or ranks in a warning
 
 
 def trace_files(folder: Path) -> tuple[list[Path], list[WarningRow]]:
-    """The readable files of a folder, in natural order of their names.
+    """The readable files of a folder, in natural order of their names, and warnings about others.
 
     If it has none itself, these are the files of the folders in it, one per machine. For a folder
     that the profiler of JAX or TensorFlow wrote, or TensorBoard's logs, they are those of its last
-    run.
-
-    Returns:
-        The files, and warnings about files of other kinds.
-
-    Raises:
-        IngestError: if there is none.
+    run. Raises IngestError if there is none.
     """
     try:
         folder, warnings = _last_run(folder)

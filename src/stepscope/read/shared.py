@@ -63,11 +63,8 @@ class NestingError(ValueError):
 def parse_json(text: str) -> Any:
     """Parse JSON; half of a surrogate pair, which no file can hold, becomes `?`.
 
-    Raw control characters in strings are accepted, as some recorders write them.
-
-    Raises:
-        NestingError: if it nests more than `MOST_LEVELS` deep.
-        ValueError: if the text is not JSON.
+    Raw control characters in strings are accepted, as some recorders write them. Raises NestingError
+    if it nests more than `MOST_LEVELS` deep, ValueError if it is not JSON.
     """
     try:
         value = json.loads(text, strict=False)

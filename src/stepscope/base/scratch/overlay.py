@@ -27,10 +27,8 @@ _OCTAL = re.compile(r"\\(\d{3})")  # how mountinfo writes spaces
 def enter_overlay(roots: Sequence[str], store: str, kept: Iterable[str] = ()) -> None:
     """From now on this process and all that it starts see overlays at `roots`.
 
-    Args:
-        roots: folders; what is written there goes to `store`.
-        store: an empty folder in none of the roots.
-        kept: folders within the roots that stay as they are.
+    What is written there goes to `store`, an empty folder in none of them; folders `kept` within
+    them stay as they are.
 
     Raises:
         OSError: the system does not allow it, or has no overlayfs. This process must then end: it
@@ -55,8 +53,7 @@ def enter_overlay(roots: Sequence[str], store: str, kept: Iterable[str] = ()) ->
 def join_overlay(process: int) -> None:
     """From now on this process sees what another one, which called `enter_overlay`, sees.
 
-    Raises:
-        OSError: it has ended, or this process has several threads.
+    Raises OSError if that has ended, or this process has several threads.
     """
     for kind, flag in (("user", CLONE_NEWUSER), ("mnt", CLONE_NEWNS)):
         theirs, ours = (f"/proc/{one}/ns/{kind}" for one in (process, "self"))
@@ -71,8 +68,7 @@ def join_overlay(process: int) -> None:
 def try_changes(roots: Sequence[str]) -> None:
     """Change each folder, to see that it can be: in this process's overlay.
 
-    Raises:
-        OSError: it cannot, as with files of another group than the user's own.
+    Raises OSError if it cannot, as with files of another group than the user's own.
     """
     for root in roots:
         if os.access(root, os.W_OK):

@@ -161,18 +161,10 @@ def _store(roots: Sequence[str]) -> str:
 
 @contextmanager
 def scratch_view(scratch: Scratch, processes: int, kept: Sequence[str]) -> Iterator[tuple[Scratch, str]]:
-    """Prepare the view of one run.
+    """Prepare the view of one run; raises ScratchError if it cannot be made.
 
-    Args:
-        scratch: from `plan_scratch`.
-        processes: how many processes see it.
-        kept: folders that stay as they are: where results go.
-
-    Yields:
-        What each process passes to `enter`: the plan and the folder for its data.
-
-    Raises:
-        ScratchError: it cannot be made.
+    Yields what each of the processes passes to `enter`: the plan and the folder for its data. Folders
+    `kept` stay as they are: results go there.
     """
     if scratch.method not in (OVERLAY, COPY):
         yield scratch, ""

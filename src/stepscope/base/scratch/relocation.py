@@ -29,7 +29,7 @@ def enter(scratch: Scratch, store: str, kept: Sequence[str] = ()) -> WriteWatch:
         kept: more folders that stay as they are: where results go.
 
     Returns:
-        What sees changes outside the project; its `paths`.
+        What sees changes outside the project.
 
     Raises:
         ScratchError: the view cannot be entered; the script must not run then.

@@ -98,10 +98,7 @@ def _launched_on(recorded: EventColumns, count: int) -> Mask:
 def set_device_work(category: Text, name: Text, without: Mask) -> Text:
     """Categories, with `kernel`, `memcpy` or `memset` for uncategorized slices on streams.
 
-    Args:
-        category: of each slice, by its name.
-        name: of each slice.
-        without: slices on a stream that have no recorded category, bool, shape (slices,).
+    Slices `without` a recorded category lie on a stream.
     """
     without = without & category.mask("other")
     if not without.any():

@@ -79,10 +79,8 @@ _NO_ROOM = 0  # a null pointer
 def decode_chunk(text: bytes, size: int) -> Chunk | None:
     """The columns of the events in the first bytes of a text, without the brackets of their array.
 
-    It may be called from several threads at once, and runs without the interpreter's lock.
-
-    Returns:
-        None where the text is odd.
+    None where the text is odd. It may be called from several threads at once, and runs without the
+    interpreter's lock.
     """
     if size > _MOST_BYTES:
         return None

@@ -82,8 +82,7 @@ class EventReader:
     def _parallel(self, pending: bytes) -> Generator[Chunk, None, tuple[bytes, bool]]:
         """Take the text chunk by chunk, with the text after each first cut decoded meanwhile.
 
-        Returns:
-            The rest of the text, and whether the array ended.
+        Returns the rest of the text, and whether the array ended.
         """
         threads = usable_cores()
         ahead: deque[_Ahead] = deque()
@@ -242,8 +241,7 @@ class ArrayFinder:
     def find(self, text: bytes) -> tuple[dict[str, Any], int] | None:
         """The properties before the array and the start of its content, or None if not there yet.
 
-        Args:
-            text: a JSON object from its brace on; each call extends the text of the last call.
+        The text is a JSON object from its brace on; each call extends the text of the last call.
         """
         if self._is_malformed:
             return None

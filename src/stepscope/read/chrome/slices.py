@@ -53,12 +53,8 @@ def pair(marks: Iterable[Mark], last_ns: int, log: WarningLog) -> list[Pair]:
     An end closes the innermost open begin of its name; begins inside it that were never ended end
     with it. Names of end events are optional in the format, so an end whose name no open begin has
     closes the innermost begin, unless that begin's own end is still to come; then the end is
-    superfluous. A begin without an end lasts until `last_ns`.
-
-    Args:
-        marks: in file order; sorted by time here.
-        last_ns: end of the recording.
-        log: receives a warning for everything unbalanced.
+    superfluous. A begin without an end lasts until `last_ns`, the end of the recording. Everything
+    unbalanced is logged.
 
     Example:
         >>> pair([Mark(0, 5, "a", False), Mark(1, 9, "a", True)], 9, WarningLog())

@@ -54,11 +54,7 @@ class Stacks:
         self._known: dict[int, tuple[Any, int]] = {}
 
     def of(self, frames: Any) -> int:
-        """The number of a stack, -1 for an empty one.
-
-        Args:
-            frames: dicts with name, filename and line, the innermost first.
-        """
+        """The number of a stack of frames (dicts), the innermost first; -1 for an empty one."""
         if isinstance(frames, KnownStack):
             return frames.number
         if not isinstance(frames, list) or not frames:
@@ -138,11 +134,7 @@ _BLOCK = ("segment", "address", "bytes", "requested_bytes", "state", "stack")
 
 
 def segment_columns(segments: Any, stacks: Stacks) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Columns of the tables `segments` and `blocks`.
-
-    Raises:
-        IngestError: if they are no list of dictionaries.
-    """
+    """Columns of the tables `segments` and `blocks`; IngestError if they are no list of dictionaries."""
     if not isinstance(segments, (list, tuple)):
         raise IngestError("expected a list of segments in the snapshot, found other data")
     held: list[tuple[Any, ...]] = []
@@ -222,13 +214,7 @@ _MOST_FAILURES = 50  # vain attempts in a row: this file is written otherwise
 
 
 class CompiledHistory:
-    """Reads many events of a list at once.
-
-    Args:
-        data: the pickle, bytes or a memory map.
-        history: takes the events.
-        stacks: numbers their call stacks.
-    """
+    """Reads many events of a list in a pickle (bytes or a memory map) at once."""
 
     def __init__(self, data: Any, history: History, stacks: Stacks) -> None:
         self._data, self._history, self._stacks = data, history, stacks

@@ -25,16 +25,7 @@ class Items(Protocol):
         """Whether items like this one can be read at once."""
 
     def read(self, at: int, target: list[Any], memo: Memo) -> int:
-        """Read items that begin at a place of the pickle.
-
-        Args:
-            at: where the first of them begins, in the list's mark.
-            target: the list.
-            memo: of the unpickler; counts what the items add.
-
-        Returns:
-            Where the first item begins that was not read, or what comes instead.
-        """
+        """Read items from a place of the pickle on; where the first begins that was not read."""
 
 
 class Memo(dict[int, Any]):
@@ -95,16 +86,15 @@ _COUNTED = ("EMPTY_TUPLE", "TUPLE", "EMPTY_LIST")
 
 
 def load(data: Any, sink: Sink = lambda target, items: False, at_once: Items | None = None) -> Any:
-    """The value that a pickle of plain data holds.
+    """The value that a pickle (bytes or a memory map) of plain data holds.
+
+    It is None, bool, int, float, str, bytes, list, tuple, dict, and these nested.
 
     Args:
-        data: the pickle, bytes or a memory map.
+        data: the pickle.
         sink: called with a list and the items that are appended to it; where it returns true it
             has used the items up, and they are not kept. So a list of millions need not be held.
         at_once: reads many items of a list at once.
-
-    Returns:
-        The value: None, bool, int, float, str, bytes, list, tuple, dict, and these nested.
 
     Raises:
         IngestError: if the pickle holds anything but plain data, or is damaged.

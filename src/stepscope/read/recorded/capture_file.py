@@ -177,15 +177,7 @@ class Manifest(Struct):
 
 
 def read_capture(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
-    """Read a `.stepscope` capture.
-
-    Args:
-        file: an open binary file at its start.
-        gzipped: whether it is gzip, which a capture never is.
-        progress: called with the number of bytes read since the last call.
-
-    Returns:
-        The recorded trace; empty, with a warning, if nothing was recorded.
+    """The trace that a `.stepscope` capture holds; empty, with a warning, if nothing was recorded.
 
     Raises:
         IngestError: if the file is damaged, encrypted, or another kind of archive.
@@ -347,11 +339,7 @@ class _Elapsed(Struct):
 
 
 def read_windows(path: Path) -> WindowProfiles | None:
-    """The windows of a capture; None where it has none.
-
-    Args:
-        path: a capture of contexts, which has been read.
-    """
+    """The windows of a capture of contexts, which has been read; None where it has none."""
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if MEMBER.match(name)][:_MOST]
         if not names:

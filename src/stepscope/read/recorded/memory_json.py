@@ -71,14 +71,10 @@ class Memory(Struct):
 
 
 def with_memory(trace: Trace, text: bytes) -> Trace:
-    """The trace with the tables `storages` and `tensor_uses`.
-
-    Args:
-        trace: of the capture, before annotation.
-        text: the content of memory.json.
+    """The trace of a capture with the tables `storages` and `tensor_uses` of its memory.json.
 
     Raises:
-        IngestError: if it has another form than docs/reference/capture_format.md describes.
+        IngestError: if that has another form than docs/reference/capture_format.md describes.
     """
     try:
         found = decode(text, Memory)

@@ -61,10 +61,8 @@ class Samples(Struct):
 def with_samples(trace: Trace, text: bytes) -> Trace:
     """The trace with an instant for each sample, named `FUNCTION (FILE:LINE)`.
 
-    Where nothing was sampled, its property `not_sampled` says why.
-
-    Raises:
-        IngestError: if the text has another form.
+    Where nothing was sampled, its property `not_sampled` says why. Raises IngestError if the text has
+    another form.
     """
     try:
         found = decode(text, Samples)

@@ -40,8 +40,7 @@ class CompiledEvents:
     def of(self, plane: Plane, batch: Batch) -> tuple[Integers, Integers, Integers, Further]:
         """Codes of each event's scope, as compiled, else as recorded, of its kind, its origins.
 
-        Returns:
-            Each shape (events,), -1 if unknown; and further arguments from its instruction.
+        -1 if unknown; and further arguments from its instruction.
         """
         keys, which = distinct_rows(
             self._recorded_scopes(plane, batch),
@@ -200,16 +199,12 @@ _LIBRARY, _OTHER = "library", "other"
 
 
 def instructions_of_graph(kernels: Sequence[str], program: Sequence[tuple[str, str]]) -> list[str]:
-    """The name of the instruction of each kernel, empty if unknown.
+    """The name of the instruction of each kernel, empty if unknown; all are in the order of execution.
 
     A name that occurs once in both is found wherever it is. Of others the families are compared,
     names without their numbers: if a family has as many kernels as instructions, they are paired in
     order. A kernel of a library is the next call of one after the instruction of the kernel before,
     or the first that is left.
-
-    Args:
-        kernels: names in order of time.
-        program: name and opcode of each instruction of the program, in order.
 
     Example:
         >>> instructions_of_graph(

@@ -174,12 +174,7 @@ class _Computations:
         self._last_scope: dict[int, str] = {}  # of each computation, to name a fusion without one
 
     def instructions(self, entry: int, updated: list[str]) -> dict[str, Instruction]:
-        """All that were read, by name.
-
-        Args:
-            entry: id of the program's own computation.
-            updated: the arguments that the program updates with the help of gradients.
-        """
+        """All that were read, by name; gradients help to update the arguments `updated`."""
         scopes = {number: [one.scope for _, one in found] for number, found in self._found.items()}
         roles = self.flow.roles(entry, updated, scopes)
         return {

@@ -76,14 +76,7 @@ class ProgramFlow:
         self._backward: set[int] = set()
 
     def add(self, computation: int, root: int, nodes: Sequence[Node], scopes: Sequence[str]) -> None:
-        """Add a computation, after those that it calls.
-
-        Args:
-            computation: its id.
-            root: id of the instruction whose result is the computation's.
-            nodes: its instructions, operands before their users.
-            scopes: their named scopes, as JAX wrote them.
-        """
+        """Add a computation, after those that it calls; nodes come before their users."""
         by_id: dict[int, _Member] = {}
         members: list[_Member] = []
         for node, scope in zip(nodes, scopes, strict=True):
@@ -173,10 +166,8 @@ class ProgramFlow:
     ) -> dict[int, list[str]]:
         """What each instruction is for, by computation; empty for those of the two passes.
 
-        Args:
-            entry: id of the program's own computation.
-            updated: the arguments that the program updates with the help of gradients.
-            scopes: of the instructions of each computation; of a fusion that of its largest member.
+        `updated` are the arguments that the program updates with the help of gradients; the scope of a
+        fusion is that of its largest member.
         """
         if not self._backward:
             return {}
@@ -341,12 +332,7 @@ _OF_NOTHING = ("parameter", "constant")  # named by arguments, not by operations
 
 
 def lenders_of(nodes: Sequence[Node], named: Sequence[bool]) -> list[int]:
-    """The instruction whose metadata each one has: itself if it has some, or none has.
-
-    Args:
-        nodes: the instructions of a computation, operands before their users.
-        named: which of them have metadata.
-    """
+    """The instruction whose metadata each one has: itself if it is named, or none is."""
     row_of = {node.id: row for row, node in enumerate(nodes)}
     operands = [[row_of[one] for one in node.operands if one in row_of] for node in nodes]
     users: list[list[int]] = [[] for _ in nodes]

@@ -81,11 +81,7 @@ class Inputs:
     ) -> list[tuple[Input, ...]]:
         """What each instruction outside the two passes takes, at most 16 inputs; else nothing.
 
-        Args:
-            computation: its id.
-            root: id of the instruction whose result is the computation's.
-            nodes: its instructions.
-            origins: of each the operations that it was made from.
+        `origins` are the operations that each was made from, `root` is the id of the result's instruction.
         """
         by_id: dict[int, Node] = {}
         passed: dict[int, tuple[Input, ...]] = {}

@@ -178,13 +178,7 @@ class ProgramWork:
         self._computations: dict[int, _Computation] = {}
 
     def add(self, number: int, root: int, nodes: Sequence[Node]) -> list[Work]:
-        """The work of each instruction of a computation.
-
-        Args:
-            number: id of the computation.
-            root: id of the instruction whose result is the computation's.
-            nodes: its instructions.
-        """
+        """The work of each instruction of a computation; `root` is the id of its result's instruction."""
         by_id = {node.id: node for node in nodes}
         works = [self._work(node, [by_id[id] for id in node.operands if id in by_id]) for node in nodes]
         self._computations[number] = _Computation(
