@@ -51,7 +51,7 @@ def shortage(error: OSError) -> str:
     return f"{reason}: new connections wait until others are closed{advice}"
 
 
-_MOST_KINDS = 100
+_MOST_KINDS = 100  # that are counted apart: a client that varies its messages cannot take more memory
 _OTHERS = "errors of further kinds"
 _Kind = tuple[str, str, str]
 
@@ -81,7 +81,7 @@ class RepeatedErrors(logging.Handler):
         kind = self._kind(record)
         self._counts[kind] += 1
         count = self._counts[kind]
-        if not _is_power_of_ten(count):
+        if str(count).strip("0") != "1":  # no power of ten
             return
         with suppress(OSError):  # where nobody reads the log, the server goes on
             self._say(self._whole(record) if count == 1 else _again(record, kind, count))
@@ -93,7 +93,9 @@ class RepeatedErrors(logging.Handler):
             return _first_line(record)
 
     def _kind(self, record: logging.LogRecord) -> _Kind:
-        kind = (record.name, _without_numbers(_first_line(record)), _exception_name(record))
+        error = type(record.exc_info[1]).__name__ if record.exc_info else ""
+        without_numbers = re.sub(r"0x[0-9a-f]+|\d+", "#", _first_line(record))[:200]
+        kind = (record.name, without_numbers, error)
         if kind in self._counts or len(self._counts) < _MOST_KINDS:
             return kind
         return ("", _OTHERS, "")
@@ -116,15 +118,3 @@ def _first_line(record: logging.LogRecord) -> str:
         return record.getMessage().partition("\n")[0]
     except (TypeError, ValueError):
         return str(record.msg).partition("\n")[0]
-
-
-def _exception_name(record: logging.LogRecord) -> str:
-    return type(record.exc_info[1]).__name__ if record.exc_info else ""
-
-
-def _without_numbers(text: str) -> str:
-    return re.sub(r"0x[0-9a-f]+|\d+", "#", text)[:200]
-
-
-def _is_power_of_ten(count: int) -> bool:
-    return str(count).strip("0") == "1"

@@ -13,7 +13,7 @@ from threading import RLock
 from typing import Literal, overload
 
 _ONE_AT_A_TIME = RLock()  # a finalizer of the same thread may parse, too
-_TRIES = 10
+_TRIES = 10  # of a parse that another thread may disturb
 
 
 @overload

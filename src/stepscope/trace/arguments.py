@@ -39,6 +39,12 @@ class ArgumentBlock:
         return cls.joined(sources, ends, b"".join(texts))
 
     @classmethod
+    def written(cls, sources: IntArray, texts: Sequence[bytes]) -> list[ArgumentBlock]:
+        """A block of those texts that are not empty, or none."""
+        kept = np.flatnonzero([len(text) for text in texts])
+        return [cls.of(sources[kept], [texts[row] for row in kept.tolist()])] if len(kept) else []
+
+    @classmethod
     def joined(cls, sources: Sequence[int] | IntArray, ends: Times, text: bytes | Octets) -> ArgumentBlock:
         """Pack the JSON texts that end at `ends` in `text`, one for each of `sources`."""
         packed = pa.compress(text, codec="lz4_raw", asbytes=True) if len(ends) else b""

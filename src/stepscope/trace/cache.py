@@ -127,7 +127,6 @@ def limit_bytes() -> int:
 
 
 def _entry(key: Key) -> Path | None:
-    """The folder of `key`, None where there is none."""
     folder = cache_folder()
     entry = folder / key.name if folder else None
     return entry if entry and entry.is_dir() else None

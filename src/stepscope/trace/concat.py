@@ -83,7 +83,6 @@ def concat(traces: Sequence[Trace], ahead_ns: Sequence[int] = ()) -> Trace:
 
 
 def _shifts(traces: Sequence[Trace], ahead_ns: Sequence[int]) -> tuple[list[int], list[tuple[str, str, int]]]:
-    """What to add to the times of each trace, ns."""
     begins = np.array([clock_of(trace.metadata) for trace in traces]) - np.array(ahead_ns)
     ends = [(trace.events["start_ns"] + trace.events["duration_ns"]).max(initial=0) for trace in traces]
     together = Intervals(begins, begins + np.array(ends) + 1)
@@ -101,7 +100,6 @@ def _shifts(traces: Sequence[Trace], ahead_ns: Sequence[int]) -> tuple[list[int]
 
 
 def _offsets(traces: Sequence[Trace], shifts: Sequence[int]) -> list[dict[str, int]]:
-    """The offsets of each trace."""
     before = dict.fromkeys(("file", *SCHEMAS), 0)
     result = []
     for trace, shift in zip(traces, shifts, strict=True):
@@ -248,7 +246,6 @@ def one_rank(trace: Trace, rank: int) -> Trace:
 
 
 def _of_rank(table: Table, rank: int, tracks: Mask, number: Ids32) -> Table:
-    """The rows of a rank, with its new numbers of events."""
     columns = table.schema.columns
     events = [column.name for column in columns if column.refers == "events"]
     kept = np.ones(len(table), np.bool_)

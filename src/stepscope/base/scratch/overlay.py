@@ -116,16 +116,12 @@ def _mount_overlay(folder: str, lower: int, store: Path, in_user_namespace: bool
     names = zip(("lowerdir", "upperdir", "workdir"), (lower, upper, work), strict=True)
     options = ",".join(f"{name}=/proc/self/fd/{fd}" for name, fd in names)
     try:
-        _copy_mode(folder, store / "upper")
+        # The upper layer's folder stands for the project's: who may enter must be the same.
+        (store / "upper").chmod(os.stat(folder).st_mode & 0o7777)
         mount("overlay", folder, "overlay", 0, options + ",userxattr" * in_user_namespace)
     finally:
         os.close(upper)
         os.close(work)
-
-
-def _copy_mode(source: str, target: Path) -> None:
-    """The upper layer's folder stands for the project's: who may enter must be the same."""
-    target.chmod(os.stat(source).st_mode & 0o7777)
 
 
 def _mounts_below(roots: Sequence[str]) -> list[str]:

@@ -135,8 +135,6 @@ _scratch = threading.local()
 
 
 class _Decoded:
-    """What the compiled decoder found in some text."""
-
     def __init__(self, text: bytes, room: _Room, count: dict[str, int], joined: Octets) -> None:
         self._text, self._room, self._count, self._joined = text, room, count, joined
 

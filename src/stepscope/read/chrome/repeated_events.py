@@ -95,7 +95,6 @@ def _sampled_twins(recorded: EventColumns) -> int:
 
 
 def _of_phases(recorded: EventColumns, letters: Collection[str]) -> Mask:
-    """Which codes of phase and category have one of some phases."""
     return np.array([phase in letters for phase, _ in recorded.phases], np.bool_)
 
 

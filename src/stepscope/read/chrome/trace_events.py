@@ -46,7 +46,6 @@ def _read_parts(file: BinaryIO, gzipped: bool, progress: Progress) -> Parts:
 
 
 def _parts(recorded: EventColumns, properties: Mapping[str, Any]) -> Parts:
-    """The input of the trace builder."""
     drop_repeated_events(recorded)
     metadata = metadata_of(properties, recorded.log)
     if any(category == STEP for _, category in recorded.phases):

@@ -115,7 +115,6 @@ def _activities(
 def _work(
     recording: Recording, rows: dict[str, Integers], names: Ids32, category: str, **recorded: Any
 ) -> Activities:
-    """Work on streams."""
     process = process_of(rows["globalPid"])
     process = np.where(process < 0, recording.only_process, process)
     track = recording.tracks.streams(process, rows["deviceId"], rows["streamId"])
@@ -172,7 +171,6 @@ def _fills(recording: Recording, table: str) -> Activities:
 
 
 def _calls(recording: Recording, table: str) -> Activities:
-    """Calls of the CUDA API."""
     rows = recording.database.integers(table, *_TIMES, "globalTid", "correlationId", "nameId")
     names = recording.named(rows["nameId"], "CUDA call", lambda name: _CALLED.sub("", name))
     track = recording.tracks.threads(rows["globalTid"])
@@ -344,7 +342,6 @@ def parse(text: str) -> NvtxName:
 
 
 def _json(sizes: str) -> str:
-    """The text if it is JSON, else nothing."""
     try:
         json.loads(sizes)
     except (ValueError, RecursionError):

@@ -32,7 +32,6 @@ _FACTS = {"smCount": "numSms", "totalMemory": "totalGlobalMem"}  # as Kineto cal
 
 
 def _other_database(tables: Iterable[str]) -> str:
-    """Why a database is not read, and what to do instead."""
     if any(name.startswith("rocpd_") for name in tables):
         return (
             "found a database of AMD's rocprofv3; run `rocpd convert -i FILE --output-format "
@@ -103,13 +102,12 @@ def _parts(database: Database, log: WarningLog) -> Parts:
 
 
 def _arguments(found: list[Activities]) -> Arguments:
-    blocks, first = [], 0
+    blocks: list[ArgumentBlock] = []
+    first = 0
     for part in found:
-        kept = np.flatnonzero([bool(text) for text in part.arguments])
-        if len(kept):
-            texts = [part.arguments[row] for row in kept.tolist()]
-            blocks.append(ArgumentBlock.of(first + kept, texts))
-        first += len(part.start_ns)
+        size = len(part.arguments)
+        blocks += ArgumentBlock.written(np.arange(first, first + size), part.arguments)
+        first += size
     return Arguments(tuple(blocks))
 
 

@@ -294,7 +294,6 @@ def _family_of_kernel(name: str, by_kernel: dict[str, int]) -> str:
 
 
 def _families(launched: Sequence[tuple[str, str]], known: set[str]) -> list[str]:
-    """The family of each instruction; copies have names of their own."""
     names = (_NUMBER.sub("", _as_kernel(name)) for name, _ in launched)
     return [
         _LIBRARY if opcode == "custom-call" else name if name in known else _OTHER

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.read.xplane.hlo_flow import Loops, ProgramFlow, lenders_of
+from stepscope.read.xplane.hlo_flow import FUSED, Loops, ProgramFlow, lenders_of
 from stepscope.read.xplane.hlo_inputs import (
     Argument,
     FrameIndex,
@@ -34,7 +34,6 @@ from stepscope.read.xplane.xspace import Plane, Source, read_stats
 from stepscope.trace.sets import Interner
 
 METADATA_PLANE = "/host:metadata"
-_FUSED = ("fusion", "call", "async-start")
 _PROTO = "Hlo Proto"
 BY_COMPILER = "xla::"  # before the opcode of an instruction that no operation of JAX asked for
 _NUMBERED = re.compile(r"^(.*)\((\d+)\)$")
@@ -230,7 +229,7 @@ class _Computations:
 
     def _fused(self, node: Node, own: tuple[Origin, ...]) -> tuple[Origin, ...]:
         """The origins of an instruction: of a fusion those of its members, else its own."""
-        if node.opcode not in _FUSED:
+        if node.opcode not in FUSED:
             return own
         inside = (self._origins.get(number, ()) for number in node.called)
         return next(filter(None, inside), own)
@@ -302,7 +301,6 @@ def _numbers(source: Source, found: Fields, number: int, count: int) -> list[tup
 
 
 def _places(found: Fields) -> Iterator[tuple[int, int, int]]:
-    """Owner, start and end of each field."""
     columns = (column.tolist() for column in (found.owner, found.value, found.end))
     return zip(*columns, strict=True)
 

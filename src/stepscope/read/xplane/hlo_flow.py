@@ -20,18 +20,16 @@ from functools import cached_property
 from math import inf
 from typing import NamedTuple
 
-from stepscope.read.xplane.hlo_inputs import argument_names
+from stepscope.read.xplane.hlo_inputs import BACKWARD, BY_ELEMENT, DIFFERENTIATED, argument_names
 from stepscope.read.xplane.hlo_work import Node
 from stepscope.read.xplane.xspace import Source
 from stepscope.trace.schema import ROLES
 
 DATA, CONSTANT, PASS, UPDATE, GRADIENT, RESULT = ROLES
-_BACKWARD, _DIFFERENTIATED = "transpose(", "jvp("
 _MOVES = frozenset(("bitcast", "copy", "get-tuple-element", "parameter", "tuple"))
 _PRODUCTS = ("dot", "convolution", "custom-call")
-_BY_ELEMENT = ("tuple", "all-reduce", "reduce-scatter", "all-gather")
-_FUSED = ("fusion", "call", "async-start")
-_RUN_OTHERS = frozenset((*_FUSED, "while", "conditional"))
+FUSED = ("fusion", "call", "async-start")
+_RUN_OTHERS = frozenset((*FUSED, "while", "conditional"))
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d{1,9})"')
 _Values = Mapping[int, Sequence[int]]
 
@@ -101,9 +99,9 @@ class ProgramFlow:
             self._products.update(member.values)
         if opcode in _MOVES or (opcode in _RUN_OTHERS and member.called):
             return
-        if _BACKWARD in member.scope:
+        if BACKWARD in member.scope:
             self._backward.update(member.values)
-        elif _DIFFERENTIATED in member.scope:
+        elif DIFFERENTIATED in member.scope:
             self._forward.update(member.values)
 
     # -- which value goes where
@@ -116,7 +114,7 @@ class ProgramFlow:
             self._all(whole[index : index + 1] or whole, values)
         elif node.opcode in _RUN_OTHERS and member.called:
             self._call(member, operands)
-        elif node.opcode in _BY_ELEMENT and len(operands) == len(values):
+        elif node.opcode in BY_ELEMENT and len(operands) == len(values):
             for operand, value in zip(operands, values, strict=True):
                 self._all(operand, range(value, value + 1))
         else:
@@ -189,7 +187,7 @@ class ProgramFlow:
 
     def _largest(self, member: _Member, scope: str) -> _Member:
         """Of a fusion the last member with its scope, else the instruction itself."""
-        for number in member.called if member.node.opcode in _FUSED else ():
+        for number in member.called if member.node.opcode in FUSED else ():
             for inside in reversed(self._members[number]):
                 if inside.scope == scope and inside.node.opcode not in _MOVES:
                     return self._largest(inside, scope)
@@ -236,7 +234,6 @@ class ProgramFlow:
         return of_run.get(entry, Loops())
 
     def _trips(self, loop: Node) -> int:
-        """How often a loop runs, 0 if XLA does not know."""
         texts = (self._source.text(*span) for span in self._source.inner(loop.span, 43))
         found = [_TRIPS.search(text) for text in texts]
         return next((int(one[1]) for one in found if one), 0)
@@ -249,7 +246,7 @@ class ProgramFlow:
         takers = _reversed(self._users, self._next)
         found: list[_GradientLoop] = []
         for member in (one for members in self._members.values() for one in members):
-            if member.node.opcode == "while" and member.called and _DIFFERENTIATED not in member.scope:
+            if member.node.opcode == "while" and member.called and DIFFERENTIATED not in member.scope:
                 inside = self._inside(member.called)
                 if inside & self._backward:
                     taken = _reached(takers, self._forward & inside, within=inside)

@@ -18,11 +18,11 @@ from stepscope.read.xplane.protobuf import BYTES, Span, int32
 from stepscope.read.xplane.xspace import Source
 from stepscope.trace.sets import Interner
 
-_BACKWARD, _DIFFERENTIATED = "transpose(", "jvp("
+BACKWARD, DIFFERENTIATED = "transpose(", "jvp("
 _MOST = 16  # inputs of an instruction that are kept
 # How a loop takes its own part of an argument: no use of it, wherever that was traced.
 _MOVES = frozenset(("bitcast", "copy", "dynamic-slice", "get-tuple-element", "reshape", "tuple"))
-_GROUPS = ("tuple", "all-reduce", "reduce-scatter", "all-gather")  # element k is of operand k
+BY_ELEMENT = ("tuple", "all-reduce", "reduce-scatter", "all-gather")  # element k is of operand k
 
 
 class Input(NamedTuple):
@@ -89,8 +89,8 @@ class Inputs:
         result: list[tuple[Input, ...]] = []
         for node, made in zip(nodes, origins, strict=True):
             taken = self._taken(node, by_id, passed)
-            gradients = [Input("", *origin[:2]) for origin in made if _BACKWARD in origin.scope]
-            passes = [origin for origin in made if _DIFFERENTIATED in origin.scope]
+            gradients = [Input("", *origin[:2]) for origin in made if BACKWARD in origin.scope]
+            passes = [origin for origin in made if DIFFERENTIATED in origin.scope]
             number = next((one for one in node.called if one in self._uses_inside), -1)
             moves = node.opcode in _MOVES or (number >= 0 and not self._uses_inside[number])
             forward = bool(passes) and not gradients and not moves
@@ -121,7 +121,7 @@ class Inputs:
         if node.opcode == "get-tuple-element":
             return self._element(node, by_id, passed)
         operands = [one for one in node.operands if one in by_id]
-        size = 0 if node.opcode in _GROUPS else _elements(node.shape)
+        size = 0 if node.opcode in BY_ELEMENT else _elements(node.shape)
         large = [one for one in operands if _elements(by_id[one].shape) >= size]
         return _first([one for operand in large for one in passed[operand]])
 
@@ -142,7 +142,7 @@ class Inputs:
         index = self._source.number(node.span, 13)
         if whole.opcode == "parameter":
             return (Input(elements=_elements(node.shape), place=index),)
-        if whole.opcode in _GROUPS and index < len(whole.operands) > 1:
+        if whole.opcode in BY_ELEMENT and index < len(whole.operands) > 1:
             return passed.get(whole.operands[index], ())
         return passed[whole.id]
 
@@ -282,7 +282,6 @@ class FrameIndex:
         return number
 
     def _at(self, frame: int) -> tuple[str, str, int]:
-        """Function, file and line of a frame."""
         location, _ = _item(self._frames, frame) or (0, 0)
         file, function, line = _item(self._locations, location) or (0, 0, 0)
         return _item(self._functions, function) or "", _item(self._files, file) or "", line

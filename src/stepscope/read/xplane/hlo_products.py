@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.read.xplane.protobuf import BYTES, Span, signed
+from stepscope.read.xplane.protobuf import Span, signed
 from stepscope.read.xplane.xspace import Source
 
 _TYPES = {  # numbers of the types of elements (PrimitiveType) by their bits
@@ -209,8 +209,7 @@ def _first_multiple(at: Any, stride: int, spread: int, period: int) -> Any:
 
 def library_call(source: Source, span: Span, operands: Sequence[Shape], result: Shape) -> Product:
     """A `custom-call` of a library; unknown targets have unknown work."""
-    target = _text(source, span, 28)
-    settings = _settings(_text(source, span, 43))
+    target, settings = source.last_text(span, 28), _settings(source.last_text(span, 43))
     if estimate := _find(settings, "cost_estimate"):  # Pallas: as the kernel's author states it
         return Product(_kind(target), *(_number(estimate, key) for key in ("flops", "bytes_accessed")))
     if target.startswith(_ATTENTION):
@@ -268,11 +267,6 @@ def _attention(target: str, settings: Mapping[str, Any], operands: Sequence[Shap
     flops = 2.0 * prod(sizes) * (query + value) * (_BACKWARD_PRODUCTS if backward else 1)
     mask = _find(settings, "cudnn_fmha_backend_config") or {}
     return Product("attention", flops * (0.5 if "CAUSAL" in str(mask.get("mask_type")) else 1))
-
-
-def _text(source: Source, span: Span, number: int) -> str:
-    found = [item for item in source.fields(span) if item.number == number and item.kind == BYTES]
-    return source.text(found[-1].value, found[-1].end) if found else ""
 
 
 def _settings(text: str) -> Mapping[str, Any]:

@@ -87,8 +87,6 @@ def _whole(pieces: Generator[bytes, None, None]) -> bytes:
 
 
 class _Profile:
-    """Collects the columns of all planes."""
-
     def __init__(self, source: Source, planes: Sequence[Plane]) -> None:
         self._source, self._planes = source, planes
         self._programs = Programs(source, planes)
@@ -184,12 +182,7 @@ class _Profile:
         self._chunks.append(columns)
         self._arrows.take(batch, rows, columns)
         self._memory.take(batch, rows, columns)
-        self._pack(batch.arguments(rows, further), columns["source"])
-
-    def _pack(self, texts: list[bytes], source: Integers) -> None:
-        kept = np.flatnonzero([bool(text) for text in texts])
-        if len(kept):
-            self._blocks.append(ArgumentBlock.of(source[kept], [texts[row] for row in kept.tolist()]))
+        self._blocks += ArgumentBlock.written(columns["source"], batch.arguments(rows, further))
 
     def _times(self, plane: Plane, batch: Batch) -> dict[str, Integers]:
         """Start and duration, rounded to the nearest nanosecond, and the events that have them."""

@@ -82,6 +82,11 @@ class Source:
             if item.number == number and item.kind == BYTES
         ]
 
+    def last_text(self, span: Span, number: int) -> str:
+        """A text field of the message at `span`; the last one counts, empty if there is none."""
+        inner = self.inner(span, number)
+        return self.text(*inner[-1]) if inner else ""
+
     def number(self, span: Span, number: int, default: int = 0) -> int:
         """An integer field of the message at `span`; the last one counts."""
         found = [
@@ -182,7 +187,7 @@ def _plane(source: Source, span: Span) -> Plane:
             plane.kinds[key] = _event_kind(source, kind)
         elif item.number == 5:
             key, name = _entry(source, inner)
-            plane.stat_names[key] = _stat_name(source, name)
+            plane.stat_names[key] = source.last_text(name, 2)
         elif item.number == 6:
             stats.append(inner)
     plane.stats = dict(read_stats(source, stats, plane.stat_names))
@@ -218,7 +223,6 @@ def _but_events(source: Source, span: Span, events: list[int]) -> Iterator[Field
 
 
 def _entry(source: Source, span: Span) -> tuple[int, Span]:
-    """Key and value of a map's entry."""
     key, value = 0, Span(0, 0)
     for item in source.fields(span):
         if item.number == 1 and item.kind == VARINT:
@@ -238,11 +242,6 @@ def _event_kind(source: Source, span: Span) -> EventKind:
         elif item.kind == BYTES and item.number == 5:
             kind.stats.append(Span(item.value, item.end))
     return kind
-
-
-def _stat_name(source: Source, span: Span) -> str:
-    names = [item for item in source.fields(span) if item.kind == BYTES and item.number == 2]
-    return source.text(names[-1].value, names[-1].end) if names else ""
 
 
 def read_stats(source: Source, spans: Iterable[Span], names: dict[int, str]) -> Iterator[tuple[str, Any]]:
