@@ -151,7 +151,7 @@ class RecordColumns:
         return self._arguments.finished()
 
 
-class EventColumns:
+class RecordedEvents:
     """The columns of the recorded events, in file order.
 
     Attributes:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.base.arrays import Codes, Ids, Mask, Rows
-from stepscope.read.chrome.event_columns import EventColumns
+from stepscope.read.chrome.event_columns import RecordedEvents
 from stepscope.read.chrome.instant_events import ARROWS
 from stepscope.read.chrome.slices import ASYNC, STACKED
 from stepscope.trace.row_order import begins_run
@@ -44,7 +44,7 @@ class _Groups(NamedTuple):
     place: Ids
 
 
-def drop_repeated_events(recorded: EventColumns) -> None:
+def drop_repeated_events(recorded: RecordedEvents) -> None:
     """Keep one of each event that is in the file several times, if many are, and warn.
 
     An event that a copy of the trace holds twice stays twice. Of events that begin and end apart,
@@ -75,7 +75,7 @@ def drop_repeated_events(recorded: EventColumns) -> None:
     recorded.log("repeated_events", message + "counts", len(extra))
 
 
-def _sampled_twins(recorded: EventColumns) -> int:
+def _sampled_twins(recorded: RecordedEvents) -> int:
     """How many of some events, spread over the file, have an equal one as far as columns say.
 
     Arrows are left aside: many may end in one event, and only their ids differ.
@@ -94,7 +94,7 @@ def _sampled_twins(recorded: EventColumns) -> int:
     return int(np.isin(groups.rows[groups.size > 1], sample).sum())
 
 
-def _of_phases(recorded: EventColumns, letters: Collection[str]) -> Mask:
+def _of_phases(recorded: RecordedEvents, letters: Collection[str]) -> Mask:
     return np.array([phase in letters for phase, _ in recorded.phases], np.bool_)
 
 
@@ -105,13 +105,13 @@ def _slot(time: Ids) -> Ids:
     return mixed.view(np.int64)
 
 
-def _durations(recorded: EventColumns, rows: Rows) -> np.typing.NDArray[np.float64]:
+def _durations(recorded: RecordedEvents, rows: Rows) -> np.typing.NDArray[np.float64]:
     """Of each event, µs; -1 if it has none."""
     found = recorded.columns.column("duration_us")[rows]
     return np.where(np.isnan(found), _NO_DURATION, found)
 
 
-def _equal_events(recorded: EventColumns, rows: Rows) -> _Groups:
+def _equal_events(recorded: RecordedEvents, rows: Rows) -> _Groups:
     """Events of which all that is recorded is equal."""
     groups = _groups(recorded, rows, recorded.columns.identity)
     candidates = np.sort(groups.rows[groups.size > 1])
@@ -120,7 +120,7 @@ def _equal_events(recorded: EventColumns, rows: Rows) -> _Groups:
     return _groups(recorded, rows, recorded.columns.identity, codes)
 
 
-def _argument_codes(recorded: EventColumns, rows: Rows) -> Ids:
+def _argument_codes(recorded: RecordedEvents, rows: Rows) -> Ids:
     """A number for the arguments of each event, ascending rows, equal for equal ones."""
     sources = recorded.columns.column("source")[rows]
     codes = np.full(len(rows), hash(b"{}"), np.int64)
@@ -129,7 +129,7 @@ def _argument_codes(recorded: EventColumns, rows: Rows) -> Ids:
     return codes
 
 
-def _groups(recorded: EventColumns, rows: Rows, *further: Ids) -> _Groups:
+def _groups(recorded: RecordedEvents, rows: Rows, *further: Ids) -> _Groups:
     """Events that are equal in the columns that tell most, and in further ones of all events."""
     columns = [recorded.phase, recorded.track, recorded.name.codes, *further]
     keys = [*(column[rows] for column in columns), _durations(recorded, rows), recorded.time_ns[rows]]

@@ -18,7 +18,7 @@ from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Progress, chunks
 from stepscope.read.chrome.categories import streams_by_label, track_columns
 from stepscope.read.chrome.decode import EventReader
-from stepscope.read.chrome.event_columns import EventColumns, RecordColumns
+from stepscope.read.chrome.event_columns import RecordColumns, RecordedEvents
 from stepscope.read.chrome.instant_events import arrows_of, counter_columns, instant_columns, memory_columns
 from stepscope.read.chrome.repeated_events import drop_repeated_events
 from stepscope.read.chrome.slices import event_columns, slices_of
@@ -42,10 +42,10 @@ def _read_parts(file: BinaryIO, gzipped: bool, progress: Progress) -> Parts:
             for chunk in decoded:
                 columns.add(chunk)
     log.add(damage)  # where the data end; found earlier if reading is ahead of decoding
-    return _parts(EventColumns(columns, log), reader.properties)
+    return _parts(RecordedEvents(columns, log), reader.properties)
 
 
-def _parts(recorded: EventColumns, properties: Mapping[str, Any]) -> Parts:
+def _parts(recorded: RecordedEvents, properties: Mapping[str, Any]) -> Parts:
     drop_repeated_events(recorded)
     metadata = metadata_of(properties, recorded.log)
     if any(category == STEP for _, category in recorded.phases):
@@ -112,7 +112,7 @@ _DURATION = re.compile(r"\[\d+(\.\d+)? [num]?s\]$")
 _OF_CPP, _OF_PYTHON = "(C++)", "(Python)"
 
 
-def _read_as_paddle(recorded: EventColumns) -> None:
+def _read_as_paddle(recorded: RecordedEvents) -> None:
     """Take durations from names and join the two tracks of a thread, as Paddle writes them."""
     recorded.name = recorded.name.map(lambda name: _DURATION.sub("", name))
     tracks = list(recorded.columns.tracks)

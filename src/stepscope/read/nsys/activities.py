@@ -57,7 +57,7 @@ class Activities(NamedTuple):
     arguments: Texts
 
 
-class Recording:
+class NsysRecording:
     """What the tables of an export share.
 
     Attributes:
@@ -113,7 +113,7 @@ def _activities(
 
 
 def _work(
-    recording: Recording, rows: dict[str, Integers], names: Ids32, category: str, **recorded: Any
+    recording: NsysRecording, rows: dict[str, Integers], names: Ids32, category: str, **recorded: Any
 ) -> Activities:
     process = process_of(rows["globalPid"])
     process = np.where(process < 0, recording.only_process, process)
@@ -122,7 +122,7 @@ def _work(
     return _activities(rows, track, names, category, correlation=correlation, **recorded)
 
 
-def _kernels(recording: Recording, table: str) -> Activities:
+def _kernels(recording: NsysRecording, table: str) -> Activities:
     facts = ("demangledName", "shortName", "registersPerThread", *_SHAPE, *_MEMORY_OF_BLOCK)
     rows = recording.database.integers(table, *_WORK, *facts)
     long = "demangledName" in recording.database.columns.get(table, ())
@@ -146,13 +146,13 @@ def _launch_arguments(rows: dict[str, Integers]) -> dict[str, list[bytes]]:
     return {"arguments": [texts[row] for row in place.reshape(-1).tolist()]}
 
 
-def _graphs(recording: Recording, table: str) -> Activities:
+def _graphs(recording: NsysRecording, table: str) -> Activities:
     rows = recording.database.integers(table, *_WORK)
     names = recording.names.codes(["CUDA graph"] * len(rows["start"]))
     return _work(recording, rows, names, "kernel")
 
 
-def _copies(recording: Recording, table: str) -> Activities:
+def _copies(recording: NsysRecording, table: str) -> Activities:
     rows = recording.database.integers(table, *_WORK, "bytes", "copyKind", "srcKind", "dstKind")
     kinds = zip(*(rows[name].tolist() for name in ("copyKind", "srcKind", "dstKind")), strict=True)
     names = recording.names.codes(
@@ -163,14 +163,14 @@ def _copies(recording: Recording, table: str) -> Activities:
     return _work(recording, rows, names, "memcpy", bytes=rows["bytes"])
 
 
-def _fills(recording: Recording, table: str) -> Activities:
+def _fills(recording: NsysRecording, table: str) -> Activities:
     rows = recording.database.integers(table, *_WORK, "bytes", "memKind")
     kinds = (_MEMORY.get(kind, "Unknown") for kind in rows["memKind"].tolist())
     names = recording.names.codes(f"Memset ({kind})" for kind in kinds)
     return _work(recording, rows, names, "memset", bytes=rows["bytes"])
 
 
-def _calls(recording: Recording, table: str) -> Activities:
+def _calls(recording: NsysRecording, table: str) -> Activities:
     rows = recording.database.integers(table, *_TIMES, "globalTid", "correlationId", "nameId")
     names = recording.named(rows["nameId"], "CUDA call", lambda name: _CALLED.sub("", name))
     track = recording.tracks.threads(rows["globalTid"])
@@ -178,7 +178,7 @@ def _calls(recording: Recording, table: str) -> Activities:
     return _activities(rows, track, names, "runtime", correlation=correlation)
 
 
-def _ranges(recording: Recording, table: str) -> Activities:
+def _ranges(recording: NsysRecording, table: str) -> Activities:
     """NVTX ranges: operators where torch.autograd.profiler.emit_nvtx was on, and the user's."""
     rows = recording.database.integers(table, *_TIMES, "globalTid", "eventType", "textId")
     kept = np.isin(rows["eventType"], _RANGES)
@@ -198,7 +198,7 @@ def _ranges(recording: Recording, table: str) -> Activities:
     )
 
 
-def _texts(recording: Recording, table: str, ids: Ids) -> list[str]:
+def _texts(recording: NsysRecording, table: str, ids: Ids) -> list[str]:
     """The text of each range, stored with it or among the strings."""
     stored = [text for (text,) in recording.database.cells(table, "text")] or [None] * len(ids)
     return [
@@ -208,7 +208,7 @@ def _texts(recording: Recording, table: str, ids: Ids) -> list[str]:
 
 
 # What each table holds; a table that is missing has no rows.
-ACTIVITIES: dict[str, Callable[[Recording, str], Activities]] = {
+ACTIVITIES: dict[str, Callable[[NsysRecording, str], Activities]] = {
     "CUPTI_ACTIVITY_KIND_KERNEL": _kernels,
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": _graphs,
     "CUPTI_ACTIVITY_KIND_MEMCPY": _copies,

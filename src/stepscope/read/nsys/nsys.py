@@ -18,7 +18,7 @@ import numpy as np
 
 from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Progress, Warn, chunks
-from stepscope.read.nsys.activities import ACTIVITIES, Activities, Recording
+from stepscope.read.nsys.activities import ACTIVITIES, Activities, NsysRecording
 from stepscope.read.nsys.database import Database
 from stepscope.read.shared import LONGEST_NS, WarningLog
 from stepscope.trace.arguments import ArgumentBlock, Arguments
@@ -74,7 +74,7 @@ def _on_disk(file: BinaryIO, compressed: bool, log: Warn, progress: Progress) ->
 
 
 def _parts(database: Database, log: WarningLog) -> Parts:
-    recording = Recording(database)
+    recording = NsysRecording(database)
     found = [read(recording, table) for table, read in ACTIVITIES.items()]
     names = Activities._fields[:-1]  # all but the arguments
     columns = {name: np.concatenate([getattr(part, name) for part in found]) for name in names}

@@ -108,7 +108,7 @@ class TimedSteps(Struct):
     changes: PartChanges | None = None
 
 
-class RunPlace(Struct):
+class RecordedPlace(Struct):
     """Where a stage of the run begins."""
 
     stage: str
@@ -119,7 +119,7 @@ class RunPlace(Struct):
     ns: Duration
 
 
-class RunTraining(Struct, rename={"class_": "class"}):
+class RecordedTraining(Struct, rename={"class_": "class"}):
     """One of the trainings of a run."""
 
     first_optimizer: int
@@ -134,7 +134,7 @@ class RunTraining(Struct, rename={"class_": "class"}):
     recorded: bool
 
 
-class RunShares(Struct):
+class RecordedRun(Struct):
     """The whole run by stage, as the process that recorded it measured it."""
 
     ended: bool
@@ -142,8 +142,8 @@ class RunShares(Struct):
     steps: int
     data_loading_ns: Duration
     stages_ns: dict[str, Duration]
-    places: list[RunPlace]
-    trainings: list[RunTraining] = []
+    places: list[RecordedPlace]
+    trainings: list[RecordedTraining] = []
     first_step_ns: Duration | None = None
     torch_imported_ns: Duration | None = None
 
@@ -172,7 +172,7 @@ class Manifest(Struct):
     updated_modules: dict[str, list[str]] = {}
     recorded_steps: TimedSteps | None = None
     unrecorded_steps: TimedSteps | None = None
-    run_shares: RunShares | None = None
+    run_shares: RecordedRun | None = None
     warnings: list[str] = []
 
 

@@ -13,7 +13,7 @@ from stepscope.errors import IngestError
 Count = Annotated[int, Meta(ge=0, le=1 << 60)]
 
 
-class Operation(Struct):
+class TracedOperation(Struct):
     """A node of a graph as Dynamo traced it; `reads` are positions of inputs."""
 
     name: str
@@ -44,7 +44,7 @@ class InductorGraph(Struct):
     region: str
     base: str | None
     inputs: list[str | None]
-    nodes: list[Operation]
+    nodes: list[TracedOperation]
     programs: list[InductorProgram]
 
 

@@ -20,7 +20,7 @@ _VERSION = 1
 _MISSING = "a use refers to a text"
 
 
-class Storage(Struct):
+class KeptStorage(Struct):
     """One piece of memory that training keeps."""
 
     address: int
@@ -32,11 +32,11 @@ class Storage(Struct):
     lines: list[tuple[str, int]] = []
 
 
-class Storages(Struct):
+class KeptStorages(Struct):
     """What it kept before and after the recorded steps."""
 
-    before: list[Storage] = []
-    after: list[Storage] = []
+    before: list[KeptStorage] = []
+    after: list[KeptStorage] = []
 
 
 class Uses(Struct):
@@ -50,7 +50,7 @@ class Uses(Struct):
     dtypes: list[str] = []
 
 
-class OutOfMemory(Struct):
+class FailedAllocation(Struct):
     """The allocation that failed."""
 
     device: str
@@ -60,14 +60,14 @@ class OutOfMemory(Struct):
     module: str = ""
 
 
-class Memory(Struct):
+class MemoryJson(Struct):
     """The form of memory.json; other keys are allowed."""
 
     format: Literal["stepscope memory"]
     version: int
-    storages: Storages = msgspec.field(default_factory=Storages)
+    storages: KeptStorages = msgspec.field(default_factory=KeptStorages)
     uses: Uses = msgspec.field(default_factory=Uses)
-    out_of_memory: OutOfMemory | None = None
+    out_of_memory: FailedAllocation | None = None
 
 
 def with_memory(trace: Trace, text: bytes) -> Trace:
@@ -77,7 +77,7 @@ def with_memory(trace: Trace, text: bytes) -> Trace:
         IngestError: if that has another form than docs/reference/capture_format.md describes.
     """
     try:
-        found = decode(text, Memory)
+        found = decode(text, MemoryJson)
         _check(found)
         trace = trace.with_table(_storages(found.storages)).with_table(_uses(found.uses, trace))
     except (ValueError, IndexError, RecursionError, OverflowError) as error:
@@ -91,7 +91,7 @@ def with_memory(trace: Trace, text: bytes) -> Trace:
     return trace.with_metadata(properties=properties)
 
 
-def _check(found: Memory) -> None:
+def _check(found: MemoryJson) -> None:
     if found.version > _VERSION:
         raise ValueError(f"version {found.version}; this stepscope reads versions up to {_VERSION}")
     uses = found.uses
@@ -99,7 +99,7 @@ def _check(found: Memory) -> None:
         raise ValueError("columns of `uses` differ in length")
 
 
-def _storages(found: Storages) -> Table:
+def _storages(found: KeptStorages) -> Table:
     rows = [("before", row) for row in found.before] + [("after", row) for row in found.after]
     places = [row.lines[-1] if row.lines else ("", -1) for _, row in rows]
     return Table(

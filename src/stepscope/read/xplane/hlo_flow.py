@@ -21,8 +21,8 @@ from math import inf
 from typing import NamedTuple
 
 from stepscope.read.xplane.hlo_inputs import BACKWARD, BY_ELEMENT, DIFFERENTIATED, argument_names
-from stepscope.read.xplane.hlo_work import Node
-from stepscope.read.xplane.xspace import Source
+from stepscope.read.xplane.hlo_work import HloNode
+from stepscope.read.xplane.xspace import XSpaceFile
 from stepscope.trace.schema import ROLES
 
 DATA, CONSTANT, PASS, UPDATE, GRADIENT, RESULT = ROLES
@@ -53,7 +53,7 @@ class Loops(NamedTuple):
 
 
 class _Member(NamedTuple):
-    node: Node
+    node: HloNode
     scope: str
     values: range
     called: tuple[int, ...]
@@ -62,7 +62,7 @@ class _Member(NamedTuple):
 class ProgramFlow:
     """The values of a program, and which instruction takes which."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: XSpaceFile) -> None:
         self._source = source
         self._sizes: list[int] = []  # elements of each value
         self._products: set[int] = set()
@@ -73,7 +73,7 @@ class ProgramFlow:
         self._forward: set[int] = set()
         self._backward: set[int] = set()
 
-    def add(self, computation: int, root: int, nodes: Sequence[Node], scopes: Sequence[str]) -> None:
+    def add(self, computation: int, root: int, nodes: Sequence[HloNode], scopes: Sequence[str]) -> None:
         """Add a computation, after those that it calls; nodes come before their users."""
         by_id: dict[int, _Member] = {}
         members: list[_Member] = []
@@ -88,7 +88,7 @@ class ProgramFlow:
         if root in by_id:
             self._roots[computation] = by_id[root]
 
-    def _new_values(self, node: Node) -> range:
+    def _new_values(self, node: HloNode) -> range:
         first = len(self._sizes)
         self._sizes += [array.elements for array in node.shape] or [0]
         return range(first, len(self._sizes))
@@ -233,7 +233,7 @@ class ProgramFlow:
             of_run[computation] = max(found, key=lambda one: one.steps * one.micro_batches or inf)
         return of_run.get(entry, Loops())
 
-    def _trips(self, loop: Node) -> int:
+    def _trips(self, loop: HloNode) -> int:
         texts = (self._source.text(*span) for span in self._source.inner(loop.span, 43))
         found = [_TRIPS.search(text) for text in texts]
         return next((int(one[1]) for one in found if one), 0)
@@ -328,7 +328,7 @@ def _reversed(users: _Values, further: Iterable[tuple[int, int]] = ()) -> dict[i
 _OF_NOTHING = ("parameter", "constant")  # named by arguments, not by operations
 
 
-def lenders_of(nodes: Sequence[Node], named: Sequence[bool]) -> list[int]:
+def lenders_of(nodes: Sequence[HloNode], named: Sequence[bool]) -> list[int]:
     """The instruction whose metadata each one has: itself if it is named, or none is."""
     row_of = {node.id: row for row, node in enumerate(nodes)}
     operands = [[row_of[one] for one in node.operands if one in row_of] for node in nodes]

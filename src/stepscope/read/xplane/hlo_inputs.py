@@ -13,9 +13,9 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from stepscope.read.xplane.hlo_products import Shape
-from stepscope.read.xplane.hlo_work import Node, Work
+from stepscope.read.xplane.hlo_work import HloNode, HloWork
 from stepscope.read.xplane.protobuf import BYTES, Span, int32
-from stepscope.read.xplane.xspace import Source
+from stepscope.read.xplane.xspace import XSpaceFile
 from stepscope.trace.sets import Interner
 
 BACKWARD, DIFFERENTIATED = "transpose(", "jvp("
@@ -42,7 +42,7 @@ class Input(NamedTuple):
     place: int = -1
 
 
-class Argument(NamedTuple):
+class ProgramArgument(NamedTuple):
     """An argument of a program.
 
     Attributes:
@@ -69,7 +69,7 @@ class Inputs:
         updated: the arguments that a result of the program replaces, with the help of a gradient.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: XSpaceFile) -> None:
         self._source = source
         self._uses_inside: dict[int, dict[int, Origin]] = {}  # by computation and parameter
         self._updated_inside: dict[int, set[int]] = {}
@@ -77,13 +77,13 @@ class Inputs:
         self.updated: set[str] = set()
 
     def of(
-        self, computation: int, root: int, nodes: Sequence[Node], origins: Sequence[Sequence[Origin]]
+        self, computation: int, root: int, nodes: Sequence[HloNode], origins: Sequence[Sequence[Origin]]
     ) -> list[tuple[Input, ...]]:
         """What each instruction outside the two passes takes, at most 16 inputs; else nothing.
 
         `origins` are the operations that each was made from, `root` is the id of the result's instruction.
         """
-        by_id: dict[int, Node] = {}
+        by_id: dict[int, HloNode] = {}
         passed: dict[int, tuple[Input, ...]] = {}
         inside: dict[int, Origin] = {}
         result: list[tuple[Input, ...]] = []
@@ -105,16 +105,16 @@ class Inputs:
         self._update(computation, root, by_id, passed)
         return result
 
-    def with_uses(self, arguments: Iterable[tuple[str, int, int]]) -> list[Argument]:
+    def with_uses(self, arguments: Iterable[tuple[str, int, int]]) -> list[ProgramArgument]:
         """The arguments with their uses, from their names, elements and bytes."""
         unused = Origin("", -1, 0)
         return [
-            Argument(name, elements, size, *self.uses.get(name, unused)[:2], name in self.updated)
+            ProgramArgument(name, elements, size, *self.uses.get(name, unused)[:2], name in self.updated)
             for name, elements, size in arguments
         ]
 
     def _taken(
-        self, node: Node, by_id: dict[int, Node], passed: dict[int, tuple[Input, ...]]
+        self, node: HloNode, by_id: dict[int, HloNode], passed: dict[int, tuple[Input, ...]]
     ) -> tuple[Input, ...]:
         if node.opcode == "parameter":
             return self._parameter(node)
@@ -125,7 +125,7 @@ class Inputs:
         large = [one for one in operands if _elements(by_id[one].shape) >= size]
         return _first([one for operand in large for one in passed[operand]])
 
-    def _parameter(self, node: Node) -> tuple[Input, ...]:
+    def _parameter(self, node: HloNode) -> tuple[Input, ...]:
         if len(node.shape) != 1:  # of a loop: its elements are what counts
             return ()
         size, place = _elements(node.shape), self._source.number(node.span, 9)
@@ -133,7 +133,7 @@ class Inputs:
         return tuple(Input(name, elements=size, place=place) for name in names or [""])
 
     def _element(
-        self, node: Node, by_id: dict[int, Node], passed: dict[int, tuple[Input, ...]]
+        self, node: HloNode, by_id: dict[int, HloNode], passed: dict[int, tuple[Input, ...]]
     ) -> tuple[Input, ...]:
         """What one element of a group takes: its own operand, where each element has one."""
         whole = by_id.get(node.operands[0]) if node.operands else None
@@ -150,8 +150,8 @@ class Inputs:
         self,
         number: int,
         own: Sequence[Origin],
-        node: Node,
-        by_id: dict[int, Node],
+        node: HloNode,
+        by_id: dict[int, HloNode],
         passed: dict[int, tuple[Input, ...]],
         inside: dict[int, Origin],
     ) -> None:
@@ -172,7 +172,7 @@ class Inputs:
                     self.updated.add(one.argument)
 
     def _update(
-        self, number: int, root: int, by_id: dict[int, Node], passed: dict[int, tuple[Input, ...]]
+        self, number: int, root: int, by_id: dict[int, HloNode], passed: dict[int, tuple[Input, ...]]
     ) -> None:
         """Of what the results of the computation take, arguments of the same size are replaced."""
         found = self._updated_inside[number] = set()
@@ -188,7 +188,7 @@ class Inputs:
                 found |= {one.place for one in same} - {-1}
 
 
-def _operands(node: Node, by_id: dict[int, Node]) -> tuple[int, ...]:
+def _operands(node: HloNode, by_id: dict[int, HloNode]) -> tuple[int, ...]:
     """The operands of an instruction; of a loop, which takes one tuple, those of the tuple."""
     if node.opcode == "while" and node.operands:
         whole = by_id.get(node.operands[0])
@@ -204,7 +204,7 @@ def _elements(shape: Shape) -> int:
     return max((array.elements for array in shape), default=0)
 
 
-def argument_names(source: Source, parameter: Span) -> list[str]:
+def argument_names(source: XSpaceFile, parameter: Span) -> list[str]:
     """The name of an argument of the program, none for other parameters."""
     names = (source.text(*s) for m in source.inner(parameter, 7) for s in source.inner(m, 2))
     return [name for name in names if name]
@@ -237,7 +237,7 @@ class Origin(NamedTuple):
 class FrameIndex:
     """The stacks to which a program's instructions refer by number; they are added to `frames`."""
 
-    def __init__(self, source: Source, module: Span, frames: SourceFrames) -> None:
+    def __init__(self, source: XSpaceFile, module: Span, frames: SourceFrames) -> None:
         self._files: list[str] = []
         self._functions: list[str] = []
         self._locations: list[tuple[int, int, int]] = []
@@ -248,7 +248,7 @@ class FrameIndex:
                 if item.kind == BYTES:
                     self._add(source, item.number, Span(item.value, item.end))
 
-    def _add(self, source: Source, number: int, span: Span) -> None:
+    def _add(self, source: XSpaceFile, number: int, span: Span) -> None:
         if number == 1:
             self._files.append(source.text(*span))
         elif number == 2:
@@ -296,7 +296,7 @@ def own_origin(scope: str, frame: int) -> tuple[Origin, ...]:
     return (Origin(scope, frame, 1.0),) if scope or frame >= 0 else ()
 
 
-def origins_of_members(members: Iterable[tuple[Sequence[Origin], Work]]) -> tuple[Origin, ...]:
+def origins_of_members(members: Iterable[tuple[Sequence[Origin], HloWork]]) -> tuple[Origin, ...]:
     """The origins of a computation from those of its members, by operations and bytes moved."""
     found: dict[tuple[str, int], float] = {}
     for origins, work in members:

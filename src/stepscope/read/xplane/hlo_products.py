@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepscope.read.xplane.protobuf import Span, signed
-from stepscope.read.xplane.xspace import Source
+from stepscope.read.xplane.xspace import XSpaceFile
 
 _TYPES = {  # numbers of the types of elements (PrimitiveType) by their bits
     1: (30, 31),
@@ -56,10 +56,10 @@ Shape = tuple[Array, ...]  # the arrays of a tuple, nested ones too; one for any
 NO_ARRAY = Array((), 0)
 
 
-class Shapes(dict[bytes, Shape]):
+class HloShapes(dict[bytes, Shape]):
     """Shapes by their encoding; programs repeat few of them many times."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: XSpaceFile) -> None:
         self._source = source
 
     def at(self, start: int, end: int) -> Shape:
@@ -112,7 +112,7 @@ class Product(NamedTuple):
     sizes: tuple[int, ...] = ()
 
 
-def dot(source: Source, span: Span, operands: Sequence[Shape], result: Shape) -> Product:
+def dot(source: XSpaceFile, span: Span, operands: Sequence[Shape], result: Shape) -> Product:
     """`dot`: each element of the result sums over the contracted dimensions."""
     if not operands:
         return Product("gemm")
@@ -131,14 +131,14 @@ def _dot(left: Shape, contracted: Sequence[int], batch: Sequence[int], result: S
     return Product("gemm", 2.0 * elements * depth, sizes=(rows, depth, elements // max(rows * many, 1)))
 
 
-def convolution(source: Source, span: Span, arrays: Sequence[Array]) -> Product:
+def convolution(source: XSpaceFile, span: Span, arrays: Sequence[Array]) -> Product:
     """`convolution`, given its input, filter and output."""
     if len(arrays) < 3:  # a damaged program
         return Product("convolution", 0.0)
     return Product("convolution", _convolution(source, span, *arrays[:3]))
 
 
-def _convolution(source: Source, span: Span, x: Array, weight: Array, out: Array) -> float:
+def _convolution(source: XSpaceFile, span: Span, x: Array, weight: Array, out: Array) -> float:
     (numbers,) = source.inner(span, 16)[-1:] or [Span(0, 0)]
     window = [dimension for part in source.inner(span, 15) for dimension in source.inner(part, 1)]
     groups = max(source.number(span, 50), 1) * max(source.number(span, 58), 1)
@@ -159,19 +159,19 @@ def _convolution(source: Source, span: Span, x: Array, weight: Array, out: Array
     return 2.0 * batch * features * filters * prod(positions) / groups
 
 
-class _Window(NamedTuple):
+class _FilterWindow(NamedTuple):
     stride: int
     padding: int
     dilation: int
     input_dilation: int
 
 
-def _window(source: Source, span: Span) -> _Window:
+def _window(source: XSpaceFile, span: Span) -> _FilterWindow:
     stride, dilation, spread = (max(source.number(span, field), 1) for field in (2, 5, 6))
-    return _Window(stride, signed(source.number(span, 3)), dilation, spread)
+    return _FilterWindow(stride, signed(source.number(span, 3)), dilation, spread)
 
 
-def _positions(window: _Window, size: int, kernel: int, out: int) -> float:
+def _positions(window: _FilterWindow, size: int, kernel: int, out: int) -> float:
     """Pairs of an output and a filter element, in one dimension, that meet an input element.
 
     Output o and filter element k meet the input at (o * stride + k * dilation - padding), if that
@@ -207,7 +207,7 @@ def _first_multiple(at: Any, stride: int, spread: int, period: int) -> Any:
 # -- calls of libraries
 
 
-def library_call(source: Source, span: Span, operands: Sequence[Shape], result: Shape) -> Product:
+def library_call(source: XSpaceFile, span: Span, operands: Sequence[Shape], result: Shape) -> Product:
     """A `custom-call` of a library; unknown targets have unknown work."""
     target, settings = source.last_text(span, 28), _settings(source.last_text(span, 43))
     if estimate := _find(settings, "cost_estimate"):  # Pallas: as the kernel's author states it

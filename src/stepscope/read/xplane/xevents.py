@@ -15,7 +15,7 @@ import numpy as np
 
 from stepscope.base.arrays import Integers, Rows
 from stepscope.read.xplane.protobuf import BYTES, FIXED64, VARINT, Span, scan
-from stepscope.read.xplane.xspace import Plane, Source, inflated, read_stats, stat_name
+from stepscope.read.xplane.xspace import Plane, XSpaceFile, inflated, read_stats, stat_name
 from stepscope.trace.sets import Interner, distinct_rows
 
 _BATCH = 1 << 18  # events per batch: enough for NumPy, with bounded memory
@@ -124,7 +124,7 @@ class PlaneReader:
         names: names of stats by code.
     """
 
-    def __init__(self, source: Source, plane: Plane, words: Interner[str]) -> None:
+    def __init__(self, source: XSpaceFile, plane: Plane, words: Interner[str]) -> None:
         self.source, self.plane, self.words = source, plane, words
         self.names: Interner[str] = Interner()
         self._shared_stats: dict[int, dict[str, Any]] = {}

@@ -22,8 +22,8 @@ from stepscope.read.shared import LONGEST_NS, WarningLog
 from stepscope.read.xplane.compiled_events import CompiledEvents
 from stepscope.read.xplane.hlo import METADATA_PLANE, Programs
 from stepscope.read.xplane.xevents import Batch, PlaneReader
-from stepscope.read.xplane.xspace import Plane, Source, read_space
-from stepscope.read.xplane.xtracks import Naming, PlaneTracks, Track
+from stepscope.read.xplane.xspace import Plane, XSpaceFile, read_space
+from stepscope.read.xplane.xtracks import Naming, PlaneTrack, PlaneTracks
 from stepscope.trace.arguments import ArgumentBlock, Arguments
 from stepscope.trace.builder import Arrows, Parts, build
 from stepscope.trace.schema import CATEGORIES, KERNEL_KINDS
@@ -55,7 +55,7 @@ def read_xplane(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     """Read an XLA profile, as every `Reader` does."""
     log = WarningLog()
     with closing(chunks(file, gzipped, log, progress)) as pieces:
-        source = Source(_whole(pieces), log)
+        source = XSpaceFile(_whole(pieces), log)
     planes, texts = read_space(source)
     for severity in ("errors", "warnings"):
         for text in texts[severity]:
@@ -87,7 +87,7 @@ def _whole(pieces: Generator[bytes, None, None]) -> bytes:
 
 
 class _Profile:
-    def __init__(self, source: Source, planes: Sequence[Plane]) -> None:
+    def __init__(self, source: XSpaceFile, planes: Sequence[Plane]) -> None:
         self._source, self._planes = source, planes
         self._programs = Programs(source, planes)
         self._words: Interner[str] = Interner()
@@ -167,7 +167,7 @@ class _Profile:
         for batch in PlaneReader(self._source, plane, self._words):
             self._add_batch(plane, batch, tracks)
 
-    def _add_batch(self, plane: Plane, batch: Batch, tracks: list[Track]) -> None:
+    def _add_batch(self, plane: Plane, batch: Batch, tracks: list[PlaneTrack]) -> None:
         columns = self._times(plane, batch)
         rows = columns.pop("rows")
         columns["track"] = np.array([track.number for track in tracks])[batch.line]

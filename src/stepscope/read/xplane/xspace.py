@@ -48,7 +48,7 @@ def is_space(head: bytes) -> bool:
 
 
 @dataclass
-class Source:
+class XSpaceFile:
     """The bytes of one file, and the warnings found while reading them."""
 
     data: bytes
@@ -120,7 +120,7 @@ class Source:
 
 
 @dataclass
-class Line:
+class PlaneLine:
     """One timeline of a plane: its events are at `starts` to `ends` in the file."""
 
     id: int
@@ -150,13 +150,13 @@ class Plane:
     """One plane: a device, the host, or a container of shared data."""
 
     name: str
-    lines: list[Line]
+    lines: list[PlaneLine]
     kinds: dict[int, EventKind]
     stat_names: dict[int, str]
     stats: dict[str, Any]
 
 
-def read_space(source: Source) -> tuple[list[Plane], dict[str, list[str]]]:
+def read_space(source: XSpaceFile) -> tuple[list[Plane], dict[str, list[str]]]:
     """The planes of a file, and its own errors, warnings and host names.
 
     Events are not decoded, only located.
@@ -172,7 +172,7 @@ def read_space(source: Source) -> tuple[list[Plane], dict[str, list[str]]]:
     return planes, texts
 
 
-def _plane(source: Source, span: Span) -> Plane:
+def _plane(source: XSpaceFile, span: Span) -> Plane:
     plane, stats = Plane("", [], {}, {}, {}), []
     for item in source.fields(span):
         if item.kind != BYTES:
@@ -194,7 +194,7 @@ def _plane(source: Source, span: Span) -> Plane:
     return plane
 
 
-def _line(source: Source, span: Span) -> Line:
+def _line(source: XSpaceFile, span: Span) -> PlaneLine:
     numbers, names, events = {1: 0, 3: 0}, {2: "", 11: ""}, list[int]()
     for item in _but_events(source, span, events):
         if item.kind == BYTES and item.number == 4:
@@ -204,10 +204,10 @@ def _line(source: Source, span: Span) -> Line:
         elif item.kind == BYTES and item.number in names:
             names[item.number] = source.text(item.value, item.end)
     places = np.array(events, np.int64).reshape(-1, 2)
-    return Line(numbers[1], names[11] or names[2], numbers[3], places[:, 0], places[:, 1])
+    return PlaneLine(numbers[1], names[11] or names[2], numbers[3], places[:, 0], places[:, 1])
 
 
-def _but_events(source: Source, span: Span, events: list[int]) -> Iterator[Field]:
+def _but_events(source: XSpaceFile, span: Span, events: list[int]) -> Iterator[Field]:
     """The fields of a line, except runs of events, whose places are added to `events`."""
     at = span.start
     while at < span.end:
@@ -222,7 +222,7 @@ def _but_events(source: Source, span: Span, events: list[int]) -> Iterator[Field
             return
 
 
-def _entry(source: Source, span: Span) -> tuple[int, Span]:
+def _entry(source: XSpaceFile, span: Span) -> tuple[int, Span]:
     key, value = 0, Span(0, 0)
     for item in source.fields(span):
         if item.number == 1 and item.kind == VARINT:
@@ -232,7 +232,7 @@ def _entry(source: Source, span: Span) -> tuple[int, Span]:
     return key, value
 
 
-def _event_kind(source: Source, span: Span) -> EventKind:
+def _event_kind(source: XSpaceFile, span: Span) -> EventKind:
     kind = EventKind()
     for item in source.fields(span):
         if item.kind == BYTES and item.number == 2:
@@ -244,7 +244,7 @@ def _event_kind(source: Source, span: Span) -> EventKind:
     return kind
 
 
-def read_stats(source: Source, spans: Iterable[Span], names: dict[int, str]) -> Iterator[tuple[str, Any]]:
+def read_stats(source: XSpaceFile, spans: Iterable[Span], names: dict[int, str]) -> Iterator[tuple[str, Any]]:
     """(name, value) of a few stats; a long string of bytes is its `Span` in the file."""
     for span in spans:
         name, value = "", None
@@ -262,7 +262,7 @@ def stat_name(names: dict[int, str], key: int) -> str:
     return names.get(key) or f"stat {key}"
 
 
-def _value(source: Source, item: Field, names: dict[int, str]) -> Any:
+def _value(source: XSpaceFile, item: Field, names: dict[int, str]) -> Any:
     """The value of a stat, if this field holds it."""
     match item.number, item.kind:
         case 2, k if k == FIXED64:
