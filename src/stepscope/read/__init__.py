@@ -53,16 +53,10 @@ READERS = (
 def read(path: Path, progress: Progress = lambda size: None) -> Trace:
     """The trace that a file of any supported format holds, before annotation.
 
-    Args:
-        path: a file.
-        progress: called with the number of bytes read since the last call.
+    `progress` is called with the number of bytes read since the last call.
 
     Raises:
         IngestError: if the file cannot be read as a trace; the message names the file.
-
-    Example:
-        >>> len(read(Path("trace.json.gz")).events)  # doctest: +SKIP
-        68692
     """
     try:
         with path.open("rb") as file:

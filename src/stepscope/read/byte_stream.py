@@ -44,10 +44,7 @@ def chunks(file: BinaryIO, compressed: bool, warn: Warn, progress: Progress) -> 
 def decompressed_head(head: bytes, size: int) -> bytes | None:
     """At most `size` bytes of compressed content, from the first bytes of a file.
 
-    None if it is not compressed.
-
-    Raises:
-        IngestError: if it is damaged.
+    None if it is not compressed. Raises IngestError if it is damaged.
     """
     try:
         if head.startswith(GZIP):

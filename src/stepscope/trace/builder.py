@@ -63,7 +63,9 @@ class Parts:
 def build(parts: Parts) -> Trace:
     """A trace whose events are in order of start, nested on their tracks, from time 0."""
     origin = _origin(parts)
-    events = _sorted(Table(EVENTS, parts.events))
+    events = Table(EVENTS, parts.events)
+    order = start_order(events["start_ns"], events["duration_ns"])
+    events = events if order is None else events.take(order)
     events = events.with_columns(start_ns=events["start_ns"] - origin)
     tolerance = rounding(events["start_ns"] + origin, events["duration_ns"])
     events = _with_nesting(events, tolerance)
@@ -100,11 +102,6 @@ def _origin(parts: Parts) -> int:
         if len(columns.get(name, ()))
     ]
     return int(min(times, default=0))
-
-
-def _sorted(events: Table) -> Table:
-    order = start_order(events["start_ns"], events["duration_ns"])
-    return events if order is None else events.take(order)
 
 
 def _with_nesting(events: Table, tolerance: int) -> Table:

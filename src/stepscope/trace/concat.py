@@ -58,17 +58,12 @@ def concat(traces: Sequence[Trace], ahead_ns: Sequence[int] = ()) -> Trace:
     """Join traces of different ranks.
 
     Times are put on the common clock of the recordings (`Metadata.origin_ns`) if these overlap, as
-    those of one job do; otherwise each begins at zero, with a warning.
-
-    Events are in order of start, other tables in order of rank.
+    those of one job do; otherwise each begins at zero, with a warning. Events are in order of start,
+    other tables in order of rank.
 
     Args:
         traces: at least one; see `of_rank`.
         ahead_ns: how far the clock of each trace is ahead, ns; by default they agree.
-
-    Example:
-        >>> concat([rank0, rank1])["steps"]["rank"].tolist()  # doctest: +SKIP
-        [0, 1]
     """
     if len(traces) == 1:
         return traces[0]
@@ -122,12 +117,13 @@ def in_order_of_start(tables: dict[str, Table]) -> dict[str, Table]:
     order = np.argsort(tables["events"]["start_ns"], kind="stable")
     place = np.append(inverse(order), -1)  # so that null, -1, stays null
     tables = {**tables, "events": tables["events"].take(order)}
-    return {name: _in_new_order(table, place) for name, table in tables.items()}
+    return {name: _with_events(table, place) for name, table in tables.items()}
 
 
-def _in_new_order(table: Table, place: Rows) -> Table:
+def _with_events(table: Table, place: IntArray) -> Table:
+    """A table with new numbers of events."""
     references = [column.name for column in table.schema.columns if column.refers == "events"]
-    return table.with_columns(**{name: place[table[name]] for name in references})
+    return table.with_columns(**{name: place[table[name]] for name in references}) if references else table
 
 
 # -- the rest
@@ -246,18 +242,16 @@ def one_rank(trace: Trace, rank: int) -> Trace:
 
 
 def _of_rank(table: Table, rank: int, tracks: Mask, number: Ids32) -> Table:
-    columns = table.schema.columns
-    events = [column.name for column in columns if column.refers == "events"]
     kept = np.ones(len(table), np.bool_)
     if "rank" in table.columns():
         kept = table["rank"] == rank
     elif "track" in table.columns():
         kept = tracks[table["track"]]
     else:
-        for name in events:
-            kept &= (number[table[name]] >= 0) | (table[name] < 0)
-    part = table.take(kept)
-    return part.with_columns(**{name: number[part[name]] for name in events}) if events else part
+        for column in table.schema.columns:
+            if column.refers == "events":
+                kept &= (number[table[column.name]] >= 0) | (table[column.name] < 0)
+    return _with_events(table.take(kept), number)
 
 
 def of_rank(trace: Trace, rank: int) -> Trace:

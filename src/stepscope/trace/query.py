@@ -49,12 +49,9 @@ class QueryLimits:
 
 
 def run_query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pa.Table:
-    """Run one reading statement over the trace's tables; see `Trace.query`.
+    """Run one reading statement over the trace's tables; see `Trace.query` and `answer_of`.
 
     With limits the result has one row more than allowed if it is cut.
-
-    Raises:
-        QueryError: if the SQL is wrong, or exceeds a limit.
     """
 
     def register(connection: Any) -> None:
@@ -78,8 +75,7 @@ def answer_of(
 ) -> pa.Table:
     """The result of one reading statement; `register` gives a connection its tables.
 
-    Raises:
-        QueryError: if the SQL is wrong, or exceeds a limit.
+    Raises QueryError if the SQL is wrong, or exceeds a limit.
     """
     import duckdb
 

@@ -42,16 +42,12 @@ def stable_order(keys: IntArray) -> Rows:
 def grouped(keys: IntArray, groups: int) -> tuple[IntArray, Ids]:
     """The rows of each group, from the group of each row, 0 to `groups` - 1.
 
-    Returns:
-        The rows by group, those of one as they are, int32, shape (n,); and where each
-        group begins in these and the last one ends, int64, shape (groups + 1,).
+    Returns the rows by group, those of one as they are, int32, shape (n,); and where each group begins
+    in these and the last one ends, int64, shape (groups + 1,). Raises IndexError if a key is no group.
 
     Example:
         >>> [part.tolist() for part in grouped(np.array([2, 0, 2]), 3)]
         [[1, 0, 2], [0, 1, 1, 3]]
-
-    Raises:
-        IndexError: if a key is no group.
     """
     first, order = np.empty(groups + 1, np.int64), np.empty(len(keys), np.int32)
     columns = np.ascontiguousarray(keys, np.int32), groups, first, order

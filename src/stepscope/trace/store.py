@@ -60,9 +60,6 @@ def save(trace: Trace, folder: Path, durable: bool = True) -> None:
 
     An existing one is replaced. If `durable`, all is flushed to disk before that, so that a power
     cut cannot lose the old one. Raises OSError if it cannot be written.
-
-    Example:
-        >>> save(trace, Path("run.trace"))  # doctest: +SKIP
     """
     with written(folder) as work:
         for name, batch in _batches(trace).items():
@@ -78,8 +75,7 @@ def save(trace: Trace, folder: Path, durable: bool = True) -> None:
 def load(folder: Path) -> Trace:
     """Load a trace that `save` wrote, its columns mapped from disk.
 
-    Raises:
-        TraceError: if a member is missing, damaged, or of another version of the schema.
+    Raises TraceError if a member is missing, damaged, or of another version of the schema.
     """
     try:
         index = json.loads((folder / INDEX).read_bytes())

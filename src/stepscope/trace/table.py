@@ -96,8 +96,7 @@ class Text:
     def recoded(self, values: Sequence[str]) -> Text:
         """The same column with `values` as its list, so that codes can be compared with positions.
 
-        Raises:
-            ValueError: if a row holds another value.
+        Raises ValueError if a row holds another value.
         """
         if self.values == values:
             return self

@@ -49,12 +49,7 @@ class Database:
         self._connection.close()
 
     def integers(self, table: str, *names: str) -> dict[str, Integers]:
-        """Columns of a table as int64, shape (rows,), -1 where a cell or the column is missing.
-
-        Example:
-            >>> database.integers("CUPTI_ACTIVITY_KIND_KERNEL", "start")["start"]  # doctest: +SKIP
-            array([0, 1010000])
-        """
+        """Columns of a table as int64, shape (rows,), -1 where a cell or the column is missing."""
         known = self.columns.get(table, frozenset())
         parts = [f'coalesce(cast("{name}" as integer), -1)' if name in known else "-1" for name in names]
         batches = [np.zeros((0, len(names)), np.int64)]

@@ -85,8 +85,7 @@ class RecordedContexts:
 def parse_contexts(text: bytes) -> RecordedContexts:
     """The tables `contexts` and `context_metrics` of contexts.json.
 
-    Raises:
-        IngestError: if it has another form than docs/reference/contexts_format.md describes.
+    Raises IngestError if it has another form than docs/reference/contexts_format.md describes.
     """
     try:
         found = decode(text, Contexts)

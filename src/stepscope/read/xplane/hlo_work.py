@@ -25,6 +25,7 @@ from stepscope.read.xplane.hlo_products import (
 )
 from stepscope.read.xplane.protobuf import Span
 from stepscope.read.xplane.xspace import XSpaceFile
+from stepscope.trace.declaration import PRODUCT_KINDS
 
 _ELEMENTWISE = frozenset(
     (
@@ -106,20 +107,13 @@ _COLLECTIVES = (
 _SLICES = ("slice", "dynamic-slice", "gather")
 _KINDS = ("attention", "convolution", "gemm", "communication", "reduction", "embedding",
           "elementwise", "")  # fmt: skip  # the first that a fusion contains is its kind
-_KIND_OF = {
-    "dot": "gemm",
-    "scaled-dot": "gemm",
-    "ragged-dot": "gemm",
-    "convolution": "convolution",
-    "reduce": "reduction",
-    "reduce-window": "reduction",
-    "select-and-scatter": "reduction",
-    "sort": "reduction",
-    "topk": "reduction",
-    "gather": "embedding",
-    "scatter": "embedding",
+_OPCODES = {
+    "gemm": ("dot", "scaled-dot", "ragged-dot"),
+    "convolution": ("convolution",),
+    "reduction": ("reduce", "reduce-window", "select-and-scatter", "sort", "topk"),
+    "embedding": ("gather", "scatter"),
 }
-_PRODUCTS = ("attention", "convolution", "gemm")
+_KIND_OF = {opcode: kind for kind, opcodes in _OPCODES.items() for opcode in opcodes}
 
 
 class HloNode(NamedTuple):
@@ -201,7 +195,7 @@ class ProgramWork:
         if product is None:
             return HloWork(self._flops(node, shapes), 0.0, _moved(node, shapes), 0, kind)
         moved = _moved(node, shapes) if product.bytes != product.bytes else product.bytes
-        if product.kind not in _PRODUCTS:
+        if product.kind not in PRODUCT_KINDS:
             return HloWork(product.flops, 0.0, moved, 0, product.kind)
         width = max((first(shape).width for shape in shapes[:2]), default=0)
         return HloWork(product.flops, product.flops, moved, width, product.kind, product.sizes)
