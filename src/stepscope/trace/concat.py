@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import Array, Ids32, IntArray, Mask, Rows
+from stepscope.base.arrays import Array, Ids32, IntArray, Mask
 from stepscope.trace.arguments import Arguments
 from stepscope.trace.declaration import Column
 from stepscope.trace.intervals import Intervals

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from math import inf
 from typing import NamedTuple
 
@@ -78,9 +79,9 @@ class ProgramFlow:
         by_id: dict[int, _Member] = {}
         members: list[_Member] = []
         for node, scope in zip(nodes, scopes, strict=True):
-            called = tuple(one for one in node.called if one in self._members)
+            called = tuple(number for number in node.called if number in self._members)
             member = _Member(node, scope, self._new_values(node), called)
-            self._connect(member, [by_id[one].values for one in node.operands if one in by_id])
+            self._connect(member, [by_id[operand].values for operand in node.operands if operand in by_id])
             self._mark(member)
             by_id[node.id] = member
             members.append(member)
@@ -139,23 +140,23 @@ class ProgramFlow:
                     self._next += zip(root.values, inside.values, strict=False)
 
     def _parameters(self, computation: int) -> Iterator[_Member]:
-        return (one for one in self._members[computation] if one.node.opcode == "parameter")
+        return (member for member in self._members[computation] if member.node.opcode == "parameter")
 
     def _each(self, taken: range, made: range) -> None:
         """Element by element, where both have as many."""
         if len(taken) != len(made):
             self._all(taken, made)
             return
-        for one, value in zip(taken, made, strict=True):
-            self._users.setdefault(one, []).append(value)
+        for source, value in zip(taken, made, strict=True):
+            self._users.setdefault(source, []).append(value)
 
     def _all(self, taken: range, made: range) -> None:
         if len(made) > 1:  # through one value between them, as both may have many elements
             self._users[len(self._sizes)] = list(made)
             made = range(len(self._sizes), len(self._sizes) + 1)
             self._sizes.append(-1)
-        for one in taken:
-            self._users.setdefault(one, []).extend(made)
+        for value in taken:
+            self._users.setdefault(value, []).extend(made)
 
     # -- what follows
 
@@ -230,13 +231,13 @@ class ProgramFlow:
                     found.append(of_run[body])
                     if body in trains:
                         found.append(of_run[body].repeated(self._trips(member.node), trains[body]))
-            of_run[computation] = max(found, key=lambda one: one.steps * one.micro_batches or inf)
+            of_run[computation] = max(found, key=lambda loops: loops.steps * loops.micro_batches or inf)
         return of_run.get(entry, Loops())
 
     def _trips(self, loop: HloNode) -> int:
         texts = (self._source.text(*span) for span in self._source.inner(loop.span, 43))
         found = [_TRIPS.search(text) for text in texts]
-        return next((int(one[1]) for one in found if one), 0)
+        return next((int(match[1]) for match in found if match), 0)
 
     @cached_property
     def _loops(self) -> list[_GradientLoop]:
@@ -245,7 +246,7 @@ class ProgramFlow:
         of_gradients = _reached(self._users, self._backward, passes)
         takers = _reversed(self._users, self._next)
         found: list[_GradientLoop] = []
-        for member in (one for members in self._members.values() for one in members):
+        for member in chain.from_iterable(self._members.values()):
             if member.node.opcode == "while" and member.called and DIFFERENTIATED not in member.scope:
                 inside = self._inside(member.called)
                 if inside & self._backward:
@@ -262,7 +263,7 @@ class ProgramFlow:
             computation = waiting.pop()
             if computation not in seen:
                 seen.add(computation)
-                waiting += [one for member in self._members[computation] for one in member.called]
+                waiting += [number for member in self._members[computation] for number in member.called]
         members = (member for computation in seen for member in self._members[computation])
         return {value for member in members for value in member.values}
 
@@ -273,24 +274,24 @@ class ProgramFlow:
         waiting = list(found)
         while waiting:
             value = waiting.pop()
-            for one in takers.get(value, ()):
-                is_new = one not in found and one not in apart
-                if is_new and self._sizes[one] == self._sizes[value]:
-                    found.add(one)
-                    waiting.append(one)
+            for taker in takers.get(value, ()):
+                is_new = taker not in found and taker not in apart
+                if is_new and self._sizes[taker] == self._sizes[value]:
+                    found.add(taker)
+                    waiting.append(taker)
         return found
 
     def _data(self, entry: int, updated: set[str], state: set[int]) -> Iterator[int]:
         """The arguments of the program that are no parameters; none if no parameters are known."""
         arguments = list(self._parameters(entry)) if entry in self._members else []
         changed = [
-            not state.isdisjoint(one.values)
-            or not updated.isdisjoint(argument_names(self._source, one.node.span))
-            for one in arguments
+            not state.isdisjoint(argument.values)
+            or not updated.isdisjoint(argument_names(self._source, argument.node.span))
+            for argument in arguments
         ]
-        for one, is_changed in zip(arguments, changed, strict=True):
+        for argument, is_changed in zip(arguments, changed, strict=True):
             if any(changed) and not is_changed:
-                yield from one.values
+                yield from argument.values
 
 
 class _GradientLoop(NamedTuple):
@@ -316,11 +317,9 @@ def _reached(
 
 
 def _reversed(users: _Values, further: Iterable[tuple[int, int]] = ()) -> dict[int, list[int]]:
+    pairs = ((value, taker) for value, takers in users.items() for taker in takers)
     result: dict[int, list[int]] = {}
-    for value, takers in users.items():
-        for taker in takers:
-            result.setdefault(taker, []).append(value)
-    for value, taker in further:
+    for value, taker in chain(pairs, further):
         result.setdefault(taker, []).append(value)
     return result
 
@@ -331,7 +330,7 @@ _OF_NOTHING = ("parameter", "constant")  # named by arguments, not by operations
 def lenders_of(nodes: Sequence[HloNode], named: Sequence[bool]) -> list[int]:
     """The instruction whose metadata each one has: itself if it is named, or none is."""
     row_of = {node.id: row for row, node in enumerate(nodes)}
-    operands = [[row_of[one] for one in node.operands if one in row_of] for node in nodes]
+    operands = [[row_of[number] for number in node.operands if number in row_of] for node in nodes]
     users: list[list[int]] = [[] for _ in nodes]
     for row, used in enumerate(operands):
         for operand in used:
@@ -349,4 +348,4 @@ def _lend(lenders: list[int], sources: Sequence[Sequence[int]], order: Iterator[
     """Give each instruction without a lender that of its first source that has one."""
     for row in order:
         if lenders[row] < 0:
-            lenders[row] = next((lenders[one] for one in sources[row] if lenders[one] >= 0), -1)
+            lenders[row] = next((lenders[source] for source in sources[row] if lenders[source] >= 0), -1)

@@ -75,34 +75,37 @@ class Inputs:
         self._updated_inside: dict[int, set[int]] = {}
         self.uses: dict[str, Origin] = {}
         self.updated: set[str] = set()
+        # Of the computation that is read: its instructions, and what each hands to its users.
+        self._nodes: dict[int, HloNode] = {}
+        self._passed: dict[int, tuple[Input, ...]] = {}
 
     def of(
         self, computation: int, root: int, nodes: Sequence[HloNode], origins: Sequence[Sequence[Origin]]
     ) -> list[tuple[Input, ...]]:
         """What each instruction outside the two passes takes, at most 16 inputs; else nothing.
 
-        `origins` are the operations that each was made from, `root` is the id of the result's instruction.
+        `origins` are the operations that each was made from, `root` is the id of the result's
+        instruction.
         """
-        by_id: dict[int, HloNode] = {}
-        passed: dict[int, tuple[Input, ...]] = {}
+        self._nodes, self._passed = {}, {}
         inside: dict[int, Origin] = {}
         result: list[tuple[Input, ...]] = []
         for node, made in zip(nodes, origins, strict=True):
-            taken = self._taken(node, by_id, passed)
+            taken = self._taken(node)
             gradients = [Input("", *origin[:2]) for origin in made if BACKWARD in origin.scope]
             passes = [origin for origin in made if DIFFERENTIATED in origin.scope]
-            number = next((one for one in node.called if one in self._uses_inside), -1)
+            number = next((called for called in node.called if called in self._uses_inside), -1)
             moves = node.opcode in _MOVES or (number >= 0 and not self._uses_inside[number])
             forward = bool(passes) and not gradients and not moves
             if forward or number >= 0:
-                self._use(number, passes[:1], node, by_id, passed, inside)
-            by_id[node.id] = node
-            passed[node.id] = () if forward else _first(gradients or taken)
+                self._use(number, passes[:1], node, inside)
+            self._nodes[node.id] = node
+            self._passed[node.id] = () if forward else _first(gradients or taken)
             result.append(_first([*gradients, *taken]) if len(passes) < len(made) else ())
             if gradients and result[-1]:
-                passed[node.id] = result[-1]
+                self._passed[node.id] = result[-1]
         self._uses_inside[computation] = inside
-        self._update(computation, root, by_id, passed)
+        self._update(computation, root)
         return result
 
     def with_uses(self, arguments: Iterable[tuple[str, int, int]]) -> list[ProgramArgument]:
@@ -113,17 +116,15 @@ class Inputs:
             for name, elements, size in arguments
         ]
 
-    def _taken(
-        self, node: HloNode, by_id: dict[int, HloNode], passed: dict[int, tuple[Input, ...]]
-    ) -> tuple[Input, ...]:
+    def _taken(self, node: HloNode) -> tuple[Input, ...]:
         if node.opcode == "parameter":
             return self._parameter(node)
         if node.opcode == "get-tuple-element":
-            return self._element(node, by_id, passed)
-        operands = [one for one in node.operands if one in by_id]
+            return self._element(node)
+        operands = [operand for operand in node.operands if operand in self._nodes]
         size = 0 if node.opcode in BY_ELEMENT else _elements(node.shape)
-        large = [one for one in operands if _elements(by_id[one].shape) >= size]
-        return _first([one for operand in large for one in passed[operand]])
+        large = [operand for operand in operands if _elements(self._nodes[operand].shape) >= size]
+        return _first([taken for operand in large for taken in self._passed[operand]])
 
     def _parameter(self, node: HloNode) -> tuple[Input, ...]:
         if len(node.shape) != 1:  # of a loop: its elements are what counts
@@ -132,68 +133,55 @@ class Inputs:
         names = argument_names(self._source, node.span)
         return tuple(Input(name, elements=size, place=place) for name in names or [""])
 
-    def _element(
-        self, node: HloNode, by_id: dict[int, HloNode], passed: dict[int, tuple[Input, ...]]
-    ) -> tuple[Input, ...]:
+    def _element(self, node: HloNode) -> tuple[Input, ...]:
         """What one element of a group takes: its own operand, where each element has one."""
-        whole = by_id.get(node.operands[0]) if node.operands else None
+        whole = self._nodes.get(node.operands[0]) if node.operands else None
         if whole is None:
             return ()
         index = self._source.number(node.span, 13)
         if whole.opcode == "parameter":
             return (Input(elements=_elements(node.shape), place=index),)
         if whole.opcode in BY_ELEMENT and index < len(whole.operands) > 1:
-            return passed.get(whole.operands[index], ())
-        return passed[whole.id]
+            return self._passed.get(whole.operands[index], ())
+        return self._passed[whole.id]
 
-    def _use(
-        self,
-        number: int,
-        own: Sequence[Origin],
-        node: HloNode,
-        by_id: dict[int, HloNode],
-        passed: dict[int, tuple[Input, ...]],
-        inside: dict[int, Origin],
-    ) -> None:
+    def _use(self, number: int, own: Sequence[Origin], node: HloNode, inside: dict[int, Origin]) -> None:
         """The arguments among the operands are used, by members of the computation that is called.
 
         A loop updates the arguments that an iteration of it updates.
         """
         users = self._uses_inside.get(number)
         origin = own[0] if own and users is None else None
-        for place, operand in enumerate(_operands(node, by_id)):
-            for one in passed.get(operand, ()):
+        for place, operand in enumerate(self._operands(node)):
+            for taken in self._passed.get(operand, ()):
                 user = (users or {}).get(place, origin)
-                if user and one.argument:
-                    self.uses.setdefault(one.argument, user)
-                if user and one.place >= 0:
-                    inside.setdefault(one.place, user)
-                if one.argument and place in self._updated_inside.get(number, ()):
-                    self.updated.add(one.argument)
+                if user and taken.argument:
+                    self.uses.setdefault(taken.argument, user)
+                if user and taken.place >= 0:
+                    inside.setdefault(taken.place, user)
+                if taken.argument and place in self._updated_inside.get(number, ()):
+                    self.updated.add(taken.argument)
 
-    def _update(
-        self, number: int, root: int, by_id: dict[int, HloNode], passed: dict[int, tuple[Input, ...]]
-    ) -> None:
+    def _operands(self, node: HloNode) -> tuple[int, ...]:
+        """The operands of an instruction; of a loop, which takes one tuple, those of the tuple."""
+        if node.opcode == "while" and node.operands:
+            whole = self._nodes.get(node.operands[0])
+            return whole.operands if whole and whole.opcode == "tuple" else ()
+        return node.operands
+
+    def _update(self, number: int, root: int) -> None:
         """Of what the results of the computation take, arguments of the same size are replaced."""
-        found = self._updated_inside[number] = set()
-        whole = by_id.get(root)
+        places = self._updated_inside[number] = set()
+        whole = self._nodes.get(root)
         if whole is None:
             return
         for part in whole.operands if whole.opcode == "tuple" else (root,):
-            taken = passed.get(part, ())
-            if any(one.scope for one in taken):
-                size = _elements(by_id[part].shape)
-                same = [one for one in taken if one.elements == size]
-                self.updated |= {one.argument for one in same} - {""}
-                found |= {one.place for one in same} - {-1}
-
-
-def _operands(node: HloNode, by_id: dict[int, HloNode]) -> tuple[int, ...]:
-    """The operands of an instruction; of a loop, which takes one tuple, those of the tuple."""
-    if node.opcode == "while" and node.operands:
-        whole = by_id.get(node.operands[0])
-        return whole.operands if whole and whole.opcode == "tuple" else ()
-    return node.operands
+            taken = self._passed.get(part, ())
+            if any(each.scope for each in taken):
+                size = _elements(self._nodes[part].shape)
+                same = [each for each in taken if each.elements == size]
+                self.updated |= {each.argument for each in same} - {""}
+                places |= {each.place for each in same} - {-1}
 
 
 def _first(inputs: Sequence[Input]) -> tuple[Input, ...]:
