@@ -102,7 +102,7 @@ def _trace(times: Times, change: Integers, category: Codes, log: WarningLog) -> 
         raise IngestError("the memory timeline holds no change of memory")
     rows = rows[np.argsort(times[rows], kind="stable")]
     origin = int(times[rows[0]])
-    columns = {
+    columns: dict[str, Any] = {
         "time_ns": times[rows] - origin,
         "device": Text.constant("device", len(rows)),
         "bytes": change[rows],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,11 @@ class WarningLog:
     def rows(self) -> list[tuple[str, str, int]]:
         """(code, first message, count) in order of first appearance."""
         return [(code, message, count) for code, (message, count) in self._found.items()]
+
+
+def columns_of(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """Columns by name of some rows, or of none."""
+    return dict(zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True))
 
 
 def codes_of(numbers: list[int], texts: list[str], what: str) -> Ids32:

@@ -20,6 +20,7 @@ from stepscope.base.arrays import Array, Ids32, IntArray
 from stepscope.base.compiled.library import function
 from stepscope.errors import IngestError
 from stepscope.read.memory_snapshot.safe_pickle import Memo
+from stepscope.read.shared import columns_of
 from stepscope.trace.sets import Interner
 
 ACTIONS = (
@@ -74,7 +75,7 @@ class Stacks:
 
     def columns(self) -> dict[str, Any]:
         """Columns of the table `stacks`."""
-        return _columns(("parent", "function", "file", "line"), list(self.frames))
+        return columns_of(("parent", "function", "file", "line"), list(self.frames))
 
 
 class History:
@@ -146,11 +147,7 @@ def segment_columns(segments: Any, stacks: Stacks) -> tuple[dict[str, Any], dict
         pool, expandable = str(segment.get("segment_type", "")), int(bool(segment.get("is_expandable")))
         held.append((*numbers, pool, expandable, stacks.of(segment.get("frames"))))
         blocks += _blocks(segment, len(held) - 1, stacks)
-    return _columns(_SEGMENT, held), _columns(_BLOCK, blocks)
-
-
-def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    return dict(zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True))
+    return columns_of(_SEGMENT, held), columns_of(_BLOCK, blocks)
 
 
 def _blocks(segment: Mapping[str, Any], number: int, stacks: Stacks) -> Iterator[tuple[Any, ...]]:

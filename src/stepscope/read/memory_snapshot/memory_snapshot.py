@@ -77,19 +77,16 @@ def _trace(
     times, origin = _times(columns.pop("time_us"))
     actions = Text(columns.pop("action").astype(np.int32), list(history.actions) or [""])
     recorded = Table(MEMORY_EVENTS, {**columns, "time_ns": times, "action": actions})
-    held = Table(SEGMENTS, {**segments, "pool": Text.of(segments["pool"])})
-    cells = Table(BLOCKS, {**blocks, "state": Text.of(blocks["state"])})
-    frames = stacks.columns()
-    texts = {name: Text.of(frames[name]) for name in ("function", "file")}
+    held, cells = Table(SEGMENTS, segments), Table(BLOCKS, blocks)
     settings = snapshot.get("allocator_settings")
     metadata = Metadata(
         framework="pytorch",
         origin_ns=origin,
         properties={"allocator_settings": settings if isinstance(settings, dict) else {}},
     )
-    tables = [recorded, held, cells, Table(STACKS, {**frames, **texts})]
     allocations = Table(ALLOCATIONS, find_allocations(recorded, held, cells))
-    return Trace({table.schema.name: table for table in (*tables, allocations)}, metadata)
+    tables = (recorded, held, cells, Table(STACKS, stacks.columns()), allocations)
+    return Trace({table.schema.name: table for table in tables}, metadata)
 
 
 def _times(time_us: Array) -> tuple[Array, int]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids, Ids32, Integers, Times
 from stepscope.read.nsys.database import Database
+from stepscope.read.shared import columns_of
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.sets import Interner
 
@@ -239,7 +240,7 @@ class NsysTracks:
     def __init__(self, names: Mapping[int, str]) -> None:
         self._names = names
         self._numbers: dict[tuple[str, int, int, int], int] = {}
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[tuple[str | int, ...]] = []
 
     def threads(self, identity: Ids) -> Ids32:
         """The tracks of threads by globalTid, int32, shape (n,)."""
@@ -257,35 +258,19 @@ class NsysTracks:
 
     def columns(self) -> dict[str, Any]:
         """Columns of the tracks table."""
-        names = ("kind", "name", "process", "thread", "device", "stream")
-        found = {name: [row[name] for row in self._rows] for name in names}
-        return {**found, "rank": [0] * len(self._rows)}
+        columns = columns_of(("kind", "name", "process", "thread", "device", "stream"), self._rows)
+        return {**columns, "rank": [0] * len(self._rows)}
 
     def _thread(self, identity: int) -> int:
         process, thread = (identity >> _BITS) & _MASK, identity & _MASK
         name = f"{self._names.get(identity, 'thread')} {thread}"
-        return self._number(
-            ("thread", process, thread, 0),
-            kind="cpu",
-            name=name,
-            process=str(process),
-            thread=str(thread),
-            device=-1,
-            stream=-1,
-        )
+        return self._number(("thread", process, thread, 0), "cpu", name, str(process), str(thread), -1, -1)
 
     def _stream(self, process: int, device: int, stream: int) -> int:
-        return self._number(
-            ("stream", process, device, stream),
-            kind="device",
-            name=f"stream {stream}",
-            process=f"{process} GPU {device}",
-            thread=str(stream),
-            device=device,
-            stream=stream,
-        )
+        texts = ("device", f"stream {stream}", f"{process} GPU {device}", str(stream))
+        return self._number(("stream", process, device, stream), *texts, device, stream)
 
-    def _number(self, key: tuple[str, int, int, int], **row: Any) -> int:
+    def _number(self, key: tuple[str, int, int, int], *row: str | int) -> int:
         if key not in self._numbers:
             self._numbers[key] = len(self._rows)
             self._rows.append(row)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from stepscope.base.arrays import Codes8
 from stepscope.base.typed_data import decode
 from stepscope.errors import IngestError
 from stepscope.read.shared import codes_of
+from stepscope.trace.concat import stacked
 from stepscope.trace.schema import CONTEXT_KINDS, CONTEXT_METRICS, CONTEXTS, VIAS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import WarningRow
@@ -163,28 +163,27 @@ def _kinds(found: Contexts) -> Codes8:
 
 
 def _metrics(found: Contexts) -> Table:
-    rows = [(name, metric) for name, metric in found.metrics.items() if metric.node]
-    repeats = [len(metric.node) for _, metric in rows]
+    tables = [_metric(name, metric) for name, metric in found.metrics.items() if metric.node]
+    return stacked(tables) if tables else Table(CONTEXT_METRICS, {})
+
+
+def _metric(name: str, metric: ContextMetric) -> Table:
+    count = len(metric.node)
     return Table(
         CONTEXT_METRICS,
         {
-            "context": _stacked([metric.node for _, metric in rows], np.int32),
-            "metric": _repeated([name for name, _ in rows], repeats),
-            "unit": _repeated([_UNITS.get(metric.unit, metric.unit) for _, metric in rows], repeats),
-            "meaning": _repeated([metric.meaning for _, metric in rows], repeats),
-            "inclusive": np.repeat([metric.nesting == "inclusive" for _, metric in rows], repeats),
-            "count": _stacked([metric.count for _, metric in rows], np.int64),
-            **{
-                name: _stacked([getattr(metric, name) for _, metric in rows], np.float64)
-                for name in ("sum", "min", "max")
-            },
-            "squares": _stacked([_spread(metric) for _, metric in rows], np.float64),
+            "context": metric.node,
+            "metric": Text.constant(name, count),
+            "unit": Text.constant(_UNITS.get(metric.unit, metric.unit), count),
+            "meaning": Text.constant(metric.meaning, count),
+            "inclusive": [metric.nesting == "inclusive"] * count,
+            "count": metric.count,
+            "sum": metric.sum,
+            "min": metric.min,
+            "max": metric.max,
+            "squares": _spread(metric),
         },
     )
-
-
-def _repeated(texts: list[str], repeats: list[int]) -> Text:
-    return Text.of(np.repeat(texts, repeats).tolist())
 
 
 def _spread(metric: ContextMetric) -> list[float]:
@@ -194,10 +193,6 @@ def _spread(metric: ContextMetric) -> list[float]:
     with np.errstate(over="ignore", invalid="ignore"):  # of damaged files
         spread: list[float] = np.fmax(squares - total * total / np.fmax(count, 1), 0.0).tolist()
     return spread
-
-
-def _stacked(parts: Sequence[Sequence[float]], kind: type[np.generic]) -> NDArray[np.generic]:
-    return np.concatenate([np.zeros(0, kind), *(np.array(part, kind) for part in parts)])
 
 
 def _warnings(found: Contexts) -> Iterator[WarningRow]:

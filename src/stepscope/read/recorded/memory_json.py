@@ -105,16 +105,12 @@ def _storages(found: KeptStorages) -> Table:
     return Table(
         STORAGES,
         {
-            "moment": Text.of(moment for moment, _ in rows),
-            "file": Text.of(file for file, _ in places),
+            "moment": [moment for moment, _ in rows],
+            "file": [file for file, _ in places],
             "line": np.array([line for _, line in places], np.int64),
             **{
-                name: np.array([getattr(row, name) for _, row in rows], np.int64)
-                for name in ("address", "bytes")
-            },
-            **{
-                name: Text.of(getattr(row, name) for _, row in rows)
-                for name in ("device", "kind", "path", "name")
+                name: [getattr(row, name) for _, row in rows]
+                for name in ("address", "bytes", "device", "kind", "path", "name")
             },
         },
     )

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.base.arrays import Integers
+from stepscope.read.shared import columns_of
 from stepscope.read.xplane.hlo import Instruction, Programs
 from stepscope.read.xplane.hlo_inputs import Input, Origin
 from stepscope.read.xplane.xevents import Batch, Further, parts_of
@@ -23,7 +24,7 @@ from stepscope.read.xplane.xspace import Plane
 from stepscope.trace.row_order import begins_run
 from stepscope.trace.schema import FRAMES, INPUTS, KERNEL_KINDS, ORIGINS
 from stepscope.trace.sets import Interner, distinct_rows
-from stepscope.trace.table import Table, Text
+from stepscope.trace.table import Table
 
 _TYPE = re.compile(r":+([A-Z_]\w*)?$")  # TensorFlow ends the scope with the operation's type
 
@@ -71,45 +72,23 @@ class CompiledEvents:
 
     def tables(self) -> dict[str, Table]:
         """The origins of all events, what they take, and the frames that they refer to."""
-        rows = [origin for origins, _, _ in self._origins for origin in origins]
-        groups = zip(self._first, self._origins, strict=False)
+        groups = list(zip(self._first, self._origins, strict=False))
+        origins = [
+            (first, origin.scope, origin.frame, origin.share, role or None)
+            for first, (made, _, role) in groups
+            for origin in made
+        ]
         inputs = [
-            (first, taken)
+            (first, taken.argument or None, taken.scope or None, taken.frame)
             for first, (_, all_taken, _) in groups
             for taken in all_taken
             if taken.argument or taken.scope
         ]
-        sizes = np.diff(self._first)
         frames = list(self._programs.frames)
         return {
-            "origins": Table(
-                ORIGINS,
-                {
-                    "first": np.repeat(self._first[:-1], sizes),
-                    "scope": Text.of(origin.scope for origin in rows),
-                    "frame": [origin.frame for origin in rows],
-                    "share": [origin.share for origin in rows],
-                    "role": Text.of(role or None for origins, _, role in self._origins for _ in origins),
-                },
-            ),
-            "inputs": Table(
-                INPUTS,
-                {
-                    "first": [first for first, _ in inputs],
-                    "argument": Text.of(taken.argument or None for _, taken in inputs),
-                    "scope": Text.of(taken.scope or None for _, taken in inputs),
-                    "frame": [taken.frame for _, taken in inputs],
-                },
-            ),
-            "frames": Table(
-                FRAMES,
-                {
-                    "parent": [frame.parent for frame in frames],
-                    "function": Text.of(frame.function for frame in frames),
-                    "file": Text.of(frame.file for frame in frames),
-                    "line": [frame.line for frame in frames],
-                },
-            ),
+            "origins": Table(ORIGINS, columns_of(("first", "scope", "frame", "share", "role"), origins)),
+            "inputs": Table(INPUTS, columns_of(("first", "argument", "scope", "frame"), inputs)),
+            "frames": Table(FRAMES, columns_of(("parent", "function", "file", "line"), frames)),
         }
 
     def _recorded_scopes(self, plane: Plane, batch: Batch) -> Integers:
