@@ -36,7 +36,7 @@ def _declared_by(entry: EntryPoint, kind: type[Declared]) -> list[Declared]:
     except Exception as error:  # of any kind, in foreign code
         return _skipped(entry, f"{type(error).__name__}: {one_line(error)}")
     found = list(loaded) if isinstance(loaded, (list, tuple)) else [loaded]
-    if not all(isinstance(one, kind) for one in found):
+    if not all(isinstance(each, kind) for each in found):
         return _skipped(entry, f"it is no {kind.__name__} and no list of them")
     return found
 

@@ -56,7 +56,7 @@ def join_overlay(process: int) -> None:
     Raises OSError if that has ended, or this process has several threads.
     """
     for kind, flag in (("user", CLONE_NEWUSER), ("mnt", CLONE_NEWNS)):
-        theirs, ours = (f"/proc/{one}/ns/{kind}" for one in (process, "self"))
+        theirs, ours = (f"/proc/{number}/ns/{kind}" for number in (process, "self"))
         if os.readlink(theirs) != os.readlink(ours):
             fd = os.open(theirs, os.O_RDONLY | os.O_CLOEXEC)
             try:

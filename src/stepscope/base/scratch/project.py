@@ -36,7 +36,7 @@ def outermost(folders: Iterable[str]) -> tuple[str, ...]:
     """Folders that lie in none of the others."""
     unique = sorted(set(folders))
     return tuple(
-        folder for folder in unique if not any(folder != one and is_in(folder, one) for one in unique)
+        folder for folder in unique if not any(folder != outer and is_in(folder, outer) for outer in unique)
     )
 
 
@@ -54,7 +54,7 @@ def linked_folders(roots: Iterable[str]) -> set[str]:
         if not os.path.exists(target) or any(is_in(target, root) for root in roots):
             continue
         folder = target if os.path.isdir(target) else os.path.dirname(target)
-        if not any(is_in(folder, one) for one in _SYSTEM) and folder != os.sep:
+        if not any(is_in(folder, system) for system in _SYSTEM) and folder != os.sep:
             found.add(folder)
     return found
 

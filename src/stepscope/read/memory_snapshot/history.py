@@ -154,7 +154,7 @@ def _blocks(segment: Mapping[str, Any], number: int, stacks: Stacks) -> Iterator
     """The blocks of a segment; older snapshots name no addresses, so they are added up."""
     address = small(segment.get("address", 0))
     blocks = segment.get("blocks", ())
-    if not isinstance(blocks, (list, tuple)) or not all(isinstance(one, dict) for one in blocks):
+    if not isinstance(blocks, (list, tuple)) or not all(isinstance(block, dict) for block in blocks):
         raise IngestError("expected blocks in a segment of the snapshot, found other data")
     for block in blocks:
         size = small(block.get("size", 0))

@@ -50,7 +50,7 @@ class Uses(Struct):
     dtypes: list[str] = []
 
 
-class FailedAllocation(Struct):
+class OutOfMemoryJson(Struct):
     """The allocation that failed."""
 
     device: str
@@ -67,7 +67,7 @@ class MemoryJson(Struct):
     version: int
     storages: KeptStorages = msgspec.field(default_factory=KeptStorages)
     uses: Uses = msgspec.field(default_factory=Uses)
-    out_of_memory: FailedAllocation | None = None
+    out_of_memory: OutOfMemoryJson | None = None
 
 
 def with_memory(trace: Trace, text: bytes) -> Trace:

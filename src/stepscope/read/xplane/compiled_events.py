@@ -215,9 +215,9 @@ def _by_family(ours: Sequence[str], theirs: Sequence[str], found: dict[int, int]
         if at not in taken:
             instructions[family].append(at)
     result: dict[int, int] = {}
-    for family, mine in kernels.items():
-        if len(mine) == len(instructions[family]):
-            result.update(zip(mine, instructions[family], strict=True))
+    for family, places in kernels.items():
+        if len(places) == len(instructions[family]):
+            result.update(zip(places, instructions[family], strict=True))
     return result
 
 

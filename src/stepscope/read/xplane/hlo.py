@@ -126,7 +126,8 @@ class Programs:
 
 def _named_bytes(arguments: list[ProgramArgument]) -> tuple[int, int]:
     """Bytes of the arguments with names below them, and of all: residuals are only numbered."""
-    return (sum(one.bytes for one in arguments if "['" in one.name), sum(one.bytes for one in arguments))
+    named = sum(argument.bytes for argument in arguments if "['" in argument.name)
+    return named, sum(argument.bytes for argument in arguments)
 
 
 class _HloProgram(NamedTuple):
@@ -146,7 +147,9 @@ def _read_program(source: XSpaceFile, proto: Span, frames: SourceFrames) -> _Hlo
             reader.read(computation)
         arguments = reader.inputs.with_uses(arguments_of(source, module))
         entry = source.number(module, 6)
-        instructions = reader.instructions(entry, [one.name for one in arguments if one.updated])
+        instructions = reader.instructions(
+            entry, [argument.name for argument in arguments if argument.updated]
+        )
         result = _HloProgram(
             result.instructions | instructions,
             result.arguments + arguments,
@@ -186,7 +189,7 @@ class _Computations:
         """Name and opcode of each instruction of a computation, as it executes them."""
         found = self._executed.get(number, {})
         order = self._schedule.get(number, found)
-        return [found[one] for one in order if one in found]
+        return [found[id] for id in order if id in found]
 
     def read(self, computation: Span) -> None:
         """Read one computation."""
@@ -317,7 +320,7 @@ def buffers_of(source: XSpaceFile, module: Span) -> dict[str, int]:
     arguments, results = _program_shape(source, module, shapes)
     kept = list(range(len(results)))
     donated: list[Array] = []
-    for entry in (one for part in source.inner(module, 8) for one in source.inner(part, 1)):
+    for entry in (alias for aliases in source.inner(module, 8) for alias in source.inner(aliases, 1)):
         number = source.number(entry, 2)
         place = (source.numbers(entry, 1) or [0])[0]
         if number < len(arguments) and place in kept:
