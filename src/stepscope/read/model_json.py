@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, Struct, field
 
 from stepscope.base.typed_data import convert
@@ -57,7 +56,7 @@ def parse_model(text: bytes) -> dict[str, Any]:
             convert(tree, ModuleRoots if "roots" in tree else ModuleJson)
             return tree
         found = f"a JSON {type(tree).__name__}"
-    except (ValueError, msgspec.ValidationError) as error:
+    except ValueError as error:
         found = str(error)
     raise IngestError(
         'expected a model tree {"name": …, "class": …, "children": […]}'

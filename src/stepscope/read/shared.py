@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from stepscope.base.arrays import Ids32
+from stepscope.errors import IngestError
 
 
 class WarningLog:
@@ -51,6 +53,18 @@ def codes_of(numbers: list[int], texts: list[str], what: str) -> Ids32:
     if len(codes) and not 0 <= codes.min() <= codes.max() < len(texts):
         raise ValueError(f"{what} that does not exist")
     return codes
+
+
+AGAIN = "copy the file again or repeat the recording"
+
+
+@contextmanager
+def checked(member: str) -> Iterator[None]:
+    """Errors in a member of a capture as an IngestError that names it."""
+    try:
+        yield
+    except (ValueError, IndexError, RecursionError, OverflowError) as error:
+        raise IngestError(f"the capture's {member} is not valid: {error}; {AGAIN}") from error
 
 
 MOST_RANKS = 1 << 24  # no job has more: a higher number is not a rank

@@ -89,7 +89,7 @@ def decode_chunk(text: bytes, size: int) -> Chunk | None:
             text[:size].decode()
         decoded = _decoded(text, size)
         return decoded.chunk() if decoded else None
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except ValueError:  # of msgspec, or not UTF-8
         return None
 
 

@@ -12,8 +12,7 @@ from msgspec import Struct
 
 from stepscope.base.arrays import Codes8
 from stepscope.base.typed_data import decode
-from stepscope.errors import IngestError
-from stepscope.read.shared import codes_of
+from stepscope.read.shared import checked, codes_of
 from stepscope.trace.concat import stacked
 from stepscope.trace.schema import CONTEXT_KINDS, CONTEXT_METRICS, CONTEXTS, VIAS
 from stepscope.trace.table import Table, Text
@@ -87,14 +86,10 @@ def parse_contexts(text: bytes) -> RecordedContexts:
 
     Raises IngestError if it has another form than docs/reference/contexts_format.md describes.
     """
-    try:
+    with checked("contexts.json"):
         found = decode(text, Contexts)
         _check(found)
         return RecordedContexts(_contexts(found), _metrics(found), list(_warnings(found)))
-    except (ValueError, IndexError, RecursionError, OverflowError) as error:
-        raise IngestError(
-            f"the capture's contexts.json is not valid: {error}; copy the file again or repeat the recording"
-        ) from error
 
 
 def _check(found: Contexts) -> None:

@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from stepscope.base.arrays import Codes, Ids32
 from stepscope.base.typed_data import decode
-from stepscope.errors import IngestError
-from stepscope.read.shared import codes_of
+from stepscope.read.shared import checked, codes_of
 from stepscope.trace.memory_schema import STORAGES, TENSOR_USES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace, clock_of
@@ -76,14 +75,10 @@ def with_memory(trace: Trace, text: bytes) -> Trace:
     Raises:
         IngestError: if that has another form than docs/reference/capture_format.md describes.
     """
-    try:
+    with checked("memory.json"):
         found = decode(text, MemoryJson)
         _check(found)
         trace = trace.with_table(_storages(found.storages)).with_table(_uses(found.uses, trace))
-    except (ValueError, IndexError, RecursionError, OverflowError) as error:
-        raise IngestError(
-            f"the capture's memory.json is not valid: {error}; copy the file again or repeat the recording"
-        ) from error
     if found.out_of_memory is None:
         return trace
     failed: dict[str, Any] = msgspec.to_builtins(found.out_of_memory)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
 from stepscope.base.typed_data import decode
-from stepscope.errors import IngestError
+from stepscope.read.shared import checked
 from stepscope.trace.concat import stacked
 from stepscope.trace.schema import INSTANTS
 from stepscope.trace.table import Table, Text
@@ -65,14 +64,12 @@ def with_samples(trace: Trace, text: bytes) -> Trace:
     Where nothing was sampled, its property `not_sampled` says why. Raises IngestError if the text has
     another form.
     """
-    try:
+    with checked("samples.json"):
         found = decode(text, Samples)
         if len(found.after_ns) != len(found.place):
             raise ValueError("columns differ in length")
         if max([*found.place, *found.loop], default=-1) >= len(found.places):
             raise ValueError("a place is not in the list")
-    except (ValueError, msgspec.ValidationError) as error:
-        raise IngestError(f"the capture's samples.json is not valid: {error}") from error
     if found.lacks:
         properties = {**trace.metadata.properties, NOT_SAMPLED: found.lacks}
         return trace.with_metadata(properties=properties)
