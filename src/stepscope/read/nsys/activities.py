@@ -258,8 +258,7 @@ class NsysTracks:
 
     def columns(self) -> dict[str, Any]:
         """Columns of the tracks table."""
-        columns = columns_of(("kind", "name", "process", "thread", "device", "stream"), self._rows)
-        return {**columns, "rank": [0] * len(self._rows)}
+        return columns_of(("kind", "name", "process", "thread", "device", "stream"), self._rows)
 
     def _thread(self, identity: int) -> int:
         process, thread = (identity >> _BITS) & _MASK, identity & _MASK

@@ -289,7 +289,7 @@ class Allocations:
         columns: dict[str, Any] = dict(zip(_MEMORY_COLUMNS, table, strict=True))
         words = list(self._words)
         columns["device"] = [_device(words[code]) for code in columns.pop("allocator").tolist()]
-        columns["rank"] = 0 * columns.pop("source")
+        del columns["source"]
         return columns
 
 

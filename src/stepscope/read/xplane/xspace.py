@@ -16,9 +16,9 @@ import numpy as np
 
 from stepscope.base.arrays import Integers
 from stepscope.read.shared import WarningLog
+from stepscope.read.xplane import protobuf
 from stepscope.read.xplane.protobuf import (
     BYTES,
-    FIXED64,
     VARINT,
     Damage,
     Field,
@@ -264,20 +264,20 @@ def stat_name(names: dict[int, str], key: int) -> str:
 
 def _value(source: XSpaceFile, item: Field, names: dict[int, str]) -> Any:
     """The value of a stat, if this field holds it."""
-    match item.number, item.kind:
-        case 2, k if k == FIXED64:
+    match item.kind, item.number:
+        case protobuf.FIXED64, 2:
             return source.double(item.value)
-        case 3, k if k == VARINT:
+        case protobuf.VARINT, 3:
             return item.value
-        case 4, k if k == VARINT:
+        case protobuf.VARINT, 4:
             return signed(item.value)
-        case 5, k if k == BYTES:
-            return source.text(item.value, item.end)
-        case 6, k if k == BYTES:
-            return Span(item.value, item.end)
-        case 7, k if k == VARINT:
+        case protobuf.VARINT, 7:
             return names.get(signed(item.value), "")
-        case 8, k if k == BYTES:
+        case protobuf.BYTES, 5:
+            return source.text(item.value, item.end)
+        case protobuf.BYTES, 6:
+            return Span(item.value, item.end)
+        case protobuf.BYTES, 8:
             return inflated(source.data[item.value : item.end])
     return None
 

@@ -108,9 +108,8 @@ class PlaneTracks:
     def columns(self) -> dict[str, Any]:
         """Columns of the tracks table."""
         names = ("kind", "name", "process", "thread", "device", "stream")
-        found = {name: [row[name] for row in self._rows] for name in names}
-        found["name"] = [row["name"] or f"thread {row['thread']}" for row in self._rows]
-        return {**found, "rank": [0] * len(self._rows)}
+        columns = {name: [row[name] for row in self._rows] for name in names}
+        return {**columns, "name": [row["name"] or f"thread {row['thread']}" for row in self._rows]}
 
     def correlations(self, columns: Mapping[str, Integers], run: Integers) -> Integers:
         """The number that links launches to device work: the runtime's, else the program run's.
