@@ -109,7 +109,7 @@ def _activities(
     if isinstance(category, str):
         category = np.full(len(name), CATEGORIES.index(category), np.int32)
     missing = dict.fromkeys(("correlation", "sequence", "forward_thread", "bytes"), np.full(len(name), -1))
-    columns = {**missing, "arguments": [b""] * len(name), **recorded}
+    columns: dict[str, Any] = {**missing, "arguments": [b""] * len(name), **recorded}
     return Activities(rows["start"], rows["end"], track, name, category, **columns)
 
 

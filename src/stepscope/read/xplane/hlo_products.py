@@ -211,7 +211,7 @@ def library_call(source: XSpaceFile, span: Span, operands: Sequence[Shape], resu
     """A `custom-call` of a library; unknown targets have unknown work."""
     target, settings = source.last_text(span, 28), _settings(source.last_text(span, 43))
     if estimate := _find(settings, "cost_estimate"):  # Pallas: as the kernel's author states it
-        return Product(_kind(target), *(_number(estimate, key) for key in ("flops", "bytes_accessed")))
+        return Product(_kind(target), _number(estimate, "flops"), _number(estimate, "bytes_accessed"))
     if target.startswith(_ATTENTION):
         return _attention(target, settings, operands, result)
     if target.startswith(_CUDNN_CONVOLUTION) and len(operands) > 1:
