@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-_DEEPEST = 40
+_DEEPEST = 40  # levels of templates: Python's recursion limit is 1000 calls
 _TYPES = {
     "v": "void",
     "w": "wchar_t",
@@ -110,7 +110,9 @@ class _Reader:
         if self._skip("L"):
             kind = self._type(depth)
             negative, digits = self._match(_VALUE).groups()
-            return _value(kind, "-" * bool(negative) + digits)
+            if kind == "bool":
+                return "true" if negative or digits != "0" else "false"
+            return "-" * bool(negative) + digits
         return self._type(depth)
 
     def _type(self, depth: int) -> str:
@@ -131,7 +133,3 @@ class _Reader:
             raise ValueError(f"unknown at {self.at}")
         self.at = found.end()
         return found
-
-
-def _value(kind: str, digits: str) -> str:
-    return ("false", "true")[digits != "0"] if kind == "bool" else digits

@@ -30,7 +30,7 @@ def usable_cores() -> int:
 def in_threads(
     work: Callable[[Item], Result], items: Sequence[Item], rows: int, most_rows: int = sys.maxsize
 ) -> list[Result]:
-    """Do `work` on each item, on all cores if there are many rows.
+    """The result of `work` on each item, in order, on all cores if there are many rows.
 
     Args:
         work: arithmetic on arrays, which runs without the interpreter's lock, and changes nothing
@@ -38,9 +38,6 @@ def in_threads(
         items: what to do it on.
         rows: how long the arrays are.
         most_rows: with more, items are done one after the other, as each needs much memory.
-
-    Returns:
-        The result of each item, in the given order.
 
     Example:
         >>> in_threads(abs, [-1, 2], rows=1 << 20)
@@ -54,14 +51,9 @@ def in_threads(
 
 
 def in_background(work: Callable[[], Result], rows: int) -> Callable[[], Result]:
-    """Start work in a thread if there are many rows and a second core.
+    """Start work on arrays as long as `rows` in a thread, if they are long and there is a second core.
 
-    Args:
-        work: arithmetic on arrays, which runs without the interpreter's lock.
-        rows: how long the arrays are.
-
-    Returns:
-        A function that returns the result of `work` once it is done, and raises what it raises.
+    Returns a function that returns the result of `work` once it is done, and raises what it raises.
 
     Example:
         >>> in_background(lambda: 2, rows=1 << 20)()
@@ -81,16 +73,13 @@ def on_each(
     executor: Executor | None,
     finished: Callable[[File, Result | IngestError], None],
 ) -> dict[File, Result | IngestError]:
-    """Do `work` on each file.
+    """The result of `work` on each file, or the IngestError that it raised, in the given order.
 
     Args:
         sizes: bytes of each file.
         work: a function of the file alone that can be pickled.
         executor: runs the work; by default processes on this machine, or a thread for little work.
         finished: called with each file and what became of it, as soon as it is done.
-
-    Returns:
-        For each file, in the given order, the result of `work` or the IngestError that it raised.
 
     Raises:
         IngestError: if a process ends before its work is done.

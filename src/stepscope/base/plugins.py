@@ -31,12 +31,7 @@ Declared = TypeVar("Declared")
 
 
 def plugins(group: str, kind: type[Declared]) -> Iterator[Declared]:
-    """What other packages declare, in the order of the entry points' names.
-
-    Args:
-        group: `readers`, `rules` or `changes`.
-        kind: the class of each.
-    """
+    """The readers, rules or changes that other packages declare, by their entry points' names."""
     for entry in sorted(entry_points(group=f"stepscope.{group}")):
         yield from _declared_by(entry, kind)
 
@@ -60,7 +55,7 @@ def _declared_by(entry: EntryPoint, kind: type[Declared]) -> list[Declared]:
     except Exception as error:  # of any kind, in foreign code
         return _skipped(entry, f"{type(error).__name__}: {one_line(error)}")
     found = list(loaded) if isinstance(loaded, (list, tuple)) else [loaded]
-    if not all(isinstance(one, kind) for one in found):
+    if not all(isinstance(each, kind) for each in found):
         return _skipped(entry, f"it is no {kind.__name__} and no list of them")
     return found
 

@@ -18,13 +18,10 @@ _CALM_S = 60.0  # without a shortage, until the next is worth a line
 
 
 class AcceptErrors:
-    """An exception handler for event loops: a shortage of descriptors or memory is one line.
+    """An exception handler for event loops: says a shortage of descriptors or memory in one line.
 
     Another line follows only after a minute without a shortage; other errors go to the loop's own
     handler.
-
-    Args:
-        say: shows a line to the user.
 
     Example:
         >>> loop = asyncio.new_event_loop()
@@ -54,19 +51,16 @@ def shortage(error: OSError) -> str:
     return f"{reason}: new connections wait until others are closed{advice}"
 
 
-_MOST_KINDS = 100
+_MOST_KINDS = 100  # that are counted apart: a client that varies its messages cannot take more memory
 _OTHERS = "errors of further kinds"
 _Kind = tuple[str, str, str]
 
 
 class RepeatedErrors(logging.Handler):
-    """Shows the first warning or error of a kind in full, and the 10th, 100th, … in one line.
+    """Says the first warning or error of a kind in full, and the 10th, 100th, … in one line.
 
     Of one kind are messages of one logger that differ in numbers only, with the same type of
     exception. After 100 kinds, all others are one kind.
-
-    Args:
-        say: shows a text to the user.
 
     Example:
         >>> log = logging.Logger("server")
@@ -87,7 +81,7 @@ class RepeatedErrors(logging.Handler):
         kind = self._kind(record)
         self._counts[kind] += 1
         count = self._counts[kind]
-        if not _is_power_of_ten(count):
+        if str(count).strip("0") != "1":  # no power of ten
             return
         with suppress(OSError):  # where nobody reads the log, the server goes on
             self._say(self._whole(record) if count == 1 else _again(record, kind, count))
@@ -99,18 +93,16 @@ class RepeatedErrors(logging.Handler):
             return _first_line(record)
 
     def _kind(self, record: logging.LogRecord) -> _Kind:
-        kind = (record.name, _without_numbers(_first_line(record)), _exception_name(record))
+        error = type(record.exc_info[1]).__name__ if record.exc_info else ""
+        without_numbers = re.sub(r"0x[0-9a-f]+|\d+", "#", _first_line(record))[:200]
+        kind = (record.name, without_numbers, error)
         if kind in self._counts or len(self._counts) < _MOST_KINDS:
             return kind
         return ("", _OTHERS, "")
 
 
 def limit_log(say: Callable[[str], object]) -> None:
-    """Let all loggers of this process write through one `RepeatedErrors`.
-
-    Args:
-        say: shows a text to the user.
-    """
+    """Let all loggers of this process write through one `RepeatedErrors`."""
     logging.getLogger().addHandler(RepeatedErrors(say))
 
 
@@ -126,15 +118,3 @@ def _first_line(record: logging.LogRecord) -> str:
         return record.getMessage().partition("\n")[0]
     except (TypeError, ValueError):
         return str(record.msg).partition("\n")[0]
-
-
-def _exception_name(record: logging.LogRecord) -> str:
-    return type(record.exc_info[1]).__name__ if record.exc_info else ""
-
-
-def _without_numbers(text: str) -> str:
-    return re.sub(r"0x[0-9a-f]+|\d+", "#", text)[:200]
-
-
-def _is_power_of_ten(count: int) -> bool:
-    return str(count).strip("0") == "1"

@@ -13,7 +13,7 @@ from threading import RLock
 from typing import Literal, overload
 
 _ONE_AT_A_TIME = RLock()  # a finalizer of the same thread may parse, too
-_TRIES = 10
+_TRIES = 10  # of a parse that another thread may disturb
 
 
 @overload
@@ -21,15 +21,7 @@ def parse_source(text: str, file: str = ..., mode: Literal["exec"] = ...) -> ast
 @overload
 def parse_source(text: str, file: str = ..., *, mode: Literal["eval"]) -> ast.Expression: ...
 def parse_source(text: str, file: str = "<unknown>", mode: str = "exec") -> ast.AST:
-    """`ast.parse`, from any thread.
-
-    Args:
-        text: Python source.
-        file: its name, for errors.
-        mode: `"exec"` for statements, `"eval"` for one expression.
-
-    Raises:
-        SyntaxError, ValueError, RecursionError, MemoryError: as `ast.parse`.
+    """`ast.parse`, from any thread; `mode` is `"exec"` for statements, `"eval"` for one expression.
 
     Example:
         >>> parse_source("1 + 1", mode="eval").body.op.__class__.__name__

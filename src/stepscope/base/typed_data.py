@@ -19,15 +19,10 @@ def convert(value: Any, kind: Any, *, from_attributes: bool = False) -> Any: ...
 
 
 def convert(value: Any, kind: Any, *, from_attributes: bool = False) -> Any:
-    """A value as a declared type.
+    """A value as a declared type: a `msgspec.Struct`, or a type of them such as `list[Struct]`.
 
-    Args:
-        value: of dictionaries, lists, numbers and texts.
-        kind: a `msgspec.Struct`, or a type of them such as `list[Struct]`.
-        from_attributes: take fields from attributes of objects, too.
-
-    Raises:
-        msgspec.ValidationError: if the value does not have this type.
+    With `from_attributes`, fields are taken from attributes of objects, too. Raises
+    msgspec.ValidationError if the value does not have this type.
 
     Example:
         >>> class Point(msgspec.Struct):
@@ -48,13 +43,8 @@ def decode(text: bytes | str, kind: Any) -> Any: ...
 def decode(text: bytes | str, kind: Any) -> Any:
     """A JSON text as a declared type.
 
-    Args:
-        text: JSON.
-        kind: as of `convert`.
-
-    Raises:
-        msgspec.DecodeError: if the text is not JSON.
-        msgspec.ValidationError: if it does not have this type.
+    Raises msgspec.DecodeError if the text is not JSON, its subclass ValidationError if it does not
+    have this type.
 
     Example:
         >>> decode("[1, 2]", list[int])

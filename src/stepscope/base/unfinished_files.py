@@ -18,16 +18,10 @@ _LONGEST_BYTES = 150  # of 255 that a name may have: prefix and suffix come with
 
 
 def unfinished(path: Path, part: str = "file") -> Path:
-    """The name under which this process writes `path` until it is whole.
+    """The hidden name, in the same folder, under which this process writes `path` until it is whole.
 
-    Removes what processes of this machine that have ended left of the same file.
-
-    Args:
-        path: the file or folder to be written.
-        part: what is written, where several files become one.
-
-    Returns:
-        A hidden name in the same folder, which does not exist.
+    Removes what processes of this machine that have ended left of the same file. `part` says what is
+    written, where several files become one.
 
     Example:
         >>> unfinished(Path("run.stepscope")).parent == Path("run.stepscope").parent

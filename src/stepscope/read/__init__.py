@@ -21,9 +21,7 @@ from stepscope.read.xplane.xplane import read_xplane
 from stepscope.read.xplane.xspace import is_space
 from stepscope.trace.trace import Trace
 
-__all__ = ["READERS", "Reader", "is_trace", "read"]
-
-_HEAD_BYTES = 1 << 16
+_HEAD_BYTES = 1 << 16  # of the content, by which the format is told
 
 
 @dataclass(frozen=True)
@@ -55,21 +53,12 @@ READERS = (
 
 
 def read(path: Path, progress: Progress = lambda size: None) -> Trace:
-    """Read one file of any supported format.
+    """The trace that a file of any supported format holds, before annotation.
 
-    Args:
-        path: a file.
-        progress: called with the number of bytes read since the last call.
-
-    Returns:
-        The recorded trace, before annotation.
+    `progress` is called with the number of bytes read since the last call.
 
     Raises:
         IngestError: if the file cannot be read as a trace; the message names the file.
-
-    Example:
-        >>> len(read(Path("trace.json.gz")).events)  # doctest: +SKIP
-        68692
     """
     try:
         with path.open("rb") as file:

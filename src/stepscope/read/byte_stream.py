@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 # Threads that decode less at a time wait for the interpreter's lock so often that a busy second
 # core gains nothing (docs/evidence/performance.md, "Two cores").
-CHUNK_BYTES = 4 << 20
-_READ_BYTES = 1 << 18
+CHUNK_BYTES = 4 << 20  # decompressed
+_READ_BYTES = 1 << 18  # compressed, at a time
 _SMALL_BYTES, _MOST_EXPANSION = 128 << 20, 200  # recordings shrink to a fifth or a fiftieth
 Warn = Callable[[str, str], None]
 Progress = Callable[[int], None]
@@ -29,28 +29,22 @@ Progress = Callable[[int], None]
 def chunks(file: BinaryIO, compressed: bool, warn: Warn, progress: Progress) -> Generator[bytes, None, None]:
     """The content of `file`, decompressed, in chunks of about one size, one of them read ahead.
 
+    Close the generator to end its thread.
+
     Args:
         file: an open binary file at its start.
         compressed: whether it is gzip or zstd.
         warn: called with (code, message) if the compressed data end early or are damaged.
         progress: called with the number of bytes of `file` read since the last call.
-
-    Yields:
-        Non-empty byte strings. Close the generator to end its thread.
     """
     pieces = (_decompressed if compressed else _read)(file, warn, progress)
-    return _ahead(_sized(_as_utf8(pieces), CHUNK_BYTES))
+    return _ahead(_sized(_as_utf8(pieces)))
 
 
 def decompressed_head(head: bytes, size: int) -> bytes | None:
-    """The first bytes of compressed content, None if it is not compressed.
+    """At most `size` bytes of compressed content, from the first bytes of a file.
 
-    Args:
-        head: the first bytes of a file.
-        size: how many bytes of its content are wanted at most.
-
-    Raises:
-        IngestError: if it is damaged.
+    None if it is not compressed. Raises IngestError if it is damaged.
     """
     try:
         if head.startswith(GZIP):
@@ -210,14 +204,14 @@ def _salvage(engine: zlib._Decompress, data: bytes) -> Iterator[bytes]:
         return
 
 
-def _sized(pieces: Iterator[bytes], least: int) -> Iterator[bytes]:
-    """Join small pieces into chunks of at least this many bytes."""
+def _sized(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Join small pieces into chunks of at least `CHUNK_BYTES`."""
     waiting: list[bytes] = []
     size = 0
     for piece in pieces:
         waiting.append(piece)
         size += len(piece)
-        if size >= least:
+        if size >= CHUNK_BYTES:
             yield b"".join(waiting)
             waiting, size = [], 0
     if size:

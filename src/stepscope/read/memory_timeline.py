@@ -37,9 +37,8 @@ _KINDS = (
     "unknown",
 )
 _NAMES = tuple(dict.fromkeys(_KINDS))
-_MICROSECOND = 1000
+_MICROSECOND = 1000  # ns
 _CODES = np.array([_NAMES.index(name) for name in _KINDS], np.int32)
-_DEVICE = "device"
 _Raw = list[tuple[int, int, int, int]]
 _Levels = tuple[list[int], list[list[int]]]
 
@@ -103,17 +102,11 @@ def _trace(times: Times, change: Integers, category: Codes, log: WarningLog) -> 
         raise IngestError("the memory timeline holds no change of memory")
     rows = rows[np.argsort(times[rows], kind="stable")]
     origin = int(times[rows[0]])
-    unknown = np.full(len(rows), -1, np.int64)
     columns: dict[str, Any] = {
         "time_ns": times[rows] - origin,
-        "rank": np.zeros(len(rows), np.int64),
-        "device": Text(np.zeros(len(rows), np.int32), [_DEVICE]),
-        "address": unknown,
+        "device": Text.constant("device", len(rows)),
         "bytes": change[rows],
-        "allocated_bytes": unknown,
-        "reserved_bytes": unknown,
         "category": Text(_CODES[category[rows]], list(_NAMES)),
-        "event": unknown,
     }
     trace = Trace({"memory": Table(MEMORY, columns)}, Metadata("pytorch", origin_ns=origin))
     return trace.with_warnings(log.rows())

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, Struct, field
 
 from stepscope.base.typed_data import convert
@@ -14,7 +13,7 @@ from stepscope.errors import IngestError
 from stepscope.read.shared import parse_json
 
 
-class Module(Struct):
+class ModuleJson(Struct):
     """The form of one module; other keys are allowed."""
 
     name: str
@@ -26,23 +25,17 @@ class Module(Struct):
     call_line: Annotated[int, Meta(ge=-1, lt=2**31)] | None = None
     parameters: Annotated[int, Meta(ge=-1, lt=2**62)] | None = None
     parameter_bytes: Annotated[int, Meta(ge=-1, lt=2**62)] | None = None
-    children: list[Module] = []
+    children: list[ModuleJson] = []
 
 
 class ModuleRoots(Struct):
     """The form of modules.json."""
 
-    roots: list[Module]
+    roots: list[ModuleJson]
 
 
 def read_model(path: Path) -> dict[str, Any]:
-    """Read the model tree that `--model` names.
-
-    Args:
-        path: a JSON file, `{"name": …, "class": …, "children": […]}` or `{"roots": […]}`.
-
-    Returns:
-        The parsed file, its shape checked.
+    """The model tree that `--model` names, `{"name": …, "class": …, "children": […]}` or `{"roots": […]}`.
 
     Raises:
         IngestError: if the file cannot be read or has another shape.
@@ -60,10 +53,10 @@ def parse_model(text: bytes) -> dict[str, Any]:
     try:
         tree = parse_json(text.decode(json.detect_encoding(text)))
         if isinstance(tree, dict):
-            convert(tree, ModuleRoots if "roots" in tree else Module)
+            convert(tree, ModuleRoots if "roots" in tree else ModuleJson)
             return tree
         found = f"a JSON {type(tree).__name__}"
-    except (ValueError, msgspec.ValidationError) as error:
+    except ValueError as error:
         found = str(error)
     raise IngestError(
         'expected a model tree {"name": …, "class": …, "children": […]}'

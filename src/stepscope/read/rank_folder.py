@@ -14,22 +14,16 @@ from stepscope.trace.trace import Metadata, WarningRow
 
 _IN_NAME = re.compile(r"(?<![a-z])(?:rank|worker|process|proc|gpu)[-_.=]?(\d+)", re.IGNORECASE)
 _RUNS = "plugins/profile/*"
-_DIGITS = 18
-_SHOWN = 8
+_DIGITS = 18  # of a number in a name, the last ones: more do not fit 64 bits
+_SHOWN = 8  # names or ranks in a warning
 
 
 def trace_files(folder: Path) -> tuple[list[Path], list[WarningRow]]:
-    """The readable files of a folder, in natural order of their names.
+    """The readable files of a folder, in natural order of their names, and warnings about others.
 
     If it has none itself, these are the files of the folders in it, one per machine. For a folder
     that the profiler of JAX or TensorFlow wrote, or TensorBoard's logs, they are those of its last
-    run.
-
-    Returns:
-        The files, and warnings about files of other kinds.
-
-    Raises:
-        IngestError: if there is none.
+    run. Raises IngestError if there is none.
     """
     try:
         folder, warnings = _last_run(folder)
@@ -40,7 +34,7 @@ def trace_files(folder: Path) -> tuple[list[Path], list[WarningRow]]:
             readable = list(filter(is_trace, found))
     except OSError as error:
         raise IngestError(f"{folder}: cannot list the folder: {error.strerror}") from error
-    readable.sort(key=lambda path: _natural(str(path)))
+    readable.sort(key=_natural)
     # JAX also writes part of each profile as JSON.
     files = [path for path in readable if ".xplane.pb" in path.name] or readable
     if not files:
@@ -74,24 +68,18 @@ def _last_run(folder: Path) -> tuple[Path, list[WarningRow]]:
 
 
 def _folders(folder: Path, pattern: str) -> list[Path]:
-    found = (path for path in folder.glob(pattern) if path.is_dir())
-    return sorted(found, key=lambda path: path.name)
+    return sorted(filter(Path.is_dir, folder.glob(pattern)), key=lambda path: path.name)
 
 
-def _natural(name: str) -> list[int | str]:
+def _natural(path: Path) -> list[int | str]:
     """A key that sorts rank10 after rank9; text and numbers alternate, so they never compare."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(path))]
 
 
 def number_ranks(files: Sequence[Path], metadata: Sequence[Metadata]) -> tuple[list[int], list[WarningRow]]:
     """The rank of each file: as recorded, else from its name, else the next free number.
 
-    Args:
-        files: the files of one folder.
-        metadata: of each file.
-
-    Returns:
-        A distinct rank for each file, and warnings about duplicate, unknown and missing ranks.
+    They are distinct; warnings tell of duplicate, unknown and missing ranks.
 
     Example:
         >>> number_ranks([Path("rank3.json"), Path("rank4.json")], [Metadata()] * 2)[0]

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+import numpy as np
+
+from stepscope.base.arrays import Ids32
+from stepscope.errors import IngestError
 
 
 class WarningLog:
@@ -35,6 +42,31 @@ class WarningLog:
         return [(code, message, count) for code, (message, count) in self._found.items()]
 
 
+def columns_of(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """Columns by name of some rows, or of none."""
+    return dict(zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True))
+
+
+def codes_of(numbers: list[int], texts: list[str], what: str) -> Ids32:
+    """Numbers of texts as a column; a ValueError says `what` they refer to that does not exist."""
+    codes = np.array(numbers, np.int32)
+    if len(codes) and not 0 <= codes.min() <= codes.max() < len(texts):
+        raise ValueError(f"{what} that does not exist")
+    return codes
+
+
+AGAIN = "copy the file again or repeat the recording"
+
+
+@contextmanager
+def checked(member: str) -> Iterator[None]:
+    """Errors in a member of a capture as an IngestError that names it."""
+    try:
+        yield
+    except (ValueError, IndexError, RecursionError, OverflowError) as error:
+        raise IngestError(f"the capture's {member} is not valid: {error}; {AGAIN}") from error
+
+
 MOST_RANKS = 1 << 24  # no job has more: a higher number is not a rank
 LONGEST_NS = 2**53  # 104 days: more is a recorder's mistake, and beyond a float's precision
 MOST_LEVELS = 150  # of nested objects and arrays: Python's recursion limit is 1000 calls
@@ -51,11 +83,8 @@ class NestingError(ValueError):
 def parse_json(text: str) -> Any:
     """Parse JSON; half of a surrogate pair, which no file can hold, becomes `?`.
 
-    Raw control characters in strings are accepted, as some recorders write them.
-
-    Raises:
-        NestingError: if it nests more than `MOST_LEVELS` deep.
-        ValueError: if the text is not JSON.
+    Raw control characters in strings are accepted, as some recorders write them. Raises NestingError
+    if it nests more than `MOST_LEVELS` deep, ValueError if it is not JSON.
     """
     try:
         value = json.loads(text, strict=False)

@@ -13,7 +13,7 @@ from typing import Any
 from stepscope.errors import IngestError
 
 _MESSAGE = re.compile(rb"^\x0a[\x80-\xff]{0,9}[\x00-\x7f][\x08-\xfa]", re.DOTALL)
-_FIRST_BYTES = 2048
+PICKLE = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # by protocol
 _NSYS = "export the recording with `nsys export --type sqlite FILE` and open that"
 _TIMELINE = "it has no times of events; record with torch.profiler or `nsys profile` instead"
 _SAMPLES = "it has samples and no steps; record the script with `stepscope run` or torch.profiler"
@@ -25,16 +25,8 @@ def _starts(*magics: bytes) -> Callable[[bytes], bool]:
 
 def _like(pattern: bytes) -> Callable[[bytes], bool]:
     compiled = re.compile(pattern)
-    return lambda head: compiled.match(_first_lines(head)) is not None
-
-
-def _first_lines(head: bytes) -> bytes:
-    """Bounded, since a pattern may take the square of its length."""
-    return head[:_FIRST_BYTES].removeprefix(b"\xef\xbb\xbf").lstrip()
-
-
-def _is_pickle(head: bytes) -> bool:
-    return head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
+    # Of a bounded text, since a pattern may take the square of its length.
+    return lambda head: compiled.match(head[:2048].removeprefix(b"\xef\xbb\xbf").lstrip()) is not None
 
 
 # In order: the test of a file's first bytes, the name of the format, and advice.
@@ -51,7 +43,7 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
     ),
     (_starts(b"7z\xbc\xaf\x27\x1c", b"Rar!"), "an archive", "unpack it and open a trace or the folder in it"),
     (
-        _is_pickle,
+        _starts(*PICKLE),
         "a pickle other than a memory snapshot of PyTorch",
         "stepscope never unpickles; give a trace exported as JSON",
     ),
@@ -114,16 +106,8 @@ _JSON = (
 )
 
 
-def refuse_foreign(head: bytes, name: str = "") -> None:
-    """Raise an error with advice if a file is of a known format that is not supported.
-
-    Args:
-        head: the file's first bytes.
-        name: the file's name.
-
-    Raises:
-        IngestError: if it is one.
-    """
+def refuse_foreign(head: bytes, name: str) -> None:
+    """Raise an IngestError with advice if a file is of a known format that is not supported."""
     known = [(what, advice) for matches, what, advice in FOREIGN if matches(head)]
     known += [(what, advice) for pattern, what, advice in _BY_NAME if pattern.search(name)]
     if known:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from stepscope.trace.declaration import (
     CONTEXT_KINDS,
+    RANK,
     SEVERITIES,
     STAGES,
     VIAS,
     Column,
     Schema,
     id_column,
-    rank_column,
+    reference,
+    word_column,
 )
 
 OPERATIONS = Schema(
@@ -18,15 +20,14 @@ OPERATIONS = Schema(
     "the floating-point operations and bytes of one piece of device work; filled for a query that "
     "names this table",
     (
-        Column("event", "i32", "events.id", refers="events"),
+        reference("event", "events"),
         Column("flops", "i64", "floating-point operations of a matrix product", nullable=True),
         Column("bytes", "i64", "minimum bytes read and written", "B", nullable=True),
-        Column(
+        word_column(
             "precision",
-            "text",
+            ("half", "tf32", "fp32"),
             "of a matrix product: half (16 bits), tf32 or fp32",
             nullable=True,
-            values=("half", "tf32", "fp32"),
         ),
     ),
 )
@@ -37,8 +38,8 @@ FINDINGS = Schema(
     (
         id_column("finding"),
         Column("rule", "text", "name of the rule"),
-        Column("severity", "text", "one of " + ", ".join(SEVERITIES), values=SEVERITIES),
-        rank_column(),
+        word_column("severity", SEVERITIES),
+        RANK,
         Column("what", "text", "what is slow"),
         Column("advice", "text", "what to do"),
         Column("gain_ns", "i64", "time that a fix could save per step", "ns"),
@@ -52,9 +53,9 @@ EVIDENCE = Schema(
     "evidence",
     "one event, or one node of the calling-context tree, that shows a finding",
     (
-        Column("finding", "i32", "findings.id", refers="findings"),
-        Column("event", "i32", "events.id", nullable=True, refers="events"),
-        Column("context", "i32", "contexts.id", nullable=True, refers="contexts"),
+        reference("finding", "findings"),
+        reference("event", "events", nullable=True),
+        reference("context", "contexts", nullable=True),
         Column("module", "text", "path of its module, empty if unknown"),
         Column("file", "text", "file of the user's code that led to it, empty if unknown"),
         Column("line", "i32", "its line", nullable=True),
@@ -67,18 +68,13 @@ CONTEXTS = Schema(
     "names this table",
     (
         id_column("node"),
-        Column("parent", "i32", "contexts.id of its caller", nullable=True, refers="contexts"),
-        Column("kind", "text", "one of " + ", ".join(CONTEXT_KINDS), values=CONTEXT_KINDS),
-        Column(
-            "via",
-            "text",
-            "relation to its parent: called by it, backward of it, or launched by it",
-            values=VIAS,
-        ),
+        reference("parent", "contexts", "contexts.id of its caller", nullable=True),
+        word_column("kind", CONTEXT_KINDS),
+        word_column("via", VIAS, "relation to its parent: called by it, backward of it, or launched by it"),
         Column("name", "text", "function, module path, operator or kernel"),
         Column("file", "text", "source file, empty if unknown"),
         Column("line", "i32", "line in it", nullable=True),
-        Column("stage", "text", "its stage, if all of it is in one", nullable=True, values=STAGES),
+        word_column("stage", STAGES, "its stage, if all of it is in one", nullable=True),
         Column("module", "text", "path of its module, if all of it is in one", nullable=True),
         Column("work", "text", "kind of a kernel (events.kind)", nullable=True),
     ),
@@ -88,7 +84,7 @@ CONTEXT_METRICS = Schema(
     "context_metrics",
     "the samples of one metric at one node of the calling-context tree",
     (
-        Column("context", "i32", "contexts.id", refers="contexts"),
+        reference("context", "contexts"),
         Column("metric", "text", "name of the metric"),
         Column("unit", "text", "its unit; empty for a number"),
         Column("meaning", "text", "what one sample is"),
@@ -105,7 +101,7 @@ WARNINGS = Schema(
     "warnings",
     "one thing that could not be read, linked or attributed",
     (
-        rank_column(),
+        RANK,
         Column("code", "text", "short, stable name"),
         Column("message", "text", "description"),
         Column("count", "i64", "number of occurrences"),

@@ -21,7 +21,7 @@ from stepscope.base.arrays import Array, Ids32, IntArray, Mask, Octets, Times
 from stepscope.trace.columns import GrowingArray
 from stepscope.trace.spill import joined
 
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20  # of JSON text, which are unpacked to read the arguments of one event
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +37,12 @@ class ArgumentBlock:
         """Pack one JSON text (anything with the buffer interface) for each of `sources`."""
         ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
         return cls.joined(sources, ends, b"".join(texts))
+
+    @classmethod
+    def written(cls, sources: IntArray, texts: Sequence[bytes]) -> list[ArgumentBlock]:
+        """A block of those texts that are not empty, or none."""
+        kept = np.flatnonzero([len(text) for text in texts])
+        return [cls.of(sources[kept], [texts[row] for row in kept.tolist()])] if len(kept) else []
 
     @classmethod
     def joined(cls, sources: Sequence[int] | IntArray, ends: Times, text: bytes | Octets) -> ArgumentBlock:
@@ -108,11 +114,7 @@ class Arguments:
         return self.blocks[index].find(source) if index >= 0 else None
 
     def texts(self, sources: IntArray) -> list[bytes]:
-        """The JSON text of many events, `{}` for an event without arguments.
-
-        Args:
-            sources: positions in the file, ascending, shape (n,).
-        """
+        """The JSON text of many events, in ascending order; `{}` for one without arguments."""
         parts = list(self.parts(sources))
         found = [b"{}"] * (parts[0][1].start if parts else len(sources))
         for block, part in parts:
@@ -120,12 +122,9 @@ class Arguments:
         return found
 
     def parts(self, sources: IntArray) -> Iterator[tuple[ArgumentBlock, slice]]:
-        """The blocks that may hold arguments of events, each with its part of `sources`.
+        """The blocks that may hold arguments of events, each with its part of ascending `sources`.
 
         Events before the first block have none.
-
-        Args:
-            sources: positions in the file, ascending, shape (n,).
         """
         borders = [*np.searchsorted(sources, self._firsts).tolist(), len(sources)]
         for block, start, end in zip(self.blocks, borders, borders[1:], strict=False):
@@ -203,11 +202,7 @@ def _unpack(block: ArgumentBlock) -> bytes:
 
 
 def arrow_numbers(values: Array, null: Mask | None = None) -> pa.Array:
-    """An Arrow array over the memory of `values`.
-
-    Args:
-        values: integers or floats, shape (n,).
-        null: rows that are null in Arrow; their numbers stay in memory below the mask.
+    """An Arrow array over the memory of `values`; the numbers of null rows stay below its mask.
 
     Example:
         >>> arrow_numbers(np.array([7, -1]), np.array([False, True])).to_pylist()

@@ -17,8 +17,8 @@ from stepscope.trace.schema import COUNTERS, EVENTS, FLOWS, INSTANTS, MEMORY, TR
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace, WarningRow
 
-MICROSECOND = 1000
-_SAMPLE = 1 << 10
+MICROSECOND = 1000  # ns
+_SAMPLE = 1 << 10  # events, looked at first: they mostly tell, without a pass over all
 _FINE_TOLERANCE_NS = 2  # recorders that write ns as decimal µs are off by a float's rounding
 
 
@@ -61,16 +61,12 @@ class Parts:
 
 
 def build(parts: Parts) -> Trace:
-    """Build a trace from a reader's output.
-
-    Args:
-        parts: see `Parts`.
-
-    Returns:
-        A trace whose events are in order of start, nested on their tracks, from time 0.
-    """
+    """A trace whose events are in order of start, nested on their tracks, from time 0."""
     origin = _origin(parts)
-    events = _from_zero(_sorted(Table(EVENTS, parts.events)), origin)
+    events = Table(EVENTS, parts.events)
+    order = start_order(events["start_ns"], events["duration_ns"])
+    events = events if order is None else events.take(order)
+    events = events.with_columns(start_ns=events["start_ns"] - origin)
     tolerance = rounding(events["start_ns"] + origin, events["duration_ns"])
     events = _with_nesting(events, tolerance)
     metadata = replace(parts.metadata, origin_ns=origin, tolerance_ns=tolerance)
@@ -83,13 +79,12 @@ def build(parts: Parts) -> Trace:
         "memory": _memory(parts, events, origin),
         **parts.tables,
     }
-    trace = Trace(tables, metadata, parts.arguments)
-    return trace.with_warnings(parts.warnings)
+    return Trace(tables, metadata, parts.arguments).with_warnings(parts.warnings)
 
 
 def rounding(start: Times, duration: Times) -> int:
     """The recorder's rounding, ns: a microsecond if all times are whole microseconds."""
-    first = slice(_SAMPLE)  # mostly tells
+    first = slice(_SAMPLE)
     parts = (start[first], duration[first], start, duration)
     whole = not any((times % MICROSECOND).any() for times in parts)
     return MICROSECOND if whole and len(start) else _FINE_TOLERANCE_NS
@@ -107,15 +102,6 @@ def _origin(parts: Parts) -> int:
         if len(columns.get(name, ()))
     ]
     return int(min(times, default=0))
-
-
-def _sorted(events: Table) -> Table:
-    order = start_order(events["start_ns"], events["duration_ns"])
-    return events if order is None else events.take(order)
-
-
-def _from_zero(events: Table, origin: int) -> Table:
-    return events.with_columns(start_ns=events["start_ns"] - origin)
 
 
 def _with_nesting(events: Table, tolerance: int) -> Table:

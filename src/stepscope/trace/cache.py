@@ -27,12 +27,11 @@ if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
 
 LIMIT_VARIABLE = "STEPSCOPE_CACHE_BYTES"
-_DEFAULT_LIMIT_BYTES = 10 << 30
-_SAMPLE_BYTES = 1 << 14
-_SAMPLES = 8
-_ABANDONED_S = 3600
+_DEFAULT_LIMIT_BYTES = 10 << 30  # of disk
+_SAMPLE_BYTES, _SAMPLES = 1 << 14, 8  # of a file's content: 128 KiB, whatever its size
+_ABANDONED_S = 3600  # an hour: writing an entry takes less
 _TEXT = "text"
-_CHECKSUM_BYTES = 4
+_CHECKSUM_BYTES = 4  # of a CRC-32
 # The folder may hold other things too: only names of this form are entries.
 _ENTRY_NAME = re.compile(r"(?P<unfinished>\.+)?[0-9a-f]{24}-[0-9a-f]{24}(?(unfinished)\..+)")
 
@@ -51,15 +50,12 @@ class Key:
 
 
 def key_of(path: Path, options: bytes = b"", code: bytes = b"") -> Key:
-    """The key of a file in its current state.
+    """The key of a file in its current state; raises OSError if it cannot be read.
 
     Args:
         path: the source file.
         options: anything else that affects the result.
         code: identifies the code that computes the result.
-
-    Raises:
-        OSError: if the file cannot be read.
     """
     real = path.resolve()
     state = (__version__.encode(), code, *_state(real))
@@ -131,7 +127,6 @@ def limit_bytes() -> int:
 
 
 def _entry(key: Key) -> Path | None:
-    """The folder of `key`, None where there is none."""
     folder = cache_folder()
     entry = folder / key.name if folder else None
     return entry if entry and entry.is_dir() else None

@@ -28,12 +28,7 @@ def cache_folder() -> Path | None:
 def written(folder: Path) -> Iterator[Path]:
     """A folder to write into; it gets its name when the block ends, and replaces an existing one.
 
-    Raises:
-        OSError: if it cannot be written; nothing stays behind.
-
-    Example:
-        >>> with written(Path("run.trace")) as work:  # doctest: +SKIP
-        ...     (work / "facts.json").write_text("{}")
+    Raises OSError if it cannot be written; nothing stays behind.
     """
     work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:

@@ -15,7 +15,7 @@ from stepscope.trace import spill
 from stepscope.trace.spill import SpillFile, spilled
 
 _MANY = 1 << 12  # for fewer rows, calling the library takes longer than NumPy
-_LEAST_BYTES = 1 << 16
+_LEAST_BYTES = 1 << 16  # of a growing column from its first row on
 _HUGE_BYTES = 4 << 20  # from this size on in huge pages, as NumPy's own: few faults, little waste
 
 
@@ -32,12 +32,7 @@ def constant(value: Any, length: int, dtype: DTypeLike | None = None) -> Array:
 def taken(column: Array, rows: ArrayLike) -> Array:
     """Some rows of a column; those of a constant column are constant, many lie in a file.
 
-    Args:
-        column: shape (n,).
-        rows: m indices, or a mask of shape (n,).
-
-    Returns:
-        Shape (m,), of the column's type.
+    The rows are indices or a mask.
     """
     rows = np.asarray(rows)
     if not rows.size:
@@ -49,14 +44,7 @@ def taken(column: Array, rows: ArrayLike) -> Array:
 
 
 def gathered(column: Array, rows: IntArray) -> Array:
-    """`column[rows]`, in half the time.
-
-    Args:
-        column: shape (n,), of any type.
-        rows: indices, which may be negative, shape (m,).
-
-    Returns:
-        Shape (m,).
+    """`column[rows]`, in half the time; indices may be negative.
 
     Example:
         >>> gathered(np.array([7, 8, 9]), np.array([2, 0])).tolist()
@@ -88,9 +76,6 @@ class GrowingArray:
     Arrays of pieces that are joined in the end would need memory twice, and leave holes in it. This
     one is a mapping that the kernel extends without a copy where it can, of a file once it is
     large.
-
-    Args:
-        dtype: of the elements.
 
     Example:
         >>> times = GrowingArray("i8")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import Array, Ids32, IntArray, Mask, Rows
+from stepscope.base.arrays import Array, Ids32, IntArray, Mask
 from stepscope.trace.arguments import Arguments
 from stepscope.trace.declaration import Column
 from stepscope.trace.intervals import Intervals
@@ -17,17 +17,11 @@ from stepscope.trace.schema import SCHEMAS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace, clock_of
 
-Offsets = Mapping[str, int]
+Offsets = Mapping[str, int]  # what to add to a column, by what it refers to (`Column.refers`)
 
 
 def stacked(tables: Sequence[Table], offsets: Sequence[Offsets] = ()) -> Table:
-    """One table with the rows of all tables, in order.
-
-    Args:
-        tables: at least one table, all of one schema.
-        offsets: for each table the offset to add to a column, by what the column refers to
-            (`Column.refers`); by default 0.
-    """
+    """One table with the rows of all tables, in order; `offsets` of each are added to its columns."""
     schema, shifts = tables[0].schema, offsets or [{}] * len(tables)
     columns: dict[str, Any] = {}
     for column in schema.columns:
@@ -64,18 +58,12 @@ def concat(traces: Sequence[Trace], ahead_ns: Sequence[int] = ()) -> Trace:
     """Join traces of different ranks.
 
     Times are put on the common clock of the recordings (`Metadata.origin_ns`) if these overlap, as
-    those of one job do; otherwise each begins at zero, with a warning.
+    those of one job do; otherwise each begins at zero, with a warning. Events are in order of start,
+    other tables in order of rank.
 
     Args:
-        traces: at least one; see `trace_rank.of_rank`.
+        traces: at least one; see `of_rank`.
         ahead_ns: how far the clock of each trace is ahead, ns; by default they agree.
-
-    Returns:
-        A trace whose events are in order of start; other tables are in order of rank.
-
-    Example:
-        >>> concat([rank0, rank1])["steps"]["rank"].tolist()  # doctest: +SKIP
-        [0, 1]
     """
     if len(traces) == 1:
         return traces[0]
@@ -90,9 +78,9 @@ def concat(traces: Sequence[Trace], ahead_ns: Sequence[int] = ()) -> Trace:
 
 
 def _shifts(traces: Sequence[Trace], ahead_ns: Sequence[int]) -> tuple[list[int], list[tuple[str, str, int]]]:
-    """What to add to the times of each trace, ns."""
     begins = np.array([clock_of(trace.metadata) for trace in traces]) - np.array(ahead_ns)
-    together = Intervals(begins, begins + np.array([_length(trace) for trace in traces]) + 1)
+    ends = [(trace.events["start_ns"] + trace.events["duration_ns"]).max(initial=0) for trace in traces]
+    together = Intervals(begins, begins + np.array(ends) + 1)
     if len(together) == 1:
         return (begins - begins.min()).tolist(), []
     message = (
@@ -103,15 +91,10 @@ def _shifts(traces: Sequence[Trace], ahead_ns: Sequence[int]) -> tuple[list[int]
     return [0] * len(traces), [("clocks_apart", message, len(traces))]
 
 
-def _length(trace: Trace) -> int:
-    return int((trace.events["start_ns"] + trace.events["duration_ns"]).max(initial=0))
-
-
 # -- rows
 
 
 def _offsets(traces: Sequence[Trace], shifts: Sequence[int]) -> list[dict[str, int]]:
-    """For each trace, the offset to add to a column, by what the column refers to."""
     before = dict.fromkeys(("file", *SCHEMAS), 0)
     result = []
     for trace, shift in zip(traces, shifts, strict=True):
@@ -134,12 +117,13 @@ def in_order_of_start(tables: dict[str, Table]) -> dict[str, Table]:
     order = np.argsort(tables["events"]["start_ns"], kind="stable")
     place = np.append(inverse(order), -1)  # so that null, -1, stays null
     tables = {**tables, "events": tables["events"].take(order)}
-    return {name: _in_new_order(table, place) for name, table in tables.items()}
+    return {name: _with_events(table, place) for name, table in tables.items()}
 
 
-def _in_new_order(table: Table, place: Rows) -> Table:
+def _with_events(table: Table, place: IntArray) -> Table:
+    """A table with new numbers of events."""
     references = [column.name for column in table.schema.columns if column.refers == "events"]
-    return table.with_columns(**{name: place[table[name]] for name in references})
+    return table.with_columns(**{name: place[table[name]] for name in references}) if references else table
 
 
 # -- the rest
@@ -183,11 +167,7 @@ def split(trace: Trace, part: IntArray) -> list[Trace]:
     """Split a trace that a reader built, before annotation.
 
     Times and positions in the file are unchanged. The first part gets the warnings and the memory
-    rows outside all events.
-
-    Args:
-        trace: a trace before annotation.
-        part: the part of each track, from 0 on, shape (tracks,).
+    rows outside all events. `part` is that of each track, from 0 on.
     """
     return [_part(trace, part, number) for number in range(int(part.max(initial=0)) + 1)]
 
@@ -243,21 +223,16 @@ def _arguments_of(trace: Trace, sources: IntArray) -> Arguments:
 
 
 def one_rank(trace: Trace, rank: int) -> Trace:
-    """What a trace of several ranks holds of one of them, on the common clock.
+    """What an annotated trace of several ranks holds of one of them, on the common clock.
 
     Tables of tracks and modules stay whole, so that their ids keep their meaning; events are
     numbered anew.
-
-    Args:
-        trace: an annotated trace.
-        rank: one of its ranks.
     """
     if trace.metadata.ranks == (rank,):
         return trace
     tracks = trace["tracks"]["rank"] == rank
     kept = tracks[trace.events["track"]]
-    number = np.full(len(kept) + 1, -1, np.int32)  # -1 stays -1
-    number[:-1][kept] = np.arange(kept.sum())
+    number = _new_ids(np.flatnonzero(kept), len(kept))
     tables = {
         name: _of_rank(table, rank, tracks, number)
         for name, table in trace.tables.items()
@@ -267,31 +242,20 @@ def one_rank(trace: Trace, rank: int) -> Trace:
 
 
 def _of_rank(table: Table, rank: int, tracks: Mask, number: Ids32) -> Table:
-    """The rows of a rank, with its new numbers of events."""
-    columns = table.schema.columns
-    events = [column.name for column in columns if column.refers == "events"]
     kept = np.ones(len(table), np.bool_)
     if "rank" in table.columns():
         kept = table["rank"] == rank
     elif "track" in table.columns():
         kept = tracks[table["track"]]
     else:
-        for name in events:
-            kept &= (number[table[name]] >= 0) | (table[name] < 0)
-    part = table.take(kept)
-    return part.with_columns(**{name: number[part[name]] for name in events}) if events else part
+        for column in table.schema.columns:
+            if column.refers == "events":
+                kept &= (number[table[column.name]] >= 0) | (table[column.name] < 0)
+    return _with_events(table.take(kept), number)
 
 
 def of_rank(trace: Trace, rank: int) -> Trace:
-    """The trace of one process with its rank set in the metadata and in every `rank` column.
-
-    Args:
-        trace: the trace of one process.
-        rank: its rank in the distributed job.
-
-    Returns:
-        The trace with every `rank` column set.
-    """
+    """The trace of one process with its rank set in the metadata and in every `rank` column."""
     for table in trace.tables.values():
         if "rank" in table.columns() and len(table):
             trace = trace.with_table(table.with_columns(rank=np.full(len(table), rank, np.int32)))

@@ -44,81 +44,40 @@ def id_column(what: str) -> Column:
     return Column("id", "i32", f"row number of the {what}")
 
 
-def rank_column() -> Column:
-    """The process that a row belongs to."""
-    return Column("rank", "i32", "rank of the process in a distributed job, 0 if there is only one")
+def reference(name: str, table: str, meaning: str = "", nullable: bool = False) -> Column:
+    """Row numbers of a table."""
+    return Column(name, "i32", meaning or f"{table}.id", nullable=nullable, refers=table)
 
 
-CATEGORIES = (
-    "cpu_op",
-    "python",
-    "runtime",
-    "kernel",
-    "memcpy",
-    "memset",
-    "communication",
-    "sync",
-    "annotation",
-    "other",
-)
+def time_column(name: str, meaning: str, nullable: bool = False) -> Column:
+    """Times on the trace's clock."""
+    return Column(name, "i64", meaning, "ns", nullable, refers="clock")
+
+
+def word_column(name: str, words: tuple[str, ...], meaning: str = "", nullable: bool = False) -> Column:
+    """Words of a closed list."""
+    return Column(name, "text", meaning or f"one of {', '.join(words)}", nullable=nullable, values=words)
+
+
+RANK = Column("rank", "i32", "rank of the process in a distributed job, 0 if there is only one")
+STEP = Column("step", "i32", "number of the training step, as the recorder counts")
+
 COMPUTING = ("kernel", "memcpy", "memset")
 DEVICE_WORK = (*COMPUTING, "communication")
-STAGES = (
-    "data_loading",
-    "transfer",
-    "forward",
-    "loss",
-    "zero_grad",
-    "backward",
-    "optimizer",
-    "prefill",
-    "decode",
-    "prefill_decode",
-    "evaluation",
-    "checkpointing",
-    "other",
-)
+CATEGORIES = ("cpu_op", "python", "runtime", *DEVICE_WORK, "sync", "annotation", "other")
 INFERENCE_STAGES = ("prefill", "decode", "prefill_decode")
 MODEL_STAGES = ("forward", *INFERENCE_STAGES)  # calls of the model
 FORWARD_STAGES = (*MODEL_STAGES, "loss")
 OUTSIDE_STAGES = ("evaluation", "checkpointing", "other")  # what does not train
+_TRAINING_STAGES = ("data_loading", "transfer", "forward", "loss", "zero_grad", "backward", "optimizer")
+STAGES = (*_TRAINING_STAGES, *INFERENCE_STAGES, *OUTSIDE_STAGES)
 TRACK_KINDS = ("cpu", "device", "communication")
-KERNEL_KINDS = (
-    "gemm",
-    "convolution",
-    "attention",
-    "normalization",
-    "elementwise",
-    "reduction",
-    "embedding",
-    "optimizer",
-    "memcpy",
-    "memset",
-    "communication",
-    "other",
-)
 PRODUCT_KINDS = ("gemm", "convolution", "attention")  # of kernels: the arithmetic of a network
+_OTHER_KERNELS = ("normalization", "elementwise", "reduction", "embedding", "optimizer")
+KERNEL_KINDS = (*PRODUCT_KINDS, *_OTHER_KERNELS, "memcpy", "memset", "communication", "other")
 IDLE_CAUSES = ("data", "synchronization", "communication", "host", "launch")
 SEVERITIES = ("info", "warning", "critical")
 BOUNDS = ("cpu", "device", "data", "communication")
-CONTEXT_KINDS = (
-    "root",
-    "thread",
-    "step",
-    "annotation",
-    "python",
-    "module",
-    "operator",
-    "native",
-    "runtime",
-    "kernel",
-    "memcpy",
-    "memset",
-    "communication",
-    "sync",
-    "instruction",
-    "unlinked",
-    "others",
-    "other",
-)
+_CODE_KINDS = ("root", "thread", "step", "annotation", "python", "module", "operator", "native", "runtime")
+CONTEXT_KINDS = (*_CODE_KINDS, *DEVICE_WORK, "sync", "instruction", "unlinked", "others", "other")
 VIAS = ("call", "backward", "launch")

@@ -45,8 +45,7 @@ def glibc() -> ctypes.CDLL | None:
     if sys.platform != "linux":
         return None
     library = ctypes.CDLL(None)
-    has_both = hasattr(library, "mallopt") and hasattr(library, "malloc_trim")
-    return library if has_both else None
+    return library if hasattr(library, "mallopt") and hasattr(library, "malloc_trim") else None
 
 
 def _set(library: ctypes.CDLL, parameters: dict[int, int]) -> None:

@@ -10,9 +10,8 @@ from stepscope.base.arrays import IntArray, Rows, Times
 class Intervals:
     """A union of intervals, kept sorted and disjoint.
 
-    Args:
-        starts: int64, shape (n,), ns; in any order, overlapping or not.
-        ends: int64, shape (n,), ns; an interval that does not end after its start is dropped.
+    They may be given in any order, overlapping or not, ns; one that does not end after its start is
+    dropped.
 
     Example:
         >>> Intervals([0, 5], [6, 9]).total()
@@ -68,9 +67,9 @@ class Intervals:
         """How much of the union lies before each of `times`, ns, shape of `times`."""
         covered = np.concatenate([[0], np.cumsum(self.ends - self.starts)])
         index = np.searchsorted(self.starts, times, side="right")
-        previous = np.maximum(index - 1, 0)
         if not len(self):
             return np.zeros(len(times), np.int64)
+        previous = np.maximum(index - 1, 0)
         inside = np.minimum(times, self.ends[previous]) - self.starts[previous]
         result: Times = np.where(index > 0, covered[previous] + inside, 0)
         return result
@@ -100,16 +99,9 @@ def _pairs(first: Rows, last: Rows) -> tuple[Rows, Rows]:
 
 
 def grouped_union(groups: IntArray, starts: Times, ends: Times, count: int) -> Times:
-    """Length of the union of intervals within each group.
+    """Length of the union of intervals within each group, ns, shape (count,).
 
-    Args:
-        groups: integer, shape (n,), 0 to count - 1; the group of each interval.
-        starts: int64, shape (n,), ns.
-        ends: int64, shape (n,), ns.
-        count: number of groups.
-
-    Returns:
-        int64, shape (count,), ns.
+    The group of each interval is from 0 to `count` - 1.
 
     Example:
         >>> grouped_union(np.array([0, 0, 1]), np.array([0, 2, 0]), np.array([4, 6, 1]), 2).tolist()
@@ -125,7 +117,8 @@ def grouped_union(groups: IntArray, starts: Times, ends: Times, count: int) -> T
     # Groups are laid end to end on one axis, so that one running maximum handles all.
     stride = int(end.max()) - base + 1
     if stride * count >= 2**62:
-        return np.array([_union(start[group == g], end[group == g]) for g in range(count)], np.int64)
+        unions = [Intervals(start[group == each], end[group == each]) for each in range(count)]
+        return np.array([union.total() for union in unions], np.int64)
     offset = group.astype(np.int64) * stride - base
     reach = np.maximum.accumulate(end + offset)
     before = np.concatenate([[np.iinfo(np.int64).min], reach[:-1]])
@@ -137,7 +130,3 @@ def _in_order(groups: IntArray, starts: Times) -> bool:
     """Whether groups come one after the other, and the intervals of each by their start."""
     later = groups[1:] > groups[:-1]
     return bool((later | ((groups[1:] == groups[:-1]) & (starts[1:] >= starts[:-1]))).all())
-
-
-def _union(starts: Times, ends: Times) -> int:
-    return Intervals(starts, ends).total()

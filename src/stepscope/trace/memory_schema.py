@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from stepscope.trace.declaration import Column, Schema, id_column, rank_column
+from stepscope.trace.declaration import RANK, Column, Schema, id_column, reference, time_column
 
 MEMORY = Schema(
     "memory",
     "one allocation or release",
     (
-        Column("time_ns", "i64", "time", "ns", refers="clock"),
-        rank_column(),
+        time_column("time_ns", "time"),
+        RANK,
         Column("device", "text", "cpu, cuda:0, …"),
         Column("address", "i64", "address; PyTorch recorded none in 2021", nullable=True),
         Column("bytes", "i64", "size; negative for a release", "B"),
@@ -22,7 +22,7 @@ MEMORY = Schema(
             nullable=True,
         ),
         Column("category", "text", "its purpose, if known", nullable=True),
-        Column("event", "i32", "events.id of the innermost event around it", nullable=True, refers="events"),
+        reference("event", "events", "events.id of the innermost event around it", nullable=True),
     ),
 )
 
@@ -37,7 +37,7 @@ SEGMENTS = Schema(
         Column("stream", "i64", "stream that it belongs to"),
         Column("pool", "text", "small, large, …"),
         Column("expandable", "i8", "1 for an expandable segment"),
-        Column("stack", "i32", "stacks.id of its allocation", nullable=True, refers="stacks"),
+        reference("stack", "stacks", "stacks.id of its allocation", nullable=True),
     ),
 )
 
@@ -46,12 +46,12 @@ BLOCKS = Schema(
     "one block of a segment, in use or free, at the moment of a memory snapshot",
     (
         id_column("block"),
-        Column("segment", "i32", "segments.id", refers="segments"),
+        reference("segment", "segments"),
         Column("address", "i64", "address"),
         Column("bytes", "i64", "size", "B"),
         Column("requested_bytes", "i64", "size that the program requested", "B", nullable=True),
         Column("state", "text", "active_allocated, active_awaiting_free or inactive"),
-        Column("stack", "i32", "stacks.id of its allocation", nullable=True, refers="stacks"),
+        reference("stack", "stacks", "stacks.id of its allocation", nullable=True),
     ),
 )
 
@@ -64,10 +64,10 @@ ALLOCATIONS = Schema(
         Column("address", "i64", "address"),
         Column("bytes", "i64", "size", "B"),
         Column("stream", "i64", "stream that it belongs to"),
-        Column("start_ns", "i64", "when; null before the history", "ns", nullable=True, refers="clock"),
-        Column("request_ns", "i64", "when its release was requested", "ns", nullable=True, refers="clock"),
-        Column("end_ns", "i64", "when released; null if alive", "ns", nullable=True, refers="clock"),
-        Column("stack", "i32", "stacks.id of its allocation", nullable=True, refers="stacks"),
+        time_column("start_ns", "when; null before the history", nullable=True),
+        time_column("request_ns", "when its release was requested", nullable=True),
+        time_column("end_ns", "when released; null if alive", nullable=True),
+        reference("stack", "stacks", "stacks.id of its allocation", nullable=True),
     ),
 )
 
@@ -76,14 +76,14 @@ MEMORY_EVENTS = Schema(
     "one entry of an allocator's history, as a memory snapshot records it",
     (
         id_column("entry"),
-        Column("time_ns", "i64", "when", "ns", refers="clock"),
+        time_column("time_ns", "when"),
         Column("device", "i32", "number of the device"),
         Column("action", "text", "alloc, free_requested, free_completed, segment_alloc, oom, …"),
         Column("address", "i64", "address", nullable=True),
         Column("bytes", "i64", "size", "B"),
         Column("stream", "i64", "stream"),
         Column("device_free_bytes", "i64", "free on the device, for oom", "B", nullable=True),
-        Column("stack", "i32", "stacks.id of the call", nullable=True, refers="stacks"),
+        reference("stack", "stacks", "stacks.id of the call", nullable=True),
     ),
 )
 
@@ -92,7 +92,7 @@ STACKS = Schema(
     "one frame of a call stack; a stack is its innermost frame, with its callers as parents",
     (
         id_column("frame"),
-        Column("parent", "i32", "stacks.id of the caller", nullable=True, refers="stacks"),
+        reference("parent", "stacks", "stacks.id of the caller", nullable=True),
         Column("function", "text", "name of the function"),
         Column("file", "text", "source file, empty where unknown"),
         Column("line", "i32", "line in it", nullable=True),
@@ -129,8 +129,8 @@ TENSOR_USES = Schema(
     "tensor_uses",
     "one tensor that an operator reads or writes, in a capture with `--memory`",
     (
-        Column("event", "i32", "events.id of the operator", nullable=True, refers="events"),
-        Column("time_ns", "i64", "when the operator begins", "ns", refers="clock"),
+        reference("event", "events", "events.id of the operator", nullable=True),
+        time_column("time_ns", "when the operator begins"),
         Column("address", "i64", "address of the tensor's storage"),
         Column("shape", "text", "sizes, as 8,128"),
         Column("dtype", "text", "float32, bfloat16, …"),

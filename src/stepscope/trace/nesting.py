@@ -1,4 +1,8 @@
-"""The nesting of events on each track: parents, depths, self times and enclosing events."""
+"""The nesting of events on each track: parents, depths, self times and enclosing events.
+
+Columns of events have shape (n,). Events are in order of start, longer ones first among equal
+starts; times are int64, ns; `parent` is the event around each, int32, -1 at the top.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +20,7 @@ def parents(track: IntArray, start: Times, duration: Times, tolerance: int) -> I
     """The innermost event around each event on the same track.
 
     An event is around another if it ends no earlier. It may end up to `tolerance` earlier, since
-    recorders round times, if the two overlap. Partly overlapping events are siblings.
-
-    Args:
-        track: integer, shape (n,).
-        start: int64, shape (n,), ns, sorted ascending; longer events first among equal starts.
-        duration: int64, shape (n,), ns.
-        tolerance: ns.
-
-    Returns:
-        int32, shape (n,), -1 at the top level.
+    recorders round times (ns), if the two overlap. Partly overlapping events are siblings.
 
     Example:
         >>> parents(np.zeros(3, int), np.array([0, 1, 6]), np.array([9, 3, 2]), 0).tolist()
@@ -56,12 +51,7 @@ def depths(parent: Ids32) -> Ids32:
 def inherit(parent: Ids32, own: IntArray) -> Ids32:
     """For each event, the value of the innermost event around it (itself included) that has one.
 
-    Args:
-        parent: int32, shape (n,), -1 at the top.
-        own: integer, shape (n,), -1 where an event has no value of its own.
-
-    Returns:
-        int32, shape (n,), -1 where nothing around has a value.
+    -1 is none, in `own` as in the result.
 
     Example:
         >>> inherit(np.array([-1, 0, 1]), np.array([7, -1, -1])).tolist()
@@ -74,10 +64,6 @@ def inherit(parent: Ids32, own: IntArray) -> Ids32:
 
 def outermost(parent: Ids32, chosen: Mask) -> Mask:
     """Those of some events that are not inside another of them, bool, shape (n,).
-
-    Args:
-        parent: the event around each event, -1 for none, shape (n,).
-        chosen: the events to look at, shape (n,).
 
     Example:
         >>> outermost(np.array([-1, 0, 1, -1], np.int32), np.array([False, True, True, True]))
@@ -92,10 +78,6 @@ def outermost(parent: Ids32, chosen: Mask) -> Mask:
 def totals_inside(parent: Ids32, own: Ids) -> Ids:
     """The sum of the values of each event and of all events inside it, shape (n,).
 
-    Args:
-        parent: int32, shape (n,), -1 at the top.
-        own: int64, shape (n,).
-
     Example:
         >>> totals_inside(np.array([-1, 0, 0]), np.array([0, 2, 3])).tolist()
         [5, 2, 3]
@@ -108,11 +90,8 @@ def totals_inside(parent: Ids32, own: Ids) -> Ids:
 def passed_down(parent: Ids32, own: Codes8, allowed: Mask) -> Codes8:
     """The code of each event: its own if that is allowed in what is around it, else that.
 
-    Args:
-        parent: int32, shape (n,), -1 at the top.
-        own: int8, shape (n,), -1 for none.
-        allowed: for each code around an event, and last for none, whether it may have a code,
-            shape (codes + 1, codes).
+    `allowed` says for each code around an event, and last for none (-1), whether it may have a
+    code, shape (codes + 1, codes).
 
     Example:
         >>> passed_down(np.array([-1, 0]), np.array([0, 1], np.int8), np.eye(3, 2, dtype=bool))
@@ -128,16 +107,7 @@ def passed_down(parent: Ids32, own: Codes8, allowed: Mask) -> Codes8:
 def enclosing(
     lanes: IntArray, times: Times, track: IntArray, start: Times, duration: Times, parent: Ids32
 ) -> Ids32:
-    """The innermost event on a given track at a given time.
-
-    Args:
-        lanes: integer, shape (m,), track of each query.
-        times: int64, shape (m,), ns.
-        track, start, duration, parent: of the events, shape (n,), in order of start.
-
-    Returns:
-        int32, shape (m,), -1 if no event runs on that track at that time.
-    """
+    """The innermost event on each of the tracks `lanes` at each of `times`, -1 if none runs."""
     around = (np.ascontiguousarray(duration, np.int64), _ids(parent))
     return _searched(lanes, times, track, start, *around)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +19,6 @@ from stepscope.trace.arguments import arrow_bytes, arrow_numbers, arrow_text
 from stepscope.trace.declaration import Column
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
-
-if TYPE_CHECKING:
-    from stepscope.trace.trace import Trace
-
 
 ARGUMENTS = "arguments"
 _HELP = "`show tables` lists the tables, `describe steps` the columns of one"
@@ -53,15 +49,9 @@ class QueryLimits:
 
 
 def run_query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pa.Table:
-    """Run `sql` over the trace's tables; see `Trace.query`.
+    """Run one reading statement over the trace's tables; see `Trace.query` and `answer_of`.
 
-    Args:
-        trace: any trace.
-        sql: one reading statement.
-        limits: by default none. With them the result has one row more than allowed if it is cut.
-
-    Raises:
-        QueryError: if the SQL is wrong, or exceeds a limit.
+    With limits the result has one row more than allowed if it is cut.
     """
 
     def register(connection: Any) -> None:
@@ -75,7 +65,7 @@ def run_query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pa.T
     config = {
         "enable_external_access": "false",
         "temp_directory": "",  # else DuckDB writes a folder .tmp where it runs out of memory
-        **_settings(limits),
+        **({"memory_limit": f"{limits.megabytes}MB", "threads": "1"} if limits else {}),
     }
     return answer_of(sql, register, config, limits)
 
@@ -83,16 +73,9 @@ def run_query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pa.T
 def answer_of(
     sql: str, register: Callable[[Any], None], config: Mapping[str, str], limits: QueryLimits | None = None
 ) -> pa.Table:
-    """The result of one reading statement.
+    """The result of one reading statement; `register` gives a connection its tables.
 
-    Args:
-        sql: the statement.
-        register: gives a connection its tables.
-        config: DuckDB's settings.
-        limits: by default none.
-
-    Raises:
-        QueryError: if the SQL is wrong, or exceeds a limit.
+    Raises QueryError if the SQL is wrong, or exceeds a limit.
     """
     import duckdb
 
@@ -131,12 +114,6 @@ def named_tables(connection: Any, sql: str) -> set[str]:
     except duckdb.Error:
         names = set()
     return names or set(re.findall(r"\w+", sql))
-
-
-def _settings(limits: QueryLimits | None) -> dict[str, str]:
-    if limits is None:
-        return {}
-    return {"memory_limit": f"{limits.megabytes}MB", "threads": "1"}
 
 
 def _answer(connection: Any, statement: Any, limits: QueryLimits | None) -> pa.Table:

@@ -1,4 +1,7 @@
-"""What a capture says of the steps in it and after it: cores, waiting, and loading of data."""
+"""What a capture says of the steps in it and after it: cores, waiting, and loading of data.
+
+Functions that take a capture take its manifest; shares are from 0 to 1.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,6 @@ def milliseconds(ns: float) -> str:
 
 
 QUIET = 0.95  # of a core; with less, times are visibly longer than on a quiet machine
-_HALF = 0.5
 
 
 def core_share(capture: Mapping[str, Any]) -> float | None:
@@ -26,12 +28,7 @@ def core_share(capture: Mapping[str, Any]) -> float | None:
 
     Time in which it waits for a device, data or other processes of its own does not count. Where
     it waited for a core in a few steps alone, the share of the typical one counts.
-
-    Args:
-        capture: the manifest of a capture.
-
-    Returns:
-        0 to 1; None where it was not measured.
+    None where it was not measured.
     """
     times = capture.get("recorded_steps") or {}
     elapsed, queued = times.get("elapsed_ns"), times.get("queued_ns")
@@ -47,12 +44,7 @@ def active_share(capture: Mapping[str, Any], steps: str = "recorded_steps") -> f
 
     Else it waited for something else: another process, a disk, a lock, a device, a sleep.
 
-    Args:
-        capture: the manifest of a capture.
-        steps: which of its steps, `recorded_steps` or `unrecorded_steps`.
-
-    Returns:
-        0 to 1; 1 where it was not measured.
+    The steps are `recorded_steps` or `unrecorded_steps`; 1 where it was not measured.
     """
     times = capture.get(steps) or {}
     elapsed, queued, cpu = (times.get(f"{name}_ns") for name in ("elapsed", "queued", "cpu"))
@@ -67,12 +59,7 @@ def later_blocked_share(capture: Mapping[str, Any]) -> float:
 
     What it waits for, such as a thread of the script that fills a queue, goes on while the recorder
     starts; the recorded steps then find it done.
-
-    Args:
-        capture: the manifest of a capture.
-
-    Returns:
-        0 to 1; 0 where it was not measured.
+    0 where it was not measured.
     """
     later = active_share(capture, "unrecorded_steps")
     return max(active_share(capture) - later, 0.0)
@@ -81,18 +68,16 @@ def later_blocked_share(capture: Mapping[str, Any]) -> float:
 def blocked_share(part: float, active: float, elsewhere: float = 0.0) -> float:
     """About how much of the steps the training thread is blocked where it runs no operator.
 
-    Operators use a core, or wait for one: what is active besides them is in this part.
+    Operators use a core, or wait for one: what is active besides them is in this part. 0 where it is
+    active for more than half of this part, which is Python then.
 
     Args:
         part: the share of the steps in which no operator runs.
         active: as `active_share` gives it.
         elsewhere: the share in which it waits outside of this part, for communication or data.
-
-    Returns:
-        0 where it is active for more than half of this part, which is Python then.
     """
     blocked = min(max(1 - active - elsewhere, part - active, 0.0), part)
-    return blocked if blocked >= _HALF * part else 0.0
+    return blocked if blocked >= part / 2 else 0.0
 
 
 def load_warning(capture: Mapping[str, Any]) -> str:
@@ -123,11 +108,7 @@ class LaterLoading(NamedTuple):
 def later_loading(capture: Mapping[str, Any]) -> LaterLoading | None:
     """Loading of data in the steps after the recording.
 
-    Args:
-        capture: the manifest of a capture.
-
-    Returns:
-        None where it was not measured, as in JAX and by earlier versions.
+    None where it was not measured, as in JAX and by earlier versions.
     """
     parts = (capture.get("unrecorded_steps") or {}).get("parts") or {}
     times = {name: part.get("recurring_ns") for name, part in parts.items()}

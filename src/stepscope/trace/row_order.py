@@ -14,12 +14,6 @@ _SHORT = np.dtype(np.uint16)
 def inverse(order: IntArray) -> NDArray[np.int64]:
     """The inverse of a permutation: the position of each row after sorting by `order`.
 
-    Args:
-        order: each row once, shape (n,).
-
-    Returns:
-        int64, shape (n,).
-
     Example:
         >>> inverse(np.array([2, 0, 1])).tolist()
         [1, 2, 0]
@@ -30,15 +24,9 @@ def inverse(order: IntArray) -> NDArray[np.int64]:
 
 
 def stable_order(keys: IntArray) -> Rows:
-    """The order of keys, equal ones as they are.
+    """The rows in order of their keys, of equal ones as they are.
 
     Few possible keys are sorted by counting, which NumPy does for 16 bits.
-
-    Args:
-        keys: integers, shape (n,).
-
-    Returns:
-        The row of the smallest key first, shape (n,).
 
     Example:
         >>> stable_order(np.array([7, 5, 7, 5])).tolist()
@@ -52,22 +40,14 @@ def stable_order(keys: IntArray) -> Rows:
 
 
 def grouped(keys: IntArray, groups: int) -> tuple[IntArray, Ids]:
-    """The rows of each group.
+    """The rows of each group, from the group of each row, 0 to `groups` - 1.
 
-    Args:
-        keys: the group of each row, 0 to `groups` - 1, shape (n,).
-        groups: how many there are.
-
-    Returns:
-        The rows by group, those of one as they are, int32, shape (n,); and where each
-        group begins in these and the last one ends, int64, shape (groups + 1,).
+    Returns the rows by group, those of one as they are, int32, shape (n,); and where each group begins
+    in these and the last one ends, int64, shape (groups + 1,). Raises IndexError if a key is no group.
 
     Example:
         >>> [part.tolist() for part in grouped(np.array([2, 0, 2]), 3)]
         [[1, 0, 2], [0, 1, 1, 3]]
-
-    Raises:
-        IndexError: if a key is no group.
     """
     first, order = np.empty(groups + 1, np.int64), np.empty(len(keys), np.int32)
     columns = np.ascontiguousarray(keys, np.int32), groups, first, order
@@ -77,14 +57,7 @@ def grouped(keys: IntArray, groups: int) -> tuple[IntArray, Ids]:
 
 
 def start_order(start: Times, duration: Times) -> IntArray | None:
-    """The order by start, of equal starts the longest first, else as it is.
-
-    Args:
-        start: int64, shape (n,), ns.
-        duration: int64, shape (n,), ns.
-
-    Returns:
-        The row of the first event first, shape (n,); None where every row is in its place.
+    """The rows in order of start, of equal starts the longest first; None if they are already.
 
     Example:
         >>> start_order(np.array([3, 1, 1]), np.array([1, 1, 2])).tolist()

@@ -2,129 +2,33 @@
 
 from __future__ import annotations
 
-from stepscope.trace.analysis_schema import (
-    CONTEXT_METRICS,
-    CONTEXTS,
-    EVIDENCE,
-    FINDINGS,
-    OPERATIONS,
-    WARNINGS,
-)
-from stepscope.trace.declaration import (
-    BOUNDS,
-    CATEGORIES,
-    COMPUTING,
-    CONTEXT_KINDS,
-    DEVICE_WORK,
-    FORWARD_STAGES,
-    IDLE_CAUSES,
-    INFERENCE_STAGES,
-    KERNEL_KINDS,
-    MODEL_STAGES,
-    OUTSIDE_STAGES,
-    PRODUCT_KINDS,
-    SEVERITIES,
-    STAGES,
-    TRACK_KINDS,
-    VIAS,
-    Column,
-    Schema,
-    id_column,
-    rank_column,
-)
-from stepscope.trace.memory_schema import (
-    ALLOCATIONS,
-    BLOCKS,
-    MEMORY,
-    MEMORY_EVENTS,
-    SEGMENTS,
-    STACKS,
-    STORAGES,
-    TENSOR_USES,
-)
-
-__all__ = [
-    "ALLOCATIONS",
-    "BLOCKS",
-    "BOUNDS",
-    "CATEGORIES",
-    "COMPUTING",
-    "CONTEXTS",
-    "CONTEXT_KINDS",
-    "CONTEXT_METRICS",
-    "COUNTERS",
-    "DEVICE_WORK",
-    "EVENTS",
-    "EVIDENCE",
-    "FINDINGS",
-    "FLOWS",
-    "FORWARD_STAGES",
-    "FRAMES",
-    "IDLE",
-    "IDLE_CAUSES",
-    "INFERENCE_STAGES",
-    "INPUTS",
-    "INSTANTS",
-    "ITERATIONS",
-    "KERNEL_KINDS",
-    "LAUNCHES",
-    "MEMORY",
-    "MEMORY_EVENTS",
-    "MODEL_STAGES",
-    "MODULES",
-    "MODULE_SHARES",
-    "OPERATIONS",
-    "ORIGINS",
-    "OUTSIDE_STAGES",
-    "PRODUCT_KINDS",
-    "ROLES",
-    "SCHEMAS",
-    "SEGMENTS",
-    "SEVERITIES",
-    "STACKS",
-    "STAGES",
-    "STAGE_RUNS",
-    "STEPS",
-    "STORAGES",
-    "TENSOR_USES",
-    "TRACKS",
-    "TRACK_KINDS",
-    "VIAS",
-    "WARNINGS",
-]
-
-
-def _step() -> Column:
-    return Column("step", "i32", "number of the training step, as the recorder counts")
-
+# ruff: noqa: F403, F405  (this module has every table and every list of words)
+from stepscope.trace.analysis_schema import *
+from stepscope.trace.declaration import *
+from stepscope.trace.memory_schema import *
 
 EVENTS = Schema(
     "events",
     "one slice of time on one track, in order of start",
     (
         id_column("event"),
-        Column("parent", "i32", "innermost event around it on its track", nullable=True, refers="events"),
-        Column("track", "i32", "tracks.id", refers="tracks"),
+        reference("parent", "events", "innermost event around it on its track", nullable=True),
+        reference("track", "tracks"),
         Column("name", "text", "name as recorded"),
-        Column("category", "text", "one of " + ", ".join(CATEGORIES), values=CATEGORIES),
-        Column("start_ns", "i64", "start, relative to the trace's start", "ns", refers="clock"),
+        word_column("category", CATEGORIES),
+        time_column("start_ns", "start, relative to the trace's start"),
         Column("duration_ns", "i64", "duration", "ns"),
         Column("self_ns", "i64", "duration without the events directly inside it", "ns"),
         Column("step", "i32", "steps.step; device work has the step of its launch", nullable=True),
-        Column("stage", "text", "one of " + ", ".join(STAGES), nullable=True, values=STAGES),
-        Column(
+        word_column("stage", STAGES, nullable=True),
+        reference(
             "module",
-            "i32",
+            "modules",
             "modules.id; backward work has the module of its forward event",
             nullable=True,
-            refers="modules",
         ),
-        Column(
-            "kind",
-            "text",
-            "kind of device work: one of " + ", ".join(KERNEL_KINDS),
-            nullable=True,
-            values=KERNEL_KINDS,
+        word_column(
+            "kind", KERNEL_KINDS, "kind of device work: one of " + ", ".join(KERNEL_KINDS), nullable=True
         ),
         Column("recompute", "i8", "1 for forward work repeated in backward (checkpointing)"),
         Column(
@@ -146,14 +50,13 @@ EVENTS = Schema(
             "the named scopes in which a compiled operation was traced, as recorded",
             nullable=True,
         ),
-        Column(
+        reference(
             "origin",
-            "i32",
+            "origins",
             "origins.first of the operations that a compiled operation was made from",
             nullable=True,
-            refers="origins",
         ),
-        Column("forward_event", "i32", "the forward event of a backward one", nullable=True, refers="events"),
+        reference("forward_event", "events", "the forward event of a backward one", nullable=True),
         Column("bytes", "i64", "bytes moved by a copy, a memset or a collective", "B", nullable=True),
         Column("source", "i32", "position in the source file", refers="file"),
     ),
@@ -168,20 +71,19 @@ ORIGINS = Schema(
     "an operation as it was traced, from which a compiled operation was made, alone or with others",
     (
         id_column("origin"),
-        Column("first", "i32", "origins.id of the first of its compiled operation", refers="origins"),
+        reference("first", "origins", "origins.id of the first of its compiled operation"),
         Column("scope", "text", "the named scopes in which it was traced, as recorded"),
-        Column("frame", "i32", "the frame in which it was traced", nullable=True, refers="frames"),
+        reference("frame", "frames", "the frame in which it was traced", nullable=True),
         Column(
             "share",
             "f64",
             "its share in the operations and bytes of the compiled operation; shares add up to 1",
         ),
-        Column(
+        word_column(
             "role",
-            "text",
+            ROLES,
             "what the compiled operation is for, outside of the two passes of a program that differentiates",
             nullable=True,
-            values=ROLES,
         ),
     ),
 )
@@ -191,10 +93,10 @@ INPUTS = Schema(
     "what a compiled operation outside the two passes takes: an argument of its program, or a gradient",
     (
         id_column("input"),
-        Column("first", "i32", "origins.id of the first of its compiled operation", refers="origins"),
+        reference("first", "origins", "origins.id of the first of its compiled operation"),
         Column("argument", "text", "the name of the argument, empty for a gradient"),
         Column("scope", "text", "the named scopes of the operation that computed the gradient"),
-        Column("frame", "i32", "the frame of that operation", nullable=True, refers="frames"),
+        reference("frame", "frames", "the frame of that operation", nullable=True),
     ),
 )
 
@@ -203,7 +105,7 @@ FRAMES = Schema(
     "a Python frame in which operations were traced",
     (
         id_column("frame"),
-        Column("parent", "i32", "the frame that called it", nullable=True, refers="frames"),
+        reference("parent", "frames", "the frame that called it", nullable=True),
         Column("function", "text", "qualified name of the function, empty if unknown"),
         Column("file", "text", "source file"),
         Column("line", "i32", "line in it"),
@@ -215,9 +117,9 @@ TRACKS = Schema(
     "one row of a timeline: a CPU thread, a device stream or a communication channel",
     (
         id_column("track"),
-        Column("kind", "text", "one of " + ", ".join(TRACK_KINDS), values=TRACK_KINDS),
+        word_column("kind", TRACK_KINDS),
         Column("name", "text", "name as recorded, or built from process and thread"),
-        rank_column(),
+        RANK,
         Column("process", "text", "process id as recorded"),
         Column("thread", "text", "thread id as recorded; the stream of a device track"),
         Column("device", "i32", "device index", nullable=True),
@@ -229,33 +131,24 @@ STEPS = Schema(
     "steps",
     "one training step",
     (
-        _step(),
-        rank_column(),
-        Column("start_ns", "i64", "start on the CPU", "ns", refers="clock"),
-        Column("end_ns", "i64", "end on the CPU", "ns", refers="clock"),
-        Column(
+        STEP,
+        RANK,
+        time_column("start_ns", "start on the CPU"),
+        time_column("end_ns", "end on the CPU"),
+        time_column(
             "device_end_ns",
-            "i64",
             "end of the last work launched in it, on a device or, of compiled programs, on other threads",
-            "ns",
-            refers="clock",
             nullable=True,
         ),
-        Column(
+        time_column(
             "window_start_ns",
-            "i64",
             "start of its window: the end of the window before, else its start on the CPU, or when "
             "earlier work ends",
-            "ns",
-            refers="clock",
         ),
-        Column(
+        time_column(
             "window_end_ns",
-            "i64",
             "end of its window, when the CPU has left the step and its device work has ended; its "
             "length is window_end_ns - window_start_ns",
-            "ns",
-            refers="clock",
         ),
         Column("device_busy_ns", "i64", "busy time of the busiest device in its window", "ns"),
         Column("device_idle_ns", "i64", "idle time of the busiest device in its window", "ns"),
@@ -272,11 +165,11 @@ ITERATIONS = Schema(
     "iterations",
     "one iteration of an inference server or of a loop that generates tokens",
     (
-        rank_column(),
-        Column("track", "i32", "tracks.id of the thread or stream", refers="tracks"),
-        Column("stage", "text", "one of " + ", ".join(INFERENCE_STAGES), values=INFERENCE_STAGES),
-        Column("start_ns", "i64", "start on the CPU", "ns", refers="clock"),
-        Column("end_ns", "i64", "end on the CPU", "ns", refers="clock"),
+        RANK,
+        reference("track", "tracks", "tracks.id of the thread or stream"),
+        word_column("stage", INFERENCE_STAGES),
+        time_column("start_ns", "start on the CPU"),
+        time_column("end_ns", "end on the CPU"),
         Column("prefill_requests", "i32", "requests whose prompts it processes", nullable=True),
         Column("prefill_tokens", "i32", "tokens of these prompts", nullable=True),
         Column("decode_requests", "i32", "requests for which it generates", nullable=True),
@@ -288,24 +181,22 @@ STAGE_RUNS = Schema(
     "stages",
     "one unbroken run of a stage within a step",
     (
-        _step(),
-        rank_column(),
-        Column("stage", "text", "one of " + ", ".join(STAGES), values=STAGES),
+        STEP,
+        RANK,
+        word_column("stage", STAGES),
         Column(
             "optimizer",
             "text",
             "the optimizer whose step this run is or leads to, by the user's name or its class",
             nullable=True,
         ),
-        Column("start_ns", "i64", "start on the CPU", "ns", refers="clock"),
-        Column("end_ns", "i64", "end on the CPU", "ns", refers="clock"),
+        time_column("start_ns", "start on the CPU"),
+        time_column("end_ns", "end on the CPU"),
         Column("cpu_ns", "i64", "duration on the CPU", "ns"),
         Column("device_ns", "i64", "busy time of the device work launched in it, as a union", "ns"),
-        Column(
-            "device_start_ns", "i64", "start of its first device work", "ns", refers="clock", nullable=True
-        ),
-        Column("device_end_ns", "i64", "end of its last device work", "ns", refers="clock", nullable=True),
-        Column("bound_by", "text", "what limits its duration: one of " + ", ".join(BOUNDS), values=BOUNDS),
+        time_column("device_start_ns", "start of its first device work", nullable=True),
+        time_column("device_end_ns", "end of its last device work", nullable=True),
+        word_column("bound_by", BOUNDS, "what limits its duration: one of " + ", ".join(BOUNDS)),
     ),
 )
 
@@ -314,8 +205,8 @@ MODULES = Schema(
     "one module of the model, by its path; times are totals over all recorded steps",
     (
         id_column("module"),
-        Column("parent", "i32", "modules.id of the module around it", nullable=True, refers="modules"),
-        rank_column(),
+        reference("parent", "modules", "modules.id of the module around it", nullable=True),
+        RANK,
         Column("path", "text", "path from the root, as in `state_dict`"),
         Column("name", "text", "last part of the path"),
         Column("class", "text", "class of the module"),
@@ -349,8 +240,8 @@ MODULE_SHARES = Schema(
     "module_shares",
     "an event that torch.compile made from several modules, and the part of it that is one of them",
     (
-        Column("event", "i32", "events.id; its module is the innermost around all", refers="events"),
-        Column("module", "i32", "modules.id", nullable=True, refers="modules"),
+        reference("event", "events", "events.id; its module is the innermost around all"),
+        reference("module", "modules", nullable=True),
         Column(
             "share", "f64", "of its self time, or of its time on a device; the shares of an event add up to 1"
         ),
@@ -361,8 +252,8 @@ LAUNCHES = Schema(
     "launches",
     "the link from a CPU call to the device work that it launched",
     (
-        Column("cpu_event", "i32", "events.id of the call", refers="events"),
-        Column("device_event", "i32", "events.id of the device work", refers="events"),
+        reference("cpu_event", "events", "events.id of the call"),
+        reference("device_event", "events", "events.id of the device work"),
         Column("delay_ns", "i64", "from the start of the call to the start of the work", "ns"),
         Column("evidence", "text", "how it was found: correlation, flow, external_id or order"),
     ),
@@ -372,12 +263,12 @@ IDLE = Schema(
     "idle",
     "one gap in a step during which a device is idle, with its cause",
     (
-        _step(),
-        rank_column(),
+        STEP,
+        RANK,
         Column("device", "i32", "device index", nullable=True),
-        Column("start_ns", "i64", "start", "ns", refers="clock"),
-        Column("end_ns", "i64", "end", "ns", refers="clock"),
-        Column("cause", "text", "one of " + ", ".join(IDLE_CAUSES), values=IDLE_CAUSES),
+        time_column("start_ns", "start"),
+        time_column("end_ns", "end"),
+        word_column("cause", IDLE_CAUSES),
     ),
 )
 
@@ -386,8 +277,8 @@ FLOWS = Schema(
     "one arrow between two events",
     (
         Column("kind", "text", "its category as recorded (ac2g, fwdbwd, …)"),
-        Column("source_event", "i32", "events.id at its tail", nullable=True, refers="events"),
-        Column("target_event", "i32", "events.id at its head", nullable=True, refers="events"),
+        reference("source_event", "events", "events.id at its tail", nullable=True),
+        reference("target_event", "events", "events.id at its head", nullable=True),
     ),
 )
 
@@ -395,8 +286,8 @@ INSTANTS = Schema(
     "instants",
     "one event without duration: a mark, or an event of any other phase",
     (
-        Column("time_ns", "i64", "time", "ns", refers="clock"),
-        Column("track", "i32", "tracks.id", refers="tracks"),
+        time_column("time_ns", "time"),
+        reference("track", "tracks"),
         Column("name", "text", "name as recorded"),
         Column("category", "text", "category as recorded"),
         Column("phase", "text", "the trace-event phase letter"),
@@ -408,8 +299,8 @@ COUNTERS = Schema(
     "counters",
     "one value of a counter",
     (
-        Column("time_ns", "i64", "time", "ns", refers="clock"),
-        Column("track", "i32", "tracks.id", refers="tracks"),
+        time_column("time_ns", "time"),
+        reference("track", "tracks"),
         Column("name", "text", "name of the counter"),
         Column("series", "text", "name of the value within the counter"),
         Column("value", "f64", "value"),

@@ -65,13 +65,11 @@ def page() -> str:
 
 
 def _table(schema: Schema) -> str:
-    rows = "\n".join(map(_row, schema.columns))
+    rows = "\n".join(
+        f"| {column.name} | {', '.join(_type(column))} | {column.meaning} |" for column in schema.columns
+    )
     head = "| column | type | meaning |\n|---|---|---|"
     return f"## {schema.name}\n\n{schema.meaning}\n\n{head}\n{rows}\n"
-
-
-def _row(column: Column) -> str:
-    return f"| {column.name} | {', '.join(_type(column))} | {column.meaning} |"
 
 
 def _type(column: Column) -> Iterator[str]:

@@ -14,19 +14,12 @@ from stepscope.base.arrays import Array, Codes, Ids32, IntArray, Mask
 from stepscope.base.compiled.library import function
 from stepscope.trace.row_order import begins_run
 
-_FEW = 4
+_FEW = 4  # codes that are compared one by one; more are looked up
 _MANY = 1 << 12  # for fewer rows, calling the library takes longer than NumPy
 
 
 def members(codes: IntArray, chosen: Mask) -> Mask:
-    """The rows whose code is chosen: `chosen[codes]`, faster where few are.
-
-    Args:
-        codes: integers, shape (n,), -1 for none, which is not chosen.
-        chosen: of each code, shape (codes,).
-
-    Returns:
-        bool, shape (n,).
+    """The rows whose code is chosen: `chosen[codes]`, faster where few are; -1 never is.
 
     Example:
         >>> members(np.array([0, 2, -1]), np.array([False, False, True])).tolist()
@@ -44,14 +37,7 @@ def members(codes: IntArray, chosen: Mask) -> Mask:
 
 
 def one_of(codes: IntArray, wanted: Sequence[int]) -> Mask:
-    """The rows whose code is one of a few that are wanted.
-
-    Args:
-        codes: integers, shape (n,).
-        wanted: codes; many are searched for.
-
-    Returns:
-        bool, shape (n,).
+    """The rows whose code is one of a few that are wanted; many are searched for.
 
     Example:
         >>> one_of(np.array([0, 2, -1]), [2]).tolist()
@@ -66,13 +52,7 @@ def one_of(codes: IntArray, wanted: Sequence[int]) -> Mask:
 
 
 def distinct(values: Array) -> Array:
-    """The distinct values of an array, sorted.
-
-    Args:
-        values: integers, of any shape.
-
-    Returns:
-        Each value once, shape (n,), of the same type.
+    """The distinct values of an array of integers of any shape, sorted, of the same type.
 
     Example:
         >>> distinct(np.array([3, 1, 3])).tolist()
@@ -149,10 +129,5 @@ class Interner(dict[Value, int]):
         return code
 
     def codes(self, values: Iterable[Value], count: int = -1) -> Ids32:
-        """The code of each value, int32.
-
-        Args:
-            values: the values.
-            count: their number, if known; it saves time.
-        """
+        """The code of each value, int32; their number, if known, saves time."""
         return np.fromiter(map(self.__getitem__, values), np.int32, count)

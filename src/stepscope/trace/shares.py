@@ -25,9 +25,8 @@ class Shares(NamedTuple):
     def divide(self, rows: Ids, values: Integers) -> tuple[Ids, Ids, Integers]:
         """The parts of the values of some events; those of an event add up to its value.
 
-        Returns:
-            The position in `rows`, the element and the value of each part; none for events that
-            are not divided.
+        Returns the position in `rows`, the element and the value of each part; none for events that are
+        not divided.
         """
         first = np.searchsorted(self.event, rows)
         count = np.searchsorted(self.event, rows, side="right") - first

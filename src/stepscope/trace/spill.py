@@ -56,14 +56,7 @@ class SpillFile(mmap.mmap):
 
 
 def spilled(values: Array) -> Array:
-    """The same values in a file, if they are large and in memory.
-
-    Args:
-        values: shape (n,).
-
-    Returns:
-        The values, shape (n,), or `values` itself.
-    """
+    """The same values in a file, if they are large and in memory, else themselves."""
     if values.nbytes < LEAST_BYTES or not _is_in_memory(values):
         return values
     memory = SpillFile.of(values.nbytes)
@@ -76,15 +69,7 @@ def spilled(values: Array) -> Array:
 
 
 def joined(parts: Sequence[Array], dtype: DTypeLike) -> Array:
-    """Arrays end to end, in a file if that is large.
-
-    Args:
-        parts: each of shape (n,).
-        dtype: of the result.
-
-    Returns:
-        Shape (the sum of all n,).
-    """
+    """Arrays end to end, in a file if that is large."""
     length = sum(map(len, parts))
     memory = SpillFile.of(length * np.dtype(dtype).itemsize)
     result: Array = np.empty(length, dtype) if memory is None else np.frombuffer(memory, dtype)

@@ -58,20 +58,14 @@ def fingerprint() -> int:
 def save(trace: Trace, folder: Path, durable: bool = True) -> None:
     """Write a trace to `folder` atomically.
 
-    Args:
-        trace: any trace.
-        folder: the destination; an existing one is replaced.
-        durable: flush to disk before replacing, so that a power cut cannot lose the old one.
-
-    Raises:
-        OSError: if it cannot be written.
-
-    Example:
-        >>> save(trace, Path("run.trace"))  # doctest: +SKIP
+    An existing one is replaced. If `durable`, all is flushed to disk before that, so that a power
+    cut cannot lose the old one. Raises OSError if it cannot be written.
     """
     with written(folder) as work:
         for name, batch in _batches(trace).items():
-            _write_batch(work / f"{name}.arrow", batch)
+            path = str(work / f"{name}.arrow")
+            with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+                writer.write_batch(batch)
         (work / _METADATA).write_text(json.dumps(trace.metadata.to_json(), default=str), "utf-8")
         _write_index(work)
         if durable:
@@ -81,8 +75,7 @@ def save(trace: Trace, folder: Path, durable: bool = True) -> None:
 def load(folder: Path) -> Trace:
     """Load a trace that `save` wrote, its columns mapped from disk.
 
-    Raises:
-        TraceError: if a member is missing, damaged, or of another version of the schema.
+    Raises TraceError if a member is missing, damaged, or of another version of the schema.
     """
     try:
         index = json.loads((folder / INDEX).read_bytes())
@@ -135,11 +128,6 @@ def _batch_of(columns: dict[str, pa.Array]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*columns.values()], names=[*columns])
 
 
-def _write_batch(path: Path, batch: pa.RecordBatch) -> None:
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
-        writer.write_batch(batch)
-
-
 def _write_index(work: Path) -> None:
     members = {path.name: _facts(path) for path in work.iterdir()}
     index = {"format": "stepscope trace", "fingerprint": fingerprint(), "members": members}
@@ -183,8 +171,7 @@ def _trace(members: dict[str, pa.Buffer]) -> Trace:
 
 
 def _table(name: str, batch: pa.RecordBatch) -> Table:
-    columns = {column: _column(batch.column(column)) for column in batch.schema.names}
-    return Table(SCHEMAS[name], columns)
+    return Table(SCHEMAS[name], {column: _column(batch.column(column)) for column in batch.schema.names})
 
 
 def _column(array: pa.Array) -> Array | Text:

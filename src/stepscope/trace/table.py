@@ -22,8 +22,6 @@ _DTYPES: dict[str, type[np.generic]] = {
     "i64": np.int64,
     "f64": np.float64,
 }
-
-
 _FEW_ROWS = 1 << 12  # so many are compared faster in Python
 
 
@@ -98,8 +96,7 @@ class Text:
     def recoded(self, values: Sequence[str]) -> Text:
         """The same column with `values` as its list, so that codes can be compared with positions.
 
-        Raises:
-            ValueError: if a row holds another value.
+        Raises ValueError if a row holds another value.
         """
         if self.values == values:
             return self

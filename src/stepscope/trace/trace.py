@@ -198,12 +198,7 @@ def clock_of(metadata: Metadata) -> int:
 
 
 def with_times(table: Table, moved: Callable[[Times], Times]) -> Table:
-    """A table with all its times on another clock; null stays null.
-
-    Args:
-        table: of any schema; `Column.refers` says which columns are times.
-        moved: from times on the old clock to times on the new one, ns.
-    """
+    """A table with all its times (`Column.refers`) on another clock; null stays null."""
     columns = {}
     for column in table.schema.columns:
         if column.refers == "clock":
@@ -214,12 +209,7 @@ def with_times(table: Table, moved: Callable[[Times], Times]) -> Table:
 
 
 def allocated_peaks(memory: Table, rank: int) -> dict[str, int]:
-    """The peak of each device, bytes; empty where no change of memory was recorded.
-
-    Args:
-        memory: the table `memory`.
-        rank: of the process.
-    """
+    """The peak of each device in the table `memory`, bytes; empty where no change was recorded."""
     known = memory.take((memory["rank"] == rank) & (memory["allocated_bytes"] >= 0))
     device = known.text("device")
     return {name: int(known["allocated_bytes"][device.mask(name)].max()) for name in device.compact().values}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from stepscope.read.xplane.hlo_flow import lenders_of
-from stepscope.read.xplane.hlo_work import Node
+from stepscope.read.xplane.hlo_work import HloNode
 from stepscope.read.xplane.protobuf import Span
 
 
-def program(*instructions: tuple[str, str]) -> list[Node]:
+def program(*instructions: tuple[str, str]) -> list[HloNode]:
     """Instructions of `NAME OPERAND …` and opcode, in order."""
     ids = {text.split()[0]: number for number, (text, _) in enumerate(instructions)}
     return [
-        Node(ids[name], opcode, (), tuple(ids[one] for one in operands), (), Span(0, 0))
+        HloNode(ids[name], opcode, (), tuple(ids[one] for one in operands), (), Span(0, 0))
         for (name, *operands), opcode in ((text.split(), opcode) for text, opcode in instructions)
     ]
 

@@ -14,7 +14,7 @@ from stepscope.facts.summary.report_facts import summarize
 from stepscope.read.shared import WarningLog
 from stepscope.read.xplane.hlo import buffers_of
 from stepscope.read.xplane.protobuf import Span
-from stepscope.read.xplane.xspace import Source
+from stepscope.read.xplane.xspace import XSpaceFile
 from stepscope.trace.trace import Trace
 
 
@@ -299,7 +299,7 @@ def test_arguments_that_could_be_donated() -> None:
     shape = message((1, weights), (1, weights), (1, weights), (1, batch), (2, result))
     donated = message((1, message((1, packed(1)), (2, 0))))
     data = message((4, shape), (8, donated))
-    found = buffers_of(Source(data, WarningLog()), Span(0, len(data)))
+    found = buffers_of(XSpaceFile(data, WarningLog()), Span(0, len(data)))
     size = 4 * 64 * 64
     assert found == {
         "argument_bytes": 3 * size + 4 * 8 * 64,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from stepscope.read.chrome.slices import Mark, pair
+from stepscope.read.chrome.slices import SliceMark, pair
 from stepscope.read.shared import WarningLog
 
 
@@ -18,7 +18,7 @@ def paired(text: str) -> list[str]:
             time -= 1
             continue
         ends = word.startswith(")")
-        marks.append(Mark(len(marks), time, word.strip("()"), ends))
+        marks.append(SliceMark(len(marks), time, word.strip("()"), ends))
         time += 1
     log = WarningLog()
     found = sorted(pair(marks, time, log))
@@ -65,8 +65,8 @@ def test_a_million_simultaneous_marks_cost_a_step_each() -> None:
     looked = {}
     for count in (2_000, 4_000):
         names = [Name(f"call {number}") for number in range(count)]
-        begins = [Mark(row, 0, name, False) for row, name in enumerate(names)]
-        ends = [Mark(count + row, 0, name, True) for row, name in enumerate(names)]
+        begins = [SliceMark(row, 0, name, False) for row, name in enumerate(names)]
+        ends = [SliceMark(count + row, 0, name, True) for row, name in enumerate(names)]
         looks, log = 0, WarningLog()
         assert len(pair(begins + ends, 0, log)) == count
         looked[count] = looks
@@ -80,10 +80,10 @@ def test_balanced_marks_come_back_whatever_their_order_in_the_file(seed: int) ->
     for time in range(200):
         if opened and (chance.random() < 0.5 or time > 150):
             begin = opened.pop()
-            marks.append(Mark(1000 + time, time, begin.name, True))
+            marks.append(SliceMark(1000 + time, time, begin.name, True))
             expected.add((begin.row, begin.time_ns, time))
         elif time <= 150:
-            opened.append(Mark(time, time, chance.choice("abc"), False))
+            opened.append(SliceMark(time, time, chance.choice("abc"), False))
             marks.append(opened[-1])
     chance.shuffle(marks)
     log = WarningLog()

@@ -43,14 +43,9 @@ def fingerprint() -> int:
 
 
 def build(library: Path = LIBRARY, flags: tuple[str, ...] = ()) -> str:
-    """Build the library.
+    """Build the library at `library`, where nothing is left if it cannot be built.
 
-    Args:
-        library: where to put it; nothing is left there if it cannot be built.
-        flags: further ones for the compiler.
-
-    Returns:
-        Why it was not built, empty if it is there now.
+    Returns why it was not built, empty if it is there now. `flags` are further ones for the compiler.
     """
     import subprocess  # here, since every command imports this module for LIBRARY
     import tempfile

@@ -27,10 +27,8 @@ _OCTAL = re.compile(r"\\(\d{3})")  # how mountinfo writes spaces
 def enter_overlay(roots: Sequence[str], store: str, kept: Iterable[str] = ()) -> None:
     """From now on this process and all that it starts see overlays at `roots`.
 
-    Args:
-        roots: folders; what is written there goes to `store`.
-        store: an empty folder in none of the roots.
-        kept: folders within the roots that stay as they are.
+    What is written there goes to `store`, an empty folder in none of them; folders `kept` within
+    them stay as they are.
 
     Raises:
         OSError: the system does not allow it, or has no overlayfs. This process must then end: it
@@ -55,11 +53,10 @@ def enter_overlay(roots: Sequence[str], store: str, kept: Iterable[str] = ()) ->
 def join_overlay(process: int) -> None:
     """From now on this process sees what another one, which called `enter_overlay`, sees.
 
-    Raises:
-        OSError: it has ended, or this process has several threads.
+    Raises OSError if that has ended, or this process has several threads.
     """
     for kind, flag in (("user", CLONE_NEWUSER), ("mnt", CLONE_NEWNS)):
-        theirs, ours = (f"/proc/{one}/ns/{kind}" for one in (process, "self"))
+        theirs, ours = (f"/proc/{number}/ns/{kind}" for number in (process, "self"))
         if os.readlink(theirs) != os.readlink(ours):
             fd = os.open(theirs, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -71,8 +68,7 @@ def join_overlay(process: int) -> None:
 def try_changes(roots: Sequence[str]) -> None:
     """Change each folder, to see that it can be: in this process's overlay.
 
-    Raises:
-        OSError: it cannot, as with files of another group than the user's own.
+    Raises OSError if it cannot, as with files of another group than the user's own.
     """
     for root in roots:
         if os.access(root, os.W_OK):
@@ -120,16 +116,12 @@ def _mount_overlay(folder: str, lower: int, store: Path, in_user_namespace: bool
     names = zip(("lowerdir", "upperdir", "workdir"), (lower, upper, work), strict=True)
     options = ",".join(f"{name}=/proc/self/fd/{fd}" for name, fd in names)
     try:
-        _copy_mode(folder, store / "upper")
+        # The upper layer's folder stands for the project's: who may enter must be the same.
+        (store / "upper").chmod(os.stat(folder).st_mode & 0o7777)
         mount("overlay", folder, "overlay", 0, options + ",userxattr" * in_user_namespace)
     finally:
         os.close(upper)
         os.close(work)
-
-
-def _copy_mode(source: str, target: Path) -> None:
-    """The upper layer's folder stands for the project's: who may enter must be the same."""
-    target.chmod(os.stat(source).st_mode & 0o7777)
 
 
 def _mounts_below(roots: Sequence[str]) -> list[str]:

@@ -28,6 +28,7 @@ from stepscope.errors import ScratchError
 
 OVERLAY, COPY, IN_PLACE = "overlay", "copy", "in place"
 _SOURCES = str(Path(__file__).parents[3])
+_PYTHON = (sys.executable, "-I", "-B", "-c")
 _PROBE = (
     "import sys; sys.path.insert(0, {sources!r}); "
     "from stepscope.base.scratch.overlay import enter_overlay, try_changes; "
@@ -106,11 +107,10 @@ def plan_scratch(script: str, folder: str, *, in_place: bool = False, method: st
         return Scratch(IN_PLACE)
     method = method or os.environ.get("STEPSCOPE_SCRATCH")
     folders = [project_of(script), os.path.realpath(folder)]
-    folders = [one for one in folders if "site-packages" not in one]
-    roots = outermost(one for one in folders if one != os.sep)
+    roots = outermost(each for each in folders if "site-packages" not in each and each != os.sep)
     linked = tuple(sorted(linked_folders(roots)))
     home_cache = str(Path.home().resolve() / ".cache")
-    kept = tuple(one for one in (home_cache,) if any(is_in(one, root) for root in roots))
+    kept = (home_cache,) if any(is_in(home_cache, root) for root in roots) else ()
     everything = outermost([*roots, *linked])
     overlay = Scratch(OVERLAY, everything, (), kept, _store(everything))
     if method != COPY and overlay_works(overlay):
@@ -132,18 +132,12 @@ def _probe(roots: tuple[str, ...], store: str) -> bool:
     with tempfile.TemporaryDirectory(
         prefix="stepscope-scratch-", dir=store, ignore_cleanup_errors=True
     ) as folder:
-        code = _PROBE.format(sources=_SOURCES, roots=roots, store=folder)
+        command = [*_PYTHON, _PROBE.format(sources=_SOURCES, roots=roots, store=folder)]
         try:
-            done = subprocess.run(
-                [sys.executable, "-I", "-B", "-c", code],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_PROBE_S,
-                check=False,
-            )
+            run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S)
         except (OSError, subprocess.TimeoutExpired):
             return False
-        return done.returncode == 0
+        return run.returncode == 0
 
 
 def _store(roots: Sequence[str]) -> str:
@@ -161,18 +155,10 @@ def _store(roots: Sequence[str]) -> str:
 
 @contextmanager
 def scratch_view(scratch: Scratch, processes: int, kept: Sequence[str]) -> Iterator[tuple[Scratch, str]]:
-    """Prepare the view of one run.
+    """Prepare the view of one run; raises ScratchError if it cannot be made.
 
-    Args:
-        scratch: from `plan_scratch`.
-        processes: how many processes see it.
-        kept: folders that stay as they are: where results go.
-
-    Yields:
-        What each process passes to `enter`: the plan and the folder for its data.
-
-    Raises:
-        ScratchError: it cannot be made.
+    Yields what each of the processes passes to `enter`: the plan and the folder for its data. Folders
+    `kept` stay as they are: results go there.
     """
     if scratch.method not in (OVERLAY, COPY):
         yield scratch, ""
@@ -192,10 +178,8 @@ def scratch_view(scratch: Scratch, processes: int, kept: Sequence[str]) -> Itera
 def _held(scratch: Scratch, store: str, kept: Sequence[str]) -> Iterator[int]:
     """A process that has the overlays, for others to join, until this ends."""
     kept = [*scratch.kept, *(os.path.realpath(folder) for folder in kept)]
-    code = _HOLD.format(sources=_SOURCES, roots=scratch.roots, store=store, kept=kept)
-    holder = subprocess.Popen(
-        [sys.executable, "-I", "-B", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    command = [*_PYTHON, _HOLD.format(sources=_SOURCES, roots=scratch.roots, store=store, kept=kept)]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert holder.stdin is not None
         assert holder.stdout is not None

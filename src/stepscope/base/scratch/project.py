@@ -36,7 +36,7 @@ def outermost(folders: Iterable[str]) -> tuple[str, ...]:
     """Folders that lie in none of the others."""
     unique = sorted(set(folders))
     return tuple(
-        folder for folder in unique if not any(folder != one and is_in(folder, one) for one in unique)
+        folder for folder in unique if not any(folder != outer and is_in(folder, outer) for outer in unique)
     )
 
 
@@ -54,7 +54,7 @@ def linked_folders(roots: Iterable[str]) -> set[str]:
         if not os.path.exists(target) or any(is_in(target, root) for root in roots):
             continue
         folder = target if os.path.isdir(target) else os.path.dirname(target)
-        if not any(is_in(folder, one) for one in _SYSTEM) and folder != os.sep:
+        if not any(is_in(folder, system) for system in _SYSTEM) and folder != os.sep:
             found.add(folder)
     return found
 
@@ -90,11 +90,7 @@ def is_skipped(entry: os.DirEntry[str]) -> bool:
 
 
 def measure_copy(roots: Sequence[str], link_large: bool) -> None:
-    """Refuse what would take too long to copy for each run.
-
-    Raises:
-        ScratchError: it is too large.
-    """
+    """Raise a ScratchError for what would take too long to copy for each run."""
     files = size = 0
     for root in roots:
         for entry in walk(root):
@@ -114,11 +110,7 @@ def measure_copy(roots: Sequence[str], link_large: bool) -> None:
 def copy_roots(
     roots: Sequence[str], store: str, link_large: bool, left_out: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
-    """Copy folders into an empty one, unless that was done before.
-
-    Returns:
-        Pairs of a folder and its copy.
-    """
+    """Copy folders into an empty one, unless that was done before; pairs of a folder and its copy."""
     moved = [
         (root, os.path.join(store, str(number), os.path.basename(root))) for number, root in enumerate(roots)
     ]
@@ -132,13 +124,10 @@ def copy_roots(
 
 
 def copy_folder(source: str, target: str, link_large: bool, left_out: Sequence[str] = ()) -> None:
-    """Copy a folder.
+    """Copy a folder, given as a real path, to one that does not exist yet.
 
-    Args:
-        source: the folder, as a real path.
-        target: the copy; must not exist.
-        link_large: whether `source` is write-protected, so that links to large files are safe.
-        left_out: folders to link as they are.
+    With `link_large`, where the source is write-protected, large files are linked; folders `left_out`
+    are linked as they are.
     """
     os.makedirs(target)
     shutil.copymode(source, target)
@@ -175,12 +164,7 @@ def _link_target(link: str) -> str:
 
 
 def relink(folder: str, moved: Sequence[tuple[str, str]]) -> None:
-    """Let absolute links within a copy lead to the copy.
-
-    Args:
-        folder: the copy.
-        moved: pairs of a folder and its copy.
-    """
+    """Let absolute links within a copy lead to the copy; `moved` are pairs of a folder and its copy."""
     for entry in walk(folder):
         if entry.is_symlink():
             target = os.readlink(entry.path)

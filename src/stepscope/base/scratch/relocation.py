@@ -29,7 +29,7 @@ def enter(scratch: Scratch, store: str, kept: Sequence[str] = ()) -> WriteWatch:
         kept: more folders that stay as they are: where results go.
 
     Returns:
-        What sees changes outside the project; its `paths`.
+        What sees changes outside the project.
 
     Raises:
         ScratchError: the view cannot be entered; the script must not run then.
@@ -91,7 +91,7 @@ def _enter_copy(scratch: Scratch, store: str, kept: Sequence[str], ignored: Sequ
     sys.path[:] = [relocated(entry) for entry in sys.path]
     _keep_names_of_code()
     message = "the script runs in a copy of this project; --in-place lets it write here"
-    watch = WriteWatch([*protected], [one for one in ignored if one not in protected], message)
+    watch = WriteWatch([*protected], [folder for folder in ignored if folder not in protected], message)
     watch.install()
     return watch
 

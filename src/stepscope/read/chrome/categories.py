@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.base.arrays import Mask
-from stepscope.read.chrome.event_columns import EventColumns, RecordColumns
+from stepscope.read.chrome.event_columns import RecordColumns, RecordedEvents
 from stepscope.trace.schema import CATEGORIES, TRACK_KINDS
 from stepscope.trace.table import Text
 
@@ -47,7 +47,7 @@ def category_on_stream(name: str) -> str:
     return "memcpy" if _COPY.search(name) else "memset" if _FILL.search(name) else "kernel"
 
 
-def streams_by_label(recorded: EventColumns) -> Mask:
+def streams_by_label(recorded: RecordedEvents) -> Mask:
     """Tracks of slices without a category that are called a stream or a device, bool, (tracks,).
 
     So are those in a process that is labeled as a kind of device, if launches point to them.
@@ -84,7 +84,7 @@ def devices_by_label(columns: RecordColumns) -> dict[Any, int]:
     return {process: int(match["number"] or 0) for process, match in found.items() if match}
 
 
-def _launched_on(recorded: EventColumns, count: int) -> Mask:
+def _launched_on(recorded: RecordedEvents, count: int) -> Mask:
     """Tracks of processes labeled as a device on which arrows end, bool, (count,)."""
     devices = devices_by_label(recorded.columns)
     result = np.zeros(count, np.bool_)
@@ -98,10 +98,7 @@ def _launched_on(recorded: EventColumns, count: int) -> Mask:
 def set_device_work(category: Text, name: Text, without: Mask) -> Text:
     """Categories, with `kernel`, `memcpy` or `memset` for uncategorized slices on streams.
 
-    Args:
-        category: of each slice, by its name.
-        name: of each slice.
-        without: slices on a stream that have no recorded category, bool, shape (slices,).
+    Slices `without` a recorded category lie on a stream.
     """
     without = without & category.mask("other")
     if not without.any():
@@ -113,40 +110,30 @@ def set_device_work(category: Text, name: Text, without: Mask) -> Text:
     return Text(result, CATEGORIES)
 
 
-_EXACT = {
-    "operator": "cpu_op",
-    "cpu_op": "cpu_op",
-    "user_annotation": "annotation",
-    "gpu_user_annotation": "annotation",
-    "python_function": "python",
-    "runtime": "runtime",
-    "external_correlation": "other",
-    "kernel": "kernel",
-    "concurrent_kernel": "kernel",
-    "hpu_op": "kernel",
-    "memcpy": "memcpy",
-    "gpu_memcpy": "memcpy",
-    "memset": "memset",
-    "gpu_memset": "memset",
-    "cuda_sync": "sync",
-    "collective_comm": "communication",
-    "kernel_dispatch": "kernel",
-    "memory_copy": "memcpy",
-    "marker_api": "annotation",
-    "profilestep": "annotation",
-    "dataloader": "annotation",
-    "forward": "annotation",
-    "backward": "annotation",
-    "optimization": "annotation",
-    "operatorinner": "cpu_op",
-    "dygraphkernellaunch": "cpu_op",
-    "statickernellaunch": "cpu_op",
-    "userdefined": "annotation",
-    "pythonuserdefined": "annotation",
-    "cudaruntime": "runtime",
-    "overhead": "other",
-    "trace": "other",
+_RECORDED = {
+    "cpu_op": ("operator", "cpu_op", "operatorinner", "dygraphkernellaunch", "statickernellaunch"),
+    "annotation": (
+        "user_annotation",
+        "gpu_user_annotation",
+        "marker_api",
+        "profilestep",
+        "dataloader",
+        "forward",
+        "backward",
+        "optimization",
+        "userdefined",
+        "pythonuserdefined",
+    ),
+    "runtime": ("runtime", "cudaruntime"),
+    "other": ("external_correlation", "overhead", "trace"),
+    "kernel": ("kernel", "concurrent_kernel", "hpu_op", "kernel_dispatch"),
+    "memcpy": ("memcpy", "gpu_memcpy", "memory_copy"),
+    "memset": ("memset", "gpu_memset"),
+    "python": ("python_function",),
+    "sync": ("cuda_sync",),
+    "communication": ("collective_comm",),
 }
+_EXACT = {recorded: category for category, names in _RECORDED.items() for recorded in names}
 _PATTERNS = (
     (re.compile(r"_(runtime|driver|api)$"), "runtime"),
     (re.compile(r"(_kernel|_ccp_events)$"), "kernel"),
@@ -194,7 +181,7 @@ def on_device(recorded: str) -> bool:
 _STREAM_NUMBER = re.compile(r"^stream (\d{1,9})$")
 
 
-def track_columns(recorded: EventColumns, rank: int, streams: Mask) -> dict[str, Any]:
+def track_columns(recorded: RecordedEvents, rank: int, streams: Mask) -> dict[str, Any]:
     """Columns of the tracks table; `streams` are the tracks that only labels call a stream."""
     keys = list(recorded.columns.tracks)
     device = _on_device(recorded, len(keys))
@@ -214,7 +201,7 @@ def track_columns(recorded: EventColumns, rank: int, streams: Mask) -> dict[str,
 
 
 def _devices(
-    recorded: EventColumns, keys: list[tuple[Any, Any]], is_device: list[bool], streams: Mask
+    recorded: RecordedEvents, keys: list[tuple[Any, Any]], is_device: list[bool], streams: Mask
 ) -> list[int]:
     """The device of each track, -1 for the CPU's; one without a recorded number is device 0.
 
@@ -230,14 +217,14 @@ def _devices(
     ]
 
 
-def _on_device(recorded: EventColumns, count: int) -> Mask:
+def _on_device(recorded: RecordedEvents, count: int) -> Mask:
     rows = recorded.rows(lambda phase, category: phase in "XB" and on_device(category))
     result = np.zeros(count, np.bool_)
     result[recorded.track[rows]] = True
     return result
 
 
-def _names(recorded: EventColumns, keys: list[tuple[Any, Any]], is_device: list[bool]) -> list[str]:
+def _names(recorded: RecordedEvents, keys: list[tuple[Any, Any]], is_device: list[bool]) -> list[str]:
     """The name of each track; threads of several processes with one name get their process's."""
     labels = recorded.columns.labels
     processes = {key[0]: label for key, label in labels.items() if key[2] == "process_name"}

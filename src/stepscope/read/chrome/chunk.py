@@ -107,10 +107,7 @@ def known_of(text: bytes | Raw) -> KnownArguments:
 
 def _coerced(text: bytes | Raw) -> KnownArguments:
     """Known arguments of unexpected types: numbers in strings are converted, the rest ignored."""
-    try:
-        values = parse(bytes(text))
-    except (ValueError, RecursionError):
-        return DEFAULTS
+    values = parse(bytes(text))
     found = {field: _integer(values.get(key)) for field, key in FIELDS.items()}
     return KnownArguments(**{field: value for field, value in found.items() if value is not None})
 
@@ -141,15 +138,10 @@ INVALID = np.iinfo(np.int64).min
 
 
 def nanoseconds(texts: Sequence[bytes]) -> NDArray[np.int64]:
-    """Exact nanoseconds of timestamps written as microseconds.
+    """Exact nanoseconds of timestamps written as microseconds, shape (n,).
 
-    A float is too small: 1712195495505582.988 µs needs 61 bits.
-
-    Args:
-        texts: JSON numbers, or JSON strings that hold numbers.
-
-    Returns:
-        int64, shape (n,), ns; `INVALID` where a text is not a number or does not fit.
+    They are JSON numbers, or JSON strings that hold numbers; a float is too small for them, since
+    1712195495505582.988 µs needs 61 bits. `INVALID` where a text is not a number or does not fit.
 
     Example:
         >>> nanoseconds([b"1712195495505582.988", b'"2"', b"NaN"]).tolist()[:2]

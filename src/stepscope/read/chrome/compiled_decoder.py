@@ -79,10 +79,8 @@ _NO_ROOM = 0  # a null pointer
 def decode_chunk(text: bytes, size: int) -> Chunk | None:
     """The columns of the events in the first bytes of a text, without the brackets of their array.
 
-    It may be called from several threads at once, and runs without the interpreter's lock.
-
-    Returns:
-        None where the text is odd.
+    None where the text is odd. It may be called from several threads at once, and runs without the
+    interpreter's lock.
     """
     if size > _MOST_BYTES:
         return None
@@ -91,7 +89,7 @@ def decode_chunk(text: bytes, size: int) -> Chunk | None:
             text[:size].decode()
         decoded = _decoded(text, size)
         return decoded.chunk() if decoded else None
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except ValueError:  # of msgspec, or not UTF-8
         return None
 
 
@@ -137,8 +135,6 @@ _scratch = threading.local()
 
 
 class _Decoded:
-    """What the compiled decoder found in some text."""
-
     def __init__(self, text: bytes, room: _Room, count: dict[str, int], joined: Octets) -> None:
         self._text, self._room, self._count, self._joined = text, room, count, joined
 

@@ -34,8 +34,7 @@ from stepscope.read.unsupported import foreign_json
 
 _BORDER = re.compile(rb"\}\s*,\s*\{")
 _CLOSE = re.compile(rb"\}\s*,?\s*\]")
-_WINDOW = 1 << 16
-_TRIES = 4
+_WINDOW, _TRIES = 1 << 16, 4  # bytes at the end of a text, and borders in them that are tried
 _BOM = b"\xef\xbb\xbf"
 Decode = Callable[[bytes, int], Chunk | None]
 
@@ -83,8 +82,7 @@ class EventReader:
     def _parallel(self, pending: bytes) -> Generator[Chunk, None, tuple[bytes, bool]]:
         """Take the text chunk by chunk, with the text after each first cut decoded meanwhile.
 
-        Returns:
-            The rest of the text, and whether the array ended.
+        Returns the rest of the text, and whether the array ended.
         """
         threads = usable_cores()
         ahead: deque[_Ahead] = deque()
@@ -173,7 +171,7 @@ class EventReader:
             rest = text[match.end() :]
             if load(b'{"":0' + rest) is not None if self._is_object else not rest.strip():
                 yield match.start() + 1, match.end(), True
-        yield _content_end(text), len(text), False
+        yield len(text.rstrip().removesuffix(b",").rstrip()), len(text), False
 
     def _finish(self, rest: bytes, closed: bool) -> Iterator[Chunk]:
         """Read the text after the array's end."""
@@ -211,11 +209,6 @@ def _borders(text: bytes) -> Iterator[tuple[int, int, bool]]:
         yield match.start() + 1, match.end() - 1, False
 
 
-def _content_end(text: bytes) -> int:
-    """The length of the text without trailing blanks and one comma."""
-    return len(text.rstrip().removesuffix(b",").rstrip())
-
-
 def _last_matches(pattern: re.Pattern[bytes], text: bytes) -> list[re.Match[bytes]]:
     for window in (_WINDOW >> 4, _WINDOW):
         matches = list(pattern.finditer(text, max(0, len(text) - window)))
@@ -248,8 +241,7 @@ class ArrayFinder:
     def find(self, text: bytes) -> tuple[dict[str, Any], int] | None:
         """The properties before the array and the start of its content, or None if not there yet.
 
-        Args:
-            text: a JSON object from its brace on; each call extends the text of the last call.
+        The text is a JSON object from its brace on; each call extends the text of the last call.
         """
         if self._is_malformed:
             return None

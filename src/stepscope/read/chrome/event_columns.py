@@ -26,7 +26,7 @@ _ABSENT = {
     "thread_duration_us": math.nan,
     **msgspec.structs.asdict(DEFAULTS),
 }
-_MOST_CODE = 2**31
+_MOST_CODE = 2**31  # ids below it are codes themselves
 
 
 class RecordColumns:
@@ -151,7 +151,7 @@ class RecordColumns:
         return self._arguments.finished()
 
 
-class EventColumns:
+class RecordedEvents:
     """The columns of the recorded events, in file order.
 
     Attributes:
@@ -186,8 +186,7 @@ class EventColumns:
         self.log(
             "far_timestamp", "skipped an event over 104 days away from the others", int((valid & ~near).sum())
         )
-        usable: Mask = valid & near
-        return usable
+        return np.logical_and(valid, near)
 
     def rows(self, test: Callable[[str, str], bool]) -> Rows:
         """Usable events whose phase and recorded category pass `test`, called once per pair."""

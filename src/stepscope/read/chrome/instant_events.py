@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.base.arrays import Rows
-from stepscope.read.chrome.event_columns import EventColumns
+from stepscope.read.chrome.event_columns import RecordedEvents
 from stepscope.read.chrome.slices import ASYNC, STACKED
 from stepscope.trace.arguments import parse
 from stepscope.trace.builder import Arrows
@@ -18,7 +18,7 @@ _MEMORY_NAME = "[memory]"
 _DEVICES = {0: "cpu", 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 19: "mtia"}
 
 
-def arrows_of(recorded: EventColumns) -> Arrows:
+def arrows_of(recorded: RecordedEvents) -> Arrows:
     """The ends of every flow arrow."""
     rows = recorded.of_phase(*ARROWS)
     heads = np.array([ARROWS.get(phase, False) for phase, _ in recorded.phases] or [False])
@@ -31,7 +31,7 @@ def arrows_of(recorded: EventColumns) -> Arrows:
     )
 
 
-def instant_columns(recorded: EventColumns) -> dict[str, Any]:
+def instant_columns(recorded: RecordedEvents) -> dict[str, Any]:
     """Columns of the instants: every phase that no other table has, so that none is lost."""
     rows = recorded.rows(lambda phase, category: phase not in _ELSEWHERE)
     rows = np.setdiff1d(rows, _memory_rows(recorded), assume_unique=True)
@@ -45,7 +45,7 @@ def instant_columns(recorded: EventColumns) -> dict[str, Any]:
     }
 
 
-def memory_columns(recorded: EventColumns, rank: int) -> dict[str, Any]:
+def memory_columns(recorded: RecordedEvents, rank: int) -> dict[str, Any]:
     """Columns of the memory table, empty if no allocation was recorded."""
     rows = _memory_rows(recorded)
     if not len(rows):
@@ -64,7 +64,7 @@ def memory_columns(recorded: EventColumns, rank: int) -> dict[str, Any]:
     }
 
 
-def _memory_rows(recorded: EventColumns) -> Rows:
+def _memory_rows(recorded: RecordedEvents) -> Rows:
     rows = recorded.of_phase("i", "I")
     named = recorded.name.take(rows).mask(_MEMORY_NAME)
     sized = recorded.columns.column("allocation")[rows] != 0
@@ -76,14 +76,14 @@ def _device(kind: int, index: int) -> str:
     return name if index < 0 else f"{name}:{index}"
 
 
-def counter_columns(recorded: EventColumns) -> dict[str, Any]:
+def counter_columns(recorded: RecordedEvents) -> dict[str, Any]:
     """Columns of the counters: a row for each number of a counter event."""
     rows = recorded.of_phase("C")
     texts = recorded.columns.arguments.texts(recorded.columns.column("source")[rows])
-    found = [(row, _numbers(text)) for row, text in zip(rows.tolist(), texts, strict=True)]
-    empty = sum(not numbers for _, numbers in found)
+    numbers = list(map(_numbers, texts))
+    empty = sum(not each for each in numbers)
     recorded.log("counter_without_value", "skipped a counter event without a number", empty)
-    values = [(row, series, value) for row, numbers in found for series, value in numbers]
+    values = [(row, *pair) for row, pairs in zip(rows.tolist(), numbers, strict=True) for pair in pairs]
     at: Rows = np.array([row for row, _, _ in values], np.intp)
     return {
         "time_ns": recorded.time_ns[at],

@@ -91,8 +91,9 @@ class Coercion:
         )
 
     def _text(self, value: Any) -> str:
-        text = value if isinstance(value, str) else "" if value is None else _dumped(value)
-        return self._clean(text)
+        if isinstance(value, Written):
+            return self._clean(value.text)
+        return self._clean(value if isinstance(value, str) else "" if value is None else json.dumps(value))
 
     def _clean(self, text: str) -> str:
         cleaned = _NOT_UNICODE.sub("\N{REPLACEMENT CHARACTER}", text)
@@ -113,10 +114,6 @@ class Coercion:
         except RecursionError:
             self._warn("deep_arguments", "skipped an event's arguments: nested too deeply")
             return NOTHING
-
-
-def _dumped(value: Any) -> str:
-    return value.text if isinstance(value, Written) else json.dumps(value)
 
 
 def _float(value: Any) -> float | None:
@@ -144,7 +141,10 @@ def chunk_of(records: list[Record]) -> Chunk:
     labels: list[Label] = []
     is_label = np.array([place_.is_label for place_ in places], np.bool_)[place]
     if is_label.any():
-        labels = _labels(list(compress(records, is_label)))
+        labels = [
+            Label(ChromePlace(*_PLACE(record)), record.name, bytes(record.args))
+            for record in compress(records, is_label)
+        ]
         records = list(compress(records, ~is_label))
         place, source = place[~is_label], source[~is_label]
     names: Interner[str] = Interner()
@@ -159,10 +159,6 @@ def chunk_of(records: list[Record]) -> Chunk:
         chunk.numbers["thread_duration_us"] = thread
     _pack(chunk, records)
     return chunk
-
-
-def _labels(records: list[Record]) -> list[Label]:
-    return [Label(ChromePlace(*_PLACE(record)), record.name, bytes(record.args)) for record in records]
 
 
 def _identities(records: list[Record]) -> Times | list[Any]:

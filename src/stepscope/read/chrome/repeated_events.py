@@ -13,16 +13,16 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.base.arrays import Codes, Ids, Mask, Rows
-from stepscope.read.chrome.event_columns import EventColumns
+from stepscope.read.chrome.event_columns import RecordedEvents
 from stepscope.read.chrome.instant_events import ARROWS
 from stepscope.read.chrome.slices import ASYNC, STACKED
 from stepscope.trace.row_order import begins_run
 
-_SAMPLED = 1 << 8
+_SAMPLED = 1 << 8  # events, spread over the file
 _FEW = 4  # of the sampled events: with fewer twins among them nothing is searched
 _LARGE = 0.25  # of the events of a file: they are copies
 _NEARLY_ALL, _LEAST = 0.8, 16  # of the events of a category
-_NOTED = 0.05
+_NOTED = 0.05  # of the events of a file: fewer are no warning
 _TABLE_BITS, _PART = 16, 1 << 16  # events at a time, which fit into a core's cache
 _MIXING = np.uint64(0x9E3779B97F4A7C15)  # 2^64 by the golden ratio: spreads times over the table
 _NO_DURATION = -1.0
@@ -44,7 +44,7 @@ class _Groups(NamedTuple):
     place: Ids
 
 
-def drop_repeated_events(recorded: EventColumns) -> None:
+def drop_repeated_events(recorded: RecordedEvents) -> None:
     """Keep one of each event that is in the file several times, if many are, and warn.
 
     An event that a copy of the trace holds twice stays twice. Of events that begin and end apart,
@@ -75,7 +75,7 @@ def drop_repeated_events(recorded: EventColumns) -> None:
     recorded.log("repeated_events", message + "counts", len(extra))
 
 
-def _sampled_twins(recorded: EventColumns) -> int:
+def _sampled_twins(recorded: RecordedEvents) -> int:
     """How many of some events, spread over the file, have an equal one as far as columns say.
 
     Arrows are left aside: many may end in one event, and only their ids differ.
@@ -94,8 +94,7 @@ def _sampled_twins(recorded: EventColumns) -> int:
     return int(np.isin(groups.rows[groups.size > 1], sample).sum())
 
 
-def _of_phases(recorded: EventColumns, letters: Collection[str]) -> Mask:
-    """Which codes of phase and category have one of some phases."""
+def _of_phases(recorded: RecordedEvents, letters: Collection[str]) -> Mask:
     return np.array([phase in letters for phase, _ in recorded.phases], np.bool_)
 
 
@@ -106,13 +105,13 @@ def _slot(time: Ids) -> Ids:
     return mixed.view(np.int64)
 
 
-def _durations(recorded: EventColumns, rows: Rows) -> np.typing.NDArray[np.float64]:
+def _durations(recorded: RecordedEvents, rows: Rows) -> np.typing.NDArray[np.float64]:
     """Of each event, µs; -1 if it has none."""
     found = recorded.columns.column("duration_us")[rows]
     return np.where(np.isnan(found), _NO_DURATION, found)
 
 
-def _equal_events(recorded: EventColumns, rows: Rows) -> _Groups:
+def _equal_events(recorded: RecordedEvents, rows: Rows) -> _Groups:
     """Events of which all that is recorded is equal."""
     groups = _groups(recorded, rows, recorded.columns.identity)
     candidates = np.sort(groups.rows[groups.size > 1])
@@ -121,7 +120,7 @@ def _equal_events(recorded: EventColumns, rows: Rows) -> _Groups:
     return _groups(recorded, rows, recorded.columns.identity, codes)
 
 
-def _argument_codes(recorded: EventColumns, rows: Rows) -> Ids:
+def _argument_codes(recorded: RecordedEvents, rows: Rows) -> Ids:
     """A number for the arguments of each event, ascending rows, equal for equal ones."""
     sources = recorded.columns.column("source")[rows]
     codes = np.full(len(rows), hash(b"{}"), np.int64)
@@ -130,7 +129,7 @@ def _argument_codes(recorded: EventColumns, rows: Rows) -> Ids:
     return codes
 
 
-def _groups(recorded: EventColumns, rows: Rows, *further: Ids) -> _Groups:
+def _groups(recorded: RecordedEvents, rows: Rows, *further: Ids) -> _Groups:
     """Events that are equal in the columns that tell most, and in further ones of all events."""
     columns = [recorded.phase, recorded.track, recorded.name.codes, *further]
     keys = [*(column[rows] for column in columns), _durations(recorded, rows), recorded.time_ns[rows]]
@@ -149,5 +148,4 @@ def _nearly_all(kind: Codes, repeated: Mask, timed: Mask) -> Mask:
     kinds = int(kind.max(initial=0)) + 1
     count = np.bincount(kind[timed], minlength=kinds)
     twins = np.bincount(kind[timed & repeated], minlength=kinds)
-    result: Mask = ((twins >= _LEAST) & (twins >= _NEARLY_ALL * count))[kind]
-    return result
+    return np.logical_and(twins >= _LEAST, twins >= _NEARLY_ALL * count)[kind]

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import groupby, islice, takewhile
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from stepscope.base.arrays import Array, Mask, Rows, Times
 from stepscope.base.parallel import in_threads
 from stepscope.read.chrome.categories import category, set_device_work
-from stepscope.read.chrome.event_columns import EventColumns
+from stepscope.read.chrome.event_columns import RecordColumns, RecordedEvents
 from stepscope.read.shared import LONGEST_NS, WarningLog
 from stepscope.trace.columns import taken
 from stepscope.trace.row_order import start_order
@@ -26,10 +27,10 @@ from stepscope.trace.sets import distinct_rows
 from stepscope.trace.spill import spilled
 from stepscope.trace.table import Text
 
-_LOOK_AHEAD = 64
+_LOOK_AHEAD = 64  # of simultaneous marks; more would take quadratic time in a damaged file
 
 
-class Mark(NamedTuple):
+class SliceMark(NamedTuple):
     """A begin or an end event: its row, time and name."""
 
     row: int
@@ -46,21 +47,17 @@ class Pair(NamedTuple):
     end_ns: int
 
 
-def pair(marks: Iterable[Mark], last_ns: int, log: WarningLog) -> list[Pair]:
+def pair(marks: Iterable[SliceMark], last_ns: int, log: WarningLog) -> list[Pair]:
     """Pair the begins and ends of one track, which nest as a stack.
 
     An end closes the innermost open begin of its name; begins inside it that were never ended end
     with it. Names of end events are optional in the format, so an end whose name no open begin has
     closes the innermost begin, unless that begin's own end is still to come; then the end is
-    superfluous. A begin without an end lasts until `last_ns`.
-
-    Args:
-        marks: in file order; sorted by time here.
-        last_ns: end of the recording.
-        log: receives a warning for everything unbalanced.
+    superfluous. A begin without an end lasts until `last_ns`, the end of the recording. Everything
+    unbalanced is logged.
 
     Example:
-        >>> pair([Mark(0, 5, "a", False), Mark(1, 9, "a", True)], 9, WarningLog())
+        >>> pair([SliceMark(0, 5, "a", False), SliceMark(1, 9, "a", True)], 9, WarningLog())
         [Pair(row=0, start_ns=5, end_ns=9)]
     """
     ordered = sorted(marks, key=lambda mark: mark.time_ns)
@@ -75,9 +72,9 @@ def pair(marks: Iterable[Mark], last_ns: int, log: WarningLog) -> list[Pair]:
 
 
 class _Stack:
-    def __init__(self, marks: Iterable[Mark], log: WarningLog) -> None:
+    def __init__(self, marks: Iterable[SliceMark], log: WarningLog) -> None:
         self._log = log
-        self._opened: list[Mark] = []
+        self._opened: list[SliceMark] = []
         self._names: Counter[str] = Counter()
         self._pairs: list[Pair] = []
         # For each name, how many more ends than begins are still to come.
@@ -85,10 +82,10 @@ class _Stack:
         for mark in marks:
             self._ends_to_come[mark.name] += 1 if mark.ends else -1
 
-    def pick(self, now: deque[Mark]) -> int:
+    def pick(self, now: deque[SliceMark]) -> int:
         """The index of the next of some simultaneous marks, which recorders write in any order."""
         if now[0].ends:
-            for index, mark in enumerate(islice(takewhile(_ends, now), _LOOK_AHEAD)):
+            for index, mark in enumerate(islice(takewhile(attrgetter("ends"), now), _LOOK_AHEAD)):
                 if self._opened and mark.name in ("", self._opened[-1].name):
                     return index
             if not self._names[now[0].name]:
@@ -97,7 +94,7 @@ class _Stack:
                         return index
         return 0
 
-    def take(self, mark: Mark) -> None:
+    def take(self, mark: SliceMark) -> None:
         self._ends_to_come[mark.name] -= 1 if mark.ends else -1
         if not mark.ends:
             self._opened.append(mark)
@@ -109,12 +106,12 @@ class _Stack:
         else:
             self._log("end_without_begin", f"an end event has no begin: {mark.name!r}")
 
-    def _close_through(self, mark: Mark) -> None:
+    def _close_through(self, mark: SliceMark) -> None:
         while self._opened[-1].name != mark.name:
             self._abandon(mark.time_ns)
         self._pop(mark.time_ns)
 
-    def _may_close(self, mark: Mark) -> bool:
+    def _may_close(self, mark: SliceMark) -> bool:
         """Whether an end may close the innermost begin, which has another name."""
         inner = self._opened[-1].name
         if not mark.name:
@@ -140,15 +137,11 @@ class _Stack:
         return self._pairs
 
 
-def _ends(mark: Mark) -> bool:
-    return mark.ends
-
-
 ASYNC = {"b": False, "S": False, "e": True, "F": True}
 STACKED = {"B": False, "E": True}
 
 
-class Slices(NamedTuple):
+class ChromeSlices(NamedTuple):
     """For each slice its event, time and track; shape (slices,)."""
 
     row: Rows
@@ -157,34 +150,31 @@ class Slices(NamedTuple):
     track: NDArray[np.int64]
 
 
-def slices_of(recorded: EventColumns) -> Slices:
+def slices_of(recorded: RecordedEvents) -> ChromeSlices:
     """Every slice, in order of start, so that each column is put in order as it is made."""
     whole = _complete(recorded)
-    last = int((whole.start_ns + whole.duration_ns).max(initial=_last_time(recorded)))
+    last = int(recorded.time_ns.max(where=recorded.usable, initial=0))
+    last = int((whole.start_ns + whole.duration_ns).max(initial=last))
     paired = [_stacked(recorded, last), _async(recorded, last)]
     if not any(len(slices.row) for slices in paired):
         return _by_start(whole)
     joined = [np.concatenate(part) for part in zip(whole, *paired, strict=True)]
     order = np.argsort(joined[0], kind="stable")  # as in the file
-    return _by_start(Slices(*(part[order] for part in joined)))
+    return _by_start(ChromeSlices(*(part[order] for part in joined)))
 
 
-def _by_start(slices: Slices) -> Slices:
+def _by_start(slices: ChromeSlices) -> ChromeSlices:
     order = start_order(slices.start_ns, slices.duration_ns)
-    return slices if order is None else Slices(*(taken(part, order) for part in slices))
+    return slices if order is None else ChromeSlices(*(taken(part, order) for part in slices))
 
 
-def _last_time(recorded: EventColumns) -> int:
-    return int(recorded.time_ns.max(where=recorded.usable, initial=0))
-
-
-def _complete(recorded: EventColumns) -> Slices:
+def _complete(recorded: RecordedEvents) -> ChromeSlices:
     rows = recorded.of_phase("X")
     start, track = (taken(column, rows) for column in (recorded.time_ns, recorded.track))
-    return Slices(spilled(rows), start, spilled(_durations(recorded, rows)), track)
+    return ChromeSlices(spilled(rows), start, spilled(_durations(recorded, rows)), track)
 
 
-def _durations(recorded: EventColumns, rows: Rows) -> NDArray[np.int64]:
+def _durations(recorded: RecordedEvents, rows: Rows) -> NDArray[np.int64]:
     us = taken(recorded.columns.take("duration_us"), rows)
     thread = taken(recorded.columns.take("thread_duration_us"), rows)
     borrowed = np.isnan(us) & (thread >= 0)
@@ -201,16 +191,16 @@ def _durations(recorded: EventColumns, rows: Rows) -> NDArray[np.int64]:
     return np.asarray(ns, np.int64)
 
 
-def _stacked(recorded: EventColumns, last: int) -> Slices:
-    marks: dict[int, list[Mark]] = defaultdict(list)
+def _stacked(recorded: RecordedEvents, last: int) -> ChromeSlices:
+    marks: dict[int, list[SliceMark]] = defaultdict(list)
     for row in recorded.of_phase(*STACKED).tolist():
         marks[int(recorded.track[row])].append(_mark(recorded, row, STACKED))
     return _paired(recorded, marks, {track: track for track in marks}, last)
 
 
-def _async(recorded: EventColumns, last: int) -> Slices:
+def _async(recorded: RecordedEvents, last: int) -> ChromeSlices:
     """Async slices, on a separate track for each process and category."""
-    marks: dict[tuple[Any, ...], list[Mark]] = defaultdict(list)
+    marks: dict[tuple[Any, ...], list[SliceMark]] = defaultdict(list)
     tracks: dict[tuple[Any, ...], int] = {}
     identity = recorded.columns.identity
     keys = list(recorded.columns.tracks)
@@ -223,23 +213,23 @@ def _async(recorded: EventColumns, last: int) -> Slices:
     return _paired(recorded, marks, tracks, last)
 
 
-def _mark(recorded: EventColumns, row: int, ends: Mapping[str, bool]) -> Mark:
+def _mark(recorded: RecordedEvents, row: int, ends: Mapping[str, bool]) -> SliceMark:
     name = recorded.name[row] or ""
-    return Mark(row, int(recorded.time_ns[row]), name, ends[recorded.letter(row)])
+    return SliceMark(row, int(recorded.time_ns[row]), name, ends[recorded.letter(row)])
 
 
 def _paired(
-    recorded: EventColumns, marks: Mapping[Any, list[Mark]], tracks: Mapping[Any, int], last: int
-) -> Slices:
+    recorded: RecordedEvents, marks: Mapping[Any, list[SliceMark]], tracks: Mapping[Any, int], last: int
+) -> ChromeSlices:
     found = [
         (slice_.row, slice_.start_ns, slice_.end_ns - slice_.start_ns, tracks[key])
         for key, group in marks.items()
         for slice_ in pair(group, last, recorded.log)
     ]
-    return Slices(*np.array(found, np.int64).reshape(-1, 4).T)
+    return ChromeSlices(*np.array(found, np.int64).reshape(-1, 4).T)
 
 
-def event_columns(recorded: EventColumns, slices: Slices, streams: Mask) -> dict[str, Any]:
+def event_columns(recorded: RecordedEvents, slices: ChromeSlices, streams: Mask) -> dict[str, Any]:
     """Columns of the events table; `streams` are the tracks that only labels call a stream."""
     rows = slices.row
     columns = recorded.columns
@@ -247,8 +237,8 @@ def event_columns(recorded: EventColumns, slices: Slices, streams: Mask) -> dict
     makers: dict[str, Callable[[], Any]] = {
         "category": partial(_categories, recorded, slices, streams),
         "name": partial(recorded.name.take, rows),
-        "source": partial(_taken, columns.column, "source", rows),
-        **{name: partial(_taken, columns.take, name, rows) for name in numbers},
+        "source": lambda: taken(columns.column("source"), rows),
+        **{name: partial(_taken, columns, name, rows) for name in numbers},
     }
     made = in_threads(lambda make: make(), [*makers.values()], len(rows))
     return {
@@ -259,11 +249,11 @@ def event_columns(recorded: EventColumns, slices: Slices, streams: Mask) -> dict
     }
 
 
-def _taken(column: Callable[[str], Array], name: str, rows: Rows) -> Array:
-    return taken(column(name), rows)
+def _taken(columns: RecordColumns, name: str, rows: Rows) -> Array:
+    return taken(columns.take(name), rows)
 
 
-def _categories(recorded: EventColumns, slices: Slices, streams: Mask) -> Text:
+def _categories(recorded: RecordedEvents, slices: ChromeSlices, streams: Mask) -> Text:
     """Category by (recorded category, name), computed once per distinct pair."""
     names, rows = recorded.name, slices.row
     pairs, pair_of = distinct_rows(recorded.phase[rows], names.codes[rows])

@@ -18,12 +18,11 @@ from stepscope.read.byte_stream import Warn
 from stepscope.read.chrome.chunk import Chunk
 from stepscope.read.chrome.records import Coercion, Record, Written, chunk_of, whole
 
-MAX_PENDING_BYTES = 64 << 20
+MAX_PENDING_BYTES = 64 << 20  # of one event: more is no list of events
 _NEXT = re.compile(r"[,\n]\s*(?=\{)")
 _BETWEEN = re.compile(r"[\s,]*")
-_WINDOW = 1 << 14
-_COSTLY = 1 << 12
-_TRIES = 16
+_WINDOW = 1 << 14  # characters, in which most events end
+_COSTLY, _TRIES = 1 << 12, 16  # characters of an attempt that counts; so many, then fewer are made
 _TOKEN = re.compile(r'[\[{\]}]|"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 _LEVELS = {"[": 1, "{": 1, "]": -1, "}": -1}
 _TAIL = 16  # a truncated number or literal at the end of the text is shorter

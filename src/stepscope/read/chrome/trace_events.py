@@ -18,7 +18,7 @@ from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Progress, chunks
 from stepscope.read.chrome.categories import streams_by_label, track_columns
 from stepscope.read.chrome.decode import EventReader
-from stepscope.read.chrome.event_columns import EventColumns, RecordColumns
+from stepscope.read.chrome.event_columns import RecordColumns, RecordedEvents
 from stepscope.read.chrome.instant_events import arrows_of, counter_columns, instant_columns, memory_columns
 from stepscope.read.chrome.repeated_events import drop_repeated_events
 from stepscope.read.chrome.slices import event_columns, slices_of
@@ -42,15 +42,14 @@ def _read_parts(file: BinaryIO, gzipped: bool, progress: Progress) -> Parts:
             for chunk in decoded:
                 columns.add(chunk)
     log.add(damage)  # where the data end; found earlier if reading is ahead of decoding
-    return _parts(EventColumns(columns, log), reader.properties)
+    return _parts(RecordedEvents(columns, log), reader.properties)
 
 
-def _parts(recorded: EventColumns, properties: Mapping[str, Any]) -> Parts:
-    """The input of the trace builder."""
+def _parts(recorded: RecordedEvents, properties: Mapping[str, Any]) -> Parts:
     drop_repeated_events(recorded)
-    read_as_paddle(recorded)
     metadata = metadata_of(properties, recorded.log)
-    if is_paddle(recorded):
+    if any(category == STEP for _, category in recorded.phases):
+        _read_as_paddle(recorded)
         metadata = replace(metadata, framework="paddle")
     streams = streams_by_label(recorded)
     slices = slices_of(recorded)
@@ -75,7 +74,6 @@ def _parts(recorded: EventColumns, properties: Mapping[str, Any]) -> Parts:
     return parts
 
 
-_ELSEWHERE = ("deviceProperties",)
 _UNREAD = ("samples", "stackFrames", "systemTraceEvents", "controllerTraceDataKey")
 
 
@@ -84,9 +82,8 @@ def metadata_of(properties: Mapping[str, Any], log: WarningLog) -> Metadata:
     unread = {key: _size(properties[key]) for key in _UNREAD if key in properties}
     found = ", ".join(f"{key} ({size})" for key, size in unread.items() if size)
     log("unread_section", f"skipped parts of the file: {found}", sum(unread.values()))
-    info = properties.get("distributedInfo")
+    info, devices = properties.get("distributedInfo"), properties.get("deviceProperties")
     info = info if isinstance(info, Mapping) else {}
-    devices = properties.get("deviceProperties")
     devices = devices if isinstance(devices, list) else []
     return Metadata(
         framework="pytorch" if "schemaVersion" in properties else "",
@@ -94,7 +91,7 @@ def metadata_of(properties: Mapping[str, Any], log: WarningLog) -> Metadata:
         devices=tuple(device for device in devices if isinstance(device, Mapping)),
         ranks=(_count(info.get("rank"), 0, MOST_RANKS - 1),),
         world_size=_count(info.get("world_size"), 1, MOST_RANKS),
-        properties={key: value for key, value in properties.items() if key not in _ELSEWHERE},
+        properties={key: value for key, value in properties.items() if key != "deviceProperties"},
     )
 
 
@@ -110,25 +107,18 @@ def _count(value: Any, default: int, most: int) -> int:
     return value if isinstance(value, int) and 0 <= value <= most else default
 
 
-STEP = "ProfileStep"  # the category of a step, which no other recorder writes
+STEP = "ProfileStep"  # the category of a step in Paddle, which no other recorder writes
 _DURATION = re.compile(r"\[\d+(\.\d+)? [num]?s\]$")
 _OF_CPP, _OF_PYTHON = "(C++)", "(Python)"
 
 
-def read_as_paddle(recorded: EventColumns) -> None:
-    """Take durations from names and join the two tracks of a thread, if Paddle wrote the file."""
-    if not is_paddle(recorded):
-        return
+def _read_as_paddle(recorded: RecordedEvents) -> None:
+    """Take durations from names and join the two tracks of a thread, as Paddle writes them."""
     recorded.name = recorded.name.map(lambda name: _DURATION.sub("", name))
     tracks = list(recorded.columns.tracks)
     number = {track: code for code, track in enumerate(tracks)}
     joined = [number.get(_python_side(track), code) for code, track in enumerate(tracks)]
     recorded.track = np.array(joined, recorded.track.dtype)[recorded.track]
-
-
-def is_paddle(recorded: EventColumns) -> bool:
-    """Whether Paddle's profiler wrote the events."""
-    return any(category == STEP for _, category in recorded.phases)
 
 
 def _python_side(track: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from stepscope.base.arrays import Array, Ids32, IntArray
 from stepscope.base.compiled.library import function
 from stepscope.errors import IngestError
 from stepscope.read.memory_snapshot.safe_pickle import Memo
+from stepscope.read.shared import columns_of
 from stepscope.trace.sets import Interner
 
 ACTIONS = (
@@ -35,7 +36,7 @@ ACTIONS = (
     "snapshot",
     "workspace_snapshot",
 )
-_LIMIT = 1 << 63
+_LIMIT = 1 << 63  # of what fits 64 bits with a sign
 EVENT_COLUMNS = ("time_us", "action", "address", "bytes", "stream", "device_free_bytes", "stack")
 
 
@@ -54,11 +55,7 @@ class Stacks:
         self._known: dict[int, tuple[Any, int]] = {}
 
     def of(self, frames: Any) -> int:
-        """The number of a stack, -1 for an empty one.
-
-        Args:
-            frames: dicts with name, filename and line, the innermost first.
-        """
+        """The number of a stack of frames (dicts), the innermost first; -1 for an empty one."""
         if isinstance(frames, KnownStack):
             return frames.number
         if not isinstance(frames, list) or not frames:
@@ -78,9 +75,7 @@ class Stacks:
 
     def columns(self) -> dict[str, Any]:
         """Columns of the table `stacks`."""
-        rows = list(self.frames)
-        parents, names, files, lines = zip(*rows, strict=True) if rows else ((), (), (), ())
-        return {"parent": parents, "function": names, "file": files, "line": lines}
+        return columns_of(("parent", "function", "file", "line"), list(self.frames))
 
 
 class History:
@@ -135,50 +130,42 @@ class History:
         return {name: _joined(found) for name, found in parts.items()}
 
 
-def segment_columns(segments: Any, stacks: Stacks) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-    """Columns of the tables `segments` and `blocks`.
+_SEGMENT = ("device", "address", "bytes", "stream", "pool", "expandable", "stack")
+_BLOCK = ("segment", "address", "bytes", "requested_bytes", "state", "stack")
 
-    Raises:
-        IngestError: if they are no list of dictionaries.
-    """
+
+def segment_columns(segments: Any, stacks: Stacks) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Columns of the tables `segments` and `blocks`; IngestError if they are no list of dictionaries."""
     if not isinstance(segments, (list, tuple)):
         raise IngestError("expected a list of segments in the snapshot, found other data")
-    found: dict[str, list[Any]] = {
-        name: [] for name in ("device", "address", "bytes", "stream", "pool", "expandable", "stack")
-    }
-    blocks: dict[str, list[Any]] = {
-        name: [] for name in ("segment", "address", "bytes", "requested_bytes", "state", "stack")
-    }
+    held: list[tuple[Any, ...]] = []
+    blocks: list[tuple[Any, ...]] = []
     for segment in segments:
         if not isinstance(segment, dict):
             raise IngestError("expected segments in the snapshot, found other data")
-        found["device"].append(small(segment.get("device", 0)))
-        found["address"].append(small(segment.get("address", 0)))
-        found["bytes"].append(small(segment.get("total_size", 0)))
-        found["stream"].append(small(segment.get("stream", 0)))
-        found["pool"].append(str(segment.get("segment_type", "")))
-        found["expandable"].append(int(bool(segment.get("is_expandable"))))
-        found["stack"].append(stacks.of(segment.get("frames")))
-        _add_blocks(blocks, segment, len(found["device"]) - 1, stacks)
-    return found, blocks
+        numbers = (small(segment.get(key, 0)) for key in ("device", "address", "total_size", "stream"))
+        pool, expandable = str(segment.get("segment_type", "")), int(bool(segment.get("is_expandable")))
+        held.append((*numbers, pool, expandable, stacks.of(segment.get("frames"))))
+        blocks += _blocks(segment, len(held) - 1, stacks)
+    return columns_of(_SEGMENT, held), columns_of(_BLOCK, blocks)
 
 
-def _add_blocks(
-    columns: dict[str, list[Any]], segment: Mapping[str, Any], number: int, stacks: Stacks
-) -> None:
-    """Append the blocks of a segment; older snapshots name no addresses, so they are added up."""
+def _blocks(segment: Mapping[str, Any], number: int, stacks: Stacks) -> Iterator[tuple[Any, ...]]:
+    """The blocks of a segment; older snapshots name no addresses, so they are added up."""
     address = small(segment.get("address", 0))
     blocks = segment.get("blocks", ())
-    if not isinstance(blocks, (list, tuple)) or not all(isinstance(one, dict) for one in blocks):
+    if not isinstance(blocks, (list, tuple)) or not all(isinstance(block, dict) for block in blocks):
         raise IngestError("expected blocks in a segment of the snapshot, found other data")
     for block in blocks:
         size = small(block.get("size", 0))
-        columns["segment"].append(number)
-        columns["address"].append(small(block.get("address", address)))
-        columns["bytes"].append(size)
-        columns["requested_bytes"].append(small(block.get("requested_size", -1)))
-        columns["state"].append(str(block.get("state", "")))
-        columns["stack"].append(stacks.of(block.get("frames") or _legacy_frames(block)))
+        yield (
+            number,
+            small(block.get("address", address)),
+            size,
+            small(block.get("requested_size", -1)),
+            str(block.get("state", "")),
+            stacks.of(block.get("frames") or _legacy_frames(block)),
+        )
         address += size
 
 
@@ -219,18 +206,12 @@ _KEYS = {
 }
 _NO_STACK, _FIRST_RUN = -2, -10
 _ROWS = 1 << 17  # events at a time
-_REFERENCES = 1 << 22
-_MOST_FAILURES = 50
+_REFERENCES = 1 << 22  # to frames, of all events that are read at a time
+_MOST_FAILURES = 50  # vain attempts in a row: this file is written otherwise
 
 
 class CompiledHistory:
-    """Reads many events of a list at once.
-
-    Args:
-        data: the pickle, bytes or a memory map.
-        history: takes the events.
-        stacks: numbers their call stacks.
-    """
+    """Reads many events of a list in a pickle (bytes or a memory map) at once."""
 
     def __init__(self, data: Any, history: History, stacks: Stacks) -> None:
         self._data, self._history, self._stacks = data, history, stacks

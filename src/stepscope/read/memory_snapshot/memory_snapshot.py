@@ -14,33 +14,27 @@ from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Progress
 from stepscope.read.memory_snapshot.history import CompiledHistory, History, Stacks, segment_columns
 from stepscope.read.memory_snapshot.safe_pickle import load
+from stepscope.read.unsupported import PICKLE
 from stepscope.trace.memory_schema import ALLOCATIONS, BLOCKS, MEMORY_EVENTS, SEGMENTS, STACKS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace, clock_of, with_times
 
 _KEYS = ("segments", "device_traces")
-_MICROSECOND = 1000
+_MICROSECOND = 1000  # ns
 _TABLES = ("segments", "blocks", "allocations", "memory_events", "stacks")
 
 
 def is_snapshot(head: bytes) -> bool:
     """Whether a file's first bytes are a pickle that names a snapshot's parts."""
-    is_pickle = head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
-    return is_pickle and any(key.encode() in head for key in (*_KEYS, "allocator_settings"))
+    return head.startswith(PICKLE) and any(key.encode() in head for key in (*_KEYS, "allocator_settings"))
 
 
 def read_snapshot(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
-    """A trace with the tables of a memory snapshot and no events.
-
-    Args:
-        file: an open file at its start.
-        gzipped: whether it is gzip.
-        progress: called with the number of bytes read.
-
-    Raises:
-        IngestError: if it holds anything but plain data, or is no snapshot.
-    """
-    trace = _snapshot(_content(file, gzipped))
+    """A trace with the tables of a memory snapshot and no events, as every `Reader` gives one."""
+    if gzipped:
+        trace = _snapshot(gzip.decompress(file.read()))
+    else:
+        trace = _snapshot(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     progress(file.seek(0, 2))
     return trace
 
@@ -83,19 +77,16 @@ def _trace(
     times, origin = _times(columns.pop("time_us"))
     actions = Text(columns.pop("action").astype(np.int32), list(history.actions) or [""])
     recorded = Table(MEMORY_EVENTS, {**columns, "time_ns": times, "action": actions})
-    held = Table(SEGMENTS, {**segments, "pool": Text.of(segments["pool"])})
-    cells = Table(BLOCKS, {**blocks, "state": Text.of(blocks["state"])})
-    frames = stacks.columns()
-    texts = {name: Text.of(frames[name]) for name in ("function", "file")}
+    held, cells = Table(SEGMENTS, segments), Table(BLOCKS, blocks)
     settings = snapshot.get("allocator_settings")
     metadata = Metadata(
         framework="pytorch",
         origin_ns=origin,
         properties={"allocator_settings": settings if isinstance(settings, dict) else {}},
     )
-    tables = [recorded, held, cells, Table(STACKS, {**frames, **texts})]
     allocations = Table(ALLOCATIONS, find_allocations(recorded, held, cells))
-    return Trace({table.schema.name: table for table in (*tables, allocations)}, metadata)
+    tables = (recorded, held, cells, Table(STACKS, stacks.columns()), allocations)
+    return Trace({table.schema.name: table for table in tables}, metadata)
 
 
 def _times(time_us: Array) -> tuple[Array, int]:
@@ -106,24 +97,13 @@ def _times(time_us: Array) -> tuple[Array, int]:
     return (time_us - first) * _MICROSECOND, first * _MICROSECOND
 
 
-def _content(file: BinaryIO, gzipped: bool) -> Any:
-    if gzipped:
-        return gzip.decompress(file.read())
-    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
 _NAMES = ("device", "address", "bytes", "stream", "stack", "start_ns", "request_ns", "end_ns")
 
 
 def find_allocations(events: Table, segments: Table, blocks: Table) -> dict[str, Any]:
-    """Columns of the table `allocations`.
+    """Columns of the table `allocations` from those of a snapshot.
 
     An allocation whose beginning or end lies outside the history has -1 there.
-
-    Args:
-        events: the table `memory_events`, in order for each device.
-        segments: the table `segments`.
-        blocks: the table `blocks`.
     """
     order = np.lexsort((np.arange(len(events)), events["address"], events["device"]))
     action = events.text("action")
@@ -133,7 +113,11 @@ def find_allocations(events: Table, segments: Table, blocks: Table) -> dict[str,
         _freed_only(events, order),
         _alive_before(events, begins, segments, blocks),
     ]
-    return {name: np.concatenate([part[name] for part in parts]) for name in _NAMES}
+    unknown = [np.full(len(part["device"]), -1) for part in parts]
+    return {
+        name: np.concatenate([part.get(name, absent) for part, absent in zip(parts, unknown, strict=True)])
+        for name in _NAMES
+    }
 
 
 def _recorded(events: Table, order: Rows) -> dict[str, Array]:
@@ -161,14 +145,8 @@ def _freed_only(events: Table, order: Rows) -> dict[str, Array]:
     rows = order[ends]
     first = (before < 0) | ~_same_place(events, rows, earlier)
     rows = rows[first]
-    nothing = np.full(len(rows), -1, np.int64)
-    return {
-        **{name: events[name][rows] for name in ("device", "address", "bytes", "stream")},
-        "stack": nothing.astype(np.int32),
-        "start_ns": nothing,
-        "request_ns": nothing,
-        "end_ns": events["time_ns"][rows],
-    }
+    columns = {name: events[name][rows] for name in ("device", "address", "bytes", "stream")}
+    return {**columns, "end_ns": events["time_ns"][rows]}
 
 
 def _alive_before(events: Table, begins: Rows, segments: Table, blocks: Table) -> dict[str, Array]:
@@ -179,18 +157,9 @@ def _alive_before(events: Table, begins: Rows, segments: Table, blocks: Table) -
     known = _places(events["device"][alive], events["address"][alive])
     places = _places(device, blocks["address"][used])
     old = np.array([place not in known for place in places], np.bool_)
-    used, device = used[old], device[old]
-    nothing = np.full(len(used), -1, np.int64)
-    return {
-        "device": device,
-        "address": blocks["address"][used],
-        "bytes": blocks["bytes"][used],
-        "stream": segments["stream"][blocks["segment"][used]],
-        "stack": blocks["stack"][used],
-        "start_ns": nothing,
-        "request_ns": nothing,
-        "end_ns": nothing,
-    }
+    used = used[old]
+    columns = {name: blocks[name][used] for name in ("address", "bytes", "stack")}
+    return {**columns, "device": device[old], "stream": segments["stream"][blocks["segment"][used]]}
 
 
 def _alive_at_end(events: Table, begins: Rows) -> Rows:

@@ -25,16 +25,7 @@ class Items(Protocol):
         """Whether items like this one can be read at once."""
 
     def read(self, at: int, target: list[Any], memo: Memo) -> int:
-        """Read items that begin at a place of the pickle.
-
-        Args:
-            at: where the first of them begins, in the list's mark.
-            target: the list.
-            memo: of the unpickler; counts what the items add.
-
-        Returns:
-            Where the first item begins that was not read, or what comes instead.
-        """
+        """Read items from a place of the pickle on; where the first begins that was not read."""
 
 
 class Memo(dict[int, Any]):
@@ -95,16 +86,15 @@ _COUNTED = ("EMPTY_TUPLE", "TUPLE", "EMPTY_LIST")
 
 
 def load(data: Any, sink: Sink = lambda target, items: False, at_once: Items | None = None) -> Any:
-    """The value that a pickle of plain data holds.
+    """The value that a pickle (bytes or a memory map) of plain data holds.
+
+    It is None, bool, int, float, str, bytes, list, tuple, dict, and these nested.
 
     Args:
-        data: the pickle, bytes or a memory map.
+        data: the pickle.
         sink: called with a list and the items that are appended to it; where it returns true it
             has used the items up, and they are not kept. So a list of millions need not be held.
         at_once: reads many items of a list at once.
-
-    Returns:
-        The value: None, bool, int, float, str, bytes, list, tuple, dict, and these nested.
 
     Raises:
         IngestError: if the pickle holds anything but plain data, or is damaged.
@@ -147,7 +137,6 @@ class _PlainUnpickler(_Unpickler):  # type: ignore[misc]
         return self.stack.pop()
 
     def read(self, size: int) -> bytes:
-        """The next bytes."""
         start, self.at = self.at, self.at + size
         found: bytes = self.data[start : self.at]
         if len(found) < size:
@@ -179,24 +168,20 @@ class _PlainUnpickler(_Unpickler):  # type: ignore[misc]
             self.count(self.memo.skipped - before)
 
     def load_items(self) -> None:
-        """Items of a list."""
         items = self.pop_mark()
         if not self.sink(self.stack[-1], items):
             self.stack[-1].extend(items)
 
     def load_item(self) -> None:
-        """An item of a list."""
         item = self.stack.pop()
         if not self.sink(self.stack[-1], [item]):
             self.stack[-1].append(item)
 
     def load_pairs(self) -> None:
-        """Keys and values of a dict."""
         items = self.pop_mark()
         self._set(items[::2], items[1::2])
 
     def load_pair(self) -> None:
-        """A key and a value of a dict."""
         value, key = self.stack.pop(), self.stack.pop()
         self._set([key], [value])
 

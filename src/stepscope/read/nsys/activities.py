@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Ids, Ids32, Integers, Times
 from stepscope.read.nsys.database import Database
+from stepscope.read.shared import columns_of
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.sets import Interner
 
@@ -43,21 +43,9 @@ _COPIES = {
 _MEMORY = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
 
 
-@dataclass(frozen=True)
-class Activities:
+class Activities(NamedTuple):
     """Rows as columns of events, all of one length; `name` holds codes, `category` too."""
 
-    COLUMNS: ClassVar = (
-        "start_ns",
-        "end_ns",
-        "track",
-        "name",
-        "category",
-        "correlation",
-        "sequence",
-        "forward_thread",
-        "bytes",
-    )
     start_ns: Times
     end_ns: Times
     track: Ids32
@@ -70,7 +58,7 @@ class Activities:
     arguments: Texts
 
 
-class Recording:
+class NsysRecording:
     """What the tables of an export share.
 
     Attributes:
@@ -114,58 +102,58 @@ class Recording:
         return int(process_of(calls[:1]).sum())
 
 
-def _work(
-    recording: Recording, rows: dict[str, Integers], names: Ids32, category: str, arguments: Texts = ()
+def _activities(
+    rows: dict[str, Integers], track: Ids32, name: Ids32, category: str | Ids32, **recorded: Any
 ) -> Activities:
-    """Work on streams."""
+    """Activities without what was not recorded."""
+    if isinstance(category, str):
+        category = np.full(len(name), CATEGORIES.index(category), np.int32)
+    missing = dict.fromkeys(("correlation", "sequence", "forward_thread", "bytes"), np.full(len(name), -1))
+    columns: dict[str, Any] = {**missing, "arguments": [b""] * len(name), **recorded}
+    return Activities(rows["start"], rows["end"], track, name, category, **columns)
+
+
+def _work(
+    recording: NsysRecording, rows: dict[str, Integers], names: Ids32, category: str, **recorded: Any
+) -> Activities:
     process = process_of(rows["globalPid"])
     process = np.where(process < 0, recording.only_process, process)
-    count, missing = len(names), np.full(len(names), -1)
-    return Activities(
-        start_ns=rows["start"],
-        end_ns=rows["end"],
-        name=names,
-        track=recording.tracks.streams(process, rows["deviceId"], rows["streamId"]),
-        category=np.full(count, CATEGORIES.index(category), np.int32),
-        correlation=recording.correlations(process, rows["correlationId"]),
-        sequence=missing,
-        forward_thread=missing,
-        bytes=rows.get("bytes", missing),
-        arguments=arguments or [b""] * count,
-    )
+    track = recording.tracks.streams(process, rows["deviceId"], rows["streamId"])
+    correlation = recording.correlations(process, rows["correlationId"])
+    return _activities(rows, track, names, category, correlation=correlation, **recorded)
 
 
-def _kernels(recording: Recording, table: str) -> Activities:
+def _kernels(recording: NsysRecording, table: str) -> Activities:
     facts = ("demangledName", "shortName", "registersPerThread", *_SHAPE, *_MEMORY_OF_BLOCK)
     rows = recording.database.integers(table, *_WORK, *facts)
     long = "demangledName" in recording.database.columns.get(table, ())
     names = recording.named(rows["demangledName" if long else "shortName"], "kernel")
-    return _work(recording, rows, names, "kernel", _launch_arguments(rows))
+    return _work(recording, rows, names, "kernel", **_launch_arguments(rows))
 
 
-def _launch_arguments(rows: dict[str, Integers]) -> list[bytes]:
-    """How kernels were launched, under Kineto's names."""
+def _launch_arguments(rows: dict[str, Integers]) -> dict[str, list[bytes]]:
+    """How kernels were launched, under Kineto's names, if that was recorded."""
     if not len(rows["gridX"]) or rows["gridX"].max() < 0:
-        return []
+        return {}
     shared = sum(np.maximum(rows[name], 0) for name in _MEMORY_OF_BLOCK)
     facts = np.stack([*(rows[name] for name in _SHAPE), rows["registersPerThread"], shared], axis=1)
     known, place = np.unique(facts, axis=0, return_inverse=True)
     texts = [
         msgspec.json.encode(
-            {"grid": one[:3], "block": one[3:6], "registers per thread": one[6], "shared memory": one[7]}
+            {"grid": row[:3], "block": row[3:6], "registers per thread": row[6], "shared memory": row[7]}
         )
-        for one in known.tolist()
+        for row in known.tolist()
     ]
-    return [texts[row] for row in place.reshape(-1).tolist()]
+    return {"arguments": [texts[row] for row in place.reshape(-1).tolist()]}
 
 
-def _graphs(recording: Recording, table: str) -> Activities:
+def _graphs(recording: NsysRecording, table: str) -> Activities:
     rows = recording.database.integers(table, *_WORK)
     names = recording.names.codes(["CUDA graph"] * len(rows["start"]))
     return _work(recording, rows, names, "kernel")
 
 
-def _copies(recording: Recording, table: str) -> Activities:
+def _copies(recording: NsysRecording, table: str) -> Activities:
     rows = recording.database.integers(table, *_WORK, "bytes", "copyKind", "srcKind", "dstKind")
     kinds = zip(*(rows[name].tolist() for name in ("copyKind", "srcKind", "dstKind")), strict=True)
     names = recording.names.codes(
@@ -173,36 +161,25 @@ def _copies(recording: Recording, table: str) -> Activities:
         f"({_MEMORY.get(source, 'Unknown')} -> {_MEMORY.get(target, 'Unknown')})"
         for copy, source, target in kinds
     )
-    return _work(recording, rows, names, "memcpy")
+    return _work(recording, rows, names, "memcpy", bytes=rows["bytes"])
 
 
-def _fills(recording: Recording, table: str) -> Activities:
+def _fills(recording: NsysRecording, table: str) -> Activities:
     rows = recording.database.integers(table, *_WORK, "bytes", "memKind")
     kinds = (_MEMORY.get(kind, "Unknown") for kind in rows["memKind"].tolist())
     names = recording.names.codes(f"Memset ({kind})" for kind in kinds)
-    return _work(recording, rows, names, "memset")
+    return _work(recording, rows, names, "memset", bytes=rows["bytes"])
 
 
-def _calls(recording: Recording, table: str) -> Activities:
-    """Calls of the CUDA API."""
+def _calls(recording: NsysRecording, table: str) -> Activities:
     rows = recording.database.integers(table, *_TIMES, "globalTid", "correlationId", "nameId")
-    process = process_of(rows["globalTid"])
-    count, missing = len(process), np.full(len(process), -1)
-    return Activities(
-        start_ns=rows["start"],
-        end_ns=rows["end"],
-        name=recording.named(rows["nameId"], "CUDA call", lambda name: _CALLED.sub("", name)),
-        track=recording.tracks.threads(rows["globalTid"]),
-        category=np.full(count, CATEGORIES.index("runtime"), np.int32),
-        correlation=recording.correlations(process, rows["correlationId"]),
-        sequence=missing,
-        forward_thread=missing,
-        bytes=missing,
-        arguments=[b""] * count,
-    )
+    names = recording.named(rows["nameId"], "CUDA call", lambda name: _CALLED.sub("", name))
+    track = recording.tracks.threads(rows["globalTid"])
+    correlation = recording.correlations(process_of(rows["globalTid"]), rows["correlationId"])
+    return _activities(rows, track, names, "runtime", correlation=correlation)
 
 
-def _ranges(recording: Recording, table: str) -> Activities:
+def _ranges(recording: NsysRecording, table: str) -> Activities:
     """NVTX ranges: operators where torch.autograd.profiler.emit_nvtx was on, and the user's."""
     rows = recording.database.integers(table, *_TIMES, "globalTid", "eventType", "textId")
     kept = np.isin(rows["eventType"], _RANGES)
@@ -210,23 +187,19 @@ def _ranges(recording: Recording, table: str) -> Activities:
     names = [parse(text) for text, is_range in zip(texts, kept.tolist(), strict=True) if is_range]
     rows = {name: column[kept] for name, column in rows.items()}
     categories = np.array([CATEGORIES.index("annotation"), CATEGORIES.index("cpu_op")], np.int32)
-    missing = np.full(len(names), -1)
-    recording.uses_torch |= any(one.name.startswith("aten::") for one in names)
-    return Activities(
-        start_ns=rows["start"],
-        end_ns=rows["end"],
-        name=recording.names.codes((one.name for one in names), len(names)),
-        track=recording.tracks.threads(rows["globalTid"]),
-        category=categories[[int(one.is_operator) for one in names] or np.zeros(0, int)],
-        correlation=missing,
-        bytes=missing,
-        sequence=np.array([one.sequence for one in names], np.int64),
-        forward_thread=np.array([1 if one.is_backward else -1 for one in names], np.int64),
-        arguments=[_input_sizes(one) for one in names],
+    recording.uses_torch |= any(name.name.startswith("aten::") for name in names)
+    return _activities(
+        rows,
+        recording.tracks.threads(rows["globalTid"]),
+        recording.names.codes((name.name for name in names), len(names)),
+        categories[np.array([name.is_operator for name in names], np.intp)],
+        sequence=np.array([name.sequence for name in names], np.int64),
+        forward_thread=np.array([1 if name.is_backward else -1 for name in names], np.int64),
+        arguments=[f'{{"Input Dims":{name.sizes}}}'.encode() if name.sizes else b"" for name in names],
     )
 
 
-def _texts(recording: Recording, table: str, ids: Ids) -> list[str]:
+def _texts(recording: NsysRecording, table: str, ids: Ids) -> list[str]:
     """The text of each range, stored with it or among the strings."""
     stored = [text for (text,) in recording.database.cells(table, "text")] or [None] * len(ids)
     return [
@@ -235,12 +208,8 @@ def _texts(recording: Recording, table: str, ids: Ids) -> list[str]:
     ]
 
 
-def _input_sizes(name: NvtxName) -> bytes:
-    return f'{{"Input Dims":{name.sizes}}}'.encode() if name.sizes else b""
-
-
 # What each table holds; a table that is missing has no rows.
-ACTIVITIES: dict[str, Callable[[Recording, str], Activities]] = {
+ACTIVITIES: dict[str, Callable[[NsysRecording, str], Activities]] = {
     "CUPTI_ACTIVITY_KIND_KERNEL": _kernels,
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": _graphs,
     "CUPTI_ACTIVITY_KIND_MEMCPY": _copies,
@@ -250,8 +219,8 @@ ACTIVITIES: dict[str, Callable[[Recording, str], Activities]] = {
 }
 
 
-_BITS = 24
-_MASK = (1 << _BITS) - 1
+_BITS = 24  # of the number of a process, and of a thread, in a globalTid
+_MASK = (1 << _BITS) - 1  # of either number
 _LAST_DEVICE = np.iinfo(np.int32).max  # a damaged file may say any number
 
 
@@ -266,21 +235,17 @@ def process_of(identity: Ids) -> Ids:
 
 
 class NsysTracks:
-    """Numbers tracks in order of first appearance.
-
-    Args:
-        names: of threads, by globalTid.
-    """
+    """Numbers tracks in order of first appearance; `names` are those of threads, by globalTid."""
 
     def __init__(self, names: Mapping[int, str]) -> None:
         self._names = names
         self._numbers: dict[tuple[str, int, int, int], int] = {}
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[tuple[str | int, ...]] = []
 
     def threads(self, identity: Ids) -> Ids32:
         """The tracks of threads by globalTid, int32, shape (n,)."""
         known, place = np.unique(identity, return_inverse=True)
-        numbers = [self._thread(one) for one in known.tolist()]
+        numbers = list(map(self._thread, known.tolist()))
         return np.array(numbers, np.int32)[place]
 
     def streams(self, process: Ids, device: Ids, stream: Ids) -> Ids32:
@@ -293,35 +258,18 @@ class NsysTracks:
 
     def columns(self) -> dict[str, Any]:
         """Columns of the tracks table."""
-        names = ("kind", "name", "process", "thread", "device", "stream")
-        found = {name: [row[name] for row in self._rows] for name in names}
-        return {**found, "rank": [0] * len(self._rows)}
+        return columns_of(("kind", "name", "process", "thread", "device", "stream"), self._rows)
 
     def _thread(self, identity: int) -> int:
         process, thread = (identity >> _BITS) & _MASK, identity & _MASK
         name = f"{self._names.get(identity, 'thread')} {thread}"
-        return self._number(
-            ("thread", process, thread, 0),
-            kind="cpu",
-            name=name,
-            process=str(process),
-            thread=str(thread),
-            device=-1,
-            stream=-1,
-        )
+        return self._number(("thread", process, thread, 0), "cpu", name, str(process), str(thread), -1, -1)
 
     def _stream(self, process: int, device: int, stream: int) -> int:
-        return self._number(
-            ("stream", process, device, stream),
-            kind="device",
-            name=f"stream {stream}",
-            process=f"{process} GPU {device}",
-            thread=str(stream),
-            device=device,
-            stream=stream,
-        )
+        texts = ("device", f"stream {stream}", f"{process} GPU {device}", str(stream))
+        return self._number(("stream", process, device, stream), *texts, device, stream)
 
-    def _number(self, key: tuple[str, int, int, int], **row: Any) -> int:
+    def _number(self, key: tuple[str, int, int, int], *row: str | int) -> int:
         if key not in self._numbers:
             self._numbers[key] = len(self._rows)
             self._rows.append(row)
@@ -378,7 +326,6 @@ def parse(text: str) -> NvtxName:
 
 
 def _json(sizes: str) -> str:
-    """The text if it is JSON, else nothing."""
     try:
         json.loads(sizes)
     except (ValueError, RecursionError):

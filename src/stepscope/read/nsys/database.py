@@ -18,7 +18,7 @@ import numpy as np
 from stepscope.base.arrays import Integers
 from stepscope.errors import IngestError, one_line
 
-_ROWS = 1 << 16
+_ROWS = 1 << 16  # at a time
 _TABLES = "select name from sqlite_master where type = 'table' and sql not like 'create virtual%'"
 
 
@@ -49,12 +49,7 @@ class Database:
         self._connection.close()
 
     def integers(self, table: str, *names: str) -> dict[str, Integers]:
-        """Columns of a table as int64, shape (rows,), -1 where a cell or the column is missing.
-
-        Example:
-            >>> database.integers("CUPTI_ACTIVITY_KIND_KERNEL", "start")["start"]  # doctest: +SKIP
-            array([0, 1010000])
-        """
+        """Columns of a table as int64, shape (rows,), -1 where a cell or the column is missing."""
         known = self.columns.get(table, frozenset())
         parts = [f'coalesce(cast("{name}" as integer), -1)' if name in known else "-1" for name in names]
         batches = [np.zeros((0, len(names)), np.int64)]

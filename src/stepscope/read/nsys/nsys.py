@@ -18,7 +18,7 @@ import numpy as np
 
 from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Progress, Warn, chunks
-from stepscope.read.nsys.activities import ACTIVITIES, Activities, Recording
+from stepscope.read.nsys.activities import ACTIVITIES, Activities, NsysRecording
 from stepscope.read.nsys.database import Database
 from stepscope.read.shared import LONGEST_NS, WarningLog
 from stepscope.trace.arguments import ArgumentBlock, Arguments
@@ -32,7 +32,6 @@ _FACTS = {"smCount": "numSms", "totalMemory": "totalGlobalMem"}  # as Kineto cal
 
 
 def _other_database(tables: Iterable[str]) -> str:
-    """Why a database is not read, and what to do instead."""
     if any(name.startswith("rocpd_") for name in tables):
         return (
             "found a database of AMD's rocprofv3; run `rocpd convert -i FILE --output-format "
@@ -75,41 +74,40 @@ def _on_disk(file: BinaryIO, compressed: bool, log: Warn, progress: Progress) ->
 
 
 def _parts(database: Database, log: WarningLog) -> Parts:
-    recording = Recording(database)
+    recording = NsysRecording(database)
     found = [read(recording, table) for table, read in ACTIVITIES.items()]
-    columns = {name: np.concatenate([getattr(one, name) for one in found]) for name in Activities.COLUMNS}
+    names = Activities._fields[:-1]  # all but the arguments
+    columns = {name: np.concatenate([getattr(part, name) for part in found]) for name in names}
     far = np.abs(columns["start_ns"].astype(float)) > _LATEST_NS
     log("far_time", "an event begins centuries from the others; its time is cut", int(far.sum()))
     columns["start_ns"] = np.clip(columns["start_ns"], -_LATEST_NS, _LATEST_NS)
     length = np.clip(columns.pop("end_ns"), -_LATEST_NS, _LATEST_NS) - columns["start_ns"]
     wrong = (length < 0) | (length > LONGEST_NS)
     log("long_duration", "an event has no end, or one before its start; its duration is 0", int(wrong.sum()))
-    names = columns.pop("name")
+    name = columns.pop("name")
     events: dict[str, Any] = {
         **columns,
         "duration_ns": np.where(wrong, 0, length),
-        "name": Text(names, list(recording.names)),
+        "name": Text(name, list(recording.names)),
         "category": Text(columns["category"].astype(np.int8), CATEGORIES),
-        "source": np.arange(len(names)),
+        "source": np.arange(len(name)),
     }
+    framework = "pytorch" if recording.uses_torch else ""
     return Parts(
         events=events,
         tracks=recording.tracks.columns(),
         arguments=_arguments(found),
-        metadata=Metadata(
-            framework="pytorch" if recording.uses_torch else "", devices=tuple(_devices(database))
-        ),
+        metadata=Metadata(framework=framework, devices=tuple(_devices(database))),
     )
 
 
 def _arguments(found: list[Activities]) -> Arguments:
-    blocks, first = [], 0
-    for one in found:
-        kept = np.flatnonzero([bool(text) for text in one.arguments])
-        if len(kept):
-            texts = [one.arguments[row] for row in kept.tolist()]
-            blocks.append(ArgumentBlock.of(first + kept, texts))
-        first += len(one.start_ns)
+    blocks: list[ArgumentBlock] = []
+    first = 0
+    for part in found:
+        size = len(part.arguments)
+        blocks += ArgumentBlock.written(np.arange(first, first + size), part.arguments)
+        first += size
     return Arguments(tuple(blocks))
 
 

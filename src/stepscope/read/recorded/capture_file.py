@@ -8,13 +8,12 @@ from __future__ import annotations
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, cast
 
-import msgspec
 from msgspec import Meta, Struct
 
 from stepscope.base.typed_data import convert, decode
@@ -27,7 +26,7 @@ from stepscope.read.recorded.compiled_json import parse_compiled
 from stepscope.read.recorded.contexts_json import parse_contexts
 from stepscope.read.recorded.memory_json import with_memory
 from stepscope.read.recorded.samples_json import with_samples
-from stepscope.read.shared import MOST_RANKS, parse_json
+from stepscope.read.shared import AGAIN, MOST_RANKS, checked, parse_json
 from stepscope.read.xplane.xplane import LONGEST_BYTES, read_xplane
 from stepscope.trace.concat import of_rank
 from stepscope.trace.trace import Metadata, Trace, WarningRow
@@ -49,7 +48,6 @@ _LIMITS = {
     "trace.xplane.pb": LONGEST_BYTES,
 }
 _SMALL_BYTES, _MOST_EXPANSION = 32 << 20, 100  # recordings shrink to a fifth or a fiftieth
-_AGAIN = "copy the file again or repeat the recording"
 
 
 class Loader(Struct):
@@ -108,7 +106,7 @@ class TimedSteps(Struct):
     changes: PartChanges | None = None
 
 
-class RunPlace(Struct):
+class RecordedPlace(Struct):
     """Where a stage of the run begins."""
 
     stage: str
@@ -119,7 +117,7 @@ class RunPlace(Struct):
     ns: Duration
 
 
-class RunTraining(Struct, rename={"class_": "class"}):
+class RecordedTraining(Struct, rename={"class_": "class"}):
     """One of the trainings of a run."""
 
     first_optimizer: int
@@ -134,7 +132,7 @@ class RunTraining(Struct, rename={"class_": "class"}):
     recorded: bool
 
 
-class RunShares(Struct):
+class RecordedRun(Struct):
     """The whole run by stage, as the process that recorded it measured it."""
 
     ended: bool
@@ -142,8 +140,8 @@ class RunShares(Struct):
     steps: int
     data_loading_ns: Duration
     stages_ns: dict[str, Duration]
-    places: list[RunPlace]
-    trainings: list[RunTraining] = []
+    places: list[RecordedPlace]
+    trainings: list[RecordedTraining] = []
     first_step_ns: Duration | None = None
     torch_imported_ns: Duration | None = None
 
@@ -172,20 +170,12 @@ class Manifest(Struct):
     updated_modules: dict[str, list[str]] = {}
     recorded_steps: TimedSteps | None = None
     unrecorded_steps: TimedSteps | None = None
-    run_shares: RunShares | None = None
+    run_shares: RecordedRun | None = None
     warnings: list[str] = []
 
 
 def read_capture(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
-    """Read a `.stepscope` capture.
-
-    Args:
-        file: an open binary file at its start.
-        gzipped: whether it is gzip, which a capture never is.
-        progress: called with the number of bytes read since the last call.
-
-    Returns:
-        The recorded trace; empty, with a warning, if nothing was recorded.
+    """The trace that a `.stepscope` capture holds; empty, with a warning, if nothing was recorded.
 
     Raises:
         IngestError: if the file is damaged, encrypted, or another kind of archive.
@@ -199,7 +189,7 @@ def read_capture(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
             _check_members(archive)
             return _read(archive, progress)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeError) as error:
-        raise IngestError(f"the .stepscope capture is damaged or truncated ({error}); {_AGAIN}") from error
+        raise IngestError(f"the .stepscope capture is damaged or truncated ({error}); {AGAIN}") from error
 
 
 def _check_members(archive: zipfile.ZipFile) -> None:
@@ -220,7 +210,7 @@ def _check_member(info: zipfile.ZipInfo, times: int) -> None:
     if limit is None:
         return
     if times > 1:
-        raise IngestError(f"expected one {info.filename} in the capture, found {times}; {_AGAIN}")
+        raise IngestError(f"expected one {info.filename} in the capture, found {times}; {AGAIN}")
     if info.flag_bits & 1:
         raise IngestError(f"the capture's {info.filename} is encrypted, which is not supported")
     if info.file_size > max(_SMALL_BYTES, _MOST_EXPANSION * info.compress_size):
@@ -231,7 +221,7 @@ def _check_member(info: zipfile.ZipInfo, times: int) -> None:
     if info.file_size > limit:
         raise IngestError(
             f"expected {info.filename} of at most {limit >> 20} MiB, "
-            f"found {info.file_size >> 20} MiB; {_AGAIN}"
+            f"found {info.file_size >> 20} MiB; {AGAIN}"
         )
 
 
@@ -273,11 +263,9 @@ def _warnings(manifest: Manifest, members: list[str]) -> list[tuple[str, str, in
 
 
 def _manifest(text: bytes) -> tuple[dict[str, Any], Manifest]:
-    try:
+    with checked(_MANIFEST):
         recorded = parse_json(text.decode("utf-8"))
         manifest = convert(recorded, Manifest)
-    except (ValueError, msgspec.ValidationError) as error:
-        raise IngestError(f"the capture's {_MANIFEST} is not valid: {error}; {_AGAIN}") from error
     if manifest.version > VERSION:
         raise IngestError(
             f"the capture has version {manifest.version}, this stepscope reads versions up to "
@@ -347,11 +335,7 @@ class _Elapsed(Struct):
 
 
 def read_windows(path: Path) -> WindowProfiles | None:
-    """The windows of a capture; None where it has none.
-
-    Args:
-        path: a capture of contexts, which has been read.
-    """
+    """The windows of a capture of contexts, which has been read; None where it has none."""
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if MEMBER.match(name)][:_MOST]
         if not names:
@@ -360,7 +344,9 @@ def read_windows(path: Path) -> WindowProfiles | None:
         elapsed = decode(archive.read("contexts.json"), _Elapsed)
     traces = {name: trace for name, trace in found.items() if isinstance(trace, Trace)}
     warnings = [("window", text, 1) for text in found.values() if isinstance(text, str)]
-    return WindowProfiles(list(traces.values()), _seconds(traces), elapsed.elapsed_ns / 1e9, warnings)
+    spans = [match.groups() for match in map(MEMBER.match, traces) if match]
+    recorded_s = sum(int(end) - int(begin) for begin, end in spans) / 1e6
+    return WindowProfiles(list(traces.values()), recorded_s, elapsed.elapsed_ns / 1e9, warnings)
 
 
 def _profile(archive: zipfile.ZipFile, name: str) -> Trace | str:
@@ -372,8 +358,3 @@ def _profile(archive: zipfile.ZipFile, name: str) -> Trace | str:
         return read_xplane(BytesIO(archive.read(info)), False, lambda size: None)
     except (IngestError, zipfile.BadZipFile) as error:
         return f"skipped {name} of the capture: {error}"
-
-
-def _seconds(names: Iterable[str]) -> float:
-    spans = [match.groups() for name in names if (match := MEMBER.match(name))]
-    return sum(int(end) - int(begin) for begin, end in spans) / 1e6

@@ -8,12 +8,12 @@ import msgspec
 from msgspec import Meta, Struct
 
 from stepscope.base.typed_data import decode
-from stepscope.errors import IngestError
+from stepscope.read.shared import checked
 
 Count = Annotated[int, Meta(ge=0, le=1 << 60)]
 
 
-class Operation(Struct):
+class TracedOperation(Struct):
     """A node of a graph as Dynamo traced it; `reads` are positions of inputs."""
 
     name: str
@@ -44,7 +44,7 @@ class InductorGraph(Struct):
     region: str
     base: str | None
     inputs: list[str | None]
-    nodes: list[Operation]
+    nodes: list[TracedOperation]
     programs: list[InductorProgram]
 
 
@@ -56,18 +56,11 @@ class Compiled(Struct):
 
 def parse_compiled(text: bytes) -> dict[str, Any]:
     """The compiled graphs as plain data; raises IngestError if the text has another form."""
-    try:
+    with checked("compiled.json"):
         compiled = decode(text, Compiled)
         for graph in compiled.graphs:
-            _check(graph)
+            for node in graph.nodes:
+                if max(node.reads, default=-1) >= len(graph.inputs):
+                    raise ValueError(f"{node.name} reads input {max(node.reads)} of {len(graph.inputs)}")
         found: dict[str, Any] = msgspec.to_builtins(compiled)
-    except (ValueError, msgspec.ValidationError) as error:
-        raise IngestError(f"the capture's compiled.json is not valid: {error}") from error
     return found
-
-
-def _check(graph: InductorGraph) -> None:
-    for node in graph.nodes:
-        for read in node.reads:
-            if read >= len(graph.inputs):
-                raise ValueError(f"{node.name} reads input {read} of {len(graph.inputs)}")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
-from stepscope.base.arrays import Codes8, Ids32
+from stepscope.base.arrays import Codes8
 from stepscope.base.typed_data import decode
-from stepscope.errors import IngestError
+from stepscope.read.shared import checked, codes_of
+from stepscope.trace.concat import stacked
 from stepscope.trace.schema import CONTEXT_KINDS, CONTEXT_METRICS, CONTEXTS, VIAS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import WarningRow
@@ -21,6 +21,8 @@ from stepscope.trace.trace import WarningRow
 VERSION = 1
 _WORK = ("kernel", "memcpy", "memset", "communication")
 _OTHERS = "(others)"
+_MISSING = "a node refers to a string"
+_UNITS = {"1": "", "bytes": "B", "samples": ""}
 _DROPPED = {
     "contexts": "calls with a new context after the limit was reached; they are in `(others)`",
     "backward_links": "backward operators whose forward call was no longer known; they are shown "
@@ -82,17 +84,12 @@ class RecordedContexts:
 def parse_contexts(text: bytes) -> RecordedContexts:
     """The tables `contexts` and `context_metrics` of contexts.json.
 
-    Raises:
-        IngestError: if it has another form than docs/reference/contexts_format.md describes.
+    Raises IngestError if it has another form than docs/reference/contexts_format.md describes.
     """
-    try:
+    with checked("contexts.json"):
         found = decode(text, Contexts)
         _check(found)
         return RecordedContexts(_contexts(found), _metrics(found), list(_warnings(found)))
-    except (ValueError, IndexError, RecursionError, OverflowError) as error:
-        raise IngestError(
-            f"the capture's contexts.json is not valid: {error}; copy the file again or repeat the recording"
-        ) from error
 
 
 def _check(found: Contexts) -> None:
@@ -125,7 +122,7 @@ def _check_metric(name: str, metric: ContextMetric, size: int) -> None:
 
 def _contexts(found: Contexts) -> Table:
     nodes, strings = found.nodes, found.strings
-    name = Text(_codes(nodes.name, strings), strings)
+    name = Text(codes_of(nodes.name, strings, _MISSING), strings)
     kind = _kinds(found)
     via = np.array(nodes.relation or [0] * len(kind), np.int64) > 0
     launched = np.isin(kind, [CONTEXT_KINDS.index(name) for name in _WORK])
@@ -138,17 +135,10 @@ def _contexts(found: Contexts) -> Table:
             "kind": Text(kind, CONTEXT_KINDS),
             "via": Text(code.astype(np.int8), VIAS),
             "name": name,
-            "file": Text(_codes(nodes.file or [0] * len(kind), strings), strings),
+            "file": Text(codes_of(nodes.file or [0] * len(kind), strings, _MISSING), strings),
             "line": np.where(line > 0, line, -1),
         },
     )
-
-
-def _codes(numbers: list[int], strings: list[str]) -> Ids32:
-    codes = np.array(numbers, np.int32)
-    if len(codes) and not 0 <= codes.min() <= codes.max() < len(strings):
-        raise ValueError("a node refers to a string that does not exist")
-    return codes
 
 
 def _kinds(found: Contexts) -> Codes8:
@@ -168,31 +158,27 @@ def _kinds(found: Contexts) -> Codes8:
 
 
 def _metrics(found: Contexts) -> Table:
-    rows = [(name, metric) for name, metric in found.metrics.items() if metric.node]
-    repeats = [len(metric.node) for _, metric in rows]
+    tables = [_metric(name, metric) for name, metric in found.metrics.items() if metric.node]
+    return stacked(tables) if tables else Table(CONTEXT_METRICS, {})
+
+
+def _metric(name: str, metric: ContextMetric) -> Table:
+    count = len(metric.node)
     return Table(
         CONTEXT_METRICS,
         {
-            "context": _stacked([metric.node for _, metric in rows], np.int32),
-            "metric": _repeated([name for name, _ in rows], repeats),
-            "unit": Text.of(np.repeat([_unit(metric.unit) for _, metric in rows], repeats).tolist()),
-            "meaning": Text.of(np.repeat([metric.meaning for _, metric in rows], repeats).tolist()),
-            "inclusive": np.repeat([metric.nesting == "inclusive" for _, metric in rows], repeats),
-            "count": _stacked([metric.count for _, metric in rows], np.int64),
-            "sum": _stacked([metric.sum for _, metric in rows], np.float64),
-            "min": _stacked([metric.min for _, metric in rows], np.float64),
-            "max": _stacked([metric.max for _, metric in rows], np.float64),
-            "squares": _stacked([_spread(metric) for _, metric in rows], np.float64),
+            "context": metric.node,
+            "metric": Text.constant(name, count),
+            "unit": Text.constant(_UNITS.get(metric.unit, metric.unit), count),
+            "meaning": Text.constant(metric.meaning, count),
+            "inclusive": [metric.nesting == "inclusive"] * count,
+            "count": metric.count,
+            "sum": metric.sum,
+            "min": metric.min,
+            "max": metric.max,
+            "squares": _spread(metric),
         },
     )
-
-
-def _repeated(texts: list[str], repeats: list[int]) -> Text:
-    return Text.of(np.repeat(texts, repeats).tolist())
-
-
-def _unit(unit: str) -> str:
-    return {"1": "", "bytes": "B", "samples": ""}.get(unit, unit)
 
 
 def _spread(metric: ContextMetric) -> list[float]:
@@ -202,10 +188,6 @@ def _spread(metric: ContextMetric) -> list[float]:
     with np.errstate(over="ignore", invalid="ignore"):  # of damaged files
         spread: list[float] = np.fmax(squares - total * total / np.fmax(count, 1), 0.0).tolist()
     return spread
-
-
-def _stacked(parts: Sequence[Sequence[float]], kind: type[np.generic]) -> NDArray[np.generic]:
-    return np.concatenate([np.zeros(0, kind), *(np.array(part, kind) for part in parts)])
 
 
 def _warnings(found: Contexts) -> Iterator[WarningRow]:

@@ -10,15 +10,16 @@ from msgspec import Struct
 
 from stepscope.base.arrays import Codes, Ids32
 from stepscope.base.typed_data import decode
-from stepscope.errors import IngestError
+from stepscope.read.shared import checked, codes_of
 from stepscope.trace.memory_schema import STORAGES, TENSOR_USES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace, clock_of
 
 _VERSION = 1
+_MISSING = "a use refers to a text"
 
 
-class Storage(Struct):
+class KeptStorage(Struct):
     """One piece of memory that training keeps."""
 
     address: int
@@ -30,11 +31,11 @@ class Storage(Struct):
     lines: list[tuple[str, int]] = []
 
 
-class Storages(Struct):
+class KeptStorages(Struct):
     """What it kept before and after the recorded steps."""
 
-    before: list[Storage] = []
-    after: list[Storage] = []
+    before: list[KeptStorage] = []
+    after: list[KeptStorage] = []
 
 
 class Uses(Struct):
@@ -48,7 +49,7 @@ class Uses(Struct):
     dtypes: list[str] = []
 
 
-class OutOfMemory(Struct):
+class OutOfMemoryJson(Struct):
     """The allocation that failed."""
 
     device: str
@@ -58,34 +59,26 @@ class OutOfMemory(Struct):
     module: str = ""
 
 
-class Memory(Struct):
+class MemoryJson(Struct):
     """The form of memory.json; other keys are allowed."""
 
     format: Literal["stepscope memory"]
     version: int
-    storages: Storages = msgspec.field(default_factory=Storages)
+    storages: KeptStorages = msgspec.field(default_factory=KeptStorages)
     uses: Uses = msgspec.field(default_factory=Uses)
-    out_of_memory: OutOfMemory | None = None
+    out_of_memory: OutOfMemoryJson | None = None
 
 
 def with_memory(trace: Trace, text: bytes) -> Trace:
-    """The trace with the tables `storages` and `tensor_uses`.
-
-    Args:
-        trace: of the capture, before annotation.
-        text: the content of memory.json.
+    """The trace of a capture with the tables `storages` and `tensor_uses` of its memory.json.
 
     Raises:
-        IngestError: if it has another form than docs/reference/capture_format.md describes.
+        IngestError: if that has another form than docs/reference/capture_format.md describes.
     """
-    try:
-        found = decode(text, Memory)
+    with checked("memory.json"):
+        found = decode(text, MemoryJson)
         _check(found)
         trace = trace.with_table(_storages(found.storages)).with_table(_uses(found.uses, trace))
-    except (ValueError, IndexError, RecursionError, OverflowError) as error:
-        raise IngestError(
-            f"the capture's memory.json is not valid: {error}; copy the file again or repeat the recording"
-        ) from error
     if found.out_of_memory is None:
         return trace
     failed: dict[str, Any] = msgspec.to_builtins(found.out_of_memory)
@@ -93,7 +86,7 @@ def with_memory(trace: Trace, text: bytes) -> Trace:
     return trace.with_metadata(properties=properties)
 
 
-def _check(found: Memory) -> None:
+def _check(found: MemoryJson) -> None:
     if found.version > _VERSION:
         raise ValueError(f"version {found.version}; this stepscope reads versions up to {_VERSION}")
     uses = found.uses
@@ -101,22 +94,18 @@ def _check(found: Memory) -> None:
         raise ValueError("columns of `uses` differ in length")
 
 
-def _storages(found: Storages) -> Table:
+def _storages(found: KeptStorages) -> Table:
     rows = [("before", row) for row in found.before] + [("after", row) for row in found.after]
     places = [row.lines[-1] if row.lines else ("", -1) for _, row in rows]
     return Table(
         STORAGES,
         {
-            "moment": Text.of(moment for moment, _ in rows),
-            "file": Text.of(file for file, _ in places),
+            "moment": [moment for moment, _ in rows],
+            "file": [file for file, _ in places],
             "line": np.array([line for _, line in places], np.int64),
             **{
-                name: np.array([getattr(row, name) for _, row in rows], np.int64)
-                for name in ("address", "bytes")
-            },
-            **{
-                name: Text.of(getattr(row, name) for _, row in rows)
-                for name in ("device", "kind", "path", "name")
+                name: [getattr(row, name) for _, row in rows]
+                for name in ("address", "bytes", "device", "kind", "path", "name")
             },
         },
     )
@@ -132,8 +121,8 @@ def _uses(found: Uses, trace: Trace) -> Table:
             "event": _begun_at(trace, time)[order],
             "time_ns": time[order],
             "address": np.array(found.address, np.int64)[order],
-            "shape": Text(_codes(found.shape, shapes)[order], shapes),
-            "dtype": Text(_codes(found.dtype, found.dtypes)[order], found.dtypes),
+            "shape": Text(codes_of(found.shape, shapes, _MISSING)[order], shapes),
+            "dtype": Text(codes_of(found.dtype, found.dtypes, _MISSING)[order], found.dtypes),
         },
     )
 
@@ -144,10 +133,3 @@ def _begun_at(trace: Trace, time: Codes) -> Ids32:
     starts = np.append(trace.events["start_ns"][operators], np.iinfo(np.int64).max)
     place = np.searchsorted(starts, time)
     return np.where(starts[place] == time, np.append(operators, -1)[place], -1).astype(np.int32)
-
-
-def _codes(numbers: list[int], texts: list[str]) -> Ids32:
-    codes = np.array(numbers, np.int32)
-    if len(codes) and not 0 <= codes.min() <= codes.max() < len(texts):
-        raise ValueError("a use refers to a text that does not exist")
-    return codes

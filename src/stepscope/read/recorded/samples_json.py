@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
 from stepscope.base.typed_data import decode
-from stepscope.errors import IngestError
+from stepscope.read.shared import checked
+from stepscope.trace.concat import stacked
 from stepscope.trace.schema import INSTANTS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace, clock_of
@@ -61,19 +61,15 @@ class Samples(Struct):
 def with_samples(trace: Trace, text: bytes) -> Trace:
     """The trace with an instant for each sample, named `FUNCTION (FILE:LINE)`.
 
-    Where nothing was sampled, its property `not_sampled` says why.
-
-    Raises:
-        IngestError: if the text has another form.
+    Where nothing was sampled, its property `not_sampled` says why. Raises IngestError if the text has
+    another form.
     """
-    try:
+    with checked("samples.json"):
         found = decode(text, Samples)
         if len(found.after_ns) != len(found.place):
             raise ValueError("columns differ in length")
         if max([*found.place, *found.loop], default=-1) >= len(found.places):
             raise ValueError("a place is not in the list")
-    except (ValueError, msgspec.ValidationError) as error:
-        raise IngestError(f"the capture's samples.json is not valid: {error}") from error
     if found.lacks:
         properties = {**trace.metadata.properties, NOT_SAMPLED: found.lacks}
         return trace.with_metadata(properties=properties)
@@ -95,18 +91,16 @@ def _place(trace: Trace, found: Samples) -> tuple[int, int] | None:
 
 def _joined(trace: Trace, found: Samples, track: int, since: int) -> Table:
     """The instants of the trace, and one for each sample from the time `since` on."""
-    old, count = trace["instants"], len(found.place)
     names = [f"{place.function} ({place.file}:{place.line})" for place in found.places]
     loop = set(found.loop)
     kinds = [IN_LOOP if place in loop else CATEGORY for place in found.place]
-    return Table(
-        INSTANTS,
-        {
-            "time_ns": np.append(old["time_ns"], np.array(found.after_ns, np.int64) + since),
-            "track": np.append(old["track"], np.full(count, track)),
-            "source": np.append(old["source"], np.full(count, -1)),
-            "name": Text.of([*old.text("name"), *(names[place] for place in found.place)]),
-            "category": Text.of([*old.text("category"), *kinds]),
-            "phase": Text.of([*old.text("phase"), *(["i"] * count)]),
-        },
-    )
+    count = len(found.place)
+    samples: dict[str, Any] = {
+        "time_ns": np.array(found.after_ns, np.int64) + since,
+        "track": np.full(count, track),
+        "source": np.full(count, -1),
+        "name": [names[place] for place in found.place],
+        "category": kinds,
+        "phase": Text.constant("i", count),
+    }
+    return stacked([trace["instants"], Table(INSTANTS, samples)])

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.base.arrays import Integers
+from stepscope.read.shared import columns_of
 from stepscope.read.xplane.hlo import Instruction, Programs
 from stepscope.read.xplane.hlo_inputs import Input, Origin
 from stepscope.read.xplane.xevents import Batch, Further, parts_of
@@ -23,7 +24,7 @@ from stepscope.read.xplane.xspace import Plane
 from stepscope.trace.row_order import begins_run
 from stepscope.trace.schema import FRAMES, INPUTS, KERNEL_KINDS, ORIGINS
 from stepscope.trace.sets import Interner, distinct_rows
-from stepscope.trace.table import Table, Text
+from stepscope.trace.table import Table
 
 _TYPE = re.compile(r":+([A-Z_]\w*)?$")  # TensorFlow ends the scope with the operation's type
 
@@ -40,8 +41,7 @@ class CompiledEvents:
     def of(self, plane: Plane, batch: Batch) -> tuple[Integers, Integers, Integers, Further]:
         """Codes of each event's scope, as compiled, else as recorded, of its kind, its origins.
 
-        Returns:
-            Each shape (events,), -1 if unknown; and further arguments from its instruction.
+        -1 if unknown; and further arguments from its instruction.
         """
         keys, which = distinct_rows(
             self._recorded_scopes(plane, batch),
@@ -52,12 +52,12 @@ class CompiledEvents:
         words = list(self._words)
         found = [self._instruction(words, *key) for key in keys]
         recorded = [_TYPE.sub("", words[key[0]]) if key[0] >= 0 else "" for key in keys]
-        scopes = [
-            self._scope(instruction.scope or text) for instruction, text in zip(found, recorded, strict=True)
-        ]
-        kinds = [_kind(instruction) for instruction in found]
+        texts = [instruction.scope or text for instruction, text in zip(found, recorded, strict=True)]
+        # A text without a slash names an argument, or nothing.
+        scopes = [self._words[text] if "/" in text else -1 for text in texts]
+        kinds = list(map(_kind, found))
         further = Further([parts_of(_arguments(instruction)) for instruction in found], which)
-        origins = [self._origin(instruction) for instruction in found]
+        origins = list(map(self._origin, found))
         scope, kind, origin = (np.array(c, np.int64)[which] for c in (scopes, kinds, origins))
         return scope, kind, origin, further
 
@@ -72,45 +72,23 @@ class CompiledEvents:
 
     def tables(self) -> dict[str, Table]:
         """The origins of all events, what they take, and the frames that they refer to."""
-        rows = [origin for origins, _, _ in self._origins for origin in origins]
-        groups = zip(self._first, self._origins, strict=False)
+        groups = list(zip(self._first, self._origins, strict=False))
+        origins = [
+            (first, origin.scope, origin.frame, origin.share, role or None)
+            for first, (made, _, role) in groups
+            for origin in made
+        ]
         inputs = [
-            (first, taken)
+            (first, taken.argument or None, taken.scope or None, taken.frame)
             for first, (_, all_taken, _) in groups
             for taken in all_taken
             if taken.argument or taken.scope
         ]
-        sizes = np.diff(self._first)
         frames = list(self._programs.frames)
         return {
-            "origins": Table(
-                ORIGINS,
-                {
-                    "first": np.repeat(self._first[:-1], sizes),
-                    "scope": Text.of(origin.scope for origin in rows),
-                    "frame": [origin.frame for origin in rows],
-                    "share": [origin.share for origin in rows],
-                    "role": Text.of(role or None for origins, _, role in self._origins for _ in origins),
-                },
-            ),
-            "inputs": Table(
-                INPUTS,
-                {
-                    "first": [first for first, _ in inputs],
-                    "argument": Text.of(taken.argument or None for _, taken in inputs),
-                    "scope": Text.of(taken.scope or None for _, taken in inputs),
-                    "frame": [taken.frame for _, taken in inputs],
-                },
-            ),
-            "frames": Table(
-                FRAMES,
-                {
-                    "parent": [frame.parent for frame in frames],
-                    "function": Text.of(frame.function for frame in frames),
-                    "file": Text.of(frame.file for frame in frames),
-                    "line": [frame.line for frame in frames],
-                },
-            ),
+            "origins": Table(ORIGINS, columns_of(("first", "scope", "frame", "share", "role"), origins)),
+            "inputs": Table(INPUTS, columns_of(("first", "argument", "scope", "frame"), inputs)),
+            "frames": Table(FRAMES, columns_of(("parent", "function", "file", "line"), frames)),
         }
 
     def _recorded_scopes(self, plane: Plane, batch: Batch) -> Integers:
@@ -173,9 +151,6 @@ class CompiledEvents:
             return Instruction()
         return self._programs.find(program, words[module] if module >= 0 else "", words[op])
 
-    def _scope(self, text: str) -> int:
-        return self._words[text] if "/" in text else -1  # else it names an argument, or nothing
-
 
 def _kind(instruction: Instruction) -> int:
     """Of collectives none: their names identify them, also where there is no program."""
@@ -203,16 +178,12 @@ _LIBRARY, _OTHER = "library", "other"
 
 
 def instructions_of_graph(kernels: Sequence[str], program: Sequence[tuple[str, str]]) -> list[str]:
-    """The name of the instruction of each kernel, empty if unknown.
+    """The name of the instruction of each kernel, empty if unknown; all are in the order of execution.
 
     A name that occurs once in both is found wherever it is. Of others the families are compared,
     names without their numbers: if a family has as many kernels as instructions, they are paired in
     order. A kernel of a library is the next call of one after the instruction of the kernel before,
     or the first that is left.
-
-    Args:
-        kernels: names in order of time.
-        program: name and opcode of each instruction of the program, in order.
 
     Example:
         >>> instructions_of_graph(
@@ -244,9 +215,9 @@ def _by_family(ours: Sequence[str], theirs: Sequence[str], found: dict[int, int]
         if at not in taken:
             instructions[family].append(at)
     result: dict[int, int] = {}
-    for family, mine in kernels.items():
-        if len(mine) == len(instructions[family]):
-            result.update(zip(mine, instructions[family], strict=True))
+    for family, places in kernels.items():
+        if len(places) == len(instructions[family]):
+            result.update(zip(places, instructions[family], strict=True))
     return result
 
 
@@ -302,7 +273,6 @@ def _family_of_kernel(name: str, by_kernel: dict[str, int]) -> str:
 
 
 def _families(launched: Sequence[tuple[str, str]], known: set[str]) -> list[str]:
-    """The family of each instruction; copies have names of their own."""
     names = (_NUMBER.sub("", _as_kernel(name)) for name, _ in launched)
     return [
         _LIBRARY if opcode == "custom-call" else name if name in known else _OTHER

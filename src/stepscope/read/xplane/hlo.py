@@ -16,25 +16,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.read.xplane.hlo_flow import Loops, ProgramFlow, lenders_of
+from stepscope.read.xplane.hlo_flow import FUSED, Loops, ProgramFlow, lenders_of
 from stepscope.read.xplane.hlo_inputs import (
-    Argument,
     FrameIndex,
     Input,
     Inputs,
     Origin,
+    ProgramArgument,
     SourceFrames,
     origins_of_members,
     own_origin,
 )
-from stepscope.read.xplane.hlo_products import Array, Shape, Shapes
-from stepscope.read.xplane.hlo_work import Node, ProgramWork, Work
+from stepscope.read.xplane.hlo_products import Array, HloShapes, Shape
+from stepscope.read.xplane.hlo_work import HloNode, HloWork, ProgramWork
 from stepscope.read.xplane.protobuf import BYTES, VARINT, Fields, Span, int32, scan
-from stepscope.read.xplane.xspace import Plane, Source, read_stats
+from stepscope.read.xplane.xspace import Plane, XSpaceFile, read_stats
 from stepscope.trace.sets import Interner
 
 METADATA_PLANE = "/host:metadata"
-_FUSED = ("fusion", "call", "async-start")
 _PROTO = "Hlo Proto"
 BY_COMPILER = "xla::"  # before the opcode of an instruction that no operation of JAX asked for
 _NUMBERED = re.compile(r"^(.*)\((\d+)\)$")
@@ -48,7 +47,7 @@ class Instruction(NamedTuple):
 
     scope: str = ""
     source: str = ""
-    work: Work | None = None
+    work: HloWork | None = None
     origins: tuple[Origin, ...] = ()
     inputs: tuple[Input, ...] = ()
     role: str = ""
@@ -67,15 +66,15 @@ class Programs:
         frames: the Python frames to which the origins of instructions refer.
     """
 
-    def __init__(self, source: Source, planes: Iterable[Plane]) -> None:
+    def __init__(self, source: XSpaceFile, planes: Iterable[Plane]) -> None:
         self._source = source
         self._by_id: dict[int, Span] = {}
         self._by_name: dict[str, Span] = {}
-        self._read: dict[Span, _Program] = {}
+        self._read: dict[Span, _HloProgram] = {}
         self.buffers: dict[str, dict[str, int]] = {}
         self.shapes: dict[str, dict[str, list[str]]] = {}
         self.loops: dict[str, Loops] = {}
-        self.arguments: list[Argument] = []
+        self.arguments: list[ProgramArgument] = []
         self.frames: SourceFrames = Interner()
         for plane in planes:
             if plane.name == METADATA_PLANE:
@@ -102,12 +101,12 @@ class Programs:
         """Name and opcode of each instruction that a program itself executes, in order."""
         return self._program(program, module).sequence
 
-    def _program(self, program: int, module: str) -> _Program:
+    def _program(self, program: int, module: str) -> _HloProgram:
         found = _NUMBERED.match(module)
         name_of = found[1] if found else module
         span = self._by_id.get(program) or self._by_name.get(name_of)
         if span is None:
-            return _Program({}, [], Loops(), [])
+            return _HloProgram({}, [], Loops(), [])
         if span not in self._read:
             found_program = _read_program(self._source, span, self.frames)
             self._read[span] = found_program
@@ -125,30 +124,33 @@ class Programs:
                 self.shapes[name] = shapes_of(self._source, module)
 
 
-def _named_bytes(arguments: list[Argument]) -> tuple[int, int]:
+def _named_bytes(arguments: list[ProgramArgument]) -> tuple[int, int]:
     """Bytes of the arguments with names below them, and of all: residuals are only numbered."""
-    return (sum(one.bytes for one in arguments if "['" in one.name), sum(one.bytes for one in arguments))
+    named = sum(argument.bytes for argument in arguments if "['" in argument.name)
+    return named, sum(argument.bytes for argument in arguments)
 
 
-class _Program(NamedTuple):
+class _HloProgram(NamedTuple):
     """Its instructions by name, which is unique within it, its arguments, loops and sequence."""
 
     instructions: dict[str, Instruction]
-    arguments: list[Argument]
+    arguments: list[ProgramArgument]
     loops: Loops
     sequence: list[tuple[str, str]]
 
 
-def _read_program(source: Source, proto: Span, frames: SourceFrames) -> _Program:
-    result = _Program({}, [], Loops(), [])
+def _read_program(source: XSpaceFile, proto: Span, frames: SourceFrames) -> _HloProgram:
+    result = _HloProgram({}, [], Loops(), [])
     for module in source.inner(proto, 1):
         reader = _Computations(source, module, frames)
         for computation in source.inner(module, 3):
             reader.read(computation)
         arguments = reader.inputs.with_uses(arguments_of(source, module))
         entry = source.number(module, 6)
-        instructions = reader.instructions(entry, [one.name for one in arguments if one.updated])
-        result = _Program(
+        instructions = reader.instructions(
+            entry, [argument.name for argument in arguments if argument.updated]
+        )
+        result = _HloProgram(
             result.instructions | instructions,
             result.arguments + arguments,
             reader.flow.loops(entry),
@@ -160,11 +162,11 @@ def _read_program(source: Source, proto: Span, frames: SourceFrames) -> _Program
 class _Computations:
     """Reads the computations of a module; each comes before those that call it."""
 
-    def __init__(self, source: Source, module: Span, frames: SourceFrames) -> None:
+    def __init__(self, source: XSpaceFile, module: Span, frames: SourceFrames) -> None:
         self._source = source
         name = "".join(source.text(*span) for span in source.inner(module, 1))
         self._program = f"jit({name.removeprefix('jit_')})"
-        self._frames, self._shapes = FrameIndex(source, module, frames), Shapes(source)
+        self._frames, self._shapes = FrameIndex(source, module, frames), HloShapes(source)
         self._work, self.inputs = ProgramWork(source), Inputs(source)
         self.flow = ProgramFlow(source)
         self._schedule = _schedule(source, module)
@@ -174,12 +176,7 @@ class _Computations:
         self._last_scope: dict[int, str] = {}  # of each computation, to name a fusion without one
 
     def instructions(self, entry: int, updated: list[str]) -> dict[str, Instruction]:
-        """All that were read, by name.
-
-        Args:
-            entry: id of the program's own computation.
-            updated: the arguments that the program updates with the help of gradients.
-        """
+        """All that were read, by name; gradients help to update the arguments `updated`."""
         scopes = {number: [one.scope for _, one in found] for number, found in self._found.items()}
         roles = self.flow.roles(entry, updated, scopes)
         return {
@@ -192,7 +189,7 @@ class _Computations:
         """Name and opcode of each instruction of a computation, as it executes them."""
         found = self._executed.get(number, {})
         order = self._schedule.get(number, found)
-        return [found[one] for one in order if one in found]
+        return [found[id] for id in order if id in found]
 
     def read(self, computation: Span) -> None:
         """Read one computation."""
@@ -233,14 +230,14 @@ class _Computations:
         ]
         self._found[number] = list(zip(names, instructions, strict=True))
 
-    def _fused(self, node: Node, own: tuple[Origin, ...]) -> tuple[Origin, ...]:
+    def _fused(self, node: HloNode, own: tuple[Origin, ...]) -> tuple[Origin, ...]:
         """The origins of an instruction: of a fusion those of its members, else its own."""
-        if node.opcode not in _FUSED:
+        if node.opcode not in FUSED:
             return own
         inside = (self._origins.get(number, ()) for number in node.called)
         return next(filter(None, inside), own)
 
-    def _nodes(self, found: Fields, spans: Sequence[Span]) -> list[Node]:
+    def _nodes(self, found: Fields, spans: Sequence[Span]) -> list[HloNode]:
         source, count = self._source, len(spans)
         shapes: list[Shape] = [()] * count
         for owner, start, end in _places(found.of(3, BYTES)):
@@ -248,17 +245,17 @@ class _Computations:
         opcodes = _texts(source, found.of(2, BYTES), count)
         ids = found.last(35, count).tolist()
         operands, called = (_numbers(source, found, number, count) for number in (36, 38))
-        return list(map(Node, ids, opcodes, shapes, operands, called, spans))
+        return list(map(HloNode, ids, opcodes, shapes, operands, called, spans))
 
 
-def _schedule(source: Source, module: Span) -> dict[int, list[int]]:
+def _schedule(source: XSpaceFile, module: Span) -> dict[int, list[int]]:
     """The instructions of each computation in the order in which they execute, as ids."""
-    result = {}
-    for schedule in source.inner(module, 7):
-        for entry in source.inner(schedule, 1):
-            for sequence in source.inner(entry, 2):
-                result[source.number(entry, 1)] = source.numbers(sequence, 1)
-    return result
+    return {
+        source.number(entry, 1): source.numbers(sequence, 1)
+        for schedule in source.inner(module, 7)
+        for entry in source.inner(schedule, 1)
+        for sequence in source.inner(entry, 2)
+    }
 
 
 def _scope_of_largest(origins: tuple[Origin, ...], own: str) -> str:
@@ -268,7 +265,7 @@ def _scope_of_largest(origins: tuple[Origin, ...], own: str) -> str:
 
 
 def _metadata(
-    source: Source, found: Fields, count: int, index: FrameIndex
+    source: XSpaceFile, found: Fields, count: int, index: FrameIndex
 ) -> tuple[list[str], list[str], list[int]]:
     """Scope, source location and frame of each instruction; empty or -1 if not recorded."""
     scopes, places, frames = [""] * count, [""] * count, [-1] * count
@@ -288,14 +285,14 @@ def _is_scope(name: str) -> bool:
     return "/" in name and "['" not in name
 
 
-def _texts(source: Source, found: Fields, count: int) -> list[str]:
+def _texts(source: XSpaceFile, found: Fields, count: int) -> list[str]:
     result = [""] * count
     for owner, start, end in _places(found):
         result[owner] = source.text(start, end)
     return result
 
 
-def _numbers(source: Source, found: Fields, number: int, count: int) -> list[tuple[int, ...]]:
+def _numbers(source: XSpaceFile, found: Fields, number: int, count: int) -> list[tuple[int, ...]]:
     """A repeated integer field of each message, packed or not."""
     result: list[list[int]] = [[] for _ in range(count)]
     single = found.of(number, VARINT)
@@ -307,12 +304,11 @@ def _numbers(source: Source, found: Fields, number: int, count: int) -> list[tup
 
 
 def _places(found: Fields) -> Iterator[tuple[int, int, int]]:
-    """Owner, start and end of each field."""
     columns = (column.tolist() for column in (found.owner, found.value, found.end))
     return zip(*columns, strict=True)
 
 
-def buffers_of(source: Source, module: Span) -> dict[str, int]:
+def buffers_of(source: XSpaceFile, module: Span) -> dict[str, int]:
     """Sizes of a program's arguments, bytes.
 
     Returns:
@@ -320,11 +316,11 @@ def buffers_of(source: Source, module: Span) -> dict[str, int]:
         `could_donate_bytes`: others for which there is a result of the same shape and type, which
         takes new memory.
     """
-    shapes = Shapes(source)
+    shapes = HloShapes(source)
     arguments, results = _program_shape(source, module, shapes)
     kept = list(range(len(results)))
     donated: list[Array] = []
-    for entry in (one for part in source.inner(module, 8) for one in source.inner(part, 1)):
+    for entry in (alias for aliases in source.inner(module, 8) for alias in source.inner(aliases, 1)):
         number = source.number(entry, 2)
         place = (source.numbers(entry, 1) or [0])[0]
         if number < len(arguments) and place in kept:
@@ -339,14 +335,14 @@ def buffers_of(source: Source, module: Span) -> dict[str, int]:
     }
 
 
-def shapes_of(source: Source, module: Span) -> dict[str, list[str]]:
+def shapes_of(source: XSpaceFile, module: Span) -> dict[str, list[str]]:
     """Shapes by which the programs of a profile can be seen to hand data to each other.
 
     Returns:
         `takes`: shapes of its arguments; `makes`: shapes of results that no argument has. As
         `64x128:32`, with the bits of an element; no scalars; each once.
     """
-    arguments, results = _program_shape(source, module, Shapes(source))
+    arguments, results = _program_shape(source, module, HloShapes(source))
     return {"takes": _buffer_texts(arguments), "makes": _buffer_texts(set(results) - set(arguments))}
 
 
@@ -355,9 +351,9 @@ def _buffer_texts(arrays: Iterable[Array]) -> list[str]:
     return sorted(f"{'x'.join(map(str, array.dimensions))}:{array.bits}" for array in shaped)
 
 
-def arguments_of(source: Source, module: Span) -> list[tuple[str, int, int]]:
+def arguments_of(source: XSpaceFile, module: Span) -> list[tuple[str, int, int]]:
     """Name, elements and bytes of each named argument of a program."""
-    shapes, entry = Shapes(source), source.number(module, 6)
+    shapes, entry = HloShapes(source), source.number(module, 6)
     return [
         (name, round(array.elements), round(array.bytes))
         for computation in source.inner(module, 3)
@@ -371,7 +367,7 @@ def arguments_of(source: Source, module: Span) -> list[tuple[str, int, int]]:
     ]
 
 
-def _program_shape(source: Source, module: Span, shapes: Shapes) -> tuple[list[Array], list[Array]]:
+def _program_shape(source: XSpaceFile, module: Span, shapes: HloShapes) -> tuple[list[Array], list[Array]]:
     """The arrays of the arguments and of the result."""
     arguments: list[Array] = []
     results: list[Array] = []

@@ -17,21 +17,20 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from math import inf
 from typing import NamedTuple
 
-from stepscope.read.xplane.hlo_inputs import argument_names
-from stepscope.read.xplane.hlo_work import Node
-from stepscope.read.xplane.xspace import Source
+from stepscope.read.xplane.hlo_inputs import BACKWARD, BY_ELEMENT, DIFFERENTIATED, argument_names
+from stepscope.read.xplane.hlo_work import HloNode
+from stepscope.read.xplane.xspace import XSpaceFile
 from stepscope.trace.schema import ROLES
 
 DATA, CONSTANT, PASS, UPDATE, GRADIENT, RESULT = ROLES
-_BACKWARD, _DIFFERENTIATED = "transpose(", "jvp("
 _MOVES = frozenset(("bitcast", "copy", "get-tuple-element", "parameter", "tuple"))
 _PRODUCTS = ("dot", "convolution", "custom-call")
-_BY_ELEMENT = ("tuple", "all-reduce", "reduce-scatter", "all-gather")
-_FUSED = ("fusion", "call", "async-start")
-_RUN_OTHERS = frozenset((*_FUSED, "while", "conditional"))
+FUSED = ("fusion", "call", "async-start")
+_RUN_OTHERS = frozenset((*FUSED, "while", "conditional"))
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d{1,9})"')
 _Values = Mapping[int, Sequence[int]]
 
@@ -55,7 +54,7 @@ class Loops(NamedTuple):
 
 
 class _Member(NamedTuple):
-    node: Node
+    node: HloNode
     scope: str
     values: range
     called: tuple[int, ...]
@@ -64,7 +63,7 @@ class _Member(NamedTuple):
 class ProgramFlow:
     """The values of a program, and which instruction takes which."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: XSpaceFile) -> None:
         self._source = source
         self._sizes: list[int] = []  # elements of each value
         self._products: set[int] = set()
@@ -75,21 +74,14 @@ class ProgramFlow:
         self._forward: set[int] = set()
         self._backward: set[int] = set()
 
-    def add(self, computation: int, root: int, nodes: Sequence[Node], scopes: Sequence[str]) -> None:
-        """Add a computation, after those that it calls.
-
-        Args:
-            computation: its id.
-            root: id of the instruction whose result is the computation's.
-            nodes: its instructions, operands before their users.
-            scopes: their named scopes, as JAX wrote them.
-        """
+    def add(self, computation: int, root: int, nodes: Sequence[HloNode], scopes: Sequence[str]) -> None:
+        """Add a computation, after those that it calls; nodes come before their users."""
         by_id: dict[int, _Member] = {}
         members: list[_Member] = []
         for node, scope in zip(nodes, scopes, strict=True):
-            called = tuple(one for one in node.called if one in self._members)
+            called = tuple(number for number in node.called if number in self._members)
             member = _Member(node, scope, self._new_values(node), called)
-            self._connect(member, [by_id[one].values for one in node.operands if one in by_id])
+            self._connect(member, [by_id[operand].values for operand in node.operands if operand in by_id])
             self._mark(member)
             by_id[node.id] = member
             members.append(member)
@@ -97,7 +89,7 @@ class ProgramFlow:
         if root in by_id:
             self._roots[computation] = by_id[root]
 
-    def _new_values(self, node: Node) -> range:
+    def _new_values(self, node: HloNode) -> range:
         first = len(self._sizes)
         self._sizes += [array.elements for array in node.shape] or [0]
         return range(first, len(self._sizes))
@@ -108,9 +100,9 @@ class ProgramFlow:
             self._products.update(member.values)
         if opcode in _MOVES or (opcode in _RUN_OTHERS and member.called):
             return
-        if _BACKWARD in member.scope:
+        if BACKWARD in member.scope:
             self._backward.update(member.values)
-        elif _DIFFERENTIATED in member.scope:
+        elif DIFFERENTIATED in member.scope:
             self._forward.update(member.values)
 
     # -- which value goes where
@@ -123,7 +115,7 @@ class ProgramFlow:
             self._all(whole[index : index + 1] or whole, values)
         elif node.opcode in _RUN_OTHERS and member.called:
             self._call(member, operands)
-        elif node.opcode in _BY_ELEMENT and len(operands) == len(values):
+        elif node.opcode in BY_ELEMENT and len(operands) == len(values):
             for operand, value in zip(operands, values, strict=True):
                 self._all(operand, range(value, value + 1))
         else:
@@ -148,23 +140,23 @@ class ProgramFlow:
                     self._next += zip(root.values, inside.values, strict=False)
 
     def _parameters(self, computation: int) -> Iterator[_Member]:
-        return (one for one in self._members[computation] if one.node.opcode == "parameter")
+        return (member for member in self._members[computation] if member.node.opcode == "parameter")
 
     def _each(self, taken: range, made: range) -> None:
         """Element by element, where both have as many."""
         if len(taken) != len(made):
             self._all(taken, made)
             return
-        for one, value in zip(taken, made, strict=True):
-            self._users.setdefault(one, []).append(value)
+        for source, value in zip(taken, made, strict=True):
+            self._users.setdefault(source, []).append(value)
 
     def _all(self, taken: range, made: range) -> None:
         if len(made) > 1:  # through one value between them, as both may have many elements
             self._users[len(self._sizes)] = list(made)
             made = range(len(self._sizes), len(self._sizes) + 1)
             self._sizes.append(-1)
-        for one in taken:
-            self._users.setdefault(one, []).extend(made)
+        for value in taken:
+            self._users.setdefault(value, []).extend(made)
 
     # -- what follows
 
@@ -173,10 +165,8 @@ class ProgramFlow:
     ) -> dict[int, list[str]]:
         """What each instruction is for, by computation; empty for those of the two passes.
 
-        Args:
-            entry: id of the program's own computation.
-            updated: the arguments that the program updates with the help of gradients.
-            scopes: of the instructions of each computation; of a fusion that of its largest member.
+        `updated` are the arguments that the program updates with the help of gradients; the scope of a
+        fusion is that of its largest member.
         """
         if not self._backward:
             return {}
@@ -198,7 +188,7 @@ class ProgramFlow:
 
     def _largest(self, member: _Member, scope: str) -> _Member:
         """Of a fusion the last member with its scope, else the instruction itself."""
-        for number in member.called if member.node.opcode in _FUSED else ():
+        for number in member.called if member.node.opcode in FUSED else ():
             for inside in reversed(self._members[number]):
                 if inside.scope == scope and inside.node.opcode not in _MOVES:
                     return self._largest(inside, scope)
@@ -241,14 +231,13 @@ class ProgramFlow:
                     found.append(of_run[body])
                     if body in trains:
                         found.append(of_run[body].repeated(self._trips(member.node), trains[body]))
-            of_run[computation] = max(found, key=lambda one: one.steps * one.micro_batches or inf)
+            of_run[computation] = max(found, key=lambda loops: loops.steps * loops.micro_batches or inf)
         return of_run.get(entry, Loops())
 
-    def _trips(self, loop: Node) -> int:
-        """How often a loop runs, 0 if XLA does not know."""
+    def _trips(self, loop: HloNode) -> int:
         texts = (self._source.text(*span) for span in self._source.inner(loop.span, 43))
         found = [_TRIPS.search(text) for text in texts]
-        return next((int(one[1]) for one in found if one), 0)
+        return next((int(match[1]) for match in found if match), 0)
 
     @cached_property
     def _loops(self) -> list[_GradientLoop]:
@@ -257,8 +246,8 @@ class ProgramFlow:
         of_gradients = _reached(self._users, self._backward, passes)
         takers = _reversed(self._users, self._next)
         found: list[_GradientLoop] = []
-        for member in (one for members in self._members.values() for one in members):
-            if member.node.opcode == "while" and member.called and _DIFFERENTIATED not in member.scope:
+        for member in chain.from_iterable(self._members.values()):
+            if member.node.opcode == "while" and member.called and DIFFERENTIATED not in member.scope:
                 inside = self._inside(member.called)
                 if inside & self._backward:
                     taken = _reached(takers, self._forward & inside, within=inside)
@@ -274,7 +263,7 @@ class ProgramFlow:
             computation = waiting.pop()
             if computation not in seen:
                 seen.add(computation)
-                waiting += [one for member in self._members[computation] for one in member.called]
+                waiting += [number for member in self._members[computation] for number in member.called]
         members = (member for computation in seen for member in self._members[computation])
         return {value for member in members for value in member.values}
 
@@ -285,24 +274,24 @@ class ProgramFlow:
         waiting = list(found)
         while waiting:
             value = waiting.pop()
-            for one in takers.get(value, ()):
-                is_new = one not in found and one not in apart
-                if is_new and self._sizes[one] == self._sizes[value]:
-                    found.add(one)
-                    waiting.append(one)
+            for taker in takers.get(value, ()):
+                is_new = taker not in found and taker not in apart
+                if is_new and self._sizes[taker] == self._sizes[value]:
+                    found.add(taker)
+                    waiting.append(taker)
         return found
 
     def _data(self, entry: int, updated: set[str], state: set[int]) -> Iterator[int]:
         """The arguments of the program that are no parameters; none if no parameters are known."""
         arguments = list(self._parameters(entry)) if entry in self._members else []
         changed = [
-            not state.isdisjoint(one.values)
-            or not updated.isdisjoint(argument_names(self._source, one.node.span))
-            for one in arguments
+            not state.isdisjoint(argument.values)
+            or not updated.isdisjoint(argument_names(self._source, argument.node.span))
+            for argument in arguments
         ]
-        for one, is_changed in zip(arguments, changed, strict=True):
+        for argument, is_changed in zip(arguments, changed, strict=True):
             if any(changed) and not is_changed:
-                yield from one.values
+                yield from argument.values
 
 
 class _GradientLoop(NamedTuple):
@@ -328,11 +317,9 @@ def _reached(
 
 
 def _reversed(users: _Values, further: Iterable[tuple[int, int]] = ()) -> dict[int, list[int]]:
+    pairs = ((value, taker) for value, takers in users.items() for taker in takers)
     result: dict[int, list[int]] = {}
-    for value, takers in users.items():
-        for taker in takers:
-            result.setdefault(taker, []).append(value)
-    for value, taker in further:
+    for value, taker in chain(pairs, further):
         result.setdefault(taker, []).append(value)
     return result
 
@@ -340,15 +327,10 @@ def _reversed(users: _Values, further: Iterable[tuple[int, int]] = ()) -> dict[i
 _OF_NOTHING = ("parameter", "constant")  # named by arguments, not by operations
 
 
-def lenders_of(nodes: Sequence[Node], named: Sequence[bool]) -> list[int]:
-    """The instruction whose metadata each one has: itself if it has some, or none has.
-
-    Args:
-        nodes: the instructions of a computation, operands before their users.
-        named: which of them have metadata.
-    """
+def lenders_of(nodes: Sequence[HloNode], named: Sequence[bool]) -> list[int]:
+    """The instruction whose metadata each one has: itself if it is named, or none is."""
     row_of = {node.id: row for row, node in enumerate(nodes)}
-    operands = [[row_of[one] for one in node.operands if one in row_of] for node in nodes]
+    operands = [[row_of[number] for number in node.operands if number in row_of] for node in nodes]
     users: list[list[int]] = [[] for _ in nodes]
     for row, used in enumerate(operands):
         for operand in used:
@@ -366,4 +348,4 @@ def _lend(lenders: list[int], sources: Sequence[Sequence[int]], order: Iterator[
     """Give each instruction without a lender that of its first source that has one."""
     for row in order:
         if lenders[row] < 0:
-            lenders[row] = next((lenders[one] for one in sources[row] if lenders[one] >= 0), -1)
+            lenders[row] = next((lenders[source] for source in sources[row] if lenders[source] >= 0), -1)

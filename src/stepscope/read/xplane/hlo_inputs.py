@@ -13,16 +13,16 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from stepscope.read.xplane.hlo_products import Shape
-from stepscope.read.xplane.hlo_work import Node, Work
+from stepscope.read.xplane.hlo_work import HloNode, HloWork
 from stepscope.read.xplane.protobuf import BYTES, Span, int32
-from stepscope.read.xplane.xspace import Source
+from stepscope.read.xplane.xspace import XSpaceFile
 from stepscope.trace.sets import Interner
 
-_BACKWARD, _DIFFERENTIATED = "transpose(", "jvp("
-_MOST = 16
+BACKWARD, DIFFERENTIATED = "transpose(", "jvp("
+_MOST = 16  # inputs of an instruction that are kept
 # How a loop takes its own part of an argument: no use of it, wherever that was traced.
 _MOVES = frozenset(("bitcast", "copy", "dynamic-slice", "get-tuple-element", "reshape", "tuple"))
-_GROUPS = ("tuple", "all-reduce", "reduce-scatter", "all-gather")  # element k is of operand k
+BY_ELEMENT = ("tuple", "all-reduce", "reduce-scatter", "all-gather")  # element k is of operand k
 
 
 class Input(NamedTuple):
@@ -42,7 +42,7 @@ class Input(NamedTuple):
     place: int = -1
 
 
-class Argument(NamedTuple):
+class ProgramArgument(NamedTuple):
     """An argument of a program.
 
     Attributes:
@@ -69,135 +69,119 @@ class Inputs:
         updated: the arguments that a result of the program replaces, with the help of a gradient.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: XSpaceFile) -> None:
         self._source = source
         self._uses_inside: dict[int, dict[int, Origin]] = {}  # by computation and parameter
         self._updated_inside: dict[int, set[int]] = {}
         self.uses: dict[str, Origin] = {}
         self.updated: set[str] = set()
+        # Of the computation that is read: its instructions, and what each hands to its users.
+        self._nodes: dict[int, HloNode] = {}
+        self._passed: dict[int, tuple[Input, ...]] = {}
 
     def of(
-        self, computation: int, root: int, nodes: Sequence[Node], origins: Sequence[Sequence[Origin]]
+        self, computation: int, root: int, nodes: Sequence[HloNode], origins: Sequence[Sequence[Origin]]
     ) -> list[tuple[Input, ...]]:
         """What each instruction outside the two passes takes, at most 16 inputs; else nothing.
 
-        Args:
-            computation: its id.
-            root: id of the instruction whose result is the computation's.
-            nodes: its instructions.
-            origins: of each the operations that it was made from.
+        `origins` are the operations that each was made from, `root` is the id of the result's
+        instruction.
         """
-        by_id: dict[int, Node] = {}
-        passed: dict[int, tuple[Input, ...]] = {}
+        self._nodes, self._passed = {}, {}
         inside: dict[int, Origin] = {}
         result: list[tuple[Input, ...]] = []
         for node, made in zip(nodes, origins, strict=True):
-            taken = self._taken(node, by_id, passed)
-            gradients = [Input("", *origin[:2]) for origin in made if _BACKWARD in origin.scope]
-            passes = [origin for origin in made if _DIFFERENTIATED in origin.scope]
-            number = next((one for one in node.called if one in self._uses_inside), -1)
+            taken = self._taken(node)
+            gradients = [Input("", *origin[:2]) for origin in made if BACKWARD in origin.scope]
+            passes = [origin for origin in made if DIFFERENTIATED in origin.scope]
+            number = next((called for called in node.called if called in self._uses_inside), -1)
             moves = node.opcode in _MOVES or (number >= 0 and not self._uses_inside[number])
             forward = bool(passes) and not gradients and not moves
             if forward or number >= 0:
-                self._use(number, passes[:1], node, by_id, passed, inside)
-            by_id[node.id] = node
-            passed[node.id] = () if forward else _first(gradients or taken)
+                self._use(number, passes[:1], node, inside)
+            self._nodes[node.id] = node
+            self._passed[node.id] = () if forward else _first(gradients or taken)
             result.append(_first([*gradients, *taken]) if len(passes) < len(made) else ())
             if gradients and result[-1]:
-                passed[node.id] = result[-1]
+                self._passed[node.id] = result[-1]
         self._uses_inside[computation] = inside
-        self._update(computation, root, by_id, passed)
+        self._update(computation, root)
         return result
 
-    def with_uses(self, arguments: Iterable[tuple[str, int, int]]) -> list[Argument]:
+    def with_uses(self, arguments: Iterable[tuple[str, int, int]]) -> list[ProgramArgument]:
         """The arguments with their uses, from their names, elements and bytes."""
         unused = Origin("", -1, 0)
         return [
-            Argument(name, elements, size, *self.uses.get(name, unused)[:2], name in self.updated)
+            ProgramArgument(name, elements, size, *self.uses.get(name, unused)[:2], name in self.updated)
             for name, elements, size in arguments
         ]
 
-    def _taken(
-        self, node: Node, by_id: dict[int, Node], passed: dict[int, tuple[Input, ...]]
-    ) -> tuple[Input, ...]:
+    def _taken(self, node: HloNode) -> tuple[Input, ...]:
         if node.opcode == "parameter":
             return self._parameter(node)
         if node.opcode == "get-tuple-element":
-            return self._element(node, by_id, passed)
-        operands = [one for one in node.operands if one in by_id]
-        size = 0 if node.opcode in _GROUPS else _elements(node.shape)
-        large = [one for one in operands if _elements(by_id[one].shape) >= size]
-        return _first([one for operand in large for one in passed[operand]])
+            return self._element(node)
+        operands = [operand for operand in node.operands if operand in self._nodes]
+        size = 0 if node.opcode in BY_ELEMENT else _elements(node.shape)
+        large = [operand for operand in operands if _elements(self._nodes[operand].shape) >= size]
+        return _first([taken for operand in large for taken in self._passed[operand]])
 
-    def _parameter(self, node: Node) -> tuple[Input, ...]:
+    def _parameter(self, node: HloNode) -> tuple[Input, ...]:
         if len(node.shape) != 1:  # of a loop: its elements are what counts
             return ()
         size, place = _elements(node.shape), self._source.number(node.span, 9)
         names = argument_names(self._source, node.span)
         return tuple(Input(name, elements=size, place=place) for name in names or [""])
 
-    def _element(
-        self, node: Node, by_id: dict[int, Node], passed: dict[int, tuple[Input, ...]]
-    ) -> tuple[Input, ...]:
+    def _element(self, node: HloNode) -> tuple[Input, ...]:
         """What one element of a group takes: its own operand, where each element has one."""
-        whole = by_id.get(node.operands[0]) if node.operands else None
+        whole = self._nodes.get(node.operands[0]) if node.operands else None
         if whole is None:
             return ()
         index = self._source.number(node.span, 13)
         if whole.opcode == "parameter":
             return (Input(elements=_elements(node.shape), place=index),)
-        if whole.opcode in _GROUPS and index < len(whole.operands) > 1:
-            return passed.get(whole.operands[index], ())
-        return passed[whole.id]
+        if whole.opcode in BY_ELEMENT and index < len(whole.operands) > 1:
+            return self._passed.get(whole.operands[index], ())
+        return self._passed[whole.id]
 
-    def _use(
-        self,
-        number: int,
-        own: Sequence[Origin],
-        node: Node,
-        by_id: dict[int, Node],
-        passed: dict[int, tuple[Input, ...]],
-        inside: dict[int, Origin],
-    ) -> None:
+    def _use(self, number: int, own: Sequence[Origin], node: HloNode, inside: dict[int, Origin]) -> None:
         """The arguments among the operands are used, by members of the computation that is called.
 
         A loop updates the arguments that an iteration of it updates.
         """
         users = self._uses_inside.get(number)
         origin = own[0] if own and users is None else None
-        for place, operand in enumerate(_operands(node, by_id)):
-            for one in passed.get(operand, ()):
+        for place, operand in enumerate(self._operands(node)):
+            for taken in self._passed.get(operand, ()):
                 user = (users or {}).get(place, origin)
-                if user and one.argument:
-                    self.uses.setdefault(one.argument, user)
-                if user and one.place >= 0:
-                    inside.setdefault(one.place, user)
-                if one.argument and place in self._updated_inside.get(number, ()):
-                    self.updated.add(one.argument)
+                if user and taken.argument:
+                    self.uses.setdefault(taken.argument, user)
+                if user and taken.place >= 0:
+                    inside.setdefault(taken.place, user)
+                if taken.argument and place in self._updated_inside.get(number, ()):
+                    self.updated.add(taken.argument)
 
-    def _update(
-        self, number: int, root: int, by_id: dict[int, Node], passed: dict[int, tuple[Input, ...]]
-    ) -> None:
+    def _operands(self, node: HloNode) -> tuple[int, ...]:
+        """The operands of an instruction; of a loop, which takes one tuple, those of the tuple."""
+        if node.opcode == "while" and node.operands:
+            whole = self._nodes.get(node.operands[0])
+            return whole.operands if whole and whole.opcode == "tuple" else ()
+        return node.operands
+
+    def _update(self, number: int, root: int) -> None:
         """Of what the results of the computation take, arguments of the same size are replaced."""
-        found = self._updated_inside[number] = set()
-        whole = by_id.get(root)
+        places = self._updated_inside[number] = set()
+        whole = self._nodes.get(root)
         if whole is None:
             return
         for part in whole.operands if whole.opcode == "tuple" else (root,):
-            taken = passed.get(part, ())
-            if any(one.scope for one in taken):
-                size = _elements(by_id[part].shape)
-                same = [one for one in taken if one.elements == size]
-                self.updated |= {one.argument for one in same} - {""}
-                found |= {one.place for one in same} - {-1}
-
-
-def _operands(node: Node, by_id: dict[int, Node]) -> tuple[int, ...]:
-    """The operands of an instruction; of a loop, which takes one tuple, those of the tuple."""
-    if node.opcode == "while" and node.operands:
-        whole = by_id.get(node.operands[0])
-        return whole.operands if whole and whole.opcode == "tuple" else ()
-    return node.operands
+            taken = self._passed.get(part, ())
+            if any(each.scope for each in taken):
+                size = _elements(self._nodes[part].shape)
+                same = [each for each in taken if each.elements == size]
+                self.updated |= {each.argument for each in same} - {""}
+                places |= {each.place for each in same} - {-1}
 
 
 def _first(inputs: Sequence[Input]) -> tuple[Input, ...]:
@@ -208,14 +192,14 @@ def _elements(shape: Shape) -> int:
     return max((array.elements for array in shape), default=0)
 
 
-def argument_names(source: Source, parameter: Span) -> list[str]:
+def argument_names(source: XSpaceFile, parameter: Span) -> list[str]:
     """The name of an argument of the program, none for other parameters."""
     names = (source.text(*s) for m in source.inner(parameter, 7) for s in source.inner(m, 2))
     return [name for name in names if name]
 
 
 T = TypeVar("T")
-_MOST_FRAMES = 256
+_MOST_FRAMES = 256  # of a stack; a damaged one may contain itself
 
 
 class SourceFrame(NamedTuple):
@@ -241,7 +225,7 @@ class Origin(NamedTuple):
 class FrameIndex:
     """The stacks to which a program's instructions refer by number; they are added to `frames`."""
 
-    def __init__(self, source: Source, module: Span, frames: SourceFrames) -> None:
+    def __init__(self, source: XSpaceFile, module: Span, frames: SourceFrames) -> None:
         self._files: list[str] = []
         self._functions: list[str] = []
         self._locations: list[tuple[int, int, int]] = []
@@ -252,7 +236,7 @@ class FrameIndex:
                 if item.kind == BYTES:
                     self._add(source, item.number, Span(item.value, item.end))
 
-    def _add(self, source: Source, number: int, span: Span) -> None:
+    def _add(self, source: XSpaceFile, number: int, span: Span) -> None:
         if number == 1:
             self._files.append(source.text(*span))
         elif number == 2:
@@ -286,7 +270,6 @@ class FrameIndex:
         return number
 
     def _at(self, frame: int) -> tuple[str, str, int]:
-        """Function, file and line of a frame."""
         location, _ = _item(self._frames, frame) or (0, 0)
         file, function, line = _item(self._locations, location) or (0, 0, 0)
         return _item(self._functions, function) or "", _item(self._files, file) or "", line
@@ -301,7 +284,7 @@ def own_origin(scope: str, frame: int) -> tuple[Origin, ...]:
     return (Origin(scope, frame, 1.0),) if scope or frame >= 0 else ()
 
 
-def origins_of_members(members: Iterable[tuple[Sequence[Origin], Work]]) -> tuple[Origin, ...]:
+def origins_of_members(members: Iterable[tuple[Sequence[Origin], HloWork]]) -> tuple[Origin, ...]:
     """The origins of a computation from those of its members, by operations and bytes moved."""
     found: dict[tuple[str, int], float] = {}
     for origins, work in members:

@@ -12,44 +12,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.read.xplane.protobuf import BYTES, Span, signed
-from stepscope.read.xplane.xspace import Source
+from stepscope.read.xplane.protobuf import Span, signed
+from stepscope.read.xplane.xspace import XSpaceFile
 
-_BITS = {
-    1: 8,
-    2: 8,
-    3: 16,
-    4: 32,
-    5: 64,
-    6: 8,
-    7: 16,
-    8: 32,
-    9: 64,
-    10: 16,
-    11: 32,
-    12: 64,
-    15: 64,
-    16: 16,
-    18: 128,
-    19: 8,
-    20: 8,
-    21: 4,
-    22: 4,
-    23: 8,
-    24: 8,
-    25: 8,
-    26: 2,
-    27: 2,
-    28: 8,
-    29: 8,
-    30: 1,
-    31: 1,
-    32: 4,
-    33: 8,
-    35: 6,
-    36: 6,
+_TYPES = {  # numbers of the types of elements (PrimitiveType) by their bits
+    1: (30, 31),
+    2: (26, 27),
+    4: (21, 22, 32),
+    6: (35, 36),
+    8: (1, 2, 6, 19, 20, 23, 24, 25, 28, 29, 33),
+    16: (3, 7, 10, 16),
+    32: (4, 8, 11),
+    64: (5, 9, 12, 15),
+    128: (18,),
 }
-_DEEPEST, _MOST_DIMENSIONS, _MOST_ELEMENTS = 16, 64, 1 << 60
+_BITS = {kind: bits for bits, kinds in _TYPES.items() for kind in kinds}
+_DEEPEST, _MOST_DIMENSIONS, _MOST_ELEMENTS = 16, 64, 1 << 60  # of a shape; a damaged one has more
 
 
 class Array(NamedTuple):
@@ -78,10 +56,10 @@ Shape = tuple[Array, ...]  # the arrays of a tuple, nested ones too; one for any
 NO_ARRAY = Array((), 0)
 
 
-class Shapes(dict[bytes, Shape]):
+class HloShapes(dict[bytes, Shape]):
     """Shapes by their encoding; programs repeat few of them many times."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: XSpaceFile) -> None:
         self._source = source
 
     def at(self, start: int, end: int) -> Shape:
@@ -134,7 +112,7 @@ class Product(NamedTuple):
     sizes: tuple[int, ...] = ()
 
 
-def dot(source: Source, span: Span, operands: Sequence[Shape], result: Shape) -> Product:
+def dot(source: XSpaceFile, span: Span, operands: Sequence[Shape], result: Shape) -> Product:
     """`dot`: each element of the result sums over the contracted dimensions."""
     if not operands:
         return Product("gemm")
@@ -153,14 +131,14 @@ def _dot(left: Shape, contracted: Sequence[int], batch: Sequence[int], result: S
     return Product("gemm", 2.0 * elements * depth, sizes=(rows, depth, elements // max(rows * many, 1)))
 
 
-def convolution(source: Source, span: Span, arrays: Sequence[Array]) -> Product:
+def convolution(source: XSpaceFile, span: Span, arrays: Sequence[Array]) -> Product:
     """`convolution`, given its input, filter and output."""
     if len(arrays) < 3:  # a damaged program
         return Product("convolution", 0.0)
     return Product("convolution", _convolution(source, span, *arrays[:3]))
 
 
-def _convolution(source: Source, span: Span, x: Array, weight: Array, out: Array) -> float:
+def _convolution(source: XSpaceFile, span: Span, x: Array, weight: Array, out: Array) -> float:
     (numbers,) = source.inner(span, 16)[-1:] or [Span(0, 0)]
     window = [dimension for part in source.inner(span, 15) for dimension in source.inner(part, 1)]
     groups = max(source.number(span, 50), 1) * max(source.number(span, 58), 1)
@@ -181,19 +159,19 @@ def _convolution(source: Source, span: Span, x: Array, weight: Array, out: Array
     return 2.0 * batch * features * filters * prod(positions) / groups
 
 
-class _Window(NamedTuple):
+class _FilterWindow(NamedTuple):
     stride: int
     padding: int
     dilation: int
     input_dilation: int
 
 
-def _window(source: Source, span: Span) -> _Window:
+def _window(source: XSpaceFile, span: Span) -> _FilterWindow:
     stride, dilation, spread = (max(source.number(span, field), 1) for field in (2, 5, 6))
-    return _Window(stride, signed(source.number(span, 3)), dilation, spread)
+    return _FilterWindow(stride, signed(source.number(span, 3)), dilation, spread)
 
 
-def _positions(window: _Window, size: int, kernel: int, out: int) -> float:
+def _positions(window: _FilterWindow, size: int, kernel: int, out: int) -> float:
     """Pairs of an output and a filter element, in one dimension, that meet an input element.
 
     Output o and filter element k meet the input at (o * stride + k * dilation - padding), if that
@@ -229,15 +207,11 @@ def _first_multiple(at: Any, stride: int, spread: int, period: int) -> Any:
 # -- calls of libraries
 
 
-def library_call(source: Source, span: Span, operands: Sequence[Shape], result: Shape) -> Product:
+def library_call(source: XSpaceFile, span: Span, operands: Sequence[Shape], result: Shape) -> Product:
     """A `custom-call` of a library; unknown targets have unknown work."""
-    target = _text(source, span, 28)
-    settings = _settings(_text(source, span, 43))
-    estimate = _find(settings, "cost_estimate")
-    if estimate:  # Pallas: as the kernel's author states it
-        stated = (_number(estimate, key) for key in ("flops", "bytes_accessed"))
-        flops, size = stated
-        return Product(_kind(target), flops, size)
+    target, settings = source.last_text(span, 28), _settings(source.last_text(span, 43))
+    if estimate := _find(settings, "cost_estimate"):  # Pallas: as the kernel's author states it
+        return Product(_kind(target), _number(estimate, "flops"), _number(estimate, "bytes_accessed"))
     if target.startswith(_ATTENTION):
         return _attention(target, settings, operands, result)
     if target.startswith(_CUDNN_CONVOLUTION) and len(operands) > 1:
@@ -270,8 +244,7 @@ def _library_product(settings: Mapping[str, Any], operands: Sequence[Shape], res
     """
     if len(operands) < 2:
         return Product("gemm")
-    numbers = _find(settings, "dot_dimension_numbers")
-    if numbers:
+    if numbers := _find(settings, "dot_dimension_numbers"):
         names = ("lhs_contracting_dimensions", "lhs_batch_dimensions")
         contracted, many = (_integers(numbers, name) for name in names)
         return _dot(operands[0], contracted, many, result)
@@ -294,11 +267,6 @@ def _attention(target: str, settings: Mapping[str, Any], operands: Sequence[Shap
     flops = 2.0 * prod(sizes) * (query + value) * (_BACKWARD_PRODUCTS if backward else 1)
     mask = _find(settings, "cudnn_fmha_backend_config") or {}
     return Product("attention", flops * (0.5 if "CAUSAL" in str(mask.get("mask_type")) else 1))
-
-
-def _text(source: Source, span: Span, number: int) -> str:
-    found = [item for item in source.fields(span) if item.number == number and item.kind == BYTES]
-    return source.text(found[-1].value, found[-1].end) if found else ""
 
 
 def _settings(text: str) -> Mapping[str, Any]:

@@ -24,7 +24,8 @@ from stepscope.read.xplane.hlo_products import (
     size,
 )
 from stepscope.read.xplane.protobuf import Span
-from stepscope.read.xplane.xspace import Source
+from stepscope.read.xplane.xspace import XSpaceFile
+from stepscope.trace.declaration import PRODUCT_KINDS
 
 _ELEMENTWISE = frozenset(
     (
@@ -106,23 +107,16 @@ _COLLECTIVES = (
 _SLICES = ("slice", "dynamic-slice", "gather")
 _KINDS = ("attention", "convolution", "gemm", "communication", "reduction", "embedding",
           "elementwise", "")  # fmt: skip  # the first that a fusion contains is its kind
-_KIND_OF = {
-    "dot": "gemm",
-    "scaled-dot": "gemm",
-    "ragged-dot": "gemm",
-    "convolution": "convolution",
-    "reduce": "reduction",
-    "reduce-window": "reduction",
-    "select-and-scatter": "reduction",
-    "sort": "reduction",
-    "topk": "reduction",
-    "gather": "embedding",
-    "scatter": "embedding",
+_OPCODES = {
+    "gemm": ("dot", "scaled-dot", "ragged-dot"),
+    "convolution": ("convolution",),
+    "reduction": ("reduce", "reduce-window", "select-and-scatter", "sort", "topk"),
+    "embedding": ("gather", "scatter"),
 }
-_PRODUCTS = ("attention", "convolution", "gemm")
+_KIND_OF = {opcode: kind for kind, opcodes in _OPCODES.items() for opcode in opcodes}
 
 
-class Node(NamedTuple):
+class HloNode(NamedTuple):
     """An instruction, as far as its work depends on it.
 
     Attributes:
@@ -142,7 +136,7 @@ class Node(NamedTuple):
     span: Span
 
 
-class Work(NamedTuple):
+class HloWork(NamedTuple):
     """The work of one execution of an instruction; nan if unknown.
 
     Attributes:
@@ -165,7 +159,7 @@ class Work(NamedTuple):
 class _Computation(NamedTuple):
     """The sum of a computation's instructions, and what a fusion of them reads and writes."""
 
-    work: Work
+    work: HloWork
     reads: Mapping[int, float]  # by number of the parameter
     writes: float
 
@@ -173,18 +167,12 @@ class _Computation(NamedTuple):
 class ProgramWork:
     """The work of a program's instructions; computations come before those that call them."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: XSpaceFile) -> None:
         self._source = source
         self._computations: dict[int, _Computation] = {}
 
-    def add(self, number: int, root: int, nodes: Sequence[Node]) -> list[Work]:
-        """The work of each instruction of a computation.
-
-        Args:
-            number: id of the computation.
-            root: id of the instruction whose result is the computation's.
-            nodes: its instructions.
-        """
+    def add(self, number: int, root: int, nodes: Sequence[HloNode]) -> list[HloWork]:
+        """The work of each instruction of a computation; `root` is the id of its result's instruction."""
         by_id = {node.id: node for node in nodes}
         works = [self._work(node, [by_id[id] for id in node.operands if id in by_id]) for node in nodes]
         self._computations[number] = _Computation(
@@ -192,12 +180,12 @@ class ProgramWork:
         )
         return works
 
-    def _work(self, node: Node, operands: Sequence[Node]) -> Work:
+    def _work(self, node: HloNode, operands: Sequence[HloNode]) -> HloWork:
         opcode, shapes = node.opcode, [operand.shape for operand in operands]
         if opcode in _NOTHING:
-            return Work()
+            return HloWork()
         if opcode in _AROUND_OTHERS or opcode.endswith(("-done", "-update")):
-            return Work(nan, nan, nan)
+            return HloWork(nan, nan, nan)
         if opcode in ("fusion", "async-start"):
             return self._fusion(node, shapes)
         product = self._product(node, shapes)
@@ -205,34 +193,33 @@ class ProgramWork:
         if opcode.startswith(_COLLECTIVES):
             kind = "communication"
         if product is None:
-            return Work(self._flops(node, shapes), 0.0, _moved(node, shapes), 0, kind)
+            return HloWork(self._flops(node, shapes), 0.0, _moved(node, shapes), 0, kind)
         moved = _moved(node, shapes) if product.bytes != product.bytes else product.bytes
-        if product.kind not in _PRODUCTS:
-            return Work(product.flops, 0.0, moved, 0, product.kind)
-        width = _width(shapes)
-        return Work(product.flops, product.flops, moved, width, product.kind, product.sizes)
+        if product.kind not in PRODUCT_KINDS:
+            return HloWork(product.flops, 0.0, moved, 0, product.kind)
+        width = max((first(shape).width for shape in shapes[:2]), default=0)
+        return HloWork(product.flops, product.flops, moved, width, product.kind, product.sizes)
 
-    def _product(self, node: Node, shapes: Sequence[Shape]) -> Product | None:
+    def _product(self, node: HloNode, shapes: Sequence[Shape]) -> Product | None:
         if node.opcode in ("dot", "scaled-dot"):
             return dot(self._source, node.span, shapes, node.shape)
         if node.opcode == "convolution":
-            arrays = [first(shape) for shape in (*shapes[:2], node.shape)]
-            return convolution(self._source, node.span, arrays)
+            return convolution(self._source, node.span, [first(each) for each in (*shapes[:2], node.shape)])
         if node.opcode == "custom-call":
             return library_call(self._source, node.span, shapes, node.shape)
         return Product("gemm") if node.opcode == "ragged-dot" else None
 
-    def _fusion(self, node: Node, shapes: Sequence[Shape]) -> Work:
+    def _fusion(self, node: HloNode, shapes: Sequence[Shape]) -> HloWork:
         inside = self._called(node)
         if inside is None:
-            return Work(nan, nan, _moved(node, shapes))
+            return HloWork(nan, nan, _moved(node, shapes))
         reads = (inside.reads.get(place, size(shape)) for place, shape in enumerate(shapes))
         return inside.work._replace(bytes=sum(reads) + inside.writes)
 
-    def _called(self, node: Node, place: int = 0) -> _Computation | None:
+    def _called(self, node: HloNode, place: int = 0) -> _Computation | None:
         return self._computations.get(node.called[place]) if place < len(node.called) else None
 
-    def _flops(self, node: Node, shapes: Sequence[Shape]) -> float:
+    def _flops(self, node: HloNode, shapes: Sequence[Shape]) -> float:
         elements = first(node.shape).elements
         if node.opcode in _ELEMENTWISE:
             return float(elements)
@@ -248,9 +235,9 @@ class ProgramWork:
             for count, inside in zip(counts, called, strict=True)
         )
 
-    def _reads(self, nodes: Sequence[Node]) -> dict[int, float]:
+    def _reads(self, nodes: Sequence[HloNode]) -> dict[int, float]:
         """Bytes that are read of each parameter: of one that is only sliced, the slices."""
-        users: dict[int, list[tuple[Node, int]]] = {}
+        users: dict[int, list[tuple[HloNode, int]]] = {}
         for node in nodes:
             for place, id in enumerate(node.operands):
                 users.setdefault(id, []).append((node, place))
@@ -263,7 +250,7 @@ class ProgramWork:
         }
 
 
-def _read_by(shape: Shape, users: Mapping[int, Sequence[tuple[Node, int]]], id: int) -> Iterator[float]:
+def _read_by(shape: Shape, users: Mapping[int, Sequence[tuple[HloNode, int]]], id: int) -> Iterator[float]:
     """Bytes that each use of a value reads of it; views of it are followed."""
     if id not in users:
         yield size(shape)  # it is a result
@@ -278,7 +265,7 @@ def _read_by(shape: Shape, users: Mapping[int, Sequence[tuple[Node, int]]], id: 
                 yield size(shape)
 
 
-def _written(by_id: Mapping[int, Node], root: Node | None) -> float:
+def _written(by_id: Mapping[int, HloNode], root: HloNode | None) -> float:
     """Bytes of a result; of one that is updated in place, the update's."""
     parts = [root] if root else []
     if root and root.opcode == "tuple":
@@ -286,7 +273,7 @@ def _written(by_id: Mapping[int, Node], root: Node | None) -> float:
     return sum(_update(by_id, part) for part in parts)
 
 
-def _update(by_id: Mapping[int, Node], node: Node) -> float:
+def _update(by_id: Mapping[int, HloNode], node: HloNode) -> float:
     seen = len(by_id)
     while node.opcode == "bitcast" and node.operands[:1] and node.operands[0] in by_id and seen:
         node, seen = by_id[node.operands[0]], seen - 1
@@ -295,7 +282,7 @@ def _update(by_id: Mapping[int, Node], node: Node) -> float:
     return size(update.shape if changes and update else node.shape)
 
 
-def _moved(node: Node, shapes: Sequence[Shape]) -> float:
+def _moved(node: HloNode, shapes: Sequence[Shape]) -> float:
     """Bytes that an instruction reads and writes."""
     sizes, result = [size(shape) for shape in shapes], size(node.shape)
     match node.opcode:
@@ -311,10 +298,10 @@ def _moved(node: Node, shapes: Sequence[Shape]) -> float:
     return sum(sizes) + result
 
 
-def _sum(works: Sequence[Work]) -> Work:
+def _sum(works: Sequence[HloWork]) -> HloWork:
     products = [work for work in works if work.width]
-    largest = max(products, key=lambda work: work.product_flops, default=Work())
-    return Work(
+    largest = max(products, key=lambda work: work.product_flops, default=HloWork())
+    return HloWork(
         sum(work.flops for work in works),
         sum(work.product_flops for work in works),
         sum(work.bytes for work in works),
@@ -324,36 +311,32 @@ def _sum(works: Sequence[Work]) -> Work:
     )
 
 
-def _width(shapes: Sequence[Shape]) -> int:
-    return max((first(shape).width for shape in shapes[:2]), default=0)
-
-
 # -- instructions that apply a computation many times: how often they apply each
 
 
-def _reduce(source: Source, node: Node, shapes: Sequence[Shape]) -> list[int]:
+def _reduce(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
     return [max(first(shapes[0]).elements - first(node.shape).elements, 0)]
 
 
-def _reduce_window(source: Source, node: Node, shapes: Sequence[Shape]) -> list[int]:
+def _reduce_window(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
     return [(_window_size(source, node) - 1) * first(node.shape).elements]
 
 
-def _select_and_scatter(source: Source, node: Node, shapes: Sequence[Shape]) -> list[int]:
+def _select_and_scatter(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
     elements = first(shapes[1]).elements if len(shapes) > 1 else 0
     return [(_window_size(source, node) - 1) * elements, elements]
 
 
-def _scatter(source: Source, node: Node, shapes: Sequence[Shape]) -> list[int]:
+def _scatter(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
     update = shapes[len(shapes) // 2 + 1 :]
     return [(first(update[0]) if update else NO_ARRAY).elements]
 
 
-def _map(source: Source, node: Node, shapes: Sequence[Shape]) -> list[int]:
+def _map(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
     return [first(node.shape).elements]
 
 
-def _window_size(source: Source, node: Node) -> int:
+def _window_size(source: XSpaceFile, node: HloNode) -> int:
     dimensions = (
         source.number(dimension, 1)
         for window in source.inner(node.span, 15)
@@ -362,7 +345,7 @@ def _window_size(source: Source, node: Node) -> int:
     return max(prod(dimensions), 1)
 
 
-_REPEATED: Mapping[str, Callable[[Source, Node, Sequence[Shape]], list[int]]] = {
+_REPEATED: Mapping[str, Callable[[XSpaceFile, HloNode, Sequence[Shape]], list[int]]] = {
     "reduce": _reduce,
     "reduce-window": _reduce_window,
     "select-and-scatter": _select_and_scatter,

@@ -22,8 +22,8 @@ from stepscope.base.arrays import Floats, Integers, Mask, Octets
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _WIDTH = {FIXED64: 8, FIXED32: 4}
 _LEAST_KEY, _MOST_KEY = 8, 1 << 32  # field numbers have 29 bits, the way of writing has 3
-_LONGEST_VARINT = 10
-_PAD = 16
+_LONGEST_VARINT = 10  # bytes, of seven bits each: 64 bits
+_PAD = 16  # bytes; a double or the first byte of a varint may be read after the end
 
 
 class Damage:
@@ -54,12 +54,7 @@ class Span(NamedTuple):
 
 
 def fields(data: bytes, span: Span, damage: Damage) -> Iterator[Field]:
-    """The fields of one message, in file order.
-
-    Args:
-        data: the whole file.
-        span: the place of the message in it.
-        damage: counts what cannot be decoded.
+    """The fields of the message at a span of a file, in file order.
 
     Example:
         >>> list(fields(b"\\x08\\x96\\x01", Span(0, 3), Damage()))
@@ -93,11 +88,9 @@ def fields(data: bytes, span: Span, damage: Damage) -> Iterator[Field]:
 def repeated(data: bytes, span: Span, number: int) -> tuple[list[int], int]:
     """The places of consecutive fields of one number at the start of a span.
 
-    A thread is a message of a million events: this takes a tenth of the time of `fields`.
-
-    Returns:
-        Start and end of each field, alternating, and the end of the run: at a field of another
-        number, at one that does not fit, or at the end of the span.
+    A thread is a message of a million events: this takes a tenth of the time of `fields`. Start and
+    end of each field alternate; then the end of the run: at a field of another number, at one that
+    does not fit, or at the end of the span.
     """
     places: list[int] = []
     key, (at, end) = number << 3 | BYTES, span
@@ -173,17 +166,7 @@ def padded(data: bytes) -> Octets:
 
 
 def scan(octets: Octets, start: Integers, end: Integers, damage: Damage) -> Fields:
-    """Every field of many messages.
-
-    Args:
-        octets: the whole file, from `padded`.
-        start: where each message starts, shape (messages,).
-        end: where each ends, shape (messages,).
-        damage: counts what cannot be decoded.
-
-    Returns:
-        The fields, in the order that `Fields` describes.
-    """
+    """Every field of many messages, at `start` to `end` of a whole file from `padded`."""
     at, live = start.astype(np.int64), np.flatnonzero(start < end)
     rounds = [Fields(*(np.zeros(0, np.int64) for _ in Fields._fields))]
     while len(live):

@@ -15,7 +15,7 @@ import numpy as np
 
 from stepscope.base.arrays import Integers, Rows
 from stepscope.read.xplane.protobuf import BYTES, FIXED64, VARINT, Span, scan
-from stepscope.read.xplane.xspace import Plane, Source, inflated, read_stats, stat_name
+from stepscope.read.xplane.xspace import Plane, XSpaceFile, inflated, read_stats, stat_name
 from stepscope.trace.sets import Interner, distinct_rows
 
 _BATCH = 1 << 18  # events per batch: enough for NumPy, with bounded memory
@@ -97,17 +97,13 @@ class Batch:
     def _shared(self, name: str, wanted: type, code: Callable[[Any], int]) -> Integers:
         def value(kind: int) -> int:
             found = self._reader.shared(kind).get(name)
-            return code(found) if type(found) is wanted and _fits(found) else -1
+            fits = not isinstance(found, int) or -(2**63) <= found < 2**63
+            return code(found) if type(found) is wanted and fits else -1
 
         return self.per_kind(value)
 
     def arguments(self, rows: Rows, further: Further) -> list[bytes]:
-        """All stats of some events as JSON objects, empty if an event has none.
-
-        Args:
-            rows: the events.
-            further: more arguments, for all events of the batch.
-        """
+        """All stats of some events, and further arguments, as JSON objects, empty if there are none."""
         parts = self._reader.json_of(self._stats)
         bounds = np.searchsorted(self._stats.owner, np.arange(len(self) + 1)).tolist()
         shared = {kind: self._reader.shared_json(kind) for kind in self._kinds[0]}
@@ -128,10 +124,11 @@ class PlaneReader:
         names: names of stats by code.
     """
 
-    def __init__(self, source: Source, plane: Plane, words: Interner[str]) -> None:
+    def __init__(self, source: XSpaceFile, plane: Plane, words: Interner[str]) -> None:
         self.source, self.plane, self.words = source, plane, words
         self.names: Interner[str] = Interner()
         self._shared_stats: dict[int, dict[str, Any]] = {}
+        self._quoted = QuotedWords(words)
 
     def __iter__(self) -> Iterator[Batch]:
         lines = self.plane.lines
@@ -147,8 +144,7 @@ class PlaneReader:
         """The stats that all events of a metadata id share."""
         if kind not in self._shared_stats:
             spans = self.plane.kinds[kind].stats if kind in self.plane.kinds else []
-            found = dict(read_stats(self.source, spans, self.plane.stat_names))
-            self._shared_stats[kind] = found
+            self._shared_stats[kind] = dict(read_stats(self.source, spans, self.plane.stat_names))
         return self._shared_stats[kind]
 
     def shared_json(self, kind: int) -> list[bytes]:
@@ -198,16 +194,12 @@ class PlaneReader:
 
     def _json(self, form: int, value: int) -> bytes:
         if form == 0:
-            return self._quoted_words[value]
+            return self._quoted[value]
         if form == _DOUBLE:
             return as_json(self.source.double(value))
         if form == _BYTES:
             return b'"bytes"'
         return b"%d" % (value % 2**64 if form == _UNSIGNED else value)
-
-    @cached_property
-    def _quoted_words(self) -> QuotedWords:
-        return QuotedWords(self.words)
 
 
 class _Known(dict[bytes, int]):
@@ -219,10 +211,6 @@ class _Known(dict[bytes, int]):
     def __missing__(self, raw: bytes) -> int:
         code = self[raw] = self._reader.words[self._reader.source.decoded(raw)]
         return code
-
-
-def _fits(value: Any) -> bool:
-    return not isinstance(value, int) or -(2**63) <= value < 2**63
 
 
 class Further(NamedTuple):

@@ -22,8 +22,8 @@ from stepscope.read.shared import LONGEST_NS, WarningLog
 from stepscope.read.xplane.compiled_events import CompiledEvents
 from stepscope.read.xplane.hlo import METADATA_PLANE, Programs
 from stepscope.read.xplane.xevents import Batch, PlaneReader
-from stepscope.read.xplane.xspace import Plane, Source, read_space
-from stepscope.read.xplane.xtracks import Naming, PlaneTracks, Track
+from stepscope.read.xplane.xspace import Plane, XSpaceFile, read_space
+from stepscope.read.xplane.xtracks import Naming, PlaneTrack, PlaneTracks
 from stepscope.trace.arguments import ArgumentBlock, Arguments
 from stepscope.trace.builder import Arrows, Parts, build
 from stepscope.trace.schema import CATEGORIES, KERNEL_KINDS
@@ -31,9 +31,9 @@ from stepscope.trace.sets import Interner
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Metadata, Trace
 
-LONGEST_BYTES = 2 << 30
+LONGEST_BYTES = 2 << 30  # the limit of a protobuf message
 _LONGEST_PS = LONGEST_NS * 1000
-_LATEST_NS = 2**62
+_LATEST_NS = 2**62  # differences of such times fit 64 bits
 _SIZE = re.compile(r"\bsize:(\d{1,18})\b")
 _COLUMNS = (
     "start_ns",
@@ -55,7 +55,7 @@ def read_xplane(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     """Read an XLA profile, as every `Reader` does."""
     log = WarningLog()
     with closing(chunks(file, gzipped, log, progress)) as pieces:
-        source = Source(_whole(pieces), log)
+        source = XSpaceFile(_whole(pieces), log)
     planes, texts = read_space(source)
     for severity in ("errors", "warnings"):
         for text in texts[severity]:
@@ -87,9 +87,7 @@ def _whole(pieces: Generator[bytes, None, None]) -> bytes:
 
 
 class _Profile:
-    """Collects the columns of all planes."""
-
-    def __init__(self, source: Source, planes: Sequence[Plane]) -> None:
+    def __init__(self, source: XSpaceFile, planes: Sequence[Plane]) -> None:
         self._source, self._planes = source, planes
         self._programs = Programs(source, planes)
         self._words: Interner[str] = Interner()
@@ -166,11 +164,10 @@ class _Profile:
 
     def _add(self, plane: Plane) -> None:
         tracks = self._tracks.of(plane)
-        reader = PlaneReader(self._source, plane, self._words)
-        for batch in reader:
+        for batch in PlaneReader(self._source, plane, self._words):
             self._add_batch(plane, batch, tracks)
 
-    def _add_batch(self, plane: Plane, batch: Batch, tracks: list[Track]) -> None:
+    def _add_batch(self, plane: Plane, batch: Batch, tracks: list[PlaneTrack]) -> None:
         columns = self._times(plane, batch)
         rows = columns.pop("rows")
         columns["track"] = np.array([track.number for track in tracks])[batch.line]
@@ -185,12 +182,7 @@ class _Profile:
         self._chunks.append(columns)
         self._arrows.take(batch, rows, columns)
         self._memory.take(batch, rows, columns)
-        self._pack(batch.arguments(rows, further), columns["source"])
-
-    def _pack(self, texts: list[bytes], source: Integers) -> None:
-        kept = np.flatnonzero([bool(text) for text in texts])
-        if len(kept):
-            self._blocks.append(ArgumentBlock.of(source[kept], [texts[row] for row in kept.tolist()]))
+        self._blocks += ArgumentBlock.written(columns["source"], batch.arguments(rows, further))
 
     def _times(self, plane: Plane, batch: Batch) -> dict[str, Integers]:
         """Start and duration, rounded to the nearest nanosecond, and the events that have them."""
@@ -198,11 +190,8 @@ class _Profile:
         line = np.array([line.timestamp_ns for line in plane.lines], np.int64)[batch.line]
         offset, length = batch.offset_ps, batch.duration_ps
         wrong = (length < 0) | (length > _LONGEST_PS)
-        log(
-            "long_duration",
-            "an event has a negative duration or one over 104 days; 0 is used",
-            int(wrong.sum()),
-        )
+        message = "an event has a negative duration or one over 104 days; 0 is used"
+        log("long_duration", message, int(wrong.sum()))
         length = np.where(wrong, 0, length)
         valid = (line >= 0) & (line < _LATEST_NS) & (offset >= 0) & (offset <= _LONGEST_PS)
         valid &= batch.timed
@@ -217,9 +206,7 @@ class _Profile:
         ids, inverse = np.unique(details, return_inverse=True)
         words = list(self._words)
         found = [_SIZE.search(words[code]) if code >= 0 else None for code in ids.tolist()]
-        sizes = np.array([int(match[1]) if match else -1 for match in found], np.int64)
-        result: Integers = sizes[inverse]
-        return result
+        return np.array([int(match[1]) if match else -1 for match in found], np.int64)[inverse]
 
 
 def _joined(chunks: Sequence[dict[str, Integers]]) -> dict[str, Integers]:
@@ -302,7 +289,7 @@ class Allocations:
         columns: dict[str, Any] = dict(zip(_MEMORY_COLUMNS, table, strict=True))
         words = list(self._words)
         columns["device"] = [_device(words[code]) for code in columns.pop("allocator").tolist()]
-        columns["rank"] = 0 * columns.pop("source")
+        del columns["source"]
         return columns
 
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from stepscope.base.arrays import Integers
 from stepscope.read.shared import WarningLog
+from stepscope.read.xplane import protobuf
 from stepscope.read.xplane.protobuf import (
     BYTES,
-    FIXED64,
     VARINT,
     Damage,
     Field,
@@ -30,8 +30,8 @@ from stepscope.read.xplane.protobuf import (
     signed,
 )
 
-_LONGEST_TEXT = 1 << 20
-_LONGEST_SHIFT = 63
+_LONGEST_TEXT = 1 << 20  # bytes
+_LONGEST_SHIFT = 63  # bits: a damaged varint may be of any length
 _OPERATION_TYPE = re.compile(r"^[A-Z_]\w*$")
 # The first plane, with or without an id, and the start of its name, since Perfetto's traces begin
 # like it.
@@ -48,7 +48,7 @@ def is_space(head: bytes) -> bool:
 
 
 @dataclass
-class Source:
+class XSpaceFile:
     """The bytes of one file, and the warnings found while reading them."""
 
     data: bytes
@@ -81,6 +81,11 @@ class Source:
             for item in self.fields(span)
             if item.number == number and item.kind == BYTES
         ]
+
+    def last_text(self, span: Span, number: int) -> str:
+        """A text field of the message at `span`; the last one counts, empty if there is none."""
+        inner = self.inner(span, number)
+        return self.text(*inner[-1]) if inner else ""
 
     def number(self, span: Span, number: int, default: int = 0) -> int:
         """An integer field of the message at `span`; the last one counts."""
@@ -115,7 +120,7 @@ class Source:
 
 
 @dataclass
-class Line:
+class PlaneLine:
     """One timeline of a plane: its events are at `starts` to `ends` in the file."""
 
     id: int
@@ -145,13 +150,13 @@ class Plane:
     """One plane: a device, the host, or a container of shared data."""
 
     name: str
-    lines: list[Line]
+    lines: list[PlaneLine]
     kinds: dict[int, EventKind]
     stat_names: dict[int, str]
     stats: dict[str, Any]
 
 
-def read_space(source: Source) -> tuple[list[Plane], dict[str, list[str]]]:
+def read_space(source: XSpaceFile) -> tuple[list[Plane], dict[str, list[str]]]:
     """The planes of a file, and its own errors, warnings and host names.
 
     Events are not decoded, only located.
@@ -167,7 +172,7 @@ def read_space(source: Source) -> tuple[list[Plane], dict[str, list[str]]]:
     return planes, texts
 
 
-def _plane(source: Source, span: Span) -> Plane:
+def _plane(source: XSpaceFile, span: Span) -> Plane:
     plane, stats = Plane("", [], {}, {}, {}), []
     for item in source.fields(span):
         if item.kind != BYTES:
@@ -182,14 +187,14 @@ def _plane(source: Source, span: Span) -> Plane:
             plane.kinds[key] = _event_kind(source, kind)
         elif item.number == 5:
             key, name = _entry(source, inner)
-            plane.stat_names[key] = _stat_name(source, name)
+            plane.stat_names[key] = source.last_text(name, 2)
         elif item.number == 6:
             stats.append(inner)
     plane.stats = dict(read_stats(source, stats, plane.stat_names))
     return plane
 
 
-def _line(source: Source, span: Span) -> Line:
+def _line(source: XSpaceFile, span: Span) -> PlaneLine:
     numbers, names, events = {1: 0, 3: 0}, {2: "", 11: ""}, list[int]()
     for item in _but_events(source, span, events):
         if item.kind == BYTES and item.number == 4:
@@ -199,10 +204,10 @@ def _line(source: Source, span: Span) -> Line:
         elif item.kind == BYTES and item.number in names:
             names[item.number] = source.text(item.value, item.end)
     places = np.array(events, np.int64).reshape(-1, 2)
-    return Line(numbers[1], names[11] or names[2], numbers[3], places[:, 0], places[:, 1])
+    return PlaneLine(numbers[1], names[11] or names[2], numbers[3], places[:, 0], places[:, 1])
 
 
-def _but_events(source: Source, span: Span, events: list[int]) -> Iterator[Field]:
+def _but_events(source: XSpaceFile, span: Span, events: list[int]) -> Iterator[Field]:
     """The fields of a line, except runs of events, whose places are added to `events`."""
     at = span.start
     while at < span.end:
@@ -217,8 +222,7 @@ def _but_events(source: Source, span: Span, events: list[int]) -> Iterator[Field
             return
 
 
-def _entry(source: Source, span: Span) -> tuple[int, Span]:
-    """Key and value of a map's entry."""
+def _entry(source: XSpaceFile, span: Span) -> tuple[int, Span]:
     key, value = 0, Span(0, 0)
     for item in source.fields(span):
         if item.number == 1 and item.kind == VARINT:
@@ -228,7 +232,7 @@ def _entry(source: Source, span: Span) -> tuple[int, Span]:
     return key, value
 
 
-def _event_kind(source: Source, span: Span) -> EventKind:
+def _event_kind(source: XSpaceFile, span: Span) -> EventKind:
     kind = EventKind()
     for item in source.fields(span):
         if item.kind == BYTES and item.number == 2:
@@ -240,12 +244,7 @@ def _event_kind(source: Source, span: Span) -> EventKind:
     return kind
 
 
-def _stat_name(source: Source, span: Span) -> str:
-    names = [item for item in source.fields(span) if item.kind == BYTES and item.number == 2]
-    return source.text(names[-1].value, names[-1].end) if names else ""
-
-
-def read_stats(source: Source, spans: Iterable[Span], names: dict[int, str]) -> Iterator[tuple[str, Any]]:
+def read_stats(source: XSpaceFile, spans: Iterable[Span], names: dict[int, str]) -> Iterator[tuple[str, Any]]:
     """(name, value) of a few stats; a long string of bytes is its `Span` in the file."""
     for span in spans:
         name, value = "", None
@@ -263,22 +262,22 @@ def stat_name(names: dict[int, str], key: int) -> str:
     return names.get(key) or f"stat {key}"
 
 
-def _value(source: Source, item: Field, names: dict[int, str]) -> Any:
+def _value(source: XSpaceFile, item: Field, names: dict[int, str]) -> Any:
     """The value of a stat, if this field holds it."""
-    match item.number, item.kind:
-        case 2, k if k == FIXED64:
+    match item.kind, item.number:
+        case protobuf.FIXED64, 2:
             return source.double(item.value)
-        case 3, k if k == VARINT:
+        case protobuf.VARINT, 3:
             return item.value
-        case 4, k if k == VARINT:
+        case protobuf.VARINT, 4:
             return signed(item.value)
-        case 5, k if k == BYTES:
-            return source.text(item.value, item.end)
-        case 6, k if k == BYTES:
-            return Span(item.value, item.end)
-        case 7, k if k == VARINT:
+        case protobuf.VARINT, 7:
             return names.get(signed(item.value), "")
-        case 8, k if k == BYTES:
+        case protobuf.BYTES, 5:
+            return source.text(item.value, item.end)
+        case protobuf.BYTES, 6:
+            return Span(item.value, item.end)
+        case protobuf.BYTES, 8:
             return inflated(source.data[item.value : item.end])
     return None
 

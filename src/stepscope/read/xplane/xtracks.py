@@ -19,7 +19,7 @@ import numpy as np
 from stepscope.base.arrays import Integers
 from stepscope.read.shared import WarningLog
 from stepscope.read.xplane.xevents import Batch
-from stepscope.read.xplane.xspace import Line, Plane
+from stepscope.read.xplane.xspace import Plane, PlaneLine
 from stepscope.trace.frame_name import FrameName
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.sets import Interner, distinct_rows
@@ -53,7 +53,7 @@ _HOST_RUN, _RUN_BITS = 1 << 40, (1 << 32) - 1
 _NAME_STATS = ("gpu_device_name", "device_type_string", "device_type")
 
 
-class Track(NamedTuple):
+class PlaneTrack(NamedTuple):
     """A track's number and role: HOST thread, device WORK, SUMMARY of other lines, or STEPS."""
 
     number: int
@@ -67,7 +67,7 @@ class PlaneTracks:
         self._numbers: dict[tuple[str, int, str], int] = {}
         self._rows: list[dict[str, Any]] = []
 
-    def of(self, plane: Plane) -> list[Track]:
+    def of(self, plane: Plane) -> list[PlaneTrack]:
         """The track of each line of a plane."""
         device = _DEVICE.match(plane.name)
         if device is None:
@@ -78,7 +78,7 @@ class PlaneTracks:
         working = _working(plane)
         return [self._device(plane, line, index, line.name in working) for line in plane.lines]
 
-    def _host(self, plane: Plane, line: Line) -> Track:
+    def _host(self, plane: Plane, line: PlaneLine) -> PlaneTrack:
         """The track of a thread; lines with one number, in any of the host's planes, share it."""
         key = ("host", line.id, "" if line.id else f"{plane.name} {line.name}")
         name = _NUMBERED.sub(" ", line.name)  # separates the thread's number from its name
@@ -87,9 +87,9 @@ class PlaneTracks:
         row = self._rows[self._numbers[key]]
         if not row["name"] or row["name"].startswith(_UNNAMED):
             row["name"] = name
-        return Track(self._numbers[key], HOST)
+        return PlaneTrack(self._numbers[key], HOST)
 
-    def _device(self, plane: Plane, line: Line, index: int, works: bool) -> Track:
+    def _device(self, plane: Plane, line: PlaneLine, index: int, works: bool) -> PlaneTrack:
         key = (plane.name, line.id, line.name)
         role = WORK if works else STEPS if line.name == _STEPS else SUMMARY
         if key not in self._numbers:
@@ -99,7 +99,7 @@ class PlaneTracks:
             self._append(
                 key, role, kind="device", name=line.name, process=plane.name, device=index, stream=stream
             )
-        return Track(self._numbers[key], role)
+        return PlaneTrack(self._numbers[key], role)
 
     def _append(self, key: tuple[str, int, str], role: int, **row: Any) -> None:
         self._numbers[key] = len(self._rows)
@@ -108,9 +108,8 @@ class PlaneTracks:
     def columns(self) -> dict[str, Any]:
         """Columns of the tracks table."""
         names = ("kind", "name", "process", "thread", "device", "stream")
-        found = {name: [row[name] for row in self._rows] for name in names}
-        found["name"] = [row["name"] or f"thread {row['thread']}" for row in self._rows]
-        return {**found, "rank": [0] * len(self._rows)}
+        columns = {name: [row[name] for row in self._rows] for name in names}
+        return {**columns, "name": [row["name"] or f"thread {row['thread']}" for row in self._rows]}
 
     def correlations(self, columns: Mapping[str, Integers], run: Integers) -> Integers:
         """The number that links launches to device work: the runtime's, else the program run's.
@@ -177,7 +176,7 @@ def _name(what: str, stats: Mapping[str, Any]) -> str:
 
 _CODE = {name: code for code, name in enumerate(CATEGORIES)}
 _CALL, _COMPILED = 1, 2
-_DIGITS = 18
+_DIGITS = 18  # of a step's number, the last ones: more do not fit 64 bits
 _API = re.compile(r"^(cu|cuda|hip|hsa_?)[A-Z]")
 _RUNTIME = re.compile(
     r"::|^end: |^(Pjit|Py|pjit)\w*\(|^(ParseArguments|BlockHostUntilReady|"
@@ -198,7 +197,7 @@ class Naming:
         self._names, self._log = names, log
 
     def of(
-        self, plane: Plane, batch: Batch, tracks: list[Track], columns: Mapping[str, Integers]
+        self, plane: Plane, batch: Batch, tracks: list[PlaneTrack], columns: Mapping[str, Integers]
     ) -> tuple[Integers, Integers]:
         """Codes of name and of category, computed once per distinct combination."""
         role = np.array([track.role for track in tracks])[batch.line]
