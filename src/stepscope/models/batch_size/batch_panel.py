@@ -136,7 +136,6 @@ def batch_profile(result: Result, capacity: float | None = None) -> BatchProfile
     """What the panel shows of an entry file.
 
     Args:
-        result: of profiling it.
         capacity: bytes that a step may take; by default the device's memory.
     """
     return _profile(batch_answer(result, capacity))

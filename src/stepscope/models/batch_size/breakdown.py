@@ -177,8 +177,6 @@ def read_breakdown(capture: Path, batch: int, step_ms: float) -> StepBreakdown |
 
     Args:
         capture: the file; `NAME.storages.json` is next to it.
-        batch: the batch size it was made at.
-        step_ms: the length of an unrecorded step.
 
     Returns:
         The breakdown; None if the capture has no complete step.
@@ -224,11 +222,7 @@ def cost_tree(
     """The step, its modules as the model nests them, and their operators.
 
     Args:
-        trace: names the modules.
-        attribution: names operators and lines.
-        costs: the step's times.
         footprint: the bytes at the peak, and the activations kept for backward.
-        step_ms: the length of the step.
 
     Returns:
         The node of the step; what no module has is in children of kind stage.
@@ -257,7 +251,6 @@ class _Tree:
         self._root = CostNode(name="step", kind="step")
 
     def add_cost(self, cost: Cost) -> None:
-        """Add the time of an operator."""
         node = self._operator(cost.module, cost.stage, cost.operator, cost.lines)
         node.ms += cost.ms
         node.cpu_ms += cost.cpu_ms
@@ -265,7 +258,6 @@ class _Tree:
         node.calls += cost.calls
 
     def owner_of(self, block: PeakBlock) -> CostNode:
-        """The node that memory belongs to."""
         if block.storage is not None:
             return self._owner(self._rows.get(block.storage.path, -1), -1)
         if block.event < 0:
@@ -330,7 +322,6 @@ def _module_node(row: Mapping[str, Any], steps: int) -> CostNode:
 
 
 def _sum_up(node: CostNode) -> None:
-    """Make a node's numbers include its children's."""
     for child in node.children:
         _sum_up(child)
     own = [child for child in node.children if child.kind == "operator"]
@@ -358,15 +349,7 @@ def line_costs(
     trace: Trace,
     storages: Iterable[Storage] = (),
 ) -> list[LineCost]:
-    """Costs by line, the longest first.
-
-    Args:
-        attribution: which stacks of lines there are.
-        costs: the step's times.
-        kept: the activations that forward keeps for backward.
-        trace: names the modules.
-        storages: parameters with the lines that made them.
-    """
+    """Costs by line, the longest first."""
     lines = _Lines(attribution, trace)
     for cost in costs:
         if cost.lines >= 0:
@@ -407,13 +390,11 @@ class _Lines:
         self.row(stack[-1]).calls += cost.calls
 
     def add_kept(self, stack: Sequence[Line], size: int) -> None:
-        """Add what an operator keeps for backward."""
         for line in dict.fromkeys(stack):
             self.row(line).activations_bytes += size
         self.row(stack[-1]).self_activations_bytes += size
 
     def row(self, line: Line) -> LineCost:
-        """The costs of a line so far."""
         if line not in self._rows:
             self._rows[line] = LineCost(file=line[0], line=line[1])
         return self._rows[line]

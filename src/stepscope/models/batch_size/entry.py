@@ -28,12 +28,7 @@ class Entry:
     """A script or a file with providers, its command line, and where its batch size is.
 
     Attributes:
-        path: the file, absolute.
-        arguments: its command line.
-        site: what sets the batch size.
         sources: the files that an edit would touch or an editor has unsaved, by path.
-        unsaved: those that an editor has unsaved.
-        folder: the working folder.
         scratch: how the project is protected when the script runs; None for not at all.
         module: the name by which `path` is run as a module; None for a script.
     """
@@ -123,8 +118,6 @@ def open_entry(
     """Read an entry file and find its batch size.
 
     Args:
-        path: the file.
-        arguments: its command line.
         unsaved: texts that an editor has not saved, by path; they are read in place of the files.
         choice: which batch size, if there are several (see `find_site`).
         folder: where to run; by default here.

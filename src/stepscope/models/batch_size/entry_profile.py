@@ -32,7 +32,6 @@ class BatchPrediction(TypedDict, total=False):
     Attributes:
         extrapolated: whether it is outside the batch sizes that were measured.
         throughput: samples a second; None if no time was measured.
-        bytes: peak memory.
         memory: the peak by kind, where there is a breakdown.
     """
 
@@ -52,12 +51,10 @@ class Profile:
     """Run time and memory over the batch size.
 
     Attributes:
-        points: what was measured, by batch size.
         time: milliseconds a step.
         memory: peak bytes.
         too_large: the smallest batch size that ran out of memory, if one did.
         device: what it was measured on: type, name, memory_bytes.
-        warnings: sentences.
     """
 
     points: tuple[BatchPoint, ...]
@@ -188,9 +185,6 @@ def make_profile(
     Args:
         points: by batch size. A point held back first tests the models made from the others, then
             joins them.
-        too_large: the smallest batch size that ran out of memory.
-        device: what it was measured on.
-        warnings: what is known already.
 
     Returns:
         The profile; without models where there are fewer than two points.
@@ -264,11 +258,6 @@ def suggestions(profile: Profile, batch: int, capacity: float | None = None) -> 
     First the one that comes near the limit of throughput, then twice and half the current one, then
     the largest that fits. None exceeds memory or lies where predictions are not trusted
     (`Profile.trusts`); where the prediction of the held-back point failed there are none at all.
-
-    Args:
-        profile: the models of the entry file.
-        batch: the current batch size.
-        capacity: bytes that the step may take, if known.
     """
     most = _largest_fitting(profile, capacity)
     wanted = [profile.suggestion(capacity), 2 * batch, max(batch // 2, 1), most]
@@ -278,7 +267,6 @@ def suggestions(profile: Profile, batch: int, capacity: float | None = None) -> 
 
 
 def _largest_fitting(profile: Profile, capacity: float | None) -> int | None:
-    """The largest batch size that memory allows."""
     limits = [profile.batch_for_bytes(capacity) if capacity else None]
     limits.append(profile.too_large - 1 if profile.too_large else None)
     known = [limit for limit in limits if limit is not None]

@@ -26,7 +26,6 @@ class Result:
 
     Attributes:
         entry: the file, its command line and its batch size.
-        profile: models over the batch size.
         breakdown: what a step at the entry's own batch size is made of; None if not asked for.
         estimate: memory estimated with fake tensors; None if not asked for or not possible.
         capture: the steps that were recorded; the file is gone once the session is closed.
@@ -110,12 +109,6 @@ def curve(
 ) -> list[BatchPrediction]:
     """Predictions from one sample to as many as memory allows.
 
-    Args:
-        profile: the models of the entry file.
-        batch: the present batch size, always among them.
-        breakdown: splits the memory of each.
-        capacity: bytes that a step may take.
-
     Returns:
         `Profile.predict` by batch size, with `memory`, the peak by kind, where there is a
         breakdown; at most about 256 of them, four times beyond what was measured at most.
@@ -149,7 +142,6 @@ def batch_answer(result: Result, capacity: float | None = None) -> dict[str, Any
     """The data that the page shows for one entry file.
 
     Args:
-        result: of profiling it.
         capacity: bytes that a step may take; by default the device's memory.
 
     Returns:

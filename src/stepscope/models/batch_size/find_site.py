@@ -45,13 +45,9 @@ def find_site(
     """The one place that sets the batch size.
 
     Args:
-        text: the script.
-        path: where it lies.
-        arguments: its command line.
         choice: which one, if there are several: `LINE`, `FILE:LINE` or a name; or one that was
             chosen among the candidates, which counts while they are the same ones.
         folder: the working folder that relative names refer to.
-        read: returns the text of a settings file.
 
     Raises:
         AmbiguousBatchSize: there are several; it holds them all, and nothing was changed.
@@ -112,8 +108,6 @@ def group_sites(
 
     Args:
         text: the script, as an editor has it (without byte order mark).
-        path: the script's path.
-        arguments: its command line, which may name settings files.
         folder: the working folder that relative names refer to; by default the current one.
         read: returns the text of a settings file; by default, what is on disk.
 

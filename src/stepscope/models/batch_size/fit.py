@@ -55,7 +55,6 @@ class Piece:
 
     Attributes:
         start: the batch size that it holds from.
-        slope: per sample.
         intercept: at batch size 0.
     """
 
@@ -77,8 +76,6 @@ class Model:
 
     Attributes:
         pieces: one line, or several in order of start.
-        batches: the batch sizes measured.
-        values: what was measured there.
         noise: standard deviation of one of the values.
         freedom: degrees of freedom that the noise was estimated with.
         own_error: relative error on a point held back; None where none was.
@@ -153,12 +150,7 @@ def student(freedom: int) -> float:
 
 
 def fit_line(batches: Sequence[float] | Floats, values: Sequence[float] | Floats) -> Piece:
-    """Least squares.
-
-    Args:
-        batches: at least two different batch sizes.
-        values: one for each.
-    """
+    """Least squares."""
     x, y = np.asarray(batches, float), np.asarray(values, float)
     away = x - x.mean()
     slope = float((away * (y - y.mean())).sum() / (away**2).sum())
@@ -188,9 +180,6 @@ def fit_model(
 
     Args:
         batches: different batch sizes, at least two, three for a band that means something.
-        values: what was measured, one for each.
-        errors: standard error of each value, where known from repeats.
-        repeats: how often each was measured.
         tolerance: relative.
     """
     x, y = _by_batch(batches, values)
@@ -218,7 +207,6 @@ def _beyond(line: Piece, x: Floats, y: Floats) -> tuple[Piece, ...]:
 
 
 def _by_batch(batches: Sequence[float], values: Sequence[float]) -> tuple[Floats, Floats]:
-    """Both in the order of the batch sizes."""
     order = np.argsort(batches, kind="stable")
     return np.asarray(batches, float)[order], np.asarray(values, float)[order]
 
@@ -231,7 +219,6 @@ def fit_peaks(batches: Sequence[float], values: Sequence[float], tolerance: floa
     line misses by more than `tolerance`, points in a row on one line make a piece, if slopes grow.
 
     Args:
-        batches: different batch sizes, at least two.
         values: bytes.
         tolerance: relative.
     """

@@ -35,7 +35,6 @@ class MemoryEstimate:
 
     Attributes:
         batch: the batch size that `memory` and `modules` are of.
-        bytes: the peak, by batch size.
         memory: the peak by kind: weights, buffers, gradients, optimizer_state, activations,
             temporaries.
         modules: the same for each module, without those inside it.
@@ -71,10 +70,6 @@ def estimate(
     timeout_s: float = 600.0,
 ) -> MemoryEstimate:
     """Estimate the peak at some batch sizes.
-
-    Args:
-        batches: the first one is also broken down.
-        measured: the peak measured there.
 
     Raises:
         BatchError: the script cannot run on fake tensors; says why.

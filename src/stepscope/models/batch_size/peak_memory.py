@@ -70,8 +70,6 @@ class PeakBlock:
     """One allocation alive at the peak.
 
     Attributes:
-        bytes: its size.
-        kind: one of KINDS.
         event: the event that allocated it, -1 for what was there before.
         storage: the storage it is, as the process listed it; None where it is none.
     """
@@ -87,9 +85,6 @@ class Footprint:
     """The peak.
 
     Attributes:
-        step: the step that it is in.
-        bytes: its height.
-        blocks: what adds up to it.
         kept: the activations of that step that forward keeps for backward.
     """
 
@@ -184,7 +179,6 @@ class _Ledger:
         return [*fresh, *self._earlier(freed, place, sum(block.bytes for block in fresh))]
 
     def _ends(self, place: int) -> dict[int, int]:
-        """When each address is next freed."""
         ends: dict[int, int] = {}
         for row in self.rows[place + 1 :]:
             if row.bytes < 0:

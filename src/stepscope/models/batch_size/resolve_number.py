@@ -153,7 +153,6 @@ class Resolver:
         """The numbers that `node` may come from, each once.
 
         Args:
-            node: the expression.
             at: what it is the value of; a number written right here defines that.
         """
         found = (_through(at, origin) for origin in self._follow(node, at))

@@ -45,12 +45,9 @@ class Site:
     Attributes:
         kind: what it is: provider, option, loader, parameter, field, constant, attribute, entry,
             argument or setting (of a YAML, JSON or TOML file).
-        path: the file.
         name: what it is called there: `batch_size`, `--batch-size`, `train.batch_size`.
-        value: the number.
         text: how it is written: `32`, `0x20`, `4 * 8`, `"32"`.
         start: first character, counted from the start of the text.
-        end: the character after the last.
         line: line, from 1.
         column: character in the line, from 0.
         role: what the batches are for, train or evaluate.
@@ -95,8 +92,6 @@ class SiteChoice:
     """One of several candidates, recognized again after other lines of the file were edited.
 
     Attributes:
-        path: the file.
-        name: what it is called there.
         place: its place among the candidates of that name in that file, from 0.
         count: how many there are; with more or fewer, it is no longer known which was meant.
     """
@@ -129,11 +124,7 @@ class Edit:
     """One replacement in one file.
 
     Attributes:
-        path: the file.
         start: first character replaced, counted from the start of the text.
-        end: the character after the last.
-        old: the text there.
-        new: the text to put there.
     """
 
     path: str
@@ -168,7 +159,6 @@ def edit_site(text: str, site: Site, batch: int) -> Edit:
     Args:
         text: the text of the file that the site is in.
         site: as `find_site` gave it for this very text.
-        batch: the new batch size.
 
     Returns:
         The edit; `edit.apply(text)` is the new text.

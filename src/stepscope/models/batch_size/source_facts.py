@@ -32,7 +32,6 @@ class Definition:
 
     Attributes:
         kind: as `Site.kind`.
-        name: the name.
         scope: the functions and classes around it, outermost first.
         value: the expression; None where there is none (a parameter without default).
         option: the command line option that sets it.
@@ -59,12 +58,7 @@ class SourceCall:
 
 @dataclass
 class SourceFacts:
-    """All that one file says.
-
-    Attributes:
-        text: the file's.
-        line_starts: the first character of each line.
-    """
+    """All that one file says."""
 
     text: str
     tree: ast.Module

@@ -39,10 +39,7 @@ class EditableText:
     """A file's text, its ends of line as they are, and what is needed to write it again.
 
     Attributes:
-        path: the file.
         text: its characters, without a byte order mark.
-        encoding: as the file declares it.
-        mark: the byte order mark, or nothing.
     """
 
     path: str
@@ -101,8 +98,6 @@ def settings_files(
 
     Args:
         script: its path; names are looked up in the working folder, then in the script's.
-        arguments: its command line.
-        strings: the string literals in it.
         folder: the working folder; by default the current one.
     """
     names = [part for word in arguments for part in (word, word.partition("=")[2])]

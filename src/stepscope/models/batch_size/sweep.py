@@ -33,12 +33,6 @@ def next_batch(
 ) -> int | None:
     """The batch size to try next.
 
-    Args:
-        start: the user's own.
-        measured: those that are done.
-        too_large: the smallest that did not fit into memory.
-        wanted: how many are needed.
-
     Returns:
         The next one; None if there are enough, or no more that can fit.
 
@@ -82,8 +76,6 @@ class Plan:
     Attributes:
         points: batch sizes; the last one is held back to find the error.
         extra: further ones at most, where run time is no line.
-        rounds: rounds over them at most.
-        effort: steps in each measurement.
         timeout_s: seconds after which a measurement is given up as hung.
         breakdown: also find what each line, module and operator costs.
         estimate: where there is no GPU, also estimate memory without computing.
@@ -223,9 +215,6 @@ def sweep(
     """Measure from `start` on.
 
     Args:
-        measure: measures one batch size.
-        start: the user's own.
-        wanted: how many batch sizes.
         extra: how many more at most, where run time is not linear.
         most_rounds: rounds to make at most; the first that changes nothing is the last.
         progress: called with what is being done, how much of it is done and how much there is.

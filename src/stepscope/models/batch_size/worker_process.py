@@ -226,7 +226,6 @@ class Worker:
         return None if ended else self._kill()
 
     def _kill(self) -> None:
-        """The process and all that it started."""
         process, self._process = self._process, None
         child, self._child = self._child, None
         if child is not None:

@@ -41,7 +41,6 @@ class Operator:
     Attributes:
         name: without `aten::`.
         dims: for each input: sizes of a tensor, a list of sizes for a list of tensors, else empty.
-        strides: likewise.
         types: `float`, `long int`, `Scalar`, `TensorList`, …, empty for None.
         values: values of inputs that are not tensors, as recorded.
     """
@@ -116,10 +115,6 @@ class Machine:
     """The machine and software that times depend on.
 
     Attributes:
-        cpu: processor model.
-        cores: number of cores.
-        torch: version of torch.
-        threads: number of threads per operator.
         instructions: environment variables that disable some of the processor's instructions.
     """
 
@@ -153,7 +148,6 @@ class Calibration:
     """Times of single operators on one machine, in ns.
 
     Attributes:
-        machine: where it was measured.
         date: when it was measured, YYYY-MM-DD.
         operators: by signature: `[in 32 bits, in 16 bits]`; null if the call is not possible.
         casts: rows `[elements, to 16 bits, to 32 bits]`.
@@ -296,7 +290,6 @@ def calibrate(trace: Trace, *, afresh: bool = False) -> Calibration:
 
     Args:
         trace: a CPU trace with shapes, recorded on this machine.
-        afresh: whether to measure known operators again.
 
     Raises:
         ChangeError: if torch cannot be loaded, or its version differs from the trace's.

@@ -98,7 +98,6 @@ def parts_in_turn(arrays: Sequence[Tensor], elements: int) -> Iterator[tuple[Ten
 
     Args:
         arrays: as `cold_arrays` makes them.
-        elements: of a part.
     """
     length = len(arrays[0])
     apart = max(1, length // elements // _PARTS) * elements

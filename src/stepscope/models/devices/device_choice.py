@@ -125,7 +125,6 @@ def parse_targets(text: str, prices: PriceTable) -> tuple[Target, ...]:
 
     Args:
         text: names of devices with known data sheets, or of instances in the price table.
-        prices: the price table.
 
     Raises:
         BatchError: if a name is neither.

@@ -42,7 +42,6 @@ class LaunchedKernels:
         flops, bytes: float64.
         precision: of products: `half`, `tf32` or `fp32`.
         product: whether it is a matrix product, a convolution or attention.
-        is_convolution: whether it is a convolution.
         known: share of the training stages' CPU time whose work is known.
     """
 
@@ -59,8 +58,7 @@ class LaunchedKernels:
 
 def training_tasks(graph: Graph) -> Mask:
     """Tasks of the stages whose tensors would be on the device."""
-    found: Mask = graph.tasks.text("stage").mask(*TRAINING) & (graph.tasks["mark"] == 0)
-    return found
+    return np.asarray(graph.tasks.text("stage").mask(*TRAINING) & (graph.tasks["mark"] == 0))
 
 
 def replaced_tasks(graph: Graph) -> Mask:
@@ -76,8 +74,7 @@ def replaced_tasks(graph: Graph) -> Mask:
     own = np.isin(tasks["thread"], np.unique(tasks["thread"][compiled]))
     own &= graph.threads["main"][tasks["thread"]] == 0
     waits = np.append(names.where(lambda name: is_wait(name) or name.startswith(_RUNS)), False)
-    found: Mask = training_tasks(graph) | ((own | waits[event]) & (tasks["mark"] == 0))
-    return found
+    return np.asarray(training_tasks(graph) | ((own | waits[event]) & (tasks["mark"] == 0)))
 
 
 def find_device_work(graph: Graph) -> LaunchedKernels:
@@ -208,12 +205,7 @@ _TF32_SINCE = 8  # compute capability
 
 
 class OffloadEstimate(NamedTuple):
-    """How fast to assume the device and the CPU that launches its work.
-
-    Attributes:
-        longer: factor on the duration of kernels.
-        launch_ns: CPU time per kernel.
-    """
+    """How fast to assume the device and the CPU that launches its work."""
 
     longer: float
     launch_ns: int
@@ -230,10 +222,7 @@ def offload(graph: Graph, rates: Rates, samples: float = 1.0, estimate: OffloadE
     Stages on the CPU, such as loading data, take as long as they did.
 
     Args:
-        graph: of steps that ran on a CPU.
         rates: the device's data sheet, as from `rates_of`.
-        samples: how many times as many samples a step has.
-        estimate: how fast to assume the device.
 
     Raises:
         ChangeError: if the operations of half of the step or more are unknown.
@@ -262,13 +251,7 @@ def offload(graph: Graph, rates: Rates, samples: float = 1.0, estimate: OffloadE
 
 
 def kernels_ns(work: LaunchedKernels, rates: Rates, growth: Floats) -> Floats:
-    """Duration of each kernel, ns.
-
-    Args:
-        work: of the kernels.
-        rates: the device's data sheet.
-        growth: factor on the operations and bytes of each kernel.
-    """
+    """Duration of each kernel, ns."""
     computing = work.flops / (_peaks(work, rates) * 1e3)
     moving = work.bytes / float(rates["bandwidth"])
     return np.asarray(FIXED_NS + growth * np.maximum(computing, moving) / EFFICIENCY, np.float64)

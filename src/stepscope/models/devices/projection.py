@@ -144,8 +144,6 @@ def project(result: Result, targets: Sequence[Target], wanted: Wanted) -> Device
 
     Args:
         result: of profiling it; its capture must still be there.
-        targets: the devices.
-        wanted: what to predict.
 
     Raises:
         BatchError: if no step was recorded, or too few of its operations are known.
@@ -169,13 +167,7 @@ def _basis(graph: Graph, result: Result) -> Basis:
 
 @dataclass(frozen=True)
 class Projection:
-    """Predictions of one profiled entry file.
-
-    Attributes:
-        result: of profiling it.
-        basis: what steps are predicted from.
-        wanted: what to predict.
-    """
+    """Predictions of one profiled entry file."""
 
     result: Result
     basis: Basis

@@ -72,7 +72,6 @@ def student(freedom: float, confidence: float) -> float:
     """The two-sided quantile of Student's t, that of fewer degrees of freedom where none is listed.
 
     Args:
-        freedom: degrees of freedom.
         confidence: 0.95 or 0.99.
     """
     quantiles = _STUDENT[confidence]

@@ -42,11 +42,9 @@ def sample(keys: Sequence[Key], key: Ids, step: Ids, time: IntArray, steps: int)
     """Add up the time of events by key and step.
 
     Args:
-        keys: names of the keys.
         key: number of each event's key, int64, shape (events,).
         step: number of each event's step, 0 to steps - 1, int64, shape (events,).
         time: ns, shape (events,).
-        steps: how many steps there are.
     """
     shape = (len(keys), steps)
     bins, size = key * steps + step, len(keys) * steps
@@ -66,10 +64,6 @@ class MeasuredRun:
     """The measurements of one trace.
 
     Attributes:
-        source: the file.
-        rank: the rank whose steps are measured.
-        steps: numbers of the steps.
-        evidence: how the steps were found.
         step_ns: the length of each step, ns, float64, shape (steps,).
         on_device: whether device work is measured, or else operators on the CPU.
         parts: samples of time use, stages, kinds of work, modules, operators and kernels.
@@ -95,7 +89,6 @@ def measure_run(trace: Trace, rank: int | None = None, on_device: bool | None = 
     """Measure the steps of one rank.
 
     Args:
-        trace: annotated.
         rank: the rank to measure; by default the first.
         on_device: measure device work or operators on the CPU; by default what the trace has.
 
@@ -211,7 +204,6 @@ def _time_use(trace: Trace, rank: int, steps: Table) -> Sample:
 
 
 def _stages(trace: Trace, rank: int, steps: Table) -> Sample:
-    """CPU time and device time of each stage."""
     runs = trace["stages"].take(trace["stages"]["rank"] == rank)
     numbers = steps["step"].tolist()
     times: dict[Key, Floats] = {}

@@ -28,7 +28,6 @@ def memory_facts(trace: Trace, most: int = 12) -> list[MemoryFacts]:
 
     Args:
         trace: as `stepscope.open` reads it.
-        most: rows of each part of the peak.
 
     Raises:
         TraceError: if the trace holds no allocation, or those of several ranks.

@@ -28,8 +28,6 @@ def find_growth(trace: Trace, device: int, used: tuple[Floats, Counts]) -> list[
     allocated in most cycles and lives on at the end is kept from step to step.
 
     Args:
-        trace: a memory snapshot.
-        device: its number.
         used: the device's bytes in use over time, as `Lifetimes.over_time` gives them.
     """
     starts = _cycle_starts(*used)
@@ -71,8 +69,7 @@ def _cycle_starts(time: Floats, used: Counts) -> Floats:
     state = np.where(above, 1, np.where(below, -1, 0))
     known = np.flatnonzero(state)
     rises = known[1:][(state[known][1:] == 1) & (state[known][:-1] == -1)]
-    times: Floats = time[rises]
-    return times
+    return np.asarray(time[rises])
 
 
 def recorded_growth(memory: RecordedMemory, lines: RecordedLines) -> list[tuple[Growth, int]]:
@@ -115,8 +112,7 @@ def _lines_of_every_step(line: Ids, step: Ids, steps: int) -> Ids:
     """A variable holds its value until the next step gives it another: that is in one step only."""
     pairs = np.unique(np.stack([line, step]), axis=1)
     found, count = np.unique(pairs[0], return_counts=True)
-    result: Ids = found[count >= steps]
-    return result
+    return np.asarray(found[count >= steps])
 
 
 def _left_behind(memory: RecordedMemory) -> tuple[Ids, Ids]:

@@ -33,7 +33,6 @@ class Grouping:
 
     Attributes:
         code: position in `names` of each owner (see `Changes`), -1 for none, shape (owners,).
-        names: of the groups.
     """
 
     code: Codes | Ids
@@ -45,10 +44,8 @@ class MemoryHistory:
     """One device.
 
     Attributes:
-        trace: the file.
         device: `cpu`, `cuda:0`; `device 0` of a snapshot.
         number: of the device, -1 for the CPU.
-        changes: in order of time.
         life: of the owners; None if it is unknown which release ends which allocation.
         address: of each owner, -1 if unknown; None without lifetimes.
         groupings: by `kind`, and as far as they are known by `module` and `line`.
@@ -177,7 +174,6 @@ def living_at(history: MemoryHistory, count: int) -> list[Living]:
     """What lives after so many changes, the largest first.
 
     Args:
-        history: of a device.
         count: number of changes, as `Changes.count_until` gives it.
     """
     rows = history.changes.holding(count)

@@ -19,7 +19,6 @@ class Lifetimes:
     """Allocations of one device; every array has shape (n,).
 
     Attributes:
-        bytes: size.
         start, end: ns; -inf before the recording, inf if alive at its end.
         kind: position in `KINDS`.
         recorded: number of the recorded allocation that it is, or of which it is a copy; -1 for
@@ -80,16 +79,13 @@ class Lifetimes:
 
     def alive(self, time: float) -> Mask:
         """Which rows are in use at a moment, after its changes, shape (n,)."""
-        result: Mask = (self.start <= time) & (self.end > time)
-        return result
+        return np.asarray((self.start <= time) & (self.end > time))
 
 
 def snapshot_lifetimes(trace: Trace, device: int, kind: Codes) -> Lifetimes:
     """The allocations of a device; `recorded` is their allocations.id.
 
     Args:
-        trace: a memory snapshot.
-        device: its number.
         kind: position in `KINDS` of each row of `allocations`.
     """
     table = trace["allocations"]

@@ -112,7 +112,6 @@ def shares(size: Counts, group: Codes | Ids, names: Sequence[str]) -> tuple[Memo
     Args:
         size: bytes of each allocation, shape (n,).
         group: position in `names` of each, -1 for none, shape (n,).
-        names: of the groups.
 
     Example:
         >>> shares(np.array([1, 2, 4]), np.array([0, 1, 0]), ("weights", "inputs"))[0]

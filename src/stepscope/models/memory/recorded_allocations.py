@@ -24,7 +24,6 @@ class AllocationUses:
     """Which recorded allocation an operator reads or writes; every array has shape (m,).
 
     Attributes:
-        allocation: number of the recorded allocation.
         event: events.id of the operator.
         saver: of a backward operator the forward operator that kept the tensor for it, -1 for
             others.
@@ -44,9 +43,7 @@ class AllocationRecord:
     """The allocations of one device as they were recorded, which no change alters.
 
     Attributes:
-        trace: the capture.
         device: `cpu` or `cuda:0`.
-        attribution: what each event belongs to.
         lifetimes: of the allocations, none with a known kind.
         address: of each allocation, -1 if unknown, shape (recorded,).
         event: events.id of the innermost event around each allocation; -1 before the recording

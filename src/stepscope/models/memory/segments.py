@@ -106,12 +106,7 @@ class SegmentState(msgspec.Struct, frozen=True):
 
 
 def segments_at(history: MemoryHistory, time_ns: int) -> list[SegmentState]:
-    """The segments at a moment, those with most free memory first; none without a snapshot.
-
-    Args:
-        history: of a device.
-        time_ns: the moment, after its changes.
-    """
+    """The segments at a moment, those with most free memory first; none without a snapshot."""
     address, size = _segments(history, time_ns)
     start, length, kind = _blocks(history, history.changes.count_until(time_ns))
     if not len(address):

@@ -129,9 +129,7 @@ class StackedLevels:
     """The bytes of groups of owners over time.
 
     Args:
-        changes: of one device.
         code: position in `names` of each owner, -1 for none, shape (owners,).
-        names: of the groups.
         in_order: show all groups that have an owner, in the order of `names`. By default those
             that hold most at the peak are shown, the largest first, and the rest is one group.
 
@@ -200,8 +198,7 @@ class StackedLevels:
         near = count // _CHECKPOINT
         rest = slice(near * _CHECKPOINT, count)
         added = _sums(self._group[rest], self._changes.change[rest], len(self.names))
-        held: Counts = self._checkpoints[near] + added
-        return held
+        return np.asarray(self._checkpoints[near] + added)
 
     def _held_at_checkpoints(self) -> Counts:
         number = np.arange(len(self._group)) // _CHECKPOINT

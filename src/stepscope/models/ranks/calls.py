@@ -100,9 +100,6 @@ class CallColumns(NamedTuple):
     Attributes:
         kind: index into `kinds`.
         step: index into the sketch's steps.
-        start_ns: since the first step began.
-        duration_ns: including the wait for the others.
-        arrival_ns: progress since its step began.
         waited_ns: progress since its step began at which the rank waits for the call's end.
         sent, received: bytes, -1 if unknown.
         place: index into `places`: the work before the call.
@@ -133,7 +130,6 @@ class CallTimeline(NamedTuple):
     """The communication of a rank in its steps.
 
     Attributes:
-        rows: events, by start.
         step: index of the step of each.
         kept: the calls that a sketch keeps: of every step, or of every second, fourth, … step.
         named: name and arguments of each kept call.
@@ -173,10 +169,8 @@ def calls_of(
     """The communication of a rank.
 
     Args:
-        trace: an annotated trace of one rank.
         begins, ends: of the steps, ns, shape (steps,); calls outside of them are left out. Of more
             than 1,200 calls, those of every second, fourth, … step are kept.
-        clock_ns: the common clock at the trace's zero.
         work: as `computing_on_device` gives it.
         timeline: as `calls_timeline` gives it for these steps.
     """
@@ -218,7 +212,6 @@ def calls_timeline(trace: Trace, begins: Times, ends: Times, work: Ids, waits: I
     """When a rank makes each call and waits for it; of calls that are kept, when it goes on.
 
     Args:
-        trace: an annotated trace of one rank.
         begins, ends: of the steps, ns, shape (steps,).
         work: as `computing_on_device` gives it.
         waits: as `waits_of` gives it.
@@ -293,8 +286,6 @@ def _waits_for_another(end: Times, begin_next: Times, before: Ids, sends: Mask) 
     call that is no `send` ends as late.
 
     Args:
-        end: of each call.
-        begin_next: of the work after it.
         before: how much work began before it ended: calls with the same number end in one gap.
         sends: which calls are a `send`.
     """
@@ -338,7 +329,6 @@ def _waiting_since(trace: Trace, work: Ids, following: Ids, has_next: Mask, end:
 
 
 def _progress(waits: Intervals) -> Callable[[Times], Times]:
-    """From times to the time that was not spent waiting."""
     return lambda times: times - waits.before(np.asarray(times, np.int64))
 
 
@@ -366,12 +356,7 @@ def _even_arrivals(
 
 
 def named_calls(trace: Trace, rows: Ids) -> list[tuple[str, Mapping[str, Any]]]:
-    """The name and the arguments of each call: its own, or those of the call that launched it.
-
-    Args:
-        trace: an annotated trace.
-        rows: events that communicate.
-    """
+    """The name and the arguments of each call: its own, or those of the call that launched it."""
     events = trace.events
     name = events.text("name")
     library = name.where(is_communication_call)

@@ -28,10 +28,7 @@ def cause_of_stages(
     """The cause of each stage; those that compute have one.
 
     Args:
-        table: all ranks.
-        group: the slow ones.
         stages: how much longer they take in each stage, ms.
-        ratios: the same as a share of what others take.
     """
     computing = [name for name in stages if name not in OF_STAGE]
     causes = {name: OF_STAGE[name] for name in stages if name in OF_STAGE}
@@ -46,11 +43,7 @@ def cause_of_stages(
 
 
 def machine_or(causes: Mapping[str, str]) -> str:
-    """The one cause of a slow CPU and a slow device, or an empty text.
-
-    Args:
-        causes: by stage.
-    """
+    """The one cause of a slow CPU and a slow device, or an empty text."""
     return _MACHINE if "host" in causes and _DEVICE in causes.values() else ""
 
 
@@ -58,7 +51,6 @@ def other_processes(sketches: Sequence[Sketch], rows: Sequence[int], excess: flo
     """The share of a core that slow ranks got, if that is why they take longer; else empty.
 
     Args:
-        sketches: of all ranks.
         rows: the slow ones, by position.
         excess: how much longer they take, as a share of what others take.
     """
@@ -86,8 +78,6 @@ class _Kernels:
         """Why the slow ranks compute longer.
 
         Args:
-            excess_ms: how much longer, over all stages that are.
-            excess: the same as a share of what others take.
             received: bytes of all-to-all per step, shape (ranks,).
         """
         usual = float(np.median(np.delete(received, self._rows))) if len(received) > 1 else 0.0

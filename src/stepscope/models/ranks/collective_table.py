@@ -147,8 +147,6 @@ def collective_table(trace: Trace, rank: int, step: int | None = None) -> Collec
     """What the collectives of a rank take, by kind and process group.
 
     Args:
-        trace: an annotated trace, of one rank or of several.
-        rank: whose collectives.
         step: number of one step; by default the mean over all steps but a warm-up step.
 
     Raises:
@@ -197,7 +195,6 @@ class _Table:
         return total
 
     def row(self, number: int, calls: Rows) -> CollectiveRow:
-        """The calls of the rank with one key."""
         trace, count, matched = self.selected.trace, self.selected.count, self.matched
         key, events = matched.keys[number], self.events[calls]
         met = matched.meeting[calls][matched.meeting[calls] >= 0]
@@ -273,8 +270,6 @@ def arrival_matrix(trace: Trace, rank: int, step: int | None = None) -> ArrivalM
     size.
 
     Args:
-        trace: an annotated trace.
-        rank: whose steps.
         step: number of one step; by default all but a warm-up step.
 
     Raises:
@@ -309,7 +304,6 @@ def _numbered(matched: Matched, met: Rows) -> tuple[Ids, bool]:
 def _arrivals(
     events: Rows, matched: Matched, calls: Rows, is_single: bool, ranks: Ids, steps: int
 ) -> ArrivalRow:
-    """One row of the matrix."""
     latest, share = matched.last(calls) or (-1, 0.0)
     meetings = np.unique(matched.meeting[calls])
     last = matched.first[meetings]

@@ -50,7 +50,6 @@ class Matched:
     """The calls of all ranks, and which of them are the same communication: a meeting.
 
     Attributes:
-        keys: the distinct kinds.
         rank: position of the rank among the sketches, its number in a trace, shape (calls,).
         key: index into `keys`, shape (calls,).
         nth: how many of its kind its rank made before in this step, shape (calls,).
@@ -157,7 +156,6 @@ class Matched:
 
         Args:
             calls: those that count; each of a meeting.
-            ranks: how many there are.
 
         Returns:
             Less than zero for ranks that wait longer, nan for those that take no part.
@@ -185,7 +183,6 @@ def match_calls(sketches: Sequence[Sketch], places: Sequence[Sequence[int]]) -> 
     """Match the calls of sketches.
 
     Args:
-        sketches: of the ranks.
         places: for each sketch the positions of the steps that all ranks have.
     """
     keys: dict[GroupKey, int] = {}
@@ -225,7 +222,6 @@ def match_trace(trace: Trace, steps: Ids) -> tuple[Rows, Matched]:
     """Match the calls of all ranks of a trace in some steps; sends and receives are left single.
 
     Args:
-        trace: an annotated trace.
         steps: their numbers, shape (steps,).
 
     Returns:

@@ -89,12 +89,7 @@ def files_with_tables(dataset: Path, files: Sequence[RankFile]) -> set[RankFile]
 
 
 def move_tables(dataset: Path, ranks: dict[str, int]) -> None:
-    """Move tables to the folders of their ranks, which may be known only now.
-
-    Args:
-        dataset: the folder.
-        ranks: of each file.
-    """
+    """Move tables to the folders of their ranks, which may be known only now."""
     folders = {_id(file): _folder(dataset, rank) for file, rank in ranks.items()}
     for path in sorted(dataset.glob("**/rank=*/*.parquet")):
         folder = folders.get(path.stem.rpartition("-")[2])
@@ -113,7 +108,6 @@ def _id(file: str) -> str:
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file whole or not at all."""
     name = unfinished(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,6 @@ def query_dataset(dataset: Path, sql: str) -> pa.Table:
 
     Args:
         dataset: the folder of `stepscope ranks -o`.
-        sql: one reading statement.
 
     Raises:
         QueryError: if the SQL is wrong.
@@ -132,7 +131,6 @@ def _modules(ranks: Sequence[Sketched]) -> pa.Table:
 
 
 def _calls(ranks: Sequence[Sketched]) -> pa.Table:
-    """Every call that the sketches keep."""
     return pa.concat_tables([_calls_of(one) for _, one in ranks])
 
 
@@ -156,7 +154,6 @@ def _calls_of(sketch: Sketch) -> pa.Table:
 
 
 def _table(columns: Mapping[str, pa.DataType], rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    """A table of rows."""
     values = zip(*rows, strict=True) if rows else [()] * len(columns)
     arrays = [pa.array(one, kind) for one, kind in zip(values, columns.values(), strict=True)]
     return pa.table(arrays, list(columns))

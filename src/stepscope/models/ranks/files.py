@@ -26,9 +26,7 @@ class RankFile:
     """A file of a job.
 
     Attributes:
-        name: its path or URL.
         size: in bytes.
-        version: differs once the file has changed.
     """
 
     name: str

@@ -269,11 +269,6 @@ def files_of_many(path: Path) -> list[Path]:
 def sketched(files: Sequence[Path], finished: Callable[[str], None], cache: bool) -> ManyRanks:
     """Sketch the files of a folder, or take the sketches from the cache.
 
-    Args:
-        files: one for each rank.
-        finished: called with each file when it is done.
-        cache: whether to use and update the cache.
-
     Raises:
         IngestError: if none can be read.
     """

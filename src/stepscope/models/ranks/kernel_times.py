@@ -37,12 +37,7 @@ class KernelTimes(NamedTuple):
 
 
 def work_ns(trace: Trace, rows: Ids) -> Floats:
-    """How long events work: on a device all their time, on a CPU that in which they call no other.
-
-    Args:
-        trace: an annotated trace of one rank.
-        rows: events.
-    """
+    """How long events work: on a device all their time, on a CPU that in which they call no other."""
     events = trace.events
     on_device = trace["tracks"]["device"][events["track"][rows]] >= 0
     return np.asarray(np.where(on_device, events["duration_ns"][rows], events["self_ns"][rows]))
@@ -52,11 +47,8 @@ def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: i
     """The longest work by name.
 
     Args:
-        trace: an annotated trace of one rank.
-        rows: events.
         duration: of each, as `work_ns` gives it.
         place: position of the step of each, -1 for none.
-        steps: how many.
     """
     names = trace.events.text("name")
     rows, duration, place = rows[place >= 0], duration[place >= 0], place[place >= 0]
@@ -93,7 +85,6 @@ def packed_by_step(means: Sequence[Floats], medians: Sequence[float]) -> bytes:
 
     Args:
         means: of each kernel, each of shape (steps,).
-        medians: of each kernel.
     """
     if not len(means):
         return b""
@@ -133,11 +124,8 @@ def module_times(
     """The longest modules by path: the time of a step in ms that 10, 50 and 90 % are below.
 
     Args:
-        trace: an annotated trace of one rank.
-        rows: the events that count as work.
         duration: of each, ns.
         place: position of the step of each, -1 for none.
-        steps: how many.
     """
     modules = trace["modules"]
     module = trace.events["module"][rows]

@@ -72,7 +72,6 @@ def sketch_files(
     """Sketch each file.
 
     Args:
-        files: one for each rank.
         dataset: a folder to keep the sketches in, `rank=N/*.msgpack`; sketches of files that have
             not changed are taken from there, or from its subfolders. Each is written as soon as its
             file is read, so what was interrupted goes on where it stopped.
@@ -120,11 +119,7 @@ def _known(files: Sequence[RankFile], dataset: Path, tables: bool) -> dict[RankF
 
 
 def numbered(sketches: Sequence[tuple[str, Sketch]]) -> list[RankResult]:
-    """The results by rank; files that name no rank, or one that is taken, get a free number.
-
-    Args:
-        sketches: with the name of the file of each.
-    """
+    """The results by rank; files that name no rank, or one that is taken, get a free number."""
     from stepscope.read.rank_folder import distinct_ranks
 
     known = [None if one.rank == UNKNOWN_RANK else one.rank for _, one in sketches]

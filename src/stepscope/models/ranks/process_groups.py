@@ -73,7 +73,6 @@ class Lateness(NamedTuple):
     """Arrivals at one kind of collective on process groups of one shape.
 
     Attributes:
-        shape: the kind, and the process groups.
         late_ms: how much later per step each rank arrives than the median rank of its group, shape
             (ranks,); negative for ranks that wait longer; nan for those that take no part.
     """
@@ -189,13 +188,10 @@ class _Transfers(NamedTuple):
     """What one process group transfers in each step by one kind of collective.
 
     Attributes:
-        kind: of the collective.
         group: name of the process group, or the pair of a `send`.
         ranks: positions of its members among the sketches.
-        nodes: the machines of its members.
         ms: per step, shape (steps,).
         rate: bus bandwidth of the median call, GB/s, nan if unknown.
-        fastest: the same of its faster calls.
         likeness: groups of equal likeness transfer as much among as many ranks and machines.
     """
 
@@ -219,12 +215,7 @@ class _SlowLink(NamedTuple):
 
 
 def find_slow_links(table: JobTable, matched: Matched) -> list[Straggler]:
-    """Groups whose transfers, without waiting for the last rank, take longer than the median.
-
-    Args:
-        table: the ranks.
-        matched: their calls.
-    """
+    """Groups whose transfers, without waiting for the last rank, take longer than the median."""
     groups = sorted(_transfers(table, matched), key=lambda one: one.likeness)
     links: dict[tuple[tuple[str, ...], str], list[_SlowLink]] = {}
     for _, alike in groupby(groups, key=lambda one: one.likeness):
@@ -234,7 +225,6 @@ def find_slow_links(table: JobTable, matched: Matched) -> list[Straggler]:
 
 
 def _slow_of(members: Sequence[_Transfers], step_ms: float) -> list[_SlowLink]:
-    """The slow ones of groups that are alike."""
     if len(members) < _LEAST_GROUPS:
         return []
     values = np.array([one.ms for one in members])
@@ -283,7 +273,6 @@ def _transfers(table: JobTable, matched: Matched) -> list[_Transfers]:
 
 
 def _finding(table: JobTable, slow: list[_SlowLink], groups: Sequence[_Transfers]) -> Straggler:
-    """One finding for the slow groups of the same machines."""
     when = np.any([one.steps.when for one in slow], axis=0)
     rows = sorted({row for one in slow for row in one.group.ranks})
     together = SlowGroup(rows, SlowSteps(when, all(one.steps.recurs for one in slow)))

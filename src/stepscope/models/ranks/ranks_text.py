@@ -109,7 +109,6 @@ class Column:
 
     Attributes:
         head: ends with `>` for numbers.
-        cells: one for each row.
         spare: 0 for a column that stays.
     """
 
@@ -175,7 +174,6 @@ def _stages(report: JobReport, shown: Sequence[RankRow]) -> list[Column]:
 
 
 def _print_groups(console: Console, groups: Sequence[GroupRow]) -> None:
-    """Print the communication by kind and process groups."""
     shown = groups[:_MOST_GROUPS]
     if not shown:
         return

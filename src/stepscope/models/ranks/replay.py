@@ -30,13 +30,11 @@ class Replay:
     """A job that can be replayed, times in ns.
 
     Attributes:
-        matched: the calls of all ranks.
         begin: when each rank begins, shape (ranks,).
         rank, step: of each mark (an arrival, a wait, or the end of a step), shape (marks,); marks
             of a rank are consecutive, in order of its progress.
         own: the rank's own work before each mark, shape (marks,).
         even: the same with the micro-batches of pipelines in balance, shape (marks,).
-        graph: what waits for what.
         transfer: of each meeting once all have arrived, shape (meetings,).
         weights: how many steps of the job each replayed one is an example of, shape (steps,).
     """
@@ -148,8 +146,6 @@ def build_replay(table: JobTable, matched: Matched, alike: Ids | None = None) ->
     where no communication is known.
 
     Args:
-        table: the ranks.
-        matched: their calls.
         alike: steps in which the same ranks are slow have the same number, shape (steps,); by
             default all do.
     """
@@ -298,7 +294,6 @@ class ReplayGraph:
         """The graph of the calls of all ranks.
 
         Args:
-            matched: the calls.
             rank: of each mark; marks of a rank are consecutive.
             arrives, waits: the mark of each call's arrival, and of the wait for it.
         """
@@ -310,13 +305,7 @@ class ReplayGraph:
         return cls(first, target[order], own[order], transfer[order], begins)
 
     def times(self, begin: Floats, own: Floats, transfer: Floats) -> Floats:
-        """When each node is reached, ns, shape (nodes,); nan in a circle.
-
-        Args:
-            begin: when each rank begins.
-            own: work before each mark.
-            transfer: of each meeting.
-        """
+        """When each node is reached, ns, shape (nodes,); nan in a circle."""
         ready = np.zeros(len(self.first) - 1)
         ready[self.begins] = begin + own[self.begins]
         delay = np.append(own, 0.0)[self.own] + np.append(transfer, 0.0)[self.transfer]

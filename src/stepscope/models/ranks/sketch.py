@@ -98,7 +98,6 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
     """The sketch of a trace of one rank.
 
     Args:
-        trace: an annotated trace.
         node: name of its machine, where the trace does not say.
     """
     steps = _Steps.of(trace)
@@ -151,7 +150,6 @@ class _Steps(NamedTuple):
 
     @property
     def number(self) -> int:
-        """How many."""
         return len(self.numbers)
 
     def places(self, step: Ids) -> Ids:
@@ -163,7 +161,6 @@ class _Steps(NamedTuple):
         return np.where(self.numbers[order][place] == step, order[place], -1).astype(np.int64)
 
     def sums(self, place: Ids, values: Array) -> Floats:
-        """The sum of values in each step."""
         inside = place >= 0
         return np.bincount(place[inside], values[inside], self.number).astype(np.float64)
 
@@ -185,7 +182,6 @@ def within_limit(sketch: Sketch) -> Sketch:
 
 
 def _device(trace: Trace, computing: Ids) -> str:
-    """The name of the device that computes."""
     device = trace["tracks"]["device"][trace.events["track"][computing]]
     known = trace.metadata.device(int(device[0])) if len(device) else {}
     return str(known.get("name", ""))
@@ -235,7 +231,6 @@ def late_launches(trace: Trace, work: Ids, begins: Times, ends: Times, waits: In
     late as one that does not; the table `idle` calls that time communication.
 
     Args:
-        trace: an annotated trace of one rank.
         work: the events that compute on a device, at least one.
         begins, ends: of the steps, ns, shape (steps,), at least one.
         waits: when the rank waits for others; they and data loading are left out.
@@ -271,7 +266,6 @@ class JobTable:
     """A job's ranks side by side; times in ms.
 
     Attributes:
-        sketches: of the ranks.
         steps: numbers of the steps that all ranks have.
         places: for each sketch the positions of these steps.
         stages: names of the stages that any rank has.

@@ -120,7 +120,6 @@ class Excess:
         ms: shape (units, steps).
         noise: what peers differ by, shape (steps,).
         peers: which units are compared with, shape (units, steps).
-        least_ms: what is less is not slow.
     """
 
     ms: Floats
@@ -162,8 +161,7 @@ class Excess:
         return middle, self._exceeds(middle, noise)
 
     def _exceeds(self, excess: Floats, noise: Floats) -> Mask:
-        slow: Mask = excess > np.maximum(self.least_ms, LEAST_Z * noise)
-        return slow
+        return np.asarray(excess > np.maximum(self.least_ms, LEAST_Z * noise))
 
 
 def usual(values: Floats, peers: Mask | None = None) -> Floats:
@@ -191,7 +189,6 @@ def peers_of(values: Floats, step_ms: float) -> Mask:
 
     Args:
         values: shape (units, steps).
-        step_ms: the length of a step.
 
     Returns:
         Of shape (units, steps).
@@ -220,8 +217,7 @@ def _faster_half(values: Floats, step_ms: float) -> Mask:
         around[column] = max(float(spread(half - np.median(half), axis=0)) for half in halves)
     apart &= gaps.max(axis=0) >= LEAST_Z * np.maximum(around, np.median(around))
     slowest = order[at, np.arange(columns)]
-    peers: Mask = ~apart | (values <= slowest)
-    return peers
+    return np.asarray(~apart | (values <= slowest))
 
 
 def _noise(values: Floats, excess: Floats, peers: Mask) -> Floats:
@@ -243,7 +239,6 @@ def slow_groups(work: Excess, units: Sequence[Ids]) -> list[SlowGroup]:
     """Whole units that are slow, then single ranks, and ranks that pause in turn.
 
     Args:
-        work: how much longer each rank works.
         units: numbers of a unit such as a machine for each rank, -1 for none, shape (ranks,); of
             the last kind, some ranks of a unit may be slow together.
     """
@@ -300,8 +295,6 @@ def _joined(groups: Sequence[SlowGroup], work: Excess, unit: Ids | None = None) 
     """Groups that are slow alike in the same steps are one: each would hide what another costs.
 
     Args:
-        groups: of ranks.
-        work: how much longer each rank works.
         unit: of each rank: those of the same one need not be alike; by default none has one.
     """
     joined: list[SlowGroup] = []
@@ -354,7 +347,6 @@ def grown(steps: SlowSteps, excess: Floats) -> SlowSteps:
     """The steps, from where an excess begins if it grows steadily, as when a device heats up.
 
     Args:
-        steps: in which something is slow.
         excess: by how much, shape (steps,).
     """
     at = np.flatnonzero(steps.when)
@@ -378,7 +370,6 @@ def is_no_chance(slow: Mask, rows: list[int], steps: SlowSteps, candidates: int)
     Args:
         slow: whether a unit is slow in a step, shape (units, steps).
         rows: the units that are slow in the same steps, by position.
-        steps: in which.
         candidates: how many such groups of units there are in the job.
     """
     if steps.when.all():

@@ -95,7 +95,6 @@ class SlowRanks(NamedTuple):
     """A straggler, and the work that its ranks do more than the others.
 
     Attributes:
-        straggler: without its cost.
         rows: its ranks, by position.
         excess_ms: shape (rows, steps).
     """
@@ -109,7 +108,6 @@ def find_stragglers(table: JobTable, pipeline_stage: Ids | None = None) -> list[
     """Ranks whose own work is longer than the median rank's; costs are not known yet.
 
     Args:
-        table: the ranks.
         pipeline_stage: of each rank, -1 for none, shape (ranks,).
     """
     if len(table.sketches) < 2:
@@ -152,7 +150,6 @@ class _Description:
     """What slow ranks do more than the others, by stage, ms, each of shape (ranks, steps).
 
     Args:
-        table: the ranks.
         peers: which ranks are compared with in each stage, shape (ranks, steps).
         slow: the ranks that are slow, by position: not to compare with if they are many.
     """

@@ -41,13 +41,10 @@ class TrialRun:
     """One run of a script.
 
     Attributes:
-        script: what to run.
         warmup, steps: training steps that are skipped, and measured.
         changes: name and parameters of each change to apply.
         capture: file to record the steps to, instead of timing them.
-        processes: number of processes that train together.
         prefix: words before the command of each process, with `{rank}` in them.
-        label: its label in the output.
         scratch: how the project is protected from the script; None for not at all.
     """
 
@@ -103,8 +100,6 @@ def execute(run: TrialRun, show: Show) -> dict[str, Any]:
 
 
 class _Child:
-    """One process of a run."""
-
     def __init__(
         self, run: TrialRun, rank: int, result: Path, port: str, show: Show, seen: Mapping[str, Any]
     ) -> None:
@@ -122,7 +117,6 @@ class _Child:
         return self._process.poll()
 
     def end(self) -> None:
-        """Stop it if it still runs."""
         if self.code is None:
             self.stopped = True
             self._process.kill()
@@ -139,7 +133,6 @@ class _Child:
         return facts
 
     def raise_failure(self) -> None:
-        """Raise CaptureError if it failed by itself."""
         if self.stopped:
             return  # perhaps while it wrote its results
         facts = self.facts()

@@ -27,8 +27,6 @@ class ChangeSpec:
     """A change to verify.
 
     Attributes:
-        text: as requested.
-        change: the change.
         values: its parameters, defaults for `verify` included.
     """
 
@@ -131,13 +129,6 @@ def verify_change(
     script: Script, specs: Sequence[ChangeSpec], plan: TrialPlan, show: Show, say: Say
 ) -> TrialComparison:
     """Compare the predicted with the measured effect of changes on a script's step.
-
-    Args:
-        script: what to run, unmodified.
-        specs: the changes.
-        plan: how often and how long.
-        show: gets each line that the script prints.
-        say: gets a line about what happens next.
 
     Raises:
         CaptureError: if the script fails, with the change or without it.

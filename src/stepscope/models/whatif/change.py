@@ -259,7 +259,6 @@ def _value(change: Change, part: str) -> tuple[str, Any]:
 
 
 def _arguments(function: Callable[..., Graph]) -> dict[str, inspect.Parameter]:
-    """The function's parameters except the graph."""
     return dict(list(inspect.signature(function).parameters.items())[1:])
 
 

@@ -89,11 +89,7 @@ class TimePrediction(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """The steps as they were measured, with which every prediction for them is compared.
-
-    Attributes:
-        graph: without a change.
-    """
+    """The steps as they were measured, with which every prediction for them is compared."""
 
     graph: Graph
 
@@ -285,10 +281,6 @@ def recorded(trace: Trace) -> RecordedMemory | None:
 
 def predict_memory(memory: RecordedMemory, requests: Sequence[Request]) -> MemoryPrediction:
     """The peak with the changes, applied in this order.
-
-    Args:
-        memory: of the recorded steps.
-        requests: the changes.
 
     Raises:
         ChangeError: if the effect of one on these steps cannot be predicted, with the reason.

@@ -23,7 +23,6 @@ def graph_of(trace: Trace, step: int | None, rank: int | None) -> Graph:
     """The dependency graph that a user asks for.
 
     Args:
-        trace: an annotated trace.
         step: one step; by default the longest run of consecutive steps.
         rank: of the process; by default all ranks together.
     """
@@ -46,11 +45,7 @@ class Ranking(msgspec.Struct, frozen=True):
 
 
 def rank_changes(graph: Graph) -> Ranking:
-    """The prediction of each change on its own.
-
-    Args:
-        graph: of the steps as they were measured.
-    """
+    """The prediction of each change on its own."""
     baseline = Baseline(graph)
     changes = [change for change in CHANGES.values() if change.ranked]
     tried = in_threads(lambda change: _tried(baseline, change), changes, len(graph), MOST_TASKS)
@@ -106,10 +101,6 @@ def find_fits(graph: Graph, limit_bytes: int) -> list[Fit]:
 
     Each change alone and each two together are tried: 16 bits, an optimizer without state, fewer
     samples, and checkpointing of as few as possible of the modules that are alike.
-
-    Args:
-        graph: of the steps as they were measured.
-        limit_bytes: what may be allocated.
 
     Raises:
         ChangeError: if allocations were not recorded.

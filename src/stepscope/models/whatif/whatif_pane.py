@@ -85,7 +85,6 @@ class Pane:
     """The what-ifs of one trace; the graph is built once.
 
     Args:
-        trace: an annotated trace.
         rank: one rank alone; by default all ranks of the trace together.
         step: one step; by default the longest run of consecutive steps.
 
@@ -116,7 +115,6 @@ class Pane:
 
         Args:
             changes: as on the command line (`bandwidth:factor=2`), in the order of application.
-            most: the maximum number of rectangles of a timeline.
 
         Raises:
             ChangeError: if there is no such change or one does not apply, with the reason.
@@ -155,7 +153,6 @@ def rectangles(simulation: Simulation, most: int) -> Rectangles:
     are left out.
 
     Args:
-        simulation: of any graph.
         most: the maximum; a thread with work has at least one.
     """
     tasks, rows = simulation.graph.tasks, _in_order(simulation)

@@ -66,8 +66,7 @@ def batched(memory: RecordedMemory) -> Mask:
     for operation in operations(memory.recording):
         if grows[operation.reads].any():
             grows[operation.makes] = ~fixed[operation.makes]
-    result: Mask = grows
-    return result
+    return grows
 
 
 def _per_channel(memory: RecordedMemory) -> Mask:
@@ -75,8 +74,7 @@ def _per_channel(memory: RecordedMemory) -> Mask:
     vectors = _vectors(memory.recording)
     weights = np.isin(memory.lifetimes.kind[: len(vectors)], _FIXED)
     size = memory.recording.lifetimes.bytes
-    result: Mask = vectors & np.isin(size, np.unique(size[weights & vectors]))
-    return result
+    return np.asarray(vectors & np.isin(size, np.unique(size[weights & vectors])))
 
 
 def _vectors(recording: AllocationRecord) -> Mask:

@@ -288,8 +288,7 @@ def _read_inside(recording: AllocationRecord, call: _Call, life: Lifetimes) -> M
     inside = ~uses.backward & (start >= call.begin) & (start < call.end)
     read = np.zeros(len(recording) + 1, np.bool_)
     read[uses.allocation[inside]] = True
-    result: Mask = read[life.recorded]
-    return result
+    return np.asarray(read[life.recorded])
 
 
 CHANGE = Change(

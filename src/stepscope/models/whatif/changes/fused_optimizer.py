@@ -81,8 +81,7 @@ def _their_calls(graph: Graph, update: Ids, first: Mask) -> Mask:
     np.minimum.at(begun, update[calls], calls)
     after = np.arange(len(graph)) > begun[update]
     same_thread = np.isin(graph.tasks["thread"], graph.tasks["thread"][calls])
-    result: Mask = host & ~tied & after & same_thread
-    return result
+    return np.asarray(host & ~tied & after & same_thread)
 
 
 CHANGE = Change(

@@ -68,8 +68,6 @@ class _Autocast:
     """What autocast would do to the operators of a graph's steps.
 
     Attributes:
-        operators: of forward, loss and backward.
-        effects: of each.
         ratio: time in 16 bits over time in 32; NaN if not measured.
     """
 
@@ -171,7 +169,6 @@ class _Flow:
     last: bool = False
 
     def effect(self, call: Operator) -> Effect:
-        """The effect on the next operator of forward."""
         wide = [prod(size) for size in call.floats if len(size) > 1]
         if call.name in lowered():
             sizes = [prod(size) for size in call.floats]
@@ -206,12 +203,7 @@ def forward_effects(calls: list[Operator | None]) -> list[Effect]:
 
 
 def forward_of(trace: Trace, operators: ScriptOperators) -> Ids:
-    """The index of the forward operator that each backward operator differentiates, or -1.
-
-    Args:
-        trace: the trace.
-        operators: its operators of forward and backward.
-    """
+    """The index of the forward operator that each backward operator differentiates, or -1."""
     ahead = inherit(trace.events["parent"], trace.events["forward_event"])[operators.rows]
     return np.where(ahead >= 0, np.append(operators.around, -1)[ahead], -1)
 

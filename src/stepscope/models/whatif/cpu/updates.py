@@ -85,7 +85,6 @@ def step_ns(rows: Sequence[Sequence[float]], tensors: float, elements: float) ->
 
     Args:
         rows: of a calibration: tensors, elements in total (or bytes), time in ns.
-        tensors: number of tensors.
         elements: in total (or bytes).
     """
     small = [(row[0], row[2]) for row in rows if row[1] / row[0] < _LARGE]
@@ -138,11 +137,6 @@ def shard_on_cpu(graph: Graph, change: str, network: Network, units: Sequence[Un
     gathered bytes and for N workers: before a gather 2 / N (into its buffer and into gloo's), after
     it 2 (out of gloo's buffer, and to the parameters); before a reduce-scatter 2 (gradients to a
     buffer, and from there to gloo's), after it 1 / N.
-
-    Args:
-        change: the name of the change, for its errors.
-        network: of gloo.
-        units: of all steps.
 
     Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py;
     torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, allgather and _reduce_scatter_base.

@@ -42,8 +42,6 @@ class Gradients:
     """One row per parameter (or module, if parameters are not recorded) and step, by readiness.
 
     Attributes:
-        step: its step.
-        bytes: its size.
         ready: tasks.id of the task at whose end it is ready: on the device, if there is one.
         module: modules.id of its module, -1 if unknown.
         used: tasks.id of the first task of the step that uses the parameter in forward, or -1.
@@ -68,9 +66,6 @@ def find_gradients(graph: Graph, change: str) -> Gradients:
 
     From the input shapes of autograd's AccumulateGrad; without those, from the sizes of the
     modules' own parameters and the end of their backward.
-
-    Args:
-        change: the name of the change, for its errors.
     """
     found = _accumulated(graph)
     if not len(found.step):
@@ -309,7 +304,6 @@ def converted(
     Args:
         tasks: the all-reduces, tasks.id, shape (n,).
         factor: the part of the bytes, and of the time.
-        names: of the conversions before, and of those after.
         before_ns, after_ns: how long they take, shape (n,).
     """
     kernel: dict[str, Any] = {"category": "kernel", "kind": "elementwise"}
@@ -334,7 +328,6 @@ def after_filling(graph: Graph, tasks: Ids, names: Sequence[str], time: Floats) 
 
     Args:
         tasks: the all-reduces, tasks.id, shape (n,); one that waits for nothing gets no work.
-        names: of the new tasks.
         time: of the new tasks, ns, shape (n,).
 
     Returns:

@@ -89,8 +89,6 @@ class Layers:
 
     Attributes:
         operator: events.id.
-        name: of the operator.
-        step: its step.
         first, last: tasks.id of its first and last working task in forward.
         begun: tasks.id of the first working task of its backward, -1 if unknown.
     """
@@ -176,7 +174,6 @@ def first_of(keys: Ids, rows: Ids, wanted: Ids) -> Ids:
 
     Args:
         keys: of every task, shape (tasks,).
-        rows: the tasks to search.
         wanted: keys, -1 for none.
     """
     found, place = np.unique(keys[rows], return_index=True)

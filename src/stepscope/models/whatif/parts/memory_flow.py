@@ -112,7 +112,6 @@ class _Flow:
 
     @classmethod
     def of(cls, memory: RecordedMemory) -> _Flow:
-        """The state before the first operator."""
         recording = memory.recording
         events, attribution, count = recording.trace.events, recording.attribution, len(recording)
         text = events.text("name")
@@ -136,11 +135,9 @@ class _Flow:
 
     @property
     def recording(self) -> AllocationRecord:
-        """What no change alters."""
         return self.memory.recording
 
     def run(self, operation: FlowOperation) -> None:
-        """One more operator."""
         stage = self.stage[operation.root]
         if stage in _FORWARD:
             self._forward(operation)

@@ -42,8 +42,6 @@ class Unit:
     """Parameters of a step that are gathered and dropped together.
 
     Attributes:
-        tensors: number of tensors.
-        bytes: of all of them.
         used: tasks.id of the first task that needs them in forward.
         begun: tasks.id of the first task that needs them in backward.
         ready: tasks.id of the tasks that complete their gradients, in order.
@@ -64,9 +62,6 @@ def units_of(
     """The units of a step in the order in which forward uses them.
 
     Args:
-        change: the name of the change, for its errors.
-        gradients: of the graph.
-        step: the step.
         glob: for the paths of the modules that are units; empty for units by size.
         most: the size at which a unit is full, bytes.
     """
@@ -124,8 +119,6 @@ def with_sharded_units(graph: Graph, change: str, network: Network, unit: str, u
     """Shard parameters, gradients and optimizer state in units.
 
     Args:
-        change: the name of the change, for its errors.
-        network: checked.
         unit: glob for the paths of the modules that are units; empty for units by size.
         unit_mb: without `unit`, the size at which a unit is full, MiB.
     """
@@ -206,8 +199,6 @@ def with_zero_redundancy(graph: Graph, network: Network, gradients: Gradients, c
     done.
 
     Args:
-        network: checked.
-        gradients: of the graph.
         cap: size at which a bucket is full, bytes.
 
     Source: PyTorch, torch/distributed/optim/zero_redundancy_optimizer.py, _partition_parameters and
@@ -278,9 +269,7 @@ def zero_sharded(
     """The memory of one rank under ZeRO.
 
     Args:
-        memory: of the steps of one worker.
         stage: 1 shards optimizer state, 2 also gradients, 3 also parameters.
-        workers: how many share.
         bucket_cap_mb: what is communicated at once, MiB.
 
     Source: Rajbhandari et al., "ZeRO", SC 2020, section 5.
@@ -296,9 +285,7 @@ def fully_sharded(
     """The memory of one rank under FSDP.
 
     Args:
-        memory: of the steps of one worker.
         unit: glob for the paths of the modules that are units.
-        workers: how many share.
         unit_mb: without `unit`, the size of a unit, MiB.
     """
     largest = _largest_unit(memory, unit) if unit else int(unit_mb * _MIB)
