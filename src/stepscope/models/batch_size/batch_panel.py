@@ -143,9 +143,8 @@ def batch_profile(result: Result, capacity: float | None = None) -> BatchProfile
 
 def panel_answer(batch: Mapping[str, Any] | None, problem: str | None, written: int | None) -> dict[str, Any]:
     """A `BatchAnswer` as plain data, for an editor's message; `batch` is a `batch_answer`."""
-    answer = BatchAnswer(None if batch is None else _profile(batch), problem, written)
-    found: dict[str, Any] = msgspec.to_builtins(answer)
-    return found
+    profile = None if batch is None else _profile(batch)
+    return dict(msgspec.to_builtins(BatchAnswer(profile, problem, written)))
 
 
 def _profile(answer: Mapping[str, Any]) -> BatchProfile:

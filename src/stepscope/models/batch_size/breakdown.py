@@ -7,6 +7,7 @@ times are scaled to the length of an unrecorded step.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -19,27 +20,20 @@ from stepscope.base.typed_data import decode
 from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.attribution import Attribution, attribute
 from stepscope.facts.annotate.range_names import Line
-from stepscope.models.batch_size.peak_memory import Footprint, PeakBlock, Storage, Storages, find_footprint
+from stepscope.models.batch_size.peak_memory import (
+    KINDS,
+    Footprint,
+    KeptStorage,
+    KeptStorages,
+    PeakBlock,
+    find_footprint,
+)
 from stepscope.models.batch_size.step_costs import Cost, find_costs
 from stepscope.read import read
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
-_SUMS = (
-    "ms",
-    "forward_ms",
-    "backward_ms",
-    "cpu_ms",
-    "bytes",
-    "weights_bytes",
-    "buffers_bytes",
-    "gradients_bytes",
-    "optimizer_state_bytes",
-    "activations_bytes",
-    "inputs_bytes",
-    "temporaries_bytes",
-    "untracked_bytes",
-)
+_SUMS = ("ms", "forward_ms", "backward_ms", "cpu_ms", "bytes", *(f"{kind}_bytes" for kind in KINDS))
 _ROUNDING = 1e-6  # share of a step that sums of rounded times may lack
 
 
@@ -105,7 +99,7 @@ class ModuleTime(msgspec.Struct, frozen=True):
     ms: float
 
 
-class LineCost(msgspec.Struct, kw_only=True):
+class LineBreakdown(msgspec.Struct, kw_only=True):
     """What a source line costs per step, including what functions called there cost.
 
     Attributes:
@@ -152,7 +146,7 @@ class StepBreakdown(msgspec.Struct, frozen=True):
     peak_bytes: int
     memory: dict[str, int]
     tree: CostNode
-    lines: list[LineCost]
+    lines: list[LineBreakdown]
 
     def to_json(self) -> dict[str, Any]:
         """As `stepscope batch --json` has it."""
@@ -181,12 +175,8 @@ def read_breakdown(capture: Path, batch: int, step_ms: float) -> StepBreakdown |
     Returns:
         The breakdown; None if the capture has no complete step.
     """
-    storages = decode(capture.with_suffix(".storages.json").read_bytes(), Storages)
-    return break_down(annotate(read(capture)), storages, batch, step_ms)
-
-
-def break_down(trace: Trace, storages: Storages, batch: int, step_ms: float) -> StepBreakdown | None:
-    """The same for an open trace."""
+    storages = decode(capture.with_suffix(".storages.json").read_bytes(), KeptStorages)
+    trace = annotate(read(capture))
     if not len(trace["steps"]):
         return None
     attribution = attribute(trace)
@@ -347,8 +337,8 @@ def line_costs(
     costs: Iterable[Cost],
     kept: Iterable[PeakBlock],
     trace: Trace,
-    storages: Iterable[Storage] = (),
-) -> list[LineCost]:
+    storages: Iterable[KeptStorage] = (),
+) -> list[LineBreakdown]:
     """Costs by line, the longest first."""
     lines = _Lines(attribution, trace)
     for cost in costs:
@@ -368,9 +358,9 @@ class _Lines:
     def __init__(self, attribution: Attribution, trace: Trace) -> None:
         self._attribution = attribution
         self._paths = [*trace["modules"].text("path")]
-        self._rows: dict[Line, LineCost] = {}
-        self._operators: dict[Line, dict[str, float]] = {}
-        self._modules: dict[Line, dict[str, float]] = {}
+        self._rows: dict[Line, LineBreakdown] = {}
+        self._operators: dict[Line, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        self._modules: dict[Line, dict[str, float]] = defaultdict(lambda: defaultdict(float))
 
     def add_cost(self, cost: Cost) -> None:
         """Add the time of an operator to each line that leads to it."""
@@ -383,9 +373,9 @@ class _Lines:
                 row.backward_ms += cost.ms
             else:
                 row.forward_ms += cost.ms
-            _add(self._operators.setdefault(line, {}), name, cost.ms)
+            self._operators[line][name] += cost.ms
             if cost.module >= 0:
-                _add(self._modules.setdefault(line, {}), self._paths[cost.module], cost.ms)
+                self._modules[line][self._paths[cost.module]] += cost.ms
         self.row(stack[-1]).self_ms += cost.ms
         self.row(stack[-1]).calls += cost.calls
 
@@ -394,22 +384,17 @@ class _Lines:
             self.row(line).activations_bytes += size
         self.row(stack[-1]).self_activations_bytes += size
 
-    def row(self, line: Line) -> LineCost:
+    def row(self, line: Line) -> LineBreakdown:
         if line not in self._rows:
-            self._rows[line] = LineCost(file=line[0], line=line[1])
+            self._rows[line] = LineBreakdown(file=line[0], line=line[1])
         return self._rows[line]
 
-    def sorted(self) -> list[LineCost]:
+    def sorted(self) -> list[LineBreakdown]:
         """All lines, the longest first, with the parts of each."""
         for line, row in self._rows.items():
-            operators, modules = self._operators.get(line, {}), self._modules.get(line, {})
-            row.operators = [OperatorTime(*part) for part in _longest_first(operators)]
-            row.modules = [ModuleTime(*part) for part in _longest_first(modules)]
+            row.operators = [OperatorTime(*part) for part in _longest_first(self._operators[line])]
+            row.modules = [ModuleTime(*part) for part in _longest_first(self._modules[line])]
         return sorted(self._rows.values(), key=lambda row: -row.ms)
-
-
-def _add(sums: dict[str, float], key: str, value: float) -> None:
-    sums[key] = sums.get(key, 0.0) + value
 
 
 def _longest_first(sums: dict[str, float]) -> list[tuple[str, float]]:

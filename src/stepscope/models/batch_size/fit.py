@@ -16,32 +16,10 @@ from math import ceil
 import numpy as np
 
 from stepscope.base.arrays import Floats
+from stepscope.base.students_t import STUDENT
 from stepscope.models.batch_size.measurement import BatchPoint, scatter
 
-# Two-sided 95 % points of Student's t for 1, 2, … degrees of freedom.
-_STUDENT = (
-    12.706,
-    4.303,
-    3.182,
-    2.776,
-    2.571,
-    2.447,
-    2.365,
-    2.306,
-    2.262,
-    2.228,
-    2.201,
-    2.179,
-    2.160,
-    2.145,
-    2.131,
-    2.120,
-    2.110,
-    2.101,
-    2.093,
-    2.086,
-)
-_NORMAL = 1.96  # the same for more of them: of the normal distribution
+_NORMAL = 1.96  # for more degrees of freedom than are listed: of the normal distribution
 _TINY = 1e-9  # relative, of rounding
 _LEAST_LINE, _LEAST_POINTS = 3, 5  # points of a line that extends, and of pieces
 TIME_TOLERANCE, MEMORY_TOLERANCE = 0.04, 0.002  # relative distance from a line
@@ -144,9 +122,8 @@ class Model:
 
 def student(freedom: int) -> float:
     """The two-sided 95 % point of Student's t."""
-    if freedom < 1:
-        return _STUDENT[0]
-    return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _NORMAL
+    quantiles = STUDENT[0.95]
+    return quantiles[max(freedom, 1) - 1] if freedom <= len(quantiles) else _NORMAL
 
 
 def fit_line(batches: Sequence[float] | Floats, values: Sequence[float] | Floats) -> Piece:

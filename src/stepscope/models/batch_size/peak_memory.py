@@ -41,7 +41,7 @@ _BY_STAGE = {
 }
 
 
-class Storage(msgspec.Struct, frozen=True):
+class KeptStorage(msgspec.Struct, frozen=True):
     """Memory that training keeps from step to step, as `capture.memory.storages` lists it.
 
     Attributes:
@@ -58,11 +58,11 @@ class Storage(msgspec.Struct, frozen=True):
     lines: list[tuple[str, int]] = []
 
 
-class Storages(msgspec.Struct, frozen=True):
+class KeptStorages(msgspec.Struct, frozen=True):
     """Storages before and after the recorded steps."""
 
-    before: list[Storage] = []
-    after: list[Storage] = []
+    before: list[KeptStorage] = []
+    after: list[KeptStorage] = []
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class PeakBlock:
     bytes: int
     kind: str
     event: int
-    storage: Storage | None = None
+    storage: KeptStorage | None = None
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Footprint:
         return result
 
 
-def find_footprint(trace: Trace, storages: Storages, attribution: Attribution) -> Footprint | None:
+def find_footprint(trace: Trace, storages: KeptStorages, attribution: Attribution) -> Footprint | None:
     """The highest peak of the recorded steps, on the device that holds most.
 
     Returns:
@@ -134,7 +134,7 @@ def _end_of_forward(trace: Trace, step: int, end: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Row:
+class _MemoryChange:
     place: int
     time: int
     address: int
@@ -143,7 +143,7 @@ class _Row:
     event: int
 
 
-def _device(trace: Trace, storages: Storages) -> str:
+def _device(trace: Trace, storages: KeptStorages) -> str:
     """The one that the model is on, else the one that has the highest total."""
     held: dict[str, int] = {}
     for storage in storages.after:
@@ -156,7 +156,7 @@ def _device(trace: Trace, storages: Storages) -> str:
 class _Ledger:
     """Every allocation and release on one device, in order."""
 
-    def __init__(self, trace: Trace, storages: Storages, attribution: Attribution) -> None:
+    def __init__(self, trace: Trace, storages: KeptStorages, attribution: Attribution) -> None:
         device = _device(trace, storages)
         self._attribution = attribution
         self.rows = _rows(trace, device)
@@ -185,18 +185,18 @@ class _Ledger:
                 ends.setdefault(row.address, row.time)
         return ends
 
-    def _block(self, row: _Row, freed: int | None) -> PeakBlock:
+    def _block(self, row: _MemoryChange, freed: int | None) -> PeakBlock:
         storage = self._storage(row)
         if storage is not None:
             return PeakBlock(row.bytes, _KEPT[storage.kind], row.event, storage)
         return PeakBlock(row.bytes, self._kind(row, freed), row.event)
 
-    def _storage(self, row: _Row) -> Storage | None:
+    def _storage(self, row: _MemoryChange) -> KeptStorage | None:
         """The storage that a block still is when the steps are over."""
         still = self._last.get(row.address)
         return self._after.get(row.address) if still and still.place == row.place else None
 
-    def _kind(self, row: _Row, freed: int | None) -> str:
+    def _kind(self, row: _MemoryChange, freed: int | None) -> str:
         stage = int(self._attribution.stage[row.event]) if row.event >= 0 else -1
         if stage < 0:
             return "untracked"
@@ -219,18 +219,18 @@ class _Ledger:
         return [*known, PeakBlock(rest, "untracked", -1)] if rest > 0 else known
 
 
-def _rows(trace: Trace, device: str) -> list[_Row]:
+def _rows(trace: Trace, device: str) -> list[_MemoryChange]:
     memory = trace["memory"]
     chosen = np.flatnonzero(memory.text("device").mask(device) & (memory["allocated_bytes"] >= 0))
     columns = (
         memory[name][chosen].tolist() for name in ("time_ns", "address", "bytes", "allocated_bytes", "event")
     )
-    return [_Row(place, *values) for place, values in enumerate(zip(*columns, strict=True))]
+    return [_MemoryChange(place, *values) for place, values in enumerate(zip(*columns, strict=True))]
 
 
-def _alive(rows: Iterable[_Row]) -> tuple[dict[int, _Row], set[int]]:
+def _alive(rows: Iterable[_MemoryChange]) -> tuple[dict[int, _MemoryChange], set[int]]:
     """Allocations that nobody freed, by address, and the addresses of earlier ones freed."""
-    alive: dict[int, _Row] = {}
+    alive: dict[int, _MemoryChange] = {}
     freed: set[int] = set()
     for row in rows:
         if row.bytes > 0:

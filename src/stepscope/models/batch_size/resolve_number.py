@@ -27,65 +27,19 @@ from stepscope.models.batch_size.source_facts import (
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 # Words that may be next to "batch" without making it something else (num_batches, batch_norm).
-_BESIDE = {
-    "size",
-    "sizes",
-    "sz",
-    "bs",
-    "train",
-    "training",
-    "trainer",
-    "per",
-    "device",
-    "gpu",
-    "rank",
-    "worker",
-    "replica",
-    "core",
-    "micro",
-    "mini",
-    "global",
-    "local",
-    "total",
-    "effective",
-    "base",
-    "default",
-    "initial",
-    "init",
-    "max",
-    "n",
-    "num",
-    "samples",
-    "images",
-    "ims",
-    "imgs",
-    "the",
-    "step",
-    "b",
-}
-_EVALUATE = {
-    "eval",
-    "evaluate",
-    "evaluation",
-    "val",
-    "valid",
-    "validation",
-    "validate",
-    "dev",
-    "test",
-    "testing",
-    "infer",
-    "inference",
-    "pred",
-    "predict",
-    "prediction",
-    "gen",
-    "generation",
-    "sample",
-    "sampling",
-    "benchmark",
-    "calibration",
-}
+_BESIDE = frozenset(
+    _WORD.findall(
+        "size sizes sz bs train training trainer per device gpu rank worker replica core micro mini "
+        "global local total effective base default initial init max n num samples images ims imgs the "
+        "step b"
+    )
+)
+_EVALUATE = frozenset(
+    _WORD.findall(
+        "eval evaluate evaluation val valid validation validate dev test testing infer inference pred "
+        "predict prediction gen generation sample sampling benchmark calibration"
+    )
+)
 _SHORT = {"bs", "bsz", "batchsize", "minibatch", "microbatch", "batchsz"}
 _WRAPPERS = ("int", "max", "min", "abs", "round")
 _GETTERS = ("get", "pop", "getattr", "getenv")

@@ -29,7 +29,7 @@ _OPTIMIZERS: dict[str, dict[str, Any]] = {
     "SGD with momentum": {"momentum": 0.9},
     "Adagrad": {},
 }
-_BATCH_BYTES = (1 << 12, 1 << 18, 1 << 21, 1 << 23)
+_BATCH_BYTES = (1 << 12, 1 << 18, 1 << 21, 1 << 23)  # of batches: 4 KiB to 8 MiB
 _BATCHES, _SAMPLES = (10, 60), 16
 
 

@@ -84,7 +84,7 @@ def _tensor(dims: list[int], strides: list[int], dtype: torch.dtype, least: int)
 
 
 _BYTES = 1 << 28  # several times what caches keep for one process
-_FLOAT = 4
+_FLOAT = 4  # bytes of an FP32 value
 _PARTS = 64  # more than a measurement has calls
 
 

@@ -73,8 +73,8 @@ def read_prices(path: str | None = None) -> PriceTable:
         BatchError: if the file cannot be read, has the wrong shape, or names an unknown device.
     """
     try:
-        data = Path(path).read_bytes() if path else _packaged()
-        table = decode(data, PriceTable)
+        packaged = files("stepscope.models.devices").joinpath("data/prices.json")
+        table = decode((Path(path) if path else packaged).read_bytes(), PriceTable)
     except (OSError, msgspec.MsgspecError) as error:
         raise BatchError(f"cannot read prices from {path}: {error}") from error
     for one in table.instances:
@@ -83,11 +83,7 @@ def read_prices(path: str | None = None) -> PriceTable:
     return table
 
 
-def _packaged() -> bytes:
-    return files("stepscope.models.devices").joinpath("data/prices.json").read_bytes()
-
-
-_GIB = 1 << 30
+_GIB = 1 << 30  # bytes; data sheets state memory in GiB
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from stepscope.trace.table import Text
 
 TRAINING = (*FORWARD_STAGES, "backward", "optimizer", "zero_grad")
 BATCHED = ("optimizer", "zero_grad")
-_LEAST_KNOWN = 0.5
+_LEAST_KNOWN = 0.5  # share of the step's time; of less, most of a prediction would be a guess
 _SAME_WORK = 0.5  # share of the work of the operator around it
 _DISPATCH_NS = 20_000  # of an operator that computes nothing
 _MOST_NS_PER_BYTE = 10.0  # a tenth of a GB a second, far less than any operator's
@@ -102,15 +102,18 @@ def find_device_work(graph: Graph) -> LaunchedKernels:
     order = np.argsort(events["start_ns"][event], kind="stable")
     event, task = event[order], task[order]
     group, first = _kernels(graph, event, task)
-    count = len(first)
+    flops, size = (
+        np.bincount(group, np.nan_to_num(values[event]), len(first)).astype(np.float64)
+        for values in (operators.flops, operators.bytes)
+    )
     kind = events["kind"][event[first]]
     names = events.text("name").take(event[first])
     return LaunchedKernels(
         task[first],
         _launches(graph, event[first], task[first]),
         event[first],
-        _totals(group, operators.flops[event], count),
-        _totals(group, operators.bytes[event], count),
+        flops,
+        size,
         precisions(names, operators.width[event[first]].astype(np.int64)),
         np.isin(kind, PRODUCTS),
         kind == _CONVOLUTION,
@@ -160,10 +163,6 @@ def _kernels(graph: Graph, event: Ids, task: Ids) -> tuple[Ids, Ids]:
     place = np.empty(len(first), np.int64)
     place[order] = np.arange(len(first))
     return place[group.ravel()], first[order]
-
-
-def _totals(group: Ids, values: Floats, count: int) -> Floats:
-    return np.bincount(group, np.nan_to_num(values), count).astype(np.float64)
 
 
 def _known_share(graph: Graph, known: Mask, outer: Mask) -> float:

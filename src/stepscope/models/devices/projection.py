@@ -118,7 +118,7 @@ def step_ms(graph: Graph) -> float:
     return float(simulate(graph).step_ns.mean()) / 1e6
 
 
-_MS_PER_HOUR = 3.6e6
+_MS_PER_HOUR = 3.6e6  # milliseconds in an hour
 
 
 @dataclass(frozen=True)

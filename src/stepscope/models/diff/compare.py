@@ -1,5 +1,6 @@
 """Compare two runs part by part: medians over steps, the largest changes first."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from stepscope.trace.trace import Trace
 
 VERDICTS = ("slower", "faster", "unclear", "one_step", "same", "new", "gone")
 SIGNIFICANT = ("slower", "faster", "new", "gone")
-_MS = 1e-6
+_MS = 1e-6  # of a nanosecond
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -211,8 +212,8 @@ def _run_json(run: MeasuredRun) -> dict[str, Any]:
 
 
 _LEAST = 0.01  # of the step: smaller changes explain nothing
-_MOSTLY = 0.5
-_ROUGH = 0.1
+_MOSTLY = 0.5  # of the step: a device that computes for so long bounds it
+_ROUGH = 0.1  # changes of so much are given without a decimal
 _CHANGED = (*SIGNIFICANT, "one_step")  # of one step the sentence says so first
 _KINDS = {
     "gemm": "matrix products",
@@ -332,7 +333,7 @@ def _bound(found: RunComparison, side: str) -> str:
     exchanged = time.get("busy: exposed communication", 0.0)
     if whole and time.get("device busy", 0.0) - exchanged >= _MOSTLY * whole.median_ms:
         return "the device"
-    spent: dict[str, float] = {}
+    spent: dict[str, float] = defaultdict(float)
     for name, cause in _CAUSES.items():
-        spent[cause] = spent.get(cause, 0.0) + time.get(name, 0.0)
+        spent[cause] += time.get(name, 0.0)
     return max(spent, key=lambda cause: spent[cause]) if any(spent.values()) else ""

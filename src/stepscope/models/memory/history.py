@@ -148,10 +148,6 @@ def _usage(trace: Trace, device: str) -> MemoryHistory:
     return MemoryHistory(trace, device, device_number(device), changes, None, None, groupings)
 
 
-def _number(device: str) -> int:
-    return int(device.rpartition(":")[2]) if ":" in device else -1
-
-
 class Living(msgspec.Struct, frozen=True):
     """Allocations of one kind, module and line.
 

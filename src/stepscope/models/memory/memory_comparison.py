@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-_ALL = 1 << 30
+_ALL = 1 << 30  # rows: more than any part of a peak has
 
 
 class MemoryRow(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from stepscope.base.arrays import Ids, Mask, Times
+from stepscope.base.arrays import Ids, Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import collective_key, is_communication_call
 from stepscope.facts.annotate.device.idle import exposed_communication
 from stepscope.facts.annotate.links.launches import launch_of
@@ -24,11 +24,12 @@ from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import COMPUTING, STAGES
 from stepscope.trace.trace import Trace
 
-_MOST_CALLS = 1200
-_MOST_KINDS = 100
-_MOST_PLACES = 100
-_LETTERS = 60
-_PATH_LETTERS = 100
+# What bounds a sketch, which is to have 100 kB at most.
+_MOST_CALLS = 1200  # calls: 12 columns of each, packed
+_MOST_KINDS = 100  # distinct kinds; further ones lose their process group
+_MOST_PLACES = 100  # distinct places; calls at further ones are at the first
+_LETTERS = 60  # of a name of a kind, a group or a kernel
+_PATH_LETTERS = 100  # of a module's path
 _ROUNDING_NS = 100  # of starts and durations: work that begins so much before a call's end follows
 _QUEUED_NS = 10_000  # a call that begins so soon after another of its stream had queued
 _WAKING_NS = 100_000  # the thread that waited may go on before the call's end is noted
@@ -83,7 +84,7 @@ class Calls(msgspec.Struct, frozen=True):
         columns = self.columns()
         steps = np.unique(columns.step)
         rows = np.flatnonzero(np.isin(columns.step, steps[::2] if len(steps) > 1 else ()))
-        kept = CallColumns(*(column[rows] for column in columns))
+        kept = columns.take(rows)
         kinds, kind = np.unique(kept.kind, return_inverse=True)
         places, place = np.unique(kept.place, return_inverse=True)
         return msgspec.structs.replace(
@@ -120,6 +121,10 @@ class CallColumns(NamedTuple):
     stream: Ids
     even_arrival_ns: Times
     even_waited_ns: Times
+
+    def take(self, rows: Ids | Rows) -> CallColumns:
+        """Some of the calls."""
+        return CallColumns(*(column[rows] for column in self))
 
     def pack(self) -> bytes:
         """For `Calls.packed`."""
@@ -184,18 +189,10 @@ def calls_of(
     waited = np.clip(progress(timeline.resumed[calls]) - first[step], arrival, own[step])
     kinds, kind, sent, received = _kinds(trace, rows, timeline.named)
     places, place = _places(trace, rows, work)
+    stream, duration = events["track"][rows].astype(np.int64), events["duration_ns"][rows]
+    even = _even_arrivals(trace, timeline, work, arrival, waited, kinds)
     columns = CallColumns(
-        kind,
-        step,
-        start - begins[0],
-        events["duration_ns"][rows],
-        arrival,
-        waited,
-        sent,
-        received,
-        place,
-        events["track"][rows].astype(np.int64),
-        *_even_arrivals(trace, timeline, work, arrival, waited, kinds),
+        kind, step, start - begins[0], duration, arrival, waited, sent, received, place, stream, *even
     )
     return Calls(kinds, places, clock_ns + int(begins[0]), own.tolist(), columns.pack())
 

@@ -15,7 +15,7 @@ from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import COMPUTING, STAGES
 from stepscope.trace.trace import Trace
 
-_MS = 1e-6
+_MS = 1e-6  # of a nanosecond
 _MOST_ROWS = 40  # of the matrix: as many as a screen shows
 
 

@@ -19,7 +19,7 @@ from stepscope.models.ranks.calls import CallColumns, CallKind, call_kind, named
 from stepscope.models.ranks.sketch import Sketch
 from stepscope.trace.trace import Trace
 
-_NO_PAIR = (-1, -1)
+_NO_PAIR = (-1, -1)  # sender and receiver of what is no send
 _PAIRS = ("send", "recv")
 
 
@@ -115,15 +115,9 @@ class Matched:
         left = np.bincount(self.meeting[calls][self.meeting[calls] >= 0], minlength=self.count)
         whole = (self.sizes == left) & (self.sizes > 0)
         number = np.append(np.where(whole, np.cumsum(whole) - 1, -1), -1)
-        return Matched(
-            self.keys,
-            self.rank[calls],
-            self.key[calls],
-            self.nth[calls],
-            number[self.meeting[calls]],
-            CallColumns(*(column[calls] for column in self.columns)),
-            self.sends[calls],
-        )
+        rank, key, nth = self.rank[calls], self.key[calls], self.nth[calls]
+        meeting = number[self.meeting[calls]]
+        return Matched(self.keys, rank, key, nth, meeting, self.columns.take(calls), self.sends[calls])
 
     @cached_property
     def transfer_ns(self) -> Times:
@@ -203,7 +197,7 @@ def _of_sketch(
     number = np.full(max(len(sketch.steps), 1), -1)
     number[place] = np.arange(len(place))
     kept = np.flatnonzero(number[columns.step] >= 0)
-    columns = CallColumns(*(column[kept] for column in columns))
+    columns = columns.take(kept)
     columns = columns._replace(step=number[columns.step])
     codes = [keys.setdefault(_key(kind, sketch.rank), len(keys)) for kind in sketch.calls.kinds]
     sends = np.array([kind.kind == "send" for kind in sketch.calls.kinds], np.int64)
@@ -231,27 +225,19 @@ def match_trace(trace: Trace, steps: Ids) -> tuple[Rows, Matched]:
     rows = outermost_calls(trace)
     rows = np.sort(rows[np.isin(events["step"][rows], steps)])
     keys: dict[GroupKey, int] = {}
-    key = np.array(
-        [
-            keys.setdefault(GroupKey(kind.kind, kind.group, kind.ranks, size=kind.size), len(keys))
-            for kind in (call_kind(*one) for one in named_calls(trace, rows))
-        ],
-        np.int64,
-    )
+    kinds = (call_kind(*call) for call in named_calls(trace, rows))
+    groups = (GroupKey(kind.kind, kind.group, kind.ranks, size=kind.size) for kind in kinds)
+    key = np.array([keys.setdefault(group, len(keys)) for group in groups], np.int64)
     none, size = np.zeros(len(rows), np.int64), events["bytes"][rows].astype(np.int64)
-    columns = CallColumns(
+    columns = CallColumns(*[none] * len(CallColumns._fields))._replace(
         kind=key,
         step=events["step"][rows].astype(np.int64),
         start_ns=events["start_ns"][rows],
         duration_ns=events["duration_ns"][rows],
-        arrival_ns=none,
-        waited_ns=none,
         sent=size,
         received=size,
         place=none - 1,
         stream=events["track"][rows].astype(np.int64),
-        even_arrival_ns=none,
-        even_waited_ns=none,
     )
     rank = trace["tracks"]["rank"][events["track"][rows]].astype(np.int64)
     return rows, Matched.of(list(keys), rank, key, columns, none > 0)

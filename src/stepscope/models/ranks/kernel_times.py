@@ -13,13 +13,14 @@ from stepscope.facts.annotate.device.collectives import is_communication_call, i
 from stepscope.facts.annotate.modules.costs import subtree_totals
 from stepscope.trace.trace import Trace
 
-_MOST_KERNELS = 100
-_MOST_BY_STEP = 24
-_NAME_LETTERS = 120
-_PERMILLE = 1000
-_MOST_MODULES = 40
-_PATH_LETTERS = 100
-_QUANTILES = (0.1, 0.5, 0.9)
+# What bounds a sketch, which is to have 100 kB at most.
+_MOST_KERNELS = 100  # names of kernels
+_MOST_BY_STEP = 24  # of them with a duration for each step: two bytes a step
+_MOST_MODULES = 40  # modules
+_NAME_LETTERS = 120  # of a kernel's name
+_PATH_LETTERS = 100  # of a module's path
+_PERMILLE = 1000  # durations by step are kept as thousandths of the median
+_QUANTILES = (0.1, 0.5, 0.9)  # of a module's time in a step
 
 
 class KernelTimes(NamedTuple):
@@ -60,7 +61,7 @@ def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: i
     total = np.add.reduceat(duration, starts) if len(starts) else np.zeros(0)
     longest = np.argsort(-total, kind="stable")[:_MOST_KERNELS]
     low, median, high = (duration[(starts + counts * tenths // 10)[longest]] / 1e6 for tenths in (1, 5, 9))
-    found = {
+    kernels = {
         names.values[codes[starts[row]]][:_NAME_LETTERS]: (
             round(float(counts[row] / steps), 3),
             round(float(each), 6),
@@ -71,7 +72,7 @@ def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: i
     parts = [slice(starts[row], starts[row] + counts[row]) for row in longest[:_MOST_BY_STEP]]
     means = [_means(duration[part], place[part], steps) for part in parts]
     medians = (1e6 * median[:_MOST_BY_STEP]).tolist()
-    return KernelTimes(found, spread, packed_by_step(means, medians))
+    return KernelTimes(kernels, spread, packed_by_step(means, medians))
 
 
 def _means(duration: Floats, place: Ids, steps: int) -> Floats:
@@ -110,12 +111,9 @@ def by_step(kernels: Mapping[str, tuple[float, float]], packed: bytes) -> dict[s
 def operators(trace: Trace) -> Ids:
     """The operators of the CPU's threads, without those that communicate or wait for it."""
     events = trace.events
-    communicates = events.text("name").where(_communicates)
+    name = events.text("name")
+    communicates = name.where(is_communication_call) | name.where(is_communication_wait)
     return np.flatnonzero(events.text("category").mask("cpu_op") & ~communicates)
-
-
-def _communicates(name: str) -> bool:
-    return is_communication_call(name) or is_communication_wait(name)
 
 
 def module_times(
@@ -137,13 +135,9 @@ def module_times(
     total = subtree_totals(own.reshape(-1, steps), modules["parent"])
     worked = np.flatnonzero(total.any(axis=1))
     longest = worked[np.argsort(-total[worked].sum(axis=1), kind="stable")[:_MOST_MODULES]]
-    low, middle, high = np.quantile(total[longest], _QUANTILES, axis=1) / 1e6
+    times = np.round(np.quantile(total[longest], _QUANTILES, axis=1) / 1e6, 4).T.tolist()
     path = modules.text("path")
     return {
-        str(path[row])[:_PATH_LETTERS]: (
-            round(float(low[at]), 4),
-            round(float(middle[at]), 4),
-            round(float(high[at]), 4),
-        )
-        for at, row in enumerate(longest.tolist())
+        str(path[row])[:_PATH_LETTERS]: (low, middle, high)
+        for row, (low, middle, high) in zip(longest.tolist(), times, strict=True)
     }

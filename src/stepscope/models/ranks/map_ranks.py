@@ -33,7 +33,7 @@ from stepscope.models.ranks.files import RankFile
 from stepscope.models.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch, short_ranks, sketch_of
 from stepscope.version import __version__
 
-_CONNECT_S = 10
+_CONNECT_S = 10  # until a scheduler counts as unreachable: a cluster's network answers in one
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,10 @@ def sketch_files(
     sketch = _cached_sketch if cache else _sketch_file
     made = engine(left, partial(sketch, above, dataset if tables else None), keep) if left else {}
     failed = {file: str(one) for file, one in made.items() if isinstance(one, IngestError)}
-    sketches = {file: _on_node(one.sketch, above, file) for file, one in known.items()}
+    sketches = {  # with the machine that its folder names, as it may be known only now
+        file: msgspec.structs.replace(one.sketch, node=_node(above, file) or one.sketch.node)
+        for file, one in known.items()
+    }
     sketches |= {file: one for file, one in made.items() if not isinstance(one, IngestError)}
     sketched = [(one.name, sketches[one]) for one in all_files if one in sketches]
     earlier = _earlier_cycles(sketched)
@@ -194,11 +197,6 @@ def _sketch_file(above: str, tables: Path | None, file: RankFile) -> Sketch:
         if tables:
             keep_tables(tables, file, rank, trace)
     return msgspec.structs.replace(sketch, rank=rank)
-
-
-def _on_node(sketch: Sketch, above: str, file: RankFile) -> Sketch:
-    """The sketch with the machine that its folder names, as it may be known only now."""
-    return msgspec.structs.replace(sketch, node=_node(above, file) or sketch.node)
 
 
 def _node(above: str, file: RankFile) -> str:

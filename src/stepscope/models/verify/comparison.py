@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from stepscope.base.arrays import Mask, Times
+from stepscope.base.students_t import student
 from stepscope.graph import Graph
-from stepscope.models.diff.significance import student
 from stepscope.models.whatif import Prediction
 
 

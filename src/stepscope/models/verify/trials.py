@@ -23,8 +23,8 @@ from stepscope.errors import CaptureError
 
 Show = Callable[[str, str], None]
 """Shows a line of the script's output, under the label of its run."""
-_POLL_S = 0.05
-_LAST_LINES = 5
+_POLL_S = 0.05  # between looks at whether a process has ended; a run takes seconds
+_LAST_LINES = 5  # lines of output that are kept, of which a failure cites the last
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ def execute(run: TrialRun, show: Show) -> dict[str, Any]:
         seen = {"scratch": scratch.to_json(), "store": store} if run.scratch else {}
         results = [Path(folder, f"{rank}.json") for rank in range(run.processes)]
         port = os.environ.get("MASTER_PORT") or _free_port()
-        children: list[_Child] = []
+        children: list[_TrialProcess] = []
         try:
             for rank, result in enumerate(results):
-                children.append(_Child(run, rank, result, port, show, seen))
+                children.append(_TrialProcess(run, rank, result, port, show, seen))
             _wait(children)
         finally:
             for child in children:
@@ -99,7 +99,7 @@ def execute(run: TrialRun, show: Show) -> dict[str, Any]:
         return _complete(run, children[0].facts())
 
 
-class _Child:
+class _TrialProcess:
     def __init__(
         self, run: TrialRun, rank: int, result: Path, port: str, show: Show, seen: Mapping[str, Any]
     ) -> None:
@@ -157,7 +157,7 @@ class _Child:
             self._show(label, line.rstrip("\n"))
 
 
-def _wait(children: Sequence[_Child]) -> None:
+def _wait(children: Sequence[_TrialProcess]) -> None:
     """Until all have ended, or one has failed."""
     while any(child.code is None for child in children):
         if any(child.code for child in children):

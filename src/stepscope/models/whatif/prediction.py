@@ -22,7 +22,7 @@ from stepscope.trace.recorded_steps import load_warning
 from stepscope.trace.trace import Trace
 
 MOST_TASKS = 1 << 22  # of graphs that are simulated at once: of each, 100 bytes a task
-_LEAST_UNEXPLAINED = 0.001
+_LEAST_UNEXPLAINED = 0.001  # of the step: what a percentage with one decimal shows
 _ALWAYS = "unchanged work takes as long as it did, even if it overlaps with different work"
 _ALIKE = "other ranks change in the same way"
 _TOGETHER = (

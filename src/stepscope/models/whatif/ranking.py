@@ -69,8 +69,8 @@ def _tried(baseline: Baseline, change: Change) -> Prediction | StepscopeError:
         return error
 
 
-_FEWER_SAMPLES = (0.5, 0.25, 0.125)
-_MOST = 12
+_FEWER_SAMPLES = (0.5, 0.25, 0.125)  # of the batch: halves, as users try them
+_MOST = 12  # answers that are listed: as many as a screen shows
 
 
 class Fit(msgspec.Struct, frozen=True):

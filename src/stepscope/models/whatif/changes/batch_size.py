@@ -33,7 +33,7 @@ def batch_size(graph: Graph, factor: float) -> Graph:
 
 
 _FIXED = [KINDS.index(name) for name in ("weights", "buffers", "gradients", "optimizer state")]
-_SCALAR_BYTES = 8
+_SCALAR_BYTES = 8  # of the largest scalar; no batch makes one larger
 
 
 def with_batch(memory: RecordedMemory, factor: float) -> RecordedMemory:

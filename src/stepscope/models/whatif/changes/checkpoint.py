@@ -19,7 +19,13 @@ from stepscope.models.whatif.change import OURS, Change
 from stepscope.models.whatif.parts.layers import first_of, in_backward, operators, regions
 from stepscope.trace.row_order import begins_run, ends_run
 
-# Operators of these names save so many; others one: their input or their result.
+_SAVE_NOTHING = (
+    "aten::add aten::add_ aten::sub* aten::cat aten::stack aten::sum aten::mean aten::copy_ "
+    "aten::_to_copy aten::clone *view* aten::*reshape* aten::t aten::*transpose* aten::permute "
+    "aten::expand aten::*squeeze* aten::*split* aten::chunk aten::slice aten::select aten::neg "
+    "aten::detach"
+)
+# Operators of these names save so many tensors; others one: their input or their result.
 _SAVED = {
     "*rnn*": 11,
     "*lstm*": 11,
@@ -34,34 +40,7 @@ _SAVED = {
     "aten::*mm": 2,
     "aten::mul*": 2,
     "aten::div*": 2,
-    **dict.fromkeys(
-        (
-            "aten::add",
-            "aten::add_",
-            "aten::sub*",
-            "aten::cat",
-            "aten::stack",
-            "aten::sum",
-            "aten::mean",
-            "aten::copy_",
-            "aten::_to_copy",
-            "aten::clone",
-            "*view*",
-            "aten::*reshape*",
-            "aten::t",
-            "aten::*transpose*",
-            "aten::permute",
-            "aten::expand",
-            "aten::*squeeze*",
-            "aten::*split*",
-            "aten::chunk",
-            "aten::slice",
-            "aten::select",
-            "aten::neg",
-            "aten::detach",
-        ),
-        0,
-    ),
+    **dict.fromkeys(_SAVE_NOTHING.split(), 0),
 }
 
 
@@ -172,7 +151,7 @@ _ACTIVATIONS = KINDS.index("activations")
 
 
 @dataclass(frozen=True)
-class _Call:
+class _ModuleCall:
     """One call of a checkpointed module: its forward, and its backward, ns."""
 
     begin: float
@@ -202,7 +181,7 @@ def checkpointed(memory: RecordedMemory, module: str, **_: float) -> RecordedMem
     return memory
 
 
-def _module_calls(recording: AllocationRecord, module: str) -> list[_Call]:
+def _module_calls(recording: AllocationRecord, module: str) -> list[_ModuleCall]:
     events = recording.trace.events
     rows = np.flatnonzero(events.text("name").where(lambda name: _matches(name, module)))
     begin, end = recording.starts[rows], recording.ends[rows]
@@ -216,7 +195,7 @@ def _module_calls(recording: AllocationRecord, module: str) -> list[_Call]:
         own = linked[slice(*np.searchsorted(forward, [low, high]))]
         if len(own):
             first, last = recording.starts[own].min(), recording.ends[own].max()
-            found.append(_Call(low, high, float(first), float(last)))
+            found.append(_ModuleCall(low, high, float(first), float(last)))
     return found
 
 
@@ -225,7 +204,7 @@ def _matches(name: str, module: str) -> bool:
     return path != name and fnmatchcase(path.strip(), module)
 
 
-def _repeated_lifetimes(memory: RecordedMemory, call: _Call) -> Lifetimes:
+def _repeated_lifetimes(memory: RecordedMemory, call: _ModuleCall) -> Lifetimes:
     life = memory.lifetimes
     inside = (life.start >= call.begin) & (life.start < call.end)
     kept = inside & (life.end > call.end) & (life.kind == _ACTIVATIONS)
@@ -241,7 +220,7 @@ def _repeated_lifetimes(memory: RecordedMemory, call: _Call) -> Lifetimes:
     return repeated.plus(_random_state(call)) if memory.recording.device == "cpu" else repeated
 
 
-def _copies(life: Lifetimes, rows: Ids, call: _Call) -> Lifetimes:
+def _copies(life: Lifetimes, rows: Ids, call: _ModuleCall) -> Lifetimes:
     """What the repeated forward allocates just before backward begins."""
     copy = life.take(rows)
     return copy.changed(
@@ -249,7 +228,7 @@ def _copies(life: Lifetimes, rows: Ids, call: _Call) -> Lifetimes:
     )
 
 
-def _random_state(call: _Call) -> Lifetimes:
+def _random_state(call: _ModuleCall) -> Lifetimes:
     """The state of the CPU's random numbers, which the checkpoint keeps to repeat dropout."""
     return Lifetimes(
         bytes=np.array([_RANDOM_STATE_BYTES]),
@@ -260,13 +239,13 @@ def _random_state(call: _Call) -> Lifetimes:
     )
 
 
-def _again(time: Floats, call: _Call) -> Floats:
+def _again(time: Floats, call: _ModuleCall) -> Floats:
     """Moments of forward, in the instant before backward begins."""
     share = (time - call.begin) / max(call.end - call.begin, 1.0)
     return call.backward - _INSTANT * (1 - share)
 
 
-def _needs(recording: AllocationRecord, call: _Call, life: Lifetimes) -> tuple[Mask, Mask, Floats]:
+def _needs(recording: AllocationRecord, call: _ModuleCall, life: Lifetimes) -> tuple[Mask, Mask, Floats]:
     """For each row: whether backward of this call, or of others, needs it; and its last read.
 
     The last read by forward is the end of that operator, or of the one that made it.
@@ -282,7 +261,7 @@ def _needs(recording: AllocationRecord, call: _Call, life: Lifetimes) -> tuple[M
     return marks[0][recorded], marks[1][recorded], recording.last_read[recorded]
 
 
-def _read_inside(recording: AllocationRecord, call: _Call, life: Lifetimes) -> Mask:
+def _read_inside(recording: AllocationRecord, call: _ModuleCall, life: Lifetimes) -> Mask:
     uses = recording.uses
     start = recording.starts[uses.event]
     inside = ~uses.backward & (start >= call.begin) & (start < call.end)

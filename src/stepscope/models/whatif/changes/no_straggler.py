@@ -10,7 +10,7 @@ from stepscope.facts.annotate.ranks import usual_of_peers
 from stepscope.graph import Graph, scale
 from stepscope.models.whatif.change import Change
 
-_ALIKE = 0.99
+_ALIKE = 0.99  # of a rank's work: what the change leaves of all is no change to speak of
 
 
 def no_straggler(graph: Graph) -> Graph:

@@ -27,7 +27,7 @@ from stepscope.trace.schema import FORWARD_STAGES
 from stepscope.trace.trace import Trace
 
 _STAGES = (*FORWARD_STAGES, "backward")
-_LEAST_SHARE = 0.5
+_LEAST_SHARE = 0.5  # of the time in 16 bits that is calibrated; of less, most would be a guess
 
 
 def amp_on_cpu(graph: Graph) -> Graph:
@@ -161,7 +161,7 @@ class Effect:
 
 
 @dataclass
-class _Flow:
+class _SizeFlow:
     """Precision of the values computed so far, by their number of elements: True for 16 bits."""
 
     made: dict[int, bool] = field(default_factory=dict)
@@ -198,7 +198,7 @@ class _Flow:
 
 def forward_effects(calls: list[Operator | None]) -> list[Effect]:
     """The effect on each operator of one step's forward, given in order of time."""
-    flow = _Flow()
+    flow = _SizeFlow()
     return [Effect() if call is None else flow.effect(call) for call in calls]
 
 

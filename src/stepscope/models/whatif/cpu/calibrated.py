@@ -18,7 +18,7 @@ from stepscope.models.calibration import Calibration, Machine, find_calibration
 from stepscope.models.calibration.calibration import between
 from stepscope.models.whatif.parts.kernel_times import memory_rate
 
-_FLOAT_BYTES = 4
+_FLOAT_BYTES = 4  # of an FP32 value; tables of gradients and casts count elements
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from stepscope.models.whatif.parts.network import (
 )
 from stepscope.trace.row_order import inverse
 
-_LEAST_KB = 0.1
+_LEAST_KB = 0.1  # kB of a slice: smaller ones are more messages than a trace can hold
 
 
 def p3(
@@ -213,7 +213,7 @@ def _numbers(name: str, text: str) -> list[float]:
 # Lin et al., algorithm 4 and section 3, in reads and writes of the whole gradient: momentum
 # u = m u + g (3), accumulation v = v + u (3), threshold on a sample of |v| (1), choice of what is
 # sent (1), and what was sent removed from u and v (4).
-_COMPRESS_PASSES = 12
+_COMPRESS_PASSES = 12  # reads and writes of the whole gradient, as listed above
 _DECOMPRESS_PASSES = 1  # a gradient of zeros gets a few values
 
 

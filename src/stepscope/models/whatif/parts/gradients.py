@@ -213,7 +213,7 @@ def _own_bytes(graph: Graph, change: str) -> Ids:
 
 
 Consumers = dict[int, int]
-MIB = 1 << 20
+MIB = 1 << 20  # bytes
 _FIRST_BUCKET_MIB = 1.0  # torch.distributed's _DEFAULT_FIRST_BUCKET_BYTES
 
 

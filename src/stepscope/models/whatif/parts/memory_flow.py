@@ -68,8 +68,8 @@ _PARAMETERS = [KINDS.index(name) for name in ("weights", "buffers")]
 _ACTIVATIONS, _TEMPORARIES = KINDS.index("activations"), KINDS.index("temporaries")
 _FORWARD = [STAGES.index(name) for name in ("forward", "loss")]
 _BACKWARD = STAGES.index("backward")
-_SCALAR_BYTES = 8
-_INSTANT = 0.25
+_SCALAR_BYTES = 8  # of the largest scalar, which autocast does not count
+_INSTANT = 0.25  # ns: two copies live side by side within one tick of the recorded clock
 _WORKSPACE = 0.705  # of oneDNN's LSTM, whose contents are partly 16 bits wide; 0.70 to 0.75
 
 
@@ -77,7 +77,7 @@ def autocasted(memory: RecordedMemory) -> RecordedMemory:
     """The memory if forward and loss ran under `torch.autocast` to bfloat16."""
     if not len(memory.recording.trace["tensor_uses"]):
         raise ChangeError("amp: memory is predicted from captures made with --memory --shapes")
-    flow = _Flow.of(memory)
+    flow = _PrecisionFlow.of(memory)
     for operation in operations(memory.recording):
         flow.run(operation)
     if not flow.lowers:
@@ -86,7 +86,7 @@ def autocasted(memory: RecordedMemory) -> RecordedMemory:
 
 
 @dataclass(eq=False)
-class _Flow:
+class _PrecisionFlow:
     """What is known of each recorded allocation as operators run one after the other."""
 
     memory: RecordedMemory
@@ -111,7 +111,7 @@ class _Flow:
     lowers: bool = False
 
     @classmethod
-    def of(cls, memory: RecordedMemory) -> _Flow:
+    def of(cls, memory: RecordedMemory) -> _PrecisionFlow:
         recording = memory.recording
         events, attribution, count = recording.trace.events, recording.attribution, len(recording)
         text = events.text("name")

@@ -259,7 +259,6 @@ def _updated(graph: Graph, gradients: Gradients, workers: int) -> Graph:
     return graph.with_tasks(gap_ns=gap)
 
 
-_MIB = 1 << 20
 _GATHERED = 2  # one unit computes while the next one is gathered
 
 
@@ -275,7 +274,7 @@ def zero_sharded(
     Source: Rajbhandari et al., "ZeRO", SC 2020, section 5.
     """
     kinds = ("optimizer state", "gradients", "weights")[: max(1, min(stage, 3))]
-    extra = bucket_cap_mb * _MIB * (_GATHERED if stage >= 3 else stage >= 2)
+    extra = bucket_cap_mb * MIB * (_GATHERED if stage >= 3 else stage >= 2)
     return _sharded(memory, kinds, workers, int(extra))
 
 
@@ -288,7 +287,7 @@ def fully_sharded(
         unit: glob for the paths of the modules that are units.
         unit_mb: without `unit`, the size of a unit, MiB.
     """
-    largest = _largest_unit(memory, unit) if unit else int(unit_mb * _MIB)
+    largest = _largest_unit(memory, unit) if unit else int(unit_mb * MIB)
     kinds = ("optimizer state", "gradients", "weights")
     return _sharded(memory, kinds, workers, _GATHERED * largest)
 
