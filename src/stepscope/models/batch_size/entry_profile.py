@@ -127,6 +127,12 @@ class Profile:
         beyond = _first(lambda batch: memory.at(batch) > capacity)
         return _LARGEST if beyond is None else beyond - 1
 
+    def largest_fitting(self, capacity: float | None) -> int | None:
+        """The largest batch size that memory allows, as far as a limit is known."""
+        limits = [self.batch_for_bytes(capacity) if capacity else None]
+        limits.append(self.too_large - 1 if self.too_large else None)
+        return min((limit for limit in limits if limit is not None), default=None)
+
     def extrapolates(self, batch: int) -> bool:
         """Whether a batch size is outside the measured range."""
         measured = [point.batch for point in self.points]
@@ -150,9 +156,7 @@ class Profile:
         if self._limit is None:
             return None
         batch = self.batch_for_throughput(_KNEE * self._limit)
-        most = self.batch_for_bytes(capacity) if capacity else None
-        if self.too_large:
-            most = min(most or self.too_large - 1, self.too_large - 1)
+        most = self.largest_fitting(capacity)
         if batch is None or (most is not None and batch > most):
             return most
         return batch
@@ -259,15 +263,8 @@ def suggestions(profile: Profile, batch: int, capacity: float | None = None) -> 
     the largest that fits. None exceeds memory or lies where predictions are not trusted
     (`Profile.trusts`); where the prediction of the held-back point failed there are none at all.
     """
-    most = _largest_fitting(profile, capacity)
+    most = profile.largest_fitting(capacity)
     wanted = [profile.suggestion(capacity), 2 * batch, max(batch // 2, 1), most]
     sizes = dict.fromkeys(size for size in wanted if size and size != batch)
     fitting = (size for size in sizes if most is None or size <= most)
     return [profile.predict(size) for size in fitting if profile.trusts(size)]
-
-
-def _largest_fitting(profile: Profile, capacity: float | None) -> int | None:
-    limits = [profile.batch_for_bytes(capacity) if capacity else None]
-    limits.append(profile.too_large - 1 if profile.too_large else None)
-    known = [limit for limit in limits if limit is not None]
-    return min(known) if known else None

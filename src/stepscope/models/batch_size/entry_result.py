@@ -114,21 +114,13 @@ def curve(
         breakdown; at most about 256 of them, four times beyond what was measured at most.
     """
     measured = [point.batch for point in profile.points]
-    most = _most(profile, max([*measured, batch]), capacity)
+    fitting = profile.largest_fitting(capacity)
+    beyond = BEYOND * max([*measured, batch])
+    most = max(beyond if fitting is None else min(beyond, fitting), 1)
     stride = -(-most // _CHOICES)
     grid = range(stride, most + 1, stride)
     sizes = sorted({1, *grid, *(size for size in (*measured, batch) if size <= most)})
     return [_row(profile, breakdown, size) for size in sizes]
-
-
-def _most(profile: Profile, largest: int, capacity: float | None) -> int:
-    limits = [BEYOND * largest]
-    if profile.too_large:
-        limits.append(profile.too_large - 1)
-    fits = profile.batch_for_bytes(capacity) if capacity else None
-    if fits:
-        limits.append(fits)
-    return max(min(limits), 1)
 
 
 def _row(profile: Profile, breakdown: StepBreakdown | None, batch: int) -> BatchPrediction:

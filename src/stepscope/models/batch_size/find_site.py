@@ -57,7 +57,7 @@ def find_site(
         >>> find_site("BATCH_SIZE = 32\\n", "train.py").value
         32
     """
-    groups = group_sites(text, path, arguments, folder, read)
+    groups = _group_sites(text, path, arguments, folder, read)
     if isinstance(choice, str):
         return _chosen([site for group in groups for site in group], choice, path)
     for group in groups:
@@ -101,19 +101,10 @@ def _listed(sites: Sequence[Site]) -> str:
     return f"{len(sites)} ({'; '.join(site.sentence for site in sites)})" if sites else "none"
 
 
-def group_sites(
-    text: str, path: str, arguments: Sequence[str], folder: str | None = None, read: ReadText | None = None
+def _group_sites(
+    text: str, path: str, arguments: Sequence[str], folder: str | None, read: ReadText | None
 ) -> list[list[Site]]:
-    """Groups of candidate sites: best evidence first, sites for evaluation last.
-
-    Args:
-        text: the script, as an editor has it (without byte order mark).
-        folder: the working folder that relative names refer to; by default the current one.
-        read: returns the text of a settings file; by default, what is on disk.
-
-    Raises:
-        BatchError: the script does not parse.
-    """
+    """Groups of candidate sites: best evidence first, sites for evaluation last."""
     facts = read_facts(text, path)
     files = settings_files(path, arguments, facts.strings, folder)
     settings = [site for file in files for site in _settings_in(file, read or read_text)]
@@ -216,14 +207,10 @@ class _Finder:
             text=written,
             start=start,
             end=end,
-            line=_line_number(before),
+            line=1 + before.count("\n") + before.count("\r") - before.count("\r\n"),
             column=start - line_start,
             option=option,
         )
-
-
-def _line_number(before: str) -> int:
-    return 1 + before.count("\n") + before.count("\r") - before.count("\r\n")
 
 
 def _role_of_loader(call: SourceCall, holder: str) -> str:

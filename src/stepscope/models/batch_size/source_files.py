@@ -63,7 +63,9 @@ def read_source(path: str | Path) -> EditableText:
     """
     try:
         content = Path(path).read_bytes()
-        return decode_source(str(path), content)
+        mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
+        encoding = declared_encoding(str(path), content)
+        return EditableText(str(path), content[len(mark) :].decode(encoding), encoding, mark)
     except OSError as error:
         reason = error.strerror or str(error)
         raise BatchError(f"cannot read {path}: {reason}") from error
@@ -74,13 +76,6 @@ def read_source(path: str | Path) -> EditableText:
 def read_text(path: str) -> str:
     """The text of a file on disk, without byte order mark; raises `BatchError`."""
     return read_source(path).text
-
-
-def decode_source(path: str, content: bytes) -> EditableText:
-    """The same for bytes at hand."""
-    mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
-    encoding = declared_encoding(path, content)
-    return EditableText(path, content[len(mark) :].decode(encoding), encoding, mark)
 
 
 def declared_encoding(path: str, content: bytes) -> str:

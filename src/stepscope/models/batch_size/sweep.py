@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import log
-from typing import Protocol
 
 from stepscope.errors import BatchError
 from stepscope.models.batch_size.fit import Model, fit_model, hold_back, time_tolerance
@@ -172,11 +171,8 @@ class NothingFits(BatchError):
     """Not even one sample fits into memory."""
 
 
-class MeasureBatch(Protocol):
-    """Measures a batch size once; None where it does not fit into memory."""
-
-    def __call__(self, batch: int) -> MeasuredBatch | None:
-        """In a fresh process."""
+MeasureBatch = Callable[[int], MeasuredBatch | None]
+"""Measures a batch size once, in a fresh process; None where it does not fit into memory."""
 
 
 @dataclass

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from stepscope.base.arrays import Codes, Counts, Floats, Ids, Mask, Times
 from stepscope.trace.trace import Trace
@@ -30,6 +31,13 @@ class Lifetimes:
     end: Floats
     kind: Ids
     recorded: Ids
+
+    @classmethod
+    def added(cls, size: ArrayLike, start: ArrayLike, end: ArrayLike, kind: ArrayLike) -> Lifetimes:
+        """Allocations that a change adds."""
+        count = np.asarray(size, np.int64)
+        times = (np.asarray(time, np.float64) for time in (start, end))
+        return cls(count, *times, np.asarray(kind, np.int64), np.full(len(count), -1))
 
     def __len__(self) -> int:
         return len(self.bytes)

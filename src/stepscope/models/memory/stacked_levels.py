@@ -151,7 +151,10 @@ class StackedLevels:
         of_owner = shown[code]
         self._group = of_owner[changes.owner]
         self._before = _sums(of_owner, changes.before, len(self.names))
-        self._checkpoints = self._held_at_checkpoints()
+        number, groups = np.arange(len(self._group)) // _CHECKPOINT, len(self.names)
+        steps = len(self._group) // _CHECKPOINT + 1
+        added = _sums(number * groups + self._group, changes.change, steps * groups).reshape(steps, groups)
+        self._checkpoints = self._before + np.cumsum(added, axis=0) - added
 
     def tile(self, start_ns: int, end_ns: int) -> Columns:
         """What happens in [start_ns, end_ns)."""
@@ -199,13 +202,6 @@ class StackedLevels:
         rest = slice(near * _CHECKPOINT, count)
         added = _sums(self._group[rest], self._changes.change[rest], len(self.names))
         return np.asarray(self._checkpoints[near] + added)
-
-    def _held_at_checkpoints(self) -> Counts:
-        number = np.arange(len(self._group)) // _CHECKPOINT
-        key, groups = number * len(self.names) + self._group, len(self.names)
-        steps = len(self._group) // _CHECKPOINT + 1
-        added = _sums(key, self._changes.change, steps * groups).reshape(steps, groups)
-        return self._before + np.cumsum(added, axis=0) - added
 
 
 def _used(changes: MemoryChanges, code: Codes | Ids) -> list[int]:

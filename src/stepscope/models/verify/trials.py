@@ -209,24 +209,13 @@ def _distributed(run: TrialRun, rank: int, port: str) -> dict[str, str]:
     """The environment variables of torchrun; MASTER_ADDR is the user's, else this machine."""
     if run.processes < 2:
         return {}
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(run.processes),
-        "LOCAL_WORLD_SIZE": str(run.processes),
-        **_meeting(),
-        "MASTER_PORT": port,
-    }
-
-
-def _meeting() -> dict[str, str]:
-    """The user's MASTER_ADDR; otherwise this machine, whatever its own name resolves to."""
-    if "MASTER_ADDR" in os.environ:
-        return {}
-    here = {"MASTER_ADDR": "127.0.0.1"}
-    if sys.platform == "linux" and "GLOO_SOCKET_IFNAME" not in os.environ:
-        here["GLOO_SOCKET_IFNAME"] = "lo"
-    return here
+    words = {**dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)), "MASTER_PORT": port}
+    words |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(run.processes))
+    if "MASTER_ADDR" not in os.environ:
+        words["MASTER_ADDR"] = "127.0.0.1"  # whatever this machine's own name resolves to
+        if sys.platform == "linux" and "GLOO_SOCKET_IFNAME" not in os.environ:
+            words["GLOO_SOCKET_IFNAME"] = "lo"
+    return words
 
 
 def _free_port() -> str:

@@ -148,18 +148,14 @@ def verify_change(
         sides: list[tuple[Sequence[ChangeSpec], list[Json]]] = [((), before), (specs, after)]
         for changes, runs in sides if number % 2 == 0 else reversed(sides):
             run = _run(script, changes, plan, number, scratch)
-            runs.append(_measured(run, plan, show, say))
+            say(f"{run.label} of {plan.rounds}")
+            runs.append(execute(run, show))
         if number == plan.rounds // 2 and plan.rounds > 1 and predictable:
             graphs.append(_recorded(script, plan, scratch, show, say))
     # Noise only makes a recording longer.
     graph = min(graphs, key=_recorded_ms)
     _report_outside_writes([*before, *after], say)
     return _compared(script, specs, graph, before, after, say)
-
-
-def _measured(run: TrialRun, plan: TrialPlan, show: Show, say: Say) -> Json:
-    say(f"{run.label} of {plan.rounds}")
-    return execute(run, show)
 
 
 def _compared(

@@ -230,13 +230,7 @@ def _copies(life: Lifetimes, rows: Ids, call: _ModuleCall) -> Lifetimes:
 
 def _random_state(call: _ModuleCall) -> Lifetimes:
     """The state of the CPU's random numbers, which the checkpoint keeps to repeat dropout."""
-    return Lifetimes(
-        bytes=np.array([_RANDOM_STATE_BYTES]),
-        start=np.array([call.begin]),
-        end=np.array([call.done]),
-        kind=np.array([KINDS.index("unknown")]),
-        recorded=np.array([-1]),
-    )
+    return Lifetimes.added([_RANDOM_STATE_BYTES], [call.begin], [call.done], [KINDS.index("unknown")])
 
 
 def _again(time: Floats, call: _ModuleCall) -> Floats:

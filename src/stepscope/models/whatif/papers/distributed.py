@@ -8,7 +8,7 @@ import numpy as np
 
 from stepscope.base.arrays import Floats, Ids
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, add_links, add_thread, append
+from stepscope.graph import Graph, add_links, add_thread
 from stepscope.models.whatif.change import OURS, Change
 from stepscope.models.whatif.cpu.calibrated import OnCpu, copy_rate, on_cpu, sparse_gradients_ns
 from stepscope.models.whatif.parts.gradients import Gradients, converted, find_gradients
@@ -18,6 +18,7 @@ from stepscope.models.whatif.parts.network import (
     CollectivePhase,
     Network,
     all_reduces,
+    append_collectives,
     decompose,
     refuse_communication,
     refuse_unsized,
@@ -80,18 +81,8 @@ def _with_slices(graph: Graph, network: Network, gradients: Gradients, row: Ids,
     threads = np.concatenate([np.where(own, receive, send), np.where(own, send, receive)])
     names = [f"{way} {number}" for way in ("push", "pull") for number in row.tolist()]
     both = np.concatenate([row, row])
-    graph, new = append(
-        graph,
-        threads,
-        names,
-        duration_ns=np.rint(np.tile(time, 2)),
-        bytes=np.tile(size, 2),
-        step=gradients.step[both],
-        priority=-order_of_use(gradients)[both],
-        category="communication",
-        kind="communication",
-        stage="backward",
-    )
+    facts = {"step": gradients.step[both], "priority": -order_of_use(gradients)[both], "stage": "backward"}
+    graph, new = append_collectives(graph, threads, names, np.tile(time, 2), bytes=np.tile(size, 2), **facts)
     push, pull = new[: len(row)], new[len(row) :]
     graph = add_links(graph, gradients.ready[row], push, "communication")
     # The next message does not wait until this one has arrived.

@@ -11,28 +11,18 @@ from numpy.typing import ArrayLike
 
 from stepscope.base.arrays import Floats, Ids
 from stepscope.errors import ChangeError
-from stepscope.facts.roofline.formulas import call_of
-from stepscope.graph import (
-    Graph,
-    add_links,
-    append,
-    inherited,
-    insert,
-    numbers_after,
-    redirect,
-    select,
-    simulate,
-)
+from stepscope.graph import Graph, add_links, inherited, insert, numbers_after, redirect, select, simulate
 from stepscope.models.whatif.cpu.calibrated import copy_rate, on_cpu
 from stepscope.models.whatif.parts.layers import (
     add_channel,
     first_of,
     in_backward,
+    input_bytes,
     operators,
     step_ends,
     working,
 )
-from stepscope.models.whatif.parts.network import Network
+from stepscope.models.whatif.parts.network import Network, append_collectives
 
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
 
@@ -106,18 +96,13 @@ def _accumulated(graph: Graph) -> Gradients:
     rows = np.flatnonzero(owner >= 0)
     _, place = np.unique(owner[rows][::-1], return_index=True)
     ends = np.sort(rows[::-1][place])
-    size = np.array([_bytes(graph, int(owner[task])) for task in ends], np.int64)
+    size = np.array([input_bytes(graph, int(owner[task])) for task in ends], np.int64)
     ready = _last_launched(graph, ends) if graph.on_device.any() else ends
     known = (size > 0) & (ready >= 0)
     ends, size, ready = ends[known], size[known], ready[known]
     used, begun = _uses(graph, operators(graph), _operator_before(graph, ends))
     module = tasks["module"][ends].astype(np.int64)
     return Gradients(tasks["step"][ends].astype(np.int64), size, ready, module, used, begun)
-
-
-def _bytes(graph: Graph, event: int) -> int:
-    tensor = call_of(graph.trace, event).tensor(0)
-    return tensor.bytes if tensor else 0
 
 
 def _operator_before(graph: Graph, ends: Ids) -> Ids:
@@ -278,17 +263,9 @@ def with_all_reduces(
     ends = len(bucket) - 1 - last
     step = gradients.step[ends]
     size = np.bincount(bucket, gradients.bytes)
-    graph, new = append(
-        graph,
-        channel,
-        [f"all-reduce {number}" for number in range(len(size))],
-        duration_ns=np.rint(network.all_reduce_ns(size)),
-        bytes=size,
-        step=step,
-        category="communication",
-        kind="communication",
-        stage="backward",
-    )
+    names = [f"all-reduce {number}" for number in range(len(size))]
+    time = network.all_reduce_ns(size)
+    graph, new = append_collectives(graph, channel, names, time, bytes=size, step=step, stage="backward")
     graph = add_links(graph, gradients.ready, new[bucket], "communication")
     return add_links(graph, new, [consumers[number] for number in step.tolist()], "communication")
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from stepscope.base.arrays import Ids, Mask
 from stepscope.errors import ChangeError
+from stepscope.facts.roofline.formulas import call_of
 from stepscope.graph import Graph, add_thread, inherited, select, simulate
 
 
@@ -83,6 +84,12 @@ def add_channel(graph: Graph, name: str, ordered: bool = False) -> tuple[Graph, 
     return add_thread(graph, name, "communication", device, ordered)
 
 
+def input_bytes(graph: Graph, event: int) -> int:
+    """The size of an operator's first input; 0 where its shape was not recorded."""
+    tensor = call_of(graph.trace, event).tensor(0)
+    return tensor.bytes if tensor else 0
+
+
 @dataclass(frozen=True)
 class Layers:
     """Forward operators with a backward, in the order in which forward runs them.
@@ -106,14 +113,8 @@ class Layers:
         if index.dtype == np.bool_:
             index = np.flatnonzero(index)
         names = tuple(self.name[row] for row in index.tolist())
-        return Layers(
-            self.operator[index],
-            names,
-            self.step[index],
-            self.first[index],
-            self.last[index],
-            self.begun[index],
-        )
+        columns = (column[index] for column in (self.step, self.first, self.last, self.begun))
+        return Layers(self.operator[index], names, *columns)
 
 
 def find_layers(graph: Graph) -> Layers:

@@ -151,13 +151,15 @@ class _PrecisionFlow:
         if name in lowered():
             self.lowers = True
             for one in reads:
-                if not self.half[one]:
-                    self._cast_down(one, root, kind[one] in _PARAMETERS)
+                if not self.half[one] and kind[one] in _PARAMETERS:
+                    self._cast_weight(one, root)
+                elif not self.half[one]:
+                    self._cast(one, root, 2, self.casts)
             half = True
         elif name in kept():
             for one in reads:
                 if self.half[one]:
-                    self._cast_up(one, root)
+                    self._cast(one, root, 4, self.raised)
             half = False
         else:
             values = [
@@ -171,34 +173,26 @@ class _PrecisionFlow:
             self.half[operation.makes] = self.floats[operation.makes]
             self.share[operation.makes[self.octets[operation.makes]]] = _WORKSPACE
 
-    def _cast_down(self, one: int, root: int, is_weight: bool) -> None:
-        begin, end = self._span(root)
-        needed = self.saved.get(one, {}).get(root, -np.inf)
-        own = int(self.recording.lifetimes.bytes[one])
-        size = 2 * self.elements.get((root, one), own // 4)
-        if is_weight:
-            region = self._region_end(begin)
-            if (one, region) not in self.copied:
-                self.copied.add((one, region))
-                self.added.append((size, begin, max(region, needed), _ACTIVATIONS))
-            return
-        self.casts.setdefault(root, []).append(own)
-        self.added.append((size, begin, max(end, needed), _ACTIVATIONS))
-        self._drop(one, root)
+    def _cast_weight(self, one: int, root: int) -> None:
+        """There is one copy in 16 bits until the region ends."""
+        begin, _ = self._span(root)
+        region = self._region_end(begin)
+        if (one, region) not in self.copied:
+            self.copied.add((one, region))
+            self._add_copy(one, root, 2, region)
 
-    def _cast_up(self, one: int, root: int) -> None:
-        begin, end = self._span(root)
-        needed = self.saved.get(one, {}).get(root, -np.inf)
-        own = int(self.recording.lifetimes.bytes[one])
-        size = 4 * self.elements.get((root, one), own // 4)
-        self.raised.setdefault(root, []).append(own)
-        self.added.append((size, begin, max(end, needed), _ACTIVATIONS))
-        self._drop(one, root)
-
-    def _drop(self, one: int, root: int) -> None:
+    def _cast(self, one: int, root: int, width: int, casts: dict[int, list[int]]) -> None:
         """Backward of an operator keeps its copy, no longer the original."""
+        casts.setdefault(root, []).append(int(self.recording.lifetimes.bytes[one]))
+        self._add_copy(one, root, width, self._span(root)[1])
         if root in self.saved.get(one, {}):
             self.dropped.setdefault(one, set()).add(root)
+
+    def _add_copy(self, one: int, root: int, width: int, end: float) -> None:
+        """A copy of so many bytes an element, until `end` or as long as backward needs it."""
+        size = width * self.elements.get((root, one), int(self.recording.lifetimes.bytes[one]) // 4)
+        needed = self.saved.get(one, {}).get(root, -np.inf)
+        self.added.append((size, self._span(root)[0], max(end, needed), _ACTIVATIONS))
 
     def _backward(self, operation: FlowOperation) -> None:
         """Gradients have the precision of the values that they belong to."""
@@ -262,16 +256,7 @@ class _PrecisionFlow:
         return event >= 0 and bool(self.recording.attribution.backward[event])
 
     def _copies(self) -> Lifetimes:
-        size, start, end, kind = (
-            np.array(column) for column in zip(*self.added or [(0, 0.0, 0.0, 0)], strict=True)
-        )
-        return Lifetimes(
-            bytes=size.astype(np.int64),
-            start=start.astype(np.float64),
-            end=end.astype(np.float64),
-            kind=kind.astype(np.int64),
-            recorded=np.full(len(size), -1),
-        )
+        return Lifetimes.added(*zip(*self.added or [(0, 0.0, 0.0, 0)], strict=True))
 
 
 def _holds(recording: AllocationRecord, dtype: str) -> Mask:

@@ -11,7 +11,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, add_links, append, scale, simulate
+from stepscope.graph import Graph, add_links, scale, simulate
 from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.owners import KINDS
 from stepscope.models.memory.recorded_memory import RecordedMemory
@@ -34,7 +34,12 @@ from stepscope.models.whatif.parts.layers import (
     outermost,
     weight_update,
 )
-from stepscope.models.whatif.parts.network import Network, add_blocking, refuse_communication
+from stepscope.models.whatif.parts.network import (
+    Network,
+    add_blocking,
+    append_collectives,
+    refuse_communication,
+)
 
 
 @dataclass(frozen=True)
@@ -159,16 +164,8 @@ def _with_units(
     order = np.append(np.arange(count), backward)
     size = np.array([one.bytes for one in units], np.int64)
     names = [f"all-gather {unit}" for unit in order] + [f"reduce-scatter {n}" for n in range(count)]
-    graph, new = append(
-        graph,
-        channel,
-        names,
-        bytes=np.append(size[order], size),
-        step=step,
-        duration_ns=np.rint(network.gather_ns(np.append(size[order], size))),
-        category="communication",
-        kind="communication",
-    )
+    sizes = np.append(size[order], size)
+    graph, new = append_collectives(graph, channel, names, network.gather_ns(sizes), bytes=sizes, step=step)
     gather, scatter = new[: len(order)], new[len(order) :]
     needs = np.append(used, begun[backward])
     graph = add_links(graph, gather, needs, "communication")
@@ -218,16 +215,7 @@ def with_zero_redundancy(graph: Graph, network: Network, gradients: Gradients, c
     if on_cpu(graph):
         return add_blocking(graph, channel, updated, names, time, size=size)[0]
     begins = begins_next(graph)
-    graph, new = append(
-        graph,
-        np.full(len(steps), channel),
-        names,
-        duration_ns=np.rint(time),
-        bytes=size,
-        step=steps,
-        category="communication",
-        kind="communication",
-    )
+    graph, new = append_collectives(graph, channel, names, time, bytes=size, step=steps)
     graph = add_links(graph, updated, new, "communication")
     return add_links(graph, new, [begins[step] for step in steps.tolist()], "communication")
 
@@ -297,13 +285,7 @@ def _sharded(memory: RecordedMemory, kinds: tuple[str, ...], workers: int, extra
     shared = np.isin(life.kind, [KINDS.index(name) for name in kinds])
     share = np.where(shared, -(-life.bytes // workers), life.bytes)
     held = int(life.bytes[life.kind == KINDS.index("weights")].sum())
-    gathered = Lifetimes(
-        bytes=np.array([min(extra, held)]),
-        start=np.array([-np.inf]),
-        end=np.array([np.inf]),
-        kind=np.array([KINDS.index("temporaries")]),
-        recorded=np.array([-1]),
-    )
+    gathered = Lifetimes.added([min(extra, held)], [-np.inf], [np.inf], [KINDS.index("temporaries")])
     return memory.with_lifetimes(life.changed(bytes=share).plus(gathered))
 
 
