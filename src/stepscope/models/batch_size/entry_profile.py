@@ -53,7 +53,6 @@ class Profile:
     Attributes:
         time: milliseconds a step.
         memory: peak bytes.
-        too_large: the smallest batch size that ran out of memory, if one did.
         device: what it was measured on: type, name, memory_bytes.
     """
 

@@ -25,11 +25,9 @@ class Result:
     """The result for one entry file.
 
     Attributes:
-        entry: the file, its command line and its batch size.
         breakdown: what a step at the entry's own batch size is made of; None if not asked for.
         estimate: memory estimated with fake tensors; None if not asked for or not possible.
         capture: the steps that were recorded; the file is gone once the session is closed.
-        captured_batch: the batch size that they were recorded at.
         program_memory: of JAX, the peak at the entry's own batch size by kind, bytes:
             `parameters` and `optimizer_state`, or both as `state`; `inputs`; `results` in memory of
             their own; `temporaries`, activations included; `others` on the device.
@@ -132,9 +130,6 @@ def _row(profile: Profile, breakdown: StepBreakdown | None, batch: int) -> Batch
 
 def batch_answer(result: Result, capacity: float | None = None) -> dict[str, Any]:
     """The data that the page shows for one entry file.
-
-    Args:
-        capacity: bytes that a step may take; by default the device's memory.
 
     Returns:
         As `stepscope batch --json`, with `now` (the prediction at the present batch size),

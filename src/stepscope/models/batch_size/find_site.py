@@ -47,7 +47,6 @@ def find_site(
     Args:
         choice: which one, if there are several: `LINE`, `FILE:LINE` or a name; or one that was
             chosen among the candidates, which counts while they are the same ones.
-        folder: the working folder that relative names refer to.
 
     Raises:
         AmbiguousBatchSize: there are several; it holds them all, and nothing was changed.

@@ -32,7 +32,6 @@ class Piece:
     """One straight line.
 
     Attributes:
-        start: the batch size that it holds from.
         intercept: at batch size 0.
     """
 
@@ -153,12 +152,7 @@ def fit_model(
     repeats: Sequence[int] | None = None,
     tolerance: float = 0.04,
 ) -> Model:
-    """Run time: a line, or lines from point to point where one misses by more than `tolerance`.
-
-    Args:
-        batches: different batch sizes, at least two, three for a band that means something.
-        tolerance: relative.
-    """
+    """Run time: a line, or lines from point to point where one misses by more than `tolerance`."""
     x, y = _by_batch(batches, values)
     one = _model((fit_time_line(x, y),), x, y, errors, repeats)
     if one.residual() <= tolerance or len(x) < _LEAST_POINTS:
@@ -194,10 +188,6 @@ def fit_peaks(batches: Sequence[float], values: Sequence[float], tolerance: floa
     Each place in the step holds a constant and so much a sample; the peak is the greatest of them,
     so its slope can only grow. Memory has no noise but for sizes that are rounded up: where one
     line misses by more than `tolerance`, points in a row on one line make a piece, if slopes grow.
-
-    Args:
-        values: bytes.
-        tolerance: relative.
     """
     x, y = _by_batch(batches, values)
     one = _model((fit_line(x, y),), x, y, None, None)

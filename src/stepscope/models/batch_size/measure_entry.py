@@ -37,7 +37,6 @@ class MemoryEstimate:
         batch: the batch size that `memory` and `modules` are of.
         memory: the peak by kind: weights, buffers, gradients, optimizer_state, activations,
             temporaries.
-        modules: the same for each module, without those inside it.
         model: the peak over the batch size; None for a single size.
         error: relative to the peak measured at `batch`; None where none was.
     """

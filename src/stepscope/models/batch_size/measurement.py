@@ -48,7 +48,6 @@ class BatchPoint:
 
     Attributes:
         ms: the median step of the median round.
-        error_ms: standard error of `ms`.
         repeats: rounds, or steps where there was one round.
         held_back: whether models are tested on it before it joins them.
         samples: samples per step as observed; None if unknown, then the batch size counts.

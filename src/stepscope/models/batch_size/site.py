@@ -156,10 +156,6 @@ class Edit:
 def edit_site(text: str, site: Site, batch: int) -> Edit:
     """The edit that makes `batch` of the batch size at `site`.
 
-    Args:
-        text: the text of the file that the site is in.
-        site: as `find_site` gave it for this very text.
-
     Returns:
         The edit; `edit.apply(text)` is the new text.
 

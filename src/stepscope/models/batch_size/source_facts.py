@@ -31,10 +31,8 @@ class Definition:
     """A name and the expression that gives it a value.
 
     Attributes:
-        kind: as `Site.kind`.
         scope: the functions and classes around it, outermost first.
         value: the expression; None where there is none (a parameter without default).
-        option: the command line option that sets it.
         holder: what the dictionary that it is an entry of is bound to.
     """
 

@@ -93,7 +93,6 @@ def settings_files(
 
     Args:
         script: its path; names are looked up in the working folder, then in the script's.
-        folder: the working folder; by default the current one.
     """
     names = [part for word in arguments for part in (word, word.partition("=")[2])]
     folders = [Path(folder or Path.cwd()), Path(script).parent]

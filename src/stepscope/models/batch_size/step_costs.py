@@ -22,7 +22,6 @@ class Cost:
         lines: position in `Attribution.stacks`, or -1.
         stage: position in STAGES, or -1.
         ms: milliseconds, on the device where there is one.
-        cpu_ms: milliseconds on the CPU.
     """
 
     module: int

@@ -181,7 +181,6 @@ class Sweep:
 
     Attributes:
         rounds: all measurements, by batch size in the order in which they were first made.
-        too_large: the smallest batch size that ran out of memory.
         stable: whether the last round changed no time by more than 2 %; None after a single round.
     """
 

@@ -66,9 +66,6 @@ class PriceTable(msgspec.Struct, frozen=True):
 def read_prices(path: str | None = None) -> PriceTable:
     """The price table of the package, or of a file in the same format.
 
-    Args:
-        path: a JSON file with `instances`.
-
     Raises:
         BatchError: if the file cannot be read, has the wrong shape, or names an unknown device.
     """
@@ -91,7 +88,6 @@ class Target:
     """A device to predict, and the instance that has it.
 
     Attributes:
-        rates: its data sheet, as from `rates_of`.
         instance: the one asked for, else the one with the lowest price per device; None if no
             price is known.
     """

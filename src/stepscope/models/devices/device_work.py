@@ -220,9 +220,6 @@ def offload(graph: Graph, rates: Rates, samples: float = 1.0, estimate: OffloadE
 
     Stages on the CPU, such as loading data, take as long as they did.
 
-    Args:
-        rates: the device's data sheet, as from `rates_of`.
-
     Raises:
         ChangeError: if the operations of half of the step or more are unknown.
     """

@@ -113,7 +113,6 @@ def compare(
     If only one side has device work, operators are compared by their CPU time.
 
     Args:
-        before, after: annotated traces.
         rank: rank of `before`; by default its first.
         to_rank: rank of `after`; by default `rank` if it exists there, else its first.
 

@@ -25,9 +25,6 @@ _MANY_PAIRS = 400  # from which the ranks are distributed normally enough
 def differs(before: Floats, after: Floats) -> bool | None:
     """Whether two samples differ significantly at the 99 % level.
 
-    Args:
-        before, after: one value per step, float64.
-
     Returns:
         None if either side has fewer than two steps.
 

@@ -39,13 +39,7 @@ class Sample:
 
 
 def sample(keys: Sequence[Key], key: Ids, step: Ids, time: IntArray, steps: int) -> Sample:
-    """Add up the time of events by key and step.
-
-    Args:
-        key: number of each event's key, int64, shape (events,).
-        step: number of each event's step, 0 to steps - 1, int64, shape (events,).
-        time: ns, shape (events,).
-    """
+    """Add up the time of events by key and step."""
     shape = (len(keys), steps)
     bins, size = key * steps + step, len(keys) * steps
     times = np.bincount(bins, time, size).reshape(shape)
@@ -89,7 +83,6 @@ def measure_run(trace: Trace, rank: int | None = None, on_device: bool | None = 
     """Measure the steps of one rank.
 
     Args:
-        rank: the rank to measure; by default the first.
         on_device: measure device work or operators on the CPU; by default what the trace has.
 
     Raises:

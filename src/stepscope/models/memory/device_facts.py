@@ -26,9 +26,6 @@ _BEFORE = "before the recorded steps"
 def memory_facts(trace: Trace, most: int = 12) -> list[MemoryFacts]:
     """The facts of every device in a memory snapshot, or in a capture made with `--memory`.
 
-    Args:
-        trace: as `stepscope.open` reads it.
-
     Raises:
         TraceError: if the trace holds no allocation, or those of several ranks.
     """

@@ -26,9 +26,6 @@ def find_growth(trace: Trace, device: int, used: tuple[Floats, Counts]) -> list[
 
     Memory use rises and falls once in each step, which divides the history into cycles. What was
     allocated in most cycles and lives on at the end is kept from step to step.
-
-    Args:
-        used: the device's bytes in use over time, as `Lifetimes.over_time` gives them.
     """
     starts = _cycle_starts(*used)
     if len(starts) < _LEAST_CYCLES:

@@ -167,11 +167,7 @@ class Living(msgspec.Struct, frozen=True):
 
 
 def living_at(history: MemoryHistory, count: int) -> list[Living]:
-    """What lives after so many changes, the largest first.
-
-    Args:
-        count: number of changes, as `Changes.count_until` gives it.
-    """
+    """What lives after so many changes, the largest first."""
     rows = history.changes.holding(count)
     if history.life is None:
         held = history.changes.held(count)

@@ -91,11 +91,7 @@ class Lifetimes:
 
 
 def snapshot_lifetimes(trace: Trace, device: int, kind: Codes) -> Lifetimes:
-    """The allocations of a device; `recorded` is their allocations.id.
-
-    Args:
-        kind: position in `KINDS` of each row of `allocations`.
-    """
+    """The allocations of a device; `recorded` is their allocations.id."""
     table = trace["allocations"]
     rows = np.flatnonzero(table["device"] == device).astype(np.int64)
     start, end = table["start_ns"][rows], table["end_ns"][rows]

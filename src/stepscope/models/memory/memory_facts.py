@@ -109,10 +109,6 @@ class MemoryFacts(msgspec.Struct, frozen=True):
 def shares(size: Counts, group: Codes | Ids, names: Sequence[str]) -> tuple[MemoryShare, ...]:
     """The groups that hold something, the largest first; what is in none is a row without a name.
 
-    Args:
-        size: bytes of each allocation, shape (n,).
-        group: position in `names` of each, -1 for none, shape (n,).
-
     Example:
         >>> shares(np.array([1, 2, 4]), np.array([0, 1, 0]), ("weights", "inputs"))[0]
         MemoryShare(name='weights', bytes=5, count=2)

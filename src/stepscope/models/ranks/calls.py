@@ -137,8 +137,6 @@ class CallTimeline(NamedTuple):
     Attributes:
         step: index of the step of each.
         kept: the calls that a sketch keeps: of every step, or of every second, fourth, … step.
-        named: name and arguments of each kept call.
-        waits: when the rank waits for any of them.
         resumed: when the rank goes on with what needs the call.
         ready: when the rank could have begun the call, had its stream been free.
     """
@@ -176,8 +174,6 @@ def calls_of(
     Args:
         begins, ends: of the steps, ns, shape (steps,); calls outside of them are left out. Of more
             than 1,200 calls, those of every second, fourth, … step are kept.
-        work: as `computing_on_device` gives it.
-        timeline: as `calls_timeline` gives it for these steps.
     """
     progress = _progress(timeline.waits)
     first, last = progress(begins), progress(ends)
@@ -206,13 +202,7 @@ def _thinned(step: Ids, steps: int) -> Ids:
 
 
 def calls_timeline(trace: Trace, begins: Times, ends: Times, work: Ids, waits: Intervals) -> CallTimeline:
-    """When a rank makes each call and waits for it; of calls that are kept, when it goes on.
-
-    Args:
-        begins, ends: of the steps, ns, shape (steps,).
-        work: as `computing_on_device` gives it.
-        waits: as `waits_of` gives it.
-    """
+    """When a rank makes each call and waits for it; of calls that are kept, when it goes on."""
     events = trace.events
     rows = outermost_calls(trace)
     start = events["start_ns"][rows]
@@ -284,7 +274,6 @@ def _waits_for_another(end: Times, begin_next: Times, before: Ids, sends: Mask) 
 
     Args:
         before: how much work began before it ended: calls with the same number end in one gap.
-        sends: which calls are a `send`.
     """
     latest = np.full(int(before.max(initial=0)) + 1, np.iinfo(np.int64).min)
     np.maximum.at(latest, before[~sends], end[~sends])

@@ -25,11 +25,7 @@ _MACHINE = "slower machine (its CPU launches later, and all kernels take longer 
 def cause_of_stages(
     table: JobTable, group: SlowGroup, stages: Mapping[str, float], ratios: Mapping[str, float]
 ) -> dict[str, str]:
-    """The cause of each stage; those that compute have one.
-
-    Args:
-        stages: how much longer they take in each stage, ms.
-    """
+    """The cause of each stage; those that compute have one."""
     computing = [name for name in stages if name not in OF_STAGE]
     causes = {name: OF_STAGE[name] for name in stages if name in OF_STAGE}
     if computing:
@@ -51,7 +47,6 @@ def other_processes(sketches: Sequence[Sketch], rows: Sequence[int], excess: flo
     """The share of a core that slow ranks got, if that is why they take longer; else empty.
 
     Args:
-        rows: the slow ones, by position.
         excess: how much longer they take, as a share of what others take.
     """
     shares = np.array([1.0 if one.core_share is None else one.core_share for one in sketches])

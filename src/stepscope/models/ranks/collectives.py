@@ -215,9 +215,6 @@ def _key(kind: CallKind, rank: int) -> GroupKey:
 def match_trace(trace: Trace, steps: Ids) -> tuple[Rows, Matched]:
     """Match the calls of all ranks of a trace in some steps; sends and receives are left single.
 
-    Args:
-        steps: their numbers, shape (steps,).
-
     Returns:
         The event of each call, and the calls.
     """

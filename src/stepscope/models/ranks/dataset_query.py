@@ -30,9 +30,6 @@ def query_dataset(dataset: Path, sql: str) -> pa.Table:
     `rank_modules` come from the sketches. The numbers of rows (`id`, `track`, …) are those of one
     rank, so tables are joined by `rank`, too.
 
-    Args:
-        dataset: the folder of `stepscope ranks -o`.
-
     Raises:
         QueryError: if the SQL is wrong.
 

@@ -131,22 +131,14 @@ class Job:
         return cls(table, matched, build_replay(table, matched))
 
     def replay_with(self, alike: Ids) -> Replay:
-        """The replay; if it is of some steps only, of some of each group of steps that are alike.
-
-        Args:
-            alike: as for `build_replay`.
-        """
+        """The replay; if it is of some steps only, of some of each group of steps that are alike."""
         if (self.replay.weights == 1).all() or not alike.any():
             return self.replay
         return build_replay(self.table, self.matched, alike)
 
 
 def job_report(sketches: Sequence[Sketch]) -> JobReport:
-    """Compare the ranks of a job, see `report_of`.
-
-    Args:
-        sketches: of at least one rank, each with at least one step.
-    """
+    """Compare the ranks of a job, see `report_of`."""
     return report_of(Job.of(sketches))
 
 

@@ -48,7 +48,6 @@ def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: i
     """The longest work by name.
 
     Args:
-        duration: of each, as `work_ns` gives it.
         place: position of the step of each, -1 for none.
     """
     names = trace.events.text("name")
@@ -82,11 +81,7 @@ def _means(duration: Floats, place: Ids, steps: int) -> Floats:
 
 
 def packed_by_step(means: Sequence[Floats], medians: Sequence[float]) -> bytes:
-    """Mean durations by step as thousandths of the median, in little room.
-
-    Args:
-        means: of each kernel, each of shape (steps,).
-    """
+    """Mean durations by step as thousandths of the median, in little room."""
     if not len(means):
         return b""
     ratio = np.array(means) / np.maximum(np.array(medians)[:, None], 1e-9)
@@ -95,11 +90,7 @@ def packed_by_step(means: Sequence[Floats], medians: Sequence[float]) -> bytes:
 
 
 def by_step(kernels: Mapping[str, tuple[float, float]], packed: bytes) -> dict[str, Floats]:
-    """The mean duration of kernels in each step, ms, nan where there is none.
-
-    Args:
-        kernels, packed: as `kernel_times` gives them.
-    """
+    """The mean duration of kernels in each step, ms, nan where there is none."""
     if not packed:
         return {}
     count = min(len(kernels), _MOST_BY_STEP)

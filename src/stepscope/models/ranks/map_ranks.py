@@ -76,7 +76,6 @@ def sketch_files(
             not changed are taken from there, or from its subfolders. Each is written as soon as its
             file is read, so what was interrupted goes on where it stopped.
         engine: where files are read; by default processes of this machine.
-        finished: called with each file's path or URL when it is done.
         tables: whether to keep the tables of each trace next to its sketch, as Parquet.
         cache: whether to use and update the cache of this machine's user.
 

@@ -348,11 +348,7 @@ def pipeline_places(matched: Matched, ranks: int) -> dict[str, Ids]:
 
 
 def _pipelines(next_to: dict[int, set[int]]) -> list[list[int]]:
-    """The ranks of each pipeline, by stage: chains, and rings that ascend from their lowest rank.
-
-    Args:
-        next_to: the ranks that each rank exchanges with, by position.
-    """
+    """The ranks of each pipeline, by stage: chains, and rings that ascend from their lowest rank."""
     pipelines: list[list[int]] = []
     known: set[int] = set()
     for row in sorted(next_to, key=lambda row: (len(next_to[row]) > 1, row)):

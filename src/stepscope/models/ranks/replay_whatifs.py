@@ -257,7 +257,6 @@ def job_with(table: JobTable, replay: Replay, name: str, factor: float) -> Repla
 
     Args:
         name: of the change, `no_straggler` or `bandwidth`, as in `stepscope whatif`.
-        factor: of `bandwidth`.
     """
     if name == "no_straggler" and len(table.sketches) > 1:
         return _without_stragglers(table, replay)

@@ -268,7 +268,6 @@ class JobTable:
     Attributes:
         steps: numbers of the steps that all ranks have.
         places: for each sketch the positions of these steps.
-        stages: names of the stages that any rank has.
         work: own work, shape (ranks, stages, steps).
         length: of the steps, shape (ranks, steps).
     """

@@ -77,7 +77,6 @@ class SlowGroup:
     """Ranks that are slow for one reason.
 
     Attributes:
-        rows: the ranks, by position.
         steps: in which; of ranks in turn those in which any is.
         slow: of ranks in turn the steps of each, shape (rows, steps); else None.
     """
@@ -344,11 +343,7 @@ def _densest(slow: Mask) -> tuple[int, int]:
 
 
 def grown(steps: SlowSteps, excess: Floats) -> SlowSteps:
-    """The steps, from where an excess begins if it grows steadily, as when a device heats up.
-
-    Args:
-        excess: by how much, shape (steps,).
-    """
+    """The steps, from where an excess begins if it grows steadily, as when a device heats up."""
     at = np.flatnonzero(steps.when)
     if steps.recurs or len(at) < LEAST_FIT:
         return steps
@@ -368,8 +363,6 @@ def is_no_chance(slow: Mask, rows: list[int], steps: SlowSteps, candidates: int)
     """Whether units are slow together more often than units that are as slow as the others.
 
     Args:
-        slow: whether a unit is slow in a step, shape (units, steps).
-        rows: the units that are slow in the same steps, by position.
         candidates: how many such groups of units there are in the job.
     """
     if steps.when.all():

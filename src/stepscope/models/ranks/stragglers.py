@@ -95,7 +95,6 @@ class SlowRanks(NamedTuple):
     """A straggler, and the work that its ranks do more than the others.
 
     Attributes:
-        rows: its ranks, by position.
         excess_ms: shape (rows, steps).
     """
 

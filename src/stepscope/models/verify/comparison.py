@@ -90,10 +90,8 @@ class TrialComparison:
     """Predicted against measured.
 
     Attributes:
-        before, after: steps measured without and with the changes.
         recorded_ms: the step of the recording on which the prediction is based.
         prediction: from that recording, corrected for its overhead; None if there is none.
-        applied: what each change was applied to, by name.
     """
 
     script: str

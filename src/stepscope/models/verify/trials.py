@@ -42,7 +42,6 @@ class TrialRun:
 
     Attributes:
         warmup, steps: training steps that are skipped, and measured.
-        changes: name and parameters of each change to apply.
         capture: file to record the steps to, instead of timing them.
         prefix: words before the command of each process, with `{rank}` in them.
         scratch: how the project is protected from the script; None for not at all.

@@ -26,9 +26,7 @@ class FlowOperation:
     """One outermost operator.
 
     Attributes:
-        root: events.id.
         reads: numbers of the recorded allocations that it uses and that were there before.
-        makes: numbers of the recorded allocations that it makes.
     """
 
     root: int

@@ -236,12 +236,7 @@ def add_blocking(
 
     Args:
         channel: threads.id of the channel that runs the collectives.
-        tasks: tasks.id, shape (n,).
-        names: of the collectives.
-        duration_ns: of each collective, shape (n,).
-        size: bytes of each, shape (n,).
         copied_ns: time of the copies before, and of those after.
-        in_front: before the tasks.
 
     Returns:
         The graph, and the numbers of the earlier tasks in it.

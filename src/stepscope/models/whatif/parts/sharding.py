@@ -272,7 +272,6 @@ def fully_sharded(
     """The memory of one rank under FSDP.
 
     Args:
-        unit: glob for the paths of the modules that are units.
         unit_mb: without `unit`, the size of a unit, MiB.
     """
     largest = _largest_unit(memory, unit) if unit else int(unit_mb * MIB)
