@@ -3,8 +3,6 @@
 The panel's types, `web/src/api/batch_types.ts`, are generated from these Structs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An entry file as it is to run at a batch size: by option, by provider, or edited in memory."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """The profile of an entry file over the batch size: points, models, predictions, warnings."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

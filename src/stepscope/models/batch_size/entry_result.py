@@ -2,8 +2,6 @@
 that a page or an editor shows of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

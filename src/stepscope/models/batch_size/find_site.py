@@ -5,8 +5,6 @@ is written; then whatever is named like a batch size. Numbers for evaluation are
 by the names of loaders, data sets and variables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 

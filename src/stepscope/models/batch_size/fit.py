@@ -6,8 +6,6 @@ Source: Yu et al., Skyline (UIST 2020), equations 1 to 3 and "Making Performance
 one line. The bands, the pieces and the error on a point held back are ours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -2,8 +2,6 @@
 without computing, as estimated with fake tensors.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

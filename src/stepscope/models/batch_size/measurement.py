@@ -1,7 +1,5 @@
 """The result of one measurement."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field

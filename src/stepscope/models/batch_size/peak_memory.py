@@ -6,8 +6,6 @@ activation; what backward and the optimizer allocate for themselves, or an opera
 returns, is temporary. What was there before and is none of these is untracked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ whatever defines one of that name. An expression that leads nowhere gives nothin
 possible origins gives them all.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Collection, Iterator

@@ -4,8 +4,6 @@ One pass over the syntax tree. A *definition* gives a name a value: an assignmen
 default, a field, a dictionary entry, a command line option.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import warnings

@@ -4,8 +4,6 @@ Numbers in YAML, JSON and TOML are found by their lines and changed in place, so
 quotes and order stay; a parser checks the result where one is installed.
 """
 
-from __future__ import annotations
-
 import codecs
 import io
 import re

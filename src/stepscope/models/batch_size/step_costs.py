@@ -1,7 +1,5 @@
 """The time of one step, cut into pieces that belong to one module, operator and stack of lines."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -8,8 +8,6 @@ it. The last one is held back, to check how well the model of the others predict
 Source: Yu et al., Skyline (UIST 2020), "Making Performance Predictions".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The facts of each device whose memory a file holds: what fills it at its peak, and what grows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

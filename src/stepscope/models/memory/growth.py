@@ -1,7 +1,5 @@
 """Memory that is never released: what adds up from step to step."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.base.arrays import Counts, Floats, Ids

@@ -1,7 +1,5 @@
 """The history of one device's memory, from any kind of file, and what lives at a moment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """What is known of the memory of a device, and what kinds, lines, stages or modules hold of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

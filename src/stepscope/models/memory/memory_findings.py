@@ -1,7 +1,5 @@
 """What to do about a full memory: findings with their gain in bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who allocated: the user's line of a call stack, and what the memory is for."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The segments of a device: their holes at any moment, and what fragments them at the snapshot."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 

@@ -1,7 +1,5 @@
 """Why ranks work longer than the others, from their kernels and from what they receive."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

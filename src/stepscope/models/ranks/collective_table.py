@@ -1,7 +1,5 @@
 """The collectives of a trace: of one rank by process group, and of all ranks by who waits."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import msgspec

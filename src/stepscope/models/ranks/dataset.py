@@ -1,7 +1,5 @@
 """A dataset folder: the sketch of each rank, and if wanted its tables, in `rank=N/`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress

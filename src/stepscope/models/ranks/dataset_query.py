@@ -1,7 +1,5 @@
 """SQL over a dataset folder: the tables of all ranks, read lazily, and what their sketches say."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,7 +1,5 @@
 """What the longest kernels and modules of a rank take, over all its steps and step by step."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

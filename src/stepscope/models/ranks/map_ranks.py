@@ -5,8 +5,6 @@ machine, or a Dask cluster. The work depends on the file alone, so it does not m
 often it is done.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence

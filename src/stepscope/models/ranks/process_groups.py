@@ -1,7 +1,5 @@
 """The process groups of a job: bandwidth and skew, who arrives last, slow links, and pipelines."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple

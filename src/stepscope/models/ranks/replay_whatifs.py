@@ -5,8 +5,6 @@ Analysis, 2025: the job is simulated with everything balanced, then with one par
 Work is balanced to the mean, transfers to the median.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial

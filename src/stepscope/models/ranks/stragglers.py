@@ -1,7 +1,5 @@
 """Ranks that are slower than the others: who, in which stages, when, why."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

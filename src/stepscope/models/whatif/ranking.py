@@ -1,7 +1,5 @@
 """Every change that applies, by gain, and those that make the step fit into a memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any

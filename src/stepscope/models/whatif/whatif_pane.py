@@ -3,8 +3,6 @@
 In a timeline, tasks too short to see are merged, so that it has few rectangles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 

@@ -4,8 +4,6 @@ Changes ask here instead of reading the calibration. Each answer is None where t
 calibrated, or its calibration lacks such times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A kernel takes at least its operations over the device's peak rate, and its byte
 bandwidth; the longer of the two limits it (Williams et al., "Roofline", CACM 52(4), 2009).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Parameters, gradients and optimizer state sharded over the workers, as by FSDP and ZeRO."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
