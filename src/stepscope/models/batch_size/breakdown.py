@@ -105,11 +105,7 @@ class LineBreakdown(msgspec.Struct, kw_only=True):
     Attributes:
         line: number, from 1.
         self_ms: time of the line's own calls of torch.
-        calls: its own calls of operators.
-        activations_bytes: what it keeps for backward.
-        weights_bytes: the parameters that it creates.
         operators: where the time goes, the longest first.
-        modules: the same by module.
     """
 
     file: str
@@ -130,10 +126,7 @@ class StepBreakdown(msgspec.Struct, frozen=True):
     """One step at one batch size.
 
     Attributes:
-        batch: samples in the batch.
-        step_ms: the length of an unrecorded step.
         recorded_ms: the step that was recorded, the longest or largest of them.
-        peak_bytes: memory at its peak.
         memory: the peak by kind: weights, buffers, gradients, optimizer_state, activations,
             inputs, temporaries, untracked.
         tree: the step, its modules as the model nests them, and their operators.

@@ -79,7 +79,7 @@ class Entry:
             providers=self.site.provider and self.site.provider.partition("_")[0],
             arguments=arguments,
             folder=self.folder,
-            edits={path: self._marked(path, text) for path, text in files.items()},
+            edits={path: f"{self.sources[path].unicode_mark}{text}" for path, text in files.items()},
             encodings={path: self.sources[path].encoding for path in files},
             capture=capture,
             estimate=estimate,
@@ -98,10 +98,6 @@ class Entry:
         text = self.sources[self.site.path].text
         files[self.site.path] = edit_site(text, self.site, batch).apply(text)
         return self.arguments, files
-
-    def _marked(self, path: str, text: str) -> str:
-        """With its byte order mark; it marks the file as UTF-8."""
-        return ("\ufeff" if self.sources[path].mark else "") + text
 
 
 def open_entry(

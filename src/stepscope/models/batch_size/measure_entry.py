@@ -194,16 +194,13 @@ def _checked(reply: Reply, entry: Entry) -> RunFacts:
             "it run longer",
             entry.path,
         )
-    message = _failure(facts["error"], entry)
-    if facts["error"]["type"] == "SystemExit" and (last := reply.output.strip()):
-        message += f"; its last output: {last.splitlines()[-1]}"
-    raise BatchError(message, *_place(facts["error"], entry))
-
-
-def _failure(error: RunError, entry: Entry) -> str:
+    error = facts["error"]
     file, line = _place(error, entry)
     where = f"{file}:{line}" if line else file
-    return f"{entry.path} fails: {error['type']} at {where}: {error['message']}"
+    message = f"{entry.path} fails: {error['type']} at {where}: {error['message']}"
+    if error["type"] == "SystemExit" and (last := reply.output.strip()):
+        message += f"; its last output: {last.splitlines()[-1]}"
+    raise BatchError(message, file, line)
 
 
 def _place(error: RunError, entry: Entry) -> tuple[str, int | None]:

@@ -45,6 +45,11 @@ class EditableText:
     encoding: str = "utf-8"
     mark: bytes = b""
 
+    @property
+    def unicode_mark(self) -> str:
+        """The byte order mark as text; it marks the file as UTF-8."""
+        return "\ufeff" if self.mark else ""
+
     def encode(self, text: str) -> bytes:
         """`text` as the file's bytes."""
         return self.mark + text.encode(self.encoding)

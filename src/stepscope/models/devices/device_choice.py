@@ -18,12 +18,7 @@ class RentedInstance(msgspec.Struct, frozen=True):
     """A cloud instance and its price on demand.
 
     Attributes:
-        name: as the provider calls it.
         device: a device of `roofline/data/gpus.json`.
-        count: number of these devices.
-        usd_per_hour: for the whole instance.
-        date: when the price was checked.
-        source: where.
     """
 
     name: str

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from stepscope.base.typed_data import convert
 from stepscope.errors import BatchError, ChangeError
@@ -36,20 +35,6 @@ from stepscope.models.whatif.changes.ddp import CHANGE as DDP
 from stepscope.models.whatif.changes.faster_gpu import faster_gpu
 from stepscope.models.whatif.parts.kernel_times import SCALING_ERROR
 from stepscope.read import read
-
-
-class Basis(Protocol):
-    """Predicts the step at any batch size on any device."""
-
-    name: BasisName
-    sentence: str
-    known: float
-
-    def step_ms(self, target: Target, batch: int) -> RangedValue:
-        """Length of a step."""
-
-    def graph(self, target: Target, batch: int) -> Graph:
-        """The step's graph on the device."""
 
 
 class MeasuredKernels:
@@ -111,6 +96,10 @@ class CountedOperations:
     def graph(self, target: Target, batch: int) -> Graph:
         """The step with its work on the device."""
         return offload(self._graph, target.rates, batch / self._recorded)
+
+
+Basis = MeasuredKernels | CountedOperations
+"""Predicts the step at any batch size on any device."""
 
 
 def step_ms(graph: Graph) -> float:

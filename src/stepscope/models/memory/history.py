@@ -151,9 +151,7 @@ class Living(msgspec.Struct, frozen=True):
 
     Attributes:
         kind, module, line: positions in the names of the history's groupings, -1 where unknown.
-        bytes: of all of them.
         count: how many; 0 if that is unknown.
-        largest: bytes of the largest.
     """
 
     kind: int

@@ -28,7 +28,6 @@ class Growth(msgspec.Struct, frozen=True):
     Attributes:
         stack: stacks.id.
         count: how many are alive at the end.
-        bytes: how much they hold.
         bytes_per_cycle: how much is added each time the memory use rises and falls again.
         keeps_graph: whether it is what forward keeps for a backward that never comes.
     """
@@ -59,7 +58,6 @@ class MemoryFacts(msgspec.Struct, frozen=True):
     """What is known of the memory of one device.
 
     Attributes:
-        source: the file.
         device: number of the device, -1 for the CPU.
         entries: of the device's history; without any, the peak is the state at the snapshot.
         peak_bytes, peak_ns: the most that was allocated, and when.
@@ -67,8 +65,6 @@ class MemoryFacts(msgspec.Struct, frozen=True):
         kinds, lines: what held it at the peak, the largest first.
         fragmentation: how the reserved memory is used at the snapshot; None without one.
         growth, growth_lines: what piles up, and the line of each.
-        out_of_memory: the allocations that failed.
-        settings: of the allocator.
         device_name: `cpu`, `cuda:0`; empty in a snapshot.
         stages, modules: what held the peak, as far as the file names them.
         activation_modules, activation_lines: what activations and temporaries hold of the peak.

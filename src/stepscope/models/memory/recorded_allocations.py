@@ -210,14 +210,8 @@ def _kept_at_end(trace: Trace, device: str, table: Table, begin: Ids, end: Ids) 
     """storages.id of each allocation that is alive at the end and that training keeps."""
     rows = _storages(trace, device, "after")
     kept = dict(zip(trace["storages"]["address"][rows].tolist(), rows.tolist(), strict=True))
-    alive = end < 0
-    return np.array(
-        [
-            kept.get(address, -1) if lives else -1
-            for address, lives in zip(table["address"][begin].tolist(), alive.tolist(), strict=True)
-        ],
-        np.int64,
-    )
+    storage = [kept.get(address, -1) for address in table["address"][begin].tolist()]
+    return np.where(end < 0, np.array(storage, np.int64), -1)
 
 
 # -- uses
@@ -250,8 +244,8 @@ def _alive_then(addresses: Ids, life: Lifetimes, wanted: Ids, time: Ids) -> Ids:
     own, asked = key[: len(addresses)], key[len(addresses) :]
     order = np.argsort(own, kind="stable")
     place = np.searchsorted(own[order], asked, side="right") - 1
-    found = order[np.maximum(place, 0)] if len(order) else np.zeros(len(asked), np.int64)
     if not len(order):
         return np.full(len(asked), -1, np.int64)
-    hit = (place >= 0) & (addresses[found] == wanted) & (life.end[found] >= time)
-    return np.where(hit, found, -1).astype(np.int64)
+    nearest = order[np.maximum(place, 0)]
+    hit = (place >= 0) & (addresses[nearest] == wanted) & (life.end[nearest] >= time)
+    return np.where(hit, nearest, -1).astype(np.int64)

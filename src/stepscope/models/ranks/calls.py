@@ -59,11 +59,9 @@ class Calls(msgspec.Struct, frozen=True):
     """Communication, one row per call in order of its start.
 
     Attributes:
-        kinds: the distinct kinds.
         places: what ranks do: `stage: module: kernel`.
         begin_ns: when the first step begins, on the clock of this machine.
         own_ns: for each step the rank's progress during it.
-        packed: the columns.
     """
 
     kinds: list[CallKind] = []

@@ -98,11 +98,9 @@ class _Kernels:
 
     def _longer_ms(self) -> float:
         """How much longer the kernels of slow ranks take than those of the others, per step."""
+        pairs = zip(self._sketches, self._times, strict=True)
         total = np.array(
-            [
-                sum(one.kernels[name][0] * each for name, each in times.items())
-                for one, times in zip(self._sketches, self._times, strict=True)
-            ]
+            [sum(one.kernels[name][0] * each for name, each in times.items()) for one, times in pairs]
         )
         others = np.delete(total, self._rows)
         return float(np.median(total[self._rows]) - np.median(others))
@@ -126,12 +124,9 @@ def _times(sketch: Sketch, positions: np.ndarray, every: bool) -> dict[str, floa
     medians = {name: each for name, (_, each) in sketch.kernels.items()}
     if every:
         return medians
-    inside = {
-        name: values[positions] for name, values in by_step(sketch.kernels, sketch.kernel_steps).items()
-    }
-    recorded = {
-        name: float(np.nanmedian(values)) for name, values in inside.items() if not np.isnan(values).all()
-    }
+    durations = by_step(sketch.kernels, sketch.kernel_steps).items()
+    inside = ((name, values[positions]) for name, values in durations)
+    recorded = {name: float(np.nanmedian(each)) for name, each in inside if not np.isnan(each).all()}
     return recorded or medians
 
 

@@ -46,8 +46,6 @@ class RankRow(msgspec.Struct, frozen=True):
     Attributes:
         node: its machine, empty where unknown.
         device: its device, empty without one.
-        work_ms: own work by stage.
-        waiting_ms: exposed communication.
         peak_memory_bytes: of its device, None if unknown.
     """
 
@@ -68,14 +66,9 @@ class JobReport(msgspec.Struct, frozen=True):
     """A job in numbers; times in ms, medians over steps.
 
     Attributes:
-        ranks: how many have a sketch.
         steps: how many steps all of them have.
-        step_ms: the length of a step.
         work_ms: the median rank's own work per step.
         slowest_ms: the own work per step of the slowest rank of each step, on average.
-        rows: of each rank.
-        stragglers: by cost, the most expensive first.
-        groups: collectives by kind and process groups.
         slowdown: what imbalance costs, by what is out of balance; None for one rank.
         replayed_ms: the step as replayed from the sketches, the mean of the ranks.
         together_ms: what the job would gain per step without all stragglers at once.

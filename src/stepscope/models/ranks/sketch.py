@@ -46,16 +46,13 @@ class Sketch(msgspec.Struct, frozen=True):
         node: name of its machine, empty where unknown.
         device: name of its device, empty without one.
         steps: numbers of the steps, at most 200; a warm-up step is left out.
-        length: of each step.
         work: by stage, for each step, the time in which this rank works itself: its device
             computes, or without a device its training thread does not wait for communication.
             `host` is the time in which the device has nothing to compute since the CPU launches
             late, see `late_launches`.
         waiting: for each step the exposed communication: waiting for other ranks, or transfer.
-        idle: by cause, for each step.
         kernels: the work that takes longest, by name: how many a step, and the median duration;
             without a device operators, with the time in which they call no other.
-        calls: its communication, call by call.
         kernel_steps: the duration of the longest kernels by step, see `kernel_times.by_step`.
         core_share: the share of a core that its training thread got while it could run, None if
             unknown.
@@ -64,8 +61,6 @@ class Sketch(msgspec.Struct, frozen=True):
             are below, with the modules inside.
         peak_memory: by device, the most memory allocated while recording, bytes; empty where that
             was not recorded.
-        recording: when which process was recorded.
-        version: of this format.
     """
 
     rank: int
@@ -333,17 +328,8 @@ def job_table(sketches: Sequence[Sketch]) -> JobTable:
         steps = sketches[0].steps[:count]
     present = {stage for one in sketches for stage in one.work}
     stages = [stage for stage in (*STAGES, "host") if stage in present]
-    work = np.array(
-        [
-            [_at(one.work.get(stage), place) for stage in stages]
-            for one, place in zip(sketches, places, strict=True)
-        ]
-    )
-    length = np.array([_at(one.length, place) for one, place in zip(sketches, places, strict=True)])
-    return JobTable(sketches, steps, places, stages, work, length)
-
-
-def _at(values: list[float] | None, places: list[int]) -> Floats:
-    if values is None:
-        return np.zeros(len(places))
-    return np.array(values)[places]
+    pairs = list(zip(sketches, places, strict=True))
+    none = [0.0] * max(len(one.steps) for one in sketches)
+    work = [[np.array(one.work.get(stage, none))[place] for stage in stages] for one, place in pairs]
+    length = np.array([np.array(one.length)[place] for one, place in pairs])
+    return JobTable(sketches, steps, places, stages, np.array(work), length)

@@ -31,13 +31,10 @@ class Straggler(msgspec.Struct, frozen=True):
     """Ranks that work longer than the others, or a slow link.
 
     Attributes:
-        ranks: which.
         node: the machine, if they are all the ranks of one.
-        stage: in which stage most.
         steps: the first and the last step, None if in (nearly) all steps.
         excess_ms: how much longer than the median rank in that stage, per step concerned.
         excess: the same as a share of the median rank's time in that stage; inf if that is zero.
-        cause: in a few words.
         cost_ms: what the job would gain per step, on average over all steps, without this excess.
         groups: of a slow link, its process groups.
         through: what else passes through a slow link, such as `allreduce of world`.

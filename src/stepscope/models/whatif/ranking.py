@@ -32,7 +32,6 @@ class Ranking(msgspec.Struct, frozen=True):
     """Every change tried on its own.
 
     Attributes:
-        gains: the predictions, largest gain first.
         reasons: why the others do not apply, by name.
         unmeasured: those of them that only want a calibration of the machine.
     """
@@ -75,11 +74,8 @@ class Fit(msgspec.Struct, frozen=True):
     """Changes under which the step fits.
 
     Attributes:
-        changes: as requested on the command line.
-        memory: the predicted peak.
         step_ms: the predicted step; None where time cannot be predicted for this trace.
         cost: time per sample over that of the unchanged step, minus 1; None where unknown.
-        why_no_time: the reason.
     """
 
     changes: tuple[str, ...]
@@ -92,6 +88,9 @@ class Fit(msgspec.Struct, frozen=True):
         """A dict that `json` can write."""
         facts: dict[str, Any] = msgspec.to_builtins(self)
         return facts
+
+
+Fitting = tuple[list[Request], MemoryPrediction]
 
 
 def find_fits(graph: Graph, limit_bytes: int) -> list[Fit]:
@@ -111,39 +110,37 @@ def find_fits(graph: Graph, limit_bytes: int) -> list[Fit]:
         )
     if memory.lifetimes.peak()[0] <= limit_bytes:
         return [Fit((), predict_memory(memory, []), baseline.measured_ms, 0.0)]
-    fitting = _without_needless([*_fitting(memory, limit_bytes)])
-    found = [_priced(baseline, requests, answer) for requests, answer in fitting]
-    found.sort(key=lambda fit: (fit.cost is None, fit.cost or 0.0, fit.memory.predicted_bytes))
-    return found[:_MOST]
+    fitting = _without_needless([*_fitting(baseline, _checkpoints(memory), limit_bytes)])
+    fits = [_priced(baseline, requests, answer) for requests, answer in fitting]
+    fits.sort(key=lambda fit: (fit.cost is None, fit.cost or 0.0, fit.memory.predicted_bytes))
+    return fits[:_MOST]
 
 
-def _fitting(memory: RecordedMemory, limit: int) -> Iterator[tuple[list[Request], MemoryPrediction]]:
+def _fitting(baseline: Baseline, checkpoints: list[list[Request]], limit: int) -> Iterator[Fitting]:
     """Single changes that fit, and pairs of which neither fits alone."""
-    groups = [[_request("amp")], [_request("stateless_optimizer")], *_checkpoints(memory)]
+    groups = [[_request("amp")], [_request("stateless_optimizer")], *checkpoints]
     short: list[list[Request]] = []
     for group in groups:
-        found, whole = _smallest(memory, [], group, limit)
-        if found:
-            yield found
+        best, whole = _smallest(baseline, [], group, limit)
+        if best:
+            yield best
         elif whole:
             short.append(group)
     for first, second in combinations(short, 2):
-        if found := _smallest(memory, first, second, limit)[0]:
-            yield found
+        if best := _smallest(baseline, first, second, limit)[0]:
+            yield best
     for before in ([], *short):
         for factor in _FEWER_SAMPLES:
             fewer = [_request(f"batch_size:factor={factor}")]
-            if found := _smallest(memory, before, fewer, limit)[0]:
-                yield found
+            if best := _smallest(baseline, before, fewer, limit)[0]:
+                yield best
                 break
 
 
-def _without_needless(
-    found: list[tuple[list[Request], MemoryPrediction]],
-) -> list[tuple[list[Request], MemoryPrediction]]:
+def _without_needless(fitting: list[Fitting]) -> list[Fitting]:
     """Without those that do more than another one that fits as well."""
-    sets = [set(map(str, requests)) for requests, _ in found]
-    return [one for one, own in zip(found, sets, strict=True) if not any(set_ < own for set_ in sets)]
+    sets = [set(map(str, requests)) for requests, _ in fitting]
+    return [one for one, own in zip(fitting, sets, strict=True) if not any(set_ < own for set_ in sets)]
 
 
 def _request(text: str) -> Request:
@@ -151,8 +148,8 @@ def _request(text: str) -> Request:
 
 
 def _smallest(
-    memory: RecordedMemory, before: Sequence[Request], group: Sequence[Request], limit: int
-) -> tuple[tuple[list[Request], MemoryPrediction] | None, MemoryPrediction | None]:
+    baseline: Baseline, before: Sequence[Request], group: Sequence[Request], limit: int
+) -> tuple[Fitting | None, MemoryPrediction | None]:
     """The fewest changes of a group, after others, that fit; and the last that was predicted.
 
     If none fit, that is the whole group.
@@ -161,19 +158,12 @@ def _smallest(
     while low <= high:
         count = (low + high) // 2
         requests = [*before, *group[:count]]
-        answer = _predicted_memory(memory, requests)
+        answer = baseline.predict_memory(requests)
         if answer is not None and answer.most_bytes <= limit:
             best, high = (requests, answer), count - 1
         else:
             low = count + 1
     return best, answer
-
-
-def _predicted_memory(memory: RecordedMemory, requests: Sequence[Request]) -> MemoryPrediction | None:
-    try:
-        return predict_memory(memory, requests)
-    except ChangeError:
-        return None
 
 
 def _checkpoints(memory: RecordedMemory) -> list[list[Request]]:
