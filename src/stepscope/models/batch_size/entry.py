@@ -142,11 +142,8 @@ def open_entry(
 
 
 def module_file(name: str) -> str:
-    """The file that `python -m NAME` runs, found without importing anything.
-
-    Raises:
-        BatchError: there is no such module, or it is not written in Python.
-    """
+    """The file that `python -m NAME` runs, found without importing anything; raises BatchError if
+    there is no such module, or it is not written in Python."""
     folders: Sequence[str] | None = [str(Path.cwd()), *sys.path]
     parts = name.split(".")
     spec = None

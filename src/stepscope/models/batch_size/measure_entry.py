@@ -66,11 +66,8 @@ def estimate(
     measured: int | None = None,
     timeout_s: float = 600.0,
 ) -> MemoryEstimate:
-    """Estimate the peak at some batch sizes.
-
-    Raises:
-        BatchError: the script cannot run on fake tensors; says why.
-    """
+    """Estimate the peak at some batch sizes; raises BatchError if the script cannot run on fake
+    tensors; says why."""
     unique = dict.fromkeys(batches)
     facts = {batch: _estimate_at(worker, entry, batch, timeout_s) for batch in unique}
     sizes = {batch: int(one["bytes"]) for batch, one in facts.items()}

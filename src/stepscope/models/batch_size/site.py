@@ -134,11 +134,7 @@ class Edit:
     new: str
 
     def apply(self, text: str) -> str:
-        """`text` with the replacement made.
-
-        Raises:
-            BatchError: the text has changed there.
-        """
+        """`text` with the replacement made; raises BatchError if the text has changed there."""
         if text[self.start : self.end] != self.old:
             raise BatchError(
                 f"expected {self.old!r} at character {self.start} of {self.path}, found "

@@ -98,11 +98,7 @@ def read_facts(text: str, path: str) -> SourceFacts:
 
 
 def parse_python(text: str, path: str) -> ast.Module:
-    """The syntax tree of a file.
-
-    Raises:
-        BatchError: it is no Python that parses; names the line.
-    """
+    """The syntax tree of a file; raises BatchError if it is no Python that parses; names the line."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the user's code, which is not run

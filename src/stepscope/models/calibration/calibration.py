@@ -240,11 +240,8 @@ def find_calibration(metadata: Metadata) -> Calibration | None:
 
 
 def keep_calibration(calibration: Calibration) -> None:
-    """Store a calibration, replacing an earlier one; without a cache, do nothing.
-
-    Raises:
-        ChangeError: if it cannot be written.
-    """
+    """Store a calibration, replacing an earlier one; without a cache, do nothing; raises ChangeError
+    if it cannot be written."""
     path = calibration_path(calibration.machine)
     if path is None:
         return

@@ -59,11 +59,8 @@ class PriceTable(msgspec.Struct, frozen=True):
 
 
 def read_prices(path: str | None = None) -> PriceTable:
-    """The price table of the package, or of a file in the same format.
-
-    Raises:
-        BatchError: if the file cannot be read, has the wrong shape, or names an unknown device.
-    """
+    """The price table of the package, or of a file in the same format; raises BatchError if the file
+    cannot be read, has the wrong shape, or names an unknown device."""
     try:
         packaged = files("stepscope.models.devices").joinpath("data/prices.json")
         table = decode((Path(path) if path else packaged).read_bytes(), PriceTable)

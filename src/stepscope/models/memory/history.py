@@ -95,11 +95,8 @@ class MemoryHistory:
 
 
 def memory_histories(trace: Trace) -> list[MemoryHistory]:
-    """The history of each device whose allocations a trace holds, GPUs with most bytes first.
-
-    Raises:
-        TraceError: if the trace holds the allocations of several ranks.
-    """
+    """The history of each device whose allocations a trace holds, GPUs with most bytes first; raises
+    TraceError if the trace holds the allocations of several ranks."""
     if len(trace["memory"]):
         refuse_several_ranks(trace)
         devices = sorted(recorded_devices(trace), key=lambda name: name == "cpu")

@@ -60,11 +60,8 @@ def module_paths(trace: Trace) -> list[str]:
 
 
 def refuse_several_ranks(trace: Trace) -> None:
-    """Each rank is another process, whose memory does not add up with that of others.
-
-    Raises:
-        TraceError: if the trace holds the allocations of several ranks.
-    """
+    """Each rank is another process, whose memory does not add up with that of others; raises
+    TraceError if the trace holds the allocations of several ranks."""
     ranks = np.unique(trace["memory"]["rank"])
     if len(ranks) > 1:
         raise TraceError(

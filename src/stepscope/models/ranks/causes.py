@@ -68,11 +68,7 @@ class _Kernels:
         ]
 
     def cause(self, excess_ms: float, excess: float, received: Floats) -> str:
-        """Why the slow ranks compute longer.
-
-        Args:
-            received: bytes of all-to-all per step, shape (ranks,).
-        """
+        """Why the slow ranks compute longer; `received`: bytes of all-to-all per step, shape (ranks,)."""
         usual = float(np.median(np.delete(received, self._rows))) if len(received) > 1 else 0.0
         tokens = float(np.median(received[self._rows])) / usual if usual > 0 else 1.0
         if tokens > 1 + _ALIKE * min(excess, 1):

@@ -51,22 +51,16 @@ def read_sketches(dataset: Path) -> dict[str, Kept]:
 
 
 def keep_sketch(dataset: Path, file: RankFile, sketch: Sketch) -> None:
-    """Write a sketch whole or not at all; ranks may share a folder, files do not share a sketch.
-
-    Raises:
-        IngestError: if it cannot be written.
-    """
+    """Write a sketch whole or not at all; ranks may share a folder, files do not share a sketch;
+    raises IngestError if it cannot be written."""
     data = msgspec.msgpack.encode(Kept(file.name, file.size, file.version, sketch))
     name = f"sketch-{_id(file.name)}.msgpack"
     _write(_folder(dataset, sketch.rank) / name, lambda path: path.write_bytes(data))
 
 
 def keep_tables(dataset: Path, file: RankFile, rank: int, trace: Trace) -> None:
-    """Write the tables of a trace of one rank as Parquet, without the column of the folder's rank.
-
-    Raises:
-        IngestError: if they cannot be written.
-    """
+    """Write the tables of a trace of one rank as Parquet, without the column of the folder's rank;
+    raises IngestError if they cannot be written."""
     from pyarrow import parquet
 
     names = sorted(trace.tables, key=lambda name: name == _LAST_TABLE)

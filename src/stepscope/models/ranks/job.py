@@ -227,11 +227,7 @@ class ManyRanks:
         return findings_of(self.report)
 
     def file(self, rank: int) -> Path:
-        """The file of a rank.
-
-        Raises:
-            IngestError: if there is none.
-        """
+        """The file of a rank; raises IngestError if there is none."""
         files = {one.sketch.rank: one.file for one in self.results if one.sketch}
         if rank not in files:
             raise IngestError(
@@ -252,11 +248,8 @@ def files_of_many(path: Path) -> list[Path]:
 
 
 def sketched(files: Sequence[Path], finished: Callable[[str], None], cache: bool) -> ManyRanks:
-    """Sketch the files of a folder, or take the sketches from the cache.
-
-    Raises:
-        IngestError: if none can be read.
-    """
+    """Sketch the files of a folder, or take the sketches from the cache; raises IngestError if none
+    can be read."""
     results = sketch_files(files, finished=finished, cache=cache)
     if not any(one.sketch for one in results):
         raise IngestError(f"{files[0].parent}: no rank can be read: {results[0].error}")
@@ -264,11 +257,8 @@ def sketched(files: Sequence[Path], finished: Callable[[str], None], cache: bool
 
 
 def file_named(files: Sequence[Path], rank: int | None) -> Path | None:
-    """The file whose name says a rank, by default the lowest; None if names do not say which.
-
-    Raises:
-        IngestError: if no name says this rank.
-    """
+    """The file whose name says a rank, by default the lowest; None if names do not say which; raises
+    IngestError if no name says this rank."""
     named = {named_rank(path): path for path in files}
     if None in named or len(named) < len(files):
         return files[0] if rank is None else None

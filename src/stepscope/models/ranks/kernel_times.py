@@ -43,11 +43,7 @@ def work_ns(trace: Trace, rows: Ids) -> Floats:
 
 
 def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: int) -> KernelTimes:
-    """The longest work by name.
-
-    Args:
-        place: position of the step of each, -1 for none.
-    """
+    """The longest work by name; `place`: position of the step of each, -1 for none."""
     names = trace.events.text("name")
     rows, duration, place = rows[place >= 0], duration[place >= 0], place[place >= 0]
     codes = names.codes[rows]

@@ -90,11 +90,7 @@ class Sketch(msgspec.Struct, frozen=True):
 
 
 def sketch_of(trace: Trace, node: str = "") -> Sketch:
-    """The sketch of a trace of one rank.
-
-    Args:
-        node: name of its machine, where the trace does not say.
-    """
+    """The sketch of a trace of one rank; `node`: name of its machine, where the trace does not say."""
     steps = _Steps.of(trace)
     computing, waits = computing_on_device(trace), waits_of(trace)
     timeline = calls_timeline(trace, steps.begins, steps.ends, computing, waits)

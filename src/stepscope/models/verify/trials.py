@@ -72,11 +72,8 @@ def _module_file(name: str) -> str:
 
 
 def execute(run: TrialRun, show: Show) -> dict[str, Any]:
-    """Run it; returns the results of the first process (`stepscope.record.verify_trial`).
-
-    Raises:
-        CaptureError: if the script fails, or ends before all steps have been measured.
-    """
+    """Run it; returns the results of the first process (`stepscope.record.verify_trial`); raises
+    CaptureError if the script fails, or ends before all steps have been measured."""
     kept = [str(run.capture.parent)] if run.capture else []
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="stepscope-"))

@@ -71,11 +71,8 @@ def verifiable_changes() -> dict[str, Change]:
 
 
 def parse_specs(text: str) -> tuple[ChangeSpec, ...]:
-    """Parse changes such as `amp`, `dataloader:workers=4` or `amp+fused_optimizer`.
-
-    Raises:
-        ChangeError: if there is no such change or parameter, or PyTorch cannot apply it.
-    """
+    """Parse changes such as `amp`, `dataloader:workers=4` or `amp+fused_optimizer`; raises ChangeError
+    if there is no such change or parameter, or PyTorch cannot apply it."""
     return tuple(_spec(part) for part in text.split("+"))
 
 

@@ -209,11 +209,8 @@ class Request:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def apply(self, graph: Graph, defaults: Mapping[str, Any] | None = None) -> Graph:
-        """The changed graph; `defaults` are for parameters that the user did not give.
-
-        Raises:
-            ChangeError: if the change does not apply, with the reason.
-        """
+        """The changed graph; `defaults` are for parameters that the user did not give; raises
+        ChangeError if the change does not apply, with the reason."""
         return self.change.apply(graph, **{**(defaults or {}), **self.values})
 
     def chosen(self, graph: Graph) -> Request:
@@ -228,11 +225,8 @@ class Request:
 
 
 def parse_request(text: str, known: Mapping[str, Change]) -> Request:
-    """Parse a request such as `bandwidth:factor=2`.
-
-    Raises:
-        ChangeError: if there is no such change or parameter, or a value has the wrong type.
-    """
+    """Parse a request such as `bandwidth:factor=2`; raises ChangeError if there is no such change or
+    parameter, or a value has the wrong type."""
     name, _, rest = text.partition(":")
     if name not in known:
         raise ChangeError(f"there is no change {name!r}; choose one of {', '.join(known)}")

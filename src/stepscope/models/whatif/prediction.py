@@ -171,11 +171,8 @@ class Baseline:
         return prediction, after
 
     def predict_time(self, requests: Sequence[Request]) -> tuple[TimePrediction, Simulation]:
-        """The same without what explains it, which takes longer than the simulation.
-
-        Raises:
-            ChangeError: if one does not apply, with the reason.
-        """
+        """The same without what explains it, which takes longer than the simulation; raises
+        ChangeError if one does not apply, with the reason."""
         return self._time_with(self._chosen(requests))
 
     @property
@@ -280,11 +277,8 @@ def recorded(trace: Trace) -> RecordedMemory | None:
 
 
 def predict_memory(memory: RecordedMemory, requests: Sequence[Request]) -> MemoryPrediction:
-    """The peak with the changes, applied in this order.
-
-    Raises:
-        ChangeError: if the effect of one on these steps cannot be predicted, with the reason.
-    """
+    """The peak with the changes, applied in this order; raises ChangeError if the effect of one on
+    these steps cannot be predicted, with the reason."""
     changed = memory
     for request in requests:
         change = request.change.memory

@@ -267,11 +267,7 @@ def zero_sharded(
 def fully_sharded(
     memory: RecordedMemory, unit: str = "", workers: int = 8, unit_mb: float = 25.0
 ) -> RecordedMemory:
-    """The memory of one rank under FSDP.
-
-    Args:
-        unit_mb: without `unit`, the size of a unit, MiB.
-    """
+    """The memory of one rank under FSDP; `unit_mb`: without `unit`, the size of a unit, MiB."""
     largest = _largest_unit(memory, unit) if unit else int(unit_mb * MIB)
     kinds = ("optimizer state", "gradients", "weights")
     return _sharded(memory, kinds, workers, _GATHERED * largest)
