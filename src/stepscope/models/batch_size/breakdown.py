@@ -196,9 +196,6 @@ def _length_ms(trace: Trace, step: int) -> float:
     return (end - int(steps["start_ns"][row])) / 1e6
 
 
-# -- the tree
-
-
 def cost_tree(
     trace: Trace, attribution: Attribution, costs: Iterable[Cost], footprint: Footprint, step_ms: float
 ) -> CostNode:
@@ -320,9 +317,6 @@ def _sort(node: CostNode) -> None:
     node.children = sorted(costly, key=lambda child: -child.ms)
     for child in node.children:
         _sort(child)
-
-
-# -- lines
 
 
 def line_costs(

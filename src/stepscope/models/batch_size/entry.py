@@ -190,15 +190,12 @@ def with_option(arguments: Sequence[str], option: str, value: int) -> tuple[str,
         ('--lr', '1', '--batch', '16')
     """
     words = list(arguments)
-    found = False
     for place, word in enumerate(words):
         if word == option and place + 1 < len(words):
             words[place + 1] = str(value)
-            found = True
         elif word.startswith(f"{option}="):
             words[place] = f"{option}={value}"
-            found = True
-    if found:
+    if given_option(arguments, option) is not None:
         return tuple(words)
     end = words.index("--") if "--" in words else len(words)
     return (*words[:end], option, str(value), *words[end:])

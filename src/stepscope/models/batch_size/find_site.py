@@ -129,8 +129,6 @@ class _Finder:
         evaluation = [site for group in found for site in group if site.role != "train"]
         return _each_once([*training, evaluation])
 
-    # -- evidence
-
     def _batch_sizes(self, kind: str) -> Iterator[Definition]:
         """Definitions of a kind with the very name `batch_size`."""
         definitions = self.facts.definitions
@@ -185,8 +183,6 @@ class _Finder:
         keys = self.resolver.missing
         read = [site for site in self.settings if site.name.rpartition(".")[2] in keys]
         return read, [site for site in self.settings if site not in read]
-
-    # -- places
 
     def _site(self, origin: NumberOrigin) -> Site:
         node, one = origin.node, origin.definition

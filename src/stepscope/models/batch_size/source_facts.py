@@ -185,8 +185,6 @@ class _Collector:
             self._define(kind, one.arg, value, inside)
         return inside
 
-    # -- definitions
-
     def _assignment(
         self, targets: Sequence[ast.expr], value: ast.expr | None, place: _NodePlace
     ) -> _NodePlace:
@@ -218,8 +216,6 @@ class _Collector:
     ) -> None:
         one = Definition(kind, name, place.scope, value, option, place.bound)
         self.facts.definitions.append(one)
-
-    # -- calls
 
     def _call(self, node: ast.Call, place: _NodePlace) -> None:
         name = last_name(node.func)

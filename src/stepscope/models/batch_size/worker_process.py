@@ -125,8 +125,6 @@ class Worker:
         self._kill()
         self._folder.cleanup()
 
-    # -- the process
-
     def _spawn(self) -> subprocess.Popen[bytes]:
         code = _START.format(folder=_SOURCES)
         words = [self._python, "-c", code, self._preload]

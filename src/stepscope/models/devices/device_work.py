@@ -16,6 +16,7 @@ from stepscope.facts.roofline.operator_work import PRODUCTS, Operators
 from stepscope.graph import Graph, add_links, add_thread, append
 from stepscope.models.whatif.parts.kernel_times import FIXED_NS, Rates, peak_rate
 from stepscope.trace.nesting import inherit
+from stepscope.trace.row_order import inverse
 from stepscope.trace.schema import FORWARD_STAGES, KERNEL_KINDS
 from stepscope.trace.table import Text
 
@@ -160,9 +161,7 @@ def _kernels(graph: Graph, event: Ids, task: Ids) -> tuple[Ids, Ids]:
     key = np.where(stage.mask(*BATCHED), batched, alone)
     _, first, group = np.unique(key, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
-    place = np.empty(len(first), np.int64)
-    place[order] = np.arange(len(first))
-    return place[group.ravel()], first[order]
+    return inverse(order)[group.ravel()], first[order]
 
 
 def _known_share(graph: Graph, known: Mask, outer: Mask) -> float:

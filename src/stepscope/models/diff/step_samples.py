@@ -130,9 +130,6 @@ def _facts(trace: Trace) -> dict[str, str]:
     }
 
 
-# -- what is measured
-
-
 @dataclass(frozen=True)
 class _Work:
     """The measured events: device work, or operators with their self time."""

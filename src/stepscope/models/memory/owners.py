@@ -118,9 +118,6 @@ def _rank(values: Times) -> Rows:
     return rank
 
 
-# -- lines
-
-
 def snapshot_lines(trace: Trace, owners: Owners) -> tuple[Ids, list[str]]:
     """Position of each allocation's line, the same for all frames of one line, and the names."""
     stacks = trace["stacks"]

@@ -214,9 +214,6 @@ def _kept_at_end(trace: Trace, device: str, table: Table, begin: Ids, end: Ids) 
     return np.where(end < 0, np.array(storage, np.int64), -1)
 
 
-# -- uses
-
-
 def _find_uses(recording: AllocationRecord) -> AllocationUses:
     table, address = recording.trace["tensor_uses"], recording.address
     rows = np.flatnonzero(table["event"] >= 0)

@@ -155,6 +155,12 @@ def computing_on_device(trace: Trace) -> Ids:
     return np.flatnonzero(mine & (trace["tracks"]["device"][events["track"]] >= 0))
 
 
+def spans_of(trace: Trace, rows: Ids | Rows) -> Intervals:
+    """When any of some events runs."""
+    start = trace.events["start_ns"][rows]
+    return Intervals(start, start + trace.events["duration_ns"][rows])
+
+
 def waits_of(trace: Trace) -> Intervals:
     """When the training thread only waits for communication; nothing if a device communicates."""
     events = trace.events

@@ -8,6 +8,7 @@ import numpy as np
 from stepscope.base.arrays import Ids, Rows
 from stepscope.facts.annotate.device.idle import busy_time
 from stepscope.facts.summary.selected_steps import SelectedSteps
+from stepscope.models.ranks.calls import spans_of
 from stepscope.models.ranks.collectives import Matched, match_trace, wire_factor
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import COMPUTING, STAGES
@@ -166,7 +167,7 @@ def collective_table(trace: Trace, rank: int, step: int | None = None) -> Collec
         rank,
         selected.steps["step"].tolist(),
         selected.length_ns * _MS / selected.count,
-        _spans(trace, events[mine]).total() * _MS / selected.count,
+        spans_of(trace, events[mine]).total() * _MS / selected.count,
         table.exposed_ns(events[mine]) * _MS / selected.count,
         sorted(arrivals, key=lambda one: -one.late_ms),
         sorted(rows, key=lambda row: (-row.exposed_ms, -row.total_ms, row.kind)),
@@ -188,7 +189,7 @@ class _Table:
         device = trace["tracks"]["device"][trace.events["track"][events]]
         total = 0
         for one in np.unique(device).tolist():
-            calls = _spans(trace, events[device == one])
+            calls = spans_of(trace, events[device == one])
             total += calls.minus(self.computing.get(one, Intervals([], []))).total()
         return total
 
@@ -240,11 +241,6 @@ def _stages(trace: Trace, rows: Rows) -> dict[str, float]:
     }
 
 
-def _spans(trace: Trace, rows: Rows) -> Intervals:
-    start = trace.events["start_ns"][rows]
-    return Intervals(start, start + trace.events["duration_ns"][rows])
-
-
 def _computing(selected: SelectedSteps) -> dict[int, Intervals]:
     """When each device of the rank computes or copies; without one (-1) when a thread is busy."""
     trace, events = selected.trace, selected.trace.events
@@ -254,7 +250,7 @@ def _computing(selected: SelectedSteps) -> dict[int, Intervals]:
     work = rank & events.text("category").mask(*COMPUTING) & (device >= 0)
     if work.any():
         return {
-            one: _spans(trace, np.flatnonzero(work & (device == one)))
+            one: spans_of(trace, np.flatnonzero(work & (device == one)))
             for one in np.unique(device[work]).tolist()
         }
     return {-1: busy_time(trace, selected.rank, selected.steps)}

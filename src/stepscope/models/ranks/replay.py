@@ -19,6 +19,7 @@ from stepscope.models.ranks.calls import CallColumns
 from stepscope.models.ranks.collectives import GroupKey, Matched
 from stepscope.models.ranks.sketch import JobTable, Sketch
 from stepscope.models.ranks.slow_groups import usual
+from stepscope.trace.row_order import inverse
 
 _MOST_CALLS = 40_000  # are replayed, in 0.1 s
 _NOTABLE_NS = 50_000  # clocks of a machine agree within that
@@ -171,8 +172,7 @@ def _replay(table: JobTable, matched: Matched, own_ns: Floats, alike: Ids) -> Re
     even = np.concatenate([columns.even_arrival_ns, columns.even_waited_ns, ends])
     kind = np.repeat([0, 1, 2], [len(calls), len(calls), len(ends)])
     order = np.lexsort((kind, progress, step, rank))
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
+    place = inverse(order)
     rank, step = rank[order], step[order]
     own = _between(progress[order], rank, step)
     return Replay(

@@ -24,6 +24,7 @@ from stepscope.models.ranks.calls import (
     calls_timeline,
     computing_on_device,
     outermost_calls,
+    spans_of,
     waits_of,
 )
 from stepscope.models.ranks.kernel_times import kernel_times, module_times, operators, work_ns
@@ -243,9 +244,7 @@ def late_launches(trace: Trace, work: Ids, begins: Times, ends: Times, waits: In
 def _communication(trace: Trace) -> Intervals:
     events = trace.events
     on_device = (trace["tracks"]["device"] >= 0)[events["track"]]
-    rows = np.flatnonzero(events.text("category").mask("communication") & on_device)
-    start = events["start_ns"][rows]
-    return Intervals(start, start + events["duration_ns"][rows])
+    return spans_of(trace, np.flatnonzero(events.text("category").mask("communication") & on_device))
 
 
 def _ms(values: Any) -> list[float]:

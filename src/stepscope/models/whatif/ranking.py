@@ -47,11 +47,8 @@ def rank_changes(graph: Graph) -> Ranking:
     changes = [change for change in CHANGES.values() if change.ranked]
     tried = in_threads(lambda change: _tried(baseline, change), changes, len(graph), MOST_TASKS)
     gains = [one for one in tried if isinstance(one, Prediction)]
-    errors = {
-        change.name: one
-        for change, one in zip(changes, tried, strict=True)
-        if not isinstance(one, Prediction)
-    }
+    pairs = zip(changes, tried, strict=True)
+    errors = {change.name: one for change, one in pairs if not isinstance(one, Prediction)}
     return Ranking(
         sorted(gains, key=lambda prediction: prediction.predicted_step_ms),
         {name: str(error).removeprefix(f"{name}: ") for name, error in errors.items()},

@@ -85,9 +85,6 @@ def after_backward(graph: Graph, gradients: Gradients) -> dict[int, int]:
     return result
 
 
-# -- by autograd's own events
-
-
 def _accumulated(graph: Graph) -> Gradients:
     events, tasks = graph.trace.events, graph.tasks
     accumulates = events.text("name").mask(_ACCUMULATE)
@@ -137,9 +134,6 @@ def _uses(graph: Graph, keys: Ids, wanted: Ids) -> tuple[Ids, Ids]:
         first_of(keys, np.flatnonzero(works & forward), wanted),
         first_of(keys, np.flatnonzero(works & backward), wanted),
     )
-
-
-# -- by the sizes of modules
 
 
 def _of_modules(graph: Graph, change: str) -> Gradients:

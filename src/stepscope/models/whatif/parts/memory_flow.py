@@ -225,8 +225,6 @@ class _PrecisionFlow:
         place = int(np.searchsorted(self.backward_starts, time))
         return float(self.backward_starts[place])
 
-    # -- the result
-
     def lifetimes(self) -> Lifetimes:
         """The changed lifetimes, with the copies."""
         life = self.memory.lifetimes
