@@ -221,19 +221,14 @@ def _model(
     repeats: Sequence[int] | None,
 ) -> Model:
     """Noise is pooled from the residuals and from the repeats."""
-    left = max(0, len(x) - 2 * len(pieces))
-    squares, freedom = _squares(pieces, x, y), left
+    freedom, bare = max(0, len(x) - 2 * len(pieces)), Model(pieces, (), (), 0.0, 0)
+    squares = float(sum((bare.at(one) - value) ** 2 for one, value in zip(x, y, strict=True)))
     if errors is not None and repeats is not None:
         extra = int(sum(max(0, count - 1) for count in repeats))
         squares += extra * float(np.mean(np.square(errors))) if extra else 0.0
         freedom += extra
     noise = float(np.sqrt(squares / freedom)) if freedom else 0.0
     return Model(pieces, tuple(x.tolist()), tuple(y.tolist()), noise, freedom)
-
-
-def _squares(pieces: tuple[Piece, ...], x: Floats, y: Floats) -> float:
-    model = Model(pieces, (), (), 0.0, 0)
-    return float(sum((model.at(one) - value) ** 2 for one, value in zip(x, y, strict=True)))
 
 
 def time_tolerance(points: Sequence[BatchPoint]) -> float:

@@ -184,15 +184,11 @@ class _Ledger:
         return ends
 
     def _block(self, row: _MemoryChange, freed: int | None) -> PeakBlock:
-        storage = self._storage(row)
-        if storage is not None:
-            return PeakBlock(row.bytes, _KEPT[storage.kind], row.event, storage)
-        return PeakBlock(row.bytes, self._kind(row, freed), row.event)
-
-    def _storage(self, row: _MemoryChange) -> KeptStorage | None:
-        """The storage that a block still is when the steps are over."""
         still = self._last.get(row.address)
-        return self._after.get(row.address) if still and still.place == row.place else None
+        # The storage that the block still is when the steps are over.
+        storage = self._after.get(row.address) if still and still.place == row.place else None
+        kind = self._kind(row, freed) if storage is None else _KEPT[storage.kind]
+        return PeakBlock(row.bytes, kind, row.event, storage)
 
     def _kind(self, row: _MemoryChange, freed: int | None) -> str:
         stage = int(self._attribution.stage[row.event]) if row.event >= 0 else -1

@@ -231,7 +231,8 @@ def sweep(
     for number in range(1, most_rounds):
         before = _medians(found)
         _again(found, measure, number, most_rounds, progress)
-        found.stable = _agree(before, _medians(found))
+        after = _medians(found)
+        found.stable = all(abs(after[batch] - ms) <= _STABLE * ms for batch, ms in before.items())
         if found.stable:
             break
     _refine(found, measure, extra, progress)
@@ -263,7 +264,3 @@ def _again(found: Sweep, measure: MeasureBatch, number: int, most_rounds: int, p
 
 def _medians(found: Sweep) -> dict[int, float]:
     return {point.batch: point.ms for point in found.points()}
-
-
-def _agree(before: dict[int, float], after: dict[int, float]) -> bool:
-    return all(abs(after[batch] - ms) <= _STABLE * ms for batch, ms in before.items())

@@ -140,18 +140,16 @@ def project(result: Result, targets: Sequence[Target], wanted: Wanted) -> Device
     if result.capture is None or result.profile.time is None:
         raise BatchError("other devices cannot be predicted: no step was recorded")
     graph = build_graph(annotate(read(result.capture)))
+    batch = result.captured_batch or result.entry.batch
     try:
-        projection = Projection(result, _basis(graph, result), wanted)
-        return projection.answer(targets)
+        basis: Basis
+        if graph.on_device.any():
+            basis = MeasuredKernels(graph, batch, result.profile)
+        else:
+            basis = CountedOperations(graph, batch)
+        return Projection(result, basis, wanted).answer(targets)
     except ChangeError as error:
         raise BatchError(f"other devices cannot be predicted: {error}") from error
-
-
-def _basis(graph: Graph, result: Result) -> Basis:
-    batch = result.captured_batch or result.entry.batch
-    if graph.on_device.any():
-        return MeasuredKernels(graph, batch, result.profile)
-    return CountedOperations(graph, batch)
 
 
 @dataclass(frozen=True)

@@ -354,14 +354,10 @@ def _pipelines(next_to: dict[int, set[int]]) -> list[list[int]]:
             continue
         pipeline = _chain(row, next_to)
         known.update(pipeline)
-        if len(next_to[row]) == 1 or _is_ring(pipeline, next_to):
+        ascends = len(pipeline) > 2 and pipeline == sorted(pipeline)
+        if len(next_to[row]) == 1 or (ascends and next_to[row] == {pipeline[1], pipeline[-1]}):
             pipelines.append(pipeline)
     return pipelines
-
-
-def _is_ring(pipeline: list[int], next_to: dict[int, set[int]]) -> bool:
-    closed = next_to[pipeline[0]] == {pipeline[1], pipeline[-1]}
-    return len(pipeline) > 2 and closed and pipeline == sorted(pipeline)
 
 
 def _chain(first: int, next_to: dict[int, set[int]]) -> list[int]:

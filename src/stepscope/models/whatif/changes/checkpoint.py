@@ -46,12 +46,9 @@ _SAVED = {
 
 def saved_tensors(graph: Graph, operators: Ids) -> Ids:
     """How many tensors each operator (events.id) saves for its backward, shape of `operators`."""
-    names = graph.trace.events.text("name").take(operators)
-    return np.array([_saved_by(str(name)) for name in names], np.int64)
-
-
-def _saved_by(name: str) -> int:
-    return next((count for glob, count in _SAVED.items() if fnmatchcase(name, glob)), 1)
+    names = map(str, graph.trace.events.text("name").take(operators))
+    matching = ((count for glob, count in _SAVED.items() if fnmatchcase(name, glob)) for name in names)
+    return np.array([next(counts, 1) for counts in matching], np.int64)
 
 
 def checkpoint(graph: Graph, module: str, call_us: float = 80.0, saved_us: float = 7.0) -> Graph:
@@ -73,7 +70,8 @@ def checkpoint(graph: Graph, module: str, call_us: float = 80.0, saved_us: float
     backward = (key >= 0) & in_backward(graph)
     if not forward.any():
         raise ChangeError(f"checkpoint: no forward work is in a module that matches {module!r}")
-    _refuse_recomputed(graph, backward)
+    if (np.append(graph.trace.events["recompute"], 0)[graph.tasks["event"]][backward] > 0).any():
+        raise ChangeError("checkpoint: backward recomputes forward already")
     again, anchors = _repeats(graph, key, forward, backward)
     if not len(again):
         raise ChangeError(f"checkpoint: no backward work is in a module that matches {module!r}")
@@ -81,7 +79,9 @@ def checkpoint(graph: Graph, module: str, call_us: float = 80.0, saved_us: float
     starts = begins_run(anchors[host])
     took = call_us + saved_us * _saved(graph, again[host], starts)
     graph, new = _repeated(graph, again, anchors)
-    return _with_bookkeeping(graph, new[host][starts], took)
+    calls = new[host][starts]
+    names = ["torch.utils.checkpoint"] * len(calls)
+    return insert(graph, calls, names, in_front=True, duration_ns=np.rint(took * 1e3))[0]
 
 
 def _repeats(graph: Graph, key: Ids, forward: Mask, backward: Mask) -> tuple[Ids, Ids]:
@@ -100,12 +100,6 @@ def _calls_of_region(graph: Graph, module: str) -> Ids:
     region = regions(graph, module)
     step = graph.tasks["step"].astype(np.int64)
     return np.where((region >= 0) & (step >= 0), step * len(graph.trace["modules"]) + region, -1)
-
-
-def _refuse_recomputed(graph: Graph, backward: Mask) -> None:
-    again = np.append(graph.trace.events["recompute"], 0)[graph.tasks["event"]] > 0
-    if (again & backward).any():
-        raise ChangeError("checkpoint: backward recomputes forward already")
 
 
 def _repeated(graph: Graph, rows: Ids, before: Ids) -> tuple[Graph, Ids]:
@@ -136,13 +130,6 @@ def _saved(graph: Graph, rows: Ids, starts: Mask) -> Floats:
     runs, each = np.unique(np.stack([run[known], operator[known]]), axis=1)
     saved = np.bincount(runs, saved_tensors(graph, each), minlength=int(starts.sum()))
     return saved.astype(np.float64)
-
-
-def _with_bookkeeping(graph: Graph, anchors: Ids, took_us: Floats) -> Graph:
-    """In front of each anchor the CPU time of `torch.utils.checkpoint` itself."""
-    names = ["torch.utils.checkpoint"] * len(anchors)
-    time = np.rint(took_us * 1e3)
-    return insert(graph, anchors, names, in_front=True, duration_ns=time)[0]
 
 
 _INSTANT = 0.5  # the repeated forward takes no time on the recorded clock, which counts ns

@@ -26,7 +26,9 @@ def fused_optimizer(graph: Graph) -> Graph:
         return fused_on_cpu(graph)
     update = _updates(graph)
     kernels = (update >= 0) & select(graph, stage="optimizer", category="kernel", on_device=True)
-    first = _first_of_each(update, kernels)
+    rows = np.flatnonzero(kernels)
+    first = np.zeros(len(graph), np.bool_)
+    first[rows[np.unique(update[rows], return_index=True)[1]]] = True
     if kernels.sum() <= first.sum():
         raise ChangeError("fused_optimizer: the optimizer launches one kernel per step at most")
     total = np.bincount(update[kernels], graph.tasks["duration_ns"][kernels])
@@ -58,14 +60,6 @@ def _updates(graph: Graph) -> Ids:
     numbers = np.full(len(graph), -1, np.int64)
     numbers[known] = np.unique(marked[known], return_inverse=True)[1]
     return numbers
-
-
-def _first_of_each(update: Ids, kernels: Mask) -> Mask:
-    rows = np.flatnonzero(kernels)
-    _, index = np.unique(update[rows], return_index=True)
-    first = np.zeros(len(update), np.bool_)
-    first[rows[index]] = True
-    return first
 
 
 def _their_calls(graph: Graph, update: Ids, first: Mask) -> Mask:

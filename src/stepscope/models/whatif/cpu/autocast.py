@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -211,18 +212,20 @@ def forward_of(trace: Trace, operators: ScriptOperators) -> Ids:
 @cache
 def lowered() -> frozenset[str]:
     """Operators that autocast runs in 16 bits."""
-    return frozenset(_table()["lower"])
+    return frozenset(data_table("autocast_cpu.json")["lower"])
 
 
 @cache
 def kept() -> frozenset[str]:
     """Operators that autocast runs in FP32."""
-    return frozenset(_table()["single"])
+    return frozenset(data_table("autocast_cpu.json")["single"])
 
 
-def _table() -> dict[str, list[str]]:
-    text = files("stepscope.models.whatif").joinpath("data/autocast_cpu.json").read_text("utf-8")
-    table: dict[str, list[str]] = json.loads(text)
+@cache
+def data_table(name: str) -> dict[str, Any]:
+    """A table of `whatif/data`."""
+    text = files("stepscope.models.whatif").joinpath("data", name).read_text("utf-8")
+    table: dict[str, Any] = json.loads(text)
     return table
 
 
