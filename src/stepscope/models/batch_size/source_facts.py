@@ -225,7 +225,10 @@ class _Collector:
         elif name in _FLAG_CALLS:
             self._flag(node, place)
         else:
-            self._keywords(node, name, place)
+            kind = "entry" if name == "dict" else "argument"
+            for argument in node.keywords:
+                if argument.arg is not None:
+                    self._define(kind, argument.arg, argument.value, place)
 
     def _option(self, node: ast.Call, place: _NodePlace) -> None:
         """argparse, optparse and click: the first long name gives the attribute."""
@@ -244,12 +247,6 @@ class _Collector:
         default = values[1] if len(values) > 1 else keyword(node, "default")
         if name:
             self._define("option", name, default, place, f"--{name}")
-
-    def _keywords(self, node: ast.Call, name: str, place: _NodePlace) -> None:
-        kind = "entry" if name == "dict" else "argument"
-        for argument in node.keywords:
-            if argument.arg is not None:
-                self._define(kind, argument.arg, argument.value, place)
 
 
 def _defaults(arguments: ast.arguments) -> list[ast.expr | None]:

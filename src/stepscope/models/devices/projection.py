@@ -241,16 +241,13 @@ class Projection:
         if self.wanted.ranks < 2:
             return [], None
         batch = self.result.entry.batch
+        counts = {*(2**power for power in range(1, self.wanted.ranks.bit_length())), self.wanted.ranks}
         graph, single = self.basis.graph(target, batch), self.basis.step_ms(target, batch)
         try:
-            rows = [self._rank(target, graph, single, count) for count in self._rank_counts()]
+            rows = [self._rank(target, graph, single, count) for count in sorted(counts)]
         except ChangeError as error:
             return [], str(error)
         return rows, None
-
-    def _rank_counts(self) -> list[int]:
-        powers = (2**power for power in range(1, self.wanted.ranks.bit_length()))
-        return sorted({*powers, self.wanted.ranks})
 
     def _rank(self, target: Target, graph: Graph, single: RangedValue, ranks: int) -> RankPrediction:
         together = DDP.apply(graph, workers=ranks, bandwidth_gbps=self.wanted.bandwidth_gbps)

@@ -123,12 +123,6 @@ class Job:
         matched = match_calls(sketches, table.places)
         return cls(table, matched, build_replay(table, matched))
 
-    def replay_with(self, alike: Ids) -> Replay:
-        """The replay; if it is of some steps only, of some of each group of steps that are alike."""
-        if (self.replay.weights == 1).all() or not alike.any():
-            return self.replay
-        return build_replay(self.table, self.matched, alike)
-
 
 def job_report(sketches: Sequence[Sketch]) -> JobReport:
     """Compare the ranks of a job, see `report_of`."""
@@ -146,7 +140,9 @@ def report_of(job: Job) -> JobReport:
     pipeline_stage = pipeline_places(job.matched, len(table.sketches)).get("pipeline stage")
     slow = _of_pipeline_stages(find_stragglers(table, pipeline_stage), pipeline_stage)
     links = find_slow_links(table, job.matched)
-    replay = job.replay_with(steps_alike(slow, links, table))
+    replay, alike = job.replay, steps_alike(slow, links, table)
+    if (replay.weights != 1).any() and alike.any():  # of some steps: of some of each group then
+        replay = build_replay(table, job.matched, alike)
     own = table.work.sum(axis=1)
     return JobReport(
         ranks=len(table.sketches),

@@ -32,11 +32,6 @@ def compute_bound(graph: Graph) -> Mask:
     return kinds & select(graph, category="kernel", on_device=True)
 
 
-def memory_bound(graph: Graph) -> Mask:
-    """All other kernels, bool, shape (tasks,)."""
-    return select(graph, category="kernel", on_device=True) & ~compute_bound(graph)
-
-
 def in_half(graph: Graph) -> Mask:
     """Tasks whose name indicates 16 bits."""
     return graph.tasks.text("name").where(is_half)
@@ -178,7 +173,8 @@ def _by_kind(graph: Graph, old: Rates, new: Rates) -> Floats:
     compute, precision = compute_bound(graph), precision_of_tasks(graph)
     half, tf32 = precision.mask("half"), precision.mask("tf32")
     ratio = np.full(len(graph), np.nan)
-    ratio[memory_bound(graph)] = new["bandwidth"] / old["bandwidth"]
+    others = select(graph, category="kernel", on_device=True) & ~compute
+    ratio[others] = new["bandwidth"] / old["bandwidth"]
     parts = ((compute & half, "half"), (compute & tf32, "tf32"), (compute & ~half & ~tf32, "fp32"))
     for tasks, rate in parts:
         if tasks.any():

@@ -174,7 +174,8 @@ class _PrecisionFlow:
     def _cast_weight(self, one: int, root: int) -> None:
         """There is one copy in 16 bits until the region ends."""
         begin, _ = self._span(root)
-        region = self._region_end(begin)
+        # The autocast region ends where backward begins.
+        region = float(self.backward_starts[np.searchsorted(self.backward_starts, begin)])
         if (one, region) not in self.copied:
             self.copied.add((one, region))
             self._add_copy(one, root, 2, region)
@@ -220,11 +221,6 @@ class _PrecisionFlow:
     def _span(self, root: int) -> tuple[float, float]:
         return float(self.recording.starts[root]), float(self.recording.ends[root])
 
-    def _region_end(self, time: float) -> float:
-        """The autocast region ends where backward begins."""
-        place = int(np.searchsorted(self.backward_starts, time))
-        return float(self.backward_starts[place])
-
     def lifetimes(self) -> Lifetimes:
         """The changed lifetimes, with the copies."""
         life = self.memory.lifetimes
@@ -243,13 +239,11 @@ class _PrecisionFlow:
         reads, recorded = _last_reads(self.recording), self.recording.lifetimes.end
         for one, roots in self.dropped.items():
             others = [time for root, time in self.saved[one].items() if root not in roots]
-            if np.isfinite(recorded[one]) and self._held_by_backward(one):
+            event = int(self.recording.released_by[one])
+            held_by_backward = event >= 0 and self.recording.attribution.backward[event]
+            if np.isfinite(recorded[one]) and held_by_backward:
                 ends[one] = max([float(reads[one]), *others])
         return ends
-
-    def _held_by_backward(self, one: int) -> bool:
-        event = int(self.recording.released_by[one])
-        return event >= 0 and bool(self.recording.attribution.backward[event])
 
     def _copies(self) -> Lifetimes:
         return Lifetimes.added(*zip(*self.added or [(0, 0.0, 0.0, 0)], strict=True))

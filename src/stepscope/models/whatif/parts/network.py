@@ -53,12 +53,6 @@ class Network:
         """Number of nodes."""
         return self.workers // self.per_node
 
-    @property
-    def slowest_gbps(self) -> float:
-        """Bandwidth of the slowest link in use, Gbit/s."""
-        used = [self.bandwidth_gbps] * (self.nodes > 1) + [self.intra_gbps] * (self.per_node > 1)
-        return min(used)
-
     def checked(self, change: str) -> Network:
         """The network itself, if it is valid."""
         if self.workers < 2 or self.per_node < 1 or self.workers % self.per_node:
@@ -130,7 +124,9 @@ class Network:
         return self._transfer_ns(size) + self._around_ns
 
     def _transfer_ns(self, size: Floats) -> Floats:
-        return size * 8 / self.slowest_gbps
+        """By the bandwidth of the slowest link in use."""
+        used = [self.bandwidth_gbps] * (self.nodes > 1) + [self.intra_gbps] * (self.per_node > 1)
+        return size * 8 / min(used)
 
     @property
     def _around_ns(self) -> float:
