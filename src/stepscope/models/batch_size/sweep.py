@@ -216,51 +216,51 @@ def sweep(
         NothingFits: not even one sample does.
         BatchError: the script fails.
     """
-    found = Sweep()
-    while (batch := next_batch(start, found.rounds, found.too_large, wanted)) is not None:
-        progress(f"batch size {batch}", len(found.rounds), wanted * most_rounds)
-        one = measure(batch)
-        if one is None:
-            found.too_large = min(batch, found.too_large or batch)
+    result = Sweep()
+    while (batch := next_batch(start, result.rounds, result.too_large, wanted)) is not None:
+        progress(f"batch size {batch}", len(result.rounds), wanted * most_rounds)
+        measurement = measure(batch)
+        if measurement is None:
+            result.too_large = min(batch, result.too_large or batch)
         else:
-            found.rounds[batch] = [one]
-    if not found.rounds:
+            result.rounds[batch] = [measurement]
+    if not result.rounds:
         raise NothingFits(
-            f"batch size {found.too_large} does not fit into memory; make the model or its inputs smaller"
+            f"batch size {result.too_large} does not fit into memory; make the model or its inputs smaller"
         )
     for number in range(1, most_rounds):
-        before = _medians(found)
-        _again(found, measure, number, most_rounds, progress)
-        after = _medians(found)
-        found.stable = all(abs(after[batch] - ms) <= _STABLE * ms for batch, ms in before.items())
-        if found.stable:
+        before = _medians(result)
+        _again(result, measure, number, most_rounds, progress)
+        after = _medians(result)
+        result.stable = all(abs(after[batch] - ms) <= _STABLE * ms for batch, ms in before.items())
+        if result.stable:
             break
-    _refine(found, measure, extra, progress)
-    return found
+    _refine(result, measure, extra, progress)
+    return result
 
 
-def _refine(found: Sweep, measure: MeasureBatch, extra: int, progress: Progress) -> None:
+def _refine(result: Sweep, measure: MeasureBatch, extra: int, progress: Progress) -> None:
     """Between the points, where a line misses by more than the noise that the rounds showed."""
-    times = max(map(len, found.rounds.values()))
-    for number in range(extra if len(found.rounds) >= POINTS else 0):
-        batch = refine(found.points())
+    times = max(map(len, result.rounds.values()))
+    for number in range(extra if len(result.rounds) >= POINTS else 0):
+        batch = refine(result.points())
         if batch is None:
             return
         for count in range(times):
             progress(f"batch size {batch} too", number * times + count, extra * times)
-            one = measure(batch)
-            if one is not None:
-                found.rounds.setdefault(batch, []).append(one)
+            measurement = measure(batch)
+            if measurement is not None:
+                result.rounds.setdefault(batch, []).append(measurement)
 
 
-def _again(found: Sweep, measure: MeasureBatch, number: int, most_rounds: int, progress: Progress) -> None:
-    for place, (batch, rounds) in enumerate(found.rounds.items()):
-        done = number * len(found.rounds) + place
-        progress(f"batch size {batch} again", done, most_rounds * len(found.rounds))
-        one = measure(batch)
-        if one is not None:
-            rounds.append(one)
+def _again(result: Sweep, measure: MeasureBatch, number: int, most_rounds: int, progress: Progress) -> None:
+    for place, (batch, rounds) in enumerate(result.rounds.items()):
+        done = number * len(result.rounds) + place
+        progress(f"batch size {batch} again", done, most_rounds * len(result.rounds))
+        measurement = measure(batch)
+        if measurement is not None:
+            rounds.append(measurement)
 
 
-def _medians(found: Sweep) -> dict[int, float]:
-    return {point.batch: point.ms for point in found.points()}
+def _medians(result: Sweep) -> dict[int, float]:
+    return {point.batch: point.ms for point in result.points()}
