@@ -350,7 +350,6 @@ class _Lines:
         self._modules: dict[Line, dict[str, float]] = defaultdict(lambda: defaultdict(float))
 
     def add_cost(self, cost: Cost) -> None:
-        """Add the time of an operator to each line that leads to it."""
         stack = self._attribution.stacks[cost.lines]
         name = self._attribution.operators[cost.operator] if cost.operator >= 0 else "Python"
         for line in dict.fromkeys(stack):

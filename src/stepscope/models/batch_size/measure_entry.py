@@ -223,7 +223,6 @@ def _of_steps(swept: Sweep, plan: Plan) -> list[str]:
 
 
 def _of_outside_writes(facts: list[RunFacts]) -> list[str]:
-    """Warnings about changes that the script made outside the scratch view."""
     paths = list(dict.fromkeys(path for fact in facts for path in fact.get("outside_writes", ())))
     if not paths:
         return []
@@ -235,7 +234,6 @@ def _of_outside_writes(facts: list[RunFacts]) -> list[str]:
 
 
 def _of_samples(swept: Sweep) -> list[str]:
-    """Warnings about steps that do not process exactly one batch."""
     points = [point for point in swept.points() if point.samples]
     ratios = [point.samples / point.batch for point in points if point.samples]
     if not ratios or all(abs(ratio - 1) < _ONE_BATCH for ratio in ratios):

@@ -250,7 +250,6 @@ class _Collector:
 
 
 def _defaults(arguments: ast.arguments) -> list[ast.expr | None]:
-    """The default of each parameter, positional ones first."""
     count = len(arguments.posonlyargs) + len(arguments.args)
     missing = count - len(arguments.defaults)
     return [*[None] * missing, *arguments.defaults, *arguments.kw_defaults]

@@ -125,7 +125,6 @@ def _load(size: int, batches: int) -> tuple[float, float]:
 
 
 def _workers_ns() -> float:
-    """CPU time of all child processes that have ended."""
     times = os.times()
     return (times.children_user + times.children_system) * 1e9
 

@@ -303,7 +303,6 @@ def _device_work(comparison: RunComparison) -> Iterator[str]:
 
 
 def _longest_change(comparison: RunComparison, rows: list[Row]) -> Iterator[str]:
-    """The part that changed most, beyond noise."""
     least = _LEAST * (comparison.step.before.median_ms if comparison.step.before else 0.0)
     for row in rows:
         if row.verdict in _CHANGED and abs(row.change_ms) >= least:

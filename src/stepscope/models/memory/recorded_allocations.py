@@ -175,7 +175,6 @@ class _Before:
 
     @classmethod
     def of(cls, trace: Trace, device: str, table: Table, released: Ids) -> _Before:
-        """Known storages, releases of others, and the rest of the total."""
         storages = _storages(trace, device, "before")
         address = trace["storages"]["address"][storages]
         by_address = {int(table["address"][row]): int(row) for row in released[::-1]}

@@ -157,7 +157,6 @@ def _blocks(history: MemoryHistory, count: int) -> tuple[Ids, Counts, Ids]:
 
 
 def _largest_holes(address: Ids, size: Counts, start: Ids, length: Counts, segment: Ids) -> Counts:
-    """The largest gap between the blocks of each segment and its ends."""
     number = np.arange(len(address))
     owner = np.concatenate([segment, number, number])
     begin = np.concatenate([start, address, address + size])

@@ -57,8 +57,6 @@ def other_processes(sketches: Sequence[Sketch], rows: Sequence[int], excess: flo
 
 
 class _Kernels:
-    """The kernels of all ranks in the steps in which some are slow."""
-
     def __init__(self, table: JobTable, group: SlowGroup) -> None:
         self._rows, self._sketches, self._grows = group.rows, table.sketches, group.steps.grows
         when = group.steps.when
@@ -93,7 +91,6 @@ class _Kernels:
         return f"more work (as many ms per {work}, more {work}s)"
 
     def _longer_ms(self) -> float:
-        """How much longer the kernels of slow ranks take than those of the others, per step."""
         pairs = zip(self._sketches, self._times, strict=True)
         total = np.array(
             [sum(one.kernels[name][0] * each for name, each in times.items()) for one, times in pairs]
@@ -127,7 +124,6 @@ def _times(sketch: Sketch, positions: np.ndarray, every: bool) -> dict[str, floa
 
 
 def _are_alike(ratios: Floats) -> bool:
-    """Whether most kernels are slower by about the same."""
     middle = float(np.median(ratios))
     least = 1 + (1 - _ALIKE) * (middle - 1)
     return middle > 1 + LEAST_SHARE and float(np.percentile(ratios, 25)) > least

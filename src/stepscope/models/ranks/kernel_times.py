@@ -69,7 +69,6 @@ def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: i
 
 
 def _means(duration: Floats, place: Ids, steps: int) -> Floats:
-    """The mean duration in each step, 0 where there is none."""
     total = np.bincount(place, duration, steps)
     return np.asarray(total / np.maximum(np.bincount(place, minlength=steps), 1))
 

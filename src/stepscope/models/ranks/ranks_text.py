@@ -50,7 +50,6 @@ def print_job(console: Console, report: JobReport, failed: Sequence[RankResult])
 
 
 def _print_stragglers(console: Console, report: JobReport) -> None:
-    """The slow ranks and links, the most expensive first, or that there are none."""
     from rich.text import Text
 
     if not report.stragglers:
@@ -75,7 +74,6 @@ def verdict(report: JobReport) -> str:
 
 
 def _print_slowdown(console: Console, report: JobReport) -> None:
-    """What imbalance costs, and the parts that explain most of it."""
     lost = report.slowdown
     if lost is None or not lost.shares:
         return
@@ -141,7 +139,6 @@ def fitting(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
 
 
 def _print_ranks(console: Console, report: JobReport) -> None:
-    """Print the ranks that work longest, with the stages for which there is room."""
     rows = sorted(report.rows, key=lambda row: -row.own_ms)
     shown = rows[:_MOST_RANKS]
     _print(

@@ -243,7 +243,6 @@ def _begin_times(sketches: Sequence[Sketch], matched: Matched) -> Floats:
 
 
 def _largest_first(matched: Matched) -> list[int]:
-    """The kinds of collectives that end together, those with most ranks first."""
     together = [
         key
         for key in matched.members

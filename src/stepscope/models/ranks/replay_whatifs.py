@@ -135,7 +135,6 @@ def _faster_link(one: Straggler, table: JobTable, replay: Replay) -> Replay:
 
 
 def _meetings(keys: list[bool], one: Straggler, table: JobTable, replay: Replay) -> Mask:
-    """The meetings of some of the keys, in the steps in which a link is slow."""
     matched = replay.matched
     call = matched.first
     first, last = one.steps or (table.steps[0], table.steps[-1])

@@ -157,7 +157,6 @@ class _Steps(NamedTuple):
         return np.bincount(place[inside], values[inside], self.number).astype(np.float64)
 
     def by_stage(self, step: Ids, stage: Ids, values: Array) -> dict[str, Floats]:
-        """The sum of values in each step, by stage."""
         place = self.places(step)
         key = np.where((place >= 0) & (stage >= 0), place * len(STAGES) + stage, -1)
         inside = key >= 0

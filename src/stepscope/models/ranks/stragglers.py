@@ -185,7 +185,6 @@ class _Description:
         return inside and all(name in names or self._is_slower(self._excess[name], other) for name in stages)
 
     def of(self, group: SlowGroup, stages: Sequence[str]) -> SlowRanks:
-        """What a group of ranks is, and does more."""
         part = {name: _typical(values, group) for name, values in self._excess.items()}
         if group.in_turn:
             named, excess = stages, self._excess[stages[0]] + self._rest

@@ -163,7 +163,6 @@ def _compared(
     after: Sequence[Json],
     say: Say,
 ) -> TrialComparison:
-    """The comparison of the runs with the prediction from the recorded steps."""
     unchanged, facts = MeasuredRuns.of(before), after[-1]
     reason = next((spec.only_measured for spec in specs if spec.only_measured), None)
     return TrialComparison(

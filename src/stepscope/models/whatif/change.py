@@ -284,7 +284,6 @@ def _doc(documented: Any) -> str:
 
 
 def _meanings(doc: str) -> dict[str, str]:
-    """What a docstring says about each parameter or attribute."""
     section = re.split(r"(?:Args|Attributes):\n", doc)[-1].partition("\n\n")[0]
     return {
         name.strip(): " ".join(line.strip() for line in text.split("\n"))

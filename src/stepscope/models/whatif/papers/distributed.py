@@ -175,7 +175,6 @@ def _adding_ns(graph: Graph, size: Floats) -> Floats:
 
 
 def _channels(graph: Graph, tasks: Ids, count: int) -> tuple[Graph, list[int]]:
-    """Add channels to the device that runs the all-reduces."""
     device = int(graph.threads["device"][graph.tasks["thread"][tasks[0]]])
     channels = []
     for level in range(count):

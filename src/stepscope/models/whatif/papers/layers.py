@@ -45,7 +45,6 @@ def metaflow(graph: Graph, merge: str = "", delete: str = "", resize: str = "", 
 
 
 def _updated(graph: Graph, globs: str, factor: float) -> Graph:
-    """Let the weight update take `factor` of its time for the parameters of some layers."""
     update = working(graph) & graph.tasks.text("stage").mask("optimizer")
     kept = 1 - (1 - factor) * _share_of_parameters(graph, globs)
     return scale(graph, update, max(kept, 0.0))

@@ -222,7 +222,6 @@ class _PrecisionFlow:
         return float(self.recording.starts[root]), float(self.recording.ends[root])
 
     def lifetimes(self) -> Lifetimes:
-        """The changed lifetimes, with the copies."""
         life = self.memory.lifetimes
         share = np.append(np.where(self.half, 0.5, self.share), 1.0)[life.recorded]
         released = np.append(np.minimum(self._ends(), self.ends), np.inf)[life.recorded]

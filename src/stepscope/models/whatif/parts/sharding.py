@@ -283,7 +283,6 @@ def _sharded(memory: RecordedMemory, kinds: tuple[str, ...], workers: int, extra
 
 
 def _largest_unit(memory: RecordedMemory, glob: str) -> int:
-    """Bytes of the parameters of the largest module that matches."""
     storages = memory.recording.trace["storages"]
     mine = storages.text("kind").mask("parameter") & storages.text("moment").mask("before")
     sizes: dict[str, int] = {}
