@@ -16,6 +16,7 @@ from stepscope.facts.annotate.steps.step_table import (
     ranks_with_steps,
     require_steps,
     step_lengths,
+    step_places,
 )
 from stepscope.trace.recorded_steps import core_share, load_warning
 from stepscope.trace.schema import STAGES
@@ -147,15 +148,10 @@ class _Work:
         of_rank = (trace["tracks"]["rank"] == rank)[events["track"]] & (events["step"] >= 0)
         calls = on_host(trace) & events.text("category").mask("cpu_op", "runtime", "communication")
         rows = np.flatnonzero(of_rank & (device_work(trace) if on_device else calls))
-        numbers = steps["step"].astype(np.int64)
-        order = np.argsort(numbers, kind="stable")
-        place = np.searchsorted(numbers[order], events["step"][rows])
-        inside = (place < len(numbers)) & (
-            numbers[order][np.minimum(place, len(numbers) - 1)] == events["step"][rows]
-        )
-        rows = rows[inside]
+        place = step_places(steps["step"], events["step"][rows])
+        rows, place = rows[place >= 0], place[place >= 0]
         time = events["duration_ns" if on_device else "self_ns"][rows]
-        return cls(rows, order[place[inside]], time, len(numbers), on_device)
+        return cls(rows, place, time, len(steps), on_device)
 
     def by(self, text: Text) -> Sample:
         """Time and count by the value of a text column, shape (events,)."""
@@ -180,9 +176,7 @@ def _time_use(trace: Trace, rank: int, steps: Table) -> Sample:
         return Sample({})
     idle = trace["idle"]
     rows = np.flatnonzero((idle["rank"] == rank) & (idle["device"] == device))
-    numbers = steps["step"]
-    order = np.argsort(numbers, kind="stable")
-    place = order[np.searchsorted(numbers[order], idle["step"][rows])]
+    place = step_places(steps["step"], idle["step"][rows])
     length = (idle["end_ns"] - idle["start_ns"])[rows]
     times: dict[Key, Floats] = {("device busy",): steps["device_busy_ns"].astype(np.float64)}
     for code, cause in enumerate(cause_names(trace)):

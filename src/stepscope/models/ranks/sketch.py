@@ -17,7 +17,7 @@ from stepscope.base.arrays import Array, Floats, Ids, Times
 from stepscope.facts.annotate.device.idle import data_loading_times
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.ranks import Recording, machine_of, recording_of
-from stepscope.facts.annotate.steps.step_table import steady_steps
+from stepscope.facts.annotate.steps.step_table import steady_steps, step_places
 from stepscope.models.ranks.calls import (
     Calls,
     calls_of,
@@ -146,11 +146,7 @@ class _Steps(NamedTuple):
 
     def places(self, step: Ids) -> Ids:
         """The position of each step number, -1 where it is none of these."""
-        if not self.number:
-            return np.full(len(step), -1, np.int64)
-        order = np.argsort(self.numbers, kind="stable")
-        place = np.minimum(np.searchsorted(self.numbers[order], step), self.number - 1)
-        return np.where(self.numbers[order][place] == step, order[place], -1).astype(np.int64)
+        return step_places(self.numbers, step)
 
     def sums(self, place: Ids, values: Array) -> Floats:
         inside = place >= 0

@@ -49,14 +49,9 @@ class ChangeSpec:
         """The number of processes of the script."""
         return int(self.values["workers"]) if _application(self.change).processes else 1
 
-    @property
-    def only_measured(self) -> str:
-        """Why there is no prediction; empty if there is one."""
-        return self.change.only_measured
-
     def requests(self, graph: Graph) -> tuple[Request, ...]:
         """The changes that predict it on this machine, where all processes share the cores."""
-        if self.only_measured:
+        if self.change.only_measured:
             return ()
         if self.processes < 2 or not on_cpu(graph):
             return (Request(self.change, self.values),)
@@ -135,7 +130,7 @@ def verify_change(
     scratch = script_scratch(script, in_place=plan.in_place)
     say(f"running {script.target} {2 * plan.rounds + 1} times or more {scratch.sentence}")
     graphs = [_recorded(script, plan, scratch, show, say)]
-    predictable = not any(spec.only_measured for spec in specs)
+    predictable = not any(spec.change.only_measured for spec in specs)
     if predictable:
         _predicted(graphs[0], specs, say)  # fail early if a change does not apply
     before: list[Json] = []
@@ -164,7 +159,7 @@ def _compared(
     say: Say,
 ) -> TrialComparison:
     unchanged, facts = MeasuredRuns.of(before), after[-1]
-    reason = next((spec.only_measured for spec in specs if spec.only_measured), None)
+    reason = next(filter(None, (spec.change.only_measured for spec in specs)), None)
     return TrialComparison(
         script=" ".join([script.target, *script.arguments]),
         changes=tuple(spec.text for spec in specs),
