@@ -165,15 +165,16 @@ class Change:
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
         """The parameters by name; a dataclass such as `Network` counts as its public fields."""
-        found: list[Parameter] = []
+        declared: list[Parameter] = []
         meanings = _meanings(_doc(self.function))
         for name, given in _arguments(self.function).items():
             if is_dataclass(given.default):
-                found += _fields_as_parameters(given.default)
+                declared += _fields_as_parameters(given.default)
             else:
                 default = None if given.default is inspect.Parameter.empty else given.default
-                found.append(Parameter(name, str(given.annotation), default, meanings.get(name, "")))
-        return {parameter.name: parameter for parameter in found}
+                kind = _type_name(given.annotation)
+                declared.append(Parameter(name, kind, default, meanings.get(name, "")))
+        return {parameter.name: parameter for parameter in declared}
 
     def assumed(self, graph: Graph) -> tuple[str, ...]:
         """What has to hold for its prediction on this graph."""
@@ -256,10 +257,15 @@ def _arguments(function: Callable[..., Graph]) -> dict[str, inspect.Parameter]:
     return dict(list(inspect.signature(function).parameters.items())[1:])
 
 
+def _type_name(annotation: Any) -> str:
+    """Annotations are text where a module postpones them."""
+    return annotation if isinstance(annotation, str) else str(annotation.__name__)
+
+
 def _fields_as_parameters(default: Any) -> list[Parameter]:
     meanings = _meanings(_doc(type(default)))
     return [
-        Parameter(one.name, str(one.type), getattr(default, one.name), meanings.get(one.name, ""))
+        Parameter(one.name, _type_name(one.type), getattr(default, one.name), meanings.get(one.name, ""))
         for one in fields(default)
         if one.metadata.get("parameter", True)
     ]

@@ -1,7 +1,5 @@
 """`amp`: automatic mixed precision."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`batch_size`: more or fewer samples in each step."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.base.arrays import Mask

@@ -1,7 +1,5 @@
 """`checkpoint`: activation checkpointing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 

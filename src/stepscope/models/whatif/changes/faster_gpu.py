@@ -1,7 +1,5 @@
 """`faster_gpu`: the same step on another device."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import numpy as np

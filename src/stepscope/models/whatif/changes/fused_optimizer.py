@@ -1,7 +1,5 @@
 """`fused_optimizer`: the weight update in one kernel."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask

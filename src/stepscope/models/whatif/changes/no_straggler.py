@@ -1,7 +1,5 @@
 """`no_straggler`: no rank slower than its peers."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask

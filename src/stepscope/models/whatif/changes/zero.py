@@ -1,7 +1,5 @@
 """`zero`: optimizer state and gradients sharded over the workers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Distributed training: parameters in slices (p3), by network level (blueconnect), sparse (dgc)."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

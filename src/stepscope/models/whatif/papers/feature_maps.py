@@ -1,7 +1,5 @@
 """Feature maps that are in host memory (vdnn), or encoded (gist), between forward and backward."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Layers merged, deleted or resized (metaflow), or fused (reconstruct_batchnorm)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.base.arrays import Ids
