@@ -121,9 +121,6 @@ def compare(
 
     Raises:
         TraceError: if a side lacks the rank, or has no steps.
-
-    Example:
-        >>> compare(stepscope.open("a.json"), stepscope.open("b.json")).step.ratio  # doctest: +SKIP
     """
     on_device = has_device(before) and has_device(after)
     first = measure_run(before, rank, on_device)

@@ -150,9 +150,6 @@ def collective_table(trace: Trace, rank: int, step: int | None = None) -> Collec
 
     Raises:
         TraceError: if there is no such rank or step.
-
-    Example:
-        >>> collective_table(stepscope.open("job"), 0).exposed_ms  # doctest: +SKIP
     """
     selected = SelectedSteps(trace, rank, step)
     events, matched = match_trace(trace, selected.steps["step"])

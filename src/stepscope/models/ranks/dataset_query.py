@@ -30,9 +30,6 @@ def query_dataset(dataset: Path, sql: str) -> pa.Table:
 
     Raises:
         QueryError: if the SQL is wrong.
-
-    Example:
-        >>> query_dataset(folder, "select rank, count(*) from events group by 1")  # doctest: +SKIP
     """
     folder = dataset.resolve()
     paths = table_files(folder)

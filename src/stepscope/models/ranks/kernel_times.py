@@ -119,9 +119,9 @@ def module_times(
     total = subtree_totals(own.reshape(-1, steps), modules["parent"])
     worked = np.flatnonzero(total.any(axis=1))
     longest = worked[np.argsort(-total[worked].sum(axis=1), kind="stable")[:_MOST_MODULES]]
-    times = np.round(np.quantile(total[longest], _QUANTILES, axis=1) / 1e6, 4).T.tolist()
+    times = (np.quantile(total[longest], _QUANTILES, axis=1) / 1e6).T.tolist()
     path = modules.text("path")
     return {
-        str(path[row])[:_PATH_LETTERS]: (low, middle, high)
+        str(path[row])[:_PATH_LETTERS]: (round(low, 4), round(middle, 4), round(high, 4))
         for row, (low, middle, high) in zip(longest.tolist(), times, strict=True)
     }

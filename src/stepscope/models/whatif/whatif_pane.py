@@ -88,10 +88,6 @@ class Pane:
 
     Raises:
         TraceError: if there is no such step.
-
-    Example:
-        >>> pane = Pane(stepscope.open("run.stepscope"))  # doctest: +SKIP
-        >>> pane.answer(["amp", "bandwidth:factor=2"]).answer.speedup  # doctest: +SKIP
     """
 
     def __init__(self, trace: Trace, rank: int | None = None, step: int | None = None) -> None:
