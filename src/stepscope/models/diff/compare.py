@@ -208,8 +208,8 @@ def _run_json(run: MeasuredRun) -> dict[str, Any]:
 
 
 _LEAST = 0.01  # of the step: smaller changes explain nothing
-_MOSTLY = 0.5  # of the step: a device that computes for so long bounds it
-_ROUGH = 0.1  # changes of so much are given without a decimal
+_MOSTLY = 0.5  # of the step; chosen: a device that computes for so long bounds it
+_ROUGH = 0.1  # a change of so much is given without a decimal
 _CHANGED = (*SIGNIFICANT, "one_step")  # of one step the sentence says so first
 _KINDS = {
     "gemm": "matrix products",

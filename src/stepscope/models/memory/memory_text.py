@@ -13,7 +13,7 @@ from stepscope.models.memory.segments import Fragmentation
 if TYPE_CHECKING:
     from rich.console import Console
 
-_LINES = 8  # rows of modules and of lines, so that a report fits on a screen
+_LINES = 8  # rows of modules and of lines; chosen: the report fits on a screen
 
 
 def print_memory(console: Console, facts: MemoryFacts) -> None:

@@ -31,7 +31,7 @@ from stepscope.models.ranks.files import RankFile
 from stepscope.models.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch, short_ranks, sketch_of
 from stepscope.version import __version__
 
-_CONNECT_S = 10  # until a scheduler counts as unreachable: a cluster's network answers in one
+_CONNECT_S = 10  # seconds until a scheduler counts as unreachable; chosen: far more than an answer takes
 
 
 @dataclass(frozen=True)

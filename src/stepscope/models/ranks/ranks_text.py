@@ -16,7 +16,7 @@ from stepscope.models.ranks.stragglers import stage_in_words
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Rows of each part, so that a report fits on one screen of 24 to 50 lines.
+# Rows of each part; chosen: together they fit on one screen.
 _MOST_STRAGGLERS = 3  # findings, two lines each
 _MOST_ERRORS = 5  # files that cannot be read
 _MOST_SHARES = 4  # parts of the imbalance, in one sentence

@@ -35,7 +35,7 @@ from stepscope.trace.trace import Trace, allocated_peaks, clock_of
 
 VERSION = 13  # of the format: kept sketches of another one are made again
 UNKNOWN_RANK = -1
-_MOST_STEPS = 200  # enough to see what recurs; the rest would not fit
+_MOST_STEPS = 200  # chosen: what recurs shows in so many, and they fit into `_MOST_BYTES`
 _MOST_BYTES = 100_000  # bytes: 1,024 ranks then fit in 100 MB
 
 

@@ -23,7 +23,7 @@ from stepscope.errors import CaptureError
 
 Show = Callable[[str, str], None]
 """Shows a line of the script's output, under the label of its run."""
-_POLL_S = 0.05  # between looks at whether a process has ended; a run takes seconds
+_POLL_S = 0.05  # seconds between looks at whether a process has ended; a run takes several
 _LAST_LINES = 5  # lines of output that are kept, of which a failure cites the last
 
 

@@ -64,7 +64,7 @@ def _tried(baseline: Baseline, change: Change) -> Prediction | StepscopeError:
 
 
 _FEWER_SAMPLES = (0.5, 0.25, 0.125)  # of the batch: halves, as users try them
-_MOST = 12  # answers that are listed: as many as a screen shows
+_MOST = 12  # answers that are listed; chosen: they fit on a screen
 
 
 class Fit(msgspec.Struct, frozen=True):

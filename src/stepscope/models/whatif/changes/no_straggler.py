@@ -8,7 +8,7 @@ from stepscope.facts.annotate.ranks import usual_of_peers
 from stepscope.graph import Graph, scale
 from stepscope.models.whatif.change import Change
 
-_ALIKE = 0.99  # of a rank's work: what the change leaves of all is no change to speak of
+_ALIKE = 0.99  # factor on a rank's work; chosen: from here on it works as long as its peers
 
 
 def no_straggler(graph: Graph) -> Graph:

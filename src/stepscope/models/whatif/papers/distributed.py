@@ -23,7 +23,7 @@ from stepscope.models.whatif.parts.network import (
 )
 from stepscope.trace.row_order import inverse
 
-_LEAST_KB = 0.1  # kB of a slice: smaller ones are more messages than a trace can hold
+_LEAST_KB = 0.1  # kB of a slice; chosen: smaller ones of a large model are millions of messages
 
 
 def p3(
