@@ -185,7 +185,10 @@ class StackedLevels:
         key = column * len(self.names) + self._group[upto]
         added = _sums(key, self._changes.change[upto], len(counts) * len(self.names))
         added = added.reshape(len(counts), len(self.names))
-        added[0] += self._held_after(first)
+        near = first // _CHECKPOINT
+        rest = slice(near * _CHECKPOINT, first)
+        added[0] += self._checkpoints[near]
+        added[0] += _sums(self._group[rest], self._changes.change[rest], len(self.names))
         return np.cumsum(added, axis=0)
 
     def _each_change(self, start_ns: int, first: int, last: int) -> Columns:
@@ -196,12 +199,6 @@ class StackedLevels:
         held = self.held_after(counts)
         start = np.append(start_ns, time[ends])
         return Columns(True, start, self._changes.levels[counts], held.T)
-
-    def _held_after(self, count: int) -> Counts:
-        near = count // _CHECKPOINT
-        rest = slice(near * _CHECKPOINT, count)
-        added = _sums(self._group[rest], self._changes.change[rest], len(self.names))
-        return np.asarray(self._checkpoints[near] + added)
 
 
 def _used(changes: MemoryChanges, code: Codes | Ids) -> list[int]:

@@ -202,7 +202,11 @@ def _repeated_lifetimes(memory: RecordedMemory, call: _ModuleCall) -> Lifetimes:
     end = np.where(given, np.maximum(end, call.done), end)
     again = np.flatnonzero(inside & (ends_early | (life.end <= call.end)))
     repeated = life.changed(end=end).plus(_copies(life, again, call))
-    return repeated.plus(_random_state(call)) if memory.recording.device == "cpu" else repeated
+    if memory.recording.device != "cpu":
+        return repeated
+    # The state of the CPU's random numbers, which the checkpoint keeps to repeat dropout.
+    state = Lifetimes.added([_RANDOM_STATE_BYTES], [call.begin], [call.done], [KINDS.index("unknown")])
+    return repeated.plus(state)
 
 
 def _copies(life: Lifetimes, rows: Ids, call: _ModuleCall) -> Lifetimes:
@@ -211,11 +215,6 @@ def _copies(life: Lifetimes, rows: Ids, call: _ModuleCall) -> Lifetimes:
     return copy.changed(
         start=_again(copy.start, call), end=np.where(copy.end <= call.end, _again(copy.end, call), copy.end)
     )
-
-
-def _random_state(call: _ModuleCall) -> Lifetimes:
-    """The state of the CPU's random numbers, which the checkpoint keeps to repeat dropout."""
-    return Lifetimes.added([_RANDOM_STATE_BYTES], [call.begin], [call.done], [KINDS.index("unknown")])
 
 
 def _again(time: Floats, call: _ModuleCall) -> Floats:

@@ -43,7 +43,9 @@ def vdnn(graph: Graph, gb_per_s: float = 15.75) -> Graph:
     if gb_per_s <= 0:
         raise ChangeError(f"vdnn: expected gb_per_s above 0, found {gb_per_s}")
     layers, size = convolutions(graph, "vdnn")
-    count, following = len(size), _next_begun(layers)
+    # The first backward task of the next convolution of the step; the last has its own.
+    after = np.append(layers.begun[1:], layers.begun[-1:])
+    count, following = len(size), np.where(ends_run(layers.step), layers.begun, after)
     calls = calls_of(graph, np.append(layers.first, following))
     graph, new = insert(graph, calls, ["cudaMemcpyAsync"] * 2 * count, duration_ns=typical_launch(graph)[0])
     now = numbers_after(len(graph), new)
@@ -65,13 +67,6 @@ def vdnn(graph: Graph, gb_per_s: float = 15.75) -> Graph:
         known = (source >= 0) & (target >= 0)
         graph = add_links(graph, source[known], target[known], "synchronization")
     return graph
-
-
-def _next_begun(layers: Layers) -> Ids:
-    """The first backward task of the next convolution of the step; the last has its own."""
-    after = np.append(layers.begun[1:], layers.begun[-1:])
-    same = ~ends_run(layers.step)
-    return np.where(same, after, layers.begun)
 
 
 def _append_copies(graph: Graph, layers: Layers, time_ns: Floats, size: Ids) -> tuple[Graph, Ids]:
