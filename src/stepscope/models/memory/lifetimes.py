@@ -35,9 +35,9 @@ class Lifetimes:
     @classmethod
     def added(cls, size: ArrayLike, start: ArrayLike, end: ArrayLike, kind: ArrayLike) -> Lifetimes:
         """Allocations that a change adds."""
-        count = np.asarray(size, np.int64)
-        times = (np.asarray(time, np.float64) for time in (start, end))
-        return cls(count, *times, np.asarray(kind, np.int64), np.full(len(count), -1))
+        begins, ends = (np.asarray(time, np.float64) for time in (start, end))
+        bytes_, kinds = (np.asarray(column, np.int64) for column in (size, kind))
+        return cls(bytes_, begins, ends, kinds, np.full(len(bytes_), -1))
 
     def __len__(self) -> int:
         return len(self.bytes)

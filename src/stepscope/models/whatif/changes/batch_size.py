@@ -64,7 +64,7 @@ def batched(memory: RecordedMemory) -> Mask:
     for operation in operations(memory.recording):
         if grows[operation.reads].any():
             grows[operation.makes] = ~fixed[operation.makes]
-    return grows
+    return np.asarray(grows)
 
 
 def _per_channel(memory: RecordedMemory) -> Mask:
