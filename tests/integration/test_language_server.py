@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio
 SERVER = """
 import asyncio, json, sys
 from pathlib import Path
-from stepscope.models.batch_size.breakdown import LineCost, ModuleTime
+from stepscope.models.batch_size.breakdown import LineBreakdown, ModuleTime
 from stepscope.faces.editor.measured_costs import FileCosts, Measured, Problem
 from stepscope.faces.editor.features import language_server
 from stepscope.faces.editor.language_server import MeasureError
@@ -37,7 +37,7 @@ class Scripted:
         if "problem" in told:
             raise MeasureError(Problem(told["problem"], told.get("path", entry), told["line"]))
         text = Path(entry).read_text().splitlines()
-        lines = {int(n): LineCost(file=entry, line=int(n), ms=3 * ms, forward_ms=ms,
+        lines = {int(n): LineBreakdown(file=entry, line=int(n), ms=3 * ms, forward_ms=ms,
                                   backward_ms=2 * ms, weights_bytes=weights,
                                   modules=[ModuleTime(name, 3 * ms)])
                  for n, (name, ms, share, weights) in told["lines"].items()}

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from lsprotocol import types as lsp
 
 from stepscope.faces.editor.measured_costs import FileCosts
-from stepscope.models.batch_size.breakdown import LineCost
+from stepscope.models.batch_size.breakdown import LineBreakdown
 
 _MOST_LINES = 3000  # of what differs; beyond it an alignment takes longer than a pause in typing
 _LEAST_SHARE = 0.001  # of the step; what takes less is no mark, but stays in the hover
@@ -116,7 +116,7 @@ class LineMark:
 
     line: int
     stale: bool
-    cost: LineCost
+    cost: LineBreakdown
     share: float
 
     @property
@@ -172,7 +172,7 @@ def _head(mark: LineMark) -> str:
     return "\n\n".join(text for text, shown in parts.items() if shown)
 
 
-def _tables(cost: LineCost) -> Iterator[str]:
+def _tables(cost: LineBreakdown) -> Iterator[str]:
     modules = [(part.path, part.ms) for part in cost.modules]
     operators = [(part.name, part.ms) for part in cost.operators]
     for title, parts in (("module", modules), ("operator", operators)):

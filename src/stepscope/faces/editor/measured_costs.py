@@ -12,7 +12,7 @@ import msgspec
 
 from stepscope.base.typed_data import convert
 from stepscope.faces.editor.text_document import split_lines
-from stepscope.models.batch_size.breakdown import LineCost, StepBreakdown
+from stepscope.models.batch_size.breakdown import LineBreakdown, StepBreakdown
 from stepscope.models.batch_size.entry_result import Result
 from stepscope.models.batch_size.site import Site, SiteChoice
 
@@ -63,7 +63,7 @@ class FileCosts:
     """The costs of a file by line number from 1, and its lines as they were measured, without ends."""
 
     text: Sequence[str]
-    lines: Mapping[int, LineCost] = field(default_factory=dict)
+    lines: Mapping[int, LineBreakdown] = field(default_factory=dict)
     step_ms: float = 0.0
 
 
@@ -126,7 +126,7 @@ def costs_by_file(breakdown: StepBreakdown, texts: Mapping[str, str]) -> dict[st
         Costs by path, with the text that their lines belong to. Files that cannot be read are left
         out: they cannot be shown.
     """
-    costs: dict[str, dict[int, LineCost]] = {}
+    costs: dict[str, dict[int, LineBreakdown]] = {}
     for cost in breakdown.lines:
         costs.setdefault(str(Path(cost.file).resolve()), {})[cost.line] = cost
     read = {path: _lines_of(path, texts) for path in costs}

@@ -3,8 +3,6 @@
 The panel's types, `web/src/api/batch_types.ts`, are generated from these Structs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -136,7 +134,6 @@ def batch_profile(result: Result, capacity: float | None = None) -> BatchProfile
     """What the panel shows of an entry file.
 
     Args:
-        result: of profiling it.
         capacity: bytes that a step may take; by default the device's memory.
     """
     return _profile(batch_answer(result, capacity))
@@ -144,9 +141,8 @@ def batch_profile(result: Result, capacity: float | None = None) -> BatchProfile
 
 def panel_answer(batch: Mapping[str, Any] | None, problem: str | None, written: int | None) -> dict[str, Any]:
     """A `BatchAnswer` as plain data, for an editor's message; `batch` is a `batch_answer`."""
-    answer = BatchAnswer(None if batch is None else _profile(batch), problem, written)
-    found: dict[str, Any] = msgspec.to_builtins(answer)
-    return found
+    profile = None if batch is None else _profile(batch)
+    return dict(msgspec.to_builtins(BatchAnswer(profile, problem, written)))
 
 
 def _profile(answer: Mapping[str, Any]) -> BatchProfile:

@@ -7,6 +7,7 @@ times are scaled to the length of an unrecorded step.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -19,27 +20,20 @@ from stepscope.base.typed_data import decode
 from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.attribution import Attribution, attribute
 from stepscope.facts.annotate.range_names import Line
-from stepscope.models.batch_size.peak_memory import Footprint, PeakBlock, Storage, Storages, find_footprint
+from stepscope.models.batch_size.peak_memory import (
+    KINDS,
+    Footprint,
+    KeptStorage,
+    KeptStorages,
+    PeakBlock,
+    find_footprint,
+)
 from stepscope.models.batch_size.step_costs import Cost, find_costs
 from stepscope.read import read
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
-_SUMS = (
-    "ms",
-    "forward_ms",
-    "backward_ms",
-    "cpu_ms",
-    "bytes",
-    "weights_bytes",
-    "buffers_bytes",
-    "gradients_bytes",
-    "optimizer_state_bytes",
-    "activations_bytes",
-    "inputs_bytes",
-    "temporaries_bytes",
-    "untracked_bytes",
-)
+_SUMS = ("ms", "forward_ms", "backward_ms", "cpu_ms", "bytes", *(f"{kind}_bytes" for kind in KINDS))
 _ROUNDING = 1e-6  # share of a step that sums of rounded times may lack
 
 
@@ -105,17 +99,13 @@ class ModuleTime(msgspec.Struct, frozen=True):
     ms: float
 
 
-class LineCost(msgspec.Struct, kw_only=True):
+class LineBreakdown(msgspec.Struct, kw_only=True):
     """What a source line costs per step, including what functions called there cost.
 
     Attributes:
         line: number, from 1.
         self_ms: time of the line's own calls of torch.
-        calls: its own calls of operators.
-        activations_bytes: what it keeps for backward.
-        weights_bytes: the parameters that it creates.
         operators: where the time goes, the longest first.
-        modules: the same by module.
     """
 
     file: str
@@ -136,10 +126,7 @@ class StepBreakdown(msgspec.Struct, frozen=True):
     """One step at one batch size.
 
     Attributes:
-        batch: samples in the batch.
-        step_ms: the length of an unrecorded step.
         recorded_ms: the step that was recorded, the longest or largest of them.
-        peak_bytes: memory at its peak.
         memory: the peak by kind: weights, buffers, gradients, optimizer_state, activations,
             inputs, temporaries, untracked.
         tree: the step, its modules as the model nests them, and their operators.
@@ -152,7 +139,7 @@ class StepBreakdown(msgspec.Struct, frozen=True):
     peak_bytes: int
     memory: dict[str, int]
     tree: CostNode
-    lines: list[LineCost]
+    lines: list[LineBreakdown]
 
     def to_json(self) -> dict[str, Any]:
         """As `stepscope batch --json` has it."""
@@ -177,18 +164,12 @@ def read_breakdown(capture: Path, batch: int, step_ms: float) -> StepBreakdown |
 
     Args:
         capture: the file; `NAME.storages.json` is next to it.
-        batch: the batch size it was made at.
-        step_ms: the length of an unrecorded step.
 
     Returns:
         The breakdown; None if the capture has no complete step.
     """
-    storages = decode(capture.with_suffix(".storages.json").read_bytes(), Storages)
-    return break_down(annotate(read(capture)), storages, batch, step_ms)
-
-
-def break_down(trace: Trace, storages: Storages, batch: int, step_ms: float) -> StepBreakdown | None:
-    """The same for an open trace."""
+    storages = decode(capture.with_suffix(".storages.json").read_bytes(), KeptStorages)
+    trace = annotate(read(capture))
     if not len(trace["steps"]):
         return None
     attribution = attribute(trace)
@@ -215,20 +196,13 @@ def _length_ms(trace: Trace, step: int) -> float:
     return (end - int(steps["start_ns"][row])) / 1e6
 
 
-# -- the tree
-
-
 def cost_tree(
     trace: Trace, attribution: Attribution, costs: Iterable[Cost], footprint: Footprint, step_ms: float
 ) -> CostNode:
     """The step, its modules as the model nests them, and their operators.
 
     Args:
-        trace: names the modules.
-        attribution: names operators and lines.
-        costs: the step's times.
         footprint: the bytes at the peak, and the activations kept for backward.
-        step_ms: the length of the step.
 
     Returns:
         The node of the step; what no module has is in children of kind stage.
@@ -257,7 +231,6 @@ class _Tree:
         self._root = CostNode(name="step", kind="step")
 
     def add_cost(self, cost: Cost) -> None:
-        """Add the time of an operator."""
         node = self._operator(cost.module, cost.stage, cost.operator, cost.lines)
         node.ms += cost.ms
         node.cpu_ms += cost.cpu_ms
@@ -265,7 +238,6 @@ class _Tree:
         node.calls += cost.calls
 
     def owner_of(self, block: PeakBlock) -> CostNode:
-        """The node that memory belongs to."""
         if block.storage is not None:
             return self._owner(self._rows.get(block.storage.path, -1), -1)
         if block.event < 0:
@@ -330,7 +302,6 @@ def _module_node(row: Mapping[str, Any], steps: int) -> CostNode:
 
 
 def _sum_up(node: CostNode) -> None:
-    """Make a node's numbers include its children's."""
     for child in node.children:
         _sum_up(child)
     own = [child for child in node.children if child.kind == "operator"]
@@ -348,25 +319,14 @@ def _sort(node: CostNode) -> None:
         _sort(child)
 
 
-# -- lines
-
-
 def line_costs(
     attribution: Attribution,
     costs: Iterable[Cost],
     kept: Iterable[PeakBlock],
     trace: Trace,
-    storages: Iterable[Storage] = (),
-) -> list[LineCost]:
-    """Costs by line, the longest first.
-
-    Args:
-        attribution: which stacks of lines there are.
-        costs: the step's times.
-        kept: the activations that forward keeps for backward.
-        trace: names the modules.
-        storages: parameters with the lines that made them.
-    """
+    storages: Iterable[KeptStorage] = (),
+) -> list[LineBreakdown]:
+    """Costs by line, the longest first."""
     lines = _Lines(attribution, trace)
     for cost in costs:
         if cost.lines >= 0:
@@ -385,12 +345,11 @@ class _Lines:
     def __init__(self, attribution: Attribution, trace: Trace) -> None:
         self._attribution = attribution
         self._paths = [*trace["modules"].text("path")]
-        self._rows: dict[Line, LineCost] = {}
-        self._operators: dict[Line, dict[str, float]] = {}
-        self._modules: dict[Line, dict[str, float]] = {}
+        self._rows: dict[Line, LineBreakdown] = {}
+        self._operators: dict[Line, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        self._modules: dict[Line, dict[str, float]] = defaultdict(lambda: defaultdict(float))
 
     def add_cost(self, cost: Cost) -> None:
-        """Add the time of an operator to each line that leads to it."""
         stack = self._attribution.stacks[cost.lines]
         name = self._attribution.operators[cost.operator] if cost.operator >= 0 else "Python"
         for line in dict.fromkeys(stack):
@@ -400,35 +359,28 @@ class _Lines:
                 row.backward_ms += cost.ms
             else:
                 row.forward_ms += cost.ms
-            _add(self._operators.setdefault(line, {}), name, cost.ms)
+            self._operators[line][name] += cost.ms
             if cost.module >= 0:
-                _add(self._modules.setdefault(line, {}), self._paths[cost.module], cost.ms)
+                self._modules[line][self._paths[cost.module]] += cost.ms
         self.row(stack[-1]).self_ms += cost.ms
         self.row(stack[-1]).calls += cost.calls
 
     def add_kept(self, stack: Sequence[Line], size: int) -> None:
-        """Add what an operator keeps for backward."""
         for line in dict.fromkeys(stack):
             self.row(line).activations_bytes += size
         self.row(stack[-1]).self_activations_bytes += size
 
-    def row(self, line: Line) -> LineCost:
-        """The costs of a line so far."""
+    def row(self, line: Line) -> LineBreakdown:
         if line not in self._rows:
-            self._rows[line] = LineCost(file=line[0], line=line[1])
+            self._rows[line] = LineBreakdown(file=line[0], line=line[1])
         return self._rows[line]
 
-    def sorted(self) -> list[LineCost]:
+    def sorted(self) -> list[LineBreakdown]:
         """All lines, the longest first, with the parts of each."""
         for line, row in self._rows.items():
-            operators, modules = self._operators.get(line, {}), self._modules.get(line, {})
-            row.operators = [OperatorTime(*part) for part in _longest_first(operators)]
-            row.modules = [ModuleTime(*part) for part in _longest_first(modules)]
+            row.operators = [OperatorTime(*part) for part in _longest_first(self._operators[line])]
+            row.modules = [ModuleTime(*part) for part in _longest_first(self._modules[line])]
         return sorted(self._rows.values(), key=lambda row: -row.ms)
-
-
-def _add(sums: dict[str, float], key: str, value: float) -> None:
-    sums[key] = sums.get(key, 0.0) + value
 
 
 def _longest_first(sums: dict[str, float]) -> list[tuple[str, float]]:

@@ -1,7 +1,5 @@
 """An entry file as it is to run at a batch size: by option, by provider, or edited in memory."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -28,12 +26,7 @@ class Entry:
     """A script or a file with providers, its command line, and where its batch size is.
 
     Attributes:
-        path: the file, absolute.
-        arguments: its command line.
-        site: what sets the batch size.
         sources: the files that an edit would touch or an editor has unsaved, by path.
-        unsaved: those that an editor has unsaved.
-        folder: the working folder.
         scratch: how the project is protected when the script runs; None for not at all.
         module: the name by which `path` is run as a module; None for a script.
     """
@@ -86,7 +79,7 @@ class Entry:
             providers=self.site.provider and self.site.provider.partition("_")[0],
             arguments=arguments,
             folder=self.folder,
-            edits={path: self._marked(path, text) for path, text in files.items()},
+            edits={path: f"{self.sources[path].unicode_mark}{text}" for path, text in files.items()},
             encodings={path: self.sources[path].encoding for path in files},
             capture=capture,
             estimate=estimate,
@@ -106,10 +99,6 @@ class Entry:
         files[self.site.path] = edit_site(text, self.site, batch).apply(text)
         return self.arguments, files
 
-    def _marked(self, path: str, text: str) -> str:
-        """With its byte order mark; it marks the file as UTF-8."""
-        return ("\ufeff" if self.sources[path].mark else "") + text
-
 
 def open_entry(
     path: str | os.PathLike[str],
@@ -123,8 +112,6 @@ def open_entry(
     """Read an entry file and find its batch size.
 
     Args:
-        path: the file.
-        arguments: its command line.
         unsaved: texts that an editor has not saved, by path; they are read in place of the files.
         choice: which batch size, if there are several (see `find_site`).
         folder: where to run; by default here.
@@ -155,11 +142,8 @@ def open_entry(
 
 
 def module_file(name: str) -> str:
-    """The file that `python -m NAME` runs, found without importing anything.
-
-    Raises:
-        BatchError: there is no such module, or it is not written in Python.
-    """
+    """The file that `python -m NAME` runs, found without importing anything; raises BatchError if
+    there is no such module, or it is not written in Python."""
     folders: Sequence[str] | None = [str(Path.cwd()), *sys.path]
     parts = name.split(".")
     spec = None
@@ -206,15 +190,12 @@ def with_option(arguments: Sequence[str], option: str, value: int) -> tuple[str,
         ('--lr', '1', '--batch', '16')
     """
     words = list(arguments)
-    found = False
     for place, word in enumerate(words):
         if word == option and place + 1 < len(words):
             words[place + 1] = str(value)
-            found = True
         elif word.startswith(f"{option}="):
             words[place] = f"{option}={value}"
-            found = True
-    if found:
+    if given_option(arguments, option) is not None:
         return tuple(words)
     end = words.index("--") if "--" in words else len(words)
     return (*words[:end], option, str(value), *words[end:])

@@ -1,7 +1,5 @@
 """The profile of an entry file over the batch size: points, models, predictions, warnings."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +30,6 @@ class BatchPrediction(TypedDict, total=False):
     Attributes:
         extrapolated: whether it is outside the batch sizes that were measured.
         throughput: samples a second; None if no time was measured.
-        bytes: peak memory.
         memory: the peak by kind, where there is a breakdown.
     """
 
@@ -52,12 +49,9 @@ class Profile:
     """Run time and memory over the batch size.
 
     Attributes:
-        points: what was measured, by batch size.
         time: milliseconds a step.
         memory: peak bytes.
-        too_large: the smallest batch size that ran out of memory, if one did.
         device: what it was measured on: type, name, memory_bytes.
-        warnings: sentences.
     """
 
     points: tuple[BatchPoint, ...]
@@ -130,6 +124,12 @@ class Profile:
         beyond = _first(lambda batch: memory.at(batch) > capacity)
         return _LARGEST if beyond is None else beyond - 1
 
+    def largest_fitting(self, capacity: float | None) -> int | None:
+        """The largest batch size that memory allows, as far as a limit is known."""
+        limits = [self.batch_for_bytes(capacity) if capacity else None]
+        limits.append(self.too_large - 1 if self.too_large else None)
+        return min((limit for limit in limits if limit is not None), default=None)
+
     def extrapolates(self, batch: int) -> bool:
         """Whether a batch size is outside the measured range."""
         measured = [point.batch for point in self.points]
@@ -153,9 +153,7 @@ class Profile:
         if self._limit is None:
             return None
         batch = self.batch_for_throughput(_KNEE * self._limit)
-        most = self.batch_for_bytes(capacity) if capacity else None
-        if self.too_large:
-            most = min(most or self.too_large - 1, self.too_large - 1)
+        most = self.largest_fitting(capacity)
         if batch is None or (most is not None and batch > most):
             return most
         return batch
@@ -188,9 +186,6 @@ def make_profile(
     Args:
         points: by batch size. A point held back first tests the models made from the others, then
             joins them.
-        too_large: the smallest batch size that ran out of memory.
-        device: what it was measured on.
-        warnings: what is known already.
 
     Returns:
         The profile; without models where there are fewer than two points.
@@ -264,22 +259,9 @@ def suggestions(profile: Profile, batch: int, capacity: float | None = None) -> 
     First the one that comes near the limit of throughput, then twice and half the current one, then
     the largest that fits. None exceeds memory or lies where predictions are not trusted
     (`Profile.trusts`); where the prediction of the held-back point failed there are none at all.
-
-    Args:
-        profile: the models of the entry file.
-        batch: the current batch size.
-        capacity: bytes that the step may take, if known.
     """
-    most = _largest_fitting(profile, capacity)
+    most = profile.largest_fitting(capacity)
     wanted = [profile.suggestion(capacity), 2 * batch, max(batch // 2, 1), most]
     sizes = dict.fromkeys(size for size in wanted if size and size != batch)
     fitting = (size for size in sizes if most is None or size <= most)
     return [profile.predict(size) for size in fitting if profile.trusts(size)]
-
-
-def _largest_fitting(profile: Profile, capacity: float | None) -> int | None:
-    """The largest batch size that memory allows."""
-    limits = [profile.batch_for_bytes(capacity) if capacity else None]
-    limits.append(profile.too_large - 1 if profile.too_large else None)
-    known = [limit for limit in limits if limit is not None]
-    return min(known) if known else None

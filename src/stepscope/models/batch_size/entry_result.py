@@ -2,8 +2,6 @@
 that a page or an editor shows of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,12 +23,9 @@ class Result:
     """The result for one entry file.
 
     Attributes:
-        entry: the file, its command line and its batch size.
-        profile: models over the batch size.
         breakdown: what a step at the entry's own batch size is made of; None if not asked for.
         estimate: memory estimated with fake tensors; None if not asked for or not possible.
         capture: the steps that were recorded; the file is gone once the session is closed.
-        captured_batch: the batch size that they were recorded at.
         program_memory: of JAX, the peak at the entry's own batch size by kind, bytes:
             `parameters` and `optimizer_state`, or both as `state`; `inputs`; `results` in memory of
             their own; `temporaries`, activations included; `others` on the device.
@@ -110,32 +105,18 @@ def curve(
 ) -> list[BatchPrediction]:
     """Predictions from one sample to as many as memory allows.
 
-    Args:
-        profile: the models of the entry file.
-        batch: the present batch size, always among them.
-        breakdown: splits the memory of each.
-        capacity: bytes that a step may take.
-
     Returns:
         `Profile.predict` by batch size, with `memory`, the peak by kind, where there is a
         breakdown; at most about 256 of them, four times beyond what was measured at most.
     """
     measured = [point.batch for point in profile.points]
-    most = _most(profile, max([*measured, batch]), capacity)
+    fitting = profile.largest_fitting(capacity)
+    beyond = BEYOND * max([*measured, batch])
+    most = max(beyond if fitting is None else min(beyond, fitting), 1)
     stride = -(-most // _CHOICES)
     grid = range(stride, most + 1, stride)
     sizes = sorted({1, *grid, *(size for size in (*measured, batch) if size <= most)})
     return [_row(profile, breakdown, size) for size in sizes]
-
-
-def _most(profile: Profile, largest: int, capacity: float | None) -> int:
-    limits = [BEYOND * largest]
-    if profile.too_large:
-        limits.append(profile.too_large - 1)
-    fits = profile.batch_for_bytes(capacity) if capacity else None
-    if fits:
-        limits.append(fits)
-    return max(min(limits), 1)
 
 
 def _row(profile: Profile, breakdown: StepBreakdown | None, batch: int) -> BatchPrediction:
@@ -147,10 +128,6 @@ def _row(profile: Profile, breakdown: StepBreakdown | None, batch: int) -> Batch
 
 def batch_answer(result: Result, capacity: float | None = None) -> dict[str, Any]:
     """The data that the page shows for one entry file.
-
-    Args:
-        result: of profiling it.
-        capacity: bytes that a step may take; by default the device's memory.
 
     Returns:
         As `stepscope batch --json`, with `now` (the prediction at the present batch size),

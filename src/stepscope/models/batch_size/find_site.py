@@ -5,8 +5,6 @@ is written; then whatever is named like a batch size. Numbers for evaluation are
 by the names of loaders, data sets and variables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -45,13 +43,8 @@ def find_site(
     """The one place that sets the batch size.
 
     Args:
-        text: the script.
-        path: where it lies.
-        arguments: its command line.
         choice: which one, if there are several: `LINE`, `FILE:LINE` or a name; or one that was
             chosen among the candidates, which counts while they are the same ones.
-        folder: the working folder that relative names refer to.
-        read: returns the text of a settings file.
 
     Raises:
         AmbiguousBatchSize: there are several; it holds them all, and nothing was changed.
@@ -61,7 +54,7 @@ def find_site(
         >>> find_site("BATCH_SIZE = 32\\n", "train.py").value
         32
     """
-    groups = group_sites(text, path, arguments, folder, read)
+    groups = _group_sites(text, path, arguments, folder, read)
     if isinstance(choice, str):
         return _chosen([site for group in groups for site in group], choice, path)
     for group in groups:
@@ -105,21 +98,10 @@ def _listed(sites: Sequence[Site]) -> str:
     return f"{len(sites)} ({'; '.join(site.sentence for site in sites)})" if sites else "none"
 
 
-def group_sites(
-    text: str, path: str, arguments: Sequence[str], folder: str | None = None, read: ReadText | None = None
+def _group_sites(
+    text: str, path: str, arguments: Sequence[str], folder: str | None, read: ReadText | None
 ) -> list[list[Site]]:
-    """Groups of candidate sites: best evidence first, sites for evaluation last.
-
-    Args:
-        text: the script, as an editor has it (without byte order mark).
-        path: the script's path.
-        arguments: its command line, which may name settings files.
-        folder: the working folder that relative names refer to; by default the current one.
-        read: returns the text of a settings file; by default, what is on disk.
-
-    Raises:
-        BatchError: the script does not parse.
-    """
+    """Groups of candidate sites: best evidence first, sites for evaluation last."""
     facts = read_facts(text, path)
     files = settings_files(path, arguments, facts.strings, folder)
     settings = [site for file in files for site in _settings_in(file, read or read_text)]
@@ -146,8 +128,6 @@ class _Finder:
         training = [[site for site in group if site.role == "train"] for group in found]
         evaluation = [site for group in found for site in group if site.role != "train"]
         return _each_once([*training, evaluation])
-
-    # -- evidence
 
     def _batch_sizes(self, kind: str) -> Iterator[Definition]:
         """Definitions of a kind with the very name `batch_size`."""
@@ -204,8 +184,6 @@ class _Finder:
         read = [site for site in self.settings if site.name.rpartition(".")[2] in keys]
         return read, [site for site in self.settings if site not in read]
 
-    # -- places
-
     def _site(self, origin: NumberOrigin) -> Site:
         node, one = origin.node, origin.definition
         assert node is not None
@@ -222,14 +200,10 @@ class _Finder:
             text=written,
             start=start,
             end=end,
-            line=_line_number(before),
+            line=1 + before.count("\n") + before.count("\r") - before.count("\r\n"),
             column=start - line_start,
             option=option,
         )
-
-
-def _line_number(before: str) -> int:
-    return 1 + before.count("\n") + before.count("\r") - before.count("\r\n")
 
 
 def _role_of_loader(call: SourceCall, holder: str) -> str:

@@ -6,8 +6,6 @@ Source: Yu et al., Skyline (UIST 2020), equations 1 to 3 and "Making Performance
 one line. The bands, the pieces and the error on a point held back are ours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -16,32 +14,10 @@ from math import ceil
 import numpy as np
 
 from stepscope.base.arrays import Floats
+from stepscope.base.students_t import STUDENT
 from stepscope.models.batch_size.measurement import BatchPoint, scatter
 
-# Two-sided 95 % points of Student's t for 1, 2, … degrees of freedom.
-_STUDENT = (
-    12.706,
-    4.303,
-    3.182,
-    2.776,
-    2.571,
-    2.447,
-    2.365,
-    2.306,
-    2.262,
-    2.228,
-    2.201,
-    2.179,
-    2.160,
-    2.145,
-    2.131,
-    2.120,
-    2.110,
-    2.101,
-    2.093,
-    2.086,
-)
-_NORMAL = 1.96  # the same for more of them: of the normal distribution
+_NORMAL = 1.96  # for more degrees of freedom than are listed: of the normal distribution
 _TINY = 1e-9  # relative, of rounding
 _LEAST_LINE, _LEAST_POINTS = 3, 5  # points of a line that extends, and of pieces
 TIME_TOLERANCE, MEMORY_TOLERANCE = 0.04, 0.002  # relative distance from a line
@@ -54,8 +30,6 @@ class Piece:
     """One straight line.
 
     Attributes:
-        start: the batch size that it holds from.
-        slope: per sample.
         intercept: at batch size 0.
     """
 
@@ -77,8 +51,6 @@ class Model:
 
     Attributes:
         pieces: one line, or several in order of start.
-        batches: the batch sizes measured.
-        values: what was measured there.
         noise: standard deviation of one of the values.
         freedom: degrees of freedom that the noise was estimated with.
         own_error: relative error on a point held back; None where none was.
@@ -147,18 +119,12 @@ class Model:
 
 def student(freedom: int) -> float:
     """The two-sided 95 % point of Student's t."""
-    if freedom < 1:
-        return _STUDENT[0]
-    return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _NORMAL
+    quantiles = STUDENT[0.95]
+    return quantiles[max(freedom, 1) - 1] if freedom <= len(quantiles) else _NORMAL
 
 
 def fit_line(batches: Sequence[float] | Floats, values: Sequence[float] | Floats) -> Piece:
-    """Least squares.
-
-    Args:
-        batches: at least two different batch sizes.
-        values: one for each.
-    """
+    """Least squares."""
     x, y = np.asarray(batches, float), np.asarray(values, float)
     away = x - x.mean()
     slope = float((away * (y - y.mean())).sum() / (away**2).sum())
@@ -184,15 +150,7 @@ def fit_model(
     repeats: Sequence[int] | None = None,
     tolerance: float = 0.04,
 ) -> Model:
-    """Run time: a line, or lines from point to point where one misses by more than `tolerance`.
-
-    Args:
-        batches: different batch sizes, at least two, three for a band that means something.
-        values: what was measured, one for each.
-        errors: standard error of each value, where known from repeats.
-        repeats: how often each was measured.
-        tolerance: relative.
-    """
+    """Run time: a line, or lines from point to point where one misses by more than `tolerance`."""
     x, y = _by_batch(batches, values)
     one = _model((fit_time_line(x, y),), x, y, errors, repeats)
     if one.residual() <= tolerance or len(x) < _LEAST_POINTS:
@@ -218,7 +176,6 @@ def _beyond(line: Piece, x: Floats, y: Floats) -> tuple[Piece, ...]:
 
 
 def _by_batch(batches: Sequence[float], values: Sequence[float]) -> tuple[Floats, Floats]:
-    """Both in the order of the batch sizes."""
     order = np.argsort(batches, kind="stable")
     return np.asarray(batches, float)[order], np.asarray(values, float)[order]
 
@@ -229,11 +186,6 @@ def fit_peaks(batches: Sequence[float], values: Sequence[float], tolerance: floa
     Each place in the step holds a constant and so much a sample; the peak is the greatest of them,
     so its slope can only grow. Memory has no noise but for sizes that are rounded up: where one
     line misses by more than `tolerance`, points in a row on one line make a piece, if slopes grow.
-
-    Args:
-        batches: different batch sizes, at least two.
-        values: bytes.
-        tolerance: relative.
     """
     x, y = _by_batch(batches, values)
     one = _model((fit_line(x, y),), x, y, None, None)
@@ -269,19 +221,14 @@ def _model(
     repeats: Sequence[int] | None,
 ) -> Model:
     """Noise is pooled from the residuals and from the repeats."""
-    left = max(0, len(x) - 2 * len(pieces))
-    squares, freedom = _squares(pieces, x, y), left
+    freedom, bare = max(0, len(x) - 2 * len(pieces)), Model(pieces, (), (), 0.0, 0)
+    squares = float(sum((bare.at(one) - value) ** 2 for one, value in zip(x, y, strict=True)))
     if errors is not None and repeats is not None:
         extra = int(sum(max(0, count - 1) for count in repeats))
         squares += extra * float(np.mean(np.square(errors))) if extra else 0.0
         freedom += extra
     noise = float(np.sqrt(squares / freedom)) if freedom else 0.0
     return Model(pieces, tuple(x.tolist()), tuple(y.tolist()), noise, freedom)
-
-
-def _squares(pieces: tuple[Piece, ...], x: Floats, y: Floats) -> float:
-    model = Model(pieces, (), (), 0.0, 0)
-    return float(sum((model.at(one) - value) ** 2 for one, value in zip(x, y, strict=True)))
 
 
 def time_tolerance(points: Sequence[BatchPoint]) -> float:

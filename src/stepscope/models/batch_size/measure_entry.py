@@ -2,8 +2,6 @@
 without computing, as estimated with fake tensors.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,10 +33,8 @@ class MemoryEstimate:
 
     Attributes:
         batch: the batch size that `memory` and `modules` are of.
-        bytes: the peak, by batch size.
         memory: the peak by kind: weights, buffers, gradients, optimizer_state, activations,
             temporaries.
-        modules: the same for each module, without those inside it.
         model: the peak over the batch size; None for a single size.
         error: relative to the peak measured at `batch`; None where none was.
     """
@@ -70,15 +66,8 @@ def estimate(
     measured: int | None = None,
     timeout_s: float = 600.0,
 ) -> MemoryEstimate:
-    """Estimate the peak at some batch sizes.
-
-    Args:
-        batches: the first one is also broken down.
-        measured: the peak measured there.
-
-    Raises:
-        BatchError: the script cannot run on fake tensors; says why.
-    """
+    """Estimate the peak at some batch sizes; raises BatchError if the script cannot run on fake
+    tensors; says why."""
     unique = dict.fromkeys(batches)
     facts = {batch: _estimate_at(worker, entry, batch, timeout_s) for batch in unique}
     sizes = {batch: int(one["bytes"]) for batch, one in facts.items()}
@@ -147,21 +136,21 @@ class EntryMeasuring:
         folder.mkdir(exist_ok=True)
         return folder
 
-    def breakdown(self, found: Sweep) -> StepBreakdown | None:
+    def breakdown(self, swept: Sweep) -> StepBreakdown | None:
         """The breakdown of the recorded batch size; None in JAX, whose memory XLA assigns."""
         batch, capture = self.captured_batch, self.capture
         if self._is_jax or capture is None or batch is None:
             return None
-        ms = next(point.ms for point in found.points() if point.batch == batch)
+        ms = next(point.ms for point in swept.points() if point.batch == batch)
         return read_breakdown(capture, batch, ms)
 
-    def estimate(self, found: Sweep, progress: Progress) -> MemoryEstimate | None:
+    def estimate(self, swept: Sweep, progress: Progress) -> MemoryEstimate | None:
         """Memory without computing, at the batch sizes measured; a note where that fails."""
         if not self.plan.estimate or self.device.get("type") != "cpu" or self._is_jax:
             return None
-        progress("memory without computing", len(found.rounds), len(found.rounds) + 1)
-        batches = list(found.rounds)[:POINTS]
-        measured = found.rounds[batches[0]][0].bytes
+        progress("memory without computing", len(swept.rounds), len(swept.rounds) + 1)
+        batches = list(swept.rounds)[:POINTS]
+        measured = swept.rounds[batches[0]][0].bytes
         try:
             return estimate(self.worker, self.entry, batches, measured, self.plan.timeout_s)
         except Cancelled:
@@ -170,9 +159,9 @@ class EntryMeasuring:
             self.notes.append(f"memory could not be estimated without running: {error}")
             return None
 
-    def warnings(self, found: Sweep) -> list[str]:
+    def warnings(self, swept: Sweep) -> list[str]:
         """What the user should know of the measurements."""
-        steps, rounds = _of_steps(found, self.plan), _of_rounds(self.entry, found, self.plan)
+        steps, rounds = _of_steps(swept, self.plan), _of_rounds(self.entry, swept, self.plan)
         return [*self.notes, *steps, *rounds]
 
     def _surely_too_large(self, batch: int) -> bool:
@@ -202,26 +191,23 @@ def _checked(reply: Reply, entry: Entry) -> RunFacts:
             "it run longer",
             entry.path,
         )
-    message = _failure(facts["error"], entry)
-    if facts["error"]["type"] == "SystemExit" and (last := reply.output.strip()):
-        message += f"; its last output: {last.splitlines()[-1]}"
-    raise BatchError(message, *_place(facts["error"], entry))
-
-
-def _failure(error: RunError, entry: Entry) -> str:
+    error = facts["error"]
     file, line = _place(error, entry)
     where = f"{file}:{line}" if line else file
-    return f"{entry.path} fails: {error['type']} at {where}: {error['message']}"
+    message = f"{entry.path} fails: {error['type']} at {where}: {error['message']}"
+    if error["type"] == "SystemExit" and (last := reply.output.strip()):
+        message += f"; its last output: {last.splitlines()[-1]}"
+    raise BatchError(message, file, line)
 
 
 def _place(error: RunError, entry: Entry) -> tuple[str, int | None]:
     return error.get("file") or entry.path, error.get("line")
 
 
-def _of_steps(found: Sweep, plan: Plan) -> list[str]:
+def _of_steps(swept: Sweep, plan: Plan) -> list[str]:
     """Warnings from the steps: varying inputs, memory not counted, too few to time."""
-    facts = [one.facts for rounds in found.rounds.values() for one in rounds]
-    notes = [*_of_outside_writes(facts), *_of_samples(found)]
+    facts = [one.facts for rounds in swept.rounds.values() for one in rounds]
+    notes = [*_of_outside_writes(facts), *_of_samples(swept)]
     ranges = [fact["input_elements"] for fact in facts]
     if any(low < 0.95 * high for low, high in ranges):
         low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
@@ -237,7 +223,6 @@ def _of_steps(found: Sweep, plan: Plan) -> list[str]:
 
 
 def _of_outside_writes(facts: list[RunFacts]) -> list[str]:
-    """Warnings about changes that the script made outside the scratch view."""
     paths = list(dict.fromkeys(path for fact in facts for path in fact.get("outside_writes", ())))
     if not paths:
         return []
@@ -248,9 +233,8 @@ def _of_outside_writes(facts: list[RunFacts]) -> list[str]:
     ]
 
 
-def _of_samples(found: Sweep) -> list[str]:
-    """Warnings about steps that do not process exactly one batch."""
-    points = [point for point in found.points() if point.samples]
+def _of_samples(swept: Sweep) -> list[str]:
+    points = [point for point in swept.points() if point.samples]
     ratios = [point.samples / point.batch for point in points if point.samples]
     if not ratios or all(abs(ratio - 1) < _ONE_BATCH for ratio in ratios):
         return []
@@ -262,12 +246,12 @@ def _of_samples(found: Sweep) -> list[str]:
     ]
 
 
-def _of_rounds(entry: Entry, found: Sweep, plan: Plan) -> list[str]:
+def _of_rounds(entry: Entry, swept: Sweep, plan: Plan) -> list[str]:
     """Warnings from the sweep: times that still changed, a batch size that did not fit."""
     notes = []
-    if found.stable is False:
+    if swept.stable is False:
         notes.append(f"times still changed by more than 2 % in round {plan.rounds}")
-    if found.rounds and entry.batch not in found.rounds:
+    if swept.rounds and entry.batch not in swept.rounds:
         notes.append(f"batch size {entry.batch} does not fit into memory")
     return notes
 

@@ -1,7 +1,5 @@
 """The result of one measurement."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,10 +13,8 @@ class MeasuredBatch:
     """One batch size, measured once in a separate process.
 
     Attributes:
-        batch: samples in a batch.
         steps_ms: the length of each timed step, those with the longest inputs.
         bytes: the peak of what torch's allocator handed out.
-        facts: all that the process reported.
     """
 
     batch: int
@@ -49,10 +45,7 @@ class BatchPoint:
     """One batch size, measured once or several times.
 
     Attributes:
-        batch: samples in a batch.
         ms: the median step of the median round.
-        bytes: the greatest peak.
-        error_ms: standard error of `ms`.
         repeats: rounds, or steps where there was one round.
         held_back: whether models are tested on it before it joins them.
         samples: samples per step as observed; None if unknown, then the batch size counts.

@@ -6,8 +6,6 @@ activation; what backward and the optimizer allocate for themselves, or an opera
 returns, is temporary. What was there before and is none of these is untracked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -41,7 +39,7 @@ _BY_STAGE = {
 }
 
 
-class Storage(msgspec.Struct, frozen=True):
+class KeptStorage(msgspec.Struct, frozen=True):
     """Memory that training keeps from step to step, as `capture.memory.storages` lists it.
 
     Attributes:
@@ -58,11 +56,11 @@ class Storage(msgspec.Struct, frozen=True):
     lines: list[tuple[str, int]] = []
 
 
-class Storages(msgspec.Struct, frozen=True):
+class KeptStorages(msgspec.Struct, frozen=True):
     """Storages before and after the recorded steps."""
 
-    before: list[Storage] = []
-    after: list[Storage] = []
+    before: list[KeptStorage] = []
+    after: list[KeptStorage] = []
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,6 @@ class PeakBlock:
     """One allocation alive at the peak.
 
     Attributes:
-        bytes: its size.
-        kind: one of KINDS.
         event: the event that allocated it, -1 for what was there before.
         storage: the storage it is, as the process listed it; None where it is none.
     """
@@ -79,7 +75,7 @@ class PeakBlock:
     bytes: int
     kind: str
     event: int
-    storage: Storage | None = None
+    storage: KeptStorage | None = None
 
 
 @dataclass(frozen=True)
@@ -87,9 +83,6 @@ class Footprint:
     """The peak.
 
     Attributes:
-        step: the step that it is in.
-        bytes: its height.
-        blocks: what adds up to it.
         kept: the activations of that step that forward keeps for backward.
     """
 
@@ -108,7 +101,7 @@ class Footprint:
         return result
 
 
-def find_footprint(trace: Trace, storages: Storages, attribution: Attribution) -> Footprint | None:
+def find_footprint(trace: Trace, storages: KeptStorages, attribution: Attribution) -> Footprint | None:
     """The highest peak of the recorded steps, on the device that holds most.
 
     Returns:
@@ -139,7 +132,7 @@ def _end_of_forward(trace: Trace, step: int, end: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Row:
+class _MemoryChange:
     place: int
     time: int
     address: int
@@ -148,7 +141,7 @@ class _Row:
     event: int
 
 
-def _device(trace: Trace, storages: Storages) -> str:
+def _device(trace: Trace, storages: KeptStorages) -> str:
     """The one that the model is on, else the one that has the highest total."""
     held: dict[str, int] = {}
     for storage in storages.after:
@@ -161,7 +154,7 @@ def _device(trace: Trace, storages: Storages) -> str:
 class _Ledger:
     """Every allocation and release on one device, in order."""
 
-    def __init__(self, trace: Trace, storages: Storages, attribution: Attribution) -> None:
+    def __init__(self, trace: Trace, storages: KeptStorages, attribution: Attribution) -> None:
         device = _device(trace, storages)
         self._attribution = attribution
         self.rows = _rows(trace, device)
@@ -184,25 +177,20 @@ class _Ledger:
         return [*fresh, *self._earlier(freed, place, sum(block.bytes for block in fresh))]
 
     def _ends(self, place: int) -> dict[int, int]:
-        """When each address is next freed."""
         ends: dict[int, int] = {}
         for row in self.rows[place + 1 :]:
             if row.bytes < 0:
                 ends.setdefault(row.address, row.time)
         return ends
 
-    def _block(self, row: _Row, freed: int | None) -> PeakBlock:
-        storage = self._storage(row)
-        if storage is not None:
-            return PeakBlock(row.bytes, _KEPT[storage.kind], row.event, storage)
-        return PeakBlock(row.bytes, self._kind(row, freed), row.event)
-
-    def _storage(self, row: _Row) -> Storage | None:
-        """The storage that a block still is when the steps are over."""
+    def _block(self, row: _MemoryChange, freed: int | None) -> PeakBlock:
         still = self._last.get(row.address)
-        return self._after.get(row.address) if still and still.place == row.place else None
+        # The storage that the block still is when the steps are over.
+        storage = self._after.get(row.address) if still and still.place == row.place else None
+        kind = self._kind(row, freed) if storage is None else _KEPT[storage.kind]
+        return PeakBlock(row.bytes, kind, row.event, storage)
 
-    def _kind(self, row: _Row, freed: int | None) -> str:
+    def _kind(self, row: _MemoryChange, freed: int | None) -> str:
         stage = int(self._attribution.stage[row.event]) if row.event >= 0 else -1
         if stage < 0:
             return "untracked"
@@ -225,18 +213,18 @@ class _Ledger:
         return [*known, PeakBlock(rest, "untracked", -1)] if rest > 0 else known
 
 
-def _rows(trace: Trace, device: str) -> list[_Row]:
+def _rows(trace: Trace, device: str) -> list[_MemoryChange]:
     memory = trace["memory"]
     chosen = np.flatnonzero(memory.text("device").mask(device) & (memory["allocated_bytes"] >= 0))
     columns = (
         memory[name][chosen].tolist() for name in ("time_ns", "address", "bytes", "allocated_bytes", "event")
     )
-    return [_Row(place, *values) for place, values in enumerate(zip(*columns, strict=True))]
+    return [_MemoryChange(place, *values) for place, values in enumerate(zip(*columns, strict=True))]
 
 
-def _alive(rows: Iterable[_Row]) -> tuple[dict[int, _Row], set[int]]:
+def _alive(rows: Iterable[_MemoryChange]) -> tuple[dict[int, _MemoryChange], set[int]]:
     """Allocations that nobody freed, by address, and the addresses of earlier ones freed."""
-    alive: dict[int, _Row] = {}
+    alive: dict[int, _MemoryChange] = {}
     freed: set[int] = set()
     for row in rows:
         if row.bytes > 0:

@@ -98,7 +98,7 @@ class Session:
             entry = replace(entry, scratch=scratch)
         run = EntryMeasuring(entry, plan, self._worker(entry.preload))
         try:
-            found = sweep(
+            swept = sweep(
                 run.measure,
                 entry.batch,
                 wanted=plan.points,
@@ -108,10 +108,10 @@ class Session:
             )
         except NothingFits as error:
             raise NothingFits(str(error), *run.ran_out_at) from error
-        estimated = run.estimate(found, self._progress)
-        notes = run.warnings(found)
-        profile = make_profile(found.points(), found.too_large, run.device, notes)
-        breakdown = run.breakdown(found)
+        estimated = run.estimate(swept, self._progress)
+        notes = run.warnings(swept)
+        profile = make_profile(swept.points(), swept.too_large, run.device, notes)
+        breakdown = run.breakdown(swept)
         return Result(
             entry, profile, breakdown, estimated, run.capture, run.captured_batch, run.program_memory
         )

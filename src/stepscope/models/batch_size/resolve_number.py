@@ -6,8 +6,6 @@ whatever defines one of that name. An expression that leads nowhere gives nothin
 possible origins gives them all.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Collection, Iterator
@@ -27,65 +25,19 @@ from stepscope.models.batch_size.source_facts import (
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 # Words that may be next to "batch" without making it something else (num_batches, batch_norm).
-_BESIDE = {
-    "size",
-    "sizes",
-    "sz",
-    "bs",
-    "train",
-    "training",
-    "trainer",
-    "per",
-    "device",
-    "gpu",
-    "rank",
-    "worker",
-    "replica",
-    "core",
-    "micro",
-    "mini",
-    "global",
-    "local",
-    "total",
-    "effective",
-    "base",
-    "default",
-    "initial",
-    "init",
-    "max",
-    "n",
-    "num",
-    "samples",
-    "images",
-    "ims",
-    "imgs",
-    "the",
-    "step",
-    "b",
-}
-_EVALUATE = {
-    "eval",
-    "evaluate",
-    "evaluation",
-    "val",
-    "valid",
-    "validation",
-    "validate",
-    "dev",
-    "test",
-    "testing",
-    "infer",
-    "inference",
-    "pred",
-    "predict",
-    "prediction",
-    "gen",
-    "generation",
-    "sample",
-    "sampling",
-    "benchmark",
-    "calibration",
-}
+_BESIDE = frozenset(
+    _WORD.findall(
+        "size sizes sz bs train training trainer per device gpu rank worker replica core micro mini "
+        "global local total effective base default initial init max n num samples images ims imgs the "
+        "step b"
+    )
+)
+_EVALUATE = frozenset(
+    _WORD.findall(
+        "eval evaluate evaluation val valid validation validate dev test testing infer inference pred "
+        "predict prediction gen generation sample sampling benchmark calibration"
+    )
+)
 _SHORT = {"bs", "bsz", "batchsize", "minibatch", "microbatch", "batchsz"}
 _WRAPPERS = ("int", "max", "min", "abs", "round")
 _GETTERS = ("get", "pop", "getattr", "getenv")
@@ -153,7 +105,6 @@ class Resolver:
         """The numbers that `node` may come from, each once.
 
         Args:
-            node: the expression.
             at: what it is the value of; a number written right here defines that.
         """
         found = (_through(at, origin) for origin in self._follow(node, at))

@@ -45,12 +45,9 @@ class Site:
     Attributes:
         kind: what it is: provider, option, loader, parameter, field, constant, attribute, entry,
             argument or setting (of a YAML, JSON or TOML file).
-        path: the file.
         name: what it is called there: `batch_size`, `--batch-size`, `train.batch_size`.
-        value: the number.
         text: how it is written: `32`, `0x20`, `4 * 8`, `"32"`.
         start: first character, counted from the start of the text.
-        end: the character after the last.
         line: line, from 1.
         column: character in the line, from 0.
         role: what the batches are for, train or evaluate.
@@ -95,8 +92,6 @@ class SiteChoice:
     """One of several candidates, recognized again after other lines of the file were edited.
 
     Attributes:
-        path: the file.
-        name: what it is called there.
         place: its place among the candidates of that name in that file, from 0.
         count: how many there are; with more or fewer, it is no longer known which was meant.
     """
@@ -129,11 +124,7 @@ class Edit:
     """One replacement in one file.
 
     Attributes:
-        path: the file.
         start: first character replaced, counted from the start of the text.
-        end: the character after the last.
-        old: the text there.
-        new: the text to put there.
     """
 
     path: str
@@ -143,11 +134,7 @@ class Edit:
     new: str
 
     def apply(self, text: str) -> str:
-        """`text` with the replacement made.
-
-        Raises:
-            BatchError: the text has changed there.
-        """
+        """`text` with the replacement made; raises BatchError if the text has changed there."""
         if text[self.start : self.end] != self.old:
             raise BatchError(
                 f"expected {self.old!r} at character {self.start} of {self.path}, found "
@@ -164,11 +151,6 @@ class Edit:
 
 def edit_site(text: str, site: Site, batch: int) -> Edit:
     """The edit that makes `batch` of the batch size at `site`.
-
-    Args:
-        text: the text of the file that the site is in.
-        site: as `find_site` gave it for this very text.
-        batch: the new batch size.
 
     Returns:
         The edit; `edit.apply(text)` is the new text.

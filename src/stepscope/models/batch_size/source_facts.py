@@ -4,8 +4,6 @@ One pass over the syntax tree. A *definition* gives a name a value: an assignmen
 default, a field, a dictionary entry, a command line option.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import warnings
@@ -31,11 +29,8 @@ class Definition:
     """A name and the expression that gives it a value.
 
     Attributes:
-        kind: as `Site.kind`.
-        name: the name.
         scope: the functions and classes around it, outermost first.
         value: the expression; None where there is none (a parameter without default).
-        option: the command line option that sets it.
         holder: what the dictionary that it is an entry of is bound to.
     """
 
@@ -59,12 +54,7 @@ class SourceCall:
 
 @dataclass
 class SourceFacts:
-    """All that one file says.
-
-    Attributes:
-        text: the file's.
-        line_starts: the first character of each line.
-    """
+    """All that one file says."""
 
     text: str
     tree: ast.Module
@@ -108,11 +98,7 @@ def read_facts(text: str, path: str) -> SourceFacts:
 
 
 def parse_python(text: str, path: str) -> ast.Module:
-    """The syntax tree of a file.
-
-    Raises:
-        BatchError: it is no Python that parses; names the line.
-    """
+    """The syntax tree of a file; raises BatchError if it is no Python that parses; names the line."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the user's code, which is not run
@@ -133,7 +119,7 @@ def _line_starts(text: str) -> list[int]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _NodePlace:
     """Where a node is: the functions and classes around it, and what its value is bound to."""
 
     scope: Scope = ()
@@ -144,7 +130,7 @@ class _Place:
 def _collect(facts: SourceFacts) -> None:
     """Visit every node, in the order of the file; without recursion, however deep it nests."""
     collector = _Collector(facts)
-    pending: list[tuple[ast.AST, _Place]] = [(facts.tree, _Place())]
+    pending: list[tuple[ast.AST, _NodePlace]] = [(facts.tree, _NodePlace())]
     while pending:
         node, place = pending.pop()
         inside = collector.visit(node, place)
@@ -169,12 +155,12 @@ class _Collector:
     def __init__(self, facts: SourceFacts) -> None:
         self.facts = facts
 
-    def visit(self, node: ast.AST, place: _Place) -> _Place:
+    def visit(self, node: ast.AST, place: _NodePlace) -> _NodePlace:
         """Collect what a node says; returns where its children are."""
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             return self._function(node, place)
         if isinstance(node, ast.ClassDef):
-            return _Place((*place.scope, node.name), in_class=True, bound=place.bound)
+            return _NodePlace((*place.scope, node.name), in_class=True, bound=place.bound)
         if isinstance(node, ast.Assign):
             return self._assignment(node.targets, node.value, place)
         if isinstance(node, ast.AnnAssign):
@@ -189,8 +175,8 @@ class _Collector:
             self.facts.strings.append(value)
         return place
 
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, place: _Place) -> _Place:
-        inside = _Place((*place.scope, node.name), bound=place.bound)
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, place: _NodePlace) -> _NodePlace:
+        inside = _NodePlace((*place.scope, node.name), bound=place.bound)
         everyone = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         self.facts.parameters[inside.scope] = [one.arg for one in everyone]
         kind = "provider" if node.name in PROVIDERS else "parameter"
@@ -199,15 +185,15 @@ class _Collector:
             self._define(kind, one.arg, value, inside)
         return inside
 
-    # -- definitions
-
-    def _assignment(self, targets: Sequence[ast.expr], value: ast.expr | None, place: _Place) -> _Place:
+    def _assignment(
+        self, targets: Sequence[ast.expr], value: ast.expr | None, place: _NodePlace
+    ) -> _NodePlace:
         if value is not None:
             for target in targets:
                 self._assign(target, value, place)
         return replace(place, bound=last_name(targets[0]))
 
-    def _assign(self, target: ast.expr, value: ast.expr, place: _Place) -> None:
+    def _assign(self, target: ast.expr, value: ast.expr, place: _NodePlace) -> None:
         if isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
             for one, its in zip(target.elts, value.elts, strict=False):
                 self._assign(one, its, place)
@@ -219,21 +205,19 @@ class _Collector:
         elif isinstance(target, ast.Subscript) and (key := text_of(target.slice)):
             self._define("entry", key, value, place)
 
-    def _entries(self, node: ast.Dict, place: _Place) -> None:
+    def _entries(self, node: ast.Dict, place: _NodePlace) -> None:
         for key, value in zip(node.keys, node.values, strict=True):
             name = text_of(key)
             if name is not None:
                 self._define("entry", name, value, place)
 
     def _define(
-        self, kind: str, name: str, value: ast.expr | None, place: _Place, option: str | None = None
+        self, kind: str, name: str, value: ast.expr | None, place: _NodePlace, option: str | None = None
     ) -> None:
         one = Definition(kind, name, place.scope, value, option, place.bound)
         self.facts.definitions.append(one)
 
-    # -- calls
-
-    def _call(self, node: ast.Call, place: _Place) -> None:
+    def _call(self, node: ast.Call, place: _NodePlace) -> None:
         name = last_name(node.func)
         self.facts.calls.append(SourceCall(name, place.scope, node, place.bound))
         if name in _OPTION_CALLS:
@@ -241,9 +225,12 @@ class _Collector:
         elif name in _FLAG_CALLS:
             self._flag(node, place)
         else:
-            self._keywords(node, name, place)
+            kind = "entry" if name == "dict" else "argument"
+            for argument in node.keywords:
+                if argument.arg is not None:
+                    self._define(kind, argument.arg, argument.value, place)
 
-    def _option(self, node: ast.Call, place: _Place) -> None:
+    def _option(self, node: ast.Call, place: _NodePlace) -> None:
         """argparse, optparse and click: the first long name gives the attribute."""
         names = [text for value in positional(node) if (text := text_of(value))]
         long = next((name for name in names if name.startswith("--")), None)
@@ -253,7 +240,7 @@ class _Collector:
         dest = text_of(keyword(node, "dest")) or plain or (option or "").lstrip("-")
         self._define("option", dest.replace("-", "_"), keyword(node, "default"), place, option)
 
-    def _flag(self, node: ast.Call, place: _Place) -> None:
+    def _flag(self, node: ast.Call, place: _NodePlace) -> None:
         """absl: `flags.DEFINE_integer("batch_size", 32, "help")`."""
         values = positional(node)
         name = text_of(values[0]) if values else None
@@ -261,15 +248,8 @@ class _Collector:
         if name:
             self._define("option", name, default, place, f"--{name}")
 
-    def _keywords(self, node: ast.Call, name: str, place: _Place) -> None:
-        kind = "entry" if name == "dict" else "argument"
-        for argument in node.keywords:
-            if argument.arg is not None:
-                self._define(kind, argument.arg, argument.value, place)
-
 
 def _defaults(arguments: ast.arguments) -> list[ast.expr | None]:
-    """The default of each parameter, positional ones first."""
     count = len(arguments.posonlyargs) + len(arguments.args)
     missing = count - len(arguments.defaults)
     return [*[None] * missing, *arguments.defaults, *arguments.kw_defaults]

@@ -4,8 +4,6 @@ Numbers in YAML, JSON and TOML are found by their lines and changed in place, so
 quotes and order stay; a parser checks the result where one is installed.
 """
 
-from __future__ import annotations
-
 import codecs
 import io
 import re
@@ -39,16 +37,18 @@ class EditableText:
     """A file's text, its ends of line as they are, and what is needed to write it again.
 
     Attributes:
-        path: the file.
         text: its characters, without a byte order mark.
-        encoding: as the file declares it.
-        mark: the byte order mark, or nothing.
     """
 
     path: str
     text: str
     encoding: str = "utf-8"
     mark: bytes = b""
+
+    @property
+    def unicode_mark(self) -> str:
+        """The byte order mark as text; it marks the file as UTF-8."""
+        return "\ufeff" if self.mark else ""
 
     def encode(self, text: str) -> bytes:
         """`text` as the file's bytes."""
@@ -66,7 +66,9 @@ def read_source(path: str | Path) -> EditableText:
     """
     try:
         content = Path(path).read_bytes()
-        return decode_source(str(path), content)
+        mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
+        encoding = declared_encoding(str(path), content)
+        return EditableText(str(path), content[len(mark) :].decode(encoding), encoding, mark)
     except OSError as error:
         reason = error.strerror or str(error)
         raise BatchError(f"cannot read {path}: {reason}") from error
@@ -77,13 +79,6 @@ def read_source(path: str | Path) -> EditableText:
 def read_text(path: str) -> str:
     """The text of a file on disk, without byte order mark; raises `BatchError`."""
     return read_source(path).text
-
-
-def decode_source(path: str, content: bytes) -> EditableText:
-    """The same for bytes at hand."""
-    mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
-    encoding = declared_encoding(path, content)
-    return EditableText(path, content[len(mark) :].decode(encoding), encoding, mark)
 
 
 def declared_encoding(path: str, content: bytes) -> str:
@@ -101,9 +96,6 @@ def settings_files(
 
     Args:
         script: its path; names are looked up in the working folder, then in the script's.
-        arguments: its command line.
-        strings: the string literals in it.
-        folder: the working folder; by default the current one.
     """
     names = [part for word in arguments for part in (word, word.partition("=")[2])]
     folders = [Path(folder or Path.cwd()), Path(script).parent]

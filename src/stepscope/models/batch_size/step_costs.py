@@ -1,7 +1,5 @@
 """The time of one step, cut into pieces that belong to one module, operator and stack of lines."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,10 +19,7 @@ class Cost:
         operator: position in `Attribution.operators`; -1 for Python between operators.
         lines: position in `Attribution.stacks`, or -1.
         stage: position in STAGES, or -1.
-        backward: whether it runs backward.
         ms: milliseconds, on the device where there is one.
-        cpu_ms: milliseconds on the CPU.
-        calls: outermost operators.
     """
 
     module: int
@@ -39,12 +34,6 @@ class Cost:
 
 def find_costs(trace: Trace, attribution: Attribution, step: int, scale: float) -> list[Cost]:
     """The costs of a step.
-
-    Args:
-        trace: an annotated trace.
-        attribution: of its events.
-        step: which step.
-        scale: what times are multiplied by.
 
     Returns:
         Costs; on a CPU they add up to the step.
@@ -94,8 +83,7 @@ def _main_thread(trace: Trace, step: int) -> Mask:
     main = int(tracks[0]) if len(tracks) else int(busy.argmax())
     launched = np.zeros(len(events), np.bool_)
     launched[trace["launches"]["cpu_event"]] = True
-    mask: Mask = (events["track"] == main) | launched
-    return mask
+    return np.asarray((events["track"] == main) | launched)
 
 
 def _device_time(trace: Trace) -> Ids:

@@ -8,13 +8,10 @@ it. The last one is held back, to check how well the model of the others predict
 Source: Yu et al., Skyline (UIST 2020), "Making Performance Predictions".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import log
-from typing import Protocol
 
 from stepscope.errors import BatchError
 from stepscope.models.batch_size.fit import Model, fit_model, hold_back, time_tolerance
@@ -32,12 +29,6 @@ def next_batch(
     start: int, measured: Collection[int], too_large: int | None = None, wanted: int = WANTED
 ) -> int | None:
     """The batch size to try next.
-
-    Args:
-        start: the user's own.
-        measured: those that are done.
-        too_large: the smallest that did not fit into memory.
-        wanted: how many are needed.
 
     Returns:
         The next one; None if there are enough, or no more that can fit.
@@ -82,8 +73,6 @@ class Plan:
     Attributes:
         points: batch sizes; the last one is held back to find the error.
         extra: further ones at most, where run time is no line.
-        rounds: rounds over them at most.
-        effort: steps in each measurement.
         timeout_s: seconds after which a measurement is given up as hung.
         breakdown: also find what each line, module and operator costs.
         estimate: where there is no GPU, also estimate memory without computing.
@@ -180,11 +169,8 @@ class NothingFits(BatchError):
     """Not even one sample fits into memory."""
 
 
-class MeasureBatch(Protocol):
-    """Measures a batch size once; None where it does not fit into memory."""
-
-    def __call__(self, batch: int) -> MeasuredBatch | None:
-        """In a fresh process."""
+MeasureBatch = Callable[[int], MeasuredBatch | None]
+"""Measures a batch size once, in a fresh process; None where it does not fit into memory."""
 
 
 @dataclass
@@ -193,7 +179,6 @@ class Sweep:
 
     Attributes:
         rounds: all measurements, by batch size in the order in which they were first made.
-        too_large: the smallest batch size that ran out of memory.
         stable: whether the last round changed no time by more than 2 %; None after a single round.
     """
 
@@ -223,9 +208,6 @@ def sweep(
     """Measure from `start` on.
 
     Args:
-        measure: measures one batch size.
-        start: the user's own.
-        wanted: how many batch sizes.
         extra: how many more at most, where run time is not linear.
         most_rounds: rounds to make at most; the first that changes nothing is the last.
         progress: called with what is being done, how much of it is done and how much there is.
@@ -234,54 +216,51 @@ def sweep(
         NothingFits: not even one sample does.
         BatchError: the script fails.
     """
-    found = Sweep()
-    while (batch := next_batch(start, found.rounds, found.too_large, wanted)) is not None:
-        progress(f"batch size {batch}", len(found.rounds), wanted * most_rounds)
-        one = measure(batch)
-        if one is None:
-            found.too_large = min(batch, found.too_large or batch)
+    result = Sweep()
+    while (batch := next_batch(start, result.rounds, result.too_large, wanted)) is not None:
+        progress(f"batch size {batch}", len(result.rounds), wanted * most_rounds)
+        measurement = measure(batch)
+        if measurement is None:
+            result.too_large = min(batch, result.too_large or batch)
         else:
-            found.rounds[batch] = [one]
-    if not found.rounds:
+            result.rounds[batch] = [measurement]
+    if not result.rounds:
         raise NothingFits(
-            f"batch size {found.too_large} does not fit into memory; make the model or its inputs smaller"
+            f"batch size {result.too_large} does not fit into memory; make the model or its inputs smaller"
         )
     for number in range(1, most_rounds):
-        before = _medians(found)
-        _again(found, measure, number, most_rounds, progress)
-        found.stable = _agree(before, _medians(found))
-        if found.stable:
+        before = _medians(result)
+        _again(result, measure, number, most_rounds, progress)
+        after = _medians(result)
+        result.stable = all(abs(after[batch] - ms) <= _STABLE * ms for batch, ms in before.items())
+        if result.stable:
             break
-    _refine(found, measure, extra, progress)
-    return found
+    _refine(result, measure, extra, progress)
+    return result
 
 
-def _refine(found: Sweep, measure: MeasureBatch, extra: int, progress: Progress) -> None:
+def _refine(result: Sweep, measure: MeasureBatch, extra: int, progress: Progress) -> None:
     """Between the points, where a line misses by more than the noise that the rounds showed."""
-    times = max(map(len, found.rounds.values()))
-    for number in range(extra if len(found.rounds) >= POINTS else 0):
-        batch = refine(found.points())
+    times = max(map(len, result.rounds.values()))
+    for number in range(extra if len(result.rounds) >= POINTS else 0):
+        batch = refine(result.points())
         if batch is None:
             return
         for count in range(times):
             progress(f"batch size {batch} too", number * times + count, extra * times)
-            one = measure(batch)
-            if one is not None:
-                found.rounds.setdefault(batch, []).append(one)
+            measurement = measure(batch)
+            if measurement is not None:
+                result.rounds.setdefault(batch, []).append(measurement)
 
 
-def _again(found: Sweep, measure: MeasureBatch, number: int, most_rounds: int, progress: Progress) -> None:
-    for place, (batch, rounds) in enumerate(found.rounds.items()):
-        done = number * len(found.rounds) + place
-        progress(f"batch size {batch} again", done, most_rounds * len(found.rounds))
-        one = measure(batch)
-        if one is not None:
-            rounds.append(one)
+def _again(result: Sweep, measure: MeasureBatch, number: int, most_rounds: int, progress: Progress) -> None:
+    for place, (batch, rounds) in enumerate(result.rounds.items()):
+        done = number * len(result.rounds) + place
+        progress(f"batch size {batch} again", done, most_rounds * len(result.rounds))
+        measurement = measure(batch)
+        if measurement is not None:
+            rounds.append(measurement)
 
 
-def _medians(found: Sweep) -> dict[int, float]:
-    return {point.batch: point.ms for point in found.points()}
-
-
-def _agree(before: dict[int, float], after: dict[int, float]) -> bool:
-    return all(abs(after[batch] - ms) <= _STABLE * ms for batch, ms in before.items())
+def _medians(result: Sweep) -> dict[int, float]:
+    return {point.batch: point.ms for point in result.points()}

@@ -125,8 +125,6 @@ class Worker:
         self._kill()
         self._folder.cleanup()
 
-    # -- the process
-
     def _spawn(self) -> subprocess.Popen[bytes]:
         code = _START.format(folder=_SOURCES)
         words = [self._python, "-c", code, self._preload]
@@ -226,7 +224,6 @@ class Worker:
         return None if ended else self._kill()
 
     def _kill(self) -> None:
-        """The process and all that it started."""
         process, self._process = self._process, None
         child, self._child = self._child, None
         if child is not None:

@@ -13,6 +13,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -41,7 +42,6 @@ class Operator:
     Attributes:
         name: without `aten::`.
         dims: for each input: sizes of a tensor, a list of sizes for a list of tensors, else empty.
-        strides: likewise.
         types: `float`, `long int`, `Scalar`, `TensorList`, …, empty for None.
         values: values of inputs that are not tensors, as recorded.
     """
@@ -106,7 +106,7 @@ def _operator(trace: Trace, row: int) -> Operator | None:
     return Operator(name, tuple(dims), tuple(strides), tuple(types), tuple(map(str, values)))
 
 
-VERSION = 7
+VERSION = 7  # of the file's format: a file of another version has another key
 _FILE = re.compile(r"(calibration-[0-9a-f]{16}\.json|\.calibration-[0-9a-f]{16}\.json\.\d+)")
 _LIMITS = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
 
@@ -116,10 +116,6 @@ class Machine:
     """The machine and software that times depend on.
 
     Attributes:
-        cpu: processor model.
-        cores: number of cores.
-        torch: version of torch.
-        threads: number of threads per operator.
         instructions: environment variables that disable some of the processor's instructions.
     """
 
@@ -134,7 +130,8 @@ class Machine:
         """This machine, with the torch version and thread count of a trace."""
         threads = metadata.capture.get("threads") or os.cpu_count() or 1
         version = metadata.framework_version
-        return cls(cpu_model(), os.cpu_count() or 1, version, int(threads), _forbidden())
+        forbidden = " ".join(f"{name}={os.environ[name]}" for name in _LIMITS if name in os.environ)
+        return cls(cpu_model(), os.cpu_count() or 1, version, int(threads), forbidden)
 
     @property
     def key(self) -> str:
@@ -153,7 +150,6 @@ class Calibration:
     """Times of single operators on one machine, in ns.
 
     Attributes:
-        machine: where it was measured.
         date: when it was measured, YYYY-MM-DD.
         operators: by signature: `[in 32 bits, in 16 bits]`; null if the call is not possible.
         casts: rows `[elements, to 16 bits, to 32 bits]`.
@@ -244,11 +240,8 @@ def find_calibration(metadata: Metadata) -> Calibration | None:
 
 
 def keep_calibration(calibration: Calibration) -> None:
-    """Store a calibration, replacing an earlier one; without a cache, do nothing.
-
-    Raises:
-        ChangeError: if it cannot be written.
-    """
+    """Store a calibration, replacing an earlier one; without a cache, do nothing; raises ChangeError
+    if it cannot be written."""
     path = calibration_path(calibration.machine)
     if path is None:
         return
@@ -272,10 +265,6 @@ def kept_calibrations() -> list[Path]:
     return sorted(path for path in folder.iterdir() if _FILE.fullmatch(path.name))
 
 
-def _forbidden() -> str:
-    return " ".join(f"{name}={os.environ[name]}" for name in _LIMITS if name in os.environ)
-
-
 def cpu_model() -> str:
     """The processor's name according to the system."""
     with suppress(OSError):
@@ -286,6 +275,7 @@ def cpu_model() -> str:
 
 
 _STAGES = ("forward", "loss", "backward")
+_OF_MACHINE = ("casts", "copies", "optimizers", "loading", "reducing", "sharding", "sparse_gradients")
 _MIN_SHARE = 0.0005  # of the time of forward and backward
 
 
@@ -296,7 +286,6 @@ def calibrate(trace: Trace, *, afresh: bool = False) -> Calibration:
 
     Args:
         trace: a CPU trace with shapes, recorded on this machine.
-        afresh: whether to measure known operators again.
 
     Raises:
         ChangeError: if torch cannot be loaded, or its version differs from the trace's.
@@ -326,13 +315,13 @@ def _less_disturbed(before: Calibration, now: Calibration) -> Calibration:
 def _worth_measuring(trace: Trace) -> list[Operator]:
     """FP32 operators of forward and backward with a relevant share of the time."""
     events = trace.events
-    found = find_operators(trace, events.text("stage").mask(*_STAGES))
-    length = events["duration_ns"][found.rows]
-    times: dict[str, float] = {}
+    operators = find_operators(trace, events.text("stage").mask(*_STAGES))
+    length = events["duration_ns"][operators.rows]
+    times: dict[str, float] = defaultdict(float)
     calls: dict[str, Operator] = {}
-    for call, time in zip(found.calls, length.tolist(), strict=True):
+    for call, time in zip(operators.calls, length.tolist(), strict=True):
         if call is not None and call.floats:
-            times[call.signature] = times.get(call.signature, 0) + time
+            times[call.signature] += time
             calls[call.signature] = call
     least = _MIN_SHARE * float(np.sum(length))
     return [calls[signature] for signature, time in times.items() if time >= least]
@@ -351,17 +340,7 @@ def _measured(machine: Machine, known: Calibration | None, operators: Sequence[O
             f"{facts['torch']}; calibrate with the Python of the training script"
         )
     date = datetime.date.today().isoformat()
-    base = known or Calibration(
-        machine,
-        date,
-        casts=facts["casts"],
-        copies=facts["copies"],
-        optimizers=facts["optimizers"],
-        loading=facts["loading"],
-        reducing=facts["reducing"],
-        sharding=facts["sharding"],
-        sparse_gradients=facts["sparse_gradients"],
-    )
+    base = known or Calibration(machine, date, **{name: facts[name] for name in _OF_MACHINE})
     return replace(
         base,
         operators={**base.operators, **facts["operators"]},

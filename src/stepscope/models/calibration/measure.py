@@ -29,7 +29,7 @@ _OPTIMIZERS: dict[str, dict[str, Any]] = {
     "SGD with momentum": {"momentum": 0.9},
     "Adagrad": {},
 }
-_BATCH_BYTES = (1 << 12, 1 << 18, 1 << 21, 1 << 23)
+_BATCH_BYTES = (1 << 12, 1 << 18, 1 << 21, 1 << 23)  # of batches: 4 KiB to 8 MiB
 _BATCHES, _SAMPLES = (10, 60), 16
 
 
@@ -93,8 +93,6 @@ def _fused_step(cls: Any, settings: dict[str, Any], tensors: int, elements: int)
 
 
 class _Batches(Dataset[torch.Tensor]):
-    """Batches that cost nothing but their collation."""
-
     def __init__(self, size: int, batches: int) -> None:
         self._sample = torch.rand(size // 4 // _SAMPLES)
         self._batches = batches
@@ -127,7 +125,6 @@ def _load(size: int, batches: int) -> tuple[float, float]:
 
 
 def _workers_ns() -> float:
-    """CPU time of all child processes that have ended."""
     times = os.times()
     return (times.children_user + times.children_system) * 1e9
 
@@ -204,8 +201,6 @@ def take_largest(
         gradient: flat, float32.
         velocity: of the same shape; changed.
         residual: what was accumulated and not sent; changed.
-        ratio: the share of the values to send.
-        momentum: of the velocity.
 
     Returns:
         The values and their places.
@@ -224,12 +219,7 @@ def take_largest(
 
 
 def largest(values: Tensor, count: int) -> Tensor:
-    """The places of about the `count` values of largest magnitude, always so many.
-
-    Args:
-        values: flat.
-        count: how many.
-    """
+    """The places of about the `count` values of largest magnitude, always so many."""
     magnitude = values.abs()
     found = (magnitude >= _threshold(magnitude, count)).nonzero().flatten()
     if len(found) < count:

@@ -28,7 +28,6 @@ def prepare(signature: str, *, half: bool) -> Call | None:
     """A function that calls the operator, or None if the call is not possible.
 
     Args:
-        signature: `Operator.signature`.
         half: convert FP32 inputs to bfloat16: all of them or, if the operator rejects that, only
             those with several dimensions (weights of a normalization stay in FP32).
     """
@@ -84,7 +83,7 @@ def _tensor(dims: list[int], strides: list[int], dtype: torch.dtype, least: int)
 
 
 _BYTES = 1 << 28  # several times what caches keep for one process
-_FLOAT = 4
+_FLOAT = 4  # bytes of an FP32 value
 _PARTS = 64  # more than a measurement has calls
 
 
@@ -94,12 +93,7 @@ def cold_arrays(count: int) -> list[Tensor]:
 
 
 def parts_in_turn(arrays: Sequence[Tensor], elements: int) -> Iterator[tuple[Tensor, ...]]:
-    """Parts of the arrays at the same place, without end; one comes again only after all others.
-
-    Args:
-        arrays: as `cold_arrays` makes them.
-        elements: of a part.
-    """
+    """Parts of the arrays at the same place, without end; one comes again only after all others."""
     length = len(arrays[0])
     apart = max(1, length // elements // _PARTS) * elements
     starts = range(0, length - elements + 1, apart)

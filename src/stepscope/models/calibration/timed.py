@@ -86,9 +86,6 @@ def _once(call: Callable[[], object]) -> int:
     return wall
 
 
-# -- nested measurements: lists and dicts with times among other values
-
-
 def shorter(first: Any, second: Any) -> Any:
     """Of two equal measurements the shorter of each time."""
     if isinstance(first, Timed):

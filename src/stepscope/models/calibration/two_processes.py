@@ -48,8 +48,6 @@ def between_two_processes(measure: Callable[[], Any]) -> Any:
 
 
 def _join(rank: int, address: str, measure: Callable[[], Any], results: Any) -> None:
-    from torch import distributed
-
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
@@ -61,7 +59,7 @@ def _join(rank: int, address: str, measure: Callable[[], Any], results: Any) -> 
     distributed.destroy_process_group()
 
 
-_BYTES = (1 << 12, 1 << 18, 1 << 20, 1 << 23, 25 << 20)
+_BYTES = (1 << 12, 1 << 18, 1 << 20, 1 << 23, 25 << 20)  # of messages; the last is a full DDP bucket
 _CALLS, _MOST_CALLS = 5, 25
 
 
@@ -111,7 +109,7 @@ def _repetition(values: Tensor) -> _Repetition:
 
 # Square weights: (number, width); 16 KiB to 16 MiB in total.
 _UNITS = ((1, 64), (12, 64), (1, 512), (1, 1024), (1, 2048))
-_SHARDED_CALLS = 8
+_SHARDED_CALLS = 8  # of which the shortest counts
 # The operators of Adam.
 _OPERATORS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
     lambda tensor: tensor.mul_(0.9),

@@ -18,12 +18,7 @@ class RentedInstance(msgspec.Struct, frozen=True):
     """A cloud instance and its price on demand.
 
     Attributes:
-        name: as the provider calls it.
         device: a device of `roofline/data/gpus.json`.
-        count: number of these devices.
-        usd_per_hour: for the whole instance.
-        date: when the price was checked.
-        source: where.
     """
 
     name: str
@@ -64,17 +59,11 @@ class PriceTable(msgspec.Struct, frozen=True):
 
 
 def read_prices(path: str | None = None) -> PriceTable:
-    """The price table of the package, or of a file in the same format.
-
-    Args:
-        path: a JSON file with `instances`.
-
-    Raises:
-        BatchError: if the file cannot be read, has the wrong shape, or names an unknown device.
-    """
+    """The price table of the package, or of a file in the same format; raises BatchError if the file
+    cannot be read, has the wrong shape, or names an unknown device."""
     try:
-        data = Path(path).read_bytes() if path else _packaged()
-        table = decode(data, PriceTable)
+        packaged = files("stepscope.models.devices").joinpath("data/prices.json")
+        table = decode((Path(path) if path else packaged).read_bytes(), PriceTable)
     except (OSError, msgspec.MsgspecError) as error:
         raise BatchError(f"cannot read prices from {path}: {error}") from error
     for one in table.instances:
@@ -83,11 +72,7 @@ def read_prices(path: str | None = None) -> PriceTable:
     return table
 
 
-def _packaged() -> bytes:
-    return files("stepscope.models.devices").joinpath("data/prices.json").read_bytes()
-
-
-_GIB = 1 << 30
+_GIB = 1 << 30  # bytes; data sheets state memory in GiB
 
 
 @dataclass(frozen=True)
@@ -95,7 +80,6 @@ class Target:
     """A device to predict, and the instance that has it.
 
     Attributes:
-        rates: its data sheet, as from `rates_of`.
         instance: the one asked for, else the one with the lowest price per device; None if no
             price is known.
     """
@@ -125,7 +109,6 @@ def parse_targets(text: str, prices: PriceTable) -> tuple[Target, ...]:
 
     Args:
         text: names of devices with known data sheets, or of instances in the price table.
-        prices: the price table.
 
     Raises:
         BatchError: if a name is neither.

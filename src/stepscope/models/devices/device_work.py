@@ -16,12 +16,13 @@ from stepscope.facts.roofline.operator_work import PRODUCTS, Operators
 from stepscope.graph import Graph, add_links, add_thread, append
 from stepscope.models.whatif.parts.kernel_times import FIXED_NS, Rates, peak_rate
 from stepscope.trace.nesting import inherit
+from stepscope.trace.row_order import inverse
 from stepscope.trace.schema import FORWARD_STAGES, KERNEL_KINDS
 from stepscope.trace.table import Text
 
 TRAINING = (*FORWARD_STAGES, "backward", "optimizer", "zero_grad")
 BATCHED = ("optimizer", "zero_grad")
-_LEAST_KNOWN = 0.5
+_LEAST_KNOWN = 0.5  # share of the step's time; of less, most of a prediction would be a guess
 _SAME_WORK = 0.5  # share of the work of the operator around it
 _DISPATCH_NS = 20_000  # of an operator that computes nothing
 _MOST_NS_PER_BYTE = 10.0  # a tenth of a GB a second, far less than any operator's
@@ -42,7 +43,6 @@ class LaunchedKernels:
         flops, bytes: float64.
         precision: of products: `half`, `tf32` or `fp32`.
         product: whether it is a matrix product, a convolution or attention.
-        is_convolution: whether it is a convolution.
         known: share of the training stages' CPU time whose work is known.
     """
 
@@ -59,8 +59,7 @@ class LaunchedKernels:
 
 def training_tasks(graph: Graph) -> Mask:
     """Tasks of the stages whose tensors would be on the device."""
-    found: Mask = graph.tasks.text("stage").mask(*TRAINING) & (graph.tasks["mark"] == 0)
-    return found
+    return np.asarray(graph.tasks.text("stage").mask(*TRAINING) & (graph.tasks["mark"] == 0))
 
 
 def replaced_tasks(graph: Graph) -> Mask:
@@ -76,8 +75,7 @@ def replaced_tasks(graph: Graph) -> Mask:
     own = np.isin(tasks["thread"], np.unique(tasks["thread"][compiled]))
     own &= graph.threads["main"][tasks["thread"]] == 0
     waits = np.append(names.where(lambda name: is_wait(name) or name.startswith(_RUNS)), False)
-    found: Mask = training_tasks(graph) | ((own | waits[event]) & (tasks["mark"] == 0))
-    return found
+    return np.asarray(training_tasks(graph) | ((own | waits[event]) & (tasks["mark"] == 0)))
 
 
 def find_device_work(graph: Graph) -> LaunchedKernels:
@@ -105,15 +103,18 @@ def find_device_work(graph: Graph) -> LaunchedKernels:
     order = np.argsort(events["start_ns"][event], kind="stable")
     event, task = event[order], task[order]
     group, first = _kernels(graph, event, task)
-    count = len(first)
+    flops, size = (
+        np.bincount(group, np.nan_to_num(values[event]), len(first)).astype(np.float64)
+        for values in (operators.flops, operators.bytes)
+    )
     kind = events["kind"][event[first]]
     names = events.text("name").take(event[first])
     return LaunchedKernels(
         task[first],
         _launches(graph, event[first], task[first]),
         event[first],
-        _totals(group, operators.flops[event], count),
-        _totals(group, operators.bytes[event], count),
+        flops,
+        size,
         precisions(names, operators.width[event[first]].astype(np.int64)),
         np.isin(kind, PRODUCTS),
         kind == _CONVOLUTION,
@@ -160,13 +161,7 @@ def _kernels(graph: Graph, event: Ids, task: Ids) -> tuple[Ids, Ids]:
     key = np.where(stage.mask(*BATCHED), batched, alone)
     _, first, group = np.unique(key, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
-    place = np.empty(len(first), np.int64)
-    place[order] = np.arange(len(first))
-    return place[group.ravel()], first[order]
-
-
-def _totals(group: Ids, values: Floats, count: int) -> Floats:
-    return np.bincount(group, np.nan_to_num(values), count).astype(np.float64)
+    return inverse(order)[group.ravel()], first[order]
 
 
 def _known_share(graph: Graph, known: Mask, outer: Mask) -> float:
@@ -208,12 +203,7 @@ _TF32_SINCE = 8  # compute capability
 
 
 class OffloadEstimate(NamedTuple):
-    """How fast to assume the device and the CPU that launches its work.
-
-    Attributes:
-        longer: factor on the duration of kernels.
-        launch_ns: CPU time per kernel.
-    """
+    """How fast to assume the device and the CPU that launches its work."""
 
     longer: float
     launch_ns: int
@@ -228,12 +218,6 @@ def offload(graph: Graph, rates: Rates, samples: float = 1.0, estimate: OffloadE
     """The same steps with the work of the training stages on a device.
 
     Stages on the CPU, such as loading data, take as long as they did.
-
-    Args:
-        graph: of steps that ran on a CPU.
-        rates: the device's data sheet, as from `rates_of`.
-        samples: how many times as many samples a step has.
-        estimate: how fast to assume the device.
 
     Raises:
         ChangeError: if the operations of half of the step or more are unknown.
@@ -262,13 +246,7 @@ def offload(graph: Graph, rates: Rates, samples: float = 1.0, estimate: OffloadE
 
 
 def kernels_ns(work: LaunchedKernels, rates: Rates, growth: Floats) -> Floats:
-    """Duration of each kernel, ns.
-
-    Args:
-        work: of the kernels.
-        rates: the device's data sheet.
-        growth: factor on the operations and bytes of each kernel.
-    """
+    """Duration of each kernel, ns."""
     computing = work.flops / (_peaks(work, rates) * 1e3)
     moving = work.bytes / float(rates["bandwidth"])
     return np.asarray(FIXED_NS + growth * np.maximum(computing, moving) / EFFICIENCY, np.float64)

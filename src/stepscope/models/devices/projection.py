@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from stepscope.base.typed_data import convert
 from stepscope.errors import BatchError, ChangeError
@@ -36,20 +35,6 @@ from stepscope.models.whatif.changes.ddp import CHANGE as DDP
 from stepscope.models.whatif.changes.faster_gpu import faster_gpu
 from stepscope.models.whatif.parts.kernel_times import SCALING_ERROR
 from stepscope.read import read
-
-
-class Basis(Protocol):
-    """Predicts the step at any batch size on any device."""
-
-    name: BasisName
-    sentence: str
-    known: float
-
-    def step_ms(self, target: Target, batch: int) -> RangedValue:
-        """Length of a step."""
-
-    def graph(self, target: Target, batch: int) -> Graph:
-        """The step's graph on the device."""
 
 
 class MeasuredKernels:
@@ -113,12 +98,16 @@ class CountedOperations:
         return offload(self._graph, target.rates, batch / self._recorded)
 
 
+Basis = MeasuredKernels | CountedOperations
+"""Predicts the step at any batch size on any device."""
+
+
 def step_ms(graph: Graph) -> float:
     """Mean length of the simulated steps, ms."""
     return float(simulate(graph).step_ns.mean()) / 1e6
 
 
-_MS_PER_HOUR = 3.6e6
+_MS_PER_HOUR = 3.6e6  # milliseconds in an hour
 
 
 @dataclass(frozen=True)
@@ -144,8 +133,6 @@ def project(result: Result, targets: Sequence[Target], wanted: Wanted) -> Device
 
     Args:
         result: of profiling it; its capture must still be there.
-        targets: the devices.
-        wanted: what to predict.
 
     Raises:
         BatchError: if no step was recorded, or too few of its operations are known.
@@ -153,29 +140,21 @@ def project(result: Result, targets: Sequence[Target], wanted: Wanted) -> Device
     if result.capture is None or result.profile.time is None:
         raise BatchError("other devices cannot be predicted: no step was recorded")
     graph = build_graph(annotate(read(result.capture)))
+    batch = result.captured_batch or result.entry.batch
     try:
-        projection = Projection(result, _basis(graph, result), wanted)
-        return projection.answer(targets)
+        basis: Basis
+        if graph.on_device.any():
+            basis = MeasuredKernels(graph, batch, result.profile)
+        else:
+            basis = CountedOperations(graph, batch)
+        return Projection(result, basis, wanted).answer(targets)
     except ChangeError as error:
         raise BatchError(f"other devices cannot be predicted: {error}") from error
 
 
-def _basis(graph: Graph, result: Result) -> Basis:
-    batch = result.captured_batch or result.entry.batch
-    if graph.on_device.any():
-        return MeasuredKernels(graph, batch, result.profile)
-    return CountedOperations(graph, batch)
-
-
 @dataclass(frozen=True)
 class Projection:
-    """Predictions of one profiled entry file.
-
-    Attributes:
-        result: of profiling it.
-        basis: what steps are predicted from.
-        wanted: what to predict.
-    """
+    """Predictions of one profiled entry file."""
 
     result: Result
     basis: Basis
@@ -262,16 +241,13 @@ class Projection:
         if self.wanted.ranks < 2:
             return [], None
         batch = self.result.entry.batch
+        counts = {*(2**power for power in range(1, self.wanted.ranks.bit_length())), self.wanted.ranks}
         graph, single = self.basis.graph(target, batch), self.basis.step_ms(target, batch)
         try:
-            rows = [self._rank(target, graph, single, count) for count in self._rank_counts()]
+            rows = [self._rank(target, graph, single, count) for count in sorted(counts)]
         except ChangeError as error:
             return [], str(error)
         return rows, None
-
-    def _rank_counts(self) -> list[int]:
-        powers = (2**power for power in range(1, self.wanted.ranks.bit_length()))
-        return sorted({*powers, self.wanted.ranks})
 
     def _rank(self, target: Target, graph: Graph, single: RangedValue, ranks: int) -> RankPrediction:
         together = DDP.apply(graph, workers=ranks, bandwidth_gbps=self.wanted.bandwidth_gbps)

@@ -1,5 +1,6 @@
 """Compare two runs part by part: medians over steps, the largest changes first."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from stepscope.trace.trace import Trace
 
 VERDICTS = ("slower", "faster", "unclear", "one_step", "same", "new", "gone")
 SIGNIFICANT = ("slower", "faster", "new", "gone")
-_MS = 1e-6
+_MS = 1e-6  # of a nanosecond
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -112,7 +113,6 @@ def compare(
     If only one side has device work, operators are compared by their CPU time.
 
     Args:
-        before, after: annotated traces.
         rank: rank of `before`; by default its first.
         to_rank: rank of `after`; by default `rank` if it exists there, else its first.
 
@@ -121,9 +121,6 @@ def compare(
 
     Raises:
         TraceError: if a side lacks the rank, or has no steps.
-
-    Example:
-        >>> compare(stepscope.open("a.json"), stepscope.open("b.json")).step.ratio  # doctest: +SKIP
     """
     on_device = has_device(before) and has_device(after)
     first = measure_run(before, rank, on_device)
@@ -211,8 +208,8 @@ def _run_json(run: MeasuredRun) -> dict[str, Any]:
 
 
 _LEAST = 0.01  # of the step: smaller changes explain nothing
-_MOSTLY = 0.5
-_ROUGH = 0.1
+_MOSTLY = 0.5  # of the step; chosen: a device that computes for so long bounds it
+_ROUGH = 0.1  # a change of so much is given without a decimal
 _CHANGED = (*SIGNIFICANT, "one_step")  # of one step the sentence says so first
 _KINDS = {
     "gemm": "matrix products",
@@ -241,70 +238,69 @@ _WAITS = {
 }
 
 
-def explain(found: RunComparison) -> str:
+def explain(comparison: RunComparison) -> str:
     """What changed, in one sentence.
 
     Example:
         >>> explain(compare(before, after))  # doctest: +SKIP
         'B takes 12% less time: device work fell by 31% (mostly convolution); the step stays …'
     """
-    reasons = "; ".join(_reasons(found))
-    between = "; " if found.step.verdict in ("unclear", "one_step", "same") else ": "
-    return f"{_step(found)}{between if reasons else ''}{reasons}."
+    reasons = "; ".join(_reasons(comparison))
+    between = "; " if comparison.step.verdict in ("unclear", "one_step", "same") else ": "
+    return f"{_step(comparison)}{between if reasons else ''}{reasons}."
 
 
-def _step(found: RunComparison) -> str:
-    row = found.step
+def _step(comparison: RunComparison) -> str:
+    row = comparison.step
     change = (row.ratio or 1.0) - 1
     times = f"{_percent(change)} {'more' if change > 0 else 'less'} time"
     if row.verdict == "one_step":
-        alone = "A" if len(found.before.steps) == 1 else "B"
+        alone = "A" if len(comparison.before.steps) == 1 else "B"
         return f"B takes {times}, but {alone} has only one step, so this may be noise"
     if row.verdict == "unclear":
-        return f"B takes {times}, {_doubt(found)}"
+        return f"B takes {times}, {_doubt(comparison)}"
     return "B takes as long as A" if row.verdict == "same" else f"B takes {times}"
 
 
-def _doubt(found: RunComparison) -> str:
+def _doubt(comparison: RunComparison) -> str:
     """Few steps may leave a change uncertain that most of them show: that is no noise."""
-    if found.before.load or found.after.load:
+    if comparison.before.load or comparison.after.load:
         return "which other processes on the machine may have caused"
-    beyond, steps = found.beyond, len(found.after.steps)
+    beyond, steps = comparison.beyond, len(comparison.after.steps)
     if beyond <= steps / 2:
         return "which is within noise"
-    which = "slower" if found.step.change_ms > 0 else "faster"
+    which = "slower" if comparison.step.change_ms > 0 else "faster"
     return f"which is not certain, although {beyond} of its {steps} steps are {which} than all of A"
 
 
-def _reasons(found: RunComparison) -> Iterator[str]:
-    if not found.before.on_device:
-        yield from _longest_change(found, found.parts["stages"])
+def _reasons(comparison: RunComparison) -> Iterator[str]:
+    if not comparison.before.on_device:
+        yield from _longest_change(comparison, comparison.parts["stages"])
         return
-    waits = [row for row in found.parts["time use"] if row.key[0] in _WAITS]
-    reasons = [*_device_work(found), *_longest_change(found, waits)]
-    work = found.device_work
+    waits = [row for row in comparison.parts["time use"] if row.key[0] in _WAITS]
+    reasons = [*_device_work(comparison), *_longest_change(comparison, waits)]
+    work = comparison.device_work
     later = work is None or (waits and abs(waits[0].change_ms) > abs(work.change_ms))
     yield from reversed(reasons) if later else reasons
-    yield from _bounds(found)
+    yield from _bounds(comparison)
 
 
-def _device_work(found: RunComparison) -> Iterator[str]:
-    row = found.device_work
+def _device_work(comparison: RunComparison) -> Iterator[str]:
+    row = comparison.device_work
     if row is None or row.ratio is None:
         return
     if row.verdict not in _CHANGED or abs(row.ratio - 1) < _LEAST:
         yield "device work is the same"
         return
-    kinds = (one for one in found.parts["kinds"] if one.change_ms * row.change_ms > 0)
+    kinds = (one for one in comparison.parts["kinds"] if one.change_ms * row.change_ms > 0)
     kind = next((one.key[0] for one in kinds if one.verdict in _CHANGED), "")
     moved = "rose" if row.change_ms > 0 else "fell"
     mostly = f" (mostly {_KINDS.get(kind, kind)})" if kind else ""
     yield f"device work {moved} by {_percent(row.ratio - 1)}{mostly}"
 
 
-def _longest_change(found: RunComparison, rows: list[Row]) -> Iterator[str]:
-    """The part that changed most, beyond noise."""
-    least = _LEAST * (found.step.before.median_ms if found.step.before else 0.0)
+def _longest_change(comparison: RunComparison, rows: list[Row]) -> Iterator[str]:
+    least = _LEAST * (comparison.step.before.median_ms if comparison.step.before else 0.0)
     for row in rows:
         if row.verdict in _CHANGED and abs(row.change_ms) >= least:
             name = _WAITS.get(row.key[0], " ".join(row.key).replace("_", " "))
@@ -316,23 +312,23 @@ def _percent(change: float) -> str:
     return f"{abs(change):.0%}" if abs(change) >= _ROUGH else f"{abs(change):.1%}"
 
 
-def _bounds(found: RunComparison) -> Iterator[str]:
-    before, after = (_bound(found, side) for side in ("before", "after"))
+def _bounds(comparison: RunComparison) -> Iterator[str]:
+    before, after = (_bound(comparison, side) for side in ("before", "after"))
     if before and before == after:
         yield f"the step stays bound by {after}"
     elif before and after:
         yield f"the step is now bound by {after}, before by {before}"
 
 
-def _bound(found: RunComparison, side: str) -> str:
+def _bound(comparison: RunComparison, side: str) -> str:
     """What bounds the step of one side: the device if it computes for half of it."""
-    sides: dict[str, Side | None] = {row.key[0]: getattr(row, side) for row in found.parts["time use"]}
+    sides: dict[str, Side | None] = {row.key[0]: getattr(row, side) for row in comparison.parts["time use"]}
     time = {name: one.median_ms for name, one in sides.items() if one}
-    whole: Side | None = getattr(found.step, side)
+    whole: Side | None = getattr(comparison.step, side)
     exchanged = time.get("busy: exposed communication", 0.0)
     if whole and time.get("device busy", 0.0) - exchanged >= _MOSTLY * whole.median_ms:
         return "the device"
-    spent: dict[str, float] = {}
+    spent: dict[str, float] = defaultdict(float)
     for name, cause in _CAUSES.items():
-        spent[cause] = spent.get(cause, 0.0) + time.get(name, 0.0)
+        spent[cause] += time.get(name, 0.0)
     return max(spent, key=lambda cause: spent[cause]) if any(spent.values()) else ""

@@ -1,4 +1,4 @@
-"""Whether two samples differ significantly, and quantiles of Student's t.
+"""Whether two samples differ significantly.
 
 A difference is significant if either of two tests says so at the 99 % level. Yuen's test is Welch's
 t-test on trimmed means, without the lowest and highest fifth of the steps, so that one outlier step
@@ -14,76 +14,16 @@ larger than the other, Annals of Mathematical Statistics 18 (1947).
 import numpy as np
 
 from stepscope.base.arrays import Floats
+from stepscope.base.students_t import student
 
-# Two-sided quantiles of Student's t by confidence, for degrees of freedom from 1 on.
-_STUDENT = {
-    0.95: (
-        12.706,
-        4.303,
-        3.182,
-        2.776,
-        2.571,
-        2.447,
-        2.365,
-        2.306,
-        2.262,
-        2.228,
-        2.201,
-        2.179,
-        2.160,
-        2.145,
-        2.131,
-        2.120,
-        2.110,
-        2.101,
-        2.093,
-        2.086,
-    ),
-    0.99: (
-        63.66,
-        9.925,
-        5.841,
-        4.604,
-        4.032,
-        3.707,
-        3.499,
-        3.355,
-        3.250,
-        3.169,
-        3.106,
-        3.055,
-        3.012,
-        2.977,
-        2.947,
-        2.921,
-        2.898,
-        2.878,
-        2.861,
-        2.845,
-    ),
-}
-_LEAST_STEPS = 2
+_LEAST_STEPS = 2  # a single one shows no variance
 _TRIMMED = 0.2  # of the steps, on each side
 _LEVEL, _Z99 = 0.01, 2.576  # of the tests, and the quantile of the normal distribution for it
 _MANY_PAIRS = 400  # from which the ranks are distributed normally enough
 
 
-def student(freedom: float, confidence: float) -> float:
-    """The two-sided quantile of Student's t, that of fewer degrees of freedom where none is listed.
-
-    Args:
-        freedom: degrees of freedom.
-        confidence: 0.95 or 0.99.
-    """
-    quantiles = _STUDENT[confidence]
-    return quantiles[min(max(int(freedom), 1), len(quantiles)) - 1]
-
-
 def differs(before: Floats, after: Floats) -> bool | None:
     """Whether two samples differ significantly at the 99 % level.
-
-    Args:
-        before, after: one value per step, float64.
 
     Returns:
         None if either side has fewer than two steps.

@@ -16,6 +16,7 @@ from stepscope.facts.annotate.steps.step_table import (
     ranks_with_steps,
     require_steps,
     step_lengths,
+    step_places,
 )
 from stepscope.trace.recorded_steps import core_share, load_warning
 from stepscope.trace.schema import STAGES
@@ -39,15 +40,7 @@ class Sample:
 
 
 def sample(keys: Sequence[Key], key: Ids, step: Ids, time: IntArray, steps: int) -> Sample:
-    """Add up the time of events by key and step.
-
-    Args:
-        keys: names of the keys.
-        key: number of each event's key, int64, shape (events,).
-        step: number of each event's step, 0 to steps - 1, int64, shape (events,).
-        time: ns, shape (events,).
-        steps: how many steps there are.
-    """
+    """Add up the time of events by key and step."""
     shape = (len(keys), steps)
     bins, size = key * steps + step, len(keys) * steps
     times = np.bincount(bins, time, size).reshape(shape)
@@ -66,10 +59,6 @@ class MeasuredRun:
     """The measurements of one trace.
 
     Attributes:
-        source: the file.
-        rank: the rank whose steps are measured.
-        steps: numbers of the steps.
-        evidence: how the steps were found.
         step_ns: the length of each step, ns, float64, shape (steps,).
         on_device: whether device work is measured, or else operators on the CPU.
         parts: samples of time use, stages, kinds of work, modules, operators and kernels.
@@ -95,8 +84,6 @@ def measure_run(trace: Trace, rank: int | None = None, on_device: bool | None = 
     """Measure the steps of one rank.
 
     Args:
-        trace: annotated.
-        rank: the rank to measure; by default the first.
         on_device: measure device work or operators on the CPU; by default what the trace has.
 
     Raises:
@@ -144,9 +131,6 @@ def _facts(trace: Trace) -> dict[str, str]:
     }
 
 
-# -- what is measured
-
-
 @dataclass(frozen=True)
 class _Work:
     """The measured events: device work, or operators with their self time."""
@@ -164,15 +148,10 @@ class _Work:
         of_rank = (trace["tracks"]["rank"] == rank)[events["track"]] & (events["step"] >= 0)
         calls = on_host(trace) & events.text("category").mask("cpu_op", "runtime", "communication")
         rows = np.flatnonzero(of_rank & (device_work(trace) if on_device else calls))
-        numbers = steps["step"].astype(np.int64)
-        order = np.argsort(numbers, kind="stable")
-        place = np.searchsorted(numbers[order], events["step"][rows])
-        inside = (place < len(numbers)) & (
-            numbers[order][np.minimum(place, len(numbers) - 1)] == events["step"][rows]
-        )
-        rows = rows[inside]
+        place = step_places(steps["step"], events["step"][rows])
+        rows, place = rows[place >= 0], place[place >= 0]
         time = events["duration_ns" if on_device else "self_ns"][rows]
-        return cls(rows, order[place[inside]], time, len(numbers), on_device)
+        return cls(rows, place, time, len(steps), on_device)
 
     def by(self, text: Text) -> Sample:
         """Time and count by the value of a text column, shape (events,)."""
@@ -197,9 +176,7 @@ def _time_use(trace: Trace, rank: int, steps: Table) -> Sample:
         return Sample({})
     idle = trace["idle"]
     rows = np.flatnonzero((idle["rank"] == rank) & (idle["device"] == device))
-    numbers = steps["step"]
-    order = np.argsort(numbers, kind="stable")
-    place = order[np.searchsorted(numbers[order], idle["step"][rows])]
+    place = step_places(steps["step"], idle["step"][rows])
     length = (idle["end_ns"] - idle["start_ns"])[rows]
     times: dict[Key, Floats] = {("device busy",): steps["device_busy_ns"].astype(np.float64)}
     for code, cause in enumerate(cause_names(trace)):
@@ -211,7 +188,6 @@ def _time_use(trace: Trace, rank: int, steps: Table) -> Sample:
 
 
 def _stages(trace: Trace, rank: int, steps: Table) -> Sample:
-    """CPU time and device time of each stage."""
     runs = trace["stages"].take(trace["stages"]["rank"] == rank)
     numbers = steps["step"].tolist()
     times: dict[Key, Floats] = {}

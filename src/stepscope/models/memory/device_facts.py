@@ -1,7 +1,5 @@
 """The facts of each device whose memory a file holds: what fills it at its peak, and what grows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -24,15 +22,8 @@ _BEFORE = "before the recorded steps"
 
 
 def memory_facts(trace: Trace, most: int = 12) -> list[MemoryFacts]:
-    """The facts of every device in a memory snapshot, or in a capture made with `--memory`.
-
-    Args:
-        trace: as `stepscope.open` reads it.
-        most: rows of each part of the peak.
-
-    Raises:
-        TraceError: if the trace holds no allocation, or those of several ranks.
-    """
+    """The facts of every device in a memory snapshot, or in a capture made with `--memory`; raises
+    TraceError if the trace holds no allocation, or those of several ranks."""
     if not any(len(trace[name]) for name in ("memory", "segments", "memory_events")):
         raise TraceError(
             f"{trace.metadata.source} holds no allocation; record it with: stepscope run --memory "

@@ -1,7 +1,5 @@
 """Memory that is never released: what adds up from step to step."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.base.arrays import Counts, Floats, Ids
@@ -26,11 +24,6 @@ def find_growth(trace: Trace, device: int, used: tuple[Floats, Counts]) -> list[
 
     Memory use rises and falls once in each step, which divides the history into cycles. What was
     allocated in most cycles and lives on at the end is kept from step to step.
-
-    Args:
-        trace: a memory snapshot.
-        device: its number.
-        used: the device's bytes in use over time, as `Lifetimes.over_time` gives them.
     """
     starts = _cycle_starts(*used)
     if len(starts) < _LEAST_CYCLES:
@@ -71,8 +64,7 @@ def _cycle_starts(time: Floats, used: Counts) -> Floats:
     state = np.where(above, 1, np.where(below, -1, 0))
     known = np.flatnonzero(state)
     rises = known[1:][(state[known][1:] == 1) & (state[known][:-1] == -1)]
-    times: Floats = time[rises]
-    return times
+    return np.asarray(time[rises])
 
 
 def recorded_growth(memory: RecordedMemory, lines: RecordedLines) -> list[tuple[Growth, int]]:
@@ -115,8 +107,7 @@ def _lines_of_every_step(line: Ids, step: Ids, steps: int) -> Ids:
     """A variable holds its value until the next step gives it another: that is in one step only."""
     pairs = np.unique(np.stack([line, step]), axis=1)
     found, count = np.unique(pairs[0], return_counts=True)
-    result: Ids = found[count >= steps]
-    return result
+    return np.asarray(found[count >= steps])
 
 
 def _left_behind(memory: RecordedMemory) -> tuple[Ids, Ids]:

@@ -1,7 +1,5 @@
 """The history of one device's memory, from any kind of file, and what lives at a moment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,7 +31,6 @@ class Grouping:
 
     Attributes:
         code: position in `names` of each owner (see `Changes`), -1 for none, shape (owners,).
-        names: of the groups.
     """
 
     code: Codes | Ids
@@ -45,10 +42,8 @@ class MemoryHistory:
     """One device.
 
     Attributes:
-        trace: the file.
         device: `cpu`, `cuda:0`; `device 0` of a snapshot.
         number: of the device, -1 for the CPU.
-        changes: in order of time.
         life: of the owners; None if it is unknown which release ends which allocation.
         address: of each owner, -1 if unknown; None without lifetimes.
         groupings: by `kind`, and as far as they are known by `module` and `line`.
@@ -100,11 +95,8 @@ class MemoryHistory:
 
 
 def memory_histories(trace: Trace) -> list[MemoryHistory]:
-    """The history of each device whose allocations a trace holds, GPUs with most bytes first.
-
-    Raises:
-        TraceError: if the trace holds the allocations of several ranks.
-    """
+    """The history of each device whose allocations a trace holds, GPUs with most bytes first; raises
+    TraceError if the trace holds the allocations of several ranks."""
     if len(trace["memory"]):
         refuse_several_ranks(trace)
         devices = sorted(recorded_devices(trace), key=lambda name: name == "cpu")
@@ -151,18 +143,12 @@ def _usage(trace: Trace, device: str) -> MemoryHistory:
     return MemoryHistory(trace, device, device_number(device), changes, None, None, groupings)
 
 
-def _number(device: str) -> int:
-    return int(device.rpartition(":")[2]) if ":" in device else -1
-
-
 class Living(msgspec.Struct, frozen=True):
     """Allocations of one kind, module and line.
 
     Attributes:
         kind, module, line: positions in the names of the history's groupings, -1 where unknown.
-        bytes: of all of them.
         count: how many; 0 if that is unknown.
-        largest: bytes of the largest.
     """
 
     kind: int
@@ -174,12 +160,7 @@ class Living(msgspec.Struct, frozen=True):
 
 
 def living_at(history: MemoryHistory, count: int) -> list[Living]:
-    """What lives after so many changes, the largest first.
-
-    Args:
-        history: of a device.
-        count: number of changes, as `Changes.count_until` gives it.
-    """
+    """What lives after so many changes, the largest first."""
     rows = history.changes.holding(count)
     if history.life is None:
         held = history.changes.held(count)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from stepscope.base.arrays import Codes, Counts, Floats, Ids, Mask, Times
 from stepscope.trace.trace import Trace
@@ -19,7 +20,6 @@ class Lifetimes:
     """Allocations of one device; every array has shape (n,).
 
     Attributes:
-        bytes: size.
         start, end: ns; -inf before the recording, inf if alive at its end.
         kind: position in `KINDS`.
         recorded: number of the recorded allocation that it is, or of which it is a copy; -1 for
@@ -31,6 +31,13 @@ class Lifetimes:
     end: Floats
     kind: Ids
     recorded: Ids
+
+    @classmethod
+    def added(cls, size: ArrayLike, start: ArrayLike, end: ArrayLike, kind: ArrayLike) -> Lifetimes:
+        """Allocations that a change adds."""
+        begins, ends = (np.asarray(time, np.float64) for time in (start, end))
+        bytes_, kinds = (np.asarray(column, np.int64) for column in (size, kind))
+        return cls(bytes_, begins, ends, kinds, np.full(len(bytes_), -1))
 
     def __len__(self) -> int:
         return len(self.bytes)
@@ -80,18 +87,11 @@ class Lifetimes:
 
     def alive(self, time: float) -> Mask:
         """Which rows are in use at a moment, after its changes, shape (n,)."""
-        result: Mask = (self.start <= time) & (self.end > time)
-        return result
+        return np.asarray((self.start <= time) & (self.end > time))
 
 
 def snapshot_lifetimes(trace: Trace, device: int, kind: Codes) -> Lifetimes:
-    """The allocations of a device; `recorded` is their allocations.id.
-
-    Args:
-        trace: a memory snapshot.
-        device: its number.
-        kind: position in `KINDS` of each row of `allocations`.
-    """
+    """The allocations of a device; `recorded` is their allocations.id."""
     table = trace["allocations"]
     rows = np.flatnonzero(table["device"] == device).astype(np.int64)
     start, end = table["start_ns"][rows], table["end_ns"][rows]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-_ALL = 1 << 30
+_ALL = 1 << 30  # rows: more than any part of a peak has
 
 
 class MemoryRow(msgspec.Struct, frozen=True):
@@ -93,13 +93,7 @@ def _rows(before: Iterable[MemoryShare], after: Iterable[MemoryShare]) -> tuple[
 
 
 def print_memory_comparison(console: Console, found: MemoryComparison, rows: int) -> None:
-    """Print one device: the peaks, then what changed most.
-
-    Args:
-        console: the terminal.
-        found: of one device.
-        rows: how many changes of each kind are listed.
-    """
+    """Print one device: the peaks, then what changed most."""
     from rich.text import Text
 
     name = "the CPU" if found.device < 0 else f"device {found.device}"

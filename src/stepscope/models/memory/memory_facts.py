@@ -1,7 +1,5 @@
 """What is known of the memory of a device, and what kinds, lines, stages or modules hold of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +28,6 @@ class Growth(msgspec.Struct, frozen=True):
     Attributes:
         stack: stacks.id.
         count: how many are alive at the end.
-        bytes: how much they hold.
         bytes_per_cycle: how much is added each time the memory use rises and falls again.
         keeps_graph: whether it is what forward keeps for a backward that never comes.
     """
@@ -61,7 +58,6 @@ class MemoryFacts(msgspec.Struct, frozen=True):
     """What is known of the memory of one device.
 
     Attributes:
-        source: the file.
         device: number of the device, -1 for the CPU.
         entries: of the device's history; without any, the peak is the state at the snapshot.
         peak_bytes, peak_ns: the most that was allocated, and when.
@@ -69,8 +65,6 @@ class MemoryFacts(msgspec.Struct, frozen=True):
         kinds, lines: what held it at the peak, the largest first.
         fragmentation: how the reserved memory is used at the snapshot; None without one.
         growth, growth_lines: what piles up, and the line of each.
-        out_of_memory: the allocations that failed.
-        settings: of the allocator.
         device_name: `cpu`, `cuda:0`; empty in a snapshot.
         stages, modules: what held the peak, as far as the file names them.
         activation_modules, activation_lines: what activations and temporaries hold of the peak.
@@ -108,11 +102,6 @@ class MemoryFacts(msgspec.Struct, frozen=True):
 
 def shares(size: Counts, group: Codes | Ids, names: Sequence[str]) -> tuple[MemoryShare, ...]:
     """The groups that hold something, the largest first; what is in none is a row without a name.
-
-    Args:
-        size: bytes of each allocation, shape (n,).
-        group: position in `names` of each, -1 for none, shape (n,).
-        names: of the groups.
 
     Example:
         >>> shares(np.array([1, 2, 4]), np.array([0, 1, 0]), ("weights", "inputs"))[0]

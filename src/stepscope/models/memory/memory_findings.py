@@ -1,7 +1,5 @@
 """What to do about a full memory: findings with their gain in bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,12 +8,12 @@ import msgspec
 from stepscope.facts.summary.numbers import size
 from stepscope.models.memory.memory_facts import MemoryFacts, MemoryShare
 
-# The least shares that are worth a finding: of reserved memory, then of the peak.
-_PINNED_SHARE = 0.1
-_KIND_SHARE = 0.4
+# The least shares that are worth a finding.
+_PINNED_SHARE = 0.1  # of reserved memory; chosen: worth another setting of the allocator
+_KIND_SHARE = 0.4  # of the peak, of one kind; chosen: so much is mostly the largest part
 _ACTIVATIONS_SHARE = 2 / 3  # of a step that is otherwise healthy they are most
-_LINE_SHARE = 0.2
-_GROWTH_SHARE = 0.01
+_LINE_SHARE = 0.2  # of the peak, of one or two tensors; chosen: worth a change of one line
+_GROWTH_SHARE = 0.01  # of the peak; chosen: little, since it adds up from step to step
 _KEEP_NOTHING = (
     "Keep no tensors from step to step: append loss.item() or loss.detach() instead of loss, and "
     "clear caches that grow."

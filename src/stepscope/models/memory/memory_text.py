@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stepscope.facts.summary.numbers import percent, size
@@ -13,7 +13,7 @@ from stepscope.models.memory.segments import Fragmentation
 if TYPE_CHECKING:
     from rich.console import Console
 
-_LINES = 8
+_LINES = 8  # rows of modules and of lines; chosen: the report fits on a screen
 
 
 def print_memory(console: Console, facts: MemoryFacts) -> None:
@@ -121,16 +121,14 @@ def _print_state(console: Console, state: Fragmentation) -> None:
     from stepscope.facts.summary.text_tables import plain_table
 
     table = plain_table("Reserved, at the snapshot", "", ">", ">")
-    for name, value in _state_rows(state.in_use, state.pinned, state.cached):
+    for name, value in (
+        ("in use", state.in_use),
+        ("free, in segments that blocks in use pin", state.pinned),
+        ("free, in empty segments (cached)", state.cached),
+    ):
         table.add_row(name, size(value), percent(value / max(1, state.reserved)))
     console.print(table)
     console.print(f"largest free block: {size(state.largest_free)}", style="dim")
-
-
-def _state_rows(in_use: int, pinned: int, cached: int) -> Iterator[tuple[str, int]]:
-    yield "in use", in_use
-    yield "free, in segments that blocks in use pin", pinned
-    yield "free, in empty segments (cached)", cached
 
 
 def _print_finding(console: Console, finding: MemoryFinding) -> None:

@@ -1,7 +1,5 @@
 """Who allocated: the user's line of a call stack, and what the memory is for."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 
@@ -118,9 +116,6 @@ def _rank(values: Times) -> Rows:
     rank = np.empty(len(values), np.intp)
     rank[order] = np.maximum.accumulate(np.where(fresh, np.arange(len(values)), 0))
     return rank
-
-
-# -- lines
 
 
 def snapshot_lines(trace: Trace, owners: Owners) -> tuple[Ids, list[str]]:

@@ -24,7 +24,6 @@ class AllocationUses:
     """Which recorded allocation an operator reads or writes; every array has shape (m,).
 
     Attributes:
-        allocation: number of the recorded allocation.
         event: events.id of the operator.
         saver: of a backward operator the forward operator that kept the tensor for it, -1 for
             others.
@@ -44,9 +43,7 @@ class AllocationRecord:
     """The allocations of one device as they were recorded, which no change alters.
 
     Attributes:
-        trace: the capture.
         device: `cpu` or `cuda:0`.
-        attribution: what each event belongs to.
         lifetimes: of the allocations, none with a known kind.
         address: of each allocation, -1 if unknown, shape (recorded,).
         event: events.id of the innermost event around each allocation; -1 before the recording
@@ -178,7 +175,6 @@ class _Before:
 
     @classmethod
     def of(cls, trace: Trace, device: str, table: Table, released: Ids) -> _Before:
-        """Known storages, releases of others, and the rest of the total."""
         storages = _storages(trace, device, "before")
         address = trace["storages"]["address"][storages]
         by_address = {int(table["address"][row]): int(row) for row in released[::-1]}
@@ -213,17 +209,8 @@ def _kept_at_end(trace: Trace, device: str, table: Table, begin: Ids, end: Ids) 
     """storages.id of each allocation that is alive at the end and that training keeps."""
     rows = _storages(trace, device, "after")
     kept = dict(zip(trace["storages"]["address"][rows].tolist(), rows.tolist(), strict=True))
-    alive = end < 0
-    return np.array(
-        [
-            kept.get(address, -1) if lives else -1
-            for address, lives in zip(table["address"][begin].tolist(), alive.tolist(), strict=True)
-        ],
-        np.int64,
-    )
-
-
-# -- uses
+    storage = [kept.get(address, -1) for address in table["address"][begin].tolist()]
+    return np.where(end < 0, np.array(storage, np.int64), -1)
 
 
 def _find_uses(recording: AllocationRecord) -> AllocationUses:
@@ -253,8 +240,8 @@ def _alive_then(addresses: Ids, life: Lifetimes, wanted: Ids, time: Ids) -> Ids:
     own, asked = key[: len(addresses)], key[len(addresses) :]
     order = np.argsort(own, kind="stable")
     place = np.searchsorted(own[order], asked, side="right") - 1
-    found = order[np.maximum(place, 0)] if len(order) else np.zeros(len(asked), np.int64)
     if not len(order):
         return np.full(len(asked), -1, np.int64)
-    hit = (place >= 0) & (addresses[found] == wanted) & (life.end[found] >= time)
-    return np.where(hit, found, -1).astype(np.int64)
+    nearest = order[np.maximum(place, 0)]
+    hit = (place >= 0) & (addresses[nearest] == wanted) & (life.end[nearest] >= time)
+    return np.where(hit, nearest, -1).astype(np.int64)

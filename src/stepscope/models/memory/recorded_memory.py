@@ -27,7 +27,6 @@ class RecordedMemory:
     """The allocations of one device over the recorded steps.
 
     Attributes:
-        recording: the allocations as they were recorded.
         lifetimes: of the allocations with their kinds, changed or not.
     """
 
@@ -61,11 +60,8 @@ def module_paths(trace: Trace) -> list[str]:
 
 
 def refuse_several_ranks(trace: Trace) -> None:
-    """Each rank is another process, whose memory does not add up with that of others.
-
-    Raises:
-        TraceError: if the trace holds the allocations of several ranks.
-    """
+    """Each rank is another process, whose memory does not add up with that of others; raises
+    TraceError if the trace holds the allocations of several ranks."""
     ranks = np.unique(trace["memory"]["rank"])
     if len(ranks) > 1:
         raise TraceError(
@@ -88,7 +84,6 @@ def recorded_memory(
     Args:
         trace: a capture with `--memory`, or any trace with allocations.
         device: one of `recorded_devices`; by default that with most bytes, a GPU if there is one.
-        attribution: of the trace's events, if it is known already.
 
     Raises:
         TraceError: if the trace holds no allocation, none with an address, or those of several
@@ -112,7 +107,6 @@ def recorded_memory(
 
 
 def _kinds(recording: AllocationRecord) -> Codes:
-    """What each recorded allocation is for."""
     code = {name: number for number, name in enumerate(KINDS)}
     life, stage = recording.lifetimes, recording.stage
     released = np.append(recording.attribution.stage, -1)[recording.released_by]

@@ -1,7 +1,5 @@
 """The segments of a device: their holes at any moment, and what fragments them at the snapshot."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 
@@ -19,8 +17,6 @@ class PinnedSegment(msgspec.Struct, frozen=True):
     """A segment that is kept by few blocks.
 
     Attributes:
-        address: of the segment.
-        bytes: its size.
         free_bytes: what of it is free and cannot be returned to the device.
         stacks: stacks.id of the blocks in use, -1 where unknown, the largest first.
     """
@@ -75,25 +71,21 @@ def find_fragmentation(trace: Trace, device: int) -> Fragmentation:
 def _worst(trace: Trace, pinned: np.ndarray) -> tuple[PinnedSegment, ...]:
     segments, blocks = trace["segments"], trace["blocks"]
     used = blocks.text("state").where(lambda state: state.startswith("active"))
-    found = []
+    segments_kept = []
     for row in np.argsort(-pinned, kind="stable")[:_LISTED]:
         holders = np.flatnonzero(used & (blocks["segment"] == row))
         order = holders[np.argsort(-blocks["bytes"][holders], kind="stable")]
         address, size = int(segments["address"][row]), int(segments["bytes"][row])
         stacks = tuple(blocks["stack"][order].tolist())
         if pinned[row]:
-            found.append(PinnedSegment(address, size, int(pinned[row]), stacks))
-    return tuple(found)
+            segments_kept.append(PinnedSegment(address, size, int(pinned[row]), stacks))
+    return tuple(segments_kept)
 
 
 class SegmentState(msgspec.Struct, frozen=True):
     """One segment.
 
     Attributes:
-        address: of its first byte.
-        bytes: its size.
-        used_bytes: what allocations hold of it.
-        largest_hole: bytes of the largest free piece.
         parts: for each of `PARTS` equal parts what holds most of it: a position in `KINDS`, -1 if
             most is free.
     """
@@ -106,12 +98,7 @@ class SegmentState(msgspec.Struct, frozen=True):
 
 
 def segments_at(history: MemoryHistory, time_ns: int) -> list[SegmentState]:
-    """The segments at a moment, those with most free memory first; none without a snapshot.
-
-    Args:
-        history: of a device.
-        time_ns: the moment, after its changes.
-    """
+    """The segments at a moment, those with most free memory first; none without a snapshot."""
     address, size = _segments(history, time_ns)
     start, length, kind = _blocks(history, history.changes.count_until(time_ns))
     if not len(address):
@@ -170,7 +157,6 @@ def _blocks(history: MemoryHistory, count: int) -> tuple[Ids, Counts, Ids]:
 
 
 def _largest_holes(address: Ids, size: Counts, start: Ids, length: Counts, segment: Ids) -> Counts:
-    """The largest gap between the blocks of each segment and its ends."""
     number = np.arange(len(address))
     owner = np.concatenate([segment, number, number])
     begin = np.concatenate([start, address, address + size])

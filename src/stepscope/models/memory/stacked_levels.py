@@ -129,9 +129,7 @@ class StackedLevels:
     """The bytes of groups of owners over time.
 
     Args:
-        changes: of one device.
         code: position in `names` of each owner, -1 for none, shape (owners,).
-        names: of the groups.
         in_order: show all groups that have an owner, in the order of `names`. By default those
             that hold most at the peak are shown, the largest first, and the rest is one group.
 
@@ -153,7 +151,10 @@ class StackedLevels:
         of_owner = shown[code]
         self._group = of_owner[changes.owner]
         self._before = _sums(of_owner, changes.before, len(self.names))
-        self._checkpoints = self._held_at_checkpoints()
+        number, groups = np.arange(len(self._group)) // _CHECKPOINT, len(self.names)
+        steps = len(self._group) // _CHECKPOINT + 1
+        added = _sums(number * groups + self._group, changes.change, steps * groups).reshape(steps, groups)
+        self._checkpoints = self._before + np.cumsum(added, axis=0) - added
 
     def tile(self, start_ns: int, end_ns: int) -> Columns:
         """What happens in [start_ns, end_ns)."""
@@ -184,7 +185,10 @@ class StackedLevels:
         key = column * len(self.names) + self._group[upto]
         added = _sums(key, self._changes.change[upto], len(counts) * len(self.names))
         added = added.reshape(len(counts), len(self.names))
-        added[0] += self._held_after(first)
+        near = first // _CHECKPOINT
+        rest = slice(near * _CHECKPOINT, first)
+        added[0] += self._checkpoints[near]
+        added[0] += _sums(self._group[rest], self._changes.change[rest], len(self.names))
         return np.cumsum(added, axis=0)
 
     def _each_change(self, start_ns: int, first: int, last: int) -> Columns:
@@ -195,20 +199,6 @@ class StackedLevels:
         held = self.held_after(counts)
         start = np.append(start_ns, time[ends])
         return Columns(True, start, self._changes.levels[counts], held.T)
-
-    def _held_after(self, count: int) -> Counts:
-        near = count // _CHECKPOINT
-        rest = slice(near * _CHECKPOINT, count)
-        added = _sums(self._group[rest], self._changes.change[rest], len(self.names))
-        held: Counts = self._checkpoints[near] + added
-        return held
-
-    def _held_at_checkpoints(self) -> Counts:
-        number = np.arange(len(self._group)) // _CHECKPOINT
-        key, groups = number * len(self.names) + self._group, len(self.names)
-        steps = len(self._group) // _CHECKPOINT + 1
-        added = _sums(key, self._changes.change, steps * groups).reshape(steps, groups)
-        return self._before + np.cumsum(added, axis=0) - added
 
 
 def _used(changes: MemoryChanges, code: Codes | Ids) -> list[int]:

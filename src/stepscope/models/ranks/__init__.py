@@ -1,7 +1,5 @@
 """A whole job: a small sketch of each rank, and what the sketches say together."""
 
-from __future__ import annotations
-
 from stepscope.models.ranks.job import JobReport, job_report
 from stepscope.models.ranks.map_ranks import RankResult, sketch_files
 from stepscope.models.ranks.sketch import Sketch, sketch_of

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from stepscope.base.arrays import Ids, Mask, Times
+from stepscope.base.arrays import Ids, Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import collective_key, is_communication_call
 from stepscope.facts.annotate.device.idle import exposed_communication
 from stepscope.facts.annotate.links.launches import launch_of
@@ -24,11 +24,12 @@ from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import COMPUTING, STAGES
 from stepscope.trace.trace import Trace
 
-_MOST_CALLS = 1200
-_MOST_KINDS = 100
-_MOST_PLACES = 100
-_LETTERS = 60
-_PATH_LETTERS = 100
+# What bounds a sketch, which is to have 100 kB at most.
+_MOST_CALLS = 1200  # calls: 12 columns of each, packed
+_MOST_KINDS = 100  # distinct kinds; further ones lose their process group
+_MOST_PLACES = 100  # distinct places; calls at further ones are at the first
+_LETTERS = 60  # of a name of a kind, a group or a kernel
+_PATH_LETTERS = 100  # of a module's path
 _ROUNDING_NS = 100  # of starts and durations: work that begins so much before a call's end follows
 _QUEUED_NS = 10_000  # a call that begins so soon after another of its stream had queued
 _WAKING_NS = 100_000  # the thread that waited may go on before the call's end is noted
@@ -58,11 +59,9 @@ class Calls(msgspec.Struct, frozen=True):
     """Communication, one row per call in order of its start.
 
     Attributes:
-        kinds: the distinct kinds.
         places: what ranks do: `stage: module: kernel`.
         begin_ns: when the first step begins, on the clock of this machine.
         own_ns: for each step the rank's progress during it.
-        packed: the columns.
     """
 
     kinds: list[CallKind] = []
@@ -83,7 +82,7 @@ class Calls(msgspec.Struct, frozen=True):
         columns = self.columns()
         steps = np.unique(columns.step)
         rows = np.flatnonzero(np.isin(columns.step, steps[::2] if len(steps) > 1 else ()))
-        kept = CallColumns(*(column[rows] for column in columns))
+        kept = columns.take(rows)
         kinds, kind = np.unique(kept.kind, return_inverse=True)
         places, place = np.unique(kept.place, return_inverse=True)
         return msgspec.structs.replace(
@@ -100,9 +99,6 @@ class CallColumns(NamedTuple):
     Attributes:
         kind: index into `kinds`.
         step: index into the sketch's steps.
-        start_ns: since the first step began.
-        duration_ns: including the wait for the others.
-        arrival_ns: progress since its step began.
         waited_ns: progress since its step began at which the rank waits for the call's end.
         sent, received: bytes, -1 if unknown.
         place: index into `places`: the work before the call.
@@ -124,6 +120,10 @@ class CallColumns(NamedTuple):
     even_arrival_ns: Times
     even_waited_ns: Times
 
+    def take(self, rows: Ids | Rows) -> CallColumns:
+        """Some of the calls."""
+        return CallColumns(*(column[rows] for column in self))
+
     def pack(self) -> bytes:
         """For `Calls.packed`."""
         return zlib.compress(np.stack(self).astype("<i8").tobytes())
@@ -133,11 +133,8 @@ class CallTimeline(NamedTuple):
     """The communication of a rank in its steps.
 
     Attributes:
-        rows: events, by start.
         step: index of the step of each.
         kept: the calls that a sketch keeps: of every step, or of every second, fourth, … step.
-        named: name and arguments of each kept call.
-        waits: when the rank waits for any of them.
         resumed: when the rank goes on with what needs the call.
         ready: when the rank could have begun the call, had its stream been free.
     """
@@ -158,6 +155,12 @@ def computing_on_device(trace: Trace) -> Ids:
     return np.flatnonzero(mine & (trace["tracks"]["device"][events["track"]] >= 0))
 
 
+def spans_of(trace: Trace, rows: Ids | Rows) -> Intervals:
+    """When any of some events runs."""
+    start = trace.events["start_ns"][rows]
+    return Intervals(start, start + trace.events["duration_ns"][rows])
+
+
 def waits_of(trace: Trace) -> Intervals:
     """When the training thread only waits for communication; nothing if a device communicates."""
     events = trace.events
@@ -173,12 +176,8 @@ def calls_of(
     """The communication of a rank.
 
     Args:
-        trace: an annotated trace of one rank.
         begins, ends: of the steps, ns, shape (steps,); calls outside of them are left out. Of more
             than 1,200 calls, those of every second, fourth, … step are kept.
-        clock_ns: the common clock at the trace's zero.
-        work: as `computing_on_device` gives it.
-        timeline: as `calls_timeline` gives it for these steps.
     """
     progress = _progress(timeline.waits)
     first, last = progress(begins), progress(ends)
@@ -190,18 +189,10 @@ def calls_of(
     waited = np.clip(progress(timeline.resumed[calls]) - first[step], arrival, own[step])
     kinds, kind, sent, received = _kinds(trace, rows, timeline.named)
     places, place = _places(trace, rows, work)
+    stream, duration = events["track"][rows].astype(np.int64), events["duration_ns"][rows]
+    even = _even_arrivals(trace, timeline, work, arrival, waited, kinds)
     columns = CallColumns(
-        kind,
-        step,
-        start - begins[0],
-        events["duration_ns"][rows],
-        arrival,
-        waited,
-        sent,
-        received,
-        place,
-        events["track"][rows].astype(np.int64),
-        *_even_arrivals(trace, timeline, work, arrival, waited, kinds),
+        kind, step, start - begins[0], duration, arrival, waited, sent, received, place, stream, *even
     )
     return Calls(kinds, places, clock_ns + int(begins[0]), own.tolist(), columns.pack())
 
@@ -215,14 +206,7 @@ def _thinned(step: Ids, steps: int) -> Ids:
 
 
 def calls_timeline(trace: Trace, begins: Times, ends: Times, work: Ids, waits: Intervals) -> CallTimeline:
-    """When a rank makes each call and waits for it; of calls that are kept, when it goes on.
-
-    Args:
-        trace: an annotated trace of one rank.
-        begins, ends: of the steps, ns, shape (steps,).
-        work: as `computing_on_device` gives it.
-        waits: as `waits_of` gives it.
-    """
+    """When a rank makes each call and waits for it; of calls that are kept, when it goes on."""
     events = trace.events
     rows = outermost_calls(trace)
     start = events["start_ns"][rows]
@@ -293,10 +277,7 @@ def _waits_for_another(end: Times, begin_next: Times, before: Ids, sends: Mask) 
     call that is no `send` ends as late.
 
     Args:
-        end: of each call.
-        begin_next: of the work after it.
         before: how much work began before it ended: calls with the same number end in one gap.
-        sends: which calls are a `send`.
     """
     latest = np.full(int(before.max(initial=0)) + 1, np.iinfo(np.int64).min)
     np.maximum.at(latest, before[~sends], end[~sends])
@@ -338,7 +319,6 @@ def _waiting_since(trace: Trace, work: Ids, following: Ids, has_next: Mask, end:
 
 
 def _progress(waits: Intervals) -> Callable[[Times], Times]:
-    """From times to the time that was not spent waiting."""
     return lambda times: times - waits.before(np.asarray(times, np.int64))
 
 
@@ -366,12 +346,7 @@ def _even_arrivals(
 
 
 def named_calls(trace: Trace, rows: Ids) -> list[tuple[str, Mapping[str, Any]]]:
-    """The name and the arguments of each call: its own, or those of the call that launched it.
-
-    Args:
-        trace: an annotated trace.
-        rows: events that communicate.
-    """
+    """The name and the arguments of each call: its own, or those of the call that launched it."""
     events = trace.events
     name = events.text("name")
     library = name.where(is_communication_call)

@@ -1,7 +1,5 @@
 """Why ranks work longer than the others, from their kernels and from what they receive."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -25,14 +23,7 @@ _MACHINE = "slower machine (its CPU launches later, and all kernels take longer 
 def cause_of_stages(
     table: JobTable, group: SlowGroup, stages: Mapping[str, float], ratios: Mapping[str, float]
 ) -> dict[str, str]:
-    """The cause of each stage; those that compute have one.
-
-    Args:
-        table: all ranks.
-        group: the slow ones.
-        stages: how much longer they take in each stage, ms.
-        ratios: the same as a share of what others take.
-    """
+    """The cause of each stage; those that compute have one."""
     computing = [name for name in stages if name not in OF_STAGE]
     causes = {name: OF_STAGE[name] for name in stages if name in OF_STAGE}
     if computing:
@@ -46,11 +37,7 @@ def cause_of_stages(
 
 
 def machine_or(causes: Mapping[str, str]) -> str:
-    """The one cause of a slow CPU and a slow device, or an empty text.
-
-    Args:
-        causes: by stage.
-    """
+    """The one cause of a slow CPU and a slow device, or an empty text."""
     return _MACHINE if "host" in causes and _DEVICE in causes.values() else ""
 
 
@@ -58,8 +45,6 @@ def other_processes(sketches: Sequence[Sketch], rows: Sequence[int], excess: flo
     """The share of a core that slow ranks got, if that is why they take longer; else empty.
 
     Args:
-        sketches: of all ranks.
-        rows: the slow ones, by position.
         excess: how much longer they take, as a share of what others take.
     """
     shares = np.array([1.0 if one.core_share is None else one.core_share for one in sketches])
@@ -72,8 +57,6 @@ def other_processes(sketches: Sequence[Sketch], rows: Sequence[int], excess: flo
 
 
 class _Kernels:
-    """The kernels of all ranks in the steps in which some are slow."""
-
     def __init__(self, table: JobTable, group: SlowGroup) -> None:
         self._rows, self._sketches, self._grows = group.rows, table.sketches, group.steps.grows
         when = group.steps.when
@@ -83,13 +66,7 @@ class _Kernels:
         ]
 
     def cause(self, excess_ms: float, excess: float, received: Floats) -> str:
-        """Why the slow ranks compute longer.
-
-        Args:
-            excess_ms: how much longer, over all stages that are.
-            excess: the same as a share of what others take.
-            received: bytes of all-to-all per step, shape (ranks,).
-        """
+        """Why the slow ranks compute longer; `received`: bytes of all-to-all per step, shape (ranks,)."""
         usual = float(np.median(np.delete(received, self._rows))) if len(received) > 1 else 0.0
         tokens = float(np.median(received[self._rows])) / usual if usual > 0 else 1.0
         if tokens > 1 + _ALIKE * min(excess, 1):
@@ -114,12 +91,9 @@ class _Kernels:
         return f"more work (as many ms per {work}, more {work}s)"
 
     def _longer_ms(self) -> float:
-        """How much longer the kernels of slow ranks take than those of the others, per step."""
+        pairs = zip(self._sketches, self._times, strict=True)
         total = np.array(
-            [
-                sum(one.kernels[name][0] * each for name, each in times.items())
-                for one, times in zip(self._sketches, self._times, strict=True)
-            ]
+            [sum(one.kernels[name][0] * each for name, each in times.items()) for one, times in pairs]
         )
         others = np.delete(total, self._rows)
         return float(np.median(total[self._rows]) - np.median(others))
@@ -143,17 +117,13 @@ def _times(sketch: Sketch, positions: np.ndarray, every: bool) -> dict[str, floa
     medians = {name: each for name, (_, each) in sketch.kernels.items()}
     if every:
         return medians
-    inside = {
-        name: values[positions] for name, values in by_step(sketch.kernels, sketch.kernel_steps).items()
-    }
-    recorded = {
-        name: float(np.nanmedian(values)) for name, values in inside.items() if not np.isnan(values).all()
-    }
+    durations = by_step(sketch.kernels, sketch.kernel_steps).items()
+    inside = ((name, values[positions]) for name, values in durations)
+    recorded = {name: float(np.nanmedian(each)) for name, each in inside if not np.isnan(each).all()}
     return recorded or medians
 
 
 def _are_alike(ratios: Floats) -> bool:
-    """Whether most kernels are slower by about the same."""
     middle = float(np.median(ratios))
     least = 1 + (1 - _ALIKE) * (middle - 1)
     return middle > 1 + LEAST_SHARE and float(np.percentile(ratios, 25)) > least

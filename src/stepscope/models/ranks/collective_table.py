@@ -1,7 +1,5 @@
 """The collectives of a trace: of one rank by process group, and of all ranks by who waits."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import msgspec
@@ -10,12 +8,13 @@ import numpy as np
 from stepscope.base.arrays import Ids, Rows
 from stepscope.facts.annotate.device.idle import busy_time
 from stepscope.facts.summary.selected_steps import SelectedSteps
+from stepscope.models.ranks.calls import spans_of
 from stepscope.models.ranks.collectives import Matched, match_trace, wire_factor
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import COMPUTING, STAGES
 from stepscope.trace.trace import Trace
 
-_MS = 1e-6
+_MS = 1e-6  # of a nanosecond
 _MOST_ROWS = 40  # of the matrix: as many as a screen shows
 
 
@@ -147,15 +146,10 @@ def collective_table(trace: Trace, rank: int, step: int | None = None) -> Collec
     """What the collectives of a rank take, by kind and process group.
 
     Args:
-        trace: an annotated trace, of one rank or of several.
-        rank: whose collectives.
         step: number of one step; by default the mean over all steps but a warm-up step.
 
     Raises:
         TraceError: if there is no such rank or step.
-
-    Example:
-        >>> collective_table(stepscope.open("job"), 0).exposed_ms  # doctest: +SKIP
     """
     selected = SelectedSteps(trace, rank, step)
     events, matched = match_trace(trace, selected.steps["step"])
@@ -170,7 +164,7 @@ def collective_table(trace: Trace, rank: int, step: int | None = None) -> Collec
         rank,
         selected.steps["step"].tolist(),
         selected.length_ns * _MS / selected.count,
-        _spans(trace, events[mine]).total() * _MS / selected.count,
+        spans_of(trace, events[mine]).total() * _MS / selected.count,
         table.exposed_ns(events[mine]) * _MS / selected.count,
         sorted(arrivals, key=lambda one: -one.late_ms),
         sorted(rows, key=lambda row: (-row.exposed_ms, -row.total_ms, row.kind)),
@@ -192,12 +186,11 @@ class _Table:
         device = trace["tracks"]["device"][trace.events["track"][events]]
         total = 0
         for one in np.unique(device).tolist():
-            calls = _spans(trace, events[device == one])
+            calls = spans_of(trace, events[device == one])
             total += calls.minus(self.computing.get(one, Intervals([], []))).total()
         return total
 
     def row(self, number: int, calls: Rows) -> CollectiveRow:
-        """The calls of the rank with one key."""
         trace, count, matched = self.selected.trace, self.selected.count, self.matched
         key, events = matched.keys[number], self.events[calls]
         met = matched.meeting[calls][matched.meeting[calls] >= 0]
@@ -245,11 +238,6 @@ def _stages(trace: Trace, rows: Rows) -> dict[str, float]:
     }
 
 
-def _spans(trace: Trace, rows: Rows) -> Intervals:
-    start = trace.events["start_ns"][rows]
-    return Intervals(start, start + trace.events["duration_ns"][rows])
-
-
 def _computing(selected: SelectedSteps) -> dict[int, Intervals]:
     """When each device of the rank computes or copies; without one (-1) when a thread is busy."""
     trace, events = selected.trace, selected.trace.events
@@ -259,7 +247,7 @@ def _computing(selected: SelectedSteps) -> dict[int, Intervals]:
     work = rank & events.text("category").mask(*COMPUTING) & (device >= 0)
     if work.any():
         return {
-            one: _spans(trace, np.flatnonzero(work & (device == one)))
+            one: spans_of(trace, np.flatnonzero(work & (device == one)))
             for one in np.unique(device[work]).tolist()
         }
     return {-1: busy_time(trace, selected.rank, selected.steps)}
@@ -273,8 +261,6 @@ def arrival_matrix(trace: Trace, rank: int, step: int | None = None) -> ArrivalM
     size.
 
     Args:
-        trace: an annotated trace.
-        rank: whose steps.
         step: number of one step; by default all but a warm-up step.
 
     Raises:
@@ -309,7 +295,6 @@ def _numbered(matched: Matched, met: Rows) -> tuple[Ids, bool]:
 def _arrivals(
     events: Rows, matched: Matched, calls: Rows, is_single: bool, ranks: Ids, steps: int
 ) -> ArrivalRow:
-    """One row of the matrix."""
     latest, share = matched.last(calls) or (-1, 0.0)
     meetings = np.unique(matched.meeting[calls])
     last = matched.first[meetings]

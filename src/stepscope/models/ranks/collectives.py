@@ -19,7 +19,7 @@ from stepscope.models.ranks.calls import CallColumns, CallKind, call_kind, named
 from stepscope.models.ranks.sketch import Sketch
 from stepscope.trace.trace import Trace
 
-_NO_PAIR = (-1, -1)
+_NO_PAIR = (-1, -1)  # sender and receiver of what is no send
 _PAIRS = ("send", "recv")
 
 
@@ -50,7 +50,6 @@ class Matched:
     """The calls of all ranks, and which of them are the same communication: a meeting.
 
     Attributes:
-        keys: the distinct kinds.
         rank: position of the rank among the sketches, its number in a trace, shape (calls,).
         key: index into `keys`, shape (calls,).
         nth: how many of its kind its rank made before in this step, shape (calls,).
@@ -116,15 +115,9 @@ class Matched:
         left = np.bincount(self.meeting[calls][self.meeting[calls] >= 0], minlength=self.count)
         whole = (self.sizes == left) & (self.sizes > 0)
         number = np.append(np.where(whole, np.cumsum(whole) - 1, -1), -1)
-        return Matched(
-            self.keys,
-            self.rank[calls],
-            self.key[calls],
-            self.nth[calls],
-            number[self.meeting[calls]],
-            CallColumns(*(column[calls] for column in self.columns)),
-            self.sends[calls],
-        )
+        rank, key, nth = self.rank[calls], self.key[calls], self.nth[calls]
+        meeting = number[self.meeting[calls]]
+        return Matched(self.keys, rank, key, nth, meeting, self.columns.take(calls), self.sends[calls])
 
     @cached_property
     def transfer_ns(self) -> Times:
@@ -157,7 +150,6 @@ class Matched:
 
         Args:
             calls: those that count; each of a meeting.
-            ranks: how many there are.
 
         Returns:
             Less than zero for ranks that wait longer, nan for those that take no part.
@@ -185,7 +177,6 @@ def match_calls(sketches: Sequence[Sketch], places: Sequence[Sequence[int]]) -> 
     """Match the calls of sketches.
 
     Args:
-        sketches: of the ranks.
         places: for each sketch the positions of the steps that all ranks have.
     """
     keys: dict[GroupKey, int] = {}
@@ -206,7 +197,7 @@ def _of_sketch(
     number = np.full(max(len(sketch.steps), 1), -1)
     number[place] = np.arange(len(place))
     kept = np.flatnonzero(number[columns.step] >= 0)
-    columns = CallColumns(*(column[kept] for column in columns))
+    columns = columns.take(kept)
     columns = columns._replace(step=number[columns.step])
     codes = [keys.setdefault(_key(kind, sketch.rank), len(keys)) for kind in sketch.calls.kinds]
     sends = np.array([kind.kind == "send" for kind in sketch.calls.kinds], np.int64)
@@ -224,10 +215,6 @@ def _key(kind: CallKind, rank: int) -> GroupKey:
 def match_trace(trace: Trace, steps: Ids) -> tuple[Rows, Matched]:
     """Match the calls of all ranks of a trace in some steps; sends and receives are left single.
 
-    Args:
-        trace: an annotated trace.
-        steps: their numbers, shape (steps,).
-
     Returns:
         The event of each call, and the calls.
     """
@@ -235,27 +222,19 @@ def match_trace(trace: Trace, steps: Ids) -> tuple[Rows, Matched]:
     rows = outermost_calls(trace)
     rows = np.sort(rows[np.isin(events["step"][rows], steps)])
     keys: dict[GroupKey, int] = {}
-    key = np.array(
-        [
-            keys.setdefault(GroupKey(kind.kind, kind.group, kind.ranks, size=kind.size), len(keys))
-            for kind in (call_kind(*one) for one in named_calls(trace, rows))
-        ],
-        np.int64,
-    )
+    kinds = (call_kind(*call) for call in named_calls(trace, rows))
+    groups = (GroupKey(kind.kind, kind.group, kind.ranks, size=kind.size) for kind in kinds)
+    key = np.array([keys.setdefault(group, len(keys)) for group in groups], np.int64)
     none, size = np.zeros(len(rows), np.int64), events["bytes"][rows].astype(np.int64)
-    columns = CallColumns(
+    columns = CallColumns(*[none] * len(CallColumns._fields))._replace(
         kind=key,
         step=events["step"][rows].astype(np.int64),
         start_ns=events["start_ns"][rows],
         duration_ns=events["duration_ns"][rows],
-        arrival_ns=none,
-        waited_ns=none,
         sent=size,
         received=size,
         place=none - 1,
         stream=events["track"][rows].astype(np.int64),
-        even_arrival_ns=none,
-        even_waited_ns=none,
     )
     rank = trace["tracks"]["rank"][events["track"][rows]].astype(np.int64)
     return rows, Matched.of(list(keys), rank, key, columns, none > 0)

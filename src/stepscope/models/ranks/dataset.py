@@ -1,7 +1,5 @@
 """A dataset folder: the sketch of each rank, and if wanted its tables, in `rank=N/`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -53,22 +51,16 @@ def read_sketches(dataset: Path) -> dict[str, Kept]:
 
 
 def keep_sketch(dataset: Path, file: RankFile, sketch: Sketch) -> None:
-    """Write a sketch whole or not at all; ranks may share a folder, files do not share a sketch.
-
-    Raises:
-        IngestError: if it cannot be written.
-    """
+    """Write a sketch whole or not at all; ranks may share a folder, files do not share a sketch;
+    raises IngestError if it cannot be written."""
     data = msgspec.msgpack.encode(Kept(file.name, file.size, file.version, sketch))
     name = f"sketch-{_id(file.name)}.msgpack"
     _write(_folder(dataset, sketch.rank) / name, lambda path: path.write_bytes(data))
 
 
 def keep_tables(dataset: Path, file: RankFile, rank: int, trace: Trace) -> None:
-    """Write the tables of a trace of one rank as Parquet, without the column of the folder's rank.
-
-    Raises:
-        IngestError: if they cannot be written.
-    """
+    """Write the tables of a trace of one rank as Parquet, without the column of the folder's rank;
+    raises IngestError if they cannot be written."""
     from pyarrow import parquet
 
     names = sorted(trace.tables, key=lambda name: name == _LAST_TABLE)
@@ -89,12 +81,7 @@ def files_with_tables(dataset: Path, files: Sequence[RankFile]) -> set[RankFile]
 
 
 def move_tables(dataset: Path, ranks: dict[str, int]) -> None:
-    """Move tables to the folders of their ranks, which may be known only now.
-
-    Args:
-        dataset: the folder.
-        ranks: of each file.
-    """
+    """Move tables to the folders of their ranks, which may be known only now."""
     folders = {_id(file): _folder(dataset, rank) for file, rank in ranks.items()}
     for path in sorted(dataset.glob("**/rank=*/*.parquet")):
         folder = folders.get(path.stem.rpartition("-")[2])
@@ -113,7 +100,6 @@ def _id(file: str) -> str:
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file whole or not at all."""
     name = unfinished(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,5 @@
 """SQL over a dataset folder: the tables of all ranks, read lazily, and what their sketches say."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,15 +28,8 @@ def query_dataset(dataset: Path, sql: str) -> pa.Table:
     `rank_modules` come from the sketches. The numbers of rows (`id`, `track`, …) are those of one
     rank, so tables are joined by `rank`, too.
 
-    Args:
-        dataset: the folder of `stepscope ranks -o`.
-        sql: one reading statement.
-
     Raises:
         QueryError: if the SQL is wrong.
-
-    Example:
-        >>> query_dataset(folder, "select rank, count(*) from events group by 1")  # doctest: +SKIP
     """
     folder = dataset.resolve()
     paths = table_files(folder)
@@ -132,7 +123,6 @@ def _modules(ranks: Sequence[Sketched]) -> pa.Table:
 
 
 def _calls(ranks: Sequence[Sketched]) -> pa.Table:
-    """Every call that the sketches keep."""
     return pa.concat_tables([_calls_of(one) for _, one in ranks])
 
 
@@ -156,7 +146,6 @@ def _calls_of(sketch: Sketch) -> pa.Table:
 
 
 def _table(columns: Mapping[str, pa.DataType], rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    """A table of rows."""
     values = zip(*rows, strict=True) if rows else [()] * len(columns)
     arrays = [pa.array(one, kind) for one, kind in zip(values, columns.values(), strict=True)]
     return pa.table(arrays, list(columns))

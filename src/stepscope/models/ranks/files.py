@@ -26,9 +26,7 @@ class RankFile:
     """A file of a job.
 
     Attributes:
-        name: its path or URL.
         size: in bytes.
-        version: differs once the file has changed.
     """
 
     name: str
@@ -37,11 +35,7 @@ class RankFile:
 
     @classmethod
     def of(cls, path: Path) -> RankFile:
-        """A file on disk.
-
-        Raises:
-            OSError: if there is none.
-        """
+        """A file on disk; raises OSError if there is none."""
         state = path.stat()
         return cls(str(path), state.st_size, state.st_mtime_ns)
 
@@ -57,11 +51,8 @@ class RankFile:
 
     @contextmanager
     def on_disk(self) -> Iterator[Path]:
-        """The file itself, or a copy as long as the context lasts.
-
-        Raises:
-            IngestError: if it is not there, or cannot be fetched.
-        """
+        """The file itself, or a copy as long as the context lasts; raises IngestError if it is not
+        there, or cannot be fetched."""
         if not self.is_remote:
             path = Path(self.name)
             if not path.exists():

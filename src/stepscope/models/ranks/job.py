@@ -46,8 +46,6 @@ class RankRow(msgspec.Struct, frozen=True):
     Attributes:
         node: its machine, empty where unknown.
         device: its device, empty without one.
-        work_ms: own work by stage.
-        waiting_ms: exposed communication.
         peak_memory_bytes: of its device, None if unknown.
     """
 
@@ -68,14 +66,9 @@ class JobReport(msgspec.Struct, frozen=True):
     """A job in numbers; times in ms, medians over steps.
 
     Attributes:
-        ranks: how many have a sketch.
         steps: how many steps all of them have.
-        step_ms: the length of a step.
         work_ms: the median rank's own work per step.
         slowest_ms: the own work per step of the slowest rank of each step, on average.
-        rows: of each rank.
-        stragglers: by cost, the most expensive first.
-        groups: collectives by kind and process groups.
         slowdown: what imbalance costs, by what is out of balance; None for one rank.
         replayed_ms: the step as replayed from the sketches, the mean of the ranks.
         together_ms: what the job would gain per step without all stragglers at once.
@@ -130,23 +123,9 @@ class Job:
         matched = match_calls(sketches, table.places)
         return cls(table, matched, build_replay(table, matched))
 
-    def replay_with(self, alike: Ids) -> Replay:
-        """The replay; if it is of some steps only, of some of each group of steps that are alike.
-
-        Args:
-            alike: as for `build_replay`.
-        """
-        if (self.replay.weights == 1).all() or not alike.any():
-            return self.replay
-        return build_replay(self.table, self.matched, alike)
-
 
 def job_report(sketches: Sequence[Sketch]) -> JobReport:
-    """Compare the ranks of a job, see `report_of`.
-
-    Args:
-        sketches: of at least one rank, each with at least one step.
-    """
+    """Compare the ranks of a job, see `report_of`."""
     return report_of(Job.of(sketches))
 
 
@@ -161,7 +140,9 @@ def report_of(job: Job) -> JobReport:
     pipeline_stage = pipeline_places(job.matched, len(table.sketches)).get("pipeline stage")
     slow = _of_pipeline_stages(find_stragglers(table, pipeline_stage), pipeline_stage)
     links = find_slow_links(table, job.matched)
-    replay = job.replay_with(steps_alike(slow, links, table))
+    replay, alike = job.replay, steps_alike(slow, links, table)
+    if (replay.weights != 1).any() and alike.any():  # of some steps: of some of each group then
+        replay = build_replay(table, job.matched, alike)
     own = table.work.sum(axis=1)
     return JobReport(
         ranks=len(table.sketches),
@@ -242,11 +223,7 @@ class ManyRanks:
         return findings_of(self.report)
 
     def file(self, rank: int) -> Path:
-        """The file of a rank.
-
-        Raises:
-            IngestError: if there is none.
-        """
+        """The file of a rank; raises IngestError if there is none."""
         files = {one.sketch.rank: one.file for one in self.results if one.sketch}
         if rank not in files:
             raise IngestError(
@@ -267,16 +244,8 @@ def files_of_many(path: Path) -> list[Path]:
 
 
 def sketched(files: Sequence[Path], finished: Callable[[str], None], cache: bool) -> ManyRanks:
-    """Sketch the files of a folder, or take the sketches from the cache.
-
-    Args:
-        files: one for each rank.
-        finished: called with each file when it is done.
-        cache: whether to use and update the cache.
-
-    Raises:
-        IngestError: if none can be read.
-    """
+    """Sketch the files of a folder, or take the sketches from the cache; raises IngestError if none
+    can be read."""
     results = sketch_files(files, finished=finished, cache=cache)
     if not any(one.sketch for one in results):
         raise IngestError(f"{files[0].parent}: no rank can be read: {results[0].error}")
@@ -284,11 +253,8 @@ def sketched(files: Sequence[Path], finished: Callable[[str], None], cache: bool
 
 
 def file_named(files: Sequence[Path], rank: int | None) -> Path | None:
-    """The file whose name says a rank, by default the lowest; None if names do not say which.
-
-    Raises:
-        IngestError: if no name says this rank.
-    """
+    """The file whose name says a rank, by default the lowest; None if names do not say which; raises
+    IngestError if no name says this rank."""
     named = {named_rank(path): path for path in files}
     if None in named or len(named) < len(files):
         return files[0] if rank is None else None

@@ -1,7 +1,5 @@
 """What the longest kernels and modules of a rank take, over all its steps and step by step."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,13 +11,14 @@ from stepscope.facts.annotate.device.collectives import is_communication_call, i
 from stepscope.facts.annotate.modules.costs import subtree_totals
 from stepscope.trace.trace import Trace
 
-_MOST_KERNELS = 100
-_MOST_BY_STEP = 24
-_NAME_LETTERS = 120
-_PERMILLE = 1000
-_MOST_MODULES = 40
-_PATH_LETTERS = 100
-_QUANTILES = (0.1, 0.5, 0.9)
+# What bounds a sketch, which is to have 100 kB at most.
+_MOST_KERNELS = 100  # names of kernels
+_MOST_BY_STEP = 24  # of them with a duration for each step: two bytes a step
+_MOST_MODULES = 40  # modules
+_NAME_LETTERS = 120  # of a kernel's name
+_PATH_LETTERS = 100  # of a module's path
+_PERMILLE = 1000  # durations by step are kept as thousandths of the median
+_QUANTILES = (0.1, 0.5, 0.9)  # of a module's time in a step
 
 
 class KernelTimes(NamedTuple):
@@ -37,27 +36,14 @@ class KernelTimes(NamedTuple):
 
 
 def work_ns(trace: Trace, rows: Ids) -> Floats:
-    """How long events work: on a device all their time, on a CPU that in which they call no other.
-
-    Args:
-        trace: an annotated trace of one rank.
-        rows: events.
-    """
+    """How long events work: on a device all their time, on a CPU that in which they call no other."""
     events = trace.events
     on_device = trace["tracks"]["device"][events["track"][rows]] >= 0
     return np.asarray(np.where(on_device, events["duration_ns"][rows], events["self_ns"][rows]))
 
 
 def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: int) -> KernelTimes:
-    """The longest work by name.
-
-    Args:
-        trace: an annotated trace of one rank.
-        rows: events.
-        duration: of each, as `work_ns` gives it.
-        place: position of the step of each, -1 for none.
-        steps: how many.
-    """
+    """The longest work by name; `place`: position of the step of each, -1 for none."""
     names = trace.events.text("name")
     rows, duration, place = rows[place >= 0], duration[place >= 0], place[place >= 0]
     codes = names.codes[rows]
@@ -68,7 +54,7 @@ def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: i
     total = np.add.reduceat(duration, starts) if len(starts) else np.zeros(0)
     longest = np.argsort(-total, kind="stable")[:_MOST_KERNELS]
     low, median, high = (duration[(starts + counts * tenths // 10)[longest]] / 1e6 for tenths in (1, 5, 9))
-    found = {
+    kernels = {
         names.values[codes[starts[row]]][:_NAME_LETTERS]: (
             round(float(counts[row] / steps), 3),
             round(float(each), 6),
@@ -79,22 +65,16 @@ def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: i
     parts = [slice(starts[row], starts[row] + counts[row]) for row in longest[:_MOST_BY_STEP]]
     means = [_means(duration[part], place[part], steps) for part in parts]
     medians = (1e6 * median[:_MOST_BY_STEP]).tolist()
-    return KernelTimes(found, spread, packed_by_step(means, medians))
+    return KernelTimes(kernels, spread, packed_by_step(means, medians))
 
 
 def _means(duration: Floats, place: Ids, steps: int) -> Floats:
-    """The mean duration in each step, 0 where there is none."""
     total = np.bincount(place, duration, steps)
     return np.asarray(total / np.maximum(np.bincount(place, minlength=steps), 1))
 
 
 def packed_by_step(means: Sequence[Floats], medians: Sequence[float]) -> bytes:
-    """Mean durations by step as thousandths of the median, in little room.
-
-    Args:
-        means: of each kernel, each of shape (steps,).
-        medians: of each kernel.
-    """
+    """Mean durations by step as thousandths of the median, in little room."""
     if not len(means):
         return b""
     ratio = np.array(means) / np.maximum(np.array(medians)[:, None], 1e-9)
@@ -103,11 +83,7 @@ def packed_by_step(means: Sequence[Floats], medians: Sequence[float]) -> bytes:
 
 
 def by_step(kernels: Mapping[str, tuple[float, float]], packed: bytes) -> dict[str, Floats]:
-    """The mean duration of kernels in each step, ms, nan where there is none.
-
-    Args:
-        kernels, packed: as `kernel_times` gives them.
-    """
+    """The mean duration of kernels in each step, ms, nan where there is none."""
     if not packed:
         return {}
     count = min(len(kernels), _MOST_BY_STEP)
@@ -119,12 +95,9 @@ def by_step(kernels: Mapping[str, tuple[float, float]], packed: bytes) -> dict[s
 def operators(trace: Trace) -> Ids:
     """The operators of the CPU's threads, without those that communicate or wait for it."""
     events = trace.events
-    communicates = events.text("name").where(_communicates)
+    name = events.text("name")
+    communicates = name.where(is_communication_call) | name.where(is_communication_wait)
     return np.flatnonzero(events.text("category").mask("cpu_op") & ~communicates)
-
-
-def _communicates(name: str) -> bool:
-    return is_communication_call(name) or is_communication_wait(name)
 
 
 def module_times(
@@ -133,11 +106,8 @@ def module_times(
     """The longest modules by path: the time of a step in ms that 10, 50 and 90 % are below.
 
     Args:
-        trace: an annotated trace of one rank.
-        rows: the events that count as work.
         duration: of each, ns.
         place: position of the step of each, -1 for none.
-        steps: how many.
     """
     modules = trace["modules"]
     module = trace.events["module"][rows]
@@ -149,13 +119,9 @@ def module_times(
     total = subtree_totals(own.reshape(-1, steps), modules["parent"])
     worked = np.flatnonzero(total.any(axis=1))
     longest = worked[np.argsort(-total[worked].sum(axis=1), kind="stable")[:_MOST_MODULES]]
-    low, middle, high = np.quantile(total[longest], _QUANTILES, axis=1) / 1e6
+    times = (np.quantile(total[longest], _QUANTILES, axis=1) / 1e6).T.tolist()
     path = modules.text("path")
     return {
-        str(path[row])[:_PATH_LETTERS]: (
-            round(float(low[at]), 4),
-            round(float(middle[at]), 4),
-            round(float(high[at]), 4),
-        )
-        for at, row in enumerate(longest.tolist())
+        str(path[row])[:_PATH_LETTERS]: (round(low, 4), round(middle, 4), round(high, 4))
+        for row, (low, middle, high) in zip(longest.tolist(), times, strict=True)
     }

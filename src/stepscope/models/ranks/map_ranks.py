@@ -5,8 +5,6 @@ machine, or a Dask cluster. The work depends on the file alone, so it does not m
 often it is done.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +31,7 @@ from stepscope.models.ranks.files import RankFile
 from stepscope.models.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch, short_ranks, sketch_of
 from stepscope.version import __version__
 
-_CONNECT_S = 10
+_CONNECT_S = 10  # seconds until a scheduler counts as unreachable; chosen: far more than an answer takes
 
 
 @dataclass(frozen=True)
@@ -72,12 +70,10 @@ def sketch_files(
     """Sketch each file.
 
     Args:
-        files: one for each rank.
         dataset: a folder to keep the sketches in, `rank=N/*.msgpack`; sketches of files that have
             not changed are taken from there, or from its subfolders. Each is written as soon as its
             file is read, so what was interrupted goes on where it stopped.
         engine: where files are read; by default processes of this machine.
-        finished: called with each file's path or URL when it is done.
         tables: whether to keep the tables of each trace next to its sketch, as Parquet.
         cache: whether to use and update the cache of this machine's user.
 
@@ -97,7 +93,10 @@ def sketch_files(
     sketch = _cached_sketch if cache else _sketch_file
     made = engine(left, partial(sketch, above, dataset if tables else None), keep) if left else {}
     failed = {file: str(one) for file, one in made.items() if isinstance(one, IngestError)}
-    sketches = {file: _on_node(one.sketch, above, file) for file, one in known.items()}
+    sketches = {  # with the machine that its folder names, as it may be known only now
+        file: msgspec.structs.replace(one.sketch, node=_node(above, file) or one.sketch.node)
+        for file, one in known.items()
+    }
     sketches |= {file: one for file, one in made.items() if not isinstance(one, IngestError)}
     sketched = [(one.name, sketches[one]) for one in all_files if one in sketches]
     earlier = _earlier_cycles(sketched)
@@ -120,11 +119,7 @@ def _known(files: Sequence[RankFile], dataset: Path, tables: bool) -> dict[RankF
 
 
 def numbered(sketches: Sequence[tuple[str, Sketch]]) -> list[RankResult]:
-    """The results by rank; files that name no rank, or one that is taken, get a free number.
-
-    Args:
-        sketches: with the name of the file of each.
-    """
+    """The results by rank; files that name no rank, or one that is taken, get a free number."""
     from stepscope.read.rank_folder import distinct_ranks
 
     known = [None if one.rank == UNKNOWN_RANK else one.rank for _, one in sketches]
@@ -199,11 +194,6 @@ def _sketch_file(above: str, tables: Path | None, file: RankFile) -> Sketch:
         if tables:
             keep_tables(tables, file, rank, trace)
     return msgspec.structs.replace(sketch, rank=rank)
-
-
-def _on_node(sketch: Sketch, above: str, file: RankFile) -> Sketch:
-    """The sketch with the machine that its folder names, as it may be known only now."""
-    return msgspec.structs.replace(sketch, node=_node(above, file) or sketch.node)
 
 
 def _node(above: str, file: RankFile) -> str:

@@ -1,7 +1,5 @@
 """The process groups of a job: bandwidth and skew, who arrives last, slow links, and pipelines."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -73,7 +71,6 @@ class Lateness(NamedTuple):
     """Arrivals at one kind of collective on process groups of one shape.
 
     Attributes:
-        shape: the kind, and the process groups.
         late_ms: how much later per step each rank arrives than the median rank of its group, shape
             (ranks,); negative for ranks that wait longer; nan for those that take no part.
     """
@@ -189,13 +186,10 @@ class _Transfers(NamedTuple):
     """What one process group transfers in each step by one kind of collective.
 
     Attributes:
-        kind: of the collective.
         group: name of the process group, or the pair of a `send`.
         ranks: positions of its members among the sketches.
-        nodes: the machines of its members.
         ms: per step, shape (steps,).
         rate: bus bandwidth of the median call, GB/s, nan if unknown.
-        fastest: the same of its faster calls.
         likeness: groups of equal likeness transfer as much among as many ranks and machines.
     """
 
@@ -219,12 +213,7 @@ class _SlowLink(NamedTuple):
 
 
 def find_slow_links(table: JobTable, matched: Matched) -> list[Straggler]:
-    """Groups whose transfers, without waiting for the last rank, take longer than the median.
-
-    Args:
-        table: the ranks.
-        matched: their calls.
-    """
+    """Groups whose transfers, without waiting for the last rank, take longer than the median."""
     groups = sorted(_transfers(table, matched), key=lambda one: one.likeness)
     links: dict[tuple[tuple[str, ...], str], list[_SlowLink]] = {}
     for _, alike in groupby(groups, key=lambda one: one.likeness):
@@ -234,7 +223,6 @@ def find_slow_links(table: JobTable, matched: Matched) -> list[Straggler]:
 
 
 def _slow_of(members: Sequence[_Transfers], step_ms: float) -> list[_SlowLink]:
-    """The slow ones of groups that are alike."""
     if len(members) < _LEAST_GROUPS:
         return []
     values = np.array([one.ms for one in members])
@@ -283,7 +271,6 @@ def _transfers(table: JobTable, matched: Matched) -> list[_Transfers]:
 
 
 def _finding(table: JobTable, slow: list[_SlowLink], groups: Sequence[_Transfers]) -> Straggler:
-    """One finding for the slow groups of the same machines."""
     when = np.any([one.steps.when for one in slow], axis=0)
     rows = sorted({row for one in slow for row in one.group.ranks})
     together = SlowGroup(rows, SlowSteps(when, all(one.steps.recurs for one in slow)))
@@ -359,11 +346,7 @@ def pipeline_places(matched: Matched, ranks: int) -> dict[str, Ids]:
 
 
 def _pipelines(next_to: dict[int, set[int]]) -> list[list[int]]:
-    """The ranks of each pipeline, by stage: chains, and rings that ascend from their lowest rank.
-
-    Args:
-        next_to: the ranks that each rank exchanges with, by position.
-    """
+    """The ranks of each pipeline, by stage: chains, and rings that ascend from their lowest rank."""
     pipelines: list[list[int]] = []
     known: set[int] = set()
     for row in sorted(next_to, key=lambda row: (len(next_to[row]) > 1, row)):
@@ -371,14 +354,10 @@ def _pipelines(next_to: dict[int, set[int]]) -> list[list[int]]:
             continue
         pipeline = _chain(row, next_to)
         known.update(pipeline)
-        if len(next_to[row]) == 1 or _is_ring(pipeline, next_to):
+        ascends = len(pipeline) > 2 and pipeline == sorted(pipeline)
+        if len(next_to[row]) == 1 or (ascends and next_to[row] == {pipeline[1], pipeline[-1]}):
             pipelines.append(pipeline)
     return pipelines
-
-
-def _is_ring(pipeline: list[int], next_to: dict[int, set[int]]) -> bool:
-    closed = next_to[pipeline[0]] == {pipeline[1], pipeline[-1]}
-    return len(pipeline) > 2 and closed and pipeline == sorted(pipeline)
 
 
 def _chain(first: int, next_to: dict[int, set[int]]) -> list[int]:

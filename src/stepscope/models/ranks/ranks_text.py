@@ -16,11 +16,12 @@ from stepscope.models.ranks.stragglers import stage_in_words
 if TYPE_CHECKING:
     from rich.console import Console
 
-_MOST_STRAGGLERS = 3
-_MOST_ERRORS = 5
-_MOST_SHARES = 4
-_MOST_RANKS = 6
-_MOST_GROUPS = 5
+# Rows of each part; chosen: together they fit on one screen.
+_MOST_STRAGGLERS = 3  # findings, two lines each
+_MOST_ERRORS = 5  # files that cannot be read
+_MOST_SHARES = 4  # parts of the imbalance, in one sentence
+_MOST_RANKS = 6  # ranks
+_MOST_GROUPS = 5  # kinds of communication
 _BETWEEN = 3  # columns are so far apart
 _HEADS = {"data_loading": "loading", "zero_grad": "zero grad", "host": "host-bound"}
 
@@ -49,7 +50,6 @@ def print_job(console: Console, report: JobReport, failed: Sequence[RankResult])
 
 
 def _print_stragglers(console: Console, report: JobReport) -> None:
-    """The slow ranks and links, the most expensive first, or that there are none."""
     from rich.text import Text
 
     if not report.stragglers:
@@ -74,7 +74,6 @@ def verdict(report: JobReport) -> str:
 
 
 def _print_slowdown(console: Console, report: JobReport) -> None:
-    """What imbalance costs, and the parts that explain most of it."""
     lost = report.slowdown
     if lost is None or not lost.shares:
         return
@@ -104,12 +103,11 @@ def _share(cost_ms: float, report: JobReport) -> str:
 
 
 @dataclass(frozen=True)
-class Column:
+class TextColumn:
     """A column; of those that do not fit, the ones of the highest `spare` are left out.
 
     Attributes:
         head: ends with `>` for numbers.
-        cells: one for each row.
         spare: 0 for a column that stays.
     """
 
@@ -123,11 +121,11 @@ class Column:
         return max(len(self.head.rstrip(">")), *map(len, self.cells))
 
 
-def fitting(columns: Sequence[Column], width: int) -> list[Column]:
+def fitting(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
     """The columns for which there is room; empty ones are left out.
 
     Example:
-        >>> columns = [Column("kind", ["allreduce"]), Column("bus GB/s>", ["9"], spare=1)]
+        >>> columns = [TextColumn("kind", ["allreduce"]), TextColumn("bus GB/s>", ["9"], spare=1)]
         >>> [[one.head for one in fitting(columns, width)] for width in (80, 15)]
         [['kind', 'bus GB/s>'], ['kind']]
     """
@@ -141,19 +139,18 @@ def fitting(columns: Sequence[Column], width: int) -> list[Column]:
 
 
 def _print_ranks(console: Console, report: JobReport) -> None:
-    """Print the ranks that work longest, with the stages for which there is room."""
     rows = sorted(report.rows, key=lambda row: -row.own_ms)
     shown = rows[:_MOST_RANKS]
     _print(
         console,
         "Ranks that work longest, ms per step",
         [
-            Column("rank", [str(row.rank) for row in shown]),
-            Column("node", [row.node for row in shown], spare=0.5),
+            TextColumn("rank", [str(row.rank) for row in shown]),
+            TextColumn("node", [row.node for row in shown], spare=0.5),
             *_stages(report, shown),
-            Column("own work>", [ms(row.own_ms) for row in shown]),
-            Column("waiting>", [ms(row.waiting_ms) for row in shown]),
-            Column(
+            TextColumn("own work>", [ms(row.own_ms) for row in shown]),
+            TextColumn("waiting>", [ms(row.waiting_ms) for row in shown]),
+            TextColumn(
                 "peak memory>",
                 ["" if row.peak_memory_bytes is None else size(row.peak_memory_bytes) for row in shown],
                 spare=0.8,
@@ -164,18 +161,17 @@ def _print_ranks(console: Console, report: JobReport) -> None:
         console.print(f"… {len(rows) - _MOST_RANKS} more ranks (--json has all)", style="dim")
 
 
-def _stages(report: JobReport, shown: Sequence[RankRow]) -> list[Column]:
+def _stages(report: JobReport, shown: Sequence[RankRow]) -> list[TextColumn]:
     """The stages that take a tenth of a percent of the step on some rank; short ones may go."""
     longest = {name: max(row.work_ms[name] for row in report.rows) for name in shown[0].work_ms}
     return [
-        Column(f"{_HEADS.get(name, name)}>", [ms(row.work_ms[name]) for row in shown], 1 + 1 / most)
+        TextColumn(f"{_HEADS.get(name, name)}>", [ms(row.work_ms[name]) for row in shown], 1 + 1 / most)
         for name, most in longest.items()
         if most > 0.001 * report.step_ms
     ]
 
 
 def _print_groups(console: Console, groups: Sequence[GroupRow]) -> None:
-    """Print the communication by kind and process groups."""
     shown = groups[:_MOST_GROUPS]
     if not shown:
         return
@@ -183,23 +179,23 @@ def _print_groups(console: Console, groups: Sequence[GroupRow]) -> None:
         console,
         "Communication, per call",
         [
-            Column("kind", [one.kind for one in shown]),
-            Column("axis", [one.axis for one in shown], spare=1),
-            Column("groups", [f"{one.groups} × {one.members}" for one in shown], spare=2),
-            Column("nodes", [one.scope.partition(" ")[0] for one in shown], spare=3),
-            Column("per step>", [f"{one.calls:.3g}" for one in shown], spare=4),
-            Column("ms>", [ms(one.transfer_ms) for one in shown]),
-            Column(
+            TextColumn("kind", [one.kind for one in shown]),
+            TextColumn("axis", [one.axis for one in shown], spare=1),
+            TextColumn("groups", [f"{one.groups} × {one.members}" for one in shown], spare=2),
+            TextColumn("nodes", [one.scope.partition(" ")[0] for one in shown], spare=3),
+            TextColumn("per step>", [f"{one.calls:.3g}" for one in shown], spare=4),
+            TextColumn("ms>", [ms(one.transfer_ms) for one in shown]),
+            TextColumn(
                 "bus GB/s>", ["" if one.bus_gbs is None else f"{one.bus_gbs:.3g}" for one in shown], spare=0.5
             ),
-            Column("skew ms>", [ms(one.skew_ms) for one in shown]),
-            Column("last to arrive", [f"rank {one.last_rank} ({one.last_share:.0%})" for one in shown]),
-            Column("after", [one.last_place.partition(":")[0] for one in shown], spare=5),
+            TextColumn("skew ms>", [ms(one.skew_ms) for one in shown]),
+            TextColumn("last to arrive", [f"rank {one.last_rank} ({one.last_share:.0%})" for one in shown]),
+            TextColumn("after", [one.last_place.partition(":")[0] for one in shown], spare=5),
         ],
     )
 
 
-def _print(console: Console, title: str, columns: Sequence[Column]) -> None:
+def _print(console: Console, title: str, columns: Sequence[TextColumn]) -> None:
     from stepscope.facts.summary.text_tables import plain_table
 
     kept = fitting(columns, console.width)

@@ -19,6 +19,7 @@ from stepscope.models.ranks.calls import CallColumns
 from stepscope.models.ranks.collectives import GroupKey, Matched
 from stepscope.models.ranks.sketch import JobTable, Sketch
 from stepscope.models.ranks.slow_groups import usual
+from stepscope.trace.row_order import inverse
 
 _MOST_CALLS = 40_000  # are replayed, in 0.1 s
 _NOTABLE_NS = 50_000  # clocks of a machine agree within that
@@ -30,13 +31,11 @@ class Replay:
     """A job that can be replayed, times in ns.
 
     Attributes:
-        matched: the calls of all ranks.
         begin: when each rank begins, shape (ranks,).
         rank, step: of each mark (an arrival, a wait, or the end of a step), shape (marks,); marks
             of a rank are consecutive, in order of its progress.
         own: the rank's own work before each mark, shape (marks,).
         even: the same with the micro-batches of pipelines in balance, shape (marks,).
-        graph: what waits for what.
         transfer: of each meeting once all have arrived, shape (meetings,).
         weights: how many steps of the job each replayed one is an example of, shape (steps,).
     """
@@ -148,8 +147,6 @@ def build_replay(table: JobTable, matched: Matched, alike: Ids | None = None) ->
     where no communication is known.
 
     Args:
-        table: the ranks.
-        matched: their calls.
         alike: steps in which the same ranks are slow have the same number, shape (steps,); by
             default all do.
     """
@@ -175,8 +172,7 @@ def _replay(table: JobTable, matched: Matched, own_ns: Floats, alike: Ids) -> Re
     even = np.concatenate([columns.even_arrival_ns, columns.even_waited_ns, ends])
     kind = np.repeat([0, 1, 2], [len(calls), len(calls), len(ends)])
     order = np.lexsort((kind, progress, step, rank))
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
+    place = inverse(order)
     rank, step = rank[order], step[order]
     own = _between(progress[order], rank, step)
     return Replay(
@@ -247,7 +243,6 @@ def _begin_times(sketches: Sequence[Sketch], matched: Matched) -> Floats:
 
 
 def _largest_first(matched: Matched) -> list[int]:
-    """The kinds of collectives that end together, those with most ranks first."""
     together = [
         key
         for key in matched.members
@@ -298,7 +293,6 @@ class ReplayGraph:
         """The graph of the calls of all ranks.
 
         Args:
-            matched: the calls.
             rank: of each mark; marks of a rank are consecutive.
             arrives, waits: the mark of each call's arrival, and of the wait for it.
         """
@@ -310,13 +304,7 @@ class ReplayGraph:
         return cls(first, target[order], own[order], transfer[order], begins)
 
     def times(self, begin: Floats, own: Floats, transfer: Floats) -> Floats:
-        """When each node is reached, ns, shape (nodes,); nan in a circle.
-
-        Args:
-            begin: when each rank begins.
-            own: work before each mark.
-            transfer: of each meeting.
-        """
+        """When each node is reached, ns, shape (nodes,); nan in a circle."""
         ready = np.zeros(len(self.first) - 1)
         ready[self.begins] = begin + own[self.begins]
         delay = np.append(own, 0.0)[self.own] + np.append(transfer, 0.0)[self.transfer]

@@ -5,8 +5,6 @@ Analysis, 2025: the job is simulated with everything balanced, then with one par
 Work is balanced to the mean, transfers to the median.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -70,14 +68,7 @@ class Slowdown(msgspec.Struct, frozen=True):
 def with_costs(
     slow: Sequence[SlowRanks], links: Sequence[Straggler], table: JobTable, replay: Replay
 ) -> tuple[Straggler, ...]:
-    """The findings with their costs, the most expensive first; only the largest are replayed.
-
-    Args:
-        slow: ranks that work longer.
-        links: slow links.
-        table: the ranks.
-        replay: their job.
-    """
+    """The findings with their costs, the most expensive first; only the largest are replayed."""
     without: list[tuple[Straggler, Callable[[], Replay]]] = [
         *((one.straggler, partial(_less_work, [one], table, replay)) for one in slow),
         *((one, partial(_faster_link, one, table, replay)) for one in links),
@@ -105,13 +96,7 @@ def together_ms(
 
 
 def steps_alike(slow: Sequence[SlowRanks], links: Sequence[Straggler], table: JobTable) -> Ids:
-    """A number for each step, the same where the same findings are slow, shape (steps,).
-
-    Args:
-        slow: ranks that work longer.
-        links: slow links.
-        table: the ranks.
-    """
+    """A number for each step, the same where the same findings are slow, shape (steps,)."""
     steps = np.array(table.steps)
     spans = [one.steps or (steps[0], steps[-1]) for one in links]
     masks = [
@@ -150,13 +135,11 @@ def _faster_link(one: Straggler, table: JobTable, replay: Replay) -> Replay:
 
 
 def _meetings(keys: list[bool], one: Straggler, table: JobTable, replay: Replay) -> Mask:
-    """The meetings of some of the keys, in the steps in which a link is slow."""
     matched = replay.matched
     call = matched.first
     first, last = one.steps or (table.steps[0], table.steps[-1])
     step = np.array(table.steps)[matched.columns.step[call]]
-    concerned: Mask = np.array(keys, np.bool_)[matched.key[call]] & (step >= first) & (step <= last)
-    return concerned
+    return np.asarray(np.array(keys, np.bool_)[matched.key[call]] & (step >= first) & (step <= last))
 
 
 @dataclass(frozen=True)
@@ -165,7 +148,6 @@ class _Balanced:
 
     Attributes:
         own: each rank's own work, ms, shape (ranks, steps).
-        original: the job as it was.
         transfer: in balance, ns, shape (meetings,).
     """
 
@@ -271,10 +253,7 @@ def job_with(table: JobTable, replay: Replay, name: str, factor: float) -> Repla
     """The job after a change to all its ranks; None for a change that sketches do not show.
 
     Args:
-        table: the ranks.
-        replay: their job.
         name: of the change, `no_straggler` or `bandwidth`, as in `stepscope whatif`.
-        factor: of `bandwidth`.
     """
     if name == "no_straggler" and len(table.sketches) > 1:
         return _without_stragglers(table, replay)

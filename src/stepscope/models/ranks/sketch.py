@@ -17,13 +17,14 @@ from stepscope.base.arrays import Array, Floats, Ids, Times
 from stepscope.facts.annotate.device.idle import data_loading_times
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.ranks import ProcessRecording, machine_of, recording_of
-from stepscope.facts.annotate.steps.step_table import steady_steps
+from stepscope.facts.annotate.steps.step_table import steady_steps, step_places
 from stepscope.models.ranks.calls import (
     Calls,
     calls_of,
     calls_timeline,
     computing_on_device,
     outermost_calls,
+    spans_of,
     waits_of,
 )
 from stepscope.models.ranks.kernel_times import kernel_times, module_times, operators, work_ns
@@ -32,10 +33,10 @@ from stepscope.trace.recorded_steps import core_share
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.trace import Trace, allocated_peaks, clock_of
 
-VERSION = 13
+VERSION = 13  # of the format: kept sketches of another one are made again
 UNKNOWN_RANK = -1
-_MOST_STEPS = 200
-_MOST_BYTES = 100_000
+_MOST_STEPS = 200  # chosen: what recurs shows in so many, and they fit into `_MOST_BYTES`
+_MOST_BYTES = 100_000  # bytes: 1,024 ranks then fit in 100 MB
 
 
 class Sketch(msgspec.Struct, frozen=True):
@@ -46,16 +47,13 @@ class Sketch(msgspec.Struct, frozen=True):
         node: name of its machine, empty where unknown.
         device: name of its device, empty without one.
         steps: numbers of the steps, at most 200; a warm-up step is left out.
-        length: of each step.
         work: by stage, for each step, the time in which this rank works itself: its device
             computes, or without a device its training thread does not wait for communication.
             `host` is the time in which the device has nothing to compute since the CPU launches
             late, see `late_launches`.
         waiting: for each step the exposed communication: waiting for other ranks, or transfer.
-        idle: by cause, for each step.
         kernels: the work that takes longest, by name: how many a step, and the median duration;
             without a device operators, with the time in which they call no other.
-        calls: its communication, call by call.
         kernel_steps: the duration of the longest kernels by step, see `kernel_times.by_step`.
         core_share: the share of a core that its training thread got while it could run, None if
             unknown.
@@ -64,8 +62,6 @@ class Sketch(msgspec.Struct, frozen=True):
             are below, with the modules inside.
         peak_memory: by device, the most memory allocated while recording, bytes; empty where that
             was not recorded.
-        recording: when which process was recorded.
-        version: of this format.
     """
 
     rank: int
@@ -95,12 +91,7 @@ class Sketch(msgspec.Struct, frozen=True):
 
 
 def sketch_of(trace: Trace, node: str = "") -> Sketch:
-    """The sketch of a trace of one rank.
-
-    Args:
-        trace: an annotated trace.
-        node: name of its machine, where the trace does not say.
-    """
+    """The sketch of a trace of one rank; `node`: name of its machine, where the trace does not say."""
     steps = _Steps.of(trace)
     computing, waits = computing_on_device(trace), waits_of(trace)
     timeline = calls_timeline(trace, steps.begins, steps.ends, computing, waits)
@@ -151,24 +142,17 @@ class _Steps(NamedTuple):
 
     @property
     def number(self) -> int:
-        """How many."""
         return len(self.numbers)
 
     def places(self, step: Ids) -> Ids:
         """The position of each step number, -1 where it is none of these."""
-        if not self.number:
-            return np.full(len(step), -1, np.int64)
-        order = np.argsort(self.numbers, kind="stable")
-        place = np.minimum(np.searchsorted(self.numbers[order], step), self.number - 1)
-        return np.where(self.numbers[order][place] == step, order[place], -1).astype(np.int64)
+        return step_places(self.numbers, step)
 
     def sums(self, place: Ids, values: Array) -> Floats:
-        """The sum of values in each step."""
         inside = place >= 0
         return np.bincount(place[inside], values[inside], self.number).astype(np.float64)
 
     def by_stage(self, step: Ids, stage: Ids, values: Array) -> dict[str, Floats]:
-        """The sum of values in each step, by stage."""
         place = self.places(step)
         key = np.where((place >= 0) & (stage >= 0), place * len(STAGES) + stage, -1)
         inside = key >= 0
@@ -185,7 +169,6 @@ def within_limit(sketch: Sketch) -> Sketch:
 
 
 def _device(trace: Trace, computing: Ids) -> str:
-    """The name of the device that computes."""
     device = trace["tracks"]["device"][trace.events["track"][computing]]
     known = trace.metadata.device(int(device[0])) if len(device) else {}
     return str(known.get("name", ""))
@@ -235,7 +218,6 @@ def late_launches(trace: Trace, work: Ids, begins: Times, ends: Times, waits: In
     late as one that does not; the table `idle` calls that time communication.
 
     Args:
-        trace: an annotated trace of one rank.
         work: the events that compute on a device, at least one.
         begins, ends: of the steps, ns, shape (steps,), at least one.
         waits: when the rank waits for others; they and data loading are left out.
@@ -257,9 +239,7 @@ def late_launches(trace: Trace, work: Ids, begins: Times, ends: Times, waits: In
 def _communication(trace: Trace) -> Intervals:
     events = trace.events
     on_device = (trace["tracks"]["device"] >= 0)[events["track"]]
-    rows = np.flatnonzero(events.text("category").mask("communication") & on_device)
-    start = events["start_ns"][rows]
-    return Intervals(start, start + events["duration_ns"][rows])
+    return spans_of(trace, np.flatnonzero(events.text("category").mask("communication") & on_device))
 
 
 def _ms(values: Any) -> list[float]:
@@ -271,10 +251,8 @@ class JobTable:
     """A job's ranks side by side; times in ms.
 
     Attributes:
-        sketches: of the ranks.
         steps: numbers of the steps that all ranks have.
         places: for each sketch the positions of these steps.
-        stages: names of the stages that any rank has.
         work: own work, shape (ranks, stages, steps).
         length: of the steps, shape (ranks, steps).
     """
@@ -340,17 +318,8 @@ def job_table(sketches: Sequence[Sketch]) -> JobTable:
         steps = sketches[0].steps[:count]
     present = {stage for one in sketches for stage in one.work}
     stages = [stage for stage in (*STAGES, "host") if stage in present]
-    work = np.array(
-        [
-            [_at(one.work.get(stage), place) for stage in stages]
-            for one, place in zip(sketches, places, strict=True)
-        ]
-    )
-    length = np.array([_at(one.length, place) for one, place in zip(sketches, places, strict=True)])
-    return JobTable(sketches, steps, places, stages, work, length)
-
-
-def _at(values: list[float] | None, places: list[int]) -> Floats:
-    if values is None:
-        return np.zeros(len(places))
-    return np.array(values)[places]
+    pairs = list(zip(sketches, places, strict=True))
+    none = [0.0] * max(len(one.steps) for one in sketches)
+    work = [[np.array(one.work.get(stage, none))[place] for stage in stages] for one, place in pairs]
+    length = np.array([np.array(one.length)[place] for one, place in pairs])
+    return JobTable(sketches, steps, places, stages, np.array(work), length)

@@ -77,7 +77,6 @@ class SlowGroup:
     """Ranks that are slow for one reason.
 
     Attributes:
-        rows: the ranks, by position.
         steps: in which; of ranks in turn those in which any is.
         slow: of ranks in turn the steps of each, shape (rows, steps); else None.
     """
@@ -120,7 +119,6 @@ class Excess:
         ms: shape (units, steps).
         noise: what peers differ by, shape (steps,).
         peers: which units are compared with, shape (units, steps).
-        least_ms: what is less is not slow.
     """
 
     ms: Floats
@@ -162,8 +160,7 @@ class Excess:
         return middle, self._exceeds(middle, noise)
 
     def _exceeds(self, excess: Floats, noise: Floats) -> Mask:
-        slow: Mask = excess > np.maximum(self.least_ms, LEAST_Z * noise)
-        return slow
+        return np.asarray(excess > np.maximum(self.least_ms, LEAST_Z * noise))
 
 
 def usual(values: Floats, peers: Mask | None = None) -> Floats:
@@ -191,7 +188,6 @@ def peers_of(values: Floats, step_ms: float) -> Mask:
 
     Args:
         values: shape (units, steps).
-        step_ms: the length of a step.
 
     Returns:
         Of shape (units, steps).
@@ -220,8 +216,7 @@ def _faster_half(values: Floats, step_ms: float) -> Mask:
         around[column] = max(float(spread(half - np.median(half), axis=0)) for half in halves)
     apart &= gaps.max(axis=0) >= LEAST_Z * np.maximum(around, np.median(around))
     slowest = order[at, np.arange(columns)]
-    peers: Mask = ~apart | (values <= slowest)
-    return peers
+    return np.asarray(~apart | (values <= slowest))
 
 
 def _noise(values: Floats, excess: Floats, peers: Mask) -> Floats:
@@ -243,7 +238,6 @@ def slow_groups(work: Excess, units: Sequence[Ids]) -> list[SlowGroup]:
     """Whole units that are slow, then single ranks, and ranks that pause in turn.
 
     Args:
-        work: how much longer each rank works.
         units: numbers of a unit such as a machine for each rank, -1 for none, shape (ranks,); of
             the last kind, some ranks of a unit may be slow together.
     """
@@ -300,8 +294,6 @@ def _joined(groups: Sequence[SlowGroup], work: Excess, unit: Ids | None = None) 
     """Groups that are slow alike in the same steps are one: each would hide what another costs.
 
     Args:
-        groups: of ranks.
-        work: how much longer each rank works.
         unit: of each rank: those of the same one need not be alike; by default none has one.
     """
     joined: list[SlowGroup] = []
@@ -351,12 +343,7 @@ def _densest(slow: Mask) -> tuple[int, int]:
 
 
 def grown(steps: SlowSteps, excess: Floats) -> SlowSteps:
-    """The steps, from where an excess begins if it grows steadily, as when a device heats up.
-
-    Args:
-        steps: in which something is slow.
-        excess: by how much, shape (steps,).
-    """
+    """The steps, from where an excess begins if it grows steadily, as when a device heats up."""
     at = np.flatnonzero(steps.when)
     if steps.recurs or len(at) < LEAST_FIT:
         return steps
@@ -376,9 +363,6 @@ def is_no_chance(slow: Mask, rows: list[int], steps: SlowSteps, candidates: int)
     """Whether units are slow together more often than units that are as slow as the others.
 
     Args:
-        slow: whether a unit is slow in a step, shape (units, steps).
-        rows: the units that are slow in the same steps, by position.
-        steps: in which.
         candidates: how many such groups of units there are in the job.
     """
     if steps.when.all():

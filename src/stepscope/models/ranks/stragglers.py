@@ -1,7 +1,5 @@
 """Ranks that are slower than the others: who, in which stages, when, why."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,13 +31,10 @@ class Straggler(msgspec.Struct, frozen=True):
     """Ranks that work longer than the others, or a slow link.
 
     Attributes:
-        ranks: which.
         node: the machine, if they are all the ranks of one.
-        stage: in which stage most.
         steps: the first and the last step, None if in (nearly) all steps.
         excess_ms: how much longer than the median rank in that stage, per step concerned.
         excess: the same as a share of the median rank's time in that stage; inf if that is zero.
-        cause: in a few words.
         cost_ms: what the job would gain per step, on average over all steps, without this excess.
         groups: of a slow link, its process groups.
         through: what else passes through a slow link, such as `allreduce of world`.
@@ -95,8 +90,6 @@ class SlowRanks(NamedTuple):
     """A straggler, and the work that its ranks do more than the others.
 
     Attributes:
-        straggler: without its cost.
-        rows: its ranks, by position.
         excess_ms: shape (rows, steps).
     """
 
@@ -109,7 +102,6 @@ def find_stragglers(table: JobTable, pipeline_stage: Ids | None = None) -> list[
     """Ranks whose own work is longer than the median rank's; costs are not known yet.
 
     Args:
-        table: the ranks.
         pipeline_stage: of each rank, -1 for none, shape (ranks,).
     """
     if len(table.sketches) < 2:
@@ -152,7 +144,6 @@ class _Description:
     """What slow ranks do more than the others, by stage, ms, each of shape (ranks, steps).
 
     Args:
-        table: the ranks.
         peers: which ranks are compared with in each stage, shape (ranks, steps).
         slow: the ranks that are slow, by position: not to compare with if they are many.
     """
@@ -194,7 +185,6 @@ class _Description:
         return inside and all(name in names or self._is_slower(self._excess[name], other) for name in stages)
 
     def of(self, group: SlowGroup, stages: Sequence[str]) -> SlowRanks:
-        """What a group of ranks is, and does more."""
         part = {name: _typical(values, group) for name, values in self._excess.items()}
         if group.in_turn:
             named, excess = stages, self._excess[stages[0]] + self._rest

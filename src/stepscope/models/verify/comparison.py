@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from stepscope.base.arrays import Mask, Times
+from stepscope.base.students_t import student
 from stepscope.graph import Graph
-from stepscope.models.diff.significance import student
 from stepscope.models.whatif import Prediction
 
 
@@ -90,14 +90,8 @@ class TrialComparison:
     """Predicted against measured.
 
     Attributes:
-        script: as it was called.
-        changes: as requested.
-        before, after: steps measured without and with the changes.
         recorded_ms: the step of the recording on which the prediction is based.
         prediction: from that recording, corrected for its overhead; None if there is none.
-        reason: why there is no prediction.
-        applied: what each change was applied to, by name.
-        machine: properties of this machine.
     """
 
     script: str
@@ -193,10 +187,6 @@ def unrecorded(graph: Graph, measured: MeasuredRuns) -> Graph:
     of data loading, the optimizer and the rest of a step are known; within each, every task loses
     the same time, but no more than it has. A part that took longer unrecorded is stretched. With
     device work, the CPU overhead of recording seldom matters, and all times scale alike.
-
-    Args:
-        graph: of the recorded steps.
-        measured: the same steps unrecorded.
     """
     factor = measured.step_ms * 1e6 / float(graph.window.measured_ns.mean())
     if graph.on_device.any():

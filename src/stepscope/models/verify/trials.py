@@ -23,8 +23,8 @@ from stepscope.errors import CaptureError
 
 Show = Callable[[str, str], None]
 """Shows a line of the script's output, under the label of its run."""
-_POLL_S = 0.05
-_LAST_LINES = 5
+_POLL_S = 0.05  # seconds between looks at whether a process has ended; a run takes several
+_LAST_LINES = 5  # lines of output that are kept, of which a failure cites the last
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,9 @@ class TrialRun:
     """One run of a script.
 
     Attributes:
-        script: what to run.
         warmup, steps: training steps that are skipped, and measured.
-        changes: name and parameters of each change to apply.
         capture: file to record the steps to, instead of timing them.
-        processes: number of processes that train together.
         prefix: words before the command of each process, with `{rank}` in them.
-        label: its label in the output.
         scratch: how the project is protected from the script; None for not at all.
     """
 
@@ -76,11 +72,8 @@ def _module_file(name: str) -> str:
 
 
 def execute(run: TrialRun, show: Show) -> dict[str, Any]:
-    """Run it; returns the results of the first process (`stepscope.record.verify_trial`).
-
-    Raises:
-        CaptureError: if the script fails, or ends before all steps have been measured.
-    """
+    """Run it; returns the results of the first process (`stepscope.record.verify_trial`); raises
+    CaptureError if the script fails, or ends before all steps have been measured."""
     kept = [str(run.capture.parent)] if run.capture else []
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="stepscope-"))
@@ -89,10 +82,10 @@ def execute(run: TrialRun, show: Show) -> dict[str, Any]:
         seen = {"scratch": scratch.to_json(), "store": store} if run.scratch else {}
         results = [Path(folder, f"{rank}.json") for rank in range(run.processes)]
         port = os.environ.get("MASTER_PORT") or _free_port()
-        children: list[_Child] = []
+        children: list[_TrialProcess] = []
         try:
             for rank, result in enumerate(results):
-                children.append(_Child(run, rank, result, port, show, seen))
+                children.append(_TrialProcess(run, rank, result, port, show, seen))
             _wait(children)
         finally:
             for child in children:
@@ -102,9 +95,7 @@ def execute(run: TrialRun, show: Show) -> dict[str, Any]:
         return _complete(run, children[0].facts())
 
 
-class _Child:
-    """One process of a run."""
-
+class _TrialProcess:
     def __init__(
         self, run: TrialRun, rank: int, result: Path, port: str, show: Show, seen: Mapping[str, Any]
     ) -> None:
@@ -122,7 +113,6 @@ class _Child:
         return self._process.poll()
 
     def end(self) -> None:
-        """Stop it if it still runs."""
         if self.code is None:
             self.stopped = True
             self._process.kill()
@@ -139,7 +129,6 @@ class _Child:
         return facts
 
     def raise_failure(self) -> None:
-        """Raise CaptureError if it failed by itself."""
         if self.stopped:
             return  # perhaps while it wrote its results
         facts = self.facts()
@@ -164,7 +153,7 @@ class _Child:
             self._show(label, line.rstrip("\n"))
 
 
-def _wait(children: Sequence[_Child]) -> None:
+def _wait(children: Sequence[_TrialProcess]) -> None:
     """Until all have ended, or one has failed."""
     while any(child.code is None for child in children):
         if any(child.code for child in children):
@@ -216,24 +205,13 @@ def _distributed(run: TrialRun, rank: int, port: str) -> dict[str, str]:
     """The environment variables of torchrun; MASTER_ADDR is the user's, else this machine."""
     if run.processes < 2:
         return {}
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(run.processes),
-        "LOCAL_WORLD_SIZE": str(run.processes),
-        **_meeting(),
-        "MASTER_PORT": port,
-    }
-
-
-def _meeting() -> dict[str, str]:
-    """The user's MASTER_ADDR; otherwise this machine, whatever its own name resolves to."""
-    if "MASTER_ADDR" in os.environ:
-        return {}
-    here = {"MASTER_ADDR": "127.0.0.1"}
-    if sys.platform == "linux" and "GLOO_SOCKET_IFNAME" not in os.environ:
-        here["GLOO_SOCKET_IFNAME"] = "lo"
-    return here
+    words = {**dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)), "MASTER_PORT": port}
+    words |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(run.processes))
+    if "MASTER_ADDR" not in os.environ:
+        words["MASTER_ADDR"] = "127.0.0.1"  # whatever this machine's own name resolves to
+        if sys.platform == "linux" and "GLOO_SOCKET_IFNAME" not in os.environ:
+            words["GLOO_SOCKET_IFNAME"] = "lo"
+    return words
 
 
 def _free_port() -> str:

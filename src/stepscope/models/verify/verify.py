@@ -27,8 +27,6 @@ class ChangeSpec:
     """A change to verify.
 
     Attributes:
-        text: as requested.
-        change: the change.
         values: its parameters, defaults for `verify` included.
     """
 
@@ -51,14 +49,9 @@ class ChangeSpec:
         """The number of processes of the script."""
         return int(self.values["workers"]) if _application(self.change).processes else 1
 
-    @property
-    def only_measured(self) -> str:
-        """Why there is no prediction; empty if there is one."""
-        return self.change.only_measured
-
     def requests(self, graph: Graph) -> tuple[Request, ...]:
         """The changes that predict it on this machine, where all processes share the cores."""
-        if self.only_measured:
+        if self.change.only_measured:
             return ()
         if self.processes < 2 or not on_cpu(graph):
             return (Request(self.change, self.values),)
@@ -73,11 +66,8 @@ def verifiable_changes() -> dict[str, Change]:
 
 
 def parse_specs(text: str) -> tuple[ChangeSpec, ...]:
-    """Parse changes such as `amp`, `dataloader:workers=4` or `amp+fused_optimizer`.
-
-    Raises:
-        ChangeError: if there is no such change or parameter, or PyTorch cannot apply it.
-    """
+    """Parse changes such as `amp`, `dataloader:workers=4` or `amp+fused_optimizer`; raises ChangeError
+    if there is no such change or parameter, or PyTorch cannot apply it."""
     return tuple(_spec(part) for part in text.split("+"))
 
 
@@ -132,13 +122,6 @@ def verify_change(
 ) -> TrialComparison:
     """Compare the predicted with the measured effect of changes on a script's step.
 
-    Args:
-        script: what to run, unmodified.
-        specs: the changes.
-        plan: how often and how long.
-        show: gets each line that the script prints.
-        say: gets a line about what happens next.
-
     Raises:
         CaptureError: if the script fails, with the change or without it.
         ChangeError: if a change does not apply to it.
@@ -147,7 +130,7 @@ def verify_change(
     scratch = script_scratch(script, in_place=plan.in_place)
     say(f"running {script.target} {2 * plan.rounds + 1} times or more {scratch.sentence}")
     graphs = [_recorded(script, plan, scratch, show, say)]
-    predictable = not any(spec.only_measured for spec in specs)
+    predictable = not any(spec.change.only_measured for spec in specs)
     if predictable:
         _predicted(graphs[0], specs, say)  # fail early if a change does not apply
     before: list[Json] = []
@@ -157,18 +140,14 @@ def verify_change(
         sides: list[tuple[Sequence[ChangeSpec], list[Json]]] = [((), before), (specs, after)]
         for changes, runs in sides if number % 2 == 0 else reversed(sides):
             run = _run(script, changes, plan, number, scratch)
-            runs.append(_measured(run, plan, show, say))
+            say(f"{run.label} of {plan.rounds}")
+            runs.append(execute(run, show))
         if number == plan.rounds // 2 and plan.rounds > 1 and predictable:
             graphs.append(_recorded(script, plan, scratch, show, say))
     # Noise only makes a recording longer.
     graph = min(graphs, key=_recorded_ms)
     _report_outside_writes([*before, *after], say)
     return _compared(script, specs, graph, before, after, say)
-
-
-def _measured(run: TrialRun, plan: TrialPlan, show: Show, say: Say) -> Json:
-    say(f"{run.label} of {plan.rounds}")
-    return execute(run, show)
 
 
 def _compared(
@@ -179,9 +158,8 @@ def _compared(
     after: Sequence[Json],
     say: Say,
 ) -> TrialComparison:
-    """The comparison of the runs with the prediction from the recorded steps."""
     unchanged, facts = MeasuredRuns.of(before), after[-1]
-    reason = next((spec.only_measured for spec in specs if spec.only_measured), None)
+    reason = next(filter(None, (spec.change.only_measured for spec in specs)), None)
     return TrialComparison(
         script=" ".join([script.target, *script.arguments]),
         changes=tuple(spec.text for spec in specs),

@@ -1,7 +1,5 @@
 """What would a fix gain? Changes of the dependency graph, one file each, and their prediction."""
 
-from __future__ import annotations
-
 from stepscope.models.whatif.change import Change, Request, parse_request
 from stepscope.models.whatif.changes import NamedChanges
 from stepscope.models.whatif.prediction import Prediction, predict

@@ -165,15 +165,16 @@ class Change:
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
         """The parameters by name; a dataclass such as `Network` counts as its public fields."""
-        found: list[Parameter] = []
+        declared: list[Parameter] = []
         meanings = _meanings(_doc(self.function))
         for name, given in _arguments(self.function).items():
             if is_dataclass(given.default):
-                found += _fields_as_parameters(given.default)
+                declared += _fields_as_parameters(given.default)
             else:
                 default = None if given.default is inspect.Parameter.empty else given.default
-                found.append(Parameter(name, str(given.annotation), default, meanings.get(name, "")))
-        return {parameter.name: parameter for parameter in found}
+                kind = _type_name(given.annotation)
+                declared.append(Parameter(name, kind, default, meanings.get(name, "")))
+        return {parameter.name: parameter for parameter in declared}
 
     def assumed(self, graph: Graph) -> tuple[str, ...]:
         """What has to hold for its prediction on this graph."""
@@ -209,11 +210,8 @@ class Request:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def apply(self, graph: Graph, defaults: Mapping[str, Any] | None = None) -> Graph:
-        """The changed graph; `defaults` are for parameters that the user did not give.
-
-        Raises:
-            ChangeError: if the change does not apply, with the reason.
-        """
+        """The changed graph; `defaults` are for parameters that the user did not give; raises
+        ChangeError if the change does not apply, with the reason."""
         return self.change.apply(graph, **{**(defaults or {}), **self.values})
 
     def chosen(self, graph: Graph) -> Request:
@@ -228,11 +226,8 @@ class Request:
 
 
 def parse_request(text: str, known: Mapping[str, Change]) -> Request:
-    """Parse a request such as `bandwidth:factor=2`.
-
-    Raises:
-        ChangeError: if there is no such change or parameter, or a value has the wrong type.
-    """
+    """Parse a request such as `bandwidth:factor=2`; raises ChangeError if there is no such change or
+    parameter, or a value has the wrong type."""
     name, _, rest = text.partition(":")
     if name not in known:
         raise ChangeError(f"there is no change {name!r}; choose one of {', '.join(known)}")
@@ -259,14 +254,18 @@ def _value(change: Change, part: str) -> tuple[str, Any]:
 
 
 def _arguments(function: Callable[..., Graph]) -> dict[str, inspect.Parameter]:
-    """The function's parameters except the graph."""
     return dict(list(inspect.signature(function).parameters.items())[1:])
+
+
+def _type_name(annotation: Any) -> str:
+    """Annotations are text where a module postpones them."""
+    return annotation if isinstance(annotation, str) else str(annotation.__name__)
 
 
 def _fields_as_parameters(default: Any) -> list[Parameter]:
     meanings = _meanings(_doc(type(default)))
     return [
-        Parameter(one.name, str(one.type), getattr(default, one.name), meanings.get(one.name, ""))
+        Parameter(one.name, _type_name(one.type), getattr(default, one.name), meanings.get(one.name, ""))
         for one in fields(default)
         if one.metadata.get("parameter", True)
     ]
@@ -291,7 +290,6 @@ def _doc(documented: Any) -> str:
 
 
 def _meanings(doc: str) -> dict[str, str]:
-    """What a docstring says about each parameter or attribute."""
     section = re.split(r"(?:Args|Attributes):\n", doc)[-1].partition("\n\n")[0]
     return {
         name.strip(): " ".join(line.strip() for line in text.split("\n"))

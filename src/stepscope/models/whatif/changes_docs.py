@@ -1,7 +1,5 @@
 """Generates `docs/reference/changes.md` from the declarations of the changes."""
 
-from __future__ import annotations
-
 from itertools import groupby
 
 from stepscope.models.whatif import CHANGES, Change

@@ -22,7 +22,7 @@ from stepscope.trace.recorded_steps import load_warning
 from stepscope.trace.trace import Trace
 
 MOST_TASKS = 1 << 22  # of graphs that are simulated at once: of each, 100 bytes a task
-_LEAST_UNEXPLAINED = 0.001
+_LEAST_UNEXPLAINED = 0.001  # of the step: what a percentage with one decimal shows
 _ALWAYS = "unchanged work takes as long as it did, even if it overlaps with different work"
 _ALIKE = "other ranks change in the same way"
 _TOGETHER = (
@@ -89,11 +89,7 @@ class TimePrediction(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """The steps as they were measured, with which every prediction for them is compared.
-
-    Attributes:
-        graph: without a change.
-    """
+    """The steps as they were measured, with which every prediction for them is compared."""
 
     graph: Graph
 
@@ -175,11 +171,8 @@ class Baseline:
         return prediction, after
 
     def predict_time(self, requests: Sequence[Request]) -> tuple[TimePrediction, Simulation]:
-        """The same without what explains it, which takes longer than the simulation.
-
-        Raises:
-            ChangeError: if one does not apply, with the reason.
-        """
+        """The same without what explains it, which takes longer than the simulation; raises
+        ChangeError if one does not apply, with the reason."""
         return self._time_with(self._chosen(requests))
 
     @property
@@ -284,15 +277,8 @@ def recorded(trace: Trace) -> RecordedMemory | None:
 
 
 def predict_memory(memory: RecordedMemory, requests: Sequence[Request]) -> MemoryPrediction:
-    """The peak with the changes, applied in this order.
-
-    Args:
-        memory: of the recorded steps.
-        requests: the changes.
-
-    Raises:
-        ChangeError: if the effect of one on these steps cannot be predicted, with the reason.
-    """
+    """The peak with the changes, applied in this order; raises ChangeError if the effect of one on
+    these steps cannot be predicted, with the reason."""
     changed = memory
     for request in requests:
         change = request.change.memory

@@ -1,7 +1,5 @@
 """Every change that applies, by gain, and those that make the step fit into a memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any
@@ -23,7 +21,6 @@ def graph_of(trace: Trace, step: int | None, rank: int | None) -> Graph:
     """The dependency graph that a user asks for.
 
     Args:
-        trace: an annotated trace.
         step: one step; by default the longest run of consecutive steps.
         rank: of the process; by default all ranks together.
     """
@@ -35,7 +32,6 @@ class Ranking(msgspec.Struct, frozen=True):
     """Every change tried on its own.
 
     Attributes:
-        gains: the predictions, largest gain first.
         reasons: why the others do not apply, by name.
         unmeasured: those of them that only want a calibration of the machine.
     """
@@ -46,20 +42,13 @@ class Ranking(msgspec.Struct, frozen=True):
 
 
 def rank_changes(graph: Graph) -> Ranking:
-    """The prediction of each change on its own.
-
-    Args:
-        graph: of the steps as they were measured.
-    """
+    """The prediction of each change on its own."""
     baseline = Baseline(graph)
     changes = [change for change in CHANGES.values() if change.ranked]
     tried = in_threads(lambda change: _tried(baseline, change), changes, len(graph), MOST_TASKS)
     gains = [one for one in tried if isinstance(one, Prediction)]
-    errors = {
-        change.name: one
-        for change, one in zip(changes, tried, strict=True)
-        if not isinstance(one, Prediction)
-    }
+    pairs = zip(changes, tried, strict=True)
+    errors = {change.name: one for change, one in pairs if not isinstance(one, Prediction)}
     return Ranking(
         sorted(gains, key=lambda prediction: prediction.predicted_step_ms),
         {name: str(error).removeprefix(f"{name}: ") for name, error in errors.items()},
@@ -74,19 +63,16 @@ def _tried(baseline: Baseline, change: Change) -> Prediction | StepscopeError:
         return error
 
 
-_FEWER_SAMPLES = (0.5, 0.25, 0.125)
-_MOST = 12
+_FEWER_SAMPLES = (0.5, 0.25, 0.125)  # of the batch: halves, as users try them
+_MOST = 12  # answers that are listed; chosen: they fit on a screen
 
 
 class Fit(msgspec.Struct, frozen=True):
     """Changes under which the step fits.
 
     Attributes:
-        changes: as requested on the command line.
-        memory: the predicted peak.
         step_ms: the predicted step; None where time cannot be predicted for this trace.
         cost: time per sample over that of the unchanged step, minus 1; None where unknown.
-        why_no_time: the reason.
     """
 
     changes: tuple[str, ...]
@@ -101,15 +87,14 @@ class Fit(msgspec.Struct, frozen=True):
         return facts
 
 
+Fitting = tuple[list[Request], MemoryPrediction]
+
+
 def find_fits(graph: Graph, limit_bytes: int) -> list[Fit]:
     """Changes whose predicted peak, with its error, is at most a limit; the cheapest first.
 
     Each change alone and each two together are tried: 16 bits, an optimizer without state, fewer
     samples, and checkpointing of as few as possible of the modules that are alike.
-
-    Args:
-        graph: of the steps as they were measured.
-        limit_bytes: what may be allocated.
 
     Raises:
         ChangeError: if allocations were not recorded.
@@ -122,39 +107,37 @@ def find_fits(graph: Graph, limit_bytes: int) -> list[Fit]:
         )
     if memory.lifetimes.peak()[0] <= limit_bytes:
         return [Fit((), predict_memory(memory, []), baseline.measured_ms, 0.0)]
-    fitting = _without_needless([*_fitting(memory, limit_bytes)])
-    found = [_priced(baseline, requests, answer) for requests, answer in fitting]
-    found.sort(key=lambda fit: (fit.cost is None, fit.cost or 0.0, fit.memory.predicted_bytes))
-    return found[:_MOST]
+    fitting = _without_needless([*_fitting(baseline, _checkpoints(memory), limit_bytes)])
+    fits = [_priced(baseline, requests, answer) for requests, answer in fitting]
+    fits.sort(key=lambda fit: (fit.cost is None, fit.cost or 0.0, fit.memory.predicted_bytes))
+    return fits[:_MOST]
 
 
-def _fitting(memory: RecordedMemory, limit: int) -> Iterator[tuple[list[Request], MemoryPrediction]]:
+def _fitting(baseline: Baseline, checkpoints: list[list[Request]], limit: int) -> Iterator[Fitting]:
     """Single changes that fit, and pairs of which neither fits alone."""
-    groups = [[_request("amp")], [_request("stateless_optimizer")], *_checkpoints(memory)]
+    groups = [[_request("amp")], [_request("stateless_optimizer")], *checkpoints]
     short: list[list[Request]] = []
     for group in groups:
-        found, whole = _smallest(memory, [], group, limit)
-        if found:
-            yield found
+        best, whole = _smallest(baseline, [], group, limit)
+        if best:
+            yield best
         elif whole:
             short.append(group)
     for first, second in combinations(short, 2):
-        if found := _smallest(memory, first, second, limit)[0]:
-            yield found
+        if best := _smallest(baseline, first, second, limit)[0]:
+            yield best
     for before in ([], *short):
         for factor in _FEWER_SAMPLES:
             fewer = [_request(f"batch_size:factor={factor}")]
-            if found := _smallest(memory, before, fewer, limit)[0]:
-                yield found
+            if best := _smallest(baseline, before, fewer, limit)[0]:
+                yield best
                 break
 
 
-def _without_needless(
-    found: list[tuple[list[Request], MemoryPrediction]],
-) -> list[tuple[list[Request], MemoryPrediction]]:
+def _without_needless(fitting: list[Fitting]) -> list[Fitting]:
     """Without those that do more than another one that fits as well."""
-    sets = [set(map(str, requests)) for requests, _ in found]
-    return [one for one, own in zip(found, sets, strict=True) if not any(set_ < own for set_ in sets)]
+    sets = [set(map(str, requests)) for requests, _ in fitting]
+    return [one for one, own in zip(fitting, sets, strict=True) if not any(set_ < own for set_ in sets)]
 
 
 def _request(text: str) -> Request:
@@ -162,8 +145,8 @@ def _request(text: str) -> Request:
 
 
 def _smallest(
-    memory: RecordedMemory, before: Sequence[Request], group: Sequence[Request], limit: int
-) -> tuple[tuple[list[Request], MemoryPrediction] | None, MemoryPrediction | None]:
+    baseline: Baseline, before: Sequence[Request], group: Sequence[Request], limit: int
+) -> tuple[Fitting | None, MemoryPrediction | None]:
     """The fewest changes of a group, after others, that fit; and the last that was predicted.
 
     If none fit, that is the whole group.
@@ -172,19 +155,12 @@ def _smallest(
     while low <= high:
         count = (low + high) // 2
         requests = [*before, *group[:count]]
-        answer = _predicted_memory(memory, requests)
+        answer = baseline.predict_memory(requests)
         if answer is not None and answer.most_bytes <= limit:
             best, high = (requests, answer), count - 1
         else:
             low = count + 1
     return best, answer
-
-
-def _predicted_memory(memory: RecordedMemory, requests: Sequence[Request]) -> MemoryPrediction | None:
-    try:
-        return predict_memory(memory, requests)
-    except ChangeError:
-        return None
 
 
 def _checkpoints(memory: RecordedMemory) -> list[list[Request]]:

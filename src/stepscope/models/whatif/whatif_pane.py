@@ -3,8 +3,6 @@
 In a timeline, tasks too short to see are merged, so that it has few rectangles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -85,16 +83,11 @@ class Pane:
     """The what-ifs of one trace; the graph is built once.
 
     Args:
-        trace: an annotated trace.
         rank: one rank alone; by default all ranks of the trace together.
         step: one step; by default the longest run of consecutive steps.
 
     Raises:
         TraceError: if there is no such step.
-
-    Example:
-        >>> pane = Pane(stepscope.open("run.stepscope"))  # doctest: +SKIP
-        >>> pane.answer(["amp", "bandwidth:factor=2"]).answer.speedup  # doctest: +SKIP
     """
 
     def __init__(self, trace: Trace, rank: int | None = None, step: int | None = None) -> None:
@@ -116,7 +109,6 @@ class Pane:
 
         Args:
             changes: as on the command line (`bandwidth:factor=2`), in the order of application.
-            most: the maximum number of rectangles of a timeline.
 
         Raises:
             ChangeError: if there is no such change or one does not apply, with the reason.
@@ -155,7 +147,6 @@ def rectangles(simulation: Simulation, most: int) -> Rectangles:
     are left out.
 
     Args:
-        simulation: of any graph.
         most: the maximum; a thread with work has at least one.
     """
     tasks, rows = simulation.graph.tasks, _in_order(simulation)

@@ -10,9 +10,9 @@ from lsprotocol import types as lsp
 from stepscope.faces.editor.documents import Documents, findings_by_file
 from stepscope.faces.editor.line_marks import LineMark, hover_text, marks_of, milliseconds, percent, size
 from stepscope.faces.editor.measured_costs import FileCosts, Measured, Problem, Settings, settings_of
-from stepscope.models.batch_size.breakdown import LineCost, ModuleTime, OperatorTime
+from stepscope.models.batch_size.breakdown import LineBreakdown, ModuleTime, OperatorTime
 
-CONV = LineCost(
+CONV = LineBreakdown(
     file="/m.py",
     line=2,
     ms=6.0,
@@ -23,11 +23,11 @@ CONV = LineCost(
     modules=[ModuleTime("layer1.conv", 5.5), ModuleTime("", 0.5)],
     operators=[OperatorTime("aten::conv2d", 6.0)],
 )
-RELU = LineCost(file="/m.py", line=3, ms=1.0, forward_ms=0.5, backward_ms=0.5)
+RELU = LineBreakdown(file="/m.py", line=3, ms=1.0, forward_ms=0.5, backward_ms=0.5)
 
 
 def mark_of(share: float, **cost: Any) -> LineMark:
-    return LineMark(0, False, LineCost(file="/m.py", line=1, **cost), share)
+    return LineMark(0, False, LineBreakdown(file="/m.py", line=1, **cost), share)
 
 
 def test_marks_are_where_their_lines_are_now():
@@ -139,7 +139,7 @@ def test_times_and_shares_are_short():
 def test_a_hover_tells_what_there_is_to_tell():
     making = hover_text(mark_of(0.0, weights_bytes=2_600))
     assert making.strip() == "weights 2.6 kB"
-    cost = LineCost(
+    cost = LineBreakdown(
         file="/m.py", line=5, ms=12.0, forward_ms=4.0, backward_ms=8.0, activations_bytes=2_100_000
     )
     computing = hover_text(LineMark(4, True, cost, 0.5))

@@ -46,9 +46,6 @@ def find_changes() -> dict[str, Change]:
     every = {change.name: change for change in sorted(built_in, key=lambda change: change.name)}
     for change in plugins("changes", Change):
         every.setdefault(change.name, change)
-    return {change.name: change for change in sorted(every.values(), key=_place_of_group)}
-
-
-def _place_of_group(change: Change) -> int:
-    """Where its group is listed; an unknown one comes last."""
-    return GROUPS.index(change.group) if change.group in GROUPS else len(GROUPS)
+    place = {group: number for number, group in enumerate(GROUPS)}  # an unknown one comes last
+    ordered = sorted(every.values(), key=lambda change: place.get(change.group, len(place)))
+    return {change.name: change for change in ordered}

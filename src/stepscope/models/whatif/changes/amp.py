@@ -1,18 +1,13 @@
 """`amp`: automatic mixed precision."""
 
-from __future__ import annotations
-
-import json
 import re
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from stepscope.base.arrays import Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale
 from stepscope.models.whatif.change import Application, Change
-from stepscope.models.whatif.cpu.autocast import amp_on_cpu, autocast_assumptions
+from stepscope.models.whatif.cpu.autocast import amp_on_cpu, autocast_assumptions, data_table
 from stepscope.models.whatif.cpu.calibrated import OnCpu, on_cpu
 from stepscope.models.whatif.parts.kernel_times import (
     bound_by_memory,
@@ -69,18 +64,11 @@ def _factors(graph: Graph) -> dict[str, Any]:
     name, major = str(device.get("name", "")), device.get("computeMajor")
     if not graph.on_device.any() or (major is None and not name):
         raise ChangeError("amp: the trace does not name its device; name it with --device")
-    found = [row for row in _table()["generations"] if row["major"] == major]
-    if _AMD.search(name) or not found:
+    rows = (row for row in data_table("amp.json")["generations"] if row["major"] == major)
+    factors: dict[str, Any] | None = next(rows, None)
+    if _AMD.search(name) or factors is None:
         raise ChangeError(f"amp: no speedups are known for {name or major}")
-    factors: dict[str, Any] = found[0]
     return factors
-
-
-@cache
-def _table() -> dict[str, Any]:
-    text = files("stepscope.models.whatif").joinpath("data/amp.json").read_text("utf-8")
-    table: dict[str, Any] = json.loads(text)
-    return table
 
 
 CHANGE = Change(

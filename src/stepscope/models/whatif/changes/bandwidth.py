@@ -1,7 +1,5 @@
 """`bandwidth`: a faster network."""
 
-from __future__ import annotations
-
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale, select
 from stepscope.models.whatif.change import Change

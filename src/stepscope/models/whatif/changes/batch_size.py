@@ -1,7 +1,5 @@
 """`batch_size`: more or fewer samples in each step."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.base.arrays import Mask
@@ -33,7 +31,7 @@ def batch_size(graph: Graph, factor: float) -> Graph:
 
 
 _FIXED = [KINDS.index(name) for name in ("weights", "buffers", "gradients", "optimizer state")]
-_SCALAR_BYTES = 8
+_SCALAR_BYTES = 8  # of the largest scalar; no batch makes one larger
 
 
 def with_batch(memory: RecordedMemory, factor: float) -> RecordedMemory:
@@ -66,8 +64,7 @@ def batched(memory: RecordedMemory) -> Mask:
     for operation in operations(memory.recording):
         if grows[operation.reads].any():
             grows[operation.makes] = ~fixed[operation.makes]
-    result: Mask = grows
-    return result
+    return np.asarray(grows)
 
 
 def _per_channel(memory: RecordedMemory) -> Mask:
@@ -75,8 +72,7 @@ def _per_channel(memory: RecordedMemory) -> Mask:
     vectors = _vectors(memory.recording)
     weights = np.isin(memory.lifetimes.kind[: len(vectors)], _FIXED)
     size = memory.recording.lifetimes.bytes
-    result: Mask = vectors & np.isin(size, np.unique(size[weights & vectors]))
-    return result
+    return np.asarray(vectors & np.isin(size, np.unique(size[weights & vectors])))
 
 
 def _vectors(recording: AllocationRecord) -> Mask:

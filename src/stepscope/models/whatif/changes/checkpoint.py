@@ -1,7 +1,5 @@
 """`checkpoint`: activation checkpointing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -19,7 +17,13 @@ from stepscope.models.whatif.change import OURS, Change
 from stepscope.models.whatif.parts.layers import first_of, in_backward, operators, regions
 from stepscope.trace.row_order import begins_run, ends_run
 
-# Operators of these names save so many; others one: their input or their result.
+_SAVE_NOTHING = (
+    "aten::add aten::add_ aten::sub* aten::cat aten::stack aten::sum aten::mean aten::copy_ "
+    "aten::_to_copy aten::clone *view* aten::*reshape* aten::t aten::*transpose* aten::permute "
+    "aten::expand aten::*squeeze* aten::*split* aten::chunk aten::slice aten::select aten::neg "
+    "aten::detach"
+)
+# Operators of these names save so many tensors; others one: their input or their result.
 _SAVED = {
     "*rnn*": 11,
     "*lstm*": 11,
@@ -34,45 +38,15 @@ _SAVED = {
     "aten::*mm": 2,
     "aten::mul*": 2,
     "aten::div*": 2,
-    **dict.fromkeys(
-        (
-            "aten::add",
-            "aten::add_",
-            "aten::sub*",
-            "aten::cat",
-            "aten::stack",
-            "aten::sum",
-            "aten::mean",
-            "aten::copy_",
-            "aten::_to_copy",
-            "aten::clone",
-            "*view*",
-            "aten::*reshape*",
-            "aten::t",
-            "aten::*transpose*",
-            "aten::permute",
-            "aten::expand",
-            "aten::*squeeze*",
-            "aten::*split*",
-            "aten::chunk",
-            "aten::slice",
-            "aten::select",
-            "aten::neg",
-            "aten::detach",
-        ),
-        0,
-    ),
+    **dict.fromkeys(_SAVE_NOTHING.split(), 0),
 }
 
 
 def saved_tensors(graph: Graph, operators: Ids) -> Ids:
     """How many tensors each operator (events.id) saves for its backward, shape of `operators`."""
-    names = graph.trace.events.text("name").take(operators)
-    return np.array([_saved_by(str(name)) for name in names], np.int64)
-
-
-def _saved_by(name: str) -> int:
-    return next((count for glob, count in _SAVED.items() if fnmatchcase(name, glob)), 1)
+    names = map(str, graph.trace.events.text("name").take(operators))
+    matching = ((count for glob, count in _SAVED.items() if fnmatchcase(name, glob)) for name in names)
+    return np.array([next(counts, 1) for counts in matching], np.int64)
 
 
 def checkpoint(graph: Graph, module: str, call_us: float = 80.0, saved_us: float = 7.0) -> Graph:
@@ -94,7 +68,8 @@ def checkpoint(graph: Graph, module: str, call_us: float = 80.0, saved_us: float
     backward = (key >= 0) & in_backward(graph)
     if not forward.any():
         raise ChangeError(f"checkpoint: no forward work is in a module that matches {module!r}")
-    _refuse_recomputed(graph, backward)
+    if (np.append(graph.trace.events["recompute"], 0)[graph.tasks["event"]][backward] > 0).any():
+        raise ChangeError("checkpoint: backward recomputes forward already")
     again, anchors = _repeats(graph, key, forward, backward)
     if not len(again):
         raise ChangeError(f"checkpoint: no backward work is in a module that matches {module!r}")
@@ -102,7 +77,9 @@ def checkpoint(graph: Graph, module: str, call_us: float = 80.0, saved_us: float
     starts = begins_run(anchors[host])
     took = call_us + saved_us * _saved(graph, again[host], starts)
     graph, new = _repeated(graph, again, anchors)
-    return _with_bookkeeping(graph, new[host][starts], took)
+    calls = new[host][starts]
+    names = ["torch.utils.checkpoint"] * len(calls)
+    return insert(graph, calls, names, in_front=True, duration_ns=np.rint(took * 1e3))[0]
 
 
 def _repeats(graph: Graph, key: Ids, forward: Mask, backward: Mask) -> tuple[Ids, Ids]:
@@ -121,12 +98,6 @@ def _calls_of_region(graph: Graph, module: str) -> Ids:
     region = regions(graph, module)
     step = graph.tasks["step"].astype(np.int64)
     return np.where((region >= 0) & (step >= 0), step * len(graph.trace["modules"]) + region, -1)
-
-
-def _refuse_recomputed(graph: Graph, backward: Mask) -> None:
-    again = np.append(graph.trace.events["recompute"], 0)[graph.tasks["event"]] > 0
-    if (again & backward).any():
-        raise ChangeError("checkpoint: backward recomputes forward already")
 
 
 def _repeated(graph: Graph, rows: Ids, before: Ids) -> tuple[Graph, Ids]:
@@ -159,20 +130,13 @@ def _saved(graph: Graph, rows: Ids, starts: Mask) -> Floats:
     return saved.astype(np.float64)
 
 
-def _with_bookkeeping(graph: Graph, anchors: Ids, took_us: Floats) -> Graph:
-    """In front of each anchor the CPU time of `torch.utils.checkpoint` itself."""
-    names = ["torch.utils.checkpoint"] * len(anchors)
-    time = np.rint(took_us * 1e3)
-    return insert(graph, anchors, names, in_front=True, duration_ns=time)[0]
-
-
 _INSTANT = 0.5  # the repeated forward takes no time on the recorded clock, which counts ns
 _RANDOM_STATE_BYTES = 5056  # of torch.get_rng_state()
 _ACTIVATIONS = KINDS.index("activations")
 
 
 @dataclass(frozen=True)
-class _Call:
+class _ModuleCall:
     """One call of a checkpointed module: its forward, and its backward, ns."""
 
     begin: float
@@ -202,7 +166,7 @@ def checkpointed(memory: RecordedMemory, module: str, **_: float) -> RecordedMem
     return memory
 
 
-def _module_calls(recording: AllocationRecord, module: str) -> list[_Call]:
+def _module_calls(recording: AllocationRecord, module: str) -> list[_ModuleCall]:
     events = recording.trace.events
     rows = np.flatnonzero(events.text("name").where(lambda name: _matches(name, module)))
     begin, end = recording.starts[rows], recording.ends[rows]
@@ -216,7 +180,7 @@ def _module_calls(recording: AllocationRecord, module: str) -> list[_Call]:
         own = linked[slice(*np.searchsorted(forward, [low, high]))]
         if len(own):
             first, last = recording.starts[own].min(), recording.ends[own].max()
-            found.append(_Call(low, high, float(first), float(last)))
+            found.append(_ModuleCall(low, high, float(first), float(last)))
     return found
 
 
@@ -225,7 +189,7 @@ def _matches(name: str, module: str) -> bool:
     return path != name and fnmatchcase(path.strip(), module)
 
 
-def _repeated_lifetimes(memory: RecordedMemory, call: _Call) -> Lifetimes:
+def _repeated_lifetimes(memory: RecordedMemory, call: _ModuleCall) -> Lifetimes:
     life = memory.lifetimes
     inside = (life.start >= call.begin) & (life.start < call.end)
     kept = inside & (life.end > call.end) & (life.kind == _ACTIVATIONS)
@@ -238,10 +202,14 @@ def _repeated_lifetimes(memory: RecordedMemory, call: _Call) -> Lifetimes:
     end = np.where(given, np.maximum(end, call.done), end)
     again = np.flatnonzero(inside & (ends_early | (life.end <= call.end)))
     repeated = life.changed(end=end).plus(_copies(life, again, call))
-    return repeated.plus(_random_state(call)) if memory.recording.device == "cpu" else repeated
+    if memory.recording.device != "cpu":
+        return repeated
+    # The state of the CPU's random numbers, which the checkpoint keeps to repeat dropout.
+    state = Lifetimes.added([_RANDOM_STATE_BYTES], [call.begin], [call.done], [KINDS.index("unknown")])
+    return repeated.plus(state)
 
 
-def _copies(life: Lifetimes, rows: Ids, call: _Call) -> Lifetimes:
+def _copies(life: Lifetimes, rows: Ids, call: _ModuleCall) -> Lifetimes:
     """What the repeated forward allocates just before backward begins."""
     copy = life.take(rows)
     return copy.changed(
@@ -249,24 +217,13 @@ def _copies(life: Lifetimes, rows: Ids, call: _Call) -> Lifetimes:
     )
 
 
-def _random_state(call: _Call) -> Lifetimes:
-    """The state of the CPU's random numbers, which the checkpoint keeps to repeat dropout."""
-    return Lifetimes(
-        bytes=np.array([_RANDOM_STATE_BYTES]),
-        start=np.array([call.begin]),
-        end=np.array([call.done]),
-        kind=np.array([KINDS.index("unknown")]),
-        recorded=np.array([-1]),
-    )
-
-
-def _again(time: Floats, call: _Call) -> Floats:
+def _again(time: Floats, call: _ModuleCall) -> Floats:
     """Moments of forward, in the instant before backward begins."""
     share = (time - call.begin) / max(call.end - call.begin, 1.0)
     return call.backward - _INSTANT * (1 - share)
 
 
-def _needs(recording: AllocationRecord, call: _Call, life: Lifetimes) -> tuple[Mask, Mask, Floats]:
+def _needs(recording: AllocationRecord, call: _ModuleCall, life: Lifetimes) -> tuple[Mask, Mask, Floats]:
     """For each row: whether backward of this call, or of others, needs it; and its last read.
 
     The last read by forward is the end of that operator, or of the one that made it.
@@ -282,14 +239,13 @@ def _needs(recording: AllocationRecord, call: _Call, life: Lifetimes) -> tuple[M
     return marks[0][recorded], marks[1][recorded], recording.last_read[recorded]
 
 
-def _read_inside(recording: AllocationRecord, call: _Call, life: Lifetimes) -> Mask:
+def _read_inside(recording: AllocationRecord, call: _ModuleCall, life: Lifetimes) -> Mask:
     uses = recording.uses
     start = recording.starts[uses.event]
     inside = ~uses.backward & (start >= call.begin) & (start < call.end)
     read = np.zeros(len(recording) + 1, np.bool_)
     read[uses.allocation[inside]] = True
-    result: Mask = read[life.recorded]
-    return result
+    return np.asarray(read[life.recorded])
 
 
 CHANGE = Change(

@@ -1,7 +1,5 @@
 """`compile`: torch.compile, which `verify` measures without a prediction."""
 
-from __future__ import annotations
-
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.models.whatif.change import Application, Change

@@ -1,7 +1,5 @@
 """`compress`: gradients sent in 16 bits."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Mask

@@ -1,7 +1,5 @@
 """`cuda_graphs`: the whole step launched at once."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.errors import ChangeError

@@ -1,7 +1,5 @@
 """`dataloader`: worker processes make the batches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -60,8 +58,7 @@ def _scaled(graph: Graph, loading: Mask, factor: float) -> Graph:
 def _within(graph: Graph, loading: Mask) -> Mask:
     """Tasks whose gap is loading, too: more of it follows. What follows the last is the loop's."""
     thread = graph.tasks["thread"]
-    result: Mask = loading & np.append(loading[1:] & (thread[1:] == thread[:-1]), False)
-    return result
+    return np.asarray(loading & np.append(loading[1:] & (thread[1:] == thread[:-1]), False))
 
 
 def _wait_ns(graph: Graph, loading: Mask, batch_ns: float, workers: int, computing: float) -> float:

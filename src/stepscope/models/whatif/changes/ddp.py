@@ -1,7 +1,5 @@
 """`ddp`: data-parallel training, each worker with the batch of this one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from stepscope.graph import Graph

@@ -1,7 +1,5 @@
 """`fsdp`: parameters, gradients and optimizer state sharded over the workers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

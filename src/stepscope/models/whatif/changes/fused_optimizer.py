@@ -1,7 +1,5 @@
 """`fused_optimizer`: the weight update in one kernel."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask
@@ -26,7 +24,9 @@ def fused_optimizer(graph: Graph) -> Graph:
         return fused_on_cpu(graph)
     update = _updates(graph)
     kernels = (update >= 0) & select(graph, stage="optimizer", category="kernel", on_device=True)
-    first = _first_of_each(update, kernels)
+    rows = np.flatnonzero(kernels)
+    first = np.zeros(len(graph), np.bool_)
+    first[rows[np.unique(update[rows], return_index=True)[1]]] = True
     if kernels.sum() <= first.sum():
         raise ChangeError("fused_optimizer: the optimizer launches one kernel per step at most")
     total = np.bincount(update[kernels], graph.tasks["duration_ns"][kernels])
@@ -60,14 +60,6 @@ def _updates(graph: Graph) -> Ids:
     return numbers
 
 
-def _first_of_each(update: Ids, kernels: Mask) -> Mask:
-    rows = np.flatnonzero(kernels)
-    _, index = np.unique(update[rows], return_index=True)
-    first = np.zeros(len(update), np.bool_)
-    first[rows[index]] = True
-    return first
-
-
 def _their_calls(graph: Graph, update: Ids, first: Mask) -> Mask:
     """CPU tasks of each update after its first launch, except those that others wait for."""
     host = (update >= 0) & select(graph, stage="optimizer", on_device=False)
@@ -81,8 +73,7 @@ def _their_calls(graph: Graph, update: Ids, first: Mask) -> Mask:
     np.minimum.at(begun, update[calls], calls)
     after = np.arange(len(graph)) > begun[update]
     same_thread = np.isin(graph.tasks["thread"], graph.tasks["thread"][calls])
-    result: Mask = host & ~tied & after & same_thread
-    return result
+    return np.asarray(host & ~tied & after & same_thread)
 
 
 CHANGE = Change(

@@ -1,7 +1,5 @@
 """`kernel_fusion`: chains of elementwise kernels, fused."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

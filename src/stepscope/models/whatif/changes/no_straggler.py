@@ -1,7 +1,5 @@
 """`no_straggler`: no rank slower than its peers."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask
@@ -10,7 +8,7 @@ from stepscope.facts.annotate.ranks import usual_of_peers
 from stepscope.graph import Graph, scale
 from stepscope.models.whatif.change import Change
 
-_ALIKE = 0.99
+_ALIKE = 0.99  # factor on a rank's work; chosen: from here on it works as long as its peers
 
 
 def no_straggler(graph: Graph) -> Graph:

@@ -1,7 +1,5 @@
 """`no_sync`: the CPU does not wait for the device."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

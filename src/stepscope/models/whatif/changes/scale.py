@@ -1,7 +1,5 @@
 """`scale`: selected tasks take a multiple of their time."""
 
-from __future__ import annotations
-
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, parse_selection
 from stepscope.graph import scale as scale_graph

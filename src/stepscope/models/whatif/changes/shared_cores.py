@@ -1,7 +1,5 @@
 """`shared_cores`: several such processes on one machine."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Times

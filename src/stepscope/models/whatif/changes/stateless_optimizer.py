@@ -1,7 +1,5 @@
 """`stateless_optimizer`: an optimizer that keeps nothing from step to step."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.errors import ChangeError

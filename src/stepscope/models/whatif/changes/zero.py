@@ -1,7 +1,5 @@
 """`zero`: optimizer state and gradients sharded over the workers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, add_links, append
+from stepscope.graph import Graph, add_links
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.cpu.calibrated import OnCpu, on_cpu
 from stepscope.models.whatif.parts.gradients import MIB, Gradients, after_backward, buckets_of, find_gradients
 from stepscope.models.whatif.parts.layers import add_channel, begins_next, last_updates
-from stepscope.models.whatif.parts.network import Network, refuse_communication
+from stepscope.models.whatif.parts.network import Network, append_collectives, refuse_communication
 from stepscope.models.whatif.parts.sharding import (
     SHARDING_ASSUMPTIONS,
     ZERO_ASSUMPTIONS_ON_CPU,
@@ -75,16 +73,8 @@ def _with_shards(graph: Graph, network: Network, gradients: Gradients, cap_mb: f
     names = np.repeat(["reduce-scatter", "all-gather"], [len(size), len(whole)])
     order = np.argsort(steps, kind="stable")
     graph, channel = add_channel(graph, "shards", ordered=True)
-    graph, new = append(
-        graph,
-        channel,
-        names[order].tolist(),
-        bytes=sizes[order],
-        step=steps[order],
-        duration_ns=np.rint(network.gather_ns(sizes[order])),
-        category="communication",
-        kind="communication",
-    )
+    time, labels = network.gather_ns(sizes[order]), names[order].tolist()
+    graph, new = append_collectives(graph, channel, labels, time, bytes=sizes[order], step=steps[order])
     task = np.empty(len(order), np.int64)
     task[order] = new
     scatter, gather = task[: len(size)], task[len(size) :]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from stepscope.trace.schema import FORWARD_STAGES
 from stepscope.trace.trace import Trace
 
 _STAGES = (*FORWARD_STAGES, "backward")
-_LEAST_SHARE = 0.5
+_LEAST_SHARE = 0.5  # of the time in 16 bits that is calibrated; of less, most would be a guess
 
 
 def amp_on_cpu(graph: Graph) -> Graph:
@@ -68,8 +69,6 @@ class _Autocast:
     """What autocast would do to the operators of a graph's steps.
 
     Attributes:
-        operators: of forward, loss and backward.
-        effects: of each.
         ratio: time in 16 bits over time in 32; NaN if not measured.
     """
 
@@ -163,7 +162,7 @@ class Effect:
 
 
 @dataclass
-class _Flow:
+class _SizeFlow:
     """Precision of the values computed so far, by their number of elements: True for 16 bits."""
 
     made: dict[int, bool] = field(default_factory=dict)
@@ -171,7 +170,6 @@ class _Flow:
     last: bool = False
 
     def effect(self, call: Operator) -> Effect:
-        """The effect on the next operator of forward."""
         wide = [prod(size) for size in call.floats if len(size) > 1]
         if call.name in lowered():
             sizes = [prod(size) for size in call.floats]
@@ -201,17 +199,12 @@ class _Flow:
 
 def forward_effects(calls: list[Operator | None]) -> list[Effect]:
     """The effect on each operator of one step's forward, given in order of time."""
-    flow = _Flow()
+    flow = _SizeFlow()
     return [Effect() if call is None else flow.effect(call) for call in calls]
 
 
 def forward_of(trace: Trace, operators: ScriptOperators) -> Ids:
-    """The index of the forward operator that each backward operator differentiates, or -1.
-
-    Args:
-        trace: the trace.
-        operators: its operators of forward and backward.
-    """
+    """The index of the forward operator that each backward operator differentiates, or -1."""
     ahead = inherit(trace.events["parent"], trace.events["forward_event"])[operators.rows]
     return np.where(ahead >= 0, np.append(operators.around, -1)[ahead], -1)
 
@@ -219,18 +212,20 @@ def forward_of(trace: Trace, operators: ScriptOperators) -> Ids:
 @cache
 def lowered() -> frozenset[str]:
     """Operators that autocast runs in 16 bits."""
-    return frozenset(_table()["lower"])
+    return frozenset(data_table("autocast_cpu.json")["lower"])
 
 
 @cache
 def kept() -> frozenset[str]:
     """Operators that autocast runs in FP32."""
-    return frozenset(_table()["single"])
+    return frozenset(data_table("autocast_cpu.json")["single"])
 
 
-def _table() -> dict[str, list[str]]:
-    text = files("stepscope.models.whatif").joinpath("data/autocast_cpu.json").read_text("utf-8")
-    table: dict[str, list[str]] = json.loads(text)
+@cache
+def data_table(name: str) -> dict[str, Any]:
+    """A table of `whatif/data`."""
+    text = files("stepscope.models.whatif").joinpath("data", name).read_text("utf-8")
+    table: dict[str, Any] = json.loads(text)
     return table
 
 

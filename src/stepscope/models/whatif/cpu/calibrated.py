@@ -4,8 +4,6 @@ Changes ask here instead of reading the calibration. Each answer is None where t
 calibrated, or its calibration lacks such times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +16,7 @@ from stepscope.models.calibration import Calibration, Machine, find_calibration
 from stepscope.models.calibration.calibration import between
 from stepscope.models.whatif.parts.kernel_times import memory_rate
 
-_FLOAT_BYTES = 4
+_FLOAT_BYTES = 4  # of an FP32 value; tables of gradients and casts count elements
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,8 @@ class OnCpu:
 
     def based_on(self, graph: Graph, otherwise: str) -> str:
         """The basis, and how busy the machine was when it was calibrated, if it was."""
-        found = _calibration(graph)
-        busy = f" (calibration {found.load})" if found and found.is_disturbed else ""
+        calibration = _calibration(graph)
+        busy = f" (calibration {calibration.load})" if calibration and calibration.is_disturbed else ""
         return (self.basis or otherwise) + busy
 
 
@@ -53,14 +51,14 @@ def needed_calibration(graph: Graph, change: str) -> Calibration:
             f"{change}: on a CPU this is predicted from times of PyTorch operators; this trace is "
             f"from {metadata.framework}"
         )
-    found = find_calibration(metadata)
-    if found is None:
+    calibration = find_calibration(metadata)
+    if calibration is None:
         raise NotMeasured(
             f"{change}: on a CPU this depends on the machine, and there is no calibration for "
             f"{Machine.of(metadata)}; run `stepscope calibrate FILE` on the machine that recorded "
             "the trace"
         )
-    return found
+    return calibration
 
 
 def copy_rate(graph: Graph, size: float) -> float | None:
@@ -68,42 +66,42 @@ def copy_rate(graph: Graph, size: float) -> float | None:
 
     As calibrated; else half of the rate of this step's elementwise work, which reads and writes.
     """
-    found = _calibration(graph)
-    rate = found.copy_rate(size) if found else None
+    calibration = _calibration(graph)
+    rate = calibration.copy_rate(size) if calibration else None
     moved = memory_rate(graph) if rate is None else None
     return moved / 2 if moved else rate
 
 
 def casts_ns(graph: Graph, size: Floats) -> tuple[Floats, Floats] | None:
     """Time to cast FP32 values of some bytes to 16 bits, and back, each of shape (n,)."""
-    found = _calibration(graph)
-    if found is None or not found.casts or not on_cpu(graph):
+    calibration = _calibration(graph)
+    if calibration is None or not calibration.casts or not on_cpu(graph):
         return None
-    down, up = _columns(found.casts, size / _FLOAT_BYTES, 1, 2)
+    down, up = _columns(calibration.casts, size / _FLOAT_BYTES, 1, 2)
     return down, up
 
 
 def sparse_gradients_ns(graph: Graph, size: Floats) -> tuple[Floats, Floats, Floats] | None:
     """Time to compress gradients of some bytes, to add one worker's share, and to empty."""
-    found = _calibration(graph)
-    if found is None or not found.sparse_gradients or not on_cpu(graph):
+    calibration = _calibration(graph)
+    if calibration is None or not calibration.sparse_gradients or not on_cpu(graph):
         return None
-    packed, added, emptied = _columns(found.sparse_gradients, size / _FLOAT_BYTES, 1, 2, 3)
+    packed, added, emptied = _columns(calibration.sparse_gradients, size / _FLOAT_BYTES, 1, 2, 3)
     return packed, added, emptied
 
 
 def handover_ns(graph: Graph, size: float) -> tuple[float, float]:
     """CPU time that handing over a batch costs the loop and the worker; 0 if not calibrated."""
-    found = _calibration(graph)
-    if found is None or not found.loading:
+    calibration = _calibration(graph)
+    if calibration is None or not calibration.loading:
         return 0.0, 0.0
-    return between(found.loading, size, 1), between(found.loading, size, 2)
+    return between(calibration.loading, size, 1), between(calibration.loading, size, 2)
 
 
 def collectives_cpu_ns(graph: Graph, size: Floats) -> Floats | None:
     """CPU time of an all-reduce between two processes of this machine, by its bytes."""
-    found = _calibration(graph)
-    return _columns(found.reducing, size, 2)[0] if found and found.reducing else None
+    calibration = _calibration(graph)
+    return _columns(calibration.reducing, size, 2)[0] if calibration and calibration.reducing else None
 
 
 def loopback(graph: Graph) -> dict[str, float]:
@@ -112,10 +110,10 @@ def loopback(graph: Graph) -> dict[str, float]:
     Source: the time of a ring of two in `stepscope.models.whatif.parts.network`: bytes over the
     bandwidth, and two latencies.
     """
-    found = _calibration(graph)
-    if found is None or not found.reducing:
+    calibration = _calibration(graph)
+    if calibration is None or not calibration.reducing:
         return {}
-    rows = [(row[0], row[1]) for row in found.reducing]
+    rows = [(row[0], row[1]) for row in calibration.reducing]
     (_, short_ns), (size, long_ns) = min(rows), max(rows)
     return {
         "bandwidth_gbps": round(size * 8 / max(long_ns - short_ns, 1.0), 3),

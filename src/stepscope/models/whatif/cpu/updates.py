@@ -40,9 +40,10 @@ def fused_on_cpu(graph: Graph) -> Graph:
     inside = step >= 0
     if not inside.any():
         raise ChangeError("fused_optimizer: no optimizer of torch.optim runs in these steps")
-    _, first = np.unique(step[inside], return_index=True)
-    rows = np.flatnonzero(inside)[first]
-    last = np.flatnonzero(inside)[len(step[inside]) - 1 - _last(step[inside])]
+    inner = np.flatnonzero(inside)
+    _, first = np.unique(step[inner], return_index=True)
+    _, from_end = np.unique(step[inner][::-1], return_index=True)
+    rows, last = inner[first], inner[::-1][from_end]
     for row, end in zip(rows.tolist(), last.tolist(), strict=True):
         length[row] = round(_fused_ns(graph.trace, int(step[row]), calibration))
         gap[row] = gap[end]  # the gap after the step stays
@@ -55,11 +56,6 @@ def fused_assumptions(graph: Graph) -> tuple[str, ...]:
     """What has to hold: where the times come from."""
     calibration = needed_calibration(graph, "fused_optimizer")
     return (f"a fused step takes as long as alone for as many weights ({calibration})",)
-
-
-def _last(values: Ids) -> Ids:
-    _, index = np.unique(values[::-1], return_index=True)
-    return index
 
 
 def _fused_ns(trace: Trace, step: int, calibration: Calibration) -> float:
@@ -85,7 +81,6 @@ def step_ns(rows: Sequence[Sequence[float]], tensors: float, elements: float) ->
 
     Args:
         rows: of a calibration: tensors, elements in total (or bytes), time in ns.
-        tensors: number of tensors.
         elements: in total (or bytes).
     """
     small = [(row[0], row[2]) for row in rows if row[1] / row[0] < _LARGE]
@@ -138,11 +133,6 @@ def shard_on_cpu(graph: Graph, change: str, network: Network, units: Sequence[Un
     gathered bytes and for N workers: before a gather 2 / N (into its buffer and into gloo's), after
     it 2 (out of gloo's buffer, and to the parameters); before a reduce-scatter 2 (gradients to a
     buffer, and from there to gloo's), after it 1 / N.
-
-    Args:
-        change: the name of the change, for its errors.
-        network: of gloo.
-        units: of all steps.
 
     Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py;
     torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, allgather and _reduce_scatter_base.

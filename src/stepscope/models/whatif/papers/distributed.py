@@ -1,14 +1,12 @@
 """Distributed training: parameters in slices (p3), by network level (blueconnect), sparse (dgc)."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, add_links, add_thread, append
+from stepscope.graph import Graph, add_links, add_thread
 from stepscope.models.whatif.change import OURS, Change
 from stepscope.models.whatif.cpu.calibrated import OnCpu, copy_rate, on_cpu, sparse_gradients_ns
 from stepscope.models.whatif.parts.gradients import Gradients, converted, find_gradients
@@ -18,13 +16,14 @@ from stepscope.models.whatif.parts.network import (
     CollectivePhase,
     Network,
     all_reduces,
+    append_collectives,
     decompose,
     refuse_communication,
     refuse_unsized,
 )
 from stepscope.trace.row_order import inverse
 
-_LEAST_KB = 0.1
+_LEAST_KB = 0.1  # kB of a slice; chosen: smaller ones of a large model are millions of messages
 
 
 def p3(
@@ -80,18 +79,8 @@ def _with_slices(graph: Graph, network: Network, gradients: Gradients, row: Ids,
     threads = np.concatenate([np.where(own, receive, send), np.where(own, send, receive)])
     names = [f"{way} {number}" for way in ("push", "pull") for number in row.tolist()]
     both = np.concatenate([row, row])
-    graph, new = append(
-        graph,
-        threads,
-        names,
-        duration_ns=np.rint(np.tile(time, 2)),
-        bytes=np.tile(size, 2),
-        step=gradients.step[both],
-        priority=-order_of_use(gradients)[both],
-        category="communication",
-        kind="communication",
-        stage="backward",
-    )
+    facts = {"step": gradients.step[both], "priority": -order_of_use(gradients)[both], "stage": "backward"}
+    graph, new = append_collectives(graph, threads, names, np.tile(time, 2), bytes=np.tile(size, 2), **facts)
     push, pull = new[: len(row)], new[len(row) :]
     graph = add_links(graph, gradients.ready[row], push, "communication")
     # The next message does not wait until this one has arrived.
@@ -184,7 +173,6 @@ def _adding_ns(graph: Graph, size: Floats) -> Floats:
 
 
 def _channels(graph: Graph, tasks: Ids, count: int) -> tuple[Graph, list[int]]:
-    """Add channels to the device that runs the all-reduces."""
     device = int(graph.threads["device"][graph.tasks["thread"][tasks[0]]])
     channels = []
     for level in range(count):
@@ -213,7 +201,7 @@ def _numbers(name: str, text: str) -> list[float]:
 # Lin et al., algorithm 4 and section 3, in reads and writes of the whole gradient: momentum
 # u = m u + g (3), accumulation v = v + u (3), threshold on a sample of |v| (1), choice of what is
 # sent (1), and what was sent removed from u and v (4).
-_COMPRESS_PASSES = 12
+_COMPRESS_PASSES = 12  # reads and writes of the whole gradient, as listed above
 _DECOMPRESS_PASSES = 1  # a gradient of zeros gets a few values
 
 

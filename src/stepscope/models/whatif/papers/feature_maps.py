@@ -1,7 +1,5 @@
 """Feature maps that are in host memory (vdnn), or encoded (gist), between forward and backward."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -9,7 +7,6 @@ import numpy as np
 
 from stepscope.base.arrays import Floats, Ids
 from stepscope.errors import ChangeError
-from stepscope.facts.roofline.formulas import call_of
 from stepscope.graph import (
     Graph,
     add_links,
@@ -24,7 +21,7 @@ from stepscope.models.memory.recorded_allocations import AllocationRecord
 from stepscope.models.memory.recorded_memory import RecordedMemory
 from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.parts.kernel_times import memory_rate
-from stepscope.models.whatif.parts.layers import Layers, calls_of, find_layers, neighbor
+from stepscope.models.whatif.parts.layers import Layers, calls_of, find_layers, input_bytes, neighbor
 from stepscope.trace.row_order import ends_run
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Text
@@ -46,7 +43,9 @@ def vdnn(graph: Graph, gb_per_s: float = 15.75) -> Graph:
     if gb_per_s <= 0:
         raise ChangeError(f"vdnn: expected gb_per_s above 0, found {gb_per_s}")
     layers, size = convolutions(graph, "vdnn")
-    count, following = len(size), _next_begun(layers)
+    # The first backward task of the next convolution of the step; the last has its own.
+    after = np.append(layers.begun[1:], layers.begun[-1:])
+    count, following = len(size), np.where(ends_run(layers.step), layers.begun, after)
     calls = calls_of(graph, np.append(layers.first, following))
     graph, new = insert(graph, calls, ["cudaMemcpyAsync"] * 2 * count, duration_ns=typical_launch(graph)[0])
     now = numbers_after(len(graph), new)
@@ -68,13 +67,6 @@ def vdnn(graph: Graph, gb_per_s: float = 15.75) -> Graph:
         known = (source >= 0) & (target >= 0)
         graph = add_links(graph, source[known], target[known], "synchronization")
     return graph
-
-
-def _next_begun(layers: Layers) -> Ids:
-    """The first backward task of the next convolution of the step; the last has its own."""
-    after = np.append(layers.begun[1:], layers.begun[-1:])
-    same = ~ends_run(layers.step)
-    return np.where(same, after, layers.begun)
 
 
 def _append_copies(graph: Graph, layers: Layers, time_ns: Floats, size: Ids) -> tuple[Graph, Ids]:
@@ -105,8 +97,7 @@ def convolutions(graph: Graph, change: str) -> tuple[Layers, Ids]:
     layers = layers.take(conv & (layers.begun >= 0)) if len(conv) else layers
     if not len(layers.operator):
         raise ChangeError(f"{change}: these steps have no convolution with a known backward")
-    inputs = [call_of(graph.trace, int(one)).tensor(0) for one in layers.operator]
-    size = np.array([tensor.bytes if tensor else 0 for tensor in inputs], np.int64)
+    size = np.array([input_bytes(graph, event) for event in layers.operator.tolist()], np.int64)
     if not size.any():
         raise ChangeError(f"{change}: the input shapes of convolutions were not recorded")
     return layers.take(size > 0), size[size > 0]
@@ -137,7 +128,7 @@ def gist(graph: Graph, lossy: bool = False, sparsity: float = 0.5) -> Graph:
     jobs = _jobs(graph, layers, lossy, sparsity)
     if not jobs:
         raise ChangeError("gist: these steps have no ReLU before a pooling or a convolution")
-    size = np.array([_bytes(graph, layers, row) for _, _, row, _ in jobs])
+    size = np.array([input_bytes(graph, int(layers.operator[row])) for _, _, row, _ in jobs])
     if rate is None or not size.any():
         raise ChangeError("gist: the input shapes of these operators were not recorded")
     names, places, _, passes = zip(*jobs, strict=True)
@@ -182,11 +173,6 @@ def _around(graph: Graph, layers: Layers, row: int, name: str, encode: float, de
 
 def _class(name: str | None) -> str:
     return next((kind for part, kind in _MAKERS.items() if part in (name or "")), "")
-
-
-def _bytes(graph: Graph, layers: Layers, row: int) -> int:
-    tensor = call_of(graph.trace, int(layers.operator[row])).tensor(0)
-    return tensor.bytes if tensor else 0
 
 
 _BITS, _INDEX = 1 / 32, 1.25  # one bit for 32; a byte of index for each value that is kept

@@ -1,7 +1,5 @@
 """Layers merged, deleted or resized (metaflow), or fused (reconstruct_batchnorm)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.base.arrays import Ids
@@ -45,7 +43,6 @@ def metaflow(graph: Graph, merge: str = "", delete: str = "", resize: str = "", 
 
 
 def _updated(graph: Graph, globs: str, factor: float) -> Graph:
-    """Let the weight update take `factor` of its time for the parameters of some layers."""
     update = working(graph) & graph.tasks.text("stage").mask("optimizer")
     kept = 1 - (1 - factor) * _share_of_parameters(graph, globs)
     return scale(graph, update, max(kept, 0.0))

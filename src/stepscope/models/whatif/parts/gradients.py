@@ -11,28 +11,18 @@ from numpy.typing import ArrayLike
 
 from stepscope.base.arrays import Floats, Ids
 from stepscope.errors import ChangeError
-from stepscope.facts.roofline.formulas import call_of
-from stepscope.graph import (
-    Graph,
-    add_links,
-    append,
-    inherited,
-    insert,
-    numbers_after,
-    redirect,
-    select,
-    simulate,
-)
+from stepscope.graph import Graph, add_links, inherited, insert, numbers_after, redirect, select, simulate
 from stepscope.models.whatif.cpu.calibrated import copy_rate, on_cpu
 from stepscope.models.whatif.parts.layers import (
     add_channel,
     first_of,
     in_backward,
+    input_bytes,
     operators,
     step_ends,
     working,
 )
-from stepscope.models.whatif.parts.network import Network
+from stepscope.models.whatif.parts.network import Network, append_collectives
 
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
 
@@ -42,8 +32,6 @@ class Gradients:
     """One row per parameter (or module, if parameters are not recorded) and step, by readiness.
 
     Attributes:
-        step: its step.
-        bytes: its size.
         ready: tasks.id of the task at whose end it is ready: on the device, if there is one.
         module: modules.id of its module, -1 if unknown.
         used: tasks.id of the first task of the step that uses the parameter in forward, or -1.
@@ -68,9 +56,6 @@ def find_gradients(graph: Graph, change: str) -> Gradients:
 
     From the input shapes of autograd's AccumulateGrad; without those, from the sizes of the
     modules' own parameters and the end of their backward.
-
-    Args:
-        change: the name of the change, for its errors.
     """
     found = _accumulated(graph)
     if not len(found.step):
@@ -100,9 +85,6 @@ def after_backward(graph: Graph, gradients: Gradients) -> dict[int, int]:
     return result
 
 
-# -- by autograd's own events
-
-
 def _accumulated(graph: Graph) -> Gradients:
     events, tasks = graph.trace.events, graph.tasks
     accumulates = events.text("name").mask(_ACCUMULATE)
@@ -111,18 +93,13 @@ def _accumulated(graph: Graph) -> Gradients:
     rows = np.flatnonzero(owner >= 0)
     _, place = np.unique(owner[rows][::-1], return_index=True)
     ends = np.sort(rows[::-1][place])
-    size = np.array([_bytes(graph, int(owner[task])) for task in ends], np.int64)
+    size = np.array([input_bytes(graph, int(owner[task])) for task in ends], np.int64)
     ready = _last_launched(graph, ends) if graph.on_device.any() else ends
     known = (size > 0) & (ready >= 0)
     ends, size, ready = ends[known], size[known], ready[known]
     used, begun = _uses(graph, operators(graph), _operator_before(graph, ends))
     module = tasks["module"][ends].astype(np.int64)
     return Gradients(tasks["step"][ends].astype(np.int64), size, ready, module, used, begun)
-
-
-def _bytes(graph: Graph, event: int) -> int:
-    tensor = call_of(graph.trace, event).tensor(0)
-    return tensor.bytes if tensor else 0
 
 
 def _operator_before(graph: Graph, ends: Ids) -> Ids:
@@ -157,9 +134,6 @@ def _uses(graph: Graph, keys: Ids, wanted: Ids) -> tuple[Ids, Ids]:
         first_of(keys, np.flatnonzero(works & forward), wanted),
         first_of(keys, np.flatnonzero(works & backward), wanted),
     )
-
-
-# -- by the sizes of modules
 
 
 def _of_modules(graph: Graph, change: str) -> Gradients:
@@ -218,7 +192,7 @@ def _own_bytes(graph: Graph, change: str) -> Ids:
 
 
 Consumers = dict[int, int]
-MIB = 1 << 20
+MIB = 1 << 20  # bytes
 _FIRST_BUCKET_MIB = 1.0  # torch.distributed's _DEFAULT_FIRST_BUCKET_BYTES
 
 
@@ -283,17 +257,9 @@ def with_all_reduces(
     ends = len(bucket) - 1 - last
     step = gradients.step[ends]
     size = np.bincount(bucket, gradients.bytes)
-    graph, new = append(
-        graph,
-        channel,
-        [f"all-reduce {number}" for number in range(len(size))],
-        duration_ns=np.rint(network.all_reduce_ns(size)),
-        bytes=size,
-        step=step,
-        category="communication",
-        kind="communication",
-        stage="backward",
-    )
+    names = [f"all-reduce {number}" for number in range(len(size))]
+    time = network.all_reduce_ns(size)
+    graph, new = append_collectives(graph, channel, names, time, bytes=size, step=step, stage="backward")
     graph = add_links(graph, gradients.ready, new[bucket], "communication")
     return add_links(graph, new, [consumers[number] for number in step.tolist()], "communication")
 
@@ -309,7 +275,6 @@ def converted(
     Args:
         tasks: the all-reduces, tasks.id, shape (n,).
         factor: the part of the bytes, and of the time.
-        names: of the conversions before, and of those after.
         before_ns, after_ns: how long they take, shape (n,).
     """
     kernel: dict[str, Any] = {"category": "kernel", "kind": "elementwise"}
@@ -334,7 +299,6 @@ def after_filling(graph: Graph, tasks: Ids, names: Sequence[str], time: Floats) 
 
     Args:
         tasks: the all-reduces, tasks.id, shape (n,); one that waits for nothing gets no work.
-        names: of the new tasks.
         time: of the new tasks, ns, shape (n,).
 
     Returns:

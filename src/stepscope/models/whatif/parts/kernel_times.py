@@ -4,8 +4,6 @@ A kernel takes at least its operations over the device's peak rate, and its byte
 bandwidth; the longer of the two limits it (Williams et al., "Roofline", CACM 52(4), 2009).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,11 +30,6 @@ def compute_bound(graph: Graph) -> Mask:
     """Kernels of matrix products, convolutions and attention, bool, shape (tasks,)."""
     kinds = graph.tasks.text("kind").mask(*PRODUCT_KINDS)
     return kinds & select(graph, category="kernel", on_device=True)
-
-
-def memory_bound(graph: Graph) -> Mask:
-    """All other kernels, bool, shape (tasks,)."""
-    return select(graph, category="kernel", on_device=True) & ~compute_bound(graph)
 
 
 def in_half(graph: Graph) -> Mask:
@@ -180,7 +173,8 @@ def _by_kind(graph: Graph, old: Rates, new: Rates) -> Floats:
     compute, precision = compute_bound(graph), precision_of_tasks(graph)
     half, tf32 = precision.mask("half"), precision.mask("tf32")
     ratio = np.full(len(graph), np.nan)
-    ratio[memory_bound(graph)] = new["bandwidth"] / old["bandwidth"]
+    others = select(graph, category="kernel", on_device=True) & ~compute
+    ratio[others] = new["bandwidth"] / old["bandwidth"]
     parts = ((compute & half, "half"), (compute & tf32, "tf32"), (compute & ~half & ~tf32, "fp32"))
     for tasks, rate in parts:
         if tasks.any():

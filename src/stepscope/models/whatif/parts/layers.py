@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from stepscope.base.arrays import Ids, Mask
 from stepscope.errors import ChangeError
+from stepscope.facts.roofline.formulas import call_of
 from stepscope.graph import Graph, add_thread, inherited, select, simulate
 
 
@@ -83,14 +84,18 @@ def add_channel(graph: Graph, name: str, ordered: bool = False) -> tuple[Graph, 
     return add_thread(graph, name, "communication", device, ordered)
 
 
+def input_bytes(graph: Graph, event: int) -> int:
+    """The size of an operator's first input; 0 where its shape was not recorded."""
+    tensor = call_of(graph.trace, event).tensor(0)
+    return tensor.bytes if tensor else 0
+
+
 @dataclass(frozen=True)
 class Layers:
     """Forward operators with a backward, in the order in which forward runs them.
 
     Attributes:
         operator: events.id.
-        name: of the operator.
-        step: its step.
         first, last: tasks.id of its first and last working task in forward.
         begun: tasks.id of the first working task of its backward, -1 if unknown.
     """
@@ -108,14 +113,8 @@ class Layers:
         if index.dtype == np.bool_:
             index = np.flatnonzero(index)
         names = tuple(self.name[row] for row in index.tolist())
-        return Layers(
-            self.operator[index],
-            names,
-            self.step[index],
-            self.first[index],
-            self.last[index],
-            self.begun[index],
-        )
+        columns = (column[index] for column in (self.step, self.first, self.last, self.begun))
+        return Layers(self.operator[index], names, *columns)
 
 
 def find_layers(graph: Graph) -> Layers:
@@ -176,7 +175,6 @@ def first_of(keys: Ids, rows: Ids, wanted: Ids) -> Ids:
 
     Args:
         keys: of every task, shape (tasks,).
-        rows: the tasks to search.
         wanted: keys, -1 for none.
     """
     found, place = np.unique(keys[rows], return_index=True)

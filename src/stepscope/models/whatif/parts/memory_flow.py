@@ -26,9 +26,7 @@ class FlowOperation:
     """One outermost operator.
 
     Attributes:
-        root: events.id.
         reads: numbers of the recorded allocations that it uses and that were there before.
-        makes: numbers of the recorded allocations that it makes.
     """
 
     root: int
@@ -68,8 +66,8 @@ _PARAMETERS = [KINDS.index(name) for name in ("weights", "buffers")]
 _ACTIVATIONS, _TEMPORARIES = KINDS.index("activations"), KINDS.index("temporaries")
 _FORWARD = [STAGES.index(name) for name in ("forward", "loss")]
 _BACKWARD = STAGES.index("backward")
-_SCALAR_BYTES = 8
-_INSTANT = 0.25
+_SCALAR_BYTES = 8  # of the largest scalar, which autocast does not count
+_INSTANT = 0.25  # ns: two copies live side by side within one tick of the recorded clock
 _WORKSPACE = 0.705  # of oneDNN's LSTM, whose contents are partly 16 bits wide; 0.70 to 0.75
 
 
@@ -77,7 +75,7 @@ def autocasted(memory: RecordedMemory) -> RecordedMemory:
     """The memory if forward and loss ran under `torch.autocast` to bfloat16."""
     if not len(memory.recording.trace["tensor_uses"]):
         raise ChangeError("amp: memory is predicted from captures made with --memory --shapes")
-    flow = _Flow.of(memory)
+    flow = _PrecisionFlow.of(memory)
     for operation in operations(memory.recording):
         flow.run(operation)
     if not flow.lowers:
@@ -86,7 +84,7 @@ def autocasted(memory: RecordedMemory) -> RecordedMemory:
 
 
 @dataclass(eq=False)
-class _Flow:
+class _PrecisionFlow:
     """What is known of each recorded allocation as operators run one after the other."""
 
     memory: RecordedMemory
@@ -111,8 +109,7 @@ class _Flow:
     lowers: bool = False
 
     @classmethod
-    def of(cls, memory: RecordedMemory) -> _Flow:
-        """The state before the first operator."""
+    def of(cls, memory: RecordedMemory) -> _PrecisionFlow:
         recording = memory.recording
         events, attribution, count = recording.trace.events, recording.attribution, len(recording)
         text = events.text("name")
@@ -136,11 +133,9 @@ class _Flow:
 
     @property
     def recording(self) -> AllocationRecord:
-        """What no change alters."""
         return self.memory.recording
 
     def run(self, operation: FlowOperation) -> None:
-        """One more operator."""
         stage = self.stage[operation.root]
         if stage in _FORWARD:
             self._forward(operation)
@@ -154,13 +149,15 @@ class _Flow:
         if name in lowered():
             self.lowers = True
             for one in reads:
-                if not self.half[one]:
-                    self._cast_down(one, root, kind[one] in _PARAMETERS)
+                if not self.half[one] and kind[one] in _PARAMETERS:
+                    self._cast_weight(one, root)
+                elif not self.half[one]:
+                    self._cast(one, root, 2, self.casts)
             half = True
         elif name in kept():
             for one in reads:
                 if self.half[one]:
-                    self._cast_up(one, root)
+                    self._cast(one, root, 4, self.raised)
             half = False
         else:
             values = [
@@ -174,34 +171,27 @@ class _Flow:
             self.half[operation.makes] = self.floats[operation.makes]
             self.share[operation.makes[self.octets[operation.makes]]] = _WORKSPACE
 
-    def _cast_down(self, one: int, root: int, is_weight: bool) -> None:
-        begin, end = self._span(root)
-        needed = self.saved.get(one, {}).get(root, -np.inf)
-        own = int(self.recording.lifetimes.bytes[one])
-        size = 2 * self.elements.get((root, one), own // 4)
-        if is_weight:
-            region = self._region_end(begin)
-            if (one, region) not in self.copied:
-                self.copied.add((one, region))
-                self.added.append((size, begin, max(region, needed), _ACTIVATIONS))
-            return
-        self.casts.setdefault(root, []).append(own)
-        self.added.append((size, begin, max(end, needed), _ACTIVATIONS))
-        self._drop(one, root)
+    def _cast_weight(self, one: int, root: int) -> None:
+        """There is one copy in 16 bits until the region ends."""
+        begin, _ = self._span(root)
+        # The autocast region ends where backward begins.
+        region = float(self.backward_starts[np.searchsorted(self.backward_starts, begin)])
+        if (one, region) not in self.copied:
+            self.copied.add((one, region))
+            self._add_copy(one, root, 2, region)
 
-    def _cast_up(self, one: int, root: int) -> None:
-        begin, end = self._span(root)
-        needed = self.saved.get(one, {}).get(root, -np.inf)
-        own = int(self.recording.lifetimes.bytes[one])
-        size = 4 * self.elements.get((root, one), own // 4)
-        self.raised.setdefault(root, []).append(own)
-        self.added.append((size, begin, max(end, needed), _ACTIVATIONS))
-        self._drop(one, root)
-
-    def _drop(self, one: int, root: int) -> None:
+    def _cast(self, one: int, root: int, width: int, casts: dict[int, list[int]]) -> None:
         """Backward of an operator keeps its copy, no longer the original."""
+        casts.setdefault(root, []).append(int(self.recording.lifetimes.bytes[one]))
+        self._add_copy(one, root, width, self._span(root)[1])
         if root in self.saved.get(one, {}):
             self.dropped.setdefault(one, set()).add(root)
+
+    def _add_copy(self, one: int, root: int, width: int, end: float) -> None:
+        """A copy of so many bytes an element, until `end` or as long as backward needs it."""
+        size = width * self.elements.get((root, one), int(self.recording.lifetimes.bytes[one]) // 4)
+        needed = self.saved.get(one, {}).get(root, -np.inf)
+        self.added.append((size, self._span(root)[0], max(end, needed), _ACTIVATIONS))
 
     def _backward(self, operation: FlowOperation) -> None:
         """Gradients have the precision of the values that they belong to."""
@@ -231,15 +221,7 @@ class _Flow:
     def _span(self, root: int) -> tuple[float, float]:
         return float(self.recording.starts[root]), float(self.recording.ends[root])
 
-    def _region_end(self, time: float) -> float:
-        """The autocast region ends where backward begins."""
-        place = int(np.searchsorted(self.backward_starts, time))
-        return float(self.backward_starts[place])
-
-    # -- the result
-
     def lifetimes(self) -> Lifetimes:
-        """The changed lifetimes, with the copies."""
         life = self.memory.lifetimes
         share = np.append(np.where(self.half, 0.5, self.share), 1.0)[life.recorded]
         released = np.append(np.minimum(self._ends(), self.ends), np.inf)[life.recorded]
@@ -256,25 +238,14 @@ class _Flow:
         reads, recorded = _last_reads(self.recording), self.recording.lifetimes.end
         for one, roots in self.dropped.items():
             others = [time for root, time in self.saved[one].items() if root not in roots]
-            if np.isfinite(recorded[one]) and self._held_by_backward(one):
+            event = int(self.recording.released_by[one])
+            held_by_backward = event >= 0 and self.recording.attribution.backward[event]
+            if np.isfinite(recorded[one]) and held_by_backward:
                 ends[one] = max([float(reads[one]), *others])
         return ends
 
-    def _held_by_backward(self, one: int) -> bool:
-        event = int(self.recording.released_by[one])
-        return event >= 0 and bool(self.recording.attribution.backward[event])
-
     def _copies(self) -> Lifetimes:
-        size, start, end, kind = (
-            np.array(column) for column in zip(*self.added or [(0, 0.0, 0.0, 0)], strict=True)
-        )
-        return Lifetimes(
-            bytes=size.astype(np.int64),
-            start=start.astype(np.float64),
-            end=end.astype(np.float64),
-            kind=kind.astype(np.int64),
-            recorded=np.full(len(size), -1),
-        )
+        return Lifetimes.added(*zip(*self.added or [(0, 0.0, 0.0, 0)], strict=True))
 
 
 def _holds(recording: AllocationRecord, dtype: str) -> Mask:

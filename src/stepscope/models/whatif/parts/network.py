@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -52,12 +53,6 @@ class Network:
         """Number of nodes."""
         return self.workers // self.per_node
 
-    @property
-    def slowest_gbps(self) -> float:
-        """Bandwidth of the slowest link in use, Gbit/s."""
-        used = [self.bandwidth_gbps] * (self.nodes > 1) + [self.intra_gbps] * (self.per_node > 1)
-        return min(used)
-
     def checked(self, change: str) -> Network:
         """The network itself, if it is valid."""
         if self.workers < 2 or self.per_node < 1 or self.workers % self.per_node:
@@ -89,11 +84,8 @@ class Network:
     def gather_ns(self, size: ArrayLike) -> Floats:
         """Time of a ring's all-gather or reduce-scatter of `size` bytes in total, ns."""
         size = np.asarray(size, np.float64)
-        between = self.nodes - 1
-        within = self.workers - 1 - between
-        latency = between * self.latency_us + within * self.intra_latency_us
         share = (self.workers - 1) / self.workers
-        return share * self._transfer_ns(size) + latency * 1e3
+        return share * self._transfer_ns(size) + self._around_ns
 
     def all_gather_ns(self, size: ArrayLike) -> Floats:
         """Time of an all-gather of `size` bytes in total, ns.
@@ -129,12 +121,19 @@ class Network:
         if self.gloo:
             levels = ceil(log2(self.workers))
             return levels * (self._transfer_ns(size) + self.latency_us * 1e3)
-        between = self.nodes - 1
-        latency = between * self.latency_us + (self.workers - 1 - between) * self.intra_latency_us
-        return self._transfer_ns(size) + latency * 1e3
+        return self._transfer_ns(size) + self._around_ns
 
     def _transfer_ns(self, size: Floats) -> Floats:
-        return size * 8 / self.slowest_gbps
+        """By the bandwidth of the slowest link in use."""
+        used = [self.bandwidth_gbps] * (self.nodes > 1) + [self.intra_gbps] * (self.per_node > 1)
+        return size * 8 / min(used)
+
+    @property
+    def _around_ns(self) -> float:
+        """Latency of a message that passes through all workers, ns."""
+        between = self.nodes - 1
+        within = self.workers - 1 - between
+        return (between * self.latency_us + within * self.intra_latency_us) * 1e3
 
 
 _ALL_REDUCE = re.compile(r"all_?-?reduce", re.IGNORECASE)
@@ -159,6 +158,14 @@ def refuse_communication(graph: Graph, change: str) -> None:
     """Raise ChangeError if the steps communicate already."""
     if select(graph, category="communication").any():
         raise ChangeError(f"{change}: these steps communicate already")
+
+
+def append_collectives(
+    graph: Graph, threads: ArrayLike, names: Sequence[str], duration_ns: ArrayLike, **facts: Any
+) -> tuple[Graph, Ids]:
+    """Append communication to threads; `facts` are other columns of the tasks."""
+    kind = {"category": "communication", "kind": "communication"}
+    return append(graph, threads, names, duration_ns=np.rint(duration_ns), **kind, **facts)
 
 
 @dataclass(frozen=True)
@@ -186,19 +193,11 @@ def decompose(graph: Graph, tasks: Ids, phases: Sequence[CollectivePhase]) -> Gr
     threads = np.repeat([phase.thread for phase in phases], len(tasks))
     names = [phase.name for phase in phases for _ in tasks]
     count = len(phases)
-    facts = {name: np.tile(graph.tasks[name][tasks], count) for name in ("step", "stage", "module")}
-    times = np.concatenate([np.rint(phase.duration_ns) for phase in phases])
-    graph, new = append(
-        graph,
-        threads,
-        names,
-        duration_ns=times,
-        category="communication",
-        kind="communication",
-        step=facts["step"],
-        module=facts["module"],
-        stage=_stages(graph, tasks, count),
-    )
+    facts: dict[str, Any] = {name: np.tile(graph.tasks[name][tasks], count) for name in ("step", "module")}
+    times = np.concatenate([phase.duration_ns for phase in phases])
+    stages = graph.tasks.text("stage")
+    facts["stage"] = type(stages)(np.tile(stages.codes[tasks], count), stages.values)
+    graph, new = append_collectives(graph, threads, names, times, **facts)
     chain = np.concatenate([tasks[None], new.reshape(count, len(tasks))])
     following = _next_in_order(graph, tasks)
     graph = redirect(graph, tasks, chain[-1])
@@ -214,11 +213,6 @@ def _next_in_order(graph: Graph, tasks: Ids) -> Ids:
     waits = (thread[after] == thread[tasks]) & ~collective[after] & (after > tasks)
     waits &= graph.threads["ordered"][thread[tasks]] > 0
     return np.where(waits, after, -1)
-
-
-def _stages(graph: Graph, tasks: Ids, count: int) -> object:
-    stages = graph.tasks.text("stage")
-    return type(stages)(np.tile(stages.codes[tasks], count), stages.values)
 
 
 def add_blocking(
@@ -238,12 +232,7 @@ def add_blocking(
 
     Args:
         channel: threads.id of the channel that runs the collectives.
-        tasks: tasks.id, shape (n,).
-        names: of the collectives.
-        duration_ns: of each collective, shape (n,).
-        size: bytes of each, shape (n,).
         copied_ns: time of the copies before, and of those after.
-        in_front: before the tasks.
 
     Returns:
         The graph, and the numbers of the earlier tasks in it.
@@ -262,17 +251,8 @@ def add_blocking(
     )
     old = numbers_after(len(graph), copied)
     stage = graph.tasks.text("stage").take(copied[::2])
-    graph, new = append(
-        graph,
-        np.full(count, channel),
-        names,
-        duration_ns=np.rint(duration_ns),
-        bytes=size,
-        step=graph.tasks["step"][copied[::2]],
-        stage=stage,
-        category="communication",
-        kind="communication",
-    )
+    step = graph.tasks["step"][copied[::2]]
+    graph, new = append_collectives(graph, channel, names, duration_ns, bytes=size, step=step, stage=stage)
     moved = numbers_after(len(graph), new)
     copied = moved[copied]
     graph = add_links(graph, copied[::2], new, "communication")

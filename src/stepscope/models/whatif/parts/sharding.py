@@ -1,7 +1,5 @@
 """Parameters, gradients and optimizer state sharded over the workers, as by FSDP and ZeRO."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -11,7 +9,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, add_links, append, scale, simulate
+from stepscope.graph import Graph, add_links, scale, simulate
 from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.owners import KINDS
 from stepscope.models.memory.recorded_memory import RecordedMemory
@@ -34,7 +32,12 @@ from stepscope.models.whatif.parts.layers import (
     outermost,
     weight_update,
 )
-from stepscope.models.whatif.parts.network import Network, add_blocking, refuse_communication
+from stepscope.models.whatif.parts.network import (
+    Network,
+    add_blocking,
+    append_collectives,
+    refuse_communication,
+)
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,6 @@ class Unit:
     """Parameters of a step that are gathered and dropped together.
 
     Attributes:
-        tensors: number of tensors.
-        bytes: of all of them.
         used: tasks.id of the first task that needs them in forward.
         begun: tasks.id of the first task that needs them in backward.
         ready: tasks.id of the tasks that complete their gradients, in order.
@@ -64,9 +65,6 @@ def units_of(
     """The units of a step in the order in which forward uses them.
 
     Args:
-        change: the name of the change, for its errors.
-        gradients: of the graph.
-        step: the step.
         glob: for the paths of the modules that are units; empty for units by size.
         most: the size at which a unit is full, bytes.
     """
@@ -124,8 +122,6 @@ def with_sharded_units(graph: Graph, change: str, network: Network, unit: str, u
     """Shard parameters, gradients and optimizer state in units.
 
     Args:
-        change: the name of the change, for its errors.
-        network: checked.
         unit: glob for the paths of the modules that are units; empty for units by size.
         unit_mb: without `unit`, the size at which a unit is full, MiB.
     """
@@ -166,16 +162,8 @@ def _with_units(
     order = np.append(np.arange(count), backward)
     size = np.array([one.bytes for one in units], np.int64)
     names = [f"all-gather {unit}" for unit in order] + [f"reduce-scatter {n}" for n in range(count)]
-    graph, new = append(
-        graph,
-        channel,
-        names,
-        bytes=np.append(size[order], size),
-        step=step,
-        duration_ns=np.rint(network.gather_ns(np.append(size[order], size))),
-        category="communication",
-        kind="communication",
-    )
+    sizes = np.append(size[order], size)
+    graph, new = append_collectives(graph, channel, names, network.gather_ns(sizes), bytes=sizes, step=step)
     gather, scatter = new[: len(order)], new[len(order) :]
     needs = np.append(used, begun[backward])
     graph = add_links(graph, gather, needs, "communication")
@@ -206,8 +194,6 @@ def with_zero_redundancy(graph: Graph, network: Network, gradients: Gradients, c
     done.
 
     Args:
-        network: checked.
-        gradients: of the graph.
         cap: size at which a bucket is full, bytes.
 
     Source: PyTorch, torch/distributed/optim/zero_redundancy_optimizer.py, _partition_parameters and
@@ -227,16 +213,7 @@ def with_zero_redundancy(graph: Graph, network: Network, gradients: Gradients, c
     if on_cpu(graph):
         return add_blocking(graph, channel, updated, names, time, size=size)[0]
     begins = begins_next(graph)
-    graph, new = append(
-        graph,
-        np.full(len(steps), channel),
-        names,
-        duration_ns=np.rint(time),
-        bytes=size,
-        step=steps,
-        category="communication",
-        kind="communication",
-    )
+    graph, new = append_collectives(graph, channel, names, time, bytes=size, step=steps)
     graph = add_links(graph, updated, new, "communication")
     return add_links(graph, new, [begins[step] for step in steps.tolist()], "communication")
 
@@ -268,7 +245,6 @@ def _updated(graph: Graph, gradients: Gradients, workers: int) -> Graph:
     return graph.with_tasks(gap_ns=gap)
 
 
-_MIB = 1 << 20
 _GATHERED = 2  # one unit computes while the next one is gathered
 
 
@@ -278,30 +254,21 @@ def zero_sharded(
     """The memory of one rank under ZeRO.
 
     Args:
-        memory: of the steps of one worker.
         stage: 1 shards optimizer state, 2 also gradients, 3 also parameters.
-        workers: how many share.
         bucket_cap_mb: what is communicated at once, MiB.
 
     Source: Rajbhandari et al., "ZeRO", SC 2020, section 5.
     """
     kinds = ("optimizer state", "gradients", "weights")[: max(1, min(stage, 3))]
-    extra = bucket_cap_mb * _MIB * (_GATHERED if stage >= 3 else stage >= 2)
+    extra = bucket_cap_mb * MIB * (_GATHERED if stage >= 3 else stage >= 2)
     return _sharded(memory, kinds, workers, int(extra))
 
 
 def fully_sharded(
     memory: RecordedMemory, unit: str = "", workers: int = 8, unit_mb: float = 25.0
 ) -> RecordedMemory:
-    """The memory of one rank under FSDP.
-
-    Args:
-        memory: of the steps of one worker.
-        unit: glob for the paths of the modules that are units.
-        workers: how many share.
-        unit_mb: without `unit`, the size of a unit, MiB.
-    """
-    largest = _largest_unit(memory, unit) if unit else int(unit_mb * _MIB)
+    """The memory of one rank under FSDP; `unit_mb`: without `unit`, the size of a unit, MiB."""
+    largest = _largest_unit(memory, unit) if unit else int(unit_mb * MIB)
     kinds = ("optimizer state", "gradients", "weights")
     return _sharded(memory, kinds, workers, _GATHERED * largest)
 
@@ -311,18 +278,11 @@ def _sharded(memory: RecordedMemory, kinds: tuple[str, ...], workers: int, extra
     shared = np.isin(life.kind, [KINDS.index(name) for name in kinds])
     share = np.where(shared, -(-life.bytes // workers), life.bytes)
     held = int(life.bytes[life.kind == KINDS.index("weights")].sum())
-    gathered = Lifetimes(
-        bytes=np.array([min(extra, held)]),
-        start=np.array([-np.inf]),
-        end=np.array([np.inf]),
-        kind=np.array([KINDS.index("temporaries")]),
-        recorded=np.array([-1]),
-    )
+    gathered = Lifetimes.added([min(extra, held)], [-np.inf], [np.inf], [KINDS.index("temporaries")])
     return memory.with_lifetimes(life.changed(bytes=share).plus(gathered))
 
 
 def _largest_unit(memory: RecordedMemory, glob: str) -> int:
-    """Bytes of the parameters of the largest module that matches."""
     storages = memory.recording.trace["storages"]
     mine = storages.text("kind").mask("parameter") & storages.text("moment").mask("before")
     sizes: dict[str, int] = {}

@@ -1,0 +1,16 @@
+"""Two-sided quantiles of Student's t, by confidence, for degrees of freedom from 1 on."""
+
+# Source: the usual tables, such as NIST/SEMATECH, e-Handbook of Statistical Methods, 1.3.6.7.2.
+_QUANTILES = {
+    0.95: "12.706 4.303 3.182 2.776 2.571 2.447 2.365 2.306 2.262 2.228 "
+    "2.201 2.179 2.160 2.145 2.131 2.120 2.110 2.101 2.093 2.086",
+    0.99: "63.66 9.925 5.841 4.604 4.032 3.707 3.499 3.355 3.250 3.169 "
+    "3.106 3.055 3.012 2.977 2.947 2.921 2.898 2.878 2.861 2.845",
+}
+STUDENT = {confidence: tuple(map(float, text.split())) for confidence, text in _QUANTILES.items()}
+
+
+def student(freedom: float, confidence: float) -> float:
+    """A quantile, that of fewer degrees of freedom where none is listed; of 0.95 or 0.99."""
+    quantiles = STUDENT[confidence]
+    return quantiles[min(max(int(freedom), 1), len(quantiles)) - 1]
