@@ -46,12 +46,10 @@ def is_library(file: str) -> bool:
 
 
 def calling_frame() -> FrameType | None:
-    """The user's frame that led to the caller."""
     return user_frame(sys._getframe(1))
 
 
 def call_site(frame: FrameType | None) -> tuple[str, int] | None:
-    """File and current line of `frame`."""
     if frame is None:
         return None
     return frame.f_code.co_filename, frame.f_lineno

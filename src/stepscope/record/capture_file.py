@@ -78,10 +78,6 @@ def _add_member(archive: zipfile.ZipFile, path: Path, name: str, content: Member
 def replace_manifest(path: Path, changes: dict[str, Any]) -> None:
     """Change keys in the manifest of a capture, all or nothing.
 
-    Args:
-        path: a capture that `write_capture` wrote.
-        changes: keys to set.
-
     Raises:
         OSError: the file cannot be written; it is unchanged.
     """
@@ -156,7 +152,6 @@ def has_recording(path: Path) -> bool:
 
 
 def is_capture(path: Path) -> bool:
-    """Whether `path` is a file that `write_capture` wrote."""
     try:
         with zipfile.ZipFile(path) as archive:
             return bool(json.loads(archive.read(_MANIFEST))["format"] == FORMAT)
@@ -190,11 +185,6 @@ class CaptureFile:
     A file that was there before the run is kept under another name (`train.1.stepscope`). A file
     that another process wrote during the run stays, and this capture gets another name
     (`train-2.stepscope`). A capture without a recording never replaces one with a recording.
-
-    Args:
-        path: the requested file.
-        rank: of several ranks, each has its own file in a folder.
-        overwrite: replace the file that was there before the run.
 
     Attributes:
         path: the file that was written, or will be.

@@ -75,7 +75,6 @@ class ChildProcesses:
         self._before = self._versions()
 
     def install(self) -> None:
-        """Watch from now on."""
         for kind in (getattr(context, name, None) for name in ("SpawnProcess", "ForkServerProcess")):
             if kind is not None:
                 patch.replace(kind, "_Popen", staticmethod(self._spawning(kind._Popen)))
@@ -84,7 +83,6 @@ class ChildProcesses:
         AfterImport(_SPAWN[0], self._watch_groups).install()
 
     def captures(self) -> list[Path]:
-        """The captures that children have written."""
         versions = self._versions().items()
         return sorted(path for path, now in versions if now != self._before.get(path, 0))
 
@@ -187,12 +185,7 @@ class _Watched:
 
 
 def begin_in_child(plan: ChildPlan, given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Watch this process and those that it starts, and give back the arguments of its target.
-
-    Args:
-        plan: how to record it.
-        given: the arguments.
-    """
+    """Watch this process and those that it starts, and give back the arguments of its target."""
     with suppress(Exception):  # the program runs in any case
         Child(plan).watch()
         ChildProcesses(plan).install()
@@ -210,7 +203,6 @@ class Child:
         self._session: Session | None = None
 
     def watch(self) -> None:
-        """Wait for an optimizer to step."""
         _children.append(self)
         AfterImport("torch", self._watch_optimizers).install()
 

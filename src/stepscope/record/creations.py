@@ -129,7 +129,6 @@ class LoaderWatch:
 
     @property
     def are_in_use(self) -> bool:
-        """Whether the program still holds an iterator."""
         return len(self._iterators) > 0
 
     def describe(self) -> list[dict[str, Any]]:

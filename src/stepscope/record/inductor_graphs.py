@@ -35,12 +35,7 @@ _PARTS = re.compile(r"\.(\w+)|\['([^']*)'\]|\[(\d+)\]")
 
 
 class InductorGraphs:
-    """Notes what torch.compile compiles from now on.
-
-    Args:
-        registry: the model trees; models that only compiled functions call are added.
-        ranges: know the innermost module that runs.
-    """
+    """Notes what torch.compile compiles from now on."""
 
     def __init__(self, registry: ModuleRegistry, ranges: ModuleRanges) -> None:
         self._registry, self._ranges = registry, ranges
@@ -61,7 +56,6 @@ class InductorGraphs:
             self._restore.pop()()
 
     def clear(self) -> None:
-        """Keep nothing."""
         self._graphs.clear()
 
     def describe(self) -> Json | None:

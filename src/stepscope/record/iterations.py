@@ -73,7 +73,6 @@ class IterationWatch:
         self._watch_calls()
 
     def close(self) -> None:
-        """Leave torch as it was."""
         if self.is_open:
             self.is_open = False
             self._ranges.on_outermost = None
@@ -126,13 +125,11 @@ class IterationWatch:
                 callback()
 
     def _on_request(self) -> None:
-        """A DataLoader is asked for a batch."""
         if self._worked:
             self._worked = False
             self._on_iteration(self._loading, Kind.BATCH)
 
     def _on_call(self, module: Any) -> None:
-        """A module is called that no other module calls."""
         if self._inside or threading.get_ident() != self._thread or _is_captured():
             return
         model = unwrap(module)

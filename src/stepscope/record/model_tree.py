@@ -107,10 +107,6 @@ def unwrap_once(module: Any) -> Any:
 def build_tree(module: Any, name: str) -> Node:
     """The tree below a root module.
 
-    Args:
-        module: an `nn.Module`, perhaps wrapped.
-        name: the user's name for it.
-
     Returns:
         Its node, with a child for each submodule, in order of registration.
     """

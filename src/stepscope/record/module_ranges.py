@@ -82,7 +82,6 @@ class ModuleRanges:
         self._on = True
 
     def remove(self) -> None:
-        """Leave `nn.Module` as it was."""
         if not self._on:
             return
         self._on = False

@@ -73,7 +73,6 @@ class ModuleRegistry:
         return (node for root in self.roots for node in root.walk())
 
     def has(self, module: Any) -> bool:
-        """Whether a module is in one of the trees."""
         return any(node.module is module for node in self._index.get(id(module), ()))
 
     def resolve(self, parent: Node, module: Any) -> Node | None:

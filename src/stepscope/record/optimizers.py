@@ -55,7 +55,6 @@ class OptimizerWatch:
         self._wrap_known_classes()
 
     def close(self) -> None:
-        """Leave the optimizers as they were."""
         if not self._open:
             return
         self._open = False
@@ -195,7 +194,6 @@ class BackwardSteps:
         return True
 
     def close(self) -> None:
-        """Leave torch as it was."""
         self._on_step = lambda optimizer: None
         for restore in self._restore:
             restore()

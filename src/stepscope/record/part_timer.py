@@ -81,7 +81,6 @@ class PartTimer:
         self._changes.append((*clocks, self._open[-1], (time.process_time_ns(), page_faults())))
 
     def readings(self) -> list[Reading]:
-        """The clocks at each mark since the last call."""
         self._add_up()
         readings, self._readings = self._readings, []
         return readings
@@ -92,7 +91,6 @@ class PartTimer:
         return self.readings()[-1]
 
     def stop_noting_changes(self) -> None:
-        """The recording has ended."""
         self._add_up()
         self._notes_changes = False
 
@@ -106,7 +104,6 @@ class PartTimer:
             self._begin(_OWN)
 
     def resume(self) -> None:
-        """That work is done."""
         if threading.get_ident() == self._thread and self._open[-1] == _OWN:
             self._end()
 
@@ -152,7 +149,6 @@ class PartTimer:
         self._change()
 
     def close(self) -> None:
-        """Leave torch as it was."""
         while self._restore:
             self._restore.pop()()
         while self._hooks:
@@ -227,7 +223,6 @@ class PartTimer:
                 self._end()
 
     def _times_this(self) -> bool:
-        """Whether a part that begins here is timed."""
         return self._tells_parts and threading.get_ident() == self._thread
 
 

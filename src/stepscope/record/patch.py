@@ -64,7 +64,6 @@ class AfterImport(MetaPathFinder):
             sys.meta_path.insert(0, self)
 
     def remove(self) -> None:
-        """Stop watching."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 

@@ -59,7 +59,6 @@ class TraceHandler:
             weakref.finalize(profiler, self._remove)
 
     def _remove(self) -> None:
-        """Leave torch as it was."""
         self._ranges.remove()
         self._compiled.remove()
 

@@ -67,16 +67,13 @@ class ProfilerWindow:
 
     @property
     def profiler(self) -> Any:
-        """The running torch.profiler."""
         return self._profiler
 
     def begin_step(self) -> None:
-        """A training step begins."""
         self._range = _record_function(f"ProfilerStep#{self._next}")
         self._range.__enter__()
 
     def end_step(self) -> None:
-        """The current training step is over."""
         self._range.__exit__(None, None, None)
         self._range = None
         self.complete.append(self._next)
@@ -106,7 +103,6 @@ class ProfilerWindow:
             self._on_other_profiler()
 
     def export(self, path: Path) -> None:
-        """Write torch.profiler's JSON to `path`."""
         export_trace(self._profiler, path)
 
 
@@ -166,11 +162,9 @@ class OpenRanges:
         self._restore = self._watch()
 
     def profiler_starts(self) -> None:
-        """Ranges that begin from now on matter."""
         self._recording = True
 
     def profiler_stopped(self) -> None:
-        """Ranges that begin from now on do not matter."""
         self._recording = False
 
     @property
@@ -179,7 +173,6 @@ class OpenRanges:
         return bool(self._open)
 
     def close(self) -> None:
-        """Leave torch as it was."""
         while self._restore:
             self._restore.pop()()
 
@@ -207,10 +200,6 @@ _NOT_WHOLE = "PyTorch could not write the whole trace; is the disk full?"
 
 def export_trace(profiler: Any, path: Path) -> None:
     """Write torch.profiler's JSON, with an error where PyTorch gives none: on a full disk.
-
-    Args:
-        profiler: that has recorded.
-        path: of the file.
 
     Raises:
         OSError: the file could not be written, with the system's reason where it can be found.

@@ -105,7 +105,6 @@ class Recorder:
 
     @property
     def registry(self) -> ModuleRegistry:
-        """The model trees."""
         return self._hooks.registry
 
     @property
@@ -135,7 +134,6 @@ class Recorder:
             self.detector.boundary = best.window.boundary
 
     def detach(self) -> None:
-        """Remove every hook."""
         self._state = State.CLOSED
         self._hooks.detach()
 
@@ -153,12 +151,10 @@ class Recorder:
 
     @property
     def problem(self) -> str | None:
-        """What went wrong in the recorder, if anything did."""
         return self.failure or self._hooks.ranges.failure
 
     @property
     def why_no_steps(self) -> str:
-        """Why nothing was recorded, in words."""
         first, stepped = self._options.from_optimizer, self._order.last
         if 0 < stepped < first:
             optimizers = "1 optimizer" if stepped == 1 else f"{stepped} optimizers"

@@ -52,7 +52,6 @@ class Recording(Generic[WindowT]):
 
     @property
     def span(self) -> str:
-        """What was recorded, in words."""
         if not self.steps:
             return "no complete step"
         first, last = self.steps[0], self.steps[-1]

@@ -90,14 +90,12 @@ class _Run:
             self._watches = [AfterImport("torch", session.attach), AfterImport("jax", session.attach_jax)]
 
     def attach(self) -> None:
-        """Watch for the import of a framework."""
         for watch in self._watches:
             watch.install()
         if self.children:
             self.children.install()
 
     def detach(self) -> None:
-        """Watch no more."""
         for watch in self._watches:
             watch.remove()
         if isinstance(self.session, Session):
@@ -207,7 +205,6 @@ def _lines_on_children(captures: list[Path]) -> Iterator[str]:
 
 
 def _command(session: Session | ContextSession) -> str:
-    """The command that shows what was recorded."""
     if isinstance(session, ContextSession):
         return "contexts"
     return "memory" if session.has_memory else "report"

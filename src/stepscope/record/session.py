@@ -47,12 +47,6 @@ class Session:
 
     The file is written as soon as the last requested step is recorded, so that nothing that
     happens to a long run later can lose it; otherwise when the run ends.
-
-    Args:
-        run: what is known of the run.
-        path: the file to write.
-        overwrite: replace an earlier capture.
-        clock: measures the whole run.
     """
 
     def __init__(self, run: Run, path: Path, overwrite: bool = False, clock: RunClock | None = None) -> None:
@@ -69,7 +63,6 @@ class Session:
 
     @property
     def path(self) -> Path:
-        """The capture file."""
         return self.file.path
 
     @property
@@ -112,7 +105,6 @@ class Session:
             return PublicProfilerRecorder(self.run.options, self._complete, str(error))
 
     def detach(self) -> None:
-        """Remove every hook; nothing more is recorded."""
         for recorder in self._recorders:
             recorder.detach()
         if self._clock:

@@ -84,11 +84,7 @@ def _without_sigpipe() -> Iterator[None]:
 
 @contextmanager
 def without_lines(unwanted: bytes) -> Iterator[None]:
-    """What is written to descriptor 2 inside appears afterwards, but for lines with a text.
-
-    Args:
-        unwanted: part of the lines to remove.
-    """
+    """What is written to descriptor 2 inside appears afterwards, but for lines with a text."""
     try:
         original, kept = os.dup(_STDERR), tempfile.TemporaryFile()  # noqa: SIM115
     except OSError:  # stderr is closed, or no file can be made

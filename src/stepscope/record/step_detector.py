@@ -70,7 +70,6 @@ class StepBoundary:
     holder: Holder | None = None
 
     def repeat(self, clock: int) -> None:
-        """Count one repetition."""
         self.count += 1
         self.longest = max(self.longest, clock - self.last)
         self.last = clock
@@ -87,11 +86,7 @@ class StepBoundary:
 
 
 class StepDetector:
-    """Counts what repeats in the loop and finds the step boundary among it.
-
-    Args:
-        every: how many repetitions of the boundary make a step.
-    """
+    """Counts what repeats in the loop and finds the step boundary among it."""
 
     def __init__(self, every: int = 1) -> None:
         self._every = every
@@ -170,7 +165,6 @@ class StepDetector:
 
     @property
     def steps(self) -> int:
-        """Steps that have ended."""
         return self.boundary.count // self._every if self.boundary else 0
 
     def _choose(self) -> StepBoundary:
@@ -214,11 +208,9 @@ class StepMarks:
         _watching.append(self)
 
     def on_mark(self) -> None:
-        """The program marks a step."""
         self._on_mark(self)
 
     def close(self) -> None:
-        """Ignore later marks."""
         if self in _watching:
             _watching.remove(self)
 

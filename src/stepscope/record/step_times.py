@@ -77,17 +77,12 @@ class WholeSteps:
     """Reads the clocks of steps whose parts are not timed."""
 
     def read(self) -> Reading:
-        """The clocks now."""
         clocks = (time.perf_counter_ns(), time.thread_time_ns(), time.process_time_ns())
         return Reading(*clocks, {}, page_faults())
 
 
 class StepReadings:
-    """The clocks at the begin and end of each of some steps.
-
-    Args:
-        clock: is read where steps begin and end.
-    """
+    """The clocks at the begin and end of each of some steps."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -96,7 +91,6 @@ class StepReadings:
         self.steps: list[tuple[Reading, Reading]] = []
 
     def begin(self) -> None:
-        """A step begins."""
         self._begun = self._clock.read()
 
     def end(self) -> None:
@@ -114,7 +108,6 @@ class StepReadings:
 
     @property
     def count(self) -> int:
-        """How many steps have been timed."""
         return len(self.steps)
 
     @property
@@ -124,7 +117,6 @@ class StepReadings:
 
     @property
     def lengths_ns(self) -> list[int]:
-        """Elapsed time of each step, ns."""
         return [after.elapsed_ns - before.elapsed_ns for before, after in self.steps]
 
     @property
@@ -235,11 +227,9 @@ class UnrecordedSteps:
         self.is_complete = False  # whether enough steps have been timed
 
     def begin(self) -> None:
-        """A step begins."""
         self._clock.mark()
 
     def step_ended(self) -> None:
-        """A step ends and the next begins."""
         self._clock.mark()
         self._left -= 1
         if not self._left:
@@ -260,7 +250,6 @@ class UnrecordedSteps:
         return facts
 
     def _collect(self) -> None:
-        """Take the steps of the block so far."""
         steps = self._waited if self._is_waiting else self._timed[self._detail]
         steps.steps += list(pairwise(self._clock.readings()))[self._skipped :]
 

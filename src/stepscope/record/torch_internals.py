@@ -25,12 +25,6 @@ def wrap(
 ) -> list[Callable[[], None]]:
     """Replace a function of torch by one around it, which torch.compile skips.
 
-    Args:
-        holder: the module or class that has it.
-        name: its name there.
-        around: makes the new function from the original.
-        others: modules that export it, too.
-
     Returns:
         Functions that restore the original, as `replace` does.
     """

@@ -56,7 +56,6 @@ class Trial:
 
     @property
     def program(self) -> Program:
-        """The program to run."""
         target = self.target if self.is_module else relocated(self.target)
         return Program(target, [relocated_word(word) for word in self.arguments], self.is_module)
 
@@ -131,11 +130,6 @@ class StepTimer:
     """Measures the time from the end of each step to the end of the next, then ends the program.
 
     Also measures the share spent loading batches and in optimizers.
-
-    Args:
-        warmup: steps to skip first.
-        steps: steps to time.
-        stop: the exception to raise when they are timed.
     """
 
     def __init__(self, warmup: int, steps: int, stop: BaseException) -> None:
@@ -191,7 +185,6 @@ def _first_line(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Run the trial given on the command line."""
     trial = Trial(**json.loads(sys.argv[1]))
     watch = _enter_scratch(trial)
     facts = run_trial(trial)

@@ -27,7 +27,6 @@ class Apply:
         around_outermost_calls(self._call)
 
     def evidence(self) -> dict[str, Any]:
-        """The number of models, of their units, and of processes."""
         count = len(self._sharded) if self._units else 0
         facts = {"units": self._units, "world_size": self._world_size, "backend": "gloo"}
         return {"count": count, **facts}

@@ -40,7 +40,6 @@ class ArraySet:
         self._refs.update((id(array), weakref.ref(array)) for array in arrays if array.shape)
 
     def forget_gone(self) -> None:
-        """Drop what no longer exists."""
         self._refs = {key: ref for key, ref in self._refs.items() if ref() is not None}
 
 
@@ -56,7 +55,6 @@ class BatchSamples:
         self._before = ArraySet()  # by the previous step
 
     def returned(self, call: JitCall) -> None:
-        """A compiled function has returned."""
         leaves = [leaf for leaf in tree_util.tree_leaves(call.inputs) if hasattr(leaf, "shape")]
         state = [leaf for leaf in leaves if leaf in self._returned]
         self._state_shapes.update(leaf.shape for leaf in state)
@@ -88,10 +86,6 @@ def samples_in(arguments: Sequence[Argument], batch: int) -> int:
 
     An array that every step takes may be a whole data set, so it counts only if its size is the
     batch size itself.
-
-    Args:
-        arguments: arrays that are not state.
-        batch: the batch size.
 
     Example:
         >>> [samples_in([Argument(shape)], 32) for shape in [(32, 9), (4, 8, 9), (64, 9), (7,)]]

@@ -93,7 +93,6 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.snapshot = (*self._alive.values(), own)
 
     def note(self, tensor: Any) -> None:
-        """A tensor is there."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._alive or not (size := storage.nbytes()):
@@ -109,7 +108,6 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.snapshot = tuple(self._alive.values())
 
     def entry_of(self, tensor: Any) -> Entry | None:
-        """What is noted of a tensor's storage."""
         return self._alive.get(tensor.untyped_storage()._cdata)
 
     def _freed(self, key: int) -> None:
@@ -170,7 +168,6 @@ class Estimate:
         _teach_fake_tensors()
 
     def ended(self) -> None:
-        """A training step ends here."""
         self.count += 1
         self._note_owners()
         if self.count == 1:
@@ -181,7 +178,6 @@ class Estimate:
             self._finish(self.result())
 
     def result(self) -> Json:
-        """The peak, by kind and module."""
         if self.count < 3:
             return {"outcome": "too_short", "steps_seen": self.count}
         rows = [(*self._judge(entry), entry.bytes) for entry in self._ledger.snapshot]

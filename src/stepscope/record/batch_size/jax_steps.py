@@ -55,13 +55,7 @@ class ProgramMemory:
         self._made[call.name] = {id(array): weakref.ref(array) for array in arrays}
 
     def kinds(self, call: JitCall, stats: Any, others: int) -> dict[str, int]:
-        """Bytes by kind, which add up to the peak.
-
-        Args:
-            call: of the program.
-            stats: its buffer assignment, as `Compiled.memory_analysis()` returns it.
-            others: bytes of arrays on the device besides.
-        """
+        """Bytes by kind, which add up to the peak."""
         kept = {"parameters": 0, "optimizer_state": 0}
         for path, leaf in tree_util.tree_flatten_with_path(call.inputs)[0]:
             if self._is_state(leaf):
@@ -106,7 +100,6 @@ class RecordedPrograms:
         self._step = 0
 
     def start(self, step: int) -> None:
-        """Begin to record in step number `step`."""
         self._step = step
         try:
             self._window = JaxWindow(_OPTIONS, step + _RUN_IN, None, _RUN_IN)
@@ -137,11 +130,7 @@ class RecordedPrograms:
 
 
 class JaxFramework:
-    """Measures what XLA assigns to the programs of a step.
-
-    Args:
-        request: whether to record the memory steps as a capture; by default not.
-    """
+    """Measures what XLA assigns to the programs of a step."""
 
     def __init__(self, request: Request | None = None) -> None:
         self._recording = RecordedPrograms(request) if request and request.capture else None
@@ -166,13 +155,11 @@ class JaxFramework:
             self._recording.step_ended(outputs, is_last=not self._is_watching)
 
     def begin_memory(self, step: int) -> None:
-        """Look at the programs that are called from now on."""
         self._is_watching = True
         if self._recording:
             self._recording.start(step)
 
     def end_memory_step(self, *, last: bool) -> None:
-        """A step whose programs are looked at ends here."""
         self._is_watching = not last
 
     def peak(self) -> Peak:
@@ -180,7 +167,6 @@ class JaxFramework:
         return Peak(self._bytes)
 
     def clock(self) -> StepClock:
-        """A clock of steps that wait for each other."""
         return StepClock()
 
     def power_meter(self) -> PowerMeter:
@@ -189,7 +175,6 @@ class JaxFramework:
         return PowerMeter("RAPL", cpu_counters()) if on_cpu else PowerMeter("NVML", [])
 
     def facts(self) -> Json:
-        """What ran, and on what."""
         return {
             "framework": "jax",
             "version": str(jax.__version__),
@@ -261,7 +246,6 @@ class JaxSteps(Steps):
 
     @property
     def trains(self) -> bool:
-        """Whether a compiled function was called."""
         return self._boundary is not None
 
     @property

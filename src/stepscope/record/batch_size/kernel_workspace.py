@@ -142,14 +142,7 @@ def with_workspace(func: Any, args: Any, result: Any) -> Any:
 
 
 def kept_bytes(steps: int, samples: int, inputs: int, width: int) -> int:
-    """What one layer and direction keeps for backward, bytes: its gates and states at all steps.
-
-    Args:
-        steps: length of the sequence.
-        samples: of the batch.
-        inputs: features in.
-        width: features out.
-    """
+    """What one layer and direction keeps for backward, bytes: its gates and states at all steps."""
     states = 2 * (steps + 1) * samples * _FLOAT
     return (
         _pages(steps * samples * _leading(4 * width) * _FLOAT)

@@ -69,12 +69,7 @@ def steps_of_frameworks(request: Request, finish: Callable[[Json], object]) -> M
 
 
 def run_steps(request: Request, makers: Makers[Watcher]) -> Json:
-    """Run the script and report its steps to a watcher for each framework that it imports.
-
-    Args:
-        request: what to run.
-        makers: make a watcher, once the framework of this name is imported.
-    """
+    """Run the script and report its steps to a watcher for each framework that it imports."""
     watched = watch_imports(makers)
     try:
         arguments = [relocated_word(word) for word in request.arguments]
@@ -123,11 +118,7 @@ def run_providers(request: Request, finish: Callable[[Json], NoReturn]) -> NoRet
 
 
 def prepare(request: Request) -> tuple[Any, Any, Callable[[], object]]:
-    """The model, its inputs, and a function that makes one iteration on them.
-
-    Raises:
-        CaptureError: a provider function is missing.
-    """
+    """The model, its inputs, and a function that makes one iteration on them."""
     entry = load_entry(relocated(request.entry))
     model_of, inputs_of, iteration_of = (
         _provider(entry, f"{request.providers}_{name}_provider", request.entry)

@@ -35,16 +35,13 @@ class StepClock:
 
     @property
     def steps(self) -> int:
-        """Steps timed."""
         return max(0, len(self._ends) - 1)
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the clock was made."""
         return time.perf_counter() - self._begin
 
     def lengths_ms(self) -> list[float]:
-        """The length of each step."""
         return [1e3 * (end - start) for start, end in itertools.pairwise(self._ends)]
 
 
@@ -63,15 +60,12 @@ class StepCounts:
         self._size: int | None = None
 
     def add_samples(self, count: int) -> None:
-        """The running step took some samples."""
         self._samples += count
 
     def add_inputs(self, elements: int) -> None:
-        """The running step took inputs of a size."""
         self._size = (self._size or 0) + elements
 
     def end_step(self) -> None:
-        """A step ends here."""
         self.samples.append(self._samples)
         self.sizes.append(self._size)
         self._samples, self._size = 0, None
@@ -144,12 +138,6 @@ def main_memory() -> int | None:
 class Steps:
     """Measures some of the steps, then calls `finish`.
 
-    Args:
-        request: what to measure.
-        finish: called between two steps with the result.
-        framework: of the script.
-        counts: what each step takes in, as the framework counts it.
-
     Attributes:
         detects: whether the ends of steps are detected, or whoever makes them calls `ended`.
     """
@@ -196,7 +184,6 @@ class Steps:
         self._watched, self._is_watching, self._clock, self._power = 0, False, None, None
 
     def ended(self) -> None:
-        """A training step ends here."""
         self.count += 1
         self._counts.end_step()
         if self._clock is not None:
@@ -209,7 +196,6 @@ class Steps:
             self._framework.begin_memory(self.count)
 
     def result(self) -> Json:
-        """What is known so far."""
         lengths = self._clock.lengths_ms() if self._clock else []
         inputs = self._counts.sizes[self._first_timed :][: len(lengths)]
         samples = self._counts.samples[self._first_timed :][: len(lengths)]

@@ -68,12 +68,10 @@ class Request:
 
     @classmethod
     def from_json(cls, text: str) -> Request:
-        """As the parent wrote it."""
         facts: dict[str, Any] = json.loads(text)
         return cls(**{**facts, "effort": Effort(**facts.get("effort", {}))})
 
     def to_json(self) -> str:
-        """One line."""
         return json.dumps(asdict(self))
 
     def write(self, facts: Mapping[str, Any]) -> None:

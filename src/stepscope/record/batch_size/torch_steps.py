@@ -58,7 +58,6 @@ def gpu_devices() -> list[int]:
 
 
 def reset_gpu_peaks() -> None:
-    """Forget the peaks so far."""
     for device in gpu_devices():
         torch.cuda.reset_peak_memory_stats(device)
 
@@ -77,7 +76,6 @@ class CudaStepClock(StepClock):
         self._events: list[Any] = []
 
     def tick(self) -> None:
-        """A step ends here, on the device."""
         super().tick()
         event = _Event(enable_timing=True)
         event.record()
@@ -108,7 +106,6 @@ class Recording:
         self._ranges.install()
 
     def start(self, step: int) -> ProfilerWindow:
-        """Begin to record; `step` is the number of the step that begins."""
         self.registry.refresh()
         self._creations.close()
         self._storages["before"] = self._list()
@@ -118,7 +115,6 @@ class Recording:
         return self._window
 
     def stop(self, steps: list[int]) -> None:
-        """The steps are over."""
         self._lines.stop()
         self._ranges.remove()
         self._steps = steps
@@ -141,12 +137,7 @@ class Recording:
 
 
 class TorchFramework:
-    """Measures what torch allocates and how long its devices work.
-
-    Args:
-        request: whether to record the memory steps as a capture.
-        counts: gets the samples and inputs of each step.
-    """
+    """Measures what torch allocates and how long its devices work."""
 
     least_memory_steps = 1
 
@@ -159,7 +150,6 @@ class TorchFramework:
         LoadedSamples(counts)
 
     def begin_memory(self, step: int) -> None:
-        """Watch allocations from now on."""
         reset_gpu_peaks()
         if self.recording:
             self._window = self.recording.start(step)
@@ -168,7 +158,6 @@ class TorchFramework:
             self._window.begin_step()
 
     def end_memory_step(self, *, last: bool) -> None:
-        """A step whose allocations are watched ends here."""
         assert self._window is not None
         self._window.end_step()
         if not last:
@@ -188,7 +177,6 @@ class TorchFramework:
         return found
 
     def clock(self) -> StepClock:
-        """A clock on the device."""
         return CudaStepClock() if gpu_devices() else StepClock()
 
     def power_meter(self) -> PowerMeter:
@@ -201,7 +189,6 @@ class TorchFramework:
         return PowerMeter("NVML", gpu_counters(uuids) if len(uuids) == len(devices) else [])
 
     def facts(self) -> Json:
-        """What ran, and on what."""
         return {
             "framework": "pytorch",
             "version": str(torch.__version__),
@@ -232,7 +219,6 @@ class TorchSteps(Steps):
         self.recording = self._torch.recording
 
     def begin_iterations(self, model: Any, inputs: Any) -> None:
-        """Iterations of this model on these inputs follow."""
         super().begin_iterations(model, inputs)
         if self.recording:
             self.recording.registry.add_root(model, "model")
@@ -240,7 +226,6 @@ class TorchSteps(Steps):
 
     @property
     def trains(self) -> bool:
-        """Whether an optimizer has stepped."""
         return bool(self._optimizers)
 
     def optimizer_stepped(self, optimizer: Any) -> None:

@@ -97,11 +97,7 @@ def _place(error: BaseException, folder: str) -> tuple[str | None, int | None]:
 
 
 def serve_edited(files: Mapping[str, bytes]) -> None:
-    """From now on these files have this content, in this process.
-
-    Args:
-        files: content by absolute path.
-    """
+    """From now on these files have this content, in this process."""
     if not files:
         return
     content = {os.path.realpath(path): data for path, data in files.items()}

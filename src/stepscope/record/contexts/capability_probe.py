@@ -16,11 +16,7 @@ _CAP_SYS_ADMIN = 1 << 21
 
 
 def probe() -> dict[str, str]:
-    """What each part of the collector lacks; empty if it works.
-
-    Returns:
-        The parts of `PARTS`, each with a sentence.
-    """
+    """What each part of the collector lacks; empty if it works."""
     try:
         extension = build.load(build.loaded_torch())
     except build.BuildError as error:
@@ -37,12 +33,7 @@ if __name__ == "__main__":
 
 
 def permission_missing(parameters: Path = _PARAMETERS, status: Path = _STATUS) -> str:
-    """What an administrator has to do first; empty where nothing is known to be missing.
-
-    Args:
-        parameters: the file with the driver's options.
-        status: the file with the status of this process.
-    """
+    """What an administrator has to do first; empty where nothing is known to be missing."""
     if "RmProfilingAdminOnly: 1" not in _text(parameters):
         return ""
     held = [line.split()[1] for line in _text(status).splitlines() if line.startswith("CapEff:")]

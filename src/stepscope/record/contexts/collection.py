@@ -25,15 +25,7 @@ _RUNNING = "the run was still going when this was written; it may have been kill
 
 
 class Collection:
-    """Collects from `start` to `close`; one at a time in a process.
-
-    Args:
-        run: who runs what.
-        path: the file to write.
-        options: what to collect.
-        keep_empty: write a file even where no operator ran.
-        overwrite: replace an earlier capture.
-    """
+    """Collects from `start` to `close`; one at a time in a process."""
 
     running: ClassVar[Collection | None] = None
 
@@ -52,7 +44,6 @@ class Collection:
 
     @property
     def path(self) -> Path:
-        """The capture file."""
         return self.file.path
 
     @property
@@ -61,11 +52,7 @@ class Collection:
         return os.getpid() != self._pid
 
     def start(self) -> None:
-        """Begin to collect.
-
-        Raises:
-            CaptureError: contexts are being collected already.
-        """
+        """Begin to collect."""
         if Collection.running is not None and not Collection.running.is_forked:
             raise CaptureError(
                 f"this process already collects contexts, for {Collection.running.path}; "

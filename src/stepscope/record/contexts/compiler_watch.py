@@ -50,11 +50,7 @@ Place = tuple[str, str, int]
 
 
 class CompilerWatch:
-    """Shows compiled code as such, with its source lines.
-
-    Args:
-        extension: the collector.
-    """
+    """Shows compiled code as such, with its source lines."""
 
     def __init__(self, extension: Any) -> None:
         self._extension = extension
@@ -73,7 +69,6 @@ class CompilerWatch:
             watch.install()
 
     def remove(self) -> None:
-        """Leave the compiler as it was."""
         for watch in self._watches:
             watch.remove()
         while self._undo:

@@ -53,7 +53,6 @@ class ContextOptions:
 
     @property
     def samples(self) -> bool:
-        """Whether any thread is sampled."""
         return bool(self.sample or self.sample_real)
 
     @property

@@ -42,7 +42,6 @@ class JaxAdapter:
             self._note(f"{what} is not recorded", "this version has no such function")
 
     def detach(self) -> None:
-        """Leave JAX as it was."""
         if self._windows:
             self._windows.detach()
         self._extension.leave_jax()

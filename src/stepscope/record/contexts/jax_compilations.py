@@ -43,11 +43,7 @@ _OF_JAX = str(Path(jax.__file__).parent) + os.sep
 
 
 class JitCompilations:
-    """Follows the compilations of all threads.
-
-    Args:
-        extension: the collector.
-    """
+    """Follows the compilations of all threads."""
 
     def __init__(self, extension: Any) -> None:
         self._extension = extension
@@ -59,7 +55,6 @@ class JitCompilations:
         self._listener = self._part_ended  # one object, which can be found again
 
     def follow(self) -> None:
-        """Begin."""
         monitoring.register_event_duration_secs_listener(self._listener)
 
     def close(self) -> None:
@@ -198,9 +193,6 @@ class KnownSignatures:
 
 def change_between(before: Signature, now: Signature) -> str:
     """What changed between two signatures, in words.
-
-    Args:
-        before, now: by the path of each argument.
 
     Returns:
         For example `new shape of batch['x'] and 2 more`.

@@ -42,9 +42,6 @@ class ProfilerWindows:
 
     Nothing is opened while the program's own profiler or profiler server runs, and where it starts
     one, a window gives way.
-
-    Args:
-        extension: the collector; asks before and after calls, where a window is due.
     """
 
     def __init__(self, extension: Any) -> None:
@@ -247,7 +244,6 @@ class _Window:
         self.cost_s = time.monotonic() - self.began
 
     def seconds(self) -> float:
-        """How long it is open."""
         return time.monotonic() - self.began
 
     def call_ended(self, result: Any, compiled: bool) -> None:

@@ -41,11 +41,7 @@ class _ModulePlace:
 
 
 class ModulePaths:
-    """Finds the key of a module's call for the collector.
-
-    Args:
-        native: the collector, which numbers the keys.
-    """
+    """Finds the key of a module's call for the collector."""
 
     def __init__(self, native: Any) -> None:
         self._native = native

@@ -47,7 +47,6 @@ class Recipe:
 
     @property
     def key(self) -> str:
-        """Names the result."""
         parts = self.compiler, self.compile_flags, self.link_flags, self.versions
         digest = hashlib.sha256(repr(parts).encode())
         for file in sorted(SOURCES.iterdir()):
@@ -201,11 +200,7 @@ def _check_outcome(process: subprocess.Popen[str]) -> None:
 
 
 def check_trusted(path: Path) -> None:
-    """Refuse what somebody else could have put there: it would run as this user.
-
-    Raises:
-        BuildError: `path` belongs to another user, or others may write to it.
-    """
+    """Refuse what somebody else could have put there: it would run as this user."""
     status = path.stat()
     what = None
     if status.st_uid not in (os.getuid(), 0):

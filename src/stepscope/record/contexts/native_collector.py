@@ -45,13 +45,7 @@ _ANNOTATORS = [
 
 
 class NativeCollector(Collector):
-    """Collects through the C++ extension.
-
-    Args:
-        extension: what `build.load` returned.
-        options: what to collect.
-        torch: the PyTorch to follow; None where only another framework feeds the collector.
-    """
+    """Collects through the C++ extension."""
 
     def __init__(self, extension: Any, options: ContextOptions, torch: Any) -> None:
         self._extension = extension
@@ -61,7 +55,6 @@ class NativeCollector(Collector):
         self._adapters: list[Adapter] = [PyTorchAdapter(extension, options)] if torch else []
 
     def start(self) -> None:
-        """Collect every operator from now on."""
         options = self._options
         self._extension.hide(_HIDDEN, _BARRIERS, _ANNOTATORS)
         self._extension.release()
@@ -76,7 +69,6 @@ class NativeCollector(Collector):
             adapter.attach()
 
     def follow_jax(self) -> None:
-        """Collect what JAX does from now on; the program has imported it."""
         from stepscope.record.contexts.jax_adapter import JaxAdapter
 
         # Where a device's own library reports its work, that is in the tree already.
@@ -100,7 +92,6 @@ class NativeCollector(Collector):
         return [f"{what}: {why}" for what, why in found.items() if why]
 
     def stop(self) -> None:
-        """Stop collecting; what was collected can still be read."""
         for adapter in self._adapters:
             adapter.detach()
         if self._follows_devices:
@@ -114,7 +105,6 @@ class NativeCollector(Collector):
         self._extension.flush_devices()
 
     def content(self, complete: bool) -> bytes | None:
-        """The current content of contexts.json."""
         for adapter in self._adapters:
             adapter.name_contexts()
         if self._follows_devices and not complete:
@@ -140,17 +130,14 @@ class NativeCollector(Collector):
         )
 
     def stop_flushing(self) -> None:
-        """No write is under way when it returns."""
         written = self._extension.stop_flushing()
         if self._flushed and written:
             self._flushed.adopt(*written)
 
     def note(self, sentence: str) -> None:
-        """Add a sentence for readers of the file."""
         self._extension.note(sentence)
 
     def release(self) -> None:
-        """Free the memory of a stopped collector."""
         self._adapters.clear()
         self._extension.release()
 
@@ -176,12 +163,7 @@ class Adapter(Protocol):
 
 
 class PyTorchAdapter:
-    """Reports PyTorch's operators.
-
-    Args:
-        extension: the collector.
-        options: what to collect.
-    """
+    """Reports PyTorch's operators."""
 
     def __init__(self, extension: Any, options: ContextOptions) -> None:
         self._extension = extension
@@ -190,7 +172,6 @@ class PyTorchAdapter:
         self._compiler = CompilerWatch(extension)
 
     def attach(self) -> None:
-        """Report every operator from now on, in all threads."""
         if self._options.modules:
             from stepscope.record.contexts import module_paths as paths
 
@@ -203,7 +184,6 @@ class PyTorchAdapter:
         self._extension.follow_pytorch(True)
 
     def detach(self) -> None:
-        """Leave PyTorch as it was."""
         self._extension.follow_pytorch(False)
         if self._paths is not None:
             self._paths.close()
@@ -211,7 +191,6 @@ class PyTorchAdapter:
         self._extension.watch_memory(False)
 
     def name_contexts(self) -> None:
-        """Give the modules and compiled code seen so far their final names."""
         if self._paths is not None:
             self._paths.name_all()
         self._compiler.name_all()

@@ -73,7 +73,6 @@ class PythonCollector(Collector):
             self._mode.__enter__()
 
     def follow_jax(self) -> None:
-        """Collect what JAX does too, from now on; the program has imported it."""
         from stepscope.record.contexts.jax_adapter import JaxAdapter
 
         self._jax = JaxAdapter(self)
@@ -81,7 +80,6 @@ class PythonCollector(Collector):
         self._lacks += [lack for lack in _LACKS_OF_JAX[:1] if lack not in self._lacks]
 
     def stop(self) -> None:
-        """Stop collecting."""
         if self._mode:
             self._mode.__exit__(None, None, None)
         if self._jax:
@@ -93,15 +91,12 @@ class PythonCollector(Collector):
         self._due_s = time.monotonic() + self._wait_s
 
     def stop_flushing(self) -> None:
-        """Nothing is written any more."""
         self._plan = None
 
     def note(self, sentence: str) -> None:
-        """Add a sentence for readers of the file."""
         self._notes.append(sentence)
 
     def content(self, complete: bool) -> bytes:
-        """The current content of contexts.json."""
         if self._modules:
             self._modules.paths.name_all()
         stats, sources = dict(self._cpu), self._options.sources & _COLLECTED
@@ -149,7 +144,6 @@ class PythonCollector(Collector):
         return None if depth else (name, time.perf_counter_ns(), time.thread_time_ns())
 
     def end(self, token: _Token | None) -> None:
-        """It ends."""
         ended, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
         self._running.depth -= 1
         if token:

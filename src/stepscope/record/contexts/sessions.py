@@ -21,14 +21,7 @@ _NO_FRAMEWORK = "it imported neither torch nor JAX"
 
 
 class ContextSession(Collection):
-    """The session of a run that collects from the import of a framework to the end.
-
-    Args:
-        run: who runs what.
-        path: the file to write.
-        options: what to collect.
-        overwrite: replace an earlier capture.
-    """
+    """The session of a run that collects from the import of a framework to the end."""
 
     def __init__(self, run: Run, path: Path, options: ContextOptions, overwrite: bool = False) -> None:
         super().__init__(run, path, options, overwrite=overwrite)

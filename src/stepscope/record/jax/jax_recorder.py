@@ -106,7 +106,6 @@ class JaxRecorder:
             self._unwatch()
 
     def detach(self) -> None:
-        """Remove every hook, and leave JAX as it was."""
         self._unwatch()
         self._compilations.close()
 
@@ -117,7 +116,6 @@ class JaxRecorder:
 
     @property
     def why_no_steps(self) -> str:
-        """Why no step was seen."""
         nothing = "no function under jax.jit was called repeatedly in this process"
         return "each call compiled again" if self.compiles_again else nothing
 
@@ -259,7 +257,6 @@ class SteadySteps:
         return steps
 
     def step_ended(self, outputs: Any) -> None:
-        """The call that ends a step has returned."""
         self._seen += 1
         self._pending.append(_small(outputs))
         self._pending = [arrays for arrays in self._pending if not _are_ready(arrays)]

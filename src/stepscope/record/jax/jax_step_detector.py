@@ -186,7 +186,6 @@ class JaxStepDetector:
 
     @property
     def boundary_name(self) -> str | None:
-        """The name of the function that ends a step."""
         return self.boundary.name if self.boundary else None
 
     step_is: None = None  # one training step, in JAX
@@ -199,7 +198,6 @@ class JaxStepDetector:
 
     @property
     def steps(self) -> int:
-        """Training steps that have ended."""
         return self.boundary.calls // self._every if self.boundary else 0
 
     def _in_the_loop(self) -> list[_Function]:

@@ -83,7 +83,6 @@ class JaxWindow:
         self._space = session.stop()
 
     def export(self, path: Path) -> None:
-        """Write the profile to `path`."""
         path.write_bytes(self._space)
 
     def _mark(self) -> None:
@@ -111,27 +110,20 @@ class WaitRanges:
         self._restore, _ = watch_waits(self, transfers=False)
 
     def close(self) -> None:
-        """Leave JAX as it was."""
         while self._restore:
             self._restore.pop()()
 
     def begin_whole(self, name: str) -> Any:
-        """A wait begins."""
         opened = jax.profiler.TraceAnnotation(f"stepscope.{name}")
         opened.__enter__()
         return opened
 
     def end(self, token: Any) -> None:
-        """It is over."""
         token.__exit__(None, None, None)
 
 
 def require_session() -> None:
-    """Raise an error if this version of JAX has no session of its profiler as it is used here.
-
-    Raises:
-        CaptureError: it has not.
-    """
+    """Raise an error if this version of JAX has no session of its profiler as it is used here."""
     state = getattr(jax_profiler, "_profile_state", None)
     if not (hasattr(state, "profile_session") and hasattr(_profiler, "ProfilerSession")):
         raise CaptureError(f"JAX {jax.__version__} has no known session of its profiler")
@@ -168,7 +160,6 @@ class RunAhead:
         self._last = _smallest(outputs)
 
     def drain(self) -> None:
-        """Wait for all requested work."""
         _wait(self._last)
         self._last = []
 

@@ -66,7 +66,6 @@ class JitCallWatch:
         self._restore_gradients = watch_gradients(self._gradient_returned)
 
     def close(self) -> None:
-        """Leave JAX as it was."""
         self._hook.remove()
         self._restore()
         self._restore_gradients()
@@ -105,11 +104,7 @@ class JitCallWatch:
 
 
 class _Hook:
-    """JAX's hook after each call; before JAX 0.7 an attribute of the state of all threads.
-
-    Raises:
-        CaptureError: this version of JAX has none.
-    """
+    """JAX's hook after each call; before JAX 0.7 an attribute of the state of all threads."""
 
     def __init__(self, hook: Callable[..., None]) -> None:
         try:
@@ -238,7 +233,6 @@ class _Passes:
         return forward
 
     def end_backward(self) -> None:
-        """The gradient is known."""
         backward, self._backward = self._backward, None
         if backward:
             backward.__exit__(None, None, None)

@@ -63,7 +63,6 @@ class LibraryRanges:
                 self._watch(owner, function, f"stepscope.checkpointing: {label} ()")
 
     def close(self) -> None:
-        """Leave the libraries as they were."""
         while self._restore:
             self._restore.pop()()
 
@@ -126,10 +125,6 @@ def watch_waits(ranges: Ranges, transfers: bool = True) -> tuple[list[Callable[[
 
     JAX returns from a call before its work is done. The program waits where it asks for a value:
     explicitly (`block_until_ready`), or by using one (`float(x)`, `print(x)`).
-
-    Args:
-        ranges: gets them.
-        transfers: whether transfers count.
 
     Returns:
         Functions that undo it, and the names of what this version of JAX lacks.

@@ -38,7 +38,6 @@ class ProfiledTime:
     complete: list[int] = field(default_factory=list)
 
     def export(self, path: Path) -> None:
-        """Move the profile to `path`."""
         profiles = sorted(self.folder.rglob("*.xplane.pb"))
         if not profiles:
             raise RuntimeError("JAX's profiler wrote no profile")
@@ -54,7 +53,6 @@ class UnmarkedRecording(Recording[ProfiledTime]):
 
     @property
     def span(self) -> str:
-        """What was recorded, in words."""
         return f"{self.window.seconds:.1f} s"
 
 
@@ -68,11 +66,6 @@ class NoDetector:
 
 class PublicProfilerRecorder:
     """Records the first seconds of a JAX program after it compiles.
-
-    Args:
-        options: what to record; steps cannot be counted.
-        on_complete: called when the recording has ended.
-        why: why the hook cannot be used.
 
     Raises:
         AttributeError: this version of JAX has no such profiler.

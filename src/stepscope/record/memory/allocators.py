@@ -81,7 +81,6 @@ class CudaHistory:
 
     @property
     def has_events(self) -> bool:
-        """Whether there is a history to write."""
         return self._is_on
 
     def write(self, path: Path) -> None:

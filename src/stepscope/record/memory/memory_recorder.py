@@ -20,11 +20,7 @@ Json = dict[str, Any]
 
 
 class MemoryRecorder:
-    """Lines of the user's code for each operator, and what training keeps from step to step.
-
-    Args:
-        registry: the model trees.
-    """
+    """Lines of the user's code for each operator, and what training keeps from step to step."""
 
     def __init__(self, registry: ModuleRegistry) -> None:
         self._registry = registry
@@ -41,7 +37,6 @@ class MemoryRecorder:
         self._optimizers.add(optimizer)
 
     def start(self) -> None:
-        """The recorded steps begin."""
         self._creations.close()
         self._before = self.storages()
         self._lines.start()
@@ -52,24 +47,13 @@ class MemoryRecorder:
         return self.storages()
 
     def members(self, after: list[Json], profiler: Any) -> dict[str, Member]:
-        """The members of the capture, once the profiler has stopped.
-
-        Args:
-            after: what `stop` returned.
-            profiler: that recorded the steps.
-        """
+        """The members of the capture, once the profiler has stopped."""
         return self._members(self._before, after, uses=tensor_uses(profiler))
 
     def members_at_failure(
         self, failed: OutOfMemory, storages: list[Json], recording: Recording[Any] | None
     ) -> dict[str, Member]:
-        """The members of a capture that ends with an out-of-memory error.
-
-        Args:
-            failed: the allocation that failed.
-            storages: what training kept at that moment.
-            recording: the steps before, if any were recorded.
-        """
+        """The members of a capture that ends with an out-of-memory error."""
         recorded = recording.members.get("memory.json") if recording else None
         if isinstance(recorded, dict):
             return {"memory.json": {**recorded, "out_of_memory": failed.to_json()}}
@@ -112,12 +96,6 @@ def list_storages(
     inputs: Any = (),
 ) -> list[Json]:
     """Each storage that training keeps from step to step, once.
-
-    Args:
-        registry: the model trees.
-        optimizers: those that have stepped.
-        made_at: the lines that made each parameter, by module and name.
-        inputs: tensors given to each step, where they are known.
 
     Returns:
         Rows `{"address", "bytes", "device", "kind", "path", "name", "lines"}`; `kind` is

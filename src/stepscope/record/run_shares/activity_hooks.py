@@ -95,7 +95,6 @@ class ActivityHooks:
         detach_in_forked_children(self)
 
     def detach(self) -> None:
-        """Leave torch as it was."""
         while self._restore:
             self._restore.pop()()
         while self._hooks:
@@ -286,11 +285,6 @@ def activity_at(kind: str, frame: FrameType, decorated: str = "") -> Activity:
 
     Its place is the nearest line outside of libraries; the nearest calling function whose name
     says so gives the purpose.
-
-    Args:
-        kind: of the activity.
-        frame: the caller.
-        decorated: the name of the function that `frame` calls, if known.
     """
     callers = list(user_frames(frame, _DEEPEST))
     names = [decorated, *(caller.f_code.co_name for caller in callers)]

@@ -44,12 +44,10 @@ class DurationHistogram:
         self.total_ns = 0
 
     def add(self, duration_ns: int) -> None:
-        """Count one duration."""
         key = int(math.log2(duration_ns) * _BINS_PER_OCTAVE) if duration_ns > 0 else -1
         self._add(key, 1, duration_ns)
 
     def merge(self, other: DurationHistogram) -> None:
-        """Count all durations of another one."""
         for key, (count, total) in other._bins.items():
             self._add(key, count, total)
 
@@ -262,7 +260,6 @@ class ActivityLog:
             self.count_noted()
 
     def count_noted(self) -> None:
-        """Make the calls that are noted."""
         noted, self._noted = self._noted, []
         for method, argument, self._noted_ns in noted:
             method(argument)
@@ -280,7 +277,6 @@ class ActivityLog:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no activity runs."""
         return self._open is None
 
     # -- activities
@@ -293,7 +289,6 @@ class ActivityLog:
             self._open, self._since = activity, now
 
     def end(self, activity: Activity) -> None:
-        """An activity ends."""
         if self._open is activity:
             now = self.now()
             activity.own_ns += now - self._since
@@ -308,7 +303,6 @@ class ActivityLog:
             self._count(activity)
 
     def end_nested(self, activity: Activity) -> None:
-        """Saving ends."""
         if self._open is activity:
             self.end(activity)
         elif self._open and self._open.kind != "saving" and self._nested_since:
@@ -320,15 +314,12 @@ class ActivityLog:
     # -- training
 
     def begin_backward(self, _: object = None) -> None:
-        """A backward pass begins."""
         self._begin_training(self.phases[-1].backward)
 
     def end_backward(self, _: object = None) -> None:
-        """It ends."""
         self.end(self.phases[-1].backward)
 
     def begin_step(self, optimizer: SteppingOptimizer) -> None:
-        """An optimizer begins a step."""
         activity = self.phases[-1].optimizer
         if self._stepping is optimizer:
             self.end(activity)  # its last step failed
@@ -336,7 +327,6 @@ class ActivityLog:
             self._stepping = optimizer
 
     def end_step(self, optimizer: SteppingOptimizer) -> None:
-        """An optimizer has stepped."""
         if self._stepping is not optimizer:
             return
         self._stepping = None

@@ -43,11 +43,7 @@ _MOST_COST = 0.01  # of the run
 
 
 class RunClock:
-    """The shares of a run that begins now.
-
-    Args:
-        step_every: optimizer steps per step.
-    """
+    """The shares of a run that begins now."""
 
     def __init__(self, step_every: int = 1) -> None:
         self.log = ActivityLog()
@@ -62,7 +58,6 @@ class RunClock:
         self._hooks = ActivityHooks(self.log)
 
     def detach(self) -> None:
-        """Leave torch as it was."""
         if self._hooks:
             self._hooks.detach()
 
@@ -97,11 +92,6 @@ class RunClock:
 
 def describe(log: ActivityLog, step_every: int, *, ended: bool) -> dict[str, Any] | None:
     """The shares of the run so far, for manifest.json.
-
-    Args:
-        log: the activities of the thread that trains.
-        step_every: optimizer steps per step.
-        ended: whether the run is over.
 
     Returns:
         `elapsed_ns` is the sum of `stages_ns`; None if nothing trained in this thread.
@@ -223,12 +213,10 @@ class Training:
 
     @property
     def begun_ns(self) -> int:
-        """When its first step began."""
         return self.optimizers[0].begun_ns
 
     @property
     def ended_ns(self) -> int:
-        """When its last step ended, so far."""
         return max(steps.ended_ns for steps in self.optimizers)
 
     @property
