@@ -13,7 +13,6 @@ import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -57,7 +56,7 @@ def write_capture(
                 _add_member(archive, path, name, content)
             # The last member, so that `replace_manifest` need not write the others again.
             archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
-        (publish or _move_to(path))(partial)
+        publish(partial) if publish else partial.replace(path)
     finally:
         _remove(partial)
 
@@ -109,10 +108,6 @@ def _remove(temporary: Path) -> None:
             left.unlink(missing_ok=True)
 
 
-def _move_to(path: Path) -> Callable[[Path], object]:
-    return lambda partial: partial.replace(path)
-
-
 def check_target(path: Path) -> None:
     """Refuse a target that cannot or must not be written, before the run starts.
 
@@ -162,23 +157,6 @@ def is_capture(path: Path) -> bool:
 Identity = tuple[int, int, int, int]
 
 
-@dataclass(frozen=True)
-class FlushTarget:
-    """Where to write a capture while the run goes on.
-
-    Attributes:
-        path: the file.
-        kept: where a file goes that was there before the run; None to replace it.
-        base: the folder that must still exist.
-        before: the version of that file; empty where there was none.
-    """
-
-    path: Path
-    kept: Path | None
-    base: Path
-    before: Identity | tuple[()]
-
-
 class CaptureFile:
     """Where a run writes its capture, perhaps several times.
 
@@ -200,7 +178,7 @@ class CaptureFile:
         self._overwrite = overwrite
         self._before = _identity(path)
         self._own: Identity | None = None
-        self._base = _existing_folder(path)
+        self._base = next((parent for parent in path.parents if parent.exists()), path.parent)
 
     def write(self, manifest: dict[str, Any], modules: dict[str, Any], members: Mapping[str, Member]) -> None:
         """Write the capture; the arguments are those of `write_capture`.
@@ -228,10 +206,15 @@ class CaptureFile:
                 replace_manifest(self.path, changes)
                 self._own = _identity(self.path)
 
-    def flush_target(self) -> FlushTarget:
-        """What a writer outside Python needs to protect other captures as `write` does."""
+    def flush_target(self) -> tuple[Path, Path | None, Path, Identity | tuple[()]]:
+        """What a writer outside Python needs to protect other captures as `write` does.
+
+        Returns:
+            The file; where one goes that was there before the run, None to replace it; the folder
+            that must still exist; and the version of the file before, empty where there was none.
+        """
         kept = None if self._overwrite else self._free_name(".").absolute()
-        return FlushTarget(self.path.absolute(), kept, self._base.absolute(), self._before or ())
+        return self.path.absolute(), kept, self._base.absolute(), self._before or ()
 
     def adopt(self, own: Identity, kept: str) -> None:
         """Take a file that such a writer wrote last for this run's.
@@ -242,15 +225,13 @@ class CaptureFile:
         """
         self._own, self.is_written = own, True
         if kept:
-            folder = Path(kept).parent
-            self._keep_surplus_ranks(folder)
-            shown = folder if self._is_ranked else Path(kept)
-            self.note = f"kept the earlier capture as {shown.name}"
+            self._kept_as(Path(kept))
 
     def _publish(self, partial: Path, has_content: bool) -> None:
         there = _identity(self.path)
         if there not in (None, self._own, self._before):
-            self._choose_distinct_name()
+            self.note = f"another run wrote {self._shown.name} meanwhile"
+            self.path = self._free_name("-")
         elif there not in (None, self._own) and not has_content and has_recording(self.path):
             self.note = f"kept the earlier capture {self._shown.name}, which has a recording"
             return
@@ -274,12 +255,11 @@ class CaptureFile:
         except OSError:
             kept.rename(self.path)
             raise
+        self._kept_as(kept)
+
+    def _kept_as(self, kept: Path) -> None:
         self._keep_surplus_ranks(kept.parent)
         self.note = f"kept the earlier capture as {(kept.parent if self._is_ranked else kept).name}"
-
-    def _choose_distinct_name(self) -> None:
-        self.note = f"another run wrote {self._shown.name} meanwhile"
-        self.path = self._free_name("-")
 
     def _free_name(self, separator: str) -> Path:
         first = 1 if separator == "." else 2
@@ -318,10 +298,6 @@ def _identity(path: Path) -> Identity | None:
     except OSError:
         return None
     return state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size
-
-
-def _existing_folder(path: Path) -> Path:
-    return next((parent for parent in path.parents if parent.exists()), path.parent)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ to watch, and is replaced by the arguments, so that nothing of it is on the chil
 from __future__ import annotations
 
 import functools
+import glob
 import inspect
 import os
 import sys
@@ -95,7 +96,7 @@ class ChildProcesses:
     def _candidates(self) -> Iterator[Path]:
         path = target_path(self._plan.output, self._plan.name, Rank())
         stem = path.name.removesuffix(SUFFIX)
-        yield from path.parent.glob(f"{_literal(stem)}-process*{SUFFIX}")
+        yield from path.parent.glob(f"{glob.escape(stem)}-process*{SUFFIX}")
         yield from path.with_name(stem).glob(f"rank*{SUFFIX}")
         if self._is_alone:
             yield path
@@ -255,11 +256,6 @@ def _never_trains() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _literal(text: str) -> str:
-    """A pattern of `glob` for this text."""
-    return "".join(f"[{character}]" if character in "*?[" else character for character in text)
 
 
 def _version(path: Path) -> int:

@@ -18,6 +18,7 @@ from contextlib import suppress
 from math import prod
 from typing import Any
 
+from stepscope.record.call_sites import is_module
 from stepscope.record.model_tree import unwrap
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry
@@ -117,8 +118,7 @@ class InductorGraphs:
             return
         backward = bool(options.get("is_backward"))
         key = getattr(program, "_fx_graph_cache_key", None)
-        program_facts = {"key": key, "backward": backward, "code": code}
-        graph["programs"].append(program_facts)
+        graph["programs"].append({"key": key, "backward": backward, "code": code})
 
     def _own_module(self, tracer: Any) -> Any:
         """The module whose method is compiled: nodes without a stack belong to it."""
@@ -127,7 +127,7 @@ class InductorGraphs:
             return running.module
         names = tracer.f_code.co_varnames[:1] if tracer else ()
         own = unwrap(tracer.f_locals.get(names[0])) if names else None
-        if not _is_module(own):
+        if not is_module(own):
             return None
         if not self._registry.has(own):
             self._registry.add_root(own, None)
@@ -150,10 +150,6 @@ def _outermost(nodes: list[Any]) -> dict[int, str]:
     first = (next(iter(stack.items())) for stack in stacks if stack)
     numbered = ((_number(key), str(source)) for key, (source, *_) in first)
     return {number: source for number, source in numbered if number is not None}
-
-
-def _is_module(value: Any) -> bool:
-    return isinstance(value, sys.modules["torch"].nn.Module)
 
 
 def _region() -> str | None:
@@ -180,14 +176,14 @@ def _first_module(source: str, tracer: Any) -> tuple[str | None, Any]:
     scope = tracer.f_locals if match[1] == "L" else tracer.f_globals
     name, value = match[2], scope.get(match[2])
     for attribute, key, place in _PARTS.findall(source[match.end() :]):
-        if _is_module(value) or value is None:
+        if is_module(value) or value is None:
             break
         if attribute:
             name, value = attribute, vars(value).get(attribute)
         else:
             value = value[key or int(place)]
     known_name = None if name in ("self", "fn") or name.startswith("_") else name
-    return known_name, value if _is_module(value) else None
+    return known_name, value if is_module(value) else None
 
 
 def _stack(node: Any) -> list[int]:

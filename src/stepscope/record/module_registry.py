@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from stepscope.record.call_sites import call_site, calling_frame, holder_in, is_library, name_in, owner_of
+from stepscope.record.call_sites import calling_frame, holder_in, is_library, name_in, owner_of
 from stepscope.record.model_tree import Node, build_tree, is_scripted, unwrap, wrappers
 
 
@@ -83,7 +83,8 @@ class ModuleRegistry:
             node = self._in_owner(frame, module) or self._in_variable(frame, module)
         if node is None:
             return None
-        node.site = node.site or call_site(frame)
+        if frame is not None and node.site is None:
+            node.site = frame.f_code.co_filename, frame.f_lineno
         self._remember(parent, node, module)
         return None if node is parent else node
 

@@ -17,7 +17,6 @@ import os
 import select
 import signal
 import sys
-import sysconfig
 import time
 import traceback
 import warnings
@@ -30,9 +29,8 @@ from typing import Any, NoReturn
 
 from stepscope.base.scratch import Scratch, WriteWatch, enter, relocated
 from stepscope.record.batch_size.request import Request
-from stepscope.record.call_sites import is_internal
+from stepscope.record.call_sites import LIBRARIES, is_internal
 
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 _MEMORY_WORDS = (
     "out of memory",
     "can't allocate memory",
@@ -90,7 +88,7 @@ def _place(error: BaseException, folder: str) -> tuple[str | None, int | None]:
         for frame in traceback.extract_tb(error.__traceback__)
         if not is_internal(frame.filename) and not frame.filename.startswith("<")
     ]
-    own = [one for one in frames if not one[0].startswith(_LIBRARIES)]
+    own = [one for one in frames if not one[0].startswith(LIBRARIES)]
     near = [one for one in own if one[0].startswith(folder)]
     found = near or own or frames
     return found[-1] if found else (None, None)

@@ -40,7 +40,7 @@ _ANNOTATORS = [
     "/contextlib.py",
     "stepscope/record/contexts/monitor.py",
     ANNOTATOR,
-    "stepscope/record/jax/jax_waits.py",
+    "stepscope/record/jax/program_ranges.py",
 ]
 
 
@@ -120,13 +120,11 @@ class NativeCollector(Collector):
     def flush_regularly(self, plan: FlushPlan) -> None:
         """Keep the file up to date, from a thread that Python does not see."""
         self._flushed = plan.file
-        target = plan.file.flush_target()
-        path = target.path
-        partial = unfinished(path)
-        paths = [os.fsencode(name or "") for name in (path, partial, target.kept, target.base)]
+        path, kept, base, before = plan.file.flush_target()
+        paths = [os.fsencode(name or "") for name in (path, unfinished(path), kept, base)]
         manifest, modules = (json.dumps(part).encode() for part in (plan.manifest, NO_MODULES))
         self._extension.flush_regularly(
-            *paths, target.before, manifest, modules, plan.first_s, plan.interval_s, plan.keep_empty
+            *paths, before, manifest, modules, plan.first_s, plan.interval_s, plan.keep_empty
         )
 
     def stop_flushing(self) -> None:

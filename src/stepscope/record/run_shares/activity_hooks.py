@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import re
 import sys
-import sysconfig
 import threading
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -20,7 +19,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils import _contextlib
 from torch.utils.data import dataloader
 
-from stepscope.record.call_sites import is_internal, user_frame, user_frames
+from stepscope.record.call_sites import LIBRARIES, is_internal, user_frame, user_frames
 from stepscope.record.module_ranges import Range
 from stepscope.record.optimizer_names import OptimizerOrder
 from stepscope.record.patch import AfterImport
@@ -57,7 +56,6 @@ _ROLLOUT = re.compile(
 )
 _NEITHER = re.compile(r"(?i)train|(^|_)(fit|learn|update|optimi[sz]e|loss)(_|$)|^main$|^<module>$")
 _DEEPEST = 30  # callers that are asked for their names
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 
 class ActivityHooks:
@@ -288,7 +286,7 @@ def activity_at(kind: str, frame: FrameType, decorated: str = "") -> Activity:
     """
     callers = list(user_frames(frame, _DEEPEST))
     names = [decorated, *(caller.f_code.co_name for caller in callers)]
-    place = next((c for c in callers if not c.f_code.co_filename.startswith(_LIBRARIES)), frame)
+    place = next((c for c in callers if not c.f_code.co_filename.startswith(LIBRARIES)), frame)
     purpose, function = _purpose(names)
     return Activity(
         kind, function or decorated or place.f_code.co_name, place.f_code.co_filename, place.f_lineno, purpose

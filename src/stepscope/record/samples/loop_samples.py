@@ -6,7 +6,6 @@ Profilers see operators; what NumPy and plain Python do between them has no even
 from __future__ import annotations
 
 import sys
-import sysconfig
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from stepscope.record.call_sites import is_internal
+from stepscope.record.call_sites import LIBRARIES, is_internal
 from stepscope.record.samples.stack_sampler import (
     SampledPlace,
     StackSampler,
@@ -25,7 +24,6 @@ from stepscope.record.samples.stack_sampler import (
 
 _NEARLY_ALL = 0.9
 _RECORDER = str(Path(__file__).parents[1])
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 Functions = set[tuple[str, str]]  # name and file
 
 
@@ -99,7 +97,7 @@ def _line(samples: StackSamples, stack: list[int]) -> SampledPlace | None:
     if places and places[0].file.startswith(_RECORDER):
         return None
     others = [place for place in places if _is_of_program(place.file)]
-    own = (place for place in others if not place.file.startswith(_LIBRARIES))
+    own = (place for place in others if not place.file.startswith(LIBRARIES))
     return next(own, others[0] if others else None)
 
 

@@ -1,7 +1,7 @@
 """Samples a thread's Python stack with the compiled library, from a thread that Python cannot see.
 
 The library reads the interpreter's memory by copies that may fail, with a table of where each
-version of Python keeps its frames (`capture/native/known_layouts.h`). It is used where it reads
+version of Python keeps its frames (`record/native/known_layouts.h`). It is used where it reads
 this thread's own stack as Python itself shows it.
 """
 
