@@ -22,7 +22,7 @@ from stepscope.record.call_sites import is_module
 from stepscope.record.model_tree import unwrap
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry
-from stepscope.record.patch import AfterImport, replace
+from stepscope.record.patch import AfterImport, replace, undo
 
 Json = dict[str, Any]
 _MOST_GRAPHS = 2000  # kept in memory: a program may compile for ever
@@ -53,8 +53,7 @@ class InductorGraphs:
         """Leave torch as it was; what was noted stays known until `clear`."""
         for watch in self._watches:
             watch.remove()
-        while self._restore:
-            self._restore.pop()()
+        undo(self._restore)
 
     def clear(self) -> None:
         self._graphs.clear()

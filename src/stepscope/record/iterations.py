@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils.data import dataloader
 
+from stepscope.record.patch import undo
 from stepscope.record.creations import LoaderWatch
 from stepscope.record.model_tree import unwrap
 from stepscope.record.module_ranges import ModuleRanges
@@ -93,8 +94,7 @@ class IterationWatch:
         ]
 
     def _leave_calls(self) -> None:
-        while self._restore:
-            self._restore.pop()()
+        undo(self._restore)
 
     def _around(
         self,

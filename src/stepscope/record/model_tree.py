@@ -72,17 +72,20 @@ class Node:
 
     def is_below(self, other: Node) -> bool:
         """Whether `other` is an ancestor of this node, or the node itself."""
+        return other in self.lineage()
+
+    def lineage(self) -> Iterator[Node]:
+        """This node and all above it, the root last."""
         node: Node | None = self
-        while node is not None and node is not other:
+        while node is not None:
+            yield node
             node = node.parent
-        return node is other
 
 
 def unwrap(module: Any) -> Any:
     """The wrapped module that does the work."""
-    while (inner := unwrap_once(module)) is not module:
-        module = inner
-    return module
+    *_, inner = wrappers(module)
+    return inner
 
 
 def is_scripted(module: Any) -> bool:
@@ -93,15 +96,12 @@ def is_scripted(module: Any) -> bool:
 def wrappers(module: Any) -> Iterator[Any]:
     """`module` and each module that it wraps, outermost first."""
     yield module
-    while (inner := unwrap_once(module)) is not module:
+    while name := _WRAPPED.get(type(module).__name__):
+        inner = getattr(module, name, module)
+        if inner is module:
+            return
         yield inner
         module = inner
-
-
-def unwrap_once(module: Any) -> Any:
-    """The module that `module` wraps; `module` itself where it wraps none."""
-    name = _WRAPPED.get(type(module).__name__)
-    return getattr(module, name, module) if name else module
 
 
 def build_tree(module: Any, name: str) -> Node:
@@ -124,15 +124,7 @@ def _children(node: Node) -> Iterator[Node]:
         if child is None:
             continue
         module = unwrap(child)
-        if not _runs_within_itself(module, node):
+        # A module registered below itself would make the tree endless.
+        if all(above.module is not module for above in node.lineage()):
             inner = f"{node.inner}.{name}" if node.inner else name
             yield Node(module, name, inner, node)
-
-
-def _runs_within_itself(module: Any, node: Node | None) -> bool:
-    """A module registered below itself would make the tree endless."""
-    while node is not None:
-        if node.module is module:
-            return True
-        node = node.parent
-    return False

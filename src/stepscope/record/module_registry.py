@@ -161,9 +161,13 @@ class ModuleRegistry:
             self._index.setdefault(id(node.module), []).append(node)
 
     def _unused(self, name: str) -> str:
-        taken = {root.name for root in self.roots}
-        candidates = (name if n == 1 else f"{name}_{n}" for n in range(1, len(taken) + 2))
-        return next(candidate for candidate in candidates if candidate not in taken)
+        return unused_name(name, {root.name for root in self.roots})
+
+
+def unused_name(name: str, taken: set[str]) -> str:
+    """The name, with a number from 2 on where others have it."""
+    candidates = (name if n == 1 else f"{name}_{n}" for n in range(1, len(taken) + 2))
+    return next(candidate for candidate in candidates if candidate not in taken)
 
 
 def profiler_runs() -> bool:

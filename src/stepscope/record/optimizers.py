@@ -9,6 +9,7 @@ instance whose `step` a scheduler replaced before the watch was installed.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from types import FunctionType
@@ -20,7 +21,6 @@ from torch.optim import optimizer as torch_optimizer
 if TYPE_CHECKING:
     from stepscope.record.optimizer_names import OptimizerNames
     from stepscope.record.part_timer import PartTimer
-import weakref
 
 from stepscope.record.torch_internals import AUTOGRAD, ENGINE, Function, wrap
 

@@ -13,6 +13,7 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import dataloader
 
+from stepscope.record.patch import undo
 from stepscope.record.step_times import Reading, page_faults
 from stepscope.record.torch_internals import AUTOGRAD, ENGINE, hide_from_compiler, wrap
 
@@ -105,7 +106,7 @@ class PartTimer:
 
     def resume(self) -> None:
         if threading.get_ident() == self._thread and self._open[-1] == _OWN:
-            self._end()
+            self.part_ends()
 
     def changes(self) -> dict[str, Any] | None:
         """When each part began until now, and which: the order of events, not only sums.
@@ -139,18 +140,13 @@ class PartTimer:
         self._begin(_OPTIMIZER)
         return True
 
-    def part_ends(self) -> None:
-        """The model or optimizer that has begun last returns."""
-        self._end()
-
     def work_follows(self) -> None:
         """The optimizer that has begun last returns, and the recorder works until `resume`."""
         self._open[-1] = _OWN
         self._change()
 
     def close(self) -> None:
-        while self._restore:
-            self._restore.pop()()
+        undo(self._restore)
         while self._hooks:
             self._hooks.pop().remove()
 
@@ -160,7 +156,8 @@ class PartTimer:
         self._open.append(part)
         self._change()
 
-    def _end(self) -> None:
+    def part_ends(self) -> None:
+        """The part that has begun last ends."""
         if len(self._open) > 1 and self._open.pop() == _FORWARD:
             self._open[-1] = _LOSS
         self._change()
@@ -199,7 +196,7 @@ class PartTimer:
             try:
                 return function(*args, **kwargs)
             finally:
-                self._end()
+                self.part_ends()
 
         hide_from_compiler(timed.__code__)
         return functools.wraps(function)(timed)
@@ -220,7 +217,7 @@ class PartTimer:
         if id(optimizer) in self._begun_by_hook and threading.get_ident() == self._thread:
             self._begun_by_hook.discard(id(optimizer))
             if self._open[-1] not in (_LOSS, _REST):
-                self._end()
+                self.part_ends()
 
     def _times_this(self) -> bool:
         return self._tells_parts and threading.get_ident() == self._thread
@@ -234,7 +231,6 @@ for _function in (
     PartTimer.part_ends,
     PartTimer.work_follows,
     PartTimer._begin,
-    PartTimer._end,
     PartTimer._change,
     PartTimer._add_up,
     PartTimer._reading,

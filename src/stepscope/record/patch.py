@@ -29,6 +29,12 @@ def replace(holder: Any, name: str, ours: Any) -> Callable[[], None]:
     return restore
 
 
+def undo(restore: list[Callable[[], Any]]) -> None:
+    """Call what `replace` returned, the last first."""
+    while restore:
+        restore.pop()()
+
+
 def shadow_builtin(module: ModuleType, name: str, ours: Any) -> Callable[[], None]:
     """Give a module a function of its own in place of a built-in one.
 

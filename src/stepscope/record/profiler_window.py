@@ -16,7 +16,7 @@ import torch
 from stepscope.errors import CaptureError
 from stepscope.record.module_registry import profiler_runs
 from stepscope.record.options import RecordOptions
-from stepscope.record.patch import replace
+from stepscope.record.patch import replace, undo
 from stepscope.record.standard_error import without_lines
 
 _record_function: Any = torch.autograd.profiler.record_function
@@ -51,23 +51,18 @@ class ProfilerWindow:
         self._next = first
         if profiler_runs():
             raise CaptureError(OTHER_PROFILER)
-        self._profiler = torch.profiler.profile(
+        self.profiler = torch.profiler.profile(
             record_shapes=options.shapes,
             profile_memory=options.memory,
             with_stack=options.stack,
             with_modules=scripted,
         )
         with _quiet_kineto():
-            self._profiler.prepare_trace()
-        self._profiler.start_trace()
+            self.profiler.prepare_trace()
+        self.profiler.start_trace()
         self._running = True
         self._range: Any = None
-        self._on_other_profiler = on_other_profiler
-        self._restore = _watch_profilers(self._notice)
-
-    @property
-    def profiler(self) -> Any:
-        return self._profiler
+        self._restore = _watch_profilers(lambda: self._running and on_other_profiler())
 
     def begin_step(self) -> None:
         self._range = _record_function(f"ProfilerStep#{self._next}")
@@ -87,7 +82,7 @@ class ProfilerWindow:
         if self._running:
             self._running = False
             self._restore()
-            self._profiler.stop_trace()
+            self.profiler.stop_trace()
             if self._range is not None:
                 self._range.__exit__(None, None, None)
 
@@ -96,17 +91,13 @@ class ProfilerWindow:
         self._running = False
         self._restore()
         self.complete.clear()
-        _abandoned.append(self._profiler)
-
-    def _notice(self) -> None:
-        if self._running:
-            self._on_other_profiler()
+        _abandoned.append(self.profiler)
 
     def export(self, path: Path) -> None:
-        export_trace(self._profiler, path)
+        export_trace(self.profiler, path)
 
 
-def _watch_profilers(notice: Callable[[], None]) -> Callable[[], None]:
+def _watch_profilers(notice: Callable[[], object]) -> Callable[[], None]:
     """Call `notice` before another profiler starts; returns what ends that."""
     if not hasattr(_Profile, "_prepare_trace"):
         return lambda: None
@@ -173,8 +164,7 @@ class OpenRanges:
         return bool(self._open)
 
     def close(self) -> None:
-        while self._restore:
-            self._restore.pop()()
+        undo(self._restore)
 
     def _watch(self) -> list[Callable[[], None]]:
         begin, end = _record_function.__enter__, _record_function.__exit__

@@ -37,7 +37,7 @@ import torch
 from stepscope.errors import CaptureError
 from stepscope.record.optimizer_names import OptimizerOrder
 from stepscope.record.options import RecordOptions
-from stepscope.record.recording import detach_in_forked_children
+from stepscope.record.recording import call_in_forked_children
 from stepscope.record.step_detector import Kind, StepDetector, TrainingThread
 from stepscope.record.step_times import FEWEST, UnrecordedSteps
 from stepscope.record.torch_hooks import TorchHooks, TorchRecording
@@ -101,7 +101,7 @@ class Recorder:
             self._hooks.iterations.close()
         if self._state is State.WAITING:
             self._hooks.ranges.remove()
-        detach_in_forked_children(self)
+        call_in_forked_children(self.detach)
 
     @property
     def registry(self) -> ModuleRegistry:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -69,20 +70,8 @@ class Recording(Generic[WindowT]):
         return {self.member: self.window.export, **self.members}
 
 
-class Detachable(Protocol):
-    """A recorder that hooks into the program."""
-
-    def detach(self) -> None:
-        """Remove every hook."""
-
-
-def detach_in_forked_children(recorder: Detachable) -> None:
-    """Forked processes, such as data loader workers, do not record."""
-    reference = weakref.ref(recorder)
-
-    def detach() -> None:
-        if (alive := reference()) is not None:
-            alive.detach()
-
+def call_in_forked_children(method: Callable[[], object]) -> None:
+    """Forked processes, such as data loader workers, do not record; keeps no recorder alive."""
+    reference = weakref.WeakMethod(method)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=detach)
+        os.register_at_fork(after_in_child=lambda: (living := reference()) and living())

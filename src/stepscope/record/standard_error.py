@@ -29,7 +29,8 @@ class Messages:
         with suppress(Exception):
             _flush_python()
             if self._file is not None and _identity() == self._file:
-                _write(f"stepscope: {line}\n".encode(_encoding(), "backslashreplace"))
+                encoding = getattr(sys.__stderr__, "encoding", None) or "utf-8"
+                _write(f"stepscope: {line}\n".encode(encoding, "backslashreplace"))
 
 
 def _flush_python() -> None:
@@ -45,10 +46,6 @@ def _identity() -> tuple[int, int] | None:
     except OSError:
         return None
     return state.st_dev, state.st_ino
-
-
-def _encoding() -> str:
-    return getattr(sys.__stderr__, "encoding", None) or "utf-8"
 
 
 def _write(content: bytes) -> None:

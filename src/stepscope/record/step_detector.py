@@ -74,16 +74,6 @@ class StepBoundary:
         self.longest = max(self.longest, clock - self.last)
         self.last = clock
 
-    @property
-    def step_ends_after(self) -> str | None:
-        """What a training step ends after: `AdamW.step`."""
-        return f"{self.name}.step" if self.kind is Kind.OPTIMIZER else None
-
-    @property
-    def step_is(self) -> str | None:
-        """What a step is, in words, where no optimizer ends it."""
-        return None if self.kind is Kind.OPTIMIZER else _STEPS[self.kind].format(self.name)
-
 
 class StepDetector:
     """Counts what repeats in the loop and finds the step boundary among it."""
@@ -150,12 +140,14 @@ class StepDetector:
     @property
     def boundary_name(self) -> str | None:
         """What a training step ends after: `AdamW.step`."""
-        return self.boundary.step_ends_after if self.boundary else None
+        boundary = self.boundary
+        return f"{boundary.name}.step" if boundary and boundary.kind is Kind.OPTIMIZER else None
 
     @property
     def step_is(self) -> str | None:
         """What a step is, in words, where no optimizer ends it."""
-        return self.boundary.step_is if self.boundary else None
+        boundary = self.boundary
+        return _STEPS[boundary.kind].format(boundary.name) if boundary and boundary.kind in _STEPS else None
 
     @property
     def is_sure(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,11 +76,12 @@ def run_trial(trial: Trial) -> dict[str, Any]:
     """Run the program and measure; return the content of the result file."""
     facts: dict[str, Any] = {"failure": None, "steps_ns": [], "applied": {}}
     applied: list[tuple[str, Applied]] = []
-    measured: list[Any] = []
+    measured: list[Callable[[], dict[str, Any]]] = []
 
     def begin() -> None:
         applied.extend((name, apply_change(name, values)) for name, values in trial.changes)
-        measured.append(_record(trial) if trial.capture else StepTimer(trial.warmup, trial.steps, Stopped(0)))
+        timer = None if trial.capture else StepTimer(trial.warmup, trial.steps, Stopped(0))
+        measured.append(timer.finish if timer else _record(trial))
 
     watch = AfterImport("torch", begin)
     watch.install()
@@ -98,32 +99,26 @@ def run_trial(trial: Trial) -> dict[str, Any]:
         sys.excepthook(type(error), error, error.__traceback__)
         facts["failure"] = f"{type(error).__name__}: {_first_line(error)}"
     watch.remove()
-    for measurement in measured:
-        facts.update(measurement.finish())
+    for finish in measured:
+        facts.update(finish())
     facts["applied"] = {name: change.evidence() for name, change in applied}
     facts.update(_describe())
     return facts
 
 
-class _Recorded:
-    """A recording trial."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def finish(self) -> dict[str, Any]:
-        self._session.finish(Ending())
-        result = self._session.result
-        if result is None:
-            return {"recorded": 0}
-        return {"recorded": len(result.steps_recorded), "steps_seen": result.steps_seen}
-
-
-def _record(trial: Trial) -> _Recorded:
+def _record(trial: Trial) -> Callable[[], dict[str, Any]]:
+    """Record from now on; what is returned ends that and tells how many steps there are."""
     run = Run(trial.program.command, RecordOptions(trial.warmup, trial.steps))
     session = StoppingSession(run, Path(str(trial.capture)))
     session.attach(only_training=True)
-    return _Recorded(session)
+
+    def finish() -> dict[str, Any]:
+        session.finish(Ending())
+        if session.result is None:
+            return {"recorded": 0}
+        return {"recorded": len(session.result.steps_recorded), "steps_seen": session.result.steps_seen}
+
+    return finish
 
 
 class StepTimer:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from stepscope.record.patch import AfterImport
+from stepscope.record.patch import AfterImport, undo
 
 # Frames of the compiler's own, left out: torch's, and those of code that it made.
 HIDDEN = [
@@ -71,8 +71,7 @@ class CompilerWatch:
     def remove(self) -> None:
         for watch in self._watches:
             watch.remove()
-        while self._undo:
-            self._undo.pop()()
+        undo(self._undo)
 
     def name_all(self) -> None:
         """Give what has been compiled the names and lines that the file shows."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from stepscope.record.patch import undo
 from stepscope.record.contexts.jax_compilations import JitCompilations, JitFunctions
 from stepscope.record.jax.program_ranges import watch_waits
 
@@ -46,8 +47,7 @@ class JaxAdapter:
             self._windows.detach()
         self._extension.leave_jax()
         self._compilations.close()
-        while self._restore:
-            self._restore.pop()()
+        undo(self._restore)
 
     def name_contexts(self) -> None:
         """Contexts have their names from the start."""

@@ -20,7 +20,7 @@ from jax import tree_util
 from jax._src import profiler as jax_profiler
 from jax._src.lib import _profiler
 
-from stepscope.record.patch import replace
+from stepscope.record.patch import replace, undo
 
 MARK = "stepscope.context"
 # Members of the capture: when a window began and ended, microseconds after JAX was imported.
@@ -58,8 +58,8 @@ class ProfilerWindows:
         """Open the first window at the second call, when JAX has its devices."""
         self._extension.watch_windows(self._call_begins, self._call_ends)
         self._extension.next_window(0.0)
-        reference = weakref.ref(self)
-        os.register_at_fork(before=lambda: _abandon_before_fork(reference))
+        abandon = weakref.WeakMethod(self._abandon)  # a child must not inherit a session
+        os.register_at_fork(before=lambda: (living := abandon()) and living())
 
     def detach(self) -> None:
         """Close the last window; a note says why there is none."""
@@ -211,13 +211,6 @@ class ProfilerWindows:
         return start
 
 
-def _abandon_before_fork(reference: weakref.ref[ProfilerWindows]) -> None:
-    """A child must not inherit a session."""
-    windows = reference()
-    if windows is not None:
-        windows._abandon()
-
-
 def _has_profiler() -> bool:
     """Whether the program's own profiler runs, or may be started from outside at any time."""
     state = getattr(jax_profiler, "_profile_state", None)
@@ -268,8 +261,7 @@ class _Window:
     def stop(self) -> bytes:
         """End the session: its profile, empty where it failed."""
         begun = time.monotonic()
-        while self._restore:
-            self._restore.pop()()
+        undo(self._restore)
         session, self._session = self._session, None
         try:
             profile: bytes = session.stop()

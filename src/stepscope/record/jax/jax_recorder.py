@@ -23,7 +23,7 @@ from stepscope.record.jax.jax_step_detector import UNSURE_STEPS, JaxStepDetector
 from stepscope.record.jax.jax_window import RUN_IN, JaxWindow, catch_up, require_session
 from stepscope.record.jax.jit_calls import JitCall, JitCallWatch
 from stepscope.record.options import RecordOptions
-from stepscope.record.recording import Recording, detach_in_forked_children
+from stepscope.record.recording import Recording, call_in_forked_children
 from stepscope.record.samples.loop_samples import LoopSamples
 from stepscope.record.step_times import FEWEST, MOST, Reading, StepReadings, WholeSteps
 
@@ -88,7 +88,7 @@ class JaxRecorder:
         self._compiled: int | None = None
         self._compilations = CompilationCounter()
         self._watch: JitCallWatch | None = JitCallWatch(self._returned)
-        detach_in_forked_children(self)
+        call_in_forked_children(self.detach)
 
     def start(self) -> None:
         """Begin to record now, where no warm-up is requested."""

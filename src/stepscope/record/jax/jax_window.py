@@ -12,6 +12,7 @@ from jax._src import profiler as jax_profiler
 from jax._src.lib import _profiler
 
 from stepscope.errors import CaptureError
+from stepscope.record.patch import undo
 from stepscope.record.jax import OTHER_PROFILER
 from stepscope.record.jax.jax_step_detector import arrays_in
 from stepscope.record.jax.program_ranges import LibraryRanges, watch_waits
@@ -110,8 +111,7 @@ class WaitRanges:
         self._restore, _ = watch_waits(self, transfers=False)
 
     def close(self) -> None:
-        while self._restore:
-            self._restore.pop()()
+        undo(self._restore)
 
     def begin_whole(self, name: str) -> Any:
         opened = jax.profiler.TraceAnnotation(f"stepscope.{name}")

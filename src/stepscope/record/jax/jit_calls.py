@@ -21,7 +21,7 @@ from jax._src import api, core, source_info_util, traceback_util
 from jax._src.interpreters import pxla
 
 from stepscope.errors import CaptureError
-from stepscope.record.patch import replace
+from stepscope.record.patch import replace, undo
 
 _PMAP = "jax._src.pmap"
 _PART_OF_GRADIENT = "call_impl_cache_miss"  # of a jitted function that is differentiated
@@ -202,12 +202,11 @@ def watch_gradients(on_gradient: OnGradient) -> Callable[[], None]:
     listeners = [on_gradient]
     restore = [replace(jax, name, _watched(getattr(jax, name), name, listeners)) for name in _TRANSFORMS]
 
-    def undo() -> None:
+    def stop() -> None:
         listeners.clear()
-        for each in restore:
-            each()
+        undo(restore)
 
-    return undo
+    return stop
 
 
 class _Passes:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import jax
 
-from stepscope.record.patch import replace, shadow_builtin
+from stepscope.record.patch import replace, shadow_builtin, undo
 
 # Name as torch.profiler gives it; module and class of iterators, with all classes derived from it.
 _LOADERS = (
@@ -63,8 +63,7 @@ class LibraryRanges:
                 self._watch(owner, function, f"stepscope.checkpointing: {label} ()")
 
     def close(self) -> None:
-        while self._restore:
-            self._restore.pop()()
+        undo(self._restore)
 
     def _watch(self, holder: Any, name: str, label: str) -> None:
         original = vars(holder).get(name) if hasattr(holder, "__dict__") else None

@@ -22,8 +22,8 @@ import jax.profiler
 
 from stepscope.record.jax import MEMBER, OTHER_PROFILER
 from stepscope.record.options import RecordOptions
-from stepscope.record.patch import replace
-from stepscope.record.recording import Recording, detach_in_forked_children
+from stepscope.record.patch import replace, undo
+from stepscope.record.recording import Recording, call_in_forked_children
 
 _QUIET_S, _LONGEST_S, _POLL_S = 3.0, 60.0, 0.1  # since the last compilation, in all, between looks
 _PUBLIC = ("start_trace", "trace", "start_server")
@@ -87,7 +87,7 @@ class PublicProfilerRecorder:
         self._restore = [
             replace(jax.profiler, name, self._giving_way(getattr(jax.profiler, name))) for name in _PUBLIC
         ]
-        detach_in_forked_children(self)
+        call_in_forked_children(self.detach)
 
     def start(self) -> None:
         """Begin to record now, where no warm-up is requested."""
@@ -97,9 +97,7 @@ class PublicProfilerRecorder:
     def detach(self) -> None:
         """Remove every hook; the listener of events stays, and does nothing."""
         self._is_watching = False
-        for restore in self._restore:
-            restore()
-        self._restore = []
+        undo(self._restore)
 
     def close(self) -> None:
         """Stop recording; what was recorded is complete."""

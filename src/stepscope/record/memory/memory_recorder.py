@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -56,8 +57,8 @@ class MemoryRecorder:
         """The members of a capture that ends with an out-of-memory error."""
         recorded = recording.members.get("memory.json") if recording else None
         if isinstance(recorded, dict):
-            return {"memory.json": {**recorded, "out_of_memory": failed.to_json()}}
-        return self._members([], storages, out_of_memory=failed.to_json())
+            return {"memory.json": {**recorded, "out_of_memory": asdict(failed)}}
+        return self._members([], storages, out_of_memory=asdict(failed))
 
     def _members(self, before: list[Json], after: list[Json], **more: Json) -> dict[str, Member]:
         members: dict[str, Member] = {

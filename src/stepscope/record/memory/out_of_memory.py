@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
+
+from stepscope.record.process_exit import entries_of
 
 _POWERS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 _UNITS = {name: 1 << 10 * power for power, name in enumerate(_POWERS)}
@@ -43,10 +45,6 @@ class OutOfMemory:
     file: str = ""
     line: int = 0
     module: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """As memory.json has it."""
-        return asdict(self)
 
 
 def find_out_of_memory(error: BaseException) -> OutOfMemory | None:
@@ -96,7 +94,7 @@ def size(amount: int) -> str:
 def _module(traceback: TracebackType | None) -> str:
     """The innermost module whose call is on the stack, from the frames of `ModuleRanges`."""
     path = ""
-    for entry in _entries(traceback):
+    for entry in entries_of(traceback):
         code = entry.tb_frame.f_code
         if code.co_name == "call" and code.co_filename.endswith("module_ranges.py"):
             path = getattr(entry.tb_frame.f_locals.get("node"), "path", path)
@@ -106,12 +104,6 @@ def _module(traceback: TracebackType | None) -> str:
 def _place(traceback: TracebackType | None) -> dict[str, Any]:
     from stepscope.record.call_sites import is_internal
 
-    places = [(entry.tb_frame.f_code.co_filename, entry.tb_lineno) for entry in _entries(traceback)]
+    places = [(entry.tb_frame.f_code.co_filename, entry.tb_lineno) for entry in entries_of(traceback)]
     own = [(file, line) for file, line in places if not is_internal(file)]
     return {"file": own[-1][0], "line": own[-1][1]} if own else {}
-
-
-def _entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
-    while traceback is not None:
-        yield traceback
-        traceback = traceback.tb_next

@@ -22,8 +22,8 @@ from torch.utils.data import dataloader
 from stepscope.record.call_sites import LIBRARIES, is_internal, user_frame, user_frames
 from stepscope.record.module_ranges import Range
 from stepscope.record.optimizer_names import OptimizerOrder
-from stepscope.record.patch import AfterImport
-from stepscope.record.recording import detach_in_forked_children
+from stepscope.record.patch import AfterImport, undo
+from stepscope.record.recording import call_in_forked_children
 from stepscope.record.run_shares.activity_log import (
     Activity,
     ActivityLog,
@@ -90,11 +90,10 @@ class ActivityHooks:
         ]
         for watch in self._imports:
             watch.install()
-        detach_in_forked_children(self)
+        call_in_forked_children(self.detach)
 
     def detach(self) -> None:
-        while self._restore:
-            self._restore.pop()()
+        undo(self._restore)
         while self._hooks:
             self._hooks.pop().remove()
         while self._imports:
