@@ -7,9 +7,9 @@ from typing import Any
 
 import jax
 
-from stepscope.record.patch import undo
 from stepscope.record.contexts.jax_compilations import JitCompilations, JitFunctions
 from stepscope.record.jax.program_ranges import watch_waits
+from stepscope.record.patch import undo
 
 _BUFFER = "wait: np.asarray(x)"
 

@@ -12,11 +12,11 @@ from jax._src import profiler as jax_profiler
 from jax._src.lib import _profiler
 
 from stepscope.errors import CaptureError
-from stepscope.record.patch import undo
 from stepscope.record.jax import OTHER_PROFILER
 from stepscope.record.jax.jax_step_detector import arrays_in
 from stepscope.record.jax.program_ranges import LibraryRanges, watch_waits
 from stepscope.record.options import RecordOptions
+from stepscope.record.patch import undo
 
 MARK = "stepscope.step"
 RUN_IN = 2  # steps: see `JaxWindow`
