@@ -43,8 +43,11 @@ class InductorGraphs:
         self._graphs: dict[str, Json] = {}
         self._restore: list[Callable[[], None]] = []
         self._watches = [
-            AfterImport("torch._inductor.compile_fx", self._watch_graphs),
-            AfterImport("torch._inductor.output_code", self._watch_programs),
+            AfterImport(module, functools.partial(self._wrap, module, cls, name, note))
+            for module, cls, name, note in (
+                ("torch._inductor.compile_fx", None, "compile_fx", self._note_graph),
+                ("torch._inductor.output_code", "CompiledFxGraph", "post_compile", self._note_program),
+            )
         ]
         for watch in self._watches:
             watch.install()
@@ -65,12 +68,6 @@ class InductorGraphs:
             paths.setdefault(id(node.module), node.path)
         graphs = [_described(graph, paths) for graph in self._graphs.values() if graph["programs"]]
         return {"version": 1, "graphs": graphs} if graphs else None
-
-    def _watch_graphs(self) -> None:
-        self._wrap("torch._inductor.compile_fx", None, "compile_fx", self._note_graph)
-
-    def _watch_programs(self) -> None:
-        self._wrap("torch._inductor.output_code", "CompiledFxGraph", "post_compile", self._note_program)
 
     def _wrap(self, module: str, cls: str | None, name: str, note: Callable[..., None]) -> None:
         """Call `note` with the arguments of a function before it; without the function nothing."""

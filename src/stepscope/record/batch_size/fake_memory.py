@@ -7,7 +7,7 @@ GPU's kernels would choose otherwise (attention, cuDNN workspaces) is therefore 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stepscope.record.batch_size.kernel_workspace import OneDnnLstm, with_workspace, workspace
 from stepscope.record.batch_size.request import Request
+from stepscope.record.batch_size.torch_inputs import tensors_in
 from stepscope.record.batch_size.torch_steps import WHY_NO_STEPS, watch_optimizers
-from stepscope.record.model_tree import Node
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry
 
@@ -77,7 +77,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         result = with_workspace(func, args, result)
         self._use(workspace(func, args, result))
-        for tensor in _tensors(result):
+        for tensor in tensors_in(result):
             self.note(tensor)
         return result
 
@@ -115,14 +115,6 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         entry = self._alive.pop(key, None)
         if entry is not None:
             self.total -= entry.bytes
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _tensors(one)
 
 
 def _some_value(tensor: Any) -> Any:
@@ -181,12 +173,13 @@ class Estimate:
         if self.count < 3:
             return {"outcome": "too_short", "steps_seen": self.count}
         rows = [(*self._judge(entry), entry.bytes) for entry in self._ledger.snapshot]
+        modules = _by_module(rows)
         return {
             "outcome": "estimated",
             "batch": self._request.batch,
             "bytes": self._ledger.peak,
-            "memory": _by_kind(rows),
-            "modules": _by_module(rows),
+            "memory": {kind: sum(module[kind] for module in modules) for kind in _KINDS},
+            "modules": modules,
             "torch": str(torch.__version__),
         }
 
@@ -217,7 +210,7 @@ class Estimate:
     def _note_owners(self) -> None:
         """Kind and module of the storages that training keeps, while they are there."""
         paths: dict[int, str] = {}
-        for node in _nodes(self.registry):
+        for node in self.registry.nodes():
             for kind, held in (("weights", node.module._parameters), ("buffers", node.module._buffers)):
                 for tensor in held.values():
                     if tensor is not None:
@@ -262,17 +255,6 @@ def _providers(request: Request, finish: Callable[[Json], NoReturn]) -> NoReturn
     while True:
         iterate()
         run.ended()
-
-
-def _nodes(registry: ModuleRegistry) -> Iterable[Node]:
-    return (node for root in registry.roots for node in root.walk())
-
-
-def _by_kind(rows: list[tuple[str, str, int]]) -> dict[str, int]:
-    sums = dict.fromkeys(_KINDS, 0)
-    for kind, _, size in rows:
-        sums[kind] += size
-    return sums
 
 
 def _by_module(rows: list[tuple[str, str, int]]) -> list[Json]:

@@ -27,11 +27,6 @@ def probe() -> dict[str, str]:
     return dict(zip(PARTS, (*found, amd, amd_stalls), strict=True))
 
 
-if __name__ == "__main__":
-    for part, missing in probe().items():
-        print(f"{part}: {missing or 'works'}")
-
-
 def permission_missing(parameters: Path = _PARAMETERS, status: Path = _STATUS) -> str:
     """What an administrator has to do first; empty where nothing is known to be missing."""
     if "RmProfilingAdminOnly: 1" not in _text(parameters):

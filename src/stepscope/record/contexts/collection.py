@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from stepscope.errors import CaptureError
 from stepscope.record.capture_file import CaptureFile, Member
 from stepscope.record.contexts import native_build as build
-from stepscope.record.contexts.collector import NO_MODULES, Collector, FlushPlan
+from stepscope.record.contexts.collector import NO_MODULES, FlushPlan
 from stepscope.record.contexts.context_options import ContextOptions
 from stepscope.record.contexts.native_collector import NativeCollector
 from stepscope.record.contexts.python_collector import PythonCollector
@@ -38,7 +38,7 @@ class Collection:
         self.keep_empty = keep_empty
         self.failure: str | None = None
         self.warnings: list[str] = []
-        self._collector: Collector | None = None
+        self._collector: NativeCollector | PythonCollector | None = None
         self._jax_import = AfterImport("jax", self._follow_jax)
         self._pid = os.getpid()
 
@@ -99,12 +99,10 @@ class Collection:
                 return
             manifest = self._manifest(outcome, message)
             members: dict[str, Member] = {} if content is None else {"contexts.json": content}
-            self.file.write(manifest, NO_MODULES, members | self._members())
+            members |= self._collector.members() if self._collector else {}
+            self.file.write(manifest, NO_MODULES, members)
         except (OSError, RuntimeError) as error:
             self.failure = f"cannot write {self.path}: {error}"
-
-    def _members(self) -> dict[str, Member]:
-        return dict(self._collector.members()) if self._collector else {}
 
     def _follow_jax(self) -> None:
         """The program imports JAX; it must not fail for us."""
@@ -115,7 +113,7 @@ class Collection:
         except (ImportError, AttributeError, TypeError) as error:
             self._collector.note(f"JAX is not recorded: {error}")
 
-    def _make(self) -> Collector:
+    def _make(self) -> NativeCollector | PythonCollector:
         torch = build.loaded_torch()
         try:
             return NativeCollector(build.load(torch, _say), self.options, torch)
@@ -131,10 +129,6 @@ class Collection:
     def _manifest(self, outcome: str, message: str) -> dict[str, Any]:
         manifest = build_manifest(self.run, Result(outcome, message, warnings=self.warnings))
         return manifest | {"contains": ["contexts"], "options": asdict(self.options)}
-
-
-def _write_bytes(content: bytes, path: Path) -> None:
-    path.write_bytes(content)
 
 
 def _say(line: str) -> None:

@@ -11,8 +11,6 @@ from stepscope.record.contexts.jax_compilations import JitCompilations, JitFunct
 from stepscope.record.jax.program_ranges import watch_waits
 from stepscope.record.patch import undo
 
-_BUFFER = "wait: np.asarray(x)"
-
 
 class JaxAdapter:
     """Reports calls of compiled functions, compilations, waits and transfers.
@@ -57,13 +55,11 @@ class JaxAdapter:
             self._extension.note(f"{what}: JAX {jax.__version__}: {problem}")
 
     def _watch_calls(self) -> str:
-        kind = type(jax.jit(_identity))
+        kind = type(jax.jit(lambda x: x))
         if kind.__module__.partition(".")[0] != "jaxlib":
             return f"jax.jit makes a {kind.__module__}.{kind.__name__}"
-        problem: str = self._extension.watch_calls(
-            kind, self._functions.describe, self._compilations.call_returned
-        )
-        return problem
+        describe, returned = self._functions.describe, self._compilations.call_returned
+        return str(self._extension.watch_calls(kind, describe, returned))
 
     def _open_windows(self) -> str:
         try:
@@ -80,9 +76,4 @@ class JaxAdapter:
             from jax._src.array import ArrayImpl
         except ImportError as error:
             return str(error)
-        problem: str = self._extension.watch_buffers(ArrayImpl, _BUFFER)
-        return problem
-
-
-def _identity(x: Any) -> Any:
-    return x
+        return str(self._extension.watch_buffers(ArrayImpl, "wait: np.asarray(x)"))

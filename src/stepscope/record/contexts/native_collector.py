@@ -10,16 +10,19 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from stepscope.base.unfinished_files import unfinished
 from stepscope.record import script_runner
-from stepscope.record.capture_file import CaptureFile
+from stepscope.record.capture_file import CaptureFile, Member
 from stepscope.record.contexts.capability_probe import permission_missing
-from stepscope.record.contexts.collector import NO_MODULES, Collector, FlushPlan
+from stepscope.record.contexts.collector import NO_MODULES, FlushPlan
 from stepscope.record.contexts.compiler_watch import ANNOTATOR, HIDDEN, CompilerWatch
 from stepscope.record.contexts.context_options import SOURCES, ContextOptions
 from stepscope.record.contexts.native_build import loaded_torch
+
+if TYPE_CHECKING:
+    from stepscope.record.contexts.jax_adapter import JaxAdapter
 
 # Frames to leave out: torch's own of a module call (the module has a frame), the compiler's, JAX's.
 _HIDDEN = [
@@ -44,7 +47,7 @@ _ANNOTATORS = [
 ]
 
 
-class NativeCollector(Collector):
+class NativeCollector:
     """Collects through the C++ extension."""
 
     def __init__(self, extension: Any, options: ContextOptions, torch: Any) -> None:
@@ -52,7 +55,9 @@ class NativeCollector(Collector):
         self._options = options
         self._follows_devices = False
         self._flushed: CaptureFile | None = None
-        self._adapters: list[Adapter] = [PyTorchAdapter(extension, options)] if torch else []
+        self._adapters: list[PyTorchAdapter | JaxAdapter] = []
+        if torch:
+            self._adapters.append(PyTorchAdapter(extension, options))
 
     def start(self) -> None:
         options = self._options
@@ -112,10 +117,9 @@ class NativeCollector(Collector):
         content: bytes | None = self._extension.snapshot(complete)
         return content
 
-    def members(self) -> dict[str, bytes]:
+    def members(self) -> dict[str, Member]:
         """Further members of the capture: profiles of windows."""
-        found: dict[str, bytes] = self._extension.windows()
-        return found
+        return dict(self._extension.windows())
 
     def flush_regularly(self, plan: FlushPlan) -> None:
         """Keep the file up to date, from a thread that Python does not see."""
@@ -145,19 +149,6 @@ def _wait_for_devices() -> None:
     torch = loaded_torch()
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
-
-
-class Adapter(Protocol):
-    """The framework's side of the shim."""
-
-    def attach(self) -> None:
-        """Report every operator from now on, in all threads."""
-
-    def detach(self) -> None:
-        """Leave the framework as it was."""
-
-    def name_contexts(self) -> None:
-        """Give contexts whose names are known only after they ran their final names."""
 
 
 class PyTorchAdapter:

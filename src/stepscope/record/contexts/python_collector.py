@@ -17,7 +17,8 @@ from types import FrameType
 from typing import Any
 
 from stepscope.record import script_runner
-from stepscope.record.contexts.collector import NO_MODULES, Collector, FlushPlan
+from stepscope.record.capture_file import Member
+from stepscope.record.contexts.collector import NO_MODULES, FlushPlan
 from stepscope.record.contexts.context_options import KINDS, SOURCES, ContextOptions
 
 _LACKS_OF_TORCH = [
@@ -41,7 +42,7 @@ _Key = tuple[int, str, str, int, str]  # kind, name, file, line, class
 _Token = tuple[str, int, int]  # name, begin on the clock and in the thread's CPU time
 
 
-class PythonCollector(Collector):
+class PythonCollector:
     """Collects in the program's own threads.
 
     Args:
@@ -134,6 +135,13 @@ class PythonCollector(Collector):
             },
             separators=(",", ":"),
         ).encode()
+
+    def members(self) -> dict[str, Member]:
+        """Further members of the capture: none."""
+        return {}
+
+    def release(self) -> None:
+        """Python frees its memory."""
 
     # -- what the adapter calls, as it calls the extension
 

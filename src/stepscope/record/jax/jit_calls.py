@@ -59,14 +59,14 @@ class JitCallWatch:
 
     def __init__(self, on_call: OnCall) -> None:
         self._on_call = on_call
-        self._hook = _Hook(self._returned)
+        self._hook_of_program, self._remove_hook = _install_hook(self._returned)
         self._restore: Callable[[], None] = lambda: None
         if (programs := getattr(pxla, "ExecuteReplicated", None)) is not None:
             self._restore = replace(programs, "__call__", self._around(programs.__call__))
         self._restore_gradients = watch_gradients(self._gradient_returned)
 
     def close(self) -> None:
-        self._hook.remove()
+        self._remove_hook()
         self._restore()
         self._restore_gradients()
 
@@ -76,7 +76,7 @@ class JitCallWatch:
     def _returned(
         self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], outputs: Any
     ) -> None:
-        if (hook := self._hook.of_program()) is not None:
+        if (hook := self._hook_of_program()) is not None:
             hook(function, arguments, keywords, outputs)
         if name := name_of(function):
 
@@ -93,7 +93,8 @@ class JitCallWatch:
             outputs = execute(program, *arguments)
             if any(getattr(program, effect, False) for effect in _EFFECTS):
                 name = program.name.removeprefix("jit(").removesuffix(")")
-                self._notify(JitCall(name, arguments, outputs, lambda: _memory_of(program)))
+                memory = lambda: program.xla_executable.get_compiled_memory_stats()  # noqa: E731
+                self._notify(JitCall(name, arguments, outputs, memory))
             return outputs
 
         return watched
@@ -103,38 +104,24 @@ class JitCallWatch:
             self._on_call(call)
 
 
-class _Hook:
-    """JAX's hook after each call; before JAX 0.7 an attribute of the state of all threads."""
+def _install_hook(hook: Callable[..., None]) -> tuple[Callable[[], Any], Callable[[], None]]:
+    """Set JAX's hook after each call; before JAX 0.7 an attribute of the state of all threads.
 
-    def __init__(self, hook: Callable[..., None]) -> None:
-        try:
-            state = getattr(api, "_post_hook_state", None)
-            if state is None:
-                self._install_attribute(api.jax_jit.global_state(), hook)
-            else:
-                self._install_state(state, hook)
-        except (AttributeError, TypeError):
-            raise CaptureError(f"JAX {jax.__version__} has no hook for calls") from None
-
-    of_program: Callable[[], Callable[..., None] | None]
-    remove: Callable[[], None]
-
-    def _install_state(self, state: Any, hook: Callable[..., None]) -> None:
+    Returns:
+        Functions that give the program's own hook, if it has one, and that remove ours.
+    """
+    try:
+        state: Any = getattr(api, "_post_hook_state", None)
+        if state is None:
+            threads = api.jax_jit.global_state()
+            before, threads.post_hook = threads.post_hook, hook
+            return lambda: before, lambda: setattr(threads, "post_hook", before)
         ours = type(state)("stepscope", None, include_in_jit_key=False)
         ours.set_global(hook)
         api.jax_jit.set_post_hook_state(ours)
-        self.of_program = lambda: state.value
-        self.remove = lambda: api.jax_jit.set_post_hook_state(state)
-
-    def _install_attribute(self, state: Any, hook: Callable[..., None]) -> None:
-        before = state.post_hook
-        state.post_hook = hook
-        self.of_program = lambda: before
-        self.remove = lambda: setattr(state, "post_hook", before)
-
-
-def _memory_of(program: Any) -> Any:
-    return program.xla_executable.get_compiled_memory_stats()
+        return lambda: state.value, lambda: api.jax_jit.set_post_hook_state(state)
+    except (AttributeError, TypeError):
+        raise CaptureError(f"JAX {jax.__version__} has no hook for calls") from None
 
 
 def _no_program() -> Any:
