@@ -176,7 +176,7 @@ class CaptureFile:
         self.is_written = False
         self._rank = rank or Rank()
         self._overwrite = overwrite
-        self._before = _identity(path)
+        self._before = identity(path)
         self._own: Identity | None = None
         self._base = next((parent for parent in path.parents if parent.exists()), path.parent)
 
@@ -202,9 +202,9 @@ class CaptureFile:
             OSError: the file cannot be written; it is unchanged.
         """
         with _locked(self.path.parent):
-            if self._own is not None and _identity(self.path) == self._own:
+            if self._own is not None and identity(self.path) == self._own:
                 replace_manifest(self.path, changes)
-                self._own = _identity(self.path)
+                self._own = identity(self.path)
 
     def flush_target(self) -> tuple[Path, Path | None, Path, Identity | tuple[()]]:
         """What a writer outside Python needs to protect other captures as `write` does.
@@ -228,7 +228,7 @@ class CaptureFile:
             self._kept_as(Path(kept))
 
     def _publish(self, partial: Path, has_content: bool) -> None:
-        there = _identity(self.path)
+        there = identity(self.path)
         if there not in (None, self._own, self._before):
             self.note = f"another run wrote {self._shown.name} meanwhile"
             self.path = self._free_name("-")
@@ -243,7 +243,7 @@ class CaptureFile:
     def _replace(self, partial: Path) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         partial.replace(self.path)
-        self._own = _identity(self.path)
+        self._own = identity(self.path)
         self.is_written = True
 
     def _keep_and_replace(self, partial: Path) -> None:
@@ -291,7 +291,7 @@ class CaptureFile:
                     file.rename(folder / file.name)
 
 
-def _identity(path: Path) -> Identity | None:
+def identity(path: Path) -> Identity | None:
     """What tells one version of a file from another; None where there is none."""
     try:
         state = path.stat()

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.record import patch
+from stepscope.record.capture_file import Identity, identity
 from stepscope.record.manifest import Run
 from stepscope.record.options import SUFFIX, Rank, RecordOptions, target_path
 from stepscope.record.patch import AfterImport
@@ -85,12 +86,12 @@ class ChildProcesses:
 
     def captures(self) -> list[Path]:
         versions = self._versions().items()
-        return sorted(path for path, now in versions if now != self._before.get(path, 0))
+        return sorted(path for path, now in versions if now != self._before.get(path))
 
-    def _versions(self) -> dict[Path, int]:
+    def _versions(self) -> dict[Path, Identity | None]:
         """The captures that there are; none where the folder is gone or cannot be read."""
         with suppress(OSError):
-            return {path: now for path in self._candidates() if (now := _version(path))}
+            return {path: now for path in self._candidates() if (now := identity(path))}
         return {}
 
     def _candidates(self) -> Iterator[Path]:
@@ -167,7 +168,7 @@ class ChildProcesses:
             self._together = (self._started, call.arguments["nprocs"])
             if call.arguments["nprocs"] == 1:
                 path = self._plan.path(Rank())
-                self._before[path] = _version(path)
+                self._before[path] = identity(path)
                 self._is_alone = True
         try:
             yield
@@ -256,11 +257,3 @@ def _never_trains() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _version(path: Path) -> int:
-    """Differs once the file was written; 0 if there is none."""
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0

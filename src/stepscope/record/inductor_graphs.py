@@ -101,7 +101,8 @@ class InductorGraphs:
         place = {node: number for number, node in enumerate(inputs)}
         self._graphs[region] = {
             "base": None if own is None else id(own),
-            "inputs": [_owner(node) for node in inputs],
+            # The modules of parameters.
+            "inputs": [_stack(node) if "_parameters_" in str(node.target) else None for node in inputs],
             "nodes": [_node(node, place) for node in nodes if node.op.startswith("call_")],
             "programs": [],
             "region": region,
@@ -192,11 +193,6 @@ def _number(key: object) -> int | None:
     """The id of a module; `…@1` is its second call."""
     number = str(key).partition("@")[0]
     return int(number) if number.isdigit() else None
-
-
-def _owner(placeholder: Any) -> list[int] | None:
-    """The modules of a parameter; None for other inputs."""
-    return _stack(placeholder) if "_parameters_" in str(placeholder.target) else None
 
 
 def _node(node: Any, place: dict[Any, int]) -> Json:

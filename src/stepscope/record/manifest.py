@@ -74,17 +74,13 @@ def build_manifest(run: Run, result: Result, framework: str | None = None) -> di
         "python": platform.python_version(),
         "host": socket.gethostname(),
         "cpu_count": os.cpu_count(),
-        "cpus_usable": _usable_cpus(),
+        # A container or scheduler may limit the cores that this process may run on.
+        "cpus_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         **describe_framework(framework),
         **asdict(run.rank),
         **asdict(result),
         "options": asdict(run.options),
     }
-
-
-def _usable_cpus() -> int | None:
-    """The cores this process may run on; a container or scheduler may limit them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 Json = dict[str, Any]

@@ -27,17 +27,12 @@ class Messages:
     def say(self, line: str) -> None:
         """Write a line, if there is still somewhere to write it."""
         with suppress(Exception):
-            _flush_python()
+            if sys.stderr is sys.__stderr__ and sys.stderr is not None:
+                with suppress(Exception):  # what the program printed before comes first
+                    sys.stderr.flush()
             if self._file is not None and _identity() == self._file:
                 encoding = getattr(sys.__stderr__, "encoding", None) or "utf-8"
                 _write(f"stepscope: {line}\n".encode(encoding, "backslashreplace"))
-
-
-def _flush_python() -> None:
-    """Keep the order: what the program printed before comes first."""
-    if sys.stderr is sys.__stderr__ and sys.stderr is not None:
-        with suppress(Exception):
-            sys.stderr.flush()
 
 
 def _identity() -> tuple[int, int] | None:

@@ -97,12 +97,14 @@ def run_trial(trial: Trial) -> dict[str, Any]:
         facts["failure"] = str(error)
     except Exception as error:
         sys.excepthook(type(error), error, error.__traceback__)
-        facts["failure"] = f"{type(error).__name__}: {_first_line(error)}"
+        facts["failure"] = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
     watch.remove()
     for finish in measured:
         facts.update(finish())
     facts["applied"] = {name: change.evidence() for name, change in applied}
-    facts.update(_describe())
+    torch = sys.modules.get("torch")
+    facts["torch"] = str(torch.__version__) if torch else None
+    facts["threads"] = torch.get_num_threads() if torch else None
     return facts
 
 
@@ -166,17 +168,6 @@ def _wait_for_device() -> None:
     cuda: Any = sys.modules["torch"].cuda
     if cuda.is_available() and cuda.is_initialized():
         cuda.synchronize()
-
-
-def _describe() -> dict[str, Any]:
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return {"torch": None, "threads": None}
-    return {"torch": str(torch.__version__), "threads": torch.get_num_threads()}
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0]
 
 
 def main() -> None:

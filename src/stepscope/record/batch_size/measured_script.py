@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn
 
 from stepscope.base.scratch import original_path, relocated, relocated_word
 from stepscope.errors import CaptureError
@@ -20,27 +20,8 @@ from stepscope.record.patch import AfterImport
 from stepscope.record.script_runner import Program
 
 Json = dict[str, Any]
-WatcherT = TypeVar("WatcherT")
-Makers = Mapping[str, Callable[[], WatcherT]]
+Makers = Mapping[str, Callable[[], Any]]  # of `Steps`, or of `Estimate`
 _MODULE = "__stepscope_entry__"
-
-
-class Watcher(Protocol):
-    """Receives a script's steps.
-
-    Attributes:
-        count: steps that have ended.
-        why_no_steps: why there are none, if there are none.
-    """
-
-    count: int
-    why_no_steps: str
-
-    def ended(self) -> None:
-        """A training step ends here."""
-
-    def result(self) -> Json:
-        """What is known so far."""
 
 
 def run_script(request: Request, finish: Callable[[Json], object]) -> Json:
@@ -52,7 +33,7 @@ def run_script(request: Request, finish: Callable[[Json], object]) -> Json:
     return run_steps(request, steps_of_frameworks(request, finish))
 
 
-def steps_of_frameworks(request: Request, finish: Callable[[Json], object]) -> Makers[Any]:
+def steps_of_frameworks(request: Request, finish: Callable[[Json], object]) -> Makers:
     """What makes the measured steps of each framework, by the name of its module."""
 
     def torch_steps() -> Any:
@@ -68,7 +49,7 @@ def steps_of_frameworks(request: Request, finish: Callable[[Json], object]) -> M
     return {"torch": torch_steps, "jax": jax_steps}
 
 
-def run_steps(request: Request, makers: Makers[Watcher]) -> Json:
+def run_steps(request: Request, makers: Makers) -> Json:
     """Run the script and report its steps to a watcher for each framework that it imports."""
     watched = watch_imports(makers)
     try:
@@ -82,20 +63,16 @@ def run_steps(request: Request, makers: Makers[Watcher]) -> Json:
         return {"outcome": "no_steps", "why": f"it never imported {' or '.join(makers)}"}
     steps = max(watched, key=lambda steps: steps.count)
     if steps.count == 0:
-        return {"outcome": "no_steps", "why": "; ".join(one.why_no_steps for one in watched)}
-    return steps.result()
+        return {"outcome": "no_steps", "why": "; ".join(steps.why_no_steps for steps in watched)}
+    return dict(steps.result())
 
 
-def watch_imports(makers: Makers[WatcherT]) -> list[WatcherT]:
+def watch_imports(makers: Makers) -> list[Any]:
     """A list that gets what each maker makes, when the module of its name has been imported."""
-    made: list[WatcherT] = []
+    made: list[Any] = []
     for name, make in makers.items():
-        AfterImport(name, functools.partial(_add, made, make)).install()
+        AfterImport(name, lambda make=make: made.append(make())).install()
     return made
-
-
-def _add(made: list[WatcherT], make: Callable[[], WatcherT]) -> None:
-    made.append(make())
 
 
 def run_providers(request: Request, finish: Callable[[Json], NoReturn]) -> NoReturn:

@@ -57,11 +57,6 @@ def gpu_devices() -> list[int]:
     return [i for i in range(cuda.device_count()) if cuda.memory_reserved(i)]
 
 
-def reset_gpu_peaks() -> None:
-    for device in gpu_devices():
-        torch.cuda.reset_peak_memory_stats(device)
-
-
 def gpu_peak() -> tuple[int, int]:
     """Peak bytes allocated and reserved since the reset, on the device that has most of them."""
     peaks = [(torch.cuda.max_memory_allocated(i), torch.cuda.max_memory_reserved(i)) for i in gpu_devices()]
@@ -150,7 +145,8 @@ class TorchFramework:
         LoadedSamples(counts)
 
     def begin_memory(self, step: int) -> None:
-        reset_gpu_peaks()
+        for device in gpu_devices():
+            torch.cuda.reset_peak_memory_stats(device)
         if self.recording:
             self._window = self.recording.start(step)
         else:

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 from stepscope.errors import CaptureError
 from stepscope.record.capture_file import CaptureFile, Member
 from stepscope.record.contexts import native_build as build
-from stepscope.record.contexts.collector import NO_MODULES, FlushPlan
-from stepscope.record.contexts.context_options import ContextOptions
+from stepscope.record.contexts.context_options import NO_MODULES, ContextOptions, FlushPlan
 from stepscope.record.contexts.native_collector import NativeCollector
 from stepscope.record.contexts.python_collector import PythonCollector
 from stepscope.record.manifest import Result, Run, build_manifest

@@ -1,8 +1,11 @@
-"""What to collect, and the kinds of frames that are collected."""
+"""What to collect, the kinds of frames that are collected, and how the file is kept up to date."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from stepscope.record.capture_file import CaptureFile
 
 SOURCES = {"python": 1, "module": 2, "operator": 4, "native": 8, "kernel": 16}
 # Kinds of frames by their numbers, as native/snapshot.cpp lists them.
@@ -18,6 +21,8 @@ KINDS = (
     "kernel",
     "instruction",
 )
+# The content of modules.json: contexts have their modules in the tree.
+NO_MODULES: dict[str, Any] = {"roots": []}
 
 
 @dataclass(frozen=True)
@@ -66,3 +71,21 @@ class ContextOptions:
             "kernel": self.device,
         }
         return sum(SOURCES[name] for name, on in wanted.items() if on)
+
+
+@dataclass(frozen=True)
+class FlushPlan:
+    """How the file is kept up to date during the run, so that a killed run leaves one.
+
+    Attributes:
+        file: the capture to write.
+        manifest: the content of its manifest.json.
+        keep_empty: write a file even where no operator has run.
+        first_s: when to write first, seconds; each later wait is twice as long, up to `interval_s`.
+    """
+
+    file: CaptureFile
+    manifest: dict[str, Any]
+    keep_empty: bool
+    first_s: float
+    interval_s: float

@@ -16,9 +16,8 @@ from stepscope.base.unfinished_files import unfinished
 from stepscope.record import script_runner
 from stepscope.record.capture_file import CaptureFile, Member
 from stepscope.record.contexts.capability_probe import permission_missing
-from stepscope.record.contexts.collector import NO_MODULES, FlushPlan
 from stepscope.record.contexts.compiler_watch import ANNOTATOR, HIDDEN, CompilerWatch
-from stepscope.record.contexts.context_options import SOURCES, ContextOptions
+from stepscope.record.contexts.context_options import NO_MODULES, SOURCES, ContextOptions, FlushPlan
 from stepscope.record.contexts.native_build import loaded_torch
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from typing import Any
 
 from stepscope.record import script_runner
 from stepscope.record.capture_file import Member
-from stepscope.record.contexts.collector import NO_MODULES, FlushPlan
-from stepscope.record.contexts.context_options import KINDS, SOURCES, ContextOptions
+from stepscope.record.contexts.context_options import KINDS, NO_MODULES, SOURCES, ContextOptions, FlushPlan
 
 _LACKS_OF_TORCH = [
     "operators of threads other than the one that began to collect",

@@ -93,8 +93,11 @@ class JitCallWatch:
             outputs = execute(program, *arguments)
             if any(getattr(program, effect, False) for effect in _EFFECTS):
                 name = program.name.removeprefix("jit(").removesuffix(")")
-                memory = lambda: program.xla_executable.get_compiled_memory_stats()  # noqa: E731
-                self._notify(JitCall(name, arguments, outputs, memory))
+                self._notify(
+                    JitCall(
+                        name, arguments, outputs, lambda: program.xla_executable.get_compiled_memory_stats()
+                    )
+                )
             return outputs
 
         return watched

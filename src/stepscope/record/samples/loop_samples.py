@@ -96,10 +96,6 @@ def _line(samples: StackSamples, stack: list[int]) -> SampledPlace | None:
     places = [samples.places[place] for place in stack]
     if places and places[0].file.startswith(_RECORDER):
         return None
-    others = [place for place in places if _is_of_program(place.file)]
+    others = [place for place in places if not (is_internal(place.file) or place.file.startswith("<"))]
     own = (place for place in others if not place.file.startswith(LIBRARIES))
     return next(own, others[0] if others else None)
-
-
-def _is_of_program(file: str) -> bool:
-    return not (is_internal(file) or file.startswith("<"))
