@@ -15,7 +15,7 @@ from stepscope.record.samples.loop_samples import LoopSamples
 Json = dict[str, Any]
 
 
-class Steps(Protocol):
+class StepWindow(Protocol):
     """Consecutive steps under a profiler; `complete` lists those recorded in full."""
 
     complete: list[int]
@@ -24,7 +24,7 @@ class Steps(Protocol):
         """Write what the profiler recorded to `path`."""
 
 
-WindowT = TypeVar("WindowT", bound=Steps)
+WindowT = TypeVar("WindowT", bound=StepWindow)
 
 
 @dataclass(kw_only=True)

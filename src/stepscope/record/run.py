@@ -49,7 +49,7 @@ def run_program(
     rank = Rank.from_environment()
     chosen = chosen_ranks(ranks, rank)
     session = _session(program, options, output, overwrite) if rank.rank in chosen else None
-    run = _Run(session, rank.rank == min(chosen))
+    run = _RecordedRun(session, rank.rank == min(chosen))
     if session:
         run.children = _children(program, options, output, overwrite, run.detach)
     program.check()
@@ -71,7 +71,7 @@ def run_program(
     raise SystemExit(code)
 
 
-class _Run:
+class _RecordedRun:
     """A session, and what is said of it at the end, by one rank.
 
     Args:

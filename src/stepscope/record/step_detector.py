@@ -22,8 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-# An object that does not repeat for this many cycles of the others, or of its own, left the loop.
-PATIENCE = 100
+PATIENCE = 100  # cycles of the others, or of its own, without repeating: then it has left the loop
 
 
 class Kind(IntEnum):

@@ -29,7 +29,7 @@ MOST, FEWEST = 20, 3  # steps that are described; fewer say nothing of the other
 _PAGES = 256  # touched to measure what one costs: 1 MiB, too little for a huge page
 # When steps after a recording have settled: caches and the core's clock rate need about a second.
 _RECENT = 5  # steps that are compared with as many before them
-_STILL_FALLING = 0.98
+_STILL_FALLING = 0.98  # recent median by the earlier one; chosen: less is still settling, more is noise
 _LONG_STEP_NS = 20_000_000  # looked at after each, not after several
 _LONGEST_WAIT_NS, _MOST_WAITED = 1_000_000_000, 50
 # How many are timed then: enough for a median within a few percent, for at most 10 s.

@@ -31,7 +31,7 @@ _KINDS = ("weights", "buffers", "gradients", "optimizer_state", "activations", "
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class StorageEntry:
     """A storage: its size, when in the step it was made, and by the call of which module."""
 
     key: int
@@ -51,14 +51,14 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, where: Callable[[], tuple[str, str]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._where = where
-        self._alive: dict[int, Entry] = {}
+        self._alive: dict[int, StorageEntry] = {}
         self._watchers: dict[int, Any] = {}
         self._wanted: int | None = None
         self._count = 0
         self.total = 0
         self.peak = 0
         self.peak_at = 0
-        self.snapshot: tuple[Entry, ...] = ()
+        self.snapshot: tuple[StorageEntry, ...] = ()
 
     def begin_step(self, look_at: int | None = None) -> None:
         """Count allocations and look for the peak again.
@@ -89,7 +89,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.total + size > self.peak:
             self.peak, self.peak_at = self.total + size, self._count
         if self._count == self._wanted:
-            own = Entry(0, size, "workspace", self._where()[1])
+            own = StorageEntry(0, size, "workspace", self._where()[1])
             self.snapshot = (*self._alive.values(), own)
 
     def note(self, tensor: Any) -> None:
@@ -98,7 +98,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if key in self._alive or not (size := storage.nbytes()):
             return
         phase, module = self._where()
-        self._alive[key] = Entry(key, size, phase, module)
+        self._alive[key] = StorageEntry(key, size, phase, module)
         self._watchers[key] = weakref.ref(storage, lambda _: self._freed(key))
         self.total += size
         self._count += 1
@@ -107,7 +107,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._count == self._wanted:
             self.snapshot = tuple(self._alive.values())
 
-    def entry_of(self, tensor: Any) -> Entry | None:
+    def entry_of(self, tensor: Any) -> StorageEntry | None:
         return self._alive.get(tensor.untyped_storage()._cdata)
 
     def _freed(self, key: int) -> None:
@@ -139,7 +139,7 @@ class Estimate:
         self._ranges = ModuleRanges(self.registry)
         self._optimizers: dict[int, Any] = {}
         self._stepping = False
-        self._owners: dict[Entry, tuple[str, str]] = {}
+        self._owners: dict[StorageEntry, tuple[str, str]] = {}
         self._ledger = Ledger(self._where)
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.count = 0
@@ -230,7 +230,7 @@ class Estimate:
         if entry is not None:
             self._owners.setdefault(entry, (kind, path))
 
-    def _judge(self, entry: Entry) -> tuple[str, str]:
+    def _judge(self, entry: StorageEntry) -> tuple[str, str]:
         phase = "activations" if entry.phase == "forward" else "temporaries"
         return self._owners.get(entry, (phase, entry.module))
 

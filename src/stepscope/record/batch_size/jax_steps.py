@@ -74,7 +74,7 @@ class ProgramMemory:
         }
 
     def _is_state(self, leaf: Any) -> bool:
-        made = (found.get(id(leaf)) for found in self._made.values())
+        made = (arrays.get(id(leaf)) for arrays in self._made.values())
         return any(ref is not None and ref() is leaf for ref in made)
 
 
@@ -186,8 +186,8 @@ class JaxFramework:
 
     def _look_at(self, call: JitCall) -> None:
         """Bytes on the first device while a program runs."""
-        known = {id(leaf) for leaf in tree_util.tree_leaves((call.inputs, call.outputs))}
-        others = [array for array in jax.live_arrays() if id(array) not in known]
+        of_call = {id(leaf) for leaf in tree_util.tree_leaves((call.inputs, call.outputs))}
+        others = [array for array in jax.live_arrays() if id(array) not in of_call]
         besides = sum(map(bytes_on_device, others))
         try:
             stats = call.memory()

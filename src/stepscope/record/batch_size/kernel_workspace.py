@@ -19,8 +19,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 _aten: Any = torch.ops.aten
-# With fewer channels than a vector holds, an argument stays as it is.
-_FEW_CHANNELS = 8
+_FEW_CHANNELS = 8  # with fewer than a vector holds, an argument stays as it is
 _LSTM_MODE = 2  # of torch's RNN kernels
 _FLOAT, _PAGE = 4, 4096  # bytes
 _vf: Any = torch._VF

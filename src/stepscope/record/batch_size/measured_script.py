@@ -124,9 +124,9 @@ def load_entry(path: str) -> ModuleType:
 
 
 def _provider(entry: ModuleType, name: str, path: str) -> Callable[..., Any]:
-    found = getattr(entry, name, None)
-    if callable(found):
-        return found  # type: ignore[no-any-return]
+    provider = getattr(entry, name, None)
+    if callable(provider):
+        return provider  # type: ignore[no-any-return]
     raise CaptureError(
         f"{path} has no function {name}; it needs stepscope_model_provider(), "
         "stepscope_input_provider(batch_size=…) and stepscope_iteration_provider(model)"

@@ -18,8 +18,7 @@ from stepscope.record.batch_size.request import Request
 
 _ALIKE = 0.95  # of the largest inputs: these count as equally long
 Json = dict[str, Any]
-# Where batches differ in size, so many steps are watched to meet a long one.
-_VARIED_STEPS = 8
+_VARIED_STEPS = 8  # are watched where batches differ in size; chosen: to meet a long one
 
 
 class StepClock:
@@ -78,8 +77,8 @@ class StepCounts:
     @property
     def range(self) -> tuple[int, int]:
         """The least and the most elements, of the steps known."""
-        known = [size for size in self.sizes if size is not None]
-        return min(known, default=0), max(known, default=0)
+        sizes = [size for size in self.sizes if size is not None]
+        return min(sizes, default=0), max(sizes, default=0)
 
     @property
     def varied(self) -> bool:

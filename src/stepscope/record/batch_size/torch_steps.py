@@ -82,7 +82,7 @@ class CudaStepClock(StepClock):
         return [start.elapsed_time(end) for start, end in itertools.pairwise(self._events)]
 
 
-class Recording:
+class RecordedSteps:
     """One capture, from the first call of a model to the file."""
 
     def __init__(self, request: Request) -> None:
@@ -139,7 +139,7 @@ class TorchFramework:
     def __init__(self, request: Request, counts: StepCounts) -> None:
         self._table = CpuTable()
         self._table.start()
-        self.recording = Recording(request) if request.capture else None
+        self.recording = RecordedSteps(request) if request.capture else None
         self._window: ProfilerWindow | None = None
         InputSizes(counts)
         LoadedSamples(counts)
@@ -166,11 +166,11 @@ class TorchFramework:
         if self.recording:
             self.recording.stop(list(window.complete))
         window.close()
-        found = Peak(*gpu_peak()) if gpu_devices() else Peak(cpu_peak(window.profiler))
+        peak = Peak(*gpu_peak()) if gpu_devices() else Peak(cpu_peak(window.profiler))
         if self.recording:
             self.recording.write()
         self._table.stop()
-        return found
+        return peak
 
     def clock(self) -> StepClock:
         return CudaStepClock() if gpu_devices() else StepClock()
@@ -181,7 +181,7 @@ class TorchFramework:
         if not devices:
             return PowerMeter("RAPL", cpu_counters())
         properties = [torch.cuda.get_device_properties(device) for device in devices]
-        uuids = [f"GPU-{one.uuid}" for one in properties if hasattr(one, "uuid")]
+        uuids = [f"GPU-{device.uuid}" for device in properties if hasattr(device, "uuid")]
         return PowerMeter("NVML", gpu_counters(uuids) if len(uuids) == len(devices) else [])
 
     def facts(self) -> Json:

@@ -88,10 +88,10 @@ def _place(error: BaseException, folder: str) -> tuple[str | None, int | None]:
         for frame in traceback.extract_tb(error.__traceback__)
         if not is_internal(frame.filename) and not frame.filename.startswith("<")
     ]
-    own = [one for one in frames if not one[0].startswith(LIBRARIES)]
-    near = [one for one in own if one[0].startswith(folder)]
-    found = near or own or frames
-    return found[-1] if found else (None, None)
+    own = [place for place in frames if not place[0].startswith(LIBRARIES)]
+    near = [place for place in own if place[0].startswith(folder)]
+    places = near or own or frames
+    return places[-1] if places else (None, None)
 
 
 def serve_edited(files: Mapping[str, bytes]) -> None:

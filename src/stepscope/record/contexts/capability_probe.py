@@ -12,7 +12,7 @@ from stepscope.record.contexts import native_build as build
 PARTS = ("native collector", "hardware counters", "NVIDIA", "NVIDIA, stalls", "AMD", "AMD, stalls")
 _PARAMETERS = Path("/proc/driver/nvidia/params")
 _STATUS = Path("/proc/self/status")
-_CAP_SYS_ADMIN = 1 << 21
+_CAP_SYS_ADMIN = 1 << 21  # bit of CapEff (Linux, include/uapi/linux/capability.h)
 
 
 def probe() -> dict[str, str]:
@@ -23,8 +23,8 @@ def probe() -> dict[str, str]:
         return dict.fromkeys(PARTS, str(error))
     devices = extension.devices_missing()
     (nvidia, nvidia_stalls), (amd, amd_stalls) = devices["NVIDIA"], devices["AMD"]
-    found = "", extension.counters_missing(), nvidia, nvidia_stalls or permission_missing()
-    return dict(zip(PARTS, (*found, amd, amd_stalls), strict=True))
+    lacks = "", extension.counters_missing(), nvidia, nvidia_stalls or permission_missing()
+    return dict(zip(PARTS, (*lacks, amd, amd_stalls), strict=True))
 
 
 def permission_missing(parameters: Path = _PARAMETERS, status: Path = _STATUS) -> str:

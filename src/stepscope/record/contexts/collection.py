@@ -17,7 +17,7 @@ from stepscope.record.contexts.python_collector import PythonCollector
 from stepscope.record.manifest import Result, Run, build_manifest
 from stepscope.record.patch import AfterImport
 
-_FIRST_FLUSH_S = 2.0
+_FIRST_FLUSH_S = 2.0  # after the start, so that a run that is killed soon leaves a file
 _HAS_NOTHING = b'"operators":0,'
 _TORCH_LATE = "torch was imported after JAX had been used: its operators are not recorded; import torch first"
 _RUNNING = "the run was still going when this was written; it may have been killed later"

@@ -171,8 +171,8 @@ class CompilerWatch:
 
 def _innermost(stack: str) -> Place | None:
     """The user's line of a stack as text, outermost first."""
-    found = _PLACE.findall(stack)
-    return _users([(name.strip(), file, int(line)) for file, line, name in reversed(found)])
+    places = _PLACE.findall(stack)
+    return _users([(name.strip(), file, int(line)) for file, line, name in reversed(places)])
 
 
 def _users(places: list[Place]) -> Place | None:

@@ -89,9 +89,9 @@ class JitCompilations:
 
     def _why_again(self, function: Any, site: FunctionSite, arguments: Any, keywords: dict[str, Any]) -> str:
         """Why it was compiled again, empty where it is the first time."""
-        known = self._known.setdefault(function, KnownSignatures())
+        signatures = self._known.setdefault(function, KnownSignatures())
         try:
-            why = known.why_again(signature_of(function, arguments, keywords))
+            why = signatures.why_again(signature_of(function, arguments, keywords))
         except Exception:  # arguments of any kind; the program must not notice
             why = ""
         if not why and site.file and site in self._compiled:  # a primitive has many functions
@@ -187,7 +187,7 @@ class KnownSignatures:
         self._kept = [*before[1 - _MOST_KEPT :], now]
         if not before:
             return ""
-        nearest = min(reversed(before), key=lambda known: _distance(known, now))
+        nearest = min(reversed(before), key=lambda signature: _distance(signature, now))
         return change_between(nearest, now)
 
 
@@ -214,8 +214,8 @@ def signature_of(function: Any, arguments: tuple[Any, ...], keywords: dict[str, 
         bound = inspect.signature(function).bind(*arguments, **keywords).arguments
     except (TypeError, ValueError):
         bound = {"args": arguments, **keywords}
-    found = tree_util.tree_flatten_with_path(dict(bound), is_leaf=lambda leaf: leaf is None)[0]
-    return {_path(path): _leaf(value) for path, value in found}
+    leaves = tree_util.tree_flatten_with_path(dict(bound), is_leaf=lambda leaf: leaf is None)[0]
+    return {_path(path): _leaf(value) for path, value in leaves}
 
 
 def _leaf(value: Any) -> Leaf:

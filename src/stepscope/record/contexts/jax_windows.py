@@ -25,14 +25,14 @@ from stepscope.record.patch import replace, undo
 MARK = "stepscope.context"
 # Members of the capture: when a window began and ended, microseconds after JAX was imported.
 NAME = "window-{:012d}-{:012d}.xplane.pb"
-MOST_WINDOWS, MOST_BYTES = 16, 16 << 20
-_ENOUGH_CALLS, _ENOUGH_S, _MOST_CALLS = 4, 0.02, 512
-_EVERY_S, _RETRY_S = 2.0, 1.0
+MOST_WINDOWS, MOST_BYTES = 16, 16 << 20  # kept; with more, every second one goes
+_ENOUGH_CALLS, _ENOUGH_S, _MOST_CALLS = 4, 0.02, 512  # in a window: both of the first two, or the last
+_EVERY_S, _RETRY_S = 2.0, 1.0  # between windows, and after the script ran a profiler of its own
 # The cost of windows as a share of the run; the first few may come sooner, for short runs.
 _SHARE, _FIRST = 0.005, 4
-_DUTY = 0.05
-_POLL_S, _LEAST_WAIT_S = 0.0005, 5.0
-_MOST_FAILURES = 3
+_DUTY = 0.05  # of the run at most: while a window is open, the profiler keeps each execution
+_POLL_S, _LEAST_WAIT_S = 0.0005, 5.0  # between looks at results, and for the work of a window's calls
+_MOST_FAILURES = 3  # in a row; then no window opens any more
 _STARTS = ("ProfilerSession", "start_server")
 _NONE = "no execution of compiled operations was recorded"
 
@@ -47,7 +47,7 @@ class ProfilerWindows:
     def __init__(self, extension: Any) -> None:
         self._extension = extension
         self._lock = threading.RLock()  # also a signal handler may start a profiler
-        self._window: _Window | None = None
+        self._window: _OpenWindow | None = None
         self._kept: list[tuple[str, int]] = []
         self._every_s, self._recorded, self._failures = _EVERY_S, 0, 0
         self._has_called = self._is_in_handler = self._gives_way = False
@@ -118,7 +118,7 @@ class ProfilerWindows:
             self._extension.next_window(_RETRY_S)
             return
         self._gives_way = False
-        self._window = _Window(self._giving_way)
+        self._window = _OpenWindow(self._giving_way)
         self._extension.next_window(0.0)
 
     def _close(self) -> None:
@@ -139,7 +139,7 @@ class ProfilerWindows:
             self._failed()
         self._plan(window, waited_s)
 
-    def _wait_for(self, window: _Window) -> bool:
+    def _wait_for(self, window: _OpenWindow) -> bool:
         """Whether the work of the window's calls is done; in a loop that waits itself, at once."""
         deadline = time.monotonic() + _LEAST_WAIT_S + 2 * window.seconds()
         while not window.is_done():
@@ -155,7 +155,7 @@ class ProfilerWindows:
             self._is_in_handler = True
             raise
 
-    def _keep(self, window: _Window, profile: bytes) -> None:
+    def _keep(self, window: _OpenWindow, profile: bytes) -> None:
         self._recorded += 1
         if len(profile) > MOST_BYTES:
             self._failed(f"the profile of a few calls has {len(profile) >> 20} MiB")
@@ -175,7 +175,7 @@ class ProfilerWindows:
         self._kept = self._kept[::2]
         self._every_s *= 2
 
-    def _plan(self, window: _Window, waited_s: float) -> None:
+    def _plan(self, window: _OpenWindow, waited_s: float) -> None:
         is_early = self._recorded < _FIRST
         least_s = 0.0 if is_early else max(self._every_s, window.seconds() / _DUTY)
         after_s = max((window.cost_s + waited_s) / _SHARE, least_s, _POLL_S)
@@ -218,7 +218,7 @@ def _has_profiler() -> bool:
     return has_session or getattr(jax_profiler, "_profiler_server", None) is not None
 
 
-class _Window:
+class _OpenWindow:
     """A session of the profiler.
 
     Args:

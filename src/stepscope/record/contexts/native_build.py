@@ -124,8 +124,8 @@ def kept() -> list[Path]:
 
 def _compiler() -> str:
     for name in (os.environ.get("CXX", "").split(" ")[0], "g++", "c++", "clang++"):
-        if name and (found := shutil.which(name)):
-            return found
+        if name and (path := shutil.which(name)):
+            return path
     raise BuildError("no C++ compiler found (g++, c++ or clang++ on the PATH, or $CXX)")
 
 

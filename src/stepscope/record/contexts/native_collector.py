@@ -92,8 +92,8 @@ class NativeCollector:
             unsampled = unsampled or missing
         if options.stalls and not self._follows_devices:
             unsampled = "no device is followed"
-        found = {"no device is followed": hindered, "instructions are not sampled": unsampled}
-        return [f"{what}: {why}" for what, why in found.items() if why]
+        lacks = {"no device is followed": hindered, "instructions are not sampled": unsampled}
+        return [f"{what}: {why}" for what, why in lacks.items() if why]
 
     def stop(self) -> None:
         for adapter in self._adapters:

@@ -59,7 +59,7 @@ class PythonCollector:
         self._nodes = _Nodes(options.limit)
         self._cpu: dict[int, _Stat] = {}
         self._thread_cpu: dict[int, _Stat] = {}
-        self._modules = _Modules() if torch else None
+        self._modules = _ModuleNumbers() if torch else None
         self._mode: Any = _dispatch_mode(self._operator_ended) if torch else None
         self._jax: Any = None
         self._running = threading.local()
@@ -251,7 +251,7 @@ def _key_of_frame(frame: FrameType) -> _Key:
     return (_PYTHON, name, code.co_filename, frame.f_lineno or 0, "")
 
 
-class _Modules:
+class _ModuleNumbers:
     """Numbers module calls, as the native collector does for `ModulePaths`."""
 
     def __init__(self) -> None:
@@ -308,9 +308,9 @@ class _Nodes:
 
     def child(self, parent: int, key: _Key) -> int:
         """The node of a frame below another, made where it is new; the parent past the limit."""
-        found = self._index.get((parent, key))
-        if found is not None:
-            return found
+        node = self._index.get((parent, key))
+        if node is not None:
+            return node
         if len(self._nodes) >= self._limit:
             self.dropped += 1
             return parent

@@ -165,7 +165,7 @@ class JaxStepDetector:
         self._clock += 1
         function.calls += counts
         function.last = self._clock
-        self.boundary = min(self._in_the_loop(), key=lambda known: (known.calls, -known.last))
+        self.boundary = min(self._in_the_loop(), key=lambda candidate: (candidate.calls, -candidate.last))
         return counts and self.boundary is function and function.calls % self._every == 0
 
     def _followed(self, name: str, inputs: Any, outputs: Any) -> tuple[_Function, bool]:

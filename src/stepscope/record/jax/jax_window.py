@@ -22,7 +22,7 @@ MARK = "stepscope.step"
 RUN_IN = 2  # steps: see `JaxWindow`
 
 
-class Mark(NamedTuple):
+class ClockMark(NamedTuple):
     """A mark in the profile, by its name there, and the system's clock when it was made."""
 
     name: str
@@ -44,7 +44,7 @@ class JaxWindow:
         self.complete: list[int] = []
         self.early: list[int] = []
         self.was_preempted = False
-        self.closest_mark: Mark | None = None
+        self.closest_mark: ClockMark | None = None
         self._first, self._next = first, first - run_in
         self._is_whole = run_in == 0
         self._space = b""
@@ -92,7 +92,7 @@ class JaxWindow:
             middle = time.time_ns()
         error = middle - before
         if self.closest_mark is None or error < self.closest_mark.error_ns:
-            self.closest_mark = Mark(f"{MARK}#step_num={self._next}", middle, error)
+            self.closest_mark = ClockMark(f"{MARK}#step_num={self._next}", middle, error)
 
     def _for_the_program(self, *options: Any) -> Any:
         """The program starts a profiler of its own, and there can be only one."""

@@ -199,7 +199,7 @@ def watch_gradients(on_gradient: OnGradient) -> Callable[[], None]:
     return stop
 
 
-class _Passes:
+class _GradientPasses:
     """Ranges around the two passes of each gradient: the function itself, and the rest."""
 
     def __init__(self) -> None:
@@ -230,7 +230,7 @@ class _Passes:
 def _watched(transform: Callable[..., Any], kind: str, listeners: list[OnGradient]) -> Any:
     @functools.wraps(transform)
     def watched(fun: Callable[..., Any], *options: Any, **keywords: Any) -> Any:
-        passes = _Passes()
+        passes = _GradientPasses()
         gradient = transform(passes.forward_of(fun), *options, **keywords)
         name = f"{kind}({getattr(fun, '__name__', 'function')})"
         return _reported(gradient, name, listeners, passes)
@@ -239,7 +239,7 @@ def _watched(transform: Callable[..., Any], kind: str, listeners: list[OnGradien
 
 
 def _reported(
-    gradient: Callable[..., Any], name: str, listeners: list[OnGradient], passes: _Passes
+    gradient: Callable[..., Any], name: str, listeners: list[OnGradient], passes: _GradientPasses
 ) -> Callable[..., Any]:
     @functools.wraps(gradient)
     def call(*arguments: Any, **keywords: Any) -> Any:

@@ -138,7 +138,7 @@ Gaps = dict[tuple[Activity, Activity], DurationHistogram]
 
 
 @dataclass(eq=False)
-class Phase:
+class RunPhase:
     """The run from the first step of an optimizer until another one steps first.
 
     Each has activities of its own for training, so that its gaps are counted on their own.
@@ -193,7 +193,7 @@ class OptimizerSteps:
     count: int = 0
     begun_ns: int = 0
     ended_ns: int = 0
-    phase: Phase = field(default_factory=Phase)
+    phase: RunPhase = field(default_factory=RunPhase)
 
 
 @dataclass
@@ -217,7 +217,7 @@ class ActivityLog:
     excluded_ns: int = 0
     torch_imported_ns: int | None = None
     optimizers: list[OptimizerSteps] = field(default_factory=list)
-    phases: list[Phase] = field(default_factory=lambda: [Phase()])
+    phases: list[RunPhase] = field(default_factory=lambda: [RunPhase()])
     early_gaps: Gaps = field(default_factory=dict)
     gaps: Gaps = field(default_factory=dict)
     recorded_ns: int | None = None
@@ -388,7 +388,7 @@ class ActivityLog:
     def _begin_phase(self, steps: OptimizerSteps) -> None:
         """An optimizer steps for the first time: what repeats now may be another training."""
         if len(self.optimizers) > 1 and len(self.phases) < _MOST_PHASES:
-            self.phases.append(Phase())
+            self.phases.append(RunPhase())
             self._last = self.phases[-1].optimizer
             self.activities[self._last] = None
         steps.phase = self.phases[-1]

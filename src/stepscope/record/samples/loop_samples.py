@@ -22,7 +22,7 @@ from stepscope.record.samples.stack_sampler import (
     places_of_stack,
 )
 
-_NEARLY_ALL = 0.9
+_NEARLY_ALL = 0.9  # of the samples; chosen: what is around the loop, not what a step calls
 _RECORDER = str(Path(__file__).parents[1])
 Functions = set[tuple[str, str]]  # name and file
 
@@ -42,8 +42,8 @@ class LoopSamples:
         """End sampling; what was found, as in samples.json."""
         with self._noting():
             if self._sampler is not None:
-                found = describe(self._sampler.stop(), self._callers)
-                return {"version": 1, "thread": self._thread, **found}
+                samples = describe(self._sampler.stop(), self._callers)
+                return {"version": 1, "thread": self._thread, **samples}
         return {"version": 1, "lacks": self._lacks}
 
     @contextmanager
