@@ -17,7 +17,7 @@ from stepscope.errors import CaptureError, has_no_descriptors
 from stepscope.record.capture_file import CaptureFile, Member
 from stepscope.record.jax import cannot_record
 from stepscope.record.manifest import Result, Run, build_manifest
-from stepscope.record.memory.out_of_memory import OutOfMemory, verdict
+from stepscope.record.memory.out_of_memory import AllocationFailure, verdict
 from stepscope.record.recording import Recording
 from stepscope.record.run_shares.run_shares import RunClock, unrecorded_training
 
@@ -110,7 +110,7 @@ class Session:
         if self._clock:
             self._clock.detach()
 
-    def run_out_of_memory(self, failed: OutOfMemory) -> str | None:
+    def run_out_of_memory(self, failed: AllocationFailure) -> str | None:
         """Keep the step that ran out of memory; the verdict, or None where none was recorded."""
         from stepscope.record.recorder import Recorder
 

@@ -12,7 +12,7 @@ import torch
 from stepscope.record.capture_file import Member
 from stepscope.record.memory.allocators import CpuTable, CudaHistory
 from stepscope.record.memory.operator_lines import Creations, LineRanges
-from stepscope.record.memory.out_of_memory import OutOfMemory
+from stepscope.record.memory.out_of_memory import AllocationFailure
 from stepscope.record.module_registry import ModuleRegistry
 from stepscope.record.profiler_window import profiler_events
 from stepscope.record.recording import Recording
@@ -52,7 +52,7 @@ class MemoryRecorder:
         return self._members(self._before, after, uses=tensor_uses(profiler))
 
     def members_at_failure(
-        self, failed: OutOfMemory, storages: list[Json], recording: Recording[Any] | None
+        self, failed: AllocationFailure, storages: list[Json], recording: Recording[Any] | None
     ) -> dict[str, Member]:
         """The members of a capture that ends with an out-of-memory error."""
         recorded = recording.members.get("memory.json") if recording else None

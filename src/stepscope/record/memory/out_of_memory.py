@@ -30,7 +30,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
-class OutOfMemory:
+class AllocationFailure:
     """An allocation that failed.
 
     Attributes:
@@ -47,7 +47,7 @@ class OutOfMemory:
     module: str = ""
 
 
-def find_out_of_memory(error: BaseException) -> OutOfMemory | None:
+def find_out_of_memory(error: BaseException) -> AllocationFailure | None:
     """The failed allocation behind an exception; None for any other exception."""
     text = str(error)
     named = type(error).__name__ == "OutOfMemoryError"
@@ -55,7 +55,7 @@ def find_out_of_memory(error: BaseException) -> OutOfMemory | None:
         return None
     request, gpu = _REQUEST.search(text), _DEVICE.search(text)
     on_gpu = named or gpu is not None
-    return OutOfMemory(
+    return AllocationFailure(
         requested_bytes=round(float(request[1]) * _UNITS[request[2]]) if request else None,
         device=f"cuda:{gpu[1] if gpu else 0}" if on_gpu else "cpu",
         module=_module(error.__traceback__),
@@ -63,7 +63,7 @@ def find_out_of_memory(error: BaseException) -> OutOfMemory | None:
     )
 
 
-def verdict(failed: OutOfMemory, storages: Iterable[Mapping[str, Any]]) -> str:
+def verdict(failed: AllocationFailure, storages: Iterable[Mapping[str, Any]]) -> str:
     """One sentence: what was asked for, where, and what training held at that moment."""
     asked = f"{size(failed.requested_bytes)} were" if failed.requested_bytes else "memory was"
     where = f" at {failed.file}:{failed.line}" if failed.file else ""
