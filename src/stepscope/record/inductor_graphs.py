@@ -42,20 +42,16 @@ class InductorGraphs:
         self._registry, self._ranges = registry, ranges
         self._graphs: dict[str, Json] = {}
         self._restore: list[Callable[[], None]] = []
-        self._watches = [
-            AfterImport(module, functools.partial(self._wrap, module, cls, name, note))
-            for module, cls, name, note in (
-                ("torch._inductor.compile_fx", None, "compile_fx", self._note_graph),
-                ("torch._inductor.output_code", "CompiledFxGraph", "post_compile", self._note_program),
-            )
-        ]
-        for watch in self._watches:
+        for module, cls, name, note in (
+            ("torch._inductor.compile_fx", None, "compile_fx", self._note_graph),
+            ("torch._inductor.output_code", "CompiledFxGraph", "post_compile", self._note_program),
+        ):
+            watch = AfterImport(module, functools.partial(self._wrap, module, cls, name, note))
+            self._restore.append(watch.remove)
             watch.install()
 
     def remove(self) -> None:
         """Leave torch as it was; what was noted stays known until `clear`."""
-        for watch in self._watches:
-            watch.remove()
         undo(self._restore)
 
     def clear(self) -> None:

@@ -12,14 +12,9 @@ from stepscope.errors import CaptureError
 
 @dataclass(frozen=True)
 class RecordOptions:
-    """What to record of a run.
+    """What to record of a run; the first five as in `stepscope.profile`.
 
     Attributes:
-        warmup: steps to skip before recording.
-        steps: steps to record.
-        memory: also record every allocation.
-        shapes: also record the shapes of operator inputs.
-        stack: also record Python stacks (costly).
         step_every: a step is this many optimizer steps, or iterations, in a row.
         from_optimizer: counted from 1, the first optimizer whose steps count.
     """

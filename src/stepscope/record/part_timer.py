@@ -68,9 +68,9 @@ class PartTimer:
             )
             for restore in wrap(holder, name, partial(self._timed, part=PARTS.index(part)))
         ]
-        self._hooks = [
-            torch_optimizer.register_optimizer_step_pre_hook(self._optimizer_begins),
-            torch_optimizer.register_optimizer_step_post_hook(self._optimizer_ended),
+        self._restore += [
+            torch_optimizer.register_optimizer_step_pre_hook(self._optimizer_begins).remove,
+            torch_optimizer.register_optimizer_step_post_hook(self._optimizer_ended).remove,
         ]
 
     def mark(self) -> None:
@@ -147,8 +147,6 @@ class PartTimer:
 
     def close(self) -> None:
         undo(self._restore)
-        while self._hooks:
-            self._hooks.pop().remove()
 
     def _begin(self, part: int) -> None:
         if self._open[-1] == _LOSS and part in _ENDS_LOSS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -50,8 +50,10 @@ def run_program(
     chosen = chosen_ranks(ranks, rank)
     session = _session(program, options, output, overwrite) if rank.rank in chosen else None
     run = _RecordedRun(session, rank.rank == min(chosen))
-    if session:
-        run.children = _children(program, options, output, overwrite, run.detach)
+    # Children of a rank of a launcher are left alone.
+    if session and isinstance(options, RecordOptions) and rank.world_size == 1:
+        plan = ChildPlan(program.command, program.name, options, output, overwrite)
+        run.children = ChildProcesses(plan, run.detach)
     program.check()
     if session:
         check_target(session.path)
@@ -165,20 +167,6 @@ def _session(
     if isinstance(options, RecordOptions):
         return Session(run, path, overwrite, RunClock(options.step_every))
     return ContextSession(run, path, options, overwrite)
-
-
-def _children(
-    program: Program,
-    options: RecordOptions | ContextOptions,
-    output: str | None,
-    overwrite: bool,
-    detach: Callable[[], object],
-) -> ChildProcesses | None:
-    """What records children that train; those of a rank of a launcher are left alone."""
-    if isinstance(options, ContextOptions) or Rank.from_environment().world_size > 1:
-        return None
-    plan = ChildPlan(program.command, program.name, options, output, overwrite)
-    return ChildProcesses(plan, detach)
 
 
 def _closing_lines(session: Session | ContextSession, reports: bool) -> Iterator[str]:

@@ -66,11 +66,10 @@ class CompilerWatch:
     def install(self) -> None:
         """Follow what is compiled from now on; earlier compilations stay unknown."""
         for watch in self._watches:
+            self._undo.append(watch.remove)
             watch.install()
 
     def remove(self) -> None:
-        for watch in self._watches:
-            watch.remove()
         undo(self._undo)
 
     def name_all(self) -> None:

@@ -27,19 +27,9 @@ NO_MODULES: dict[str, Any] = {"roots": []}
 
 @dataclass(frozen=True)
 class ContextOptions:
-    """What to collect.
+    """What to collect, as in `stepscope.record_contexts`.
 
     Attributes:
-        python: frames of Python.
-        modules: calls of `nn.Module`.
-        native: C++ frames, taken where a context is met for the first time.
-        device: kernels and copies of a GPU, where its library can be loaded.
-        memory: allocations and releases.
-        sample: samples a second of CPU time by each thread; 0 for none.
-        sample_real: the same of elapsed time.
-        perf: hardware counters with each sample.
-        stalls: samples of instructions on the device, by what they wait for; kernels run one after
-            the other meanwhile.
         limit: contexts to keep at most.
         flush_s: how often the file is written during the run, seconds.
     """

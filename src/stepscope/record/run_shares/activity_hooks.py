@@ -80,24 +80,18 @@ class ActivityHooks:
         for block in (torch.no_grad, torch.inference_mode):
             self._restore += wrap(block, "__enter__", self._enter)
             self._restore += wrap(block, "__exit__", self._exit)
-        self._hooks = [
-            torch_optimizer.register_optimizer_step_pre_hook(self._optimizer_begins),
-            torch_optimizer.register_optimizer_step_post_hook(self._optimizer_ended),
+        self._restore += [
+            torch_optimizer.register_optimizer_step_pre_hook(self._optimizer_begins).remove,
+            torch_optimizer.register_optimizer_step_post_hook(self._optimizer_ended).remove,
         ]
-        self._imports = [
-            AfterImport(module, functools.partial(self._watch_saving, module, names))
-            for module, names in _SAVING.items()
-        ]
-        for watch in self._imports:
+        for module, names in _SAVING.items():
+            watch = AfterImport(module, functools.partial(self._watch_saving, module, names))
+            self._restore.append(watch.remove)
             watch.install()
         call_in_forked_children(self.detach)
 
     def detach(self) -> None:
         undo(self._restore)
-        while self._hooks:
-            self._hooks.pop().remove()
-        while self._imports:
-            self._imports.pop().remove()
 
     def _watch_saving(self, module: str, names: tuple[str, ...]) -> None:
         for name in names:
