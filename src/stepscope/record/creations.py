@@ -131,7 +131,6 @@ class LoaderWatch:
         return len(self._iterators) > 0
 
     def describe(self) -> list[dict[str, Any]]:
-        """The loaders in use, the one with most workers first."""
         loaders = [
             {name: getattr(iterator, attribute, None) for name, attribute in _ATTRIBUTES.items()}
             for iterator in self._iterators

@@ -83,7 +83,6 @@ class Node:
 
 
 def unwrap(module: Any) -> Any:
-    """The wrapped module that does the work."""
     *_, inner = wrappers(module)
     return inner
 

@@ -69,7 +69,6 @@ class ModuleRegistry:
         return any(is_scripted(node.module) for node in self.nodes())
 
     def nodes(self) -> Iterator[Node]:
-        """Every node of every tree, parents first."""
         return (node for root in self.roots for node in root.walk())
 
     def has(self, module: Any) -> bool:

@@ -160,7 +160,6 @@ class OpenRanges:
 
     @property
     def are_left(self) -> bool:
-        """Whether another profiler must wait."""
         return bool(self._open)
 
     def close(self) -> None:

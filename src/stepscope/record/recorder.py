@@ -109,7 +109,6 @@ class Recorder:
 
     @property
     def memory(self) -> MemoryRecorder | None:
-        """What records memory, if that is requested."""
         return self._hooks.memory
 
     def start(self) -> None:

@@ -59,14 +59,12 @@ class Recording(Generic[WindowT]):
         return f"step {first}" if first == last else f"steps {first} to {last}"
 
     def stop_samples(self) -> None:
-        """End sampling, and keep what was found."""
         samples, self.samples = self.samples, None
         if samples:
             self.members["samples.json"] = samples.stop()
 
     @property
     def all_members(self) -> dict[str, Member]:
-        """What was recorded: the profiler's own file, and what describes it."""
         return {self.member: self.window.export, **self.members}
 
 

@@ -104,7 +104,6 @@ class _RecordedRun:
             self.session.detach()
 
     def finish_after(self, error: BaseException) -> object:
-        """Report an exception as Python does and write the capture; the exit code."""
         if isinstance(error, SystemExit):
             self.finish(Ending(detail=f"exited with {error.code!r}"), error.code)
             return error.code
@@ -182,7 +181,6 @@ def _closing_lines(session: Session | ContextSession, reports: bool) -> Iterator
 
 
 def _lines_on_children(captures: list[Path]) -> Iterator[str]:
-    """What was recorded of the processes that the program started."""
     if captures:
         count = f"{len(captures)} process" + ("es" if len(captures) > 1 else "")
         ranked = len(captures) > 1 and captures[0].name.startswith("rank")

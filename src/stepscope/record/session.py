@@ -151,7 +151,6 @@ class Session:
             recorder.detach()
 
     def _warn(self, warning: str | None) -> None:
-        """What only the end of a run shows: other trainings, compilations between the steps."""
         if warning and self.result and self.file.is_written:
             self._add({"warnings": (*self.result.warnings, warning)})
 
@@ -168,7 +167,6 @@ class Session:
             self._clock.publish_now_and_then(lambda shares: self._add({"run_shares": shares}))
 
     def _run_shares(self, *, ended: bool) -> dict[str, Any] | None:
-        """The shares of a run that trains with PyTorch."""
         chosen = self._chosen()
         is_torch = chosen is not None and chosen.framework == "pytorch"
         return self._clock.describe(ended=ended) if self._clock and is_torch else None

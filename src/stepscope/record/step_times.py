@@ -112,7 +112,6 @@ class StepReadings:
 
     @property
     def is_complete(self) -> bool:
-        """Whether enough steps have been timed."""
         return self.count >= MOST
 
     @property
@@ -180,7 +179,6 @@ def median(times: Sequence[int]) -> int:
 
 
 def _percentiles(times: Sequence[int]) -> tuple[int, int, int]:
-    """The median, the 10th and the 90th percentile."""
     ordered, last = sorted(times), len(times) - 1
     return ordered[round(0.5 * last)], ordered[round(0.1 * last)], ordered[round(0.9 * last)]
 
@@ -254,7 +252,6 @@ class UnrecordedSteps:
         steps.steps += list(pairwise(self._clock.readings()))[self._skipped :]
 
     def _plan_block(self) -> None:
-        """A block of steps is over: what the next one is for."""
         self._skipped = 0
         if self._is_waiting:
             self._is_waiting = not _has_settled(self._waited)
@@ -308,7 +305,6 @@ def _merged_ns(steps: StepReadings, clock: int) -> int:
 
 
 def _step_ns(steps: StepReadings, clock: int) -> int:
-    """The median time per step, ns."""
     return median(steps.cpu_ns if clock else steps.lengths_ns)
 
 

@@ -182,7 +182,6 @@ class TorchHooks:
         recording.window.boundary = boundary
 
     def close(self, recording: TorchRecording) -> None:
-        """Stop recording, and keep all that describes the steps."""
         if not self.iterations.is_open:
             self.ranges.remove()
         if self._clock:

@@ -73,7 +73,6 @@ class StoppingSession(Session):
 
 
 def run_trial(trial: Trial) -> dict[str, Any]:
-    """Run the program and measure; return the content of the result file."""
     facts: dict[str, Any] = {"failure": None, "steps_ns": [], "applied": {}}
     applied: list[tuple[str, Applied]] = []
     measured: list[Callable[[], dict[str, Any]]] = []

@@ -143,7 +143,6 @@ class JaxFramework:
         self._kinds: Json = {}
 
     def returned(self, call: JitCall) -> None:
-        """A compiled function has returned; in steps with memory, its peak counts."""
         if self._is_watching:
             self._look_at(call)
         self._programs.returned(call)
@@ -250,7 +249,6 @@ class JaxSteps(Steps):
 
     @property
     def unsure_steps(self) -> int:
-        """More steps where the function that ends them is not known to train."""
         return 0 if self._detector.is_sure else UNSURE_STEPS
 
     def restart(self) -> None:

@@ -111,7 +111,6 @@ def prepare(request: Request) -> tuple[Any, Any, Callable[[], object]]:
 
 
 def load_entry(path: str) -> ModuleType:
-    """The entry file as a module, its folder first among those that are imported from."""
     sys.path.insert(0, str(Path(path).resolve().parent))
     sys.argv = [path]
     module = ModuleType(_MODULE)

@@ -82,7 +82,6 @@ class StepCounts:
 
     @property
     def varied(self) -> bool:
-        """Whether some steps were clearly shorter than others."""
         least, most = self.range
         return least < _ALIKE * most
 

@@ -50,7 +50,6 @@ def _total(event: Any) -> int | None:
 
 
 def gpu_devices() -> list[int]:
-    """The CUDA devices that this process has memory on."""
     cuda: Any = torch.cuda
     if not (cuda.is_available() and cuda.is_initialized()):
         return []

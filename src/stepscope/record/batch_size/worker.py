@@ -70,7 +70,6 @@ def describe_failure(error: BaseException, entry: str) -> dict[str, Any]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, on whatever device."""
     torch: Any = sys.modules.get("torch")
     if isinstance(error, MemoryError):
         return True

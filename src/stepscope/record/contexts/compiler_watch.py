@@ -157,7 +157,6 @@ class CompilerWatch:
             describe(f"{_COMPILATION}{number} {part}", shown, *place)
 
     def _again(self, number: str, metrics: Any) -> str:
-        """Why it was compiled again, empty where it is the first time."""
         count = _AGAIN.search(number)
         if not count or not int(count[1]):
             return ""

@@ -29,7 +29,6 @@ class JaxAdapter:
         self._windows: Any = None
 
     def attach(self) -> None:
-        """Report from now on, in all threads; notes say what this version does not allow."""
         self._compilations.follow()
         self._restore, missing = watch_waits(self._extension)
         problem = self._watch_calls()

@@ -88,7 +88,6 @@ class JitCompilations:
             self._extension.spend(whole, "", 0, {part: own * 1e9}, False)
 
     def _why_again(self, function: Any, site: FunctionSite, arguments: Any, keywords: dict[str, Any]) -> str:
-        """Why it was compiled again, empty where it is the first time."""
         signatures = self._known.setdefault(function, KnownSignatures())
         try:
             why = signatures.why_again(signature_of(function, arguments, keywords))

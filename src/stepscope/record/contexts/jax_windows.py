@@ -74,7 +74,6 @@ class ProfilerWindows:
         return self._guarded(self._begin, context)
 
     def _call_ends(self, mark: Any, result: Any, compiled: bool) -> None:
-        """A call with a mark has returned, without a result where it raised."""
         if mark is not self:
             mark.__exit__(None, None, None)
         self._guarded(self._end, result, compiled)
@@ -249,7 +248,6 @@ class _OpenWindow:
         self._results += map(weakref.ref, arrays[-1:])
 
     def is_enough(self) -> bool:
-        """Whether it has a few calls since the last compilation."""
         is_long = time.monotonic() - self._compiled >= _ENOUGH_S
         return (self._steady >= _ENOUGH_CALLS and is_long) or self.calls >= _MOST_CALLS
 

@@ -68,7 +68,6 @@ class ModulePaths:
         return self._key(place, type(target))
 
     def close(self) -> None:
-        """Follow no module any more; names can still be given."""
         self._known.clear()
 
     def name_all(self) -> None:

@@ -72,12 +72,10 @@ def load(torch: Any = None, say: Any = lambda line: None) -> ModuleType:
 
 
 def loaded_torch() -> Any:
-    """PyTorch, where the program has imported it."""
     return sys.modules.get("torch")
 
 
 def make_recipe(torch: Any = None) -> Recipe:
-    """How to build for this Python and, where given, this PyTorch."""
     if sys.platform != "linux":
         raise BuildError(f"the native collector needs Linux, this is {sys.platform}")
     if sys.implementation.name != "cpython":
@@ -103,7 +101,6 @@ def make_recipe(torch: Any = None) -> Recipe:
 
 
 def folder() -> Path:
-    """Where built collectors are kept."""
     if chosen := os.environ.get(FOLDER_VARIABLE):
         return Path(chosen)
     cache = os.environ.get("STEPSCOPE_CACHE", "")
@@ -115,7 +112,6 @@ def folder() -> Path:
 
 
 def kept() -> list[Path]:
-    """The folder of each collector that was built."""
     here = folder()
     if not here.is_dir():
         return []

@@ -186,7 +186,6 @@ class PythonCollector:
     # -- the tree
 
     def _operator_ended(self, name: str, elapsed_ns: int) -> int:
-        """Count an operator of this thread; returns its node."""
         node = self._nodes.child(self._caller(), (_OPERATOR, name, "", 0, ""))
         self._cpu.setdefault(node, _Stat()).add(elapsed_ns)
         if self._plan and time.monotonic() >= self._due_s:
@@ -237,7 +236,6 @@ def _dispatch_mode(ended: Any) -> Any:
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """The program's frames from inside out."""
     while frame is not None and frame.f_code.co_filename != script_runner.__file__:
         file = frame.f_code.co_filename.replace("\\", "/")
         if not any(part in file for part in _HIDDEN):

@@ -29,7 +29,6 @@ class ContextSession(Collection):
         self._has_begun = False
 
     def attach(self) -> None:
-        """Begin to collect; torch must have been imported."""
         if self._has_begun:
             self.add_torch()
         else:

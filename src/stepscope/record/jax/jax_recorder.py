@@ -91,7 +91,6 @@ class JaxRecorder:
         call_in_forked_children(self.detach)
 
     def start(self) -> None:
-        """Begin to record now, where no warm-up is requested."""
         if self._options.warmup == 0:
             self._main = self._open(0, run_in=0)
 
@@ -121,7 +120,6 @@ class JaxRecorder:
 
     @property
     def compiles_again(self) -> str | None:
-        """What is compiled again and again, where that takes much of the run."""
         return self._compilations.often
 
     def best(self) -> JaxRecording | None:

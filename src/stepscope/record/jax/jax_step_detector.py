@@ -126,7 +126,6 @@ def _shaped_as(returned: list[Any], taken: list[Any]) -> list[Any]:
 
 
 def arrays_in(outputs: Any) -> list[Any]:
-    """The arrays among what a function returned."""
     leaves: Iterable[Any] = tree_util.tree_leaves(outputs)
     return [leaf for leaf in leaves if hasattr(leaf, "block_until_ready")]
 
@@ -207,7 +206,6 @@ class JaxStepDetector:
 
 
 def _candidates(functions: list[_Function]) -> list[_Function]:
-    """The functions that may end a step."""
     among = [function for function in functions if function.micro_batches.carries_state] or functions
     most = max(function.returned_bytes for function in among)
     return [function for function in among if function.returned_bytes >= _LARGE * most]

@@ -86,8 +86,6 @@ class JitCallWatch:
             self._notify(JitCall(name, (arguments, keywords), outputs, memory))
 
     def _around(self, execute: Any) -> Any:
-        """Report the programs that have effects."""
-
         @functools.wraps(execute)
         def watched(program: Any, *arguments: Any) -> Any:
             outputs = execute(program, *arguments)

@@ -86,7 +86,6 @@ class LibraryRanges:
 
 
 def _with_derived(base: type[Any]) -> Iterator[type[Any]]:
-    """A class and all classes derived from it."""
     yield base
     for derived in base.__subclasses__():
         yield from _with_derived(derived)

@@ -90,7 +90,6 @@ class PublicProfilerRecorder:
         call_in_forked_children(self.detach)
 
     def start(self) -> None:
-        """Begin to record now, where no warm-up is requested."""
         if self._options.warmup == 0:
             self._begin()
 
@@ -105,11 +104,9 @@ class PublicProfilerRecorder:
         self.detach()
 
     def best(self) -> UnmarkedRecording | None:
-        """The recording, if it has ended."""
         return self._recording if self._recording and self._recording.window.seconds else None
 
     def _on_event(self, event: str, duration: float, **about: Any) -> None:
-        """JAX traces or compiles."""
         self._last = time.monotonic()
         if self._is_watching and self._recording is None:
             self._begin()
@@ -161,7 +158,6 @@ class PublicProfilerRecorder:
 
 
 def what_is_lost(why: str) -> str:
-    """What a recording without the hook lacks, in one line."""
     return (
         f"{why}, so JAX's public profiler recorded the first seconds instead: steps are found by "
         "the calls in the profile, --warmup and --steps have no effect, and the loop may run ahead "

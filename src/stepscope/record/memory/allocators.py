@@ -88,7 +88,6 @@ class CudaHistory:
         _cuda.memory._dump_snapshot(str(path))
 
     def close(self) -> None:
-        """Record no more, and let go of what was recorded."""
         self._is_closed = True
         if self._is_on:
             self._is_on = False

@@ -74,7 +74,6 @@ class MemoryRecorder:
         return members
 
     def storages(self) -> list[Json]:
-        """What training keeps, as `list_storages` has it."""
         return list_storages(self._registry, list(self._optimizers), self._creations.lines)
 
     def detach(self) -> None:

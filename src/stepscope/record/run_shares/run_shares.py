@@ -239,7 +239,6 @@ class Training:
 
     @property
     def steps(self) -> int:
-        """Its steps, as the step detector counts them."""
         return self.boundary.count
 
     @property
@@ -274,7 +273,6 @@ class Training:
 
 
 def trainings_of(log: ActivityLog) -> list[Training]:
-    """The trainings of a run so far, in their order."""
     trainings: list[Training] = []
     for steps in log.optimizers:
         if trainings and steps.begun_ns < trainings[-1].ended_ns:
@@ -285,7 +283,6 @@ def trainings_of(log: ActivityLog) -> list[Training]:
 
 
 def _recorded_one(log: ActivityLog, trainings: list[Training]) -> Training | None:
-    """The training whose steps are recorded."""
     begun = [t for t in trainings if log.recorded_ns and t.begun_ns <= log.recorded_ns]
     return begun[-1] if begun else None
 

@@ -39,7 +39,6 @@ class LoopSamples:
             self._sampler = StackSampler()
 
     def stop(self) -> dict[str, Any]:
-        """End sampling; what was found, as in samples.json."""
         with self._noting():
             if self._sampler is not None:
                 samples = describe(self._sampler.stop(), self._callers)
