@@ -1,6 +1,6 @@
 """Times of steps: recorded or not, in PyTorch or JAX, of a run or of a trial of `verify`.
 
-A clock (`PartTimer`, or `WholeSteps` where parts are not timed) is read where steps begin and end;
+A clock (`PartTimer`, or `read_clocks` where parts are not timed) is read where steps begin and end;
 `StepReadings` holds these readings and describes them. Which steps are timed differs: those under
 the profiler, those after it (`UnrecordedSteps`), those of a JAX loop that runs no further ahead
 (`SteadySteps`), or all after a warm-up (`verify_trial`).
@@ -56,14 +56,7 @@ class Reading(NamedTuple):
     page_faults: int | None = None
 
 
-class Clock(Protocol):
-    """Reads the clocks of a thread."""
-
-    def read(self) -> Reading:
-        """The clocks now."""
-
-
-class MarkingClock(Clock, Protocol):
+class MarkingClock(Protocol):
     """Keeps the clocks of several moments for later."""
 
     def mark(self) -> None:
@@ -73,35 +66,33 @@ class MarkingClock(Clock, Protocol):
         """The clocks at each mark since the last call."""
 
 
-class WholeSteps:
-    """Reads the clocks of steps whose parts are not timed."""
-
-    def read(self) -> Reading:
-        clocks = (time.perf_counter_ns(), time.thread_time_ns(), time.process_time_ns())
-        return Reading(*clocks, {}, page_faults())
+def read_clocks() -> Reading:
+    """The clocks now, of steps whose parts are not timed."""
+    clocks = (time.perf_counter_ns(), time.thread_time_ns(), time.process_time_ns())
+    return Reading(*clocks, {}, page_faults())
 
 
 class StepReadings:
     """The clocks at the begin and end of each of some steps."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, read: Callable[[], Reading] = read_clocks) -> None:
+        self._read = read
         self._begun: Reading | None = None
         self._queued_before = queued_ns()
         self.steps: list[tuple[Reading, Reading]] = []
 
     def begin(self) -> None:
-        self._begun = self._clock.read()
+        self._begun = self._read()
 
     def end(self) -> None:
         """The step that has begun, if any, ends."""
         if self._begun:
-            self.steps.append((self._begun, self._clock.read()))
+            self.steps.append((self._begun, self._read()))
             self._begun = None
 
     def follow(self) -> None:
         """A step ends and the next begins, without a pause for the recorder."""
-        now = self._clock.read()
+        now = self._read()
         if self._begun:
             self.steps.append((self._begun, now))
         self._begun = now
@@ -217,8 +208,8 @@ class UnrecordedSteps:
 
     def __init__(self, clock: MarkingClock, time_in: Callable[[Detail], None] | None) -> None:
         self._clock, self._time_in = clock, time_in
-        self._waited, self._is_waiting = StepReadings(clock), True
-        self._timed = {detail: StepReadings(clock) for detail in Detail}
+        self._waited, self._is_waiting = StepReadings(), True
+        self._timed = {detail: StepReadings() for detail in Detail}
         self._detail = Detail.CALLS
         self._left = 1  # steps in this block, of which some are skipped
         self._skipped = 0

@@ -171,7 +171,7 @@ class TorchHooks:
 
     def begin_step(self, recording: TorchRecording) -> None:
         if self._times is None:
-            self._times = StepReadings(self._start_timing())
+            self._times = StepReadings(self._start_timing().read)
         self._times.begin()
         recording.window.begin_step()
 

@@ -136,7 +136,7 @@ class StepTimer:
         self._detector = StepDetector()
         self._seen = 0
         self._clock = PartTimer()
-        self._times = StepReadings(self._clock)
+        self._times = StepReadings(self._clock.read)
         self._watch = OptimizerWatch(self._stepped)
 
     def finish(self) -> dict[str, Any]:

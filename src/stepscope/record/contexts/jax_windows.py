@@ -58,7 +58,8 @@ class ProfilerWindows:
         """Open the first window at the second call, when JAX has its devices."""
         self._extension.watch_windows(self._call_begins, self._call_ends)
         self._extension.next_window(0.0)
-        abandon = weakref.WeakMethod(self._abandon)  # a child must not inherit a session
+        # A child must not inherit a session.
+        abandon: weakref.WeakMethod[Callable[[], object]] = weakref.WeakMethod(self._abandon)
         os.register_at_fork(before=lambda: (living := abandon()) and living())
 
     def detach(self) -> None:

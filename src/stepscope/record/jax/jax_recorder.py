@@ -25,7 +25,7 @@ from stepscope.record.jax.jit_calls import JitCall, JitCallWatch
 from stepscope.record.options import RecordOptions
 from stepscope.record.recording import Recording, call_in_forked_children
 from stepscope.record.samples.loop_samples import LoopSamples
-from stepscope.record.step_times import FEWEST, MOST, Reading, StepReadings, WholeSteps
+from stepscope.record.step_times import FEWEST, MOST, Reading, StepReadings, read_clocks
 
 _LEAD = 1  # steps by which the window opens early, for programs that end soon
 _PATIENCE = 100  # steps after which a program that never stops compiling is recorded anyway
@@ -205,7 +205,7 @@ class JaxRecorder:
         window = JaxWindow(self._options, first, self.detector.boundary, run_in)
         self._running = JaxRecording(window=window, compiled=self._compilations.count)
         self._running.samples = LoopSamples()
-        self._timed = StepReadings(WholeSteps())
+        self._timed = StepReadings()
         return self._running
 
     def _close_window(self, *, drain: bool) -> None:
@@ -232,7 +232,6 @@ class SteadySteps:
     """
 
     def __init__(self) -> None:
-        self._timer = WholeSteps()
         self._pending: list[list[Any]] = []
         self._returns: dict[int, _Returns] = defaultdict(list)  # by the number of steps ahead
         self._seen = 0
@@ -245,7 +244,7 @@ class SteadySteps:
     @property
     def timed(self) -> StepReadings:
         """The steps that have been timed, at most as many as are wanted."""
-        steps = StepReadings(self._timer)
+        steps = StepReadings()
         for (first, before), (last, after) in pairwise(self._longest):
             for place in range(last - first):
                 if steps.is_complete:
@@ -258,7 +257,7 @@ class SteadySteps:
         self._seen += 1
         self._pending.append(_small(outputs))
         self._pending = [arrays for arrays in self._pending if not _are_ready(arrays)]
-        self._returns[len(self._pending)].append((self._seen, self._timer.read()))
+        self._returns[len(self._pending)].append((self._seen, read_clocks()))
 
     def interrupt(self) -> None:
         """The step that has begun is not like others."""
