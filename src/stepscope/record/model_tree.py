@@ -24,7 +24,7 @@ _WRAPPED = {
 }
 
 
-class Node:
+class ModuleNode:
     """One place in a model tree.
 
     Attributes:
@@ -40,15 +40,15 @@ class Node:
 
     __slots__ = ("children", "inner", "label", "module", "name", "parent", "path", "resolved", "site")
 
-    def __init__(self, module: Any, name: str, inner: str, parent: Node | None) -> None:
+    def __init__(self, module: Any, name: str, inner: str, parent: ModuleNode | None) -> None:
         self.module = module
         self.name = name
         self.inner = self.path = inner
         self.label = RANGE_PREFIX + inner
         self.parent = parent
-        self.children: list[Node] = []
+        self.children: list[ModuleNode] = []
         self.site: tuple[str, int] | None = None
-        self.resolved: dict[int, Node | None] = {}
+        self.resolved: dict[int, ModuleNode | None] = {}
 
     def set_prefix(self, prefix: str) -> None:
         """Put the whole subtree below the path `prefix`."""
@@ -56,7 +56,7 @@ class Node:
             node.path = ".".join(part for part in (prefix, node.inner) if part)
             node.label = RANGE_PREFIX + node.path
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[ModuleNode]:
         """This node and all below it, parents first."""
         stack = [self]
         while stack:
@@ -70,13 +70,13 @@ class Node:
             node.module = node.parent = None
             node.children, node.resolved = [], {}
 
-    def is_below(self, other: Node) -> bool:
+    def is_below(self, other: ModuleNode) -> bool:
         """Whether `other` is an ancestor of this node, or the node itself."""
         return other in self.lineage()
 
-    def lineage(self) -> Iterator[Node]:
+    def lineage(self) -> Iterator[ModuleNode]:
         """This node and all above it, the root last."""
-        node: Node | None = self
+        node: ModuleNode | None = self
         while node is not None:
             yield node
             node = node.parent
@@ -103,13 +103,13 @@ def wrappers(module: Any) -> Iterator[Any]:
         module = inner
 
 
-def build_tree(module: Any, name: str) -> Node:
+def build_tree(module: Any, name: str) -> ModuleNode:
     """The tree below a root module.
 
     Returns:
         Its node, with a child for each submodule, in order of registration.
     """
-    root = Node(unwrap(module), name, "", None)
+    root = ModuleNode(unwrap(module), name, "", None)
     pending = [root]
     while pending:
         node = pending.pop()
@@ -118,7 +118,7 @@ def build_tree(module: Any, name: str) -> Node:
     return root
 
 
-def _children(node: Node) -> Iterator[Node]:
+def _children(node: ModuleNode) -> Iterator[ModuleNode]:
     for name, child in node.module._modules.items():
         if child is None:
             continue
@@ -126,4 +126,4 @@ def _children(node: Node) -> Iterator[Node]:
         # A module registered below itself would make the tree endless.
         if all(above.module is not module for above in node.lineage()):
             inner = f"{node.inner}.{name}" if node.inner else name
-            yield Node(module, name, inner, node)
+            yield ModuleNode(module, name, inner, node)

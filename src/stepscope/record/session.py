@@ -159,7 +159,7 @@ class Session:
             if recorder.best() is not recording:
                 recorder.close()
         chosen = self._chosen(recording)
-        message = f"recorded {_span(recording)}{_meaning(chosen)}"
+        message = f"recorded {recording.span}{_meaning(chosen)}"
         result = self._result(chosen, "complete", message, recording)
         shares = self._run_shares(ended=False)
         self._write(chosen, recording, replace(result, run_shares=shares))
@@ -203,7 +203,7 @@ class Session:
             message = f"the run {ending.detail}; {self._why_no_steps()}"
             return self._result(recorder, outcome, message, None)
         message = f"the run {ending.detail} after {_count(steps, recorder)}; "
-        message += f"recorded {_span(recording)}{_meaning(recorder)}"
+        message += f"recorded {recording.span if recording else 'no complete step'}{_meaning(recorder)}"
         outcome = "ended_early" if ending.outcome == "ended" else ending.outcome
         return self._result(recorder, outcome, message, recording)
 
@@ -259,10 +259,6 @@ class Session:
 def reason(error: Exception) -> str:
     """What the system refused: no space left on device, a folder that is gone."""
     return (isinstance(error, OSError) and error.strerror) or str(error)
-
-
-def _span(recording: Recording[Any] | None) -> str:
-    return recording.span if recording else "no complete step"
 
 
 def _count(steps: int, recorder: AnyRecorder | None) -> str:

@@ -45,20 +45,10 @@ _LOOKS = 100  # at threads that do not come to rest; then it is forked all the s
 
 
 def describe_failure(error: BaseException, entry: str) -> dict[str, Any]:
-    """An exception as plain data.
-
-    Args:
-        error: what was raised.
-        entry: the file that was run; the line reported is the innermost one in its folder or,
-            failing that, outside all libraries.
-
-    Returns:
-        `{"outcome", "error": {"type", "message", "file", "line", "traceback"}}`.
-    """
+    """An exception as plain data; its line is the innermost in the folder of `entry`, else of no library."""
     file, line = _place(error, str(Path(entry).absolute().parent))
-    outcome = "out_of_memory" if is_out_of_memory(error) else "failed"
     return {
-        "outcome": outcome,
+        "outcome": "out_of_memory" if is_out_of_memory(error) else "failed",
         "error": {
             "type": type(error).__name__,
             "message": str(error).strip() or type(error).__name__,
@@ -106,27 +96,24 @@ def serve_edited(files: Mapping[str, bytes]) -> None:
 def _serve_open(content: Mapping[str, bytes]) -> None:
     original: Any = io.open
 
-    def open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+    def open(
+        file: Any,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        *rest: Any,
+        **options: Any,
+    ) -> Any:
         data = _edited(content, file)
         if data is None or set(mode) & set("wax+"):
-            return original(file, mode, *args, **kwargs)
+            return original(file, mode, buffering, encoding, errors, newline, *rest, **options)
         stream = io.BytesIO(data)
         stream.name = os.fspath(file)
-        return stream if "b" in mode else _as_text(stream, *args, **kwargs)
+        return stream if "b" in mode else io.TextIOWrapper(stream, encoding or "utf-8", errors, newline)
 
     builtins.open = io.open = open
-
-
-def _as_text(
-    stream: io.BytesIO,
-    buffering: int = -1,
-    encoding: str | None = None,
-    errors: str | None = None,
-    newline: str | None = None,
-    *_: Any,
-    **__: Any,
-) -> io.TextIOWrapper:
-    return io.TextIOWrapper(stream, encoding or "utf-8", errors, newline)
 
 
 def _serve_code(content: Mapping[str, bytes]) -> None:
