@@ -75,11 +75,7 @@ def _add_member(archive: zipfile.ZipFile, path: Path, name: str, content: Member
 
 
 def replace_manifest(path: Path, changes: dict[str, Any]) -> None:
-    """Change keys in the manifest of a capture, all or nothing.
-
-    Raises:
-        OSError: the file cannot be written; it is unchanged.
-    """
+    """Change keys in the manifest of a capture, all or nothing."""
     partial = unfinished(path)
     try:
         shutil.copyfile(path, partial)

@@ -61,12 +61,7 @@ class ChildPlan:
 
 
 class ChildProcesses:
-    """Watches the start of processes.
-
-    Args:
-        plan: how to record them; `number` is this process's own.
-        detach: in a forked child, called first: nothing of its parent's recording stays.
-    """
+    """Watches the start of processes; in a forked child it first calls `detach`."""
 
     def __init__(self, plan: ChildPlan, detach: Callable[[], object] = lambda: None) -> None:
         self._plan, self._detach = plan, detach

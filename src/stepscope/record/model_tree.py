@@ -104,11 +104,7 @@ def wrappers(module: Any) -> Iterator[Any]:
 
 
 def build_tree(module: Any, name: str) -> ModuleNode:
-    """The tree below a root module.
-
-    Returns:
-        Its node, with a child for each submodule, in order of registration.
-    """
+    """The tree below a root module, with a child for each submodule, in order of registration."""
     root = ModuleNode(unwrap(module), name, "", None)
     pending = [root]
     while pending:

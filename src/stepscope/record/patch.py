@@ -14,11 +14,7 @@ from typing import Any
 
 
 def replace(holder: Any, name: str, ours: Any) -> Callable[[], None]:
-    """Set an attribute to `ours`.
-
-    Returns:
-        A function that restores the original, unless ours has been replaced meanwhile.
-    """
+    """Set an attribute; what is returned restores it, unless it has been replaced meanwhile."""
     original = getattr(holder, name)
     setattr(holder, name, ours)
 
@@ -36,11 +32,7 @@ def undo(restore: list[Callable[[], Any]]) -> None:
 
 
 def shadow_builtin(module: ModuleType, name: str, ours: Any) -> Callable[[], None]:
-    """Give a module a function of its own in place of a built-in one.
-
-    Returns:
-        A function that takes it away, unless the module has got another one meanwhile.
-    """
+    """Give a module a function in place of a built-in one; what is returned takes it away again."""
     setattr(module, name, ours)
 
     def restore() -> None:

@@ -17,11 +17,7 @@ _OUR_FOLDER = str(Path(__file__).parent)
 
 
 def show(error: BaseException) -> str | int | None:
-    """Report an uncaught exception through the program's own hook.
-
-    Returns:
-        The exit code; another than 1 only where the hook ends the program itself.
-    """
+    """Report an uncaught exception through the program's own hook; the exit code, which that may set."""
     with suppress(Exception):
         _hide_our_frames(error)
     _set_last(error)

@@ -74,12 +74,7 @@ def run_program(
 
 
 class _RecordedRun:
-    """A session, and what is said of it at the end, by one rank.
-
-    Args:
-        session: None if this rank is not recorded: then nothing of the program is watched.
-        reports: whether this rank says what was recorded.
-    """
+    """A session, if this rank is recorded, and what is said of it at the end, by one rank (`reports`)."""
 
     def __init__(self, session: Session | ContextSession | None, reports: bool) -> None:
         self.session = session

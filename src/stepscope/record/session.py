@@ -123,12 +123,7 @@ class Session:
         return None
 
     def finish(self, ending: Ending, only_with_steps: bool = False) -> None:
-        """Close the capture unless it is closed already; a forked child does nothing.
-
-        Args:
-            ending: how the run ended.
-            only_with_steps: write no capture if no step was seen.
-        """
+        """Write the capture, unless that is done; with `only_with_steps` none without steps."""
         if self.is_forked:
             return
         shares = self._run_shares(ended=True)

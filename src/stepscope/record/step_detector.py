@@ -221,12 +221,7 @@ class TrainingThread:
 
     @contextmanager
     def turn(self, kind: Kind, *, is_recording: bool) -> Iterator[bool]:
-        """Whether an event of the current thread counts; other threads wait for none.
-
-        Args:
-            kind: of the event.
-            is_recording: whether a profiler runs, which ties the recording to its thread.
-        """
+        """Whether an event of this thread counts; a running profiler ties the recording to its thread."""
         if not self._lock.acquire(blocking=False):
             yield False
             return

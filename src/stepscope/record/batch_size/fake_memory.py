@@ -41,12 +41,7 @@ class StorageEntry:
 
 
 class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes every storage that an operator returns, until it is freed.
-
-    Args:
-        where: returns the phase (forward, backward or optimizer) and the path of the module that
-            runs.
-    """
+    """Notes every storage that operators return until it is freed, with phase and module (`where`)."""
 
     def __init__(self, where: Callable[[], tuple[str, str]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -61,11 +56,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.snapshot: tuple[StorageEntry, ...] = ()
 
     def begin_step(self, look_at: int | None = None) -> None:
-        """Count allocations and look for the peak again.
-
-        Args:
-            look_at: the allocation after which to take the snapshot.
-        """
+        """Look for the peak again; take the snapshot after the allocation number `look_at`."""
         self._count, self._wanted = 0, look_at
         self.peak, self.peak_at = self.total, 0
         self.snapshot = tuple(self._alive.values()) if look_at == 0 else ()

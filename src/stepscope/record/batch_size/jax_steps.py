@@ -225,11 +225,7 @@ def _device() -> Json:
 
 
 class JaxSteps(Steps):
-    """Measured steps that know the program's compiled functions.
-
-    Raises:
-        CaptureError: this version of JAX has no hook for calls.
-    """
+    """Measured steps that know the program's compiled functions."""
 
     why_no_steps = "no function under jax.jit was called repeatedly in its process"
 

@@ -28,11 +28,7 @@ _backward: Any = torch.ops.aten.mkldnn_rnn_layer_backward.default
 
 
 def workspace(func: Any, args: Any, result: Any) -> int:
-    """The most bytes that an operator holds at once while it runs, before its results are noted.
-
-    Returns:
-        0 where it holds nothing but its results.
-    """
+    """The most bytes, beside its results, that an operator holds at once while it runs."""
     rule = _RULES.get(func)
     return rule(args, result) if rule else lstm_workspace(func, args)
 

@@ -25,11 +25,7 @@ _MODULE = "__stepscope_entry__"
 
 
 def run_script(request: Request, finish: Callable[[Json], object]) -> Json:
-    """Run the script; `finish` ends the process once enough is measured.
-
-    Returns:
-        What was measured by the time the script ended by itself.
-    """
+    """Run the script; `finish` ends the process, unless the script ends before enough is measured."""
     return run_steps(request, steps_of_frameworks(request, finish))
 
 
@@ -76,11 +72,7 @@ def watch_imports(makers: Makers) -> list[Any]:
 
 
 def run_providers(request: Request, finish: Callable[[Json], NoReturn]) -> NoReturn:
-    """Make iterations until enough is measured; `finish` ends the process.
-
-    Raises:
-        CaptureError: a provider function is missing, or an iteration trains nothing.
-    """
+    """Make iterations until enough is measured; `finish` ends the process."""
     watched = watch_imports(steps_of_frameworks(request, finish))
     model, inputs, iterate = prepare(request)
     for steps in watched:

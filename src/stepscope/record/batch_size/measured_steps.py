@@ -45,12 +45,7 @@ class StepClock:
 
 
 class StepCounts:
-    """Samples and elements of the inputs of each step, where something counts them.
-
-    Attributes:
-        samples: of each step, 0 where nothing counts them.
-        sizes: elements of the inputs of each step, None where nothing counts them.
-    """
+    """Samples of each step, or 0, and elements of its inputs, or None, where nothing counts them."""
 
     def __init__(self) -> None:
         self.samples: list[int] = []
@@ -98,11 +93,7 @@ class Peak(NamedTuple):
 
 
 class Framework(Protocol):
-    """Memory, time and device of training steps; one implementation for each framework.
-
-    Attributes:
-        least_memory_steps: steps in which memory must be watched at least.
-    """
+    """Memory, time and device of training steps; one implementation for each framework."""
 
     least_memory_steps: int
 
@@ -134,11 +125,7 @@ def main_memory() -> int | None:
 
 
 class Steps:
-    """Measures some of the steps, then calls `finish`.
-
-    Attributes:
-        detects: whether the ends of steps are detected, or whoever makes them calls `ended`.
-    """
+    """Measures some of the steps, then calls `finish`; `detects` is whether it finds their ends itself."""
 
     def __init__(
         self, request: Request, finish: Callable[[Json], object], framework: Framework, counts: StepCounts

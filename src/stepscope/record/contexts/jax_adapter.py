@@ -13,12 +13,7 @@ from stepscope.record.patch import undo
 
 
 class JaxAdapter:
-    """Reports calls of compiled functions, compilations, waits and transfers.
-
-    Args:
-        extension: the collector.
-        windows: whether to record compiled operations in short windows of XLA's profiler.
-    """
+    """Reports calls of compiled functions, compilations, waits and transfers."""
 
     def __init__(self, extension: Any, windows: bool = False) -> None:
         self._extension = extension

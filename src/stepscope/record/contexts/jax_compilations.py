@@ -191,11 +191,7 @@ class KnownSignatures:
 
 
 def change_between(before: Signature, now: Signature) -> str:
-    """What changed between two signatures, in words.
-
-    Returns:
-        For example `new shape of batch['x'] and 2 more`.
-    """
+    """What changed between two signatures: `new shape of batch['x'] and 2 more`."""
     if before.keys() != now.keys():
         differing = [path for path in now if path not in before] or list(before.keys() - now.keys())
         return f"new structure of {_root(differing[0])}"
@@ -263,11 +259,7 @@ class FunctionSite(NamedTuple):
 
 
 class JitFunctions:
-    """Describes compiled functions, and keeps none of them alive.
-
-    Args:
-        died: called with the address of a described function that is gone.
-    """
+    """Describes compiled functions and keeps none alive; `died` gets the address of one that is gone."""
 
     def __init__(self, died: Callable[[int], object]) -> None:
         self._died = died

@@ -219,11 +219,7 @@ def _has_profiler() -> bool:
 
 
 class _OpenWindow:
-    """A session of the profiler.
-
-    Args:
-        giving_way: replaces what the program starts its profiler with, by its name.
-    """
+    """A session of the profiler; `giving_way` replaces what the program starts its own with, by name."""
 
     def __init__(self, giving_way: Callable[[str], Callable[..., Any]]) -> None:
         self.calls = self._steady = 0

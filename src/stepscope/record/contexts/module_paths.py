@@ -51,11 +51,7 @@ class ModulePaths:
         self._places: dict[int, _ModulePlace] = {}
 
     def resolve(self, module: Any, inside: int) -> int | None:
-        """The key of a call of `module` while the one with the key `inside` runs.
-
-        Returns:
-            None where the call gets no frame of its own, as a wrapper's.
-        """
+        """The key of a call of `module` inside that with key `inside`; None for no frame, as of a wrapper."""
         target = unwrap(module)
         outer = self._places.get(inside)
         place = self._find(target, outer)

@@ -145,11 +145,7 @@ class _Function:
 
 
 class JaxStepDetector:
-    """Counts the calls of a program's own compiled functions and finds the boundary among them.
-
-    Args:
-        every: how many calls of the boundary make a step.
-    """
+    """Counts the calls of a program's own compiled functions and finds the boundary among them."""
 
     def __init__(self, every: int = 1) -> None:
         self._every = every

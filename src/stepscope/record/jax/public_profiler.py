@@ -65,11 +65,7 @@ class NoDetector:
 
 
 class PublicProfilerRecorder:
-    """Records the first seconds of a JAX program after it compiles.
-
-    Raises:
-        AttributeError: this version of JAX has no such profiler.
-    """
+    """Records the first seconds of a JAX program after it compiles; `why` the hook cannot be used."""
 
     framework = "jax"
     why_no_steps = "nothing was compiled under jax.jit in this process"

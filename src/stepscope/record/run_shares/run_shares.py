@@ -91,11 +91,7 @@ class RunClock:
 
 
 def describe(log: ActivityLog, step_every: int, *, ended: bool) -> dict[str, Any] | None:
-    """The shares of the run so far, for manifest.json.
-
-    Returns:
-        `elapsed_ns` is the sum of `stages_ns`; None if nothing trained in this thread.
-    """
+    """The shares of the run so far, for manifest.json; None if nothing trained in this thread."""
     log.count_noted()
     if not log.has_trained:
         return None

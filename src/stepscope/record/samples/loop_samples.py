@@ -57,12 +57,7 @@ class LoopSamples:
 
 
 def describe(samples: StackSamples, callers: Functions) -> dict[str, Any]:
-    """The time of each sample, the line of the program that was executed, and what the loop is.
-
-    Args:
-        samples: what a sampler found.
-        callers: the functions that ran as sampling began.
-    """
+    """Time and line of each sample, and the loop: which of the functions that ran as sampling began."""
     lines = [_line(samples, stack) for stack in samples.stacks]
     kept = [at for at, stack in enumerate(samples.stack) if lines[stack]]
     places: dict[SampledPlace, int] = {}
