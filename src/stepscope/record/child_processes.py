@@ -36,20 +36,15 @@ _children: list[Child] = []  # multiprocessing.util refers to them weakly
 
 @dataclass(frozen=True)
 class ChildPlan:
-    """How to record a child; the fields are the arguments of `stepscope run`, and which child.
-
-    Attributes:
-        number: the child among those of its parent, after the parent's own number.
-        rank: its rank, if the parent starts a known number of processes together.
-    """
+    """How to record a child; the fields are the arguments of `stepscope run`, and which child."""
 
     command: list[str]
     name: str
     options: RecordOptions
     output: str | None
     overwrite: bool
-    number: tuple[int, ...] = ()
-    rank: Rank | None = None
+    number: tuple[int, ...] = ()  # the child among those of its parent, after the parent's own number
+    rank: Rank | None = None  # its rank, if the parent starts a known number of processes together
 
     def path(self, rank: Rank | None) -> Path:
         """The capture of a child; without a rank one named after its number."""

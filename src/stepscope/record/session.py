@@ -31,15 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended.
+    """How a run ended."""
 
-    Attributes:
-        outcome: `ended`, `raised` or `interrupted`.
-        detail: in words, to complete the sentence "the run …".
-    """
-
-    outcome: str = "ended"
-    detail: str = "ended"
+    outcome: str = "ended"  # `ended`, `raised` or `interrupted`
+    detail: str = "ended"  # in words, to complete the sentence "the run …"
 
 
 class Session:

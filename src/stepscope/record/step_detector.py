@@ -50,23 +50,14 @@ Holder = weakref.ref[object]
 
 @dataclass(eq=False)
 class StepBoundary:
-    """An object that repeats in the loop and may end steps.
+    """An object that repeats in the loop and may end steps."""
 
-    Attributes:
-        kind: how it repeats.
-        name: its class.
-        last: when it last repeated, on the detector's clock.
-        count: how often it repeated.
-        longest: its longest period, on that clock.
-        holder: the object that repeats, the latest of those that follow each other.
-    """
-
-    kind: Kind
-    name: str
-    last: int
-    count: int = 0
-    longest: int = 0
-    holder: Holder | None = None
+    kind: Kind  # how it repeats
+    name: str  # its class
+    last: int  # when it last repeated, on the detector's clock
+    count: int = 0  # how often it repeated
+    longest: int = 0  # its longest period, on that clock
+    holder: Holder | None = None  # the object that repeats, the latest of those that follow each other
 
     def repeat(self, clock: int) -> None:
         self.count += 1

@@ -11,21 +11,13 @@ from typing import Any, TypedDict
 
 @dataclass(frozen=True)
 class Effort:
-    """How many steps to take.
+    """How many steps to take."""
 
-    Attributes:
-        warmup: steps to let pass first; the first makes the optimizer's state.
-        memory: steps in which allocations are watched.
-        least: steps to time at least.
-        most: steps to time at most.
-        seconds: time after which `least` steps are enough.
-    """
-
-    warmup: int = 2
-    memory: int = 2
-    least: int = 5
-    most: int = 40
-    seconds: float = 1.0
+    warmup: int = 2  # steps to let pass first; the first makes the optimizer's state
+    memory: int = 2  # steps in which allocations are watched
+    least: int = 5  # steps to time at least
+    most: int = 40  # steps to time at most
+    seconds: float = 1.0  # time after which `least` steps are enough
 
 
 @dataclass(frozen=True)
@@ -109,35 +101,22 @@ class RunError(TypedDict, total=False):
 
 
 class RunFacts(TypedDict, total=False):
-    """What a run reports; which keys there are depends on `outcome`.
+    """What a run reports; which keys there are depends on `outcome`."""
 
-    Attributes:
-        outcome: measured, estimated, too_short, no_steps, out_of_memory or failed.
-        why: there are no steps.
-        steps_ms: of the timed steps with the longest inputs.
-        samples: of the same steps.
-        input_elements: the least and the most of all steps.
-        bytes: the peak.
-        exact: whether all allocations were counted.
-        memory: the peak by kind, where it is known.
-        modules: the estimated peak by module: `path`, `bytes` and bytes by kind.
-        outside_writes: files outside the project that the script changed.
-    """
-
-    outcome: str
+    outcome: str  # measured, estimated, too_short, no_steps, out_of_memory or failed
     error: RunError
-    why: str
+    why: str  # there are no steps
     framework: str
     version: str
     threads: int | None
     device: DeviceFacts
     power: PowerReading | None
     steps_seen: int
-    steps_ms: list[float]
-    samples: list[int]
-    input_elements: tuple[int, int]
-    bytes: int
-    exact: bool
-    memory: dict[str, int]
-    modules: list[dict[str, Any]]
-    outside_writes: list[str]
+    steps_ms: list[float]  # of the timed steps with the longest inputs
+    samples: list[int]  # of the same steps
+    input_elements: tuple[int, int]  # the least and the most of all steps
+    bytes: int  # the peak
+    exact: bool  # whether all allocations were counted
+    memory: dict[str, int]  # the peak by kind, where it is known
+    modules: list[dict[str, Any]]  # the estimated peak by module: `path`, `bytes` and bytes by kind
+    outside_writes: list[str]  # files outside the project that the script changed

@@ -27,12 +27,7 @@ NO_MODULES: dict[str, Any] = {"roots": []}
 
 @dataclass(frozen=True)
 class ContextOptions:
-    """What to collect, as in `stepscope.record_contexts`.
-
-    Attributes:
-        limit: contexts to keep at most.
-        flush_s: how often the file is written during the run, seconds.
-    """
+    """What to collect, as in `stepscope.record_contexts`."""
 
     python: bool = True
     modules: bool = True
@@ -43,8 +38,8 @@ class ContextOptions:
     sample_real: int = 0
     perf: bool = False
     stalls: bool = False
-    limit: int = 1 << 20
-    flush_s: float = 30.0
+    limit: int = 1 << 20  # contexts to keep at most
+    flush_s: float = 30.0  # how often the file is written during the run, seconds
 
     @property
     def samples(self) -> bool:
@@ -65,17 +60,10 @@ class ContextOptions:
 
 @dataclass(frozen=True)
 class FlushPlan:
-    """How the file is kept up to date during the run, so that a killed run leaves one.
+    """How the file is kept up to date during the run, so that a killed run leaves one."""
 
-    Attributes:
-        file: the capture to write.
-        manifest: the content of its manifest.json.
-        keep_empty: write a file even where no operator has run.
-        first_s: when to write first, seconds; each later wait is twice as long, up to `interval_s`.
-    """
-
-    file: CaptureFile
-    manifest: dict[str, Any]
-    keep_empty: bool
-    first_s: float
+    file: CaptureFile  # the capture to write
+    manifest: dict[str, Any]  # the content of its manifest.json
+    keep_empty: bool  # write a file even where no operator has run
+    first_s: float  # when to write first, seconds; each later wait is twice as long, up to `interval_s`
     interval_s: float

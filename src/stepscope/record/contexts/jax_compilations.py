@@ -146,21 +146,13 @@ class NestedDurations:
 
 
 class Leaf(NamedTuple):
-    """An argument, or a part of one.
+    """An argument, or a part of one."""
 
-    Attributes:
-        shape: None for what is no array.
-        dtype: that of the array, or the type of the value.
-        weak: whether the type yields to that of other operands.
-        place: the devices that it is committed to.
-        value: of a number, or a hash of what may be a static argument; None for arrays.
-    """
-
-    shape: tuple[int, ...] | None
-    dtype: str
-    weak: bool
-    place: str
-    value: object
+    shape: tuple[int, ...] | None  # None for what is no array
+    dtype: str  # that of the array, or the type of the value
+    weak: bool  # whether the type yields to that of other operands
+    place: str  # the devices that it is committed to
+    value: object  # of a number, or a hash of what may be a static argument; None for arrays
 
 
 Signature = dict[str, Leaf]

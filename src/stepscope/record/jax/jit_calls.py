@@ -30,19 +30,12 @@ _EFFECTS = ("has_host_callbacks", "has_unordered_effects")
 
 
 class JitCall(NamedTuple):
-    """A call of a compiled function that has returned.
+    """A call of a compiled function that has returned."""
 
-    Attributes:
-        name: of the function.
-        inputs: its arguments, as a tree.
-        outputs: what it returned.
-        memory: gives XLA's buffer assignment of its program, per device.
-    """
-
-    name: str
-    inputs: Any
-    outputs: Any
-    memory: Callable[[], Any]
+    name: str  # of the function
+    inputs: Any  # its arguments, as a tree
+    outputs: Any  # what it returned
+    memory: Callable[[], Any]  # gives XLA's buffer assignment of its program, per device
 
 
 OnCall = Callable[[JitCall], None]

@@ -31,20 +31,13 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class AllocationFailure:
-    """An allocation that failed.
+    """An allocation that failed."""
 
-    Attributes:
-        requested_bytes: what was asked for; None where the message does not say.
-        device: `cpu` or `cuda:0`.
-        file, line: the innermost line of the script that led there; empty and 0 if there is none.
-        module: path of the innermost module that ran; empty if none did.
-    """
-
-    requested_bytes: int | None
-    device: str
-    file: str = ""
+    requested_bytes: int | None  # what was asked for; None where the message does not say
+    device: str  # `cpu` or `cuda:0`
+    file: str = ""  # the innermost line of the script that led there; empty and 0 if there is none
     line: int = 0
-    module: str = ""
+    module: str = ""  # path of the innermost module that ran; empty if none did
 
 
 def find_out_of_memory(error: BaseException) -> AllocationFailure | None:

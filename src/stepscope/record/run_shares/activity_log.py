@@ -74,38 +74,23 @@ class DurationHistogram:
 
 @dataclass(eq=False)
 class Activity:
-    """What repeats at one place of the program.
+    """What repeats at one place of the program."""
 
-    Attributes:
-        kind: `start`, `backward`, `optimizer`, `no_grad`, `eval_mode` or `saving`.
-        function, file, line: where the program begins it.
-        purpose: `evaluation` or `rollout`, where the name of a calling function says so.
-        own_ns: its time.
-        loading_ns: how much of that the program waited for batches of a DataLoader.
-        starting_ns: how much of that DataLoaders took to start and to give their first batch.
-        count: how often it ran.
-        count_in_training: how often after training had begun.
-        runs: how often it ran without training in between, several repetitions as one.
-        first_step, last_step: optimizer steps before its first and its last run.
-        in_eval_mode: whether a model was in evaluation mode.
-        reads_batches: whether a DataLoader was asked for batches inside it.
-    """
-
-    kind: str
-    function: str = ""
+    kind: str  # `start`, `backward`, `optimizer`, `no_grad`, `eval_mode` or `saving`
+    function: str = ""  # where the program begins it
     file: str = ""
     line: int = 0
-    purpose: str | None = None
-    own_ns: int = 0
-    loading_ns: int = 0
-    starting_ns: int = 0
-    count: int = 0
-    count_in_training: int = 0
-    runs: int = 0
-    first_step: int = -1
+    purpose: str | None = None  # `evaluation` or `rollout`, where the name of a calling function says so
+    own_ns: int = 0  # its time
+    loading_ns: int = 0  # how much of that the program waited for batches of a DataLoader
+    starting_ns: int = 0  # how much of that DataLoaders took to start and to give their first batch
+    count: int = 0  # how often it ran
+    count_in_training: int = 0  # how often after training had begun
+    runs: int = 0  # how often it ran without training in between, several repetitions as one
+    first_step: int = -1  # optimizer steps before its first and its last run
     last_step: int = -1
-    in_eval_mode: bool = False
-    reads_batches: bool = False
+    in_eval_mode: bool = False  # whether a model was in evaluation mode
+    reads_batches: bool = False  # whether a DataLoader was asked for batches inside it
     last_cycle: int = -1
 
     @property
@@ -154,23 +139,15 @@ class RunPhase:
 
 @dataclass(eq=False)
 class SteppingOptimizer:
-    """An optimizer that steps.
+    """An optimizer that steps."""
 
-    Attributes:
-        name: its class.
-        function, file, line: where the program calls its first step.
-        number: counted from 1 in the order of first steps.
-        count: how often it stepped.
-        steps: where its steps are counted; None before the first.
-    """
-
-    name: str
-    function: str = ""
+    name: str  # its class
+    function: str = ""  # where the program calls its first step
     file: str = ""
     line: int = 0
-    number: int = 0
-    count: int = 0
-    steps: OptimizerSteps | None = None
+    number: int = 0  # counted from 1 in the order of first steps
+    count: int = 0  # how often it stepped
+    steps: OptimizerSteps | None = None  # where its steps are counted; None before the first
 
     def does_as(self, other: SteppingOptimizer) -> bool:
         """Whether the program calls both at the same line."""
@@ -179,21 +156,14 @@ class SteppingOptimizer:
 
 @dataclass(eq=False)
 class OptimizerSteps:
-    """The steps of one optimizer, or of several that follow each other at one line, a few each.
+    """The steps of one optimizer, or of several that follow each other at one line, a few each."""
 
-    Attributes:
-        first, latest: the optimizers.
-        count: how often all of them stepped.
-        begun_ns, ended_ns: when the first step began and the last one ended.
-        phase: the run since the first step.
-    """
-
-    first: SteppingOptimizer
+    first: SteppingOptimizer  # the optimizers
     latest: SteppingOptimizer
-    count: int = 0
-    begun_ns: int = 0
+    count: int = 0  # how often all of them stepped
+    begun_ns: int = 0  # when the first step began and the last one ended
     ended_ns: int = 0
-    phase: RunPhase = field(default_factory=RunPhase)
+    phase: RunPhase = field(default_factory=RunPhase)  # the run since the first step
 
 
 @dataclass

@@ -37,19 +37,12 @@ class SampledPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class StackSamples:
-    """What a sampler found.
+    """What a sampler found."""
 
-    Attributes:
-        times_ns: when each sample was taken, since 1970.
-        stack: position in `stacks` of each sample.
-        stacks: positions in `places`, innermost first.
-        places: the lines that were seen.
-    """
-
-    times_ns: list[int]
-    stack: list[int]
-    stacks: list[list[int]]
-    places: list[SampledPlace]
+    times_ns: list[int]  # when each sample was taken, since 1970
+    stack: list[int]  # position in `stacks` of each sample
+    stacks: list[list[int]]  # positions in `places`, innermost first
+    places: list[SampledPlace]  # the lines that were seen
 
 
 class StackSampler:
