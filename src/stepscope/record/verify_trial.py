@@ -30,29 +30,19 @@ from stepscope.record.step_times import StepReadings
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial does.
+    """What a trial does."""
 
-    Attributes:
-        target, arguments, is_module: the program.
-        warmup: training steps to skip first.
-        steps: training steps to time or to record.
-        result: the JSON file to write.
-        changes: name and parameters of each change to apply.
-        capture: the capture to write; None to time the steps instead.
-        scratch: how the project is protected (`stepscope.base.scratch`); None for not at all.
-        store: a folder for the temporary data of the scratch view.
-    """
-
-    target: str
+    target: str  # the program
     arguments: Sequence[str]
     is_module: bool
-    warmup: int
-    steps: int
-    result: str
-    changes: Sequence[tuple[str, Mapping[str, Any]]] = ()
-    capture: str | None = None
+    warmup: int  # training steps to skip first
+    steps: int  # training steps to time or to record
+    result: str  # the JSON file to write
+    changes: Sequence[tuple[str, Mapping[str, Any]]] = ()  # name and parameters of each change to apply
+    capture: str | None = None  # the capture to write; None to time the steps instead
+    # How the project is protected (`stepscope.base.scratch`); None for not at all.
     scratch: Mapping[str, Any] | None = None
-    store: str = ""
+    store: str = ""  # a folder for the temporary data of the scratch view
 
     @property
     def program(self) -> Program:

@@ -22,41 +22,25 @@ class Effort:
 
 @dataclass(frozen=True)
 class Request:
-    """One measurement.
+    """One measurement."""
 
-    Attributes:
-        entry: the script, or the file with the provider functions; an absolute path.
-        result: the file to write what was measured to.
-        log: the file that takes the script's output.
-        batch: the batch size; for a script, `arguments` or `edits` set it.
-        module: the name by which the entry is run as a module; None for a script.
-        providers: the prefix of the provider functions; None for a script.
-        arguments: the script's command line.
-        folder: where to run.
-        edits: files as they shall read, by absolute path.
-        capture: a capture of the memory steps to write, for breakdowns.
-        estimate: run without computing, on fake tensors, to estimate memory alone.
-        timeout_s: seconds after which it is given up as hung.
-        scratch: how the project is protected from the script (`Scratch.to_json`); None for not.
-        store: a folder for the temporary data of this run.
-    """
-
-    entry: str
-    result: str
-    log: str
-    batch: int
-    providers: str | None = None
-    module: str | None = None
-    arguments: Sequence[str] = ()
-    folder: str = "."
-    edits: Mapping[str, str] = field(default_factory=dict)
+    entry: str  # the script, or the file with the provider functions; an absolute path
+    result: str  # the file to write what was measured to
+    log: str  # the file that takes the script's output
+    batch: int  # the batch size; for a script, `arguments` or `edits` set it
+    providers: str | None = None  # the prefix of the provider functions; None for a script
+    module: str | None = None  # the name by which the entry is run as a module; None for a script
+    arguments: Sequence[str] = ()  # the script's command line
+    folder: str = "."  # where to run
+    edits: Mapping[str, str] = field(default_factory=dict)  # files as they shall read, by absolute path
     encodings: Mapping[str, str] = field(default_factory=dict)
-    capture: str | None = None
-    estimate: bool = False
+    capture: str | None = None  # a capture of the memory steps to write, for breakdowns
+    estimate: bool = False  # run without computing, on fake tensors, to estimate memory alone
     effort: Effort = field(default_factory=Effort)
-    timeout_s: float = 600.0
+    timeout_s: float = 600.0  # seconds after which it is given up as hung
+    # How the project is protected from the script (`Scratch.to_json`); None for not.
     scratch: Mapping[str, Any] | None = None
-    store: str = ""
+    store: str = ""  # a folder for the temporary data of this run
 
     @classmethod
     def from_json(cls, text: str) -> Request:

@@ -127,13 +127,11 @@ class RunPhase:
     """The run from the first step of an optimizer until another one steps first.
 
     Each has activities of its own for training, so that its gaps are counted on their own.
-
-    Attributes:
-        step_lengths: time from one optimizer step to the next.
     """
 
     backward: Activity = field(default_factory=lambda: Activity("backward"))
     optimizer: Activity = field(default_factory=lambda: Activity("optimizer"))
+    # Time from one optimizer step to the next.
     step_lengths: DurationHistogram = field(default_factory=DurationHistogram)
 
 
@@ -168,32 +166,23 @@ class OptimizerSteps:
 
 @dataclass
 class ActivityLog:
-    """The activities of one thread.
+    """The activities of one thread."""
 
-    Attributes:
-        clock: in ns; a program may replace the one in `time` later.
-        excluded_ns: time of the recorder, which does not count.
-        torch_imported_ns: from the start of the run until torch was imported.
-        optimizers: those that stepped, in the order of their first steps.
-        phases: what repeats while these steps are at work, and before the first of them.
-        early_gaps: gaps before training begins, by the activities around them.
-        gaps: later ones.
-        recorded_ns: when the steps that are kept began to be recorded.
-        first_step_ns: the first step, in which compilers and allocators warm up.
-        due_ns: when to call `on_due`, at the end of a step; None for never.
-    """
-
+    # In ns; a program may replace the one in `time` later.
     clock: Callable[[], int] = field(default_factory=lambda: time.perf_counter_ns)
-    excluded_ns: int = 0
-    torch_imported_ns: int | None = None
+    excluded_ns: int = 0  # time of the recorder, which does not count
+    torch_imported_ns: int | None = None  # from the start of the run until torch was imported
+    # Those that stepped, in the order of their first steps.
     optimizers: list[OptimizerSteps] = field(default_factory=list)
+    # What repeats while these steps are at work, and before the first of them.
     phases: list[RunPhase] = field(default_factory=lambda: [RunPhase()])
+    # Gaps before training begins, by the activities around them.
     early_gaps: Gaps = field(default_factory=dict)
-    gaps: Gaps = field(default_factory=dict)
-    recorded_ns: int | None = None
-    first_step_ns: int | None = None
+    gaps: Gaps = field(default_factory=dict)  # later ones
+    recorded_ns: int | None = None  # when the steps that are kept began to be recorded
+    first_step_ns: int | None = None  # the first step, in which compilers and allocators warm up
     has_trained: bool = False
-    due_ns: int | None = None
+    due_ns: int | None = None  # when to call `on_due`, at the end of a step; None for never
     on_due: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
