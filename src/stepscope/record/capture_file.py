@@ -159,17 +159,12 @@ class CaptureFile:
     A file that was there before the run is kept under another name (`train.1.stepscope`). A file
     that another process wrote during the run stays, and this capture gets another name
     (`train-2.stepscope`). A capture without a recording never replaces one with a recording.
-
-    Attributes:
-        path: the file that was written, or will be.
-        note: what was done to protect another capture, in words; empty if nothing was necessary.
-        is_written: whether `path` holds this run's capture.
     """
 
     def __init__(self, path: Path, rank: Rank | None = None, overwrite: bool = False) -> None:
-        self.path = path
-        self.note = ""
-        self.is_written = False
+        self.path = path  # that was written, or will be
+        self.note = ""  # what was done to protect another capture, in words
+        self.is_written = False  # whether `path` holds this run's capture
         self._rank = rank or Rank()
         self._overwrite = overwrite
         self._before = identity(path)

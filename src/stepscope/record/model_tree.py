@@ -25,29 +25,19 @@ _WRAPPED = {
 
 
 class ModuleNode:
-    """One place in a model tree.
-
-    Attributes:
-        module: the module itself, without wrappers.
-        name: its name in the parent.
-        inner: its path below the root.
-        path: its path in the file: below the root's path, if that has one.
-        label: the name of its ranges.
-        site: file and line of the first call seen.
-        resolved: the node that a call of the module with this id means, while this node runs;
-            None where the call gets no range.
-    """
+    """One place in a model tree."""
 
     __slots__ = ("children", "inner", "label", "module", "name", "parent", "path", "resolved", "site")
 
     def __init__(self, module: Any, name: str, inner: str, parent: ModuleNode | None) -> None:
-        self.module = module
-        self.name = name
-        self.inner = self.path = inner
-        self.label = RANGE_PREFIX + inner
+        self.module = module  # without wrappers
+        self.name = name  # in the parent
+        self.inner = self.path = inner  # below the root, and below the root's path, if that has one
+        self.label = RANGE_PREFIX + inner  # of its ranges
         self.parent = parent
         self.children: list[ModuleNode] = []
-        self.site: tuple[str, int] | None = None
+        self.site: tuple[str, int] | None = None  # of the first call seen
+        # What a call of the module with this id means while this node runs; None for no range.
         self.resolved: dict[int, ModuleNode | None] = {}
 
     def set_prefix(self, prefix: str) -> None:

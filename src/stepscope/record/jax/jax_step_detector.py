@@ -37,19 +37,13 @@ class MicroBatches:
     batch)`, which it then takes back. Without such parameters, a sum shows itself only by beginning
     again after an equal number of calls, twice. A training step that takes back its parameters
     never begins again: each of its calls counts.
-
-    Attributes:
-        calls: how many were followed.
-        begins: how many of them took neither state nor parameters of the one before.
-        carries_state: whether a call took an array that the one before returned.
-        make_a_step: whether several calls are known to make a step.
     """
 
     def __init__(self) -> None:
-        self.calls = 0
-        self.carries_state = False
-        self.make_a_step = False
-        self.begins = 0
+        self.calls = 0  # that were followed
+        self.carries_state = False  # whether a call took an array that the one before returned
+        self.make_a_step = False  # whether several calls are known to make a step
+        self.begins = 0  # calls that took neither state nor parameters of the one before
         self._last_begins: list[int] = []
         self._keeps_parameters = False
         self._returned, self._parameters = _Arrays([]), _Arrays([])
