@@ -31,22 +31,15 @@ Member = bytes | dict[str, Any] | Callable[[Path], object]
 
 
 def write_capture(
-    path: Path,
-    manifest: dict[str, Any],
-    modules: dict[str, Any],
+    path: Path,  # the file to write; by default an earlier capture is replaced
+    manifest: dict[str, Any],  # the content of manifest.json
+    modules: dict[str, Any],  # the content of modules.json
+    # What was recorded, by name: bytes, what JSON can write, or a function that writes to a path.
     members: Mapping[str, Member],
+    # Moves the complete file, which it is given, to its final place.
     publish: Callable[[Path], object] | None = None,
 ) -> None:
-    """Write a capture file, all or nothing.
-
-    Args:
-        path: the file to write; by default an earlier capture is replaced.
-        manifest: the content of manifest.json.
-        modules: the content of modules.json.
-        members: what was recorded, by name: bytes, what JSON can write, or a function that writes
-            to a path.
-        publish: moves the complete file, which it is given, to its final place.
-    """
+    """Write a capture file, all or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = unfinished(path)
     try:

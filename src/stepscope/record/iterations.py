@@ -38,24 +38,16 @@ class BackwardPass:
 
 
 class IterationWatch:
-    """Calls `on_iteration(thing, kind)` where something repeats in the loop, until closed.
-
-    Args:
-        detector: is informed of what may still repeat.
-        ranges: report the outermost module calls, while they are installed.
-        loaders: know which DataLoaders are in use.
-        will_train: whether an optimizer has been created.
-        on_iteration: called between two iterations.
-        on_training_call: called before each outermost call of a model in training mode.
-    """
+    """Calls `on_iteration(thing, kind)` where something repeats in the loop, until closed."""
 
     def __init__(
         self,
-        detector: StepDetector,
-        ranges: ModuleRanges,
-        loaders: LoaderWatch,
-        will_train: Callable[[], bool],
-        on_iteration: Callable[[object, Kind], None],
+        detector: StepDetector,  # is informed of what may still repeat
+        ranges: ModuleRanges,  # report the outermost module calls, while they are installed
+        loaders: LoaderWatch,  # know which DataLoaders are in use
+        will_train: Callable[[], bool],  # whether an optimizer has been created
+        on_iteration: Callable[[object, Kind], None],  # called between two iterations
+        # Called before each outermost call of a model in training mode.
         on_training_call: Callable[[], None] | None = None,
     ) -> None:
         self._detector, self._loaders = detector, loaders

@@ -61,27 +61,20 @@ class State(Enum):
 
 
 class Recorder:
-    """Watches the optimizers and model calls of this process and records a few steps.
-
-    Args:
-        options: what to record.
-        on_complete: called between two steps, when all requested steps are recorded.
-        on_resume: called when the program begins to train after that.
-        on_unrecorded: called with the times of steps after the recording (`StepReadings`).
-        only_training: whether only optimizers end steps.
-        clock: measures the whole run, without the time of the recorder.
-    """
+    """Watches the optimizers and model calls of this process and records a few steps."""
 
     framework = "pytorch"
 
     def __init__(
         self,
-        options: RecordOptions,
+        options: RecordOptions,  # what to record
+        # Called between two steps, when all requested steps are recorded.
         on_complete: Callable[[TorchRecording], None],
-        on_resume: Callable[[], None] = lambda: None,
+        on_resume: Callable[[], None] = lambda: None,  # called when the program begins to train after that
+        # Called with the times of steps after the recording (`StepReadings`).
         on_unrecorded: Callable[[dict[str, Any]], None] = lambda facts: None,
-        only_training: bool = False,
-        clock: RunClock | None = None,
+        only_training: bool = False,  # whether only optimizers end steps
+        clock: RunClock | None = None,  # measures the whole run, without the time of the recorder
     ) -> None:
         self.detector = StepDetector(options.step_every)
         self.failure: str | None = None

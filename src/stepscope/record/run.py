@@ -26,20 +26,14 @@ _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.c
 
 
 def run_program(
-    program: Program,
+    program: Program,  # the script or module
+    # What to record of a few training steps, or what to collect of the whole run.
     options: RecordOptions | ContextOptions,
-    output: str | None,
-    overwrite: bool = False,
-    ranks: str = "all",
+    output: str | None,  # the file to write; None for one named after the program
+    overwrite: bool = False,  # replace an earlier capture instead of keeping it under another name
+    ranks: str = "all",  # which ranks of a job to record, see `chosen_ranks`; others run as without stepscope
 ) -> None:
     """Run `program` to its end in this process and write a capture of it.
-
-    Args:
-        program: the script or module.
-        options: what to record of a few training steps, or what to collect of the whole run.
-        output: the file to write; None for one named after the program.
-        overwrite: replace an earlier capture instead of keeping it under another name.
-        ranks: which ranks of a job to record, see `chosen_ranks`; others run as without stepscope.
 
     Raises:
         CaptureError: before the program starts, if it is missing, the output cannot be written, or

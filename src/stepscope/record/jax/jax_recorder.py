@@ -57,11 +57,6 @@ class JaxRecording(Recording[JaxWindow]):
 class JaxRecorder:
     """Watches the compiled functions of this process and records a few training steps.
 
-    Args:
-        options: what to record.
-        on_complete: called between two steps, when all requested steps are recorded.
-        on_unrecorded: called with the times of steps after the recording (`StepReadings`).
-
     Raises:
         CaptureError: this version of JAX lacks what the recorder hooks into.
     """
@@ -70,8 +65,10 @@ class JaxRecorder:
 
     def __init__(
         self,
-        options: RecordOptions,
+        options: RecordOptions,  # what to record
+        # Called between two steps, when all requested steps are recorded.
         on_complete: Callable[[JaxRecording], None],
+        # Called with the times of steps after the recording (`StepReadings`).
         on_unrecorded: Callable[[dict[str, Any]], None],
     ) -> None:
         require_session()
