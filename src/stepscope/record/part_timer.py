@@ -60,18 +60,15 @@ class PartTimer:
         self._notes_changes = self._tells_parts = True
         self._begun_by_hook: set[int] = set()
         self._restore = [
-            restore
-            for holder, name, part in (
-                (_Batches, "__next__", "data_loading"),
-                (AUTOGRAD, ENGINE, "backward"),
-                (torch_optimizer.Optimizer, "zero_grad", "zero_grad"),
-            )
-            for restore in wrap(holder, name, partial(self._timed, part=PARTS.index(part)))
-        ]
-        self._restore += [
             torch_optimizer.register_optimizer_step_pre_hook(self._optimizer_begins).remove,
             torch_optimizer.register_optimizer_step_post_hook(self._optimizer_ended).remove,
         ]
+        for holder, name, part in (
+            (_Batches, "__next__", "data_loading"),
+            (AUTOGRAD, ENGINE, "backward"),
+            (torch_optimizer.Optimizer, "zero_grad", "zero_grad"),
+        ):
+            self._restore += wrap(holder, name, partial(self._timed, part=PARTS.index(part)))
 
     def mark(self) -> None:
         """A step ends and the next begins; `readings` has the clocks of now."""

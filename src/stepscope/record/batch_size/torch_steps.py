@@ -130,18 +130,43 @@ class RecordedSteps:
         return list_storages(self.registry, self.optimizers.values(), made_at, self.inputs)
 
 
-class TorchFramework:
-    """Measures what torch allocates and how long its devices work."""
+class TorchSteps(Steps):
+    """Measured steps that know the program's optimizers, and what torch allocates in them."""
 
+    why_no_steps = WHY_NO_STEPS
     least_memory_steps = 1
 
-    def __init__(self, request: Request, counts: StepCounts) -> None:
+    def __init__(self, request: Request, finish: Callable[[Json], object]) -> None:
+        counts = StepCounts()
+        super().__init__(request, finish, self, counts)
+        self.recording = RecordedSteps(request) if request.capture else None
+        self._optimizers: dict[int, Any] = {}
         self._table = CpuTable()
         self._table.start()
-        self.recording = RecordedSteps(request) if request.capture else None
         self._window: ProfilerWindow | None = None
         InputSizes(counts)
         LoadedSamples(counts)
+
+    def begin_iterations(self, model: Any, inputs: Any) -> None:
+        super().begin_iterations(model, inputs)
+        if self.recording:
+            self.recording.registry.add_root(model, "model")
+            self.recording.inputs = inputs
+
+    @property
+    def trains(self) -> bool:
+        return bool(self._optimizers)
+
+    def optimizer_stepped(self, optimizer: Any) -> None:
+        """An optimizer has stepped, which may or may not end the training step.
+
+        With one more optimizer than was known, what went before were no whole steps.
+        """
+        if id(optimizer) not in self._optimizers:
+            self.restart()
+        self._optimizers[id(optimizer)] = optimizer
+        if self.recording:
+            self.recording.optimizers = self._optimizers
 
     def begin_memory(self, step: int) -> None:
         for device in gpu_devices():
@@ -199,40 +224,6 @@ def _device() -> Json:
         return {"type": "cpu", "name": None, "memory_bytes": main_memory()}
     properties = torch.cuda.get_device_properties(devices[0])
     return {"type": "cuda", "name": properties.name, "memory_bytes": properties.total_memory}
-
-
-class TorchSteps(Steps):
-    """Measured steps that know the program's optimizers."""
-
-    why_no_steps = WHY_NO_STEPS
-
-    def __init__(self, request: Request, finish: Callable[[Json], object]) -> None:
-        counts = StepCounts()
-        self._torch = TorchFramework(request, counts)
-        super().__init__(request, finish, self._torch, counts)
-        self._optimizers: dict[int, Any] = {}
-        self.recording = self._torch.recording
-
-    def begin_iterations(self, model: Any, inputs: Any) -> None:
-        super().begin_iterations(model, inputs)
-        if self.recording:
-            self.recording.registry.add_root(model, "model")
-            self.recording.inputs = inputs
-
-    @property
-    def trains(self) -> bool:
-        return bool(self._optimizers)
-
-    def optimizer_stepped(self, optimizer: Any) -> None:
-        """An optimizer has stepped, which may or may not end the training step.
-
-        With one more optimizer than was known, what went before were no whole steps.
-        """
-        if id(optimizer) not in self._optimizers:
-            self.restart()
-        self._optimizers[id(optimizer)] = optimizer
-        if self.recording:
-            self.recording.optimizers = self._optimizers
 
 
 def watch_optimizers(steps: Any) -> Any:

@@ -275,13 +275,10 @@ def _between(before: Reading, after: Reading, part: float) -> Reading:
     def at(first: int, last: int) -> int:
         return first + round(part * (last - first))
 
-    return Reading(
-        at(before.elapsed_ns, after.elapsed_ns),
-        at(before.cpu_ns, after.cpu_ns),
-        at(before.process_cpu_ns, after.process_cpu_ns),
-        {},
-        at(before.page_faults or 0, after.page_faults or 0) if before.page_faults else None,
-    )
+    elapsed_ns, cpu_ns = at(before.elapsed_ns, after.elapsed_ns), at(before.cpu_ns, after.cpu_ns)
+    process_cpu_ns = at(before.process_cpu_ns, after.process_cpu_ns)
+    faults = at(before.page_faults, after.page_faults or 0) if before.page_faults else None
+    return Reading(elapsed_ns, cpu_ns, process_cpu_ns, {}, faults)
 
 
 def _small(outputs: Any) -> list[Any]:
