@@ -167,14 +167,8 @@ def _begin(output: str) -> None:
     if run.rank.world_size == 1 and _is_child():
         path = path.with_name(f"{path.stem}-{os.getpid()}{path.suffix}")
     check_target(path)
-    options = ContextOptions(
-        native=bool(_number("native")),
-        memory=bool(_number("memory")),
-        perf=bool(_number("perf")),
-        stalls=bool(_number("stalls")),
-        sample=_number("sample"),
-        sample_real=_number("sample_real"),
-    )
+    switches = {name: bool(_number(name)) for name in ("native", "memory", "perf", "stalls")}
+    options = ContextOptions(sample=_number("sample"), sample_real=_number("sample_real"), **switches)
     collection = Collection(run, path, options, keep_empty=False)
     collection.start()
     atexit.register(collection.close, "complete", "the run ended; collected its contexts")
