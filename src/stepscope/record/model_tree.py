@@ -60,10 +60,6 @@ class ModuleNode:
             node.module = node.parent = None
             node.children, node.resolved = [], {}
 
-    def is_below(self, other: ModuleNode) -> bool:
-        """Whether `other` is an ancestor of this node, or the node itself."""
-        return other in self.lineage()
-
     def lineage(self) -> Iterator[ModuleNode]:
         """This node and all above it, the root last."""
         node: ModuleNode | None = self

@@ -98,7 +98,7 @@ class ModuleRegistry:
 
     def _find(self, parent: ModuleNode, module: Any) -> ModuleNode | None:
         places = self._index.get(id(module), [])
-        below = [node for node in places if node.is_below(parent)]
+        below = [node for node in places if parent in node.lineage()]
         return next(iter(below or places), None)
 
     def _in_owner(self, frame: FrameType | None, module: Any) -> ModuleNode | None:

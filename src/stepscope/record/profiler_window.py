@@ -149,14 +149,8 @@ class OpenRanges:
 
     def __init__(self) -> None:
         self._open: set[int] = set()
-        self._recording = False
+        self.is_recording = False  # whether ranges that begin now matter
         self._restore = self._watch()
-
-    def profiler_starts(self) -> None:
-        self._recording = True
-
-    def profiler_stopped(self) -> None:
-        self._recording = False
 
     @property
     def are_left(self) -> bool:
@@ -170,7 +164,7 @@ class OpenRanges:
 
         @functools.wraps(begin)
         def enter(region: Any) -> Any:
-            if self._recording:
+            if self.is_recording:
                 self._open.add(id(region))
             return begin(region)
 

@@ -246,7 +246,8 @@ class UnrecordedSteps:
         self._skipped = 0
         if self._is_waiting:
             self._is_waiting = not _has_settled(self._waited)
-            self._left = _until_settled(self._waited) if self._is_waiting else _BLOCK
+            is_long = sum(self._waited.lengths_ns) > self._waited.count * _LONG_STEP_NS
+            self._left = (1 if is_long else _RECENT) if self._is_waiting else _BLOCK
         elif self._time_in:
             self._detail = Detail((self._detail - 1) % len(Detail))
             self._time_in(self._detail)
@@ -282,11 +283,6 @@ def _has_settled(waited: StepReadings) -> bool:
         return True
     recent, before = lengths[-_RECENT:], lengths[-2 * _RECENT : -_RECENT]
     return len(before) == _RECENT and median(recent) >= _STILL_FALLING * median(before)
-
-
-def _until_settled(waited: StepReadings) -> int:
-    """After how many steps to look again."""
-    return 1 if sum(waited.lengths_ns) > waited.count * _LONG_STEP_NS else _RECENT
 
 
 def _merged_ns(steps: StepReadings, clock: int) -> int:

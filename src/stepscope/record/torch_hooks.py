@@ -161,7 +161,7 @@ class TorchHooks:
         if self.memory:
             self.memory.start()
         window = ProfilerWindow(self._options, first, boundary, on_other_profiler, self.registry.has_scripted)
-        self._open_ranges.profiler_starts()
+        self._open_ranges.is_recording = True
         self.stop_timing()
         if self._clock:
             self._clock.mark_activities(True)
@@ -186,7 +186,7 @@ class TorchHooks:
             self.ranges.remove()
         if self._clock:
             self._clock.mark_activities(False)
-        self._open_ranges.profiler_stopped()
+        self._open_ranges.is_recording = False
         if self._timer and self._times and (times := self._times.describe()):
             own = {"page_fault_ns": page_fault_ns(), "changes": self._timer.changes()}
             recording.times = times | own

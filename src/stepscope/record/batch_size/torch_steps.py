@@ -38,15 +38,13 @@ WHY_NO_STEPS = "no optimizer stepped in its process"
 
 def cpu_peak(profiler: Any) -> int:
     """The greatest total of CPU bytes that a stopped torch.profiler recorded."""
-    totals = (_total(event) for event in profiler_events(profiler))
-    return max((total for total in totals if total is not None), default=0)
-
-
-def _total(event: Any) -> int | None:
-    tag, fields = event.typed
-    if "Allocation" not in str(tag) or fields.device.type != "cpu":
-        return None
-    return int(fields.total_allocated)
+    events = (event.typed for event in profiler_events(profiler))
+    totals = (
+        int(fields.total_allocated)
+        for tag, fields in events
+        if "Allocation" in str(tag) and fields.device.type == "cpu"
+    )
+    return max(totals, default=0)
 
 
 def gpu_devices() -> list[int]:

@@ -61,7 +61,10 @@ class Collection:
         self._collector.start()
         Collection.running = self
         self._jax_import.install()
-        self._collector.flush_regularly(self._flush_plan())
+        first_s = min(_FIRST_FLUSH_S, self.options.flush_s)
+        manifest = self._manifest("running", _RUNNING)
+        plan = FlushPlan(self.file, manifest, self.keep_empty, first_s, self.options.flush_s)
+        self._collector.flush_regularly(plan)
 
     def add_torch(self) -> None:
         """The program has imported torch while JAX was recorded: begin again, with both."""
@@ -119,11 +122,6 @@ class Collection:
         except build.BuildError as error:
             self.warnings.append(f"contexts are collected by the slower Python collector: {error}")
             return PythonCollector(self.options, str(error), torch)
-
-    def _flush_plan(self) -> FlushPlan:
-        first_s = min(_FIRST_FLUSH_S, self.options.flush_s)
-        manifest = self._manifest("running", _RUNNING)
-        return FlushPlan(self.file, manifest, self.keep_empty, first_s, self.options.flush_s)
 
     def _manifest(self, outcome: str, message: str) -> dict[str, Any]:
         manifest = build_manifest(self.run, Result(outcome, message, warnings=self.warnings))
