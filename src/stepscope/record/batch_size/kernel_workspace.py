@@ -103,8 +103,8 @@ def _lstm(
             number = layer * ways + way
             own = list(weights[number * of_each : (number + 1) * of_each])
             own += [torch.zeros(own[0].shape[0])] * (4 - len(own))
-            settings = way == 1, [], _LSTM_MODE, hidden.shape[2], 1, biased, False, False, train
-            y, h, c, _ = _layer(x, *own, hidden[number], cell[number], *settings)
+            own += [hidden[number], cell[number], way == 1, [], _LSTM_MODE, hidden.shape[2], 1, biased]
+            y, h, c, _ = _layer(x, *own, False, False, train)
             outputs.append(y)
             last.append((h, c))
         x = torch.cat(outputs, x.dim() - 1) if both_ways else outputs[0]
