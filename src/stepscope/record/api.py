@@ -53,7 +53,7 @@ class profile:
         stack: bool = False,
     ) -> None:
         self._model = model
-        run = Run(_command(), RecordOptions(warmup, steps, memory, shapes, stack))
+        run = Run(list(sys.argv), RecordOptions(warmup, steps, memory, shapes, stack))
         self._session = Session(run, target_path(path, _script_name(), run.rank), overwrite)
 
     @property
@@ -134,10 +134,6 @@ def _ending(error: BaseException | None) -> Ending:
 def _say(line: str) -> None:
     with suppress(Exception):
         print(f"stepscope: {line}", file=sys.stderr, flush=True)
-
-
-def _command() -> list[str]:
-    return list(sys.argv)
 
 
 def _script_name() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import sysconfig
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 
 _TORCH = getattr(find_spec("torch"), "origin", None)
 _FILES = tuple(str(Path(file).parent) for file in (_TORCH, Path(__file__).parent) if file)
+# Folders of what is installed, for `str.startswith`.
+LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 _DEEPEST = 40  # frames that are searched for the model whose method runs
 _LARGEST = 1000  # a list or dict in which a module is searched
@@ -46,15 +49,7 @@ def is_library(file: str) -> bool:
 
 
 def calling_frame() -> FrameType | None:
-    """The user's frame that led to the caller."""
     return user_frame(sys._getframe(1))
-
-
-def call_site(frame: FrameType | None) -> tuple[str, int] | None:
-    """File and current line of `frame`."""
-    if frame is None:
-        return None
-    return frame.f_code.co_filename, frame.f_lineno
 
 
 def name_in(frame: FrameType | None, module: Any) -> str | None:
@@ -70,7 +65,7 @@ def holder_in(frame: FrameType | None, module: Any) -> tuple[Any, str | None]:
         in a list or dict (`heads.0`); or `module` and None.
     """
     for name, held in variables(frame):
-        if _is_module(held) and _holds(held, module):
+        if is_module(held) and _holds(held, module):
             return held, name
         if isinstance(held, (dict, list, tuple)) and len(held) <= _LARGEST:
             parts = held.items() if isinstance(held, dict) else enumerate(held)
@@ -102,7 +97,7 @@ def owner_of(frame: FrameType | None, module: Any) -> tuple[Any, FrameType | Non
             break
         outer = user_frame(frame.f_back)
         holder = _self_of(frame)
-        if _is_module(holder) and _holds(holder, module):
+        if is_module(holder) and _holds(holder, module):
             owner, caller = holder, outer
         frame = outer
     return owner, caller
@@ -114,7 +109,7 @@ def _self_of(frame: FrameType) -> Any:
     return _local_variables(frame).get(names[0]) if names else None
 
 
-def _is_module(value: Any) -> bool:
+def is_module(value: Any) -> bool:
     """Not by `import torch`: code is also looked up where only JAX is loaded."""
     return isinstance(value, sys.modules["torch"].nn.Module)
 
@@ -140,5 +135,5 @@ def _local_variables(frame: FrameType) -> dict[str, Any]:
 def _attributes(holder: Any) -> dict[str, Any]:
     attributes: dict[str, Any] = getattr(holder, "__dict__", {})
     # Objects of other libraries may use the name `_modules` for something else (skorch: a list).
-    modules = attributes.get("_modules", {}) if _is_module(holder) else {}
+    modules = attributes.get("_modules", {}) if is_module(holder) else {}
     return {**attributes, **modules}

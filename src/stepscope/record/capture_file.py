@@ -13,7 +13,6 @@ import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -32,22 +31,15 @@ Member = bytes | dict[str, Any] | Callable[[Path], object]
 
 
 def write_capture(
-    path: Path,
-    manifest: dict[str, Any],
-    modules: dict[str, Any],
+    path: Path,  # the file to write; by default an earlier capture is replaced
+    manifest: dict[str, Any],  # the content of manifest.json
+    modules: dict[str, Any],  # the content of modules.json
+    # What was recorded, by name: bytes, what JSON can write, or a function that writes to a path.
     members: Mapping[str, Member],
+    # Moves the complete file, which it is given, to its final place.
     publish: Callable[[Path], object] | None = None,
 ) -> None:
-    """Write a capture file, all or nothing.
-
-    Args:
-        path: the file to write; by default an earlier capture is replaced.
-        manifest: the content of manifest.json.
-        modules: the content of modules.json.
-        members: what was recorded, by name: bytes, what JSON can write, or a function that writes
-            to a path.
-        publish: moves the complete file, which it is given, to its final place.
-    """
+    """Write a capture file, all or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = unfinished(path)
     try:
@@ -57,7 +49,7 @@ def write_capture(
                 _add_member(archive, path, name, content)
             # The last member, so that `replace_manifest` need not write the others again.
             archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
-        (publish or _move_to(path))(partial)
+        publish(partial) if publish else partial.replace(path)
     finally:
         _remove(partial)
 
@@ -76,15 +68,7 @@ def _add_member(archive: zipfile.ZipFile, path: Path, name: str, content: Member
 
 
 def replace_manifest(path: Path, changes: dict[str, Any]) -> None:
-    """Change keys in the manifest of a capture, all or nothing.
-
-    Args:
-        path: a capture that `write_capture` wrote.
-        changes: keys to set.
-
-    Raises:
-        OSError: the file cannot be written; it is unchanged.
-    """
+    """Change keys in the manifest of a capture, all or nothing."""
     partial = unfinished(path)
     try:
         shutil.copyfile(path, partial)
@@ -111,10 +95,6 @@ def _remove(temporary: Path) -> None:
     for left in (temporary, temporary.with_name(f"{temporary.name}.tmp")):  # PyTorch writes there
         with suppress(OSError):
             left.unlink(missing_ok=True)
-
-
-def _move_to(path: Path) -> Callable[[Path], object]:
-    return lambda partial: partial.replace(path)
 
 
 def check_target(path: Path) -> None:
@@ -156,7 +136,6 @@ def has_recording(path: Path) -> bool:
 
 
 def is_capture(path: Path) -> bool:
-    """Whether `path` is a file that `write_capture` wrote."""
     try:
         with zipfile.ZipFile(path) as archive:
             return bool(json.loads(archive.read(_MANIFEST))["format"] == FORMAT)
@@ -167,50 +146,23 @@ def is_capture(path: Path) -> bool:
 Identity = tuple[int, int, int, int]
 
 
-@dataclass(frozen=True)
-class FlushTarget:
-    """Where to write a capture while the run goes on.
-
-    Attributes:
-        path: the file.
-        kept: where a file goes that was there before the run; None to replace it.
-        base: the folder that must still exist.
-        before: the version of that file; empty where there was none.
-    """
-
-    path: Path
-    kept: Path | None
-    base: Path
-    before: Identity | tuple[()]
-
-
 class CaptureFile:
     """Where a run writes its capture, perhaps several times.
 
     A file that was there before the run is kept under another name (`train.1.stepscope`). A file
     that another process wrote during the run stays, and this capture gets another name
     (`train-2.stepscope`). A capture without a recording never replaces one with a recording.
-
-    Args:
-        path: the requested file.
-        rank: of several ranks, each has its own file in a folder.
-        overwrite: replace the file that was there before the run.
-
-    Attributes:
-        path: the file that was written, or will be.
-        note: what was done to protect another capture, in words; empty if nothing was necessary.
-        is_written: whether `path` holds this run's capture.
     """
 
     def __init__(self, path: Path, rank: Rank | None = None, overwrite: bool = False) -> None:
-        self.path = path
-        self.note = ""
-        self.is_written = False
+        self.path = path  # that was written, or will be
+        self.note = ""  # what was done to protect another capture, in words
+        self.is_written = False  # whether `path` holds this run's capture
         self._rank = rank or Rank()
         self._overwrite = overwrite
-        self._before = _identity(path)
+        self._before = identity(path)
         self._own: Identity | None = None
-        self._base = _existing_folder(path)
+        self._base = next((parent for parent in path.parents if parent.exists()), path.parent)
 
     def write(self, manifest: dict[str, Any], modules: dict[str, Any], members: Mapping[str, Member]) -> None:
         """Write the capture; the arguments are those of `write_capture`.
@@ -234,14 +186,19 @@ class CaptureFile:
             OSError: the file cannot be written; it is unchanged.
         """
         with _locked(self.path.parent):
-            if self._own is not None and _identity(self.path) == self._own:
+            if self._own is not None and identity(self.path) == self._own:
                 replace_manifest(self.path, changes)
-                self._own = _identity(self.path)
+                self._own = identity(self.path)
 
-    def flush_target(self) -> FlushTarget:
-        """What a writer outside Python needs to protect other captures as `write` does."""
+    def flush_target(self) -> tuple[Path, Path | None, Path, Identity | tuple[()]]:
+        """What a writer outside Python needs to protect other captures as `write` does.
+
+        Returns:
+            The file; where one goes that was there before the run, None to replace it; the folder
+            that must still exist; and the version of the file before, empty where there was none.
+        """
         kept = None if self._overwrite else self._free_name(".").absolute()
-        return FlushTarget(self.path.absolute(), kept, self._base.absolute(), self._before or ())
+        return self.path.absolute(), kept, self._base.absolute(), self._before or ()
 
     def adopt(self, own: Identity, kept: str) -> None:
         """Take a file that such a writer wrote last for this run's.
@@ -252,15 +209,13 @@ class CaptureFile:
         """
         self._own, self.is_written = own, True
         if kept:
-            folder = Path(kept).parent
-            self._keep_surplus_ranks(folder)
-            shown = folder if self._is_ranked else Path(kept)
-            self.note = f"kept the earlier capture as {shown.name}"
+            self._kept_as(Path(kept))
 
     def _publish(self, partial: Path, has_content: bool) -> None:
-        there = _identity(self.path)
+        there = identity(self.path)
         if there not in (None, self._own, self._before):
-            self._choose_distinct_name()
+            self.note = f"another run wrote {self._shown.name} meanwhile"
+            self.path = self._free_name("-")
         elif there not in (None, self._own) and not has_content and has_recording(self.path):
             self.note = f"kept the earlier capture {self._shown.name}, which has a recording"
             return
@@ -272,7 +227,7 @@ class CaptureFile:
     def _replace(self, partial: Path) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         partial.replace(self.path)
-        self._own = _identity(self.path)
+        self._own = identity(self.path)
         self.is_written = True
 
     def _keep_and_replace(self, partial: Path) -> None:
@@ -284,12 +239,11 @@ class CaptureFile:
         except OSError:
             kept.rename(self.path)
             raise
+        self._kept_as(kept)
+
+    def _kept_as(self, kept: Path) -> None:
         self._keep_surplus_ranks(kept.parent)
         self.note = f"kept the earlier capture as {(kept.parent if self._is_ranked else kept).name}"
-
-    def _choose_distinct_name(self) -> None:
-        self.note = f"another run wrote {self._shown.name} meanwhile"
-        self.path = self._free_name("-")
 
     def _free_name(self, separator: str) -> Path:
         first = 1 if separator == "." else 2
@@ -321,17 +275,13 @@ class CaptureFile:
                     file.rename(folder / file.name)
 
 
-def _identity(path: Path) -> Identity | None:
+def identity(path: Path) -> Identity | None:
     """What tells one version of a file from another; None where there is none."""
     try:
         state = path.stat()
     except OSError:
         return None
     return state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size
-
-
-def _existing_folder(path: Path) -> Path:
-    return next((parent for parent in path.parents if parent.exists()), path.parent)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ to watch, and is replaced by the arguments, so that nothing of it is on the chil
 from __future__ import annotations
 
 import functools
+import glob
 import inspect
 import os
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.record import patch
+from stepscope.record.capture_file import Identity, identity
 from stepscope.record.manifest import Run
 from stepscope.record.options import SUFFIX, Rank, RecordOptions, target_path
 from stepscope.record.patch import AfterImport
@@ -34,20 +36,15 @@ _children: list[Child] = []  # multiprocessing.util refers to them weakly
 
 @dataclass(frozen=True)
 class ChildPlan:
-    """How to record a child; the fields are the arguments of `stepscope run`, and which child.
-
-    Attributes:
-        number: the child among those of its parent, after the parent's own number.
-        rank: its rank, if the parent starts a known number of processes together.
-    """
+    """How to record a child; the fields are the arguments of `stepscope run`, and which child."""
 
     command: list[str]
     name: str
     options: RecordOptions
     output: str | None
     overwrite: bool
-    number: tuple[int, ...] = ()
-    rank: Rank | None = None
+    number: tuple[int, ...] = ()  # the child among those of its parent, after the parent's own number
+    rank: Rank | None = None  # its rank, if the parent starts a known number of processes together
 
     def path(self, rank: Rank | None) -> Path:
         """The capture of a child; without a rank one named after its number."""
@@ -59,12 +56,7 @@ class ChildPlan:
 
 
 class ChildProcesses:
-    """Watches the start of processes.
-
-    Args:
-        plan: how to record them; `number` is this process's own.
-        detach: in a forked child, called first: nothing of its parent's recording stays.
-    """
+    """Watches the start of processes; in a forked child it first calls `detach`."""
 
     def __init__(self, plan: ChildPlan, detach: Callable[[], object] = lambda: None) -> None:
         self._plan, self._detach = plan, detach
@@ -75,7 +67,6 @@ class ChildProcesses:
         self._before = self._versions()
 
     def install(self) -> None:
-        """Watch from now on."""
         for kind in (getattr(context, name, None) for name in ("SpawnProcess", "ForkServerProcess")):
             if kind is not None:
                 patch.replace(kind, "_Popen", staticmethod(self._spawning(kind._Popen)))
@@ -84,20 +75,19 @@ class ChildProcesses:
         AfterImport(_SPAWN[0], self._watch_groups).install()
 
     def captures(self) -> list[Path]:
-        """The captures that children have written."""
         versions = self._versions().items()
-        return sorted(path for path, now in versions if now != self._before.get(path, 0))
+        return sorted(path for path, now in versions if now != self._before.get(path))
 
-    def _versions(self) -> dict[Path, int]:
+    def _versions(self) -> dict[Path, Identity | None]:
         """The captures that there are; none where the folder is gone or cannot be read."""
         with suppress(OSError):
-            return {path: now for path in self._candidates() if (now := _version(path))}
+            return {path: now for path in self._candidates() if (now := identity(path))}
         return {}
 
     def _candidates(self) -> Iterator[Path]:
         path = target_path(self._plan.output, self._plan.name, Rank())
         stem = path.name.removesuffix(SUFFIX)
-        yield from path.parent.glob(f"{_literal(stem)}-process*{SUFFIX}")
+        yield from path.parent.glob(f"{glob.escape(stem)}-process*{SUFFIX}")
         yield from path.with_name(stem).glob(f"rank*{SUFFIX}")
         if self._is_alone:
             yield path
@@ -168,7 +158,7 @@ class ChildProcesses:
             self._together = (self._started, call.arguments["nprocs"])
             if call.arguments["nprocs"] == 1:
                 path = self._plan.path(Rank())
-                self._before[path] = _version(path)
+                self._before[path] = identity(path)
                 self._is_alone = True
         try:
             yield
@@ -187,12 +177,7 @@ class _Watched:
 
 
 def begin_in_child(plan: ChildPlan, given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Watch this process and those that it starts, and give back the arguments of its target.
-
-    Args:
-        plan: how to record it.
-        given: the arguments.
-    """
+    """Watch this process and those that it starts, and give back the arguments of its target."""
     with suppress(Exception):  # the program runs in any case
         Child(plan).watch()
         ChildProcesses(plan).install()
@@ -210,7 +195,6 @@ class Child:
         self._session: Session | None = None
 
     def watch(self) -> None:
-        """Wait for an optimizer to step."""
         _children.append(self)
         AfterImport("torch", self._watch_optimizers).install()
 
@@ -263,16 +247,3 @@ def _never_trains() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _literal(text: str) -> str:
-    """A pattern of `glob` for this text."""
-    return "".join(f"[{character}]" if character in "*?[" else character for character in text)
-
-
-def _version(path: Path) -> int:
-    """Differs once the file was written; 0 if there is none."""
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0

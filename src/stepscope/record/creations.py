@@ -16,7 +16,7 @@ from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader, dataloader
 
 from stepscope.record.call_sites import calling_frame
-from stepscope.record.patch import replace
+from stepscope.record.patch import replace, undo
 
 _BASES = (("optimizer", Optimizer), ("loader", DataLoader), ("ddp", DistributedDataParallel))
 _MOST = 50  # a program may create them in a loop
@@ -32,8 +32,7 @@ class CreationWatch:
 
     def remove(self) -> None:
         """Leave torch as it was; known calls stay known."""
-        for restore in self._restore:
-            restore()
+        undo(self._restore)
 
     def describe(self) -> list[dict[str, Any]]:
         """What was created (`optimizer`, `loader`, `ddp`), of which class, and where."""
@@ -129,11 +128,9 @@ class LoaderWatch:
 
     @property
     def are_in_use(self) -> bool:
-        """Whether the program still holds an iterator."""
         return len(self._iterators) > 0
 
     def describe(self) -> list[dict[str, Any]]:
-        """The loaders in use, the one with most workers first."""
         loaders = [
             {name: getattr(iterator, attribute, None) for name, attribute in _ATTRIBUTES.items()}
             for iterator in self._iterators

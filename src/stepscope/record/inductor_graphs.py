@@ -18,10 +18,11 @@ from contextlib import suppress
 from math import prod
 from typing import Any
 
+from stepscope.record.call_sites import is_module
 from stepscope.record.model_tree import unwrap
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry
-from stepscope.record.patch import AfterImport, replace
+from stepscope.record.patch import AfterImport, replace, undo
 
 Json = dict[str, Any]
 _MOST_GRAPHS = 2000  # kept in memory: a program may compile for ever
@@ -35,33 +36,25 @@ _PARTS = re.compile(r"\.(\w+)|\['([^']*)'\]|\[(\d+)\]")
 
 
 class InductorGraphs:
-    """Notes what torch.compile compiles from now on.
-
-    Args:
-        registry: the model trees; models that only compiled functions call are added.
-        ranges: know the innermost module that runs.
-    """
+    """Notes what torch.compile compiles from now on."""
 
     def __init__(self, registry: ModuleRegistry, ranges: ModuleRanges) -> None:
         self._registry, self._ranges = registry, ranges
         self._graphs: dict[str, Json] = {}
         self._restore: list[Callable[[], None]] = []
-        self._watches = [
-            AfterImport("torch._inductor.compile_fx", self._watch_graphs),
-            AfterImport("torch._inductor.output_code", self._watch_programs),
-        ]
-        for watch in self._watches:
+        for module, cls, name, note in (
+            ("torch._inductor.compile_fx", None, "compile_fx", self._note_graph),
+            ("torch._inductor.output_code", "CompiledFxGraph", "post_compile", self._note_program),
+        ):
+            watch = AfterImport(module, functools.partial(self._wrap, module, cls, name, note))
+            self._restore.append(watch.remove)
             watch.install()
 
     def remove(self) -> None:
         """Leave torch as it was; what was noted stays known until `clear`."""
-        for watch in self._watches:
-            watch.remove()
-        while self._restore:
-            self._restore.pop()()
+        undo(self._restore)
 
     def clear(self) -> None:
-        """Keep nothing."""
         self._graphs.clear()
 
     def describe(self) -> Json | None:
@@ -71,12 +64,6 @@ class InductorGraphs:
             paths.setdefault(id(node.module), node.path)
         graphs = [_described(graph, paths) for graph in self._graphs.values() if graph["programs"]]
         return {"version": 1, "graphs": graphs} if graphs else None
-
-    def _watch_graphs(self) -> None:
-        self._wrap("torch._inductor.compile_fx", None, "compile_fx", self._note_graph)
-
-    def _watch_programs(self) -> None:
-        self._wrap("torch._inductor.output_code", "CompiledFxGraph", "post_compile", self._note_program)
 
     def _wrap(self, module: str, cls: str | None, name: str, note: Callable[..., None]) -> None:
         """Call `note` with the arguments of a function before it; without the function nothing."""
@@ -110,7 +97,8 @@ class InductorGraphs:
         place = {node: number for number, node in enumerate(inputs)}
         self._graphs[region] = {
             "base": None if own is None else id(own),
-            "inputs": [_owner(node) for node in inputs],
+            # The modules of parameters.
+            "inputs": [_stack(node) if "_parameters_" in str(node.target) else None for node in inputs],
             "nodes": [_node(node, place) for node in nodes if node.op.startswith("call_")],
             "programs": [],
             "region": region,
@@ -123,8 +111,7 @@ class InductorGraphs:
             return
         backward = bool(options.get("is_backward"))
         key = getattr(program, "_fx_graph_cache_key", None)
-        program_facts = {"key": key, "backward": backward, "code": code}
-        graph["programs"].append(program_facts)
+        graph["programs"].append({"key": key, "backward": backward, "code": code})
 
     def _own_module(self, tracer: Any) -> Any:
         """The module whose method is compiled: nodes without a stack belong to it."""
@@ -133,7 +120,7 @@ class InductorGraphs:
             return running.module
         names = tracer.f_code.co_varnames[:1] if tracer else ()
         own = unwrap(tracer.f_locals.get(names[0])) if names else None
-        if not _is_module(own):
+        if not is_module(own):
             return None
         if not self._registry.has(own):
             self._registry.add_root(own, None)
@@ -156,10 +143,6 @@ def _outermost(nodes: list[Any]) -> dict[int, str]:
     first = (next(iter(stack.items())) for stack in stacks if stack)
     numbered = ((_number(key), str(source)) for key, (source, *_) in first)
     return {number: source for number, source in numbered if number is not None}
-
-
-def _is_module(value: Any) -> bool:
-    return isinstance(value, sys.modules["torch"].nn.Module)
 
 
 def _region() -> str | None:
@@ -186,14 +169,14 @@ def _first_module(source: str, tracer: Any) -> tuple[str | None, Any]:
     scope = tracer.f_locals if match[1] == "L" else tracer.f_globals
     name, value = match[2], scope.get(match[2])
     for attribute, key, place in _PARTS.findall(source[match.end() :]):
-        if _is_module(value) or value is None:
+        if is_module(value) or value is None:
             break
         if attribute:
             name, value = attribute, vars(value).get(attribute)
         else:
             value = value[key or int(place)]
     known_name = None if name in ("self", "fn") or name.startswith("_") else name
-    return known_name, value if _is_module(value) else None
+    return known_name, value if is_module(value) else None
 
 
 def _stack(node: Any) -> list[int]:
@@ -206,11 +189,6 @@ def _number(key: object) -> int | None:
     """The id of a module; `…@1` is its second call."""
     number = str(key).partition("@")[0]
     return int(number) if number.isdigit() else None
-
-
-def _owner(placeholder: Any) -> list[int] | None:
-    """The modules of a parameter; None for other inputs."""
-    return _stack(placeholder) if "_parameters_" in str(placeholder.target) else None
 
 
 def _node(node: Any, place: dict[Any, int]) -> Json:

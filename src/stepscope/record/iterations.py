@@ -22,6 +22,7 @@ from stepscope.record.creations import LoaderWatch
 from stepscope.record.model_tree import unwrap
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import is_bare
+from stepscope.record.patch import undo
 from stepscope.record.step_detector import Kind, StepDetector
 from stepscope.record.torch_internals import AUTOGRAD, ENGINE, CompilerPaused, hide_from_compiler, wrap
 
@@ -37,24 +38,16 @@ class BackwardPass:
 
 
 class IterationWatch:
-    """Calls `on_iteration(thing, kind)` where something repeats in the loop, until closed.
-
-    Args:
-        detector: is informed of what may still repeat.
-        ranges: report the outermost module calls, while they are installed.
-        loaders: know which DataLoaders are in use.
-        will_train: whether an optimizer has been created.
-        on_iteration: called between two iterations.
-        on_training_call: called before each outermost call of a model in training mode.
-    """
+    """Calls `on_iteration(thing, kind)` where something repeats in the loop, until closed."""
 
     def __init__(
         self,
-        detector: StepDetector,
-        ranges: ModuleRanges,
-        loaders: LoaderWatch,
-        will_train: Callable[[], bool],
-        on_iteration: Callable[[object, Kind], None],
+        detector: StepDetector,  # is informed of what may still repeat
+        ranges: ModuleRanges,  # report the outermost module calls, while they are installed
+        loaders: LoaderWatch,  # know which DataLoaders are in use
+        will_train: Callable[[], bool],  # whether an optimizer has been created
+        on_iteration: Callable[[object, Kind], None],  # called between two iterations
+        # Called before each outermost call of a model in training mode.
         on_training_call: Callable[[], None] | None = None,
     ) -> None:
         self._detector, self._loaders = detector, loaders
@@ -73,7 +66,6 @@ class IterationWatch:
         self._watch_calls()
 
     def close(self) -> None:
-        """Leave torch as it was."""
         if self.is_open:
             self.is_open = False
             self._ranges.on_outermost = None
@@ -94,8 +86,7 @@ class IterationWatch:
         ]
 
     def _leave_calls(self) -> None:
-        while self._restore:
-            self._restore.pop()()
+        undo(self._restore)
 
     def _around(
         self,
@@ -126,13 +117,11 @@ class IterationWatch:
                 callback()
 
     def _on_request(self) -> None:
-        """A DataLoader is asked for a batch."""
         if self._worked:
             self._worked = False
             self._on_iteration(self._loading, Kind.BATCH)
 
     def _on_call(self, module: Any) -> None:
-        """A module is called that no other module calls."""
         if self._inside or threading.get_ident() != self._thread or _is_captured():
             return
         model = unwrap(module)

@@ -29,23 +29,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of a recording.
-
-    Attributes:
-        outcome: complete, ended_early, raised, interrupted or no_steps.
-        message: one sentence on what happened.
-        steps_seen: training steps that ended while stepscope watched.
-        steps_recorded: steps that are complete in the trace, counted from 0.
-        step_ends_after: the optimizer call that ends a step.
-        step_is: what a step is, in words, where no optimizer ends it.
-        warnings: for the reader of the capture.
-        loaders: workers, pin_memory, prefetch_factor of each data loader in use.
-        created: the calls that create optimizers, data loaders and DDP models.
-        updated_modules: modules by the optimizer that holds their parameters, see there.
-        recorded_steps: the same steps by the clocks of the process; None where not measured.
-        unrecorded_steps: times of the steps after the recording; None where not measured.
-        run_shares: how long the run trained, evaluated and so on; None where not measured.
-    """
+    """The outcome of a recording, with keys of manifest.json (docs/reference/capture_format.md)."""
 
     outcome: str
     message: str
@@ -74,17 +58,13 @@ def build_manifest(run: Run, result: Result, framework: str | None = None) -> di
         "python": platform.python_version(),
         "host": socket.gethostname(),
         "cpu_count": os.cpu_count(),
-        "cpus_usable": _usable_cpus(),
+        # A container or scheduler may limit the cores that this process may run on.
+        "cpus_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         **describe_framework(framework),
         **asdict(run.rank),
         **asdict(result),
         "options": asdict(run.options),
     }
-
-
-def _usable_cpus() -> int | None:
-    """The cores this process may run on; a container or scheduler may limit them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 Json = dict[str, Any]

@@ -24,31 +24,21 @@ _WRAPPED = {
 }
 
 
-class Node:
-    """One place in a model tree.
-
-    Attributes:
-        module: the module itself, without wrappers.
-        name: its name in the parent.
-        inner: its path below the root.
-        path: its path in the file: below the root's path, if that has one.
-        label: the name of its ranges.
-        site: file and line of the first call seen.
-        resolved: the node that a call of the module with this id means, while this node runs;
-            None where the call gets no range.
-    """
+class ModuleNode:
+    """One place in a model tree."""
 
     __slots__ = ("children", "inner", "label", "module", "name", "parent", "path", "resolved", "site")
 
-    def __init__(self, module: Any, name: str, inner: str, parent: Node | None) -> None:
-        self.module = module
-        self.name = name
-        self.inner = self.path = inner
-        self.label = RANGE_PREFIX + inner
+    def __init__(self, module: Any, name: str, inner: str, parent: ModuleNode | None) -> None:
+        self.module = module  # without wrappers
+        self.name = name  # in the parent
+        self.inner = self.path = inner  # below the root, and below the root's path, if that has one
+        self.label = RANGE_PREFIX + inner  # of its ranges
         self.parent = parent
-        self.children: list[Node] = []
-        self.site: tuple[str, int] | None = None
-        self.resolved: dict[int, Node | None] = {}
+        self.children: list[ModuleNode] = []
+        self.site: tuple[str, int] | None = None  # of the first call seen
+        # What a call of the module with this id means while this node runs; None for no range.
+        self.resolved: dict[int, ModuleNode | None] = {}
 
     def set_prefix(self, prefix: str) -> None:
         """Put the whole subtree below the path `prefix`."""
@@ -56,7 +46,7 @@ class Node:
             node.path = ".".join(part for part in (prefix, node.inner) if part)
             node.label = RANGE_PREFIX + node.path
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[ModuleNode]:
         """This node and all below it, parents first."""
         stack = [self]
         while stack:
@@ -70,19 +60,17 @@ class Node:
             node.module = node.parent = None
             node.children, node.resolved = [], {}
 
-    def is_below(self, other: Node) -> bool:
-        """Whether `other` is an ancestor of this node, or the node itself."""
-        node: Node | None = self
-        while node is not None and node is not other:
+    def lineage(self) -> Iterator[ModuleNode]:
+        """This node and all above it, the root last."""
+        node: ModuleNode | None = self
+        while node is not None:
+            yield node
             node = node.parent
-        return node is other
 
 
 def unwrap(module: Any) -> Any:
-    """The wrapped module that does the work."""
-    while (inner := unwrap_once(module)) is not module:
-        module = inner
-    return module
+    *_, inner = wrappers(module)
+    return inner
 
 
 def is_scripted(module: Any) -> bool:
@@ -93,28 +81,17 @@ def is_scripted(module: Any) -> bool:
 def wrappers(module: Any) -> Iterator[Any]:
     """`module` and each module that it wraps, outermost first."""
     yield module
-    while (inner := unwrap_once(module)) is not module:
+    while name := _WRAPPED.get(type(module).__name__):
+        inner = getattr(module, name, module)
+        if inner is module:
+            return
         yield inner
         module = inner
 
 
-def unwrap_once(module: Any) -> Any:
-    """The module that `module` wraps; `module` itself where it wraps none."""
-    name = _WRAPPED.get(type(module).__name__)
-    return getattr(module, name, module) if name else module
-
-
-def build_tree(module: Any, name: str) -> Node:
-    """The tree below a root module.
-
-    Args:
-        module: an `nn.Module`, perhaps wrapped.
-        name: the user's name for it.
-
-    Returns:
-        Its node, with a child for each submodule, in order of registration.
-    """
-    root = Node(unwrap(module), name, "", None)
+def build_tree(module: Any, name: str) -> ModuleNode:
+    """The tree below a root module, with a child for each submodule, in order of registration."""
+    root = ModuleNode(unwrap(module), name, "", None)
     pending = [root]
     while pending:
         node = pending.pop()
@@ -123,20 +100,12 @@ def build_tree(module: Any, name: str) -> Node:
     return root
 
 
-def _children(node: Node) -> Iterator[Node]:
+def _children(node: ModuleNode) -> Iterator[ModuleNode]:
     for name, child in node.module._modules.items():
         if child is None:
             continue
         module = unwrap(child)
-        if not _runs_within_itself(module, node):
+        # A module registered below itself would make the tree endless.
+        if all(above.module is not module for above in node.lineage()):
             inner = f"{node.inner}.{name}" if node.inner else name
-            yield Node(module, name, inner, node)
-
-
-def _runs_within_itself(module: Any, node: Node | None) -> bool:
-    """A module registered below itself would make the tree endless."""
-    while node is not None:
-        if node.module is module:
-            return True
-        node = node.parent
-    return False
+            yield ModuleNode(module, name, inner, node)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
-from stepscope.record.model_tree import Node
+from stepscope.record.model_tree import ModuleNode
 from stepscope.record.module_registry import ModuleRegistry
 from stepscope.record.torch_internals import CompilerPaused, compiler_takes, hide_from_compiler
 
@@ -55,7 +55,7 @@ class ModuleRanges:
         self._is_quiet = False
 
     @property
-    def running(self) -> Node:
+    def running(self) -> ModuleNode:
         """The innermost module that runs in this thread; `top_level` where none does."""
         return self._running.nodes[-1]
 
@@ -82,7 +82,6 @@ class ModuleRanges:
         self._on = True
 
     def remove(self) -> None:
-        """Leave `nn.Module` as it was."""
         if not self._on:
             return
         self._on = False
@@ -121,7 +120,7 @@ class ModuleRanges:
         hide_from_compiler(call.__code__)
         return call
 
-    def _node_of(self, parent: Node, module: Any) -> Node | None:
+    def _node_of(self, parent: ModuleNode, module: Any) -> ModuleNode | None:
         """The node that a call means; None for no range."""
         if self._is_quiet or not self._on:
             return None
@@ -146,7 +145,7 @@ class ModuleRanges:
                 self._note(error, module)
                 self.on_outermost = None
 
-    def _resolve(self, parent: Node, module: Any) -> Node | None:
+    def _resolve(self, parent: ModuleNode, module: Any) -> ModuleNode | None:
         """The call must continue whatever the user's objects do when inspected."""
         with CompilerPaused():
             try:
@@ -162,7 +161,7 @@ class ModuleRanges:
 class _Running(threading.local):
     """The modules that run in this thread, outermost first, after the top level."""
 
-    def __init__(self, top_level: Node) -> None:
+    def __init__(self, top_level: ModuleNode) -> None:
         self.nodes = [top_level]
         self.is_reported = False  # whether a module runs whose call was only reported
 

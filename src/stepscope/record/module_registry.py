@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from stepscope.record.call_sites import call_site, calling_frame, holder_in, is_library, name_in, owner_of
-from stepscope.record.model_tree import Node, build_tree, is_scripted, unwrap, wrappers
+from stepscope.record.call_sites import calling_frame, holder_in, is_library, name_in, owner_of
+from stepscope.record.model_tree import ModuleNode, build_tree, is_scripted, unwrap, wrappers
 
 
 class ModuleRegistry:
@@ -25,11 +25,11 @@ class ModuleRegistry:
     """
 
     def __init__(self) -> None:
-        self.top_level = Node(None, "", "", None)
-        self.roots: list[Node] = []
-        self._index: dict[int, list[Node]] = {}
+        self.top_level = ModuleNode(None, "", "", None)
+        self.roots: list[ModuleNode] = []
+        self._index: dict[int, list[ModuleNode]] = {}
 
-    def add_root(self, module: Any, name: str | None) -> Node:
+    def add_root(self, module: Any, name: str | None) -> ModuleNode:
         """Make `module` a root, named by its class where it has no parameters or no name."""
         if name is None or is_bare(module):
             name = type(unwrap(module)).__name__
@@ -68,15 +68,13 @@ class ModuleRegistry:
         """Whether TorchScript made any of the modules, so that Python does not call its parts."""
         return any(is_scripted(node.module) for node in self.nodes())
 
-    def nodes(self) -> Iterator[Node]:
-        """Every node of every tree, parents first."""
+    def nodes(self) -> Iterator[ModuleNode]:
         return (node for root in self.roots for node in root.walk())
 
     def has(self, module: Any) -> bool:
-        """Whether a module is in one of the trees."""
         return any(node.module is module for node in self._index.get(id(module), ()))
 
-    def resolve(self, parent: Node, module: Any) -> Node | None:
+    def resolve(self, parent: ModuleNode, module: Any) -> ModuleNode | None:
         """The node meant by a call of `module` while `parent` runs; None for no range."""
         node = self._find(parent, unwrap(module))
         frame = calling_frame() if node is None or node.site is None else None
@@ -84,7 +82,8 @@ class ModuleRegistry:
             node = self._in_owner(frame, module) or self._in_variable(frame, module)
         if node is None:
             return None
-        node.site = node.site or call_site(frame)
+        if frame is not None and node.site is None:
+            node.site = frame.f_code.co_filename, frame.f_lineno
         self._remember(parent, node, module)
         return None if node is parent else node
 
@@ -92,17 +91,17 @@ class ModuleRegistry:
         for root in self.roots:
             self._set_path(root)
 
-    def _set_path(self, root: Node) -> None:
+    def _set_path(self, root: ModuleNode) -> None:
         """A single model needs no prefix; bare modules do not count."""
         models = [root for root in self.roots if not is_bare(root.module)]
         root.set_prefix("" if models == [root] else root.name)
 
-    def _find(self, parent: Node, module: Any) -> Node | None:
+    def _find(self, parent: ModuleNode, module: Any) -> ModuleNode | None:
         places = self._index.get(id(module), [])
-        below = [node for node in places if node.is_below(parent)]
+        below = [node for node in places if parent in node.lineage()]
         return next(iter(below or places), None)
 
-    def _in_owner(self, frame: FrameType | None, module: Any) -> Node | None:
+    def _in_owner(self, frame: FrameType | None, module: Any) -> ModuleNode | None:
         """The node in the model whose method calls `module`: `model.encode`, `model.training_step`.
 
         Only the call of a module itself shows as one, so a method other than `forward` is found by
@@ -115,7 +114,7 @@ class ModuleRegistry:
         self.add_root(owner, name_in(caller, owner) if is_users else None)
         return self._find(self.top_level, unwrap(module))
 
-    def _in_variable(self, frame: FrameType | None, module: Any) -> Node | None:
+    def _in_variable(self, frame: FrameType | None, module: Any) -> ModuleNode | None:
         """The root that a variable names, or the node in what a variable holds.
 
         A second module in the same variable, as in a loop over layers, is known by its place.
@@ -129,7 +128,7 @@ class ModuleRegistry:
                 return self._find(self.top_level, inner)
         return self._root_for(module, name)
 
-    def _root_for(self, module: Any, name: str | None) -> Node:
+    def _root_for(self, module: Any, name: str | None) -> ModuleNode:
         """Loss modules are often created for each call: those of one class share a root."""
         if is_bare(module):
             for root in self.roots:
@@ -137,7 +136,7 @@ class ModuleRegistry:
                     return root
         return self.add_root(module, name)
 
-    def _remember(self, parent: Node, node: Node, module: Any) -> None:
+    def _remember(self, parent: ModuleNode, node: ModuleNode, module: Any) -> None:
         """Cache the answer for the next such call, wrapped modules included.
 
         Only modules that a tree keeps alive are cached: the id of others may be reused.
@@ -148,7 +147,7 @@ class ModuleRegistry:
         for inner in list(wrappers(module))[1:]:
             node.resolved[id(inner)] = None
 
-    def _rebuild(self, old: Node) -> None:
+    def _rebuild(self, old: ModuleNode) -> None:
         root = build_tree(old.module, old.name)
         sites = {node.inner: node.site for node in old.walk()}
         for node in root.walk():
@@ -156,14 +155,18 @@ class ModuleRegistry:
         self.roots.append(root)
         self._add_to_index(root)
 
-    def _add_to_index(self, root: Node) -> None:
+    def _add_to_index(self, root: ModuleNode) -> None:
         for node in root.walk():
             self._index.setdefault(id(node.module), []).append(node)
 
     def _unused(self, name: str) -> str:
-        taken = {root.name for root in self.roots}
-        candidates = (name if n == 1 else f"{name}_{n}" for n in range(1, len(taken) + 2))
-        return next(candidate for candidate in candidates if candidate not in taken)
+        return unused_name(name, {root.name for root in self.roots})
+
+
+def unused_name(name: str, taken: set[str]) -> str:
+    """The name, with a number from 2 on where others have it."""
+    candidates = (name if n == 1 else f"{name}_{n}" for n in range(1, len(taken) + 2))
+    return next(candidate for candidate in candidates if candidate not in taken)
 
 
 def profiler_runs() -> bool:
@@ -185,7 +188,7 @@ def describe_registry(registry: ModuleRegistry) -> Json:
     return {"roots": [_describe(root)[0] for root in registry.roots]}
 
 
-def _describe(node: Node) -> tuple[Json, dict[int, Any]]:
+def _describe(node: ModuleNode) -> tuple[Json, dict[int, Any]]:
     """A node as JSON, and the distinct parameters in its subtree."""
     parameters = {id(p): p for p in node.module._parameters.values() if p is not None}
     children = []

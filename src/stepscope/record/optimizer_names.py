@@ -95,7 +95,6 @@ class OptimizerOrder:
         self.last = 0  # the highest number so far
 
     def number(self, optimizer: Any) -> int:
-        """The number of an optimizer that steps."""
         numbered = self._known.get(id(optimizer))
         if numbered is None or numbered[0]() is not optimizer:
             self.last += 1
@@ -108,10 +107,6 @@ NOT_UPDATED = ""
 
 def updated_modules(labels: Mapping[Any, str], registry: ModuleRegistry) -> dict[str, list[str]]:
     """The paths of modules by the name of the optimizer that holds parameters of their own.
-
-    Args:
-        labels: the name of each optimizer that stepped.
-        registry: the model trees.
 
     Returns:
         With those that need gradients and that no optimizer holds, under `NOT_UPDATED`; empty

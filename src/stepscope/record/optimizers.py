@@ -9,6 +9,7 @@ instance whose `step` a scheduler replaced before the watch was installed.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from types import FunctionType
@@ -20,7 +21,6 @@ from torch.optim import optimizer as torch_optimizer
 if TYPE_CHECKING:
     from stepscope.record.optimizer_names import OptimizerNames
     from stepscope.record.part_timer import PartTimer
-import weakref
 
 from stepscope.record.torch_internals import AUTOGRAD, ENGINE, Function, wrap
 
@@ -55,7 +55,6 @@ class OptimizerWatch:
         self._wrap_known_classes()
 
     def close(self) -> None:
-        """Leave the optimizers as they were."""
         if not self._open:
             return
         self._open = False
@@ -195,7 +194,6 @@ class BackwardSteps:
         return True
 
     def close(self) -> None:
-        """Leave torch as it was."""
         self._on_step = lambda optimizer: None
         for restore in self._restore:
             restore()

@@ -13,6 +13,7 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import dataloader
 
+from stepscope.record.patch import undo
 from stepscope.record.step_times import Reading, page_faults
 from stepscope.record.torch_internals import AUTOGRAD, ENGINE, hide_from_compiler, wrap
 
@@ -59,18 +60,15 @@ class PartTimer:
         self._notes_changes = self._tells_parts = True
         self._begun_by_hook: set[int] = set()
         self._restore = [
-            restore
-            for holder, name, part in (
-                (_Batches, "__next__", "data_loading"),
-                (AUTOGRAD, ENGINE, "backward"),
-                (torch_optimizer.Optimizer, "zero_grad", "zero_grad"),
-            )
-            for restore in wrap(holder, name, partial(self._timed, part=PARTS.index(part)))
+            torch_optimizer.register_optimizer_step_pre_hook(self._optimizer_begins).remove,
+            torch_optimizer.register_optimizer_step_post_hook(self._optimizer_ended).remove,
         ]
-        self._hooks = [
-            torch_optimizer.register_optimizer_step_pre_hook(self._optimizer_begins),
-            torch_optimizer.register_optimizer_step_post_hook(self._optimizer_ended),
-        ]
+        for holder, name, part in (
+            (_Batches, "__next__", "data_loading"),
+            (AUTOGRAD, ENGINE, "backward"),
+            (torch_optimizer.Optimizer, "zero_grad", "zero_grad"),
+        ):
+            self._restore += wrap(holder, name, partial(self._timed, part=PARTS.index(part)))
 
     def mark(self) -> None:
         """A step ends and the next begins; `readings` has the clocks of now."""
@@ -81,7 +79,6 @@ class PartTimer:
         self._changes.append((*clocks, self._open[-1], (time.process_time_ns(), page_faults())))
 
     def readings(self) -> list[Reading]:
-        """The clocks at each mark since the last call."""
         self._add_up()
         readings, self._readings = self._readings, []
         return readings
@@ -92,7 +89,6 @@ class PartTimer:
         return self.readings()[-1]
 
     def stop_noting_changes(self) -> None:
-        """The recording has ended."""
         self._add_up()
         self._notes_changes = False
 
@@ -106,9 +102,8 @@ class PartTimer:
             self._begin(_OWN)
 
     def resume(self) -> None:
-        """That work is done."""
         if threading.get_ident() == self._thread and self._open[-1] == _OWN:
-            self._end()
+            self.part_ends()
 
     def changes(self) -> dict[str, Any] | None:
         """When each part began until now, and which: the order of events, not only sums.
@@ -142,21 +137,13 @@ class PartTimer:
         self._begin(_OPTIMIZER)
         return True
 
-    def part_ends(self) -> None:
-        """The model or optimizer that has begun last returns."""
-        self._end()
-
     def work_follows(self) -> None:
         """The optimizer that has begun last returns, and the recorder works until `resume`."""
         self._open[-1] = _OWN
         self._change()
 
     def close(self) -> None:
-        """Leave torch as it was."""
-        while self._restore:
-            self._restore.pop()()
-        while self._hooks:
-            self._hooks.pop().remove()
+        undo(self._restore)
 
     def _begin(self, part: int) -> None:
         if self._open[-1] == _LOSS and part in _ENDS_LOSS:
@@ -164,7 +151,8 @@ class PartTimer:
         self._open.append(part)
         self._change()
 
-    def _end(self) -> None:
+    def part_ends(self) -> None:
+        """The part that has begun last ends."""
         if len(self._open) > 1 and self._open.pop() == _FORWARD:
             self._open[-1] = _LOSS
         self._change()
@@ -203,7 +191,7 @@ class PartTimer:
             try:
                 return function(*args, **kwargs)
             finally:
-                self._end()
+                self.part_ends()
 
         hide_from_compiler(timed.__code__)
         return functools.wraps(function)(timed)
@@ -224,10 +212,9 @@ class PartTimer:
         if id(optimizer) in self._begun_by_hook and threading.get_ident() == self._thread:
             self._begun_by_hook.discard(id(optimizer))
             if self._open[-1] not in (_LOSS, _REST):
-                self._end()
+                self.part_ends()
 
     def _times_this(self) -> bool:
-        """Whether a part that begins here is timed."""
         return self._tells_parts and threading.get_ident() == self._thread
 
 
@@ -239,7 +226,6 @@ for _function in (
     PartTimer.part_ends,
     PartTimer.work_follows,
     PartTimer._begin,
-    PartTimer._end,
     PartTimer._change,
     PartTimer._add_up,
     PartTimer._reading,

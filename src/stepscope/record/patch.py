@@ -14,11 +14,7 @@ from typing import Any
 
 
 def replace(holder: Any, name: str, ours: Any) -> Callable[[], None]:
-    """Set an attribute to `ours`.
-
-    Returns:
-        A function that restores the original, unless ours has been replaced meanwhile.
-    """
+    """Set an attribute; what is returned restores it, unless it has been replaced meanwhile."""
     original = getattr(holder, name)
     setattr(holder, name, ours)
 
@@ -29,12 +25,14 @@ def replace(holder: Any, name: str, ours: Any) -> Callable[[], None]:
     return restore
 
 
-def shadow_builtin(module: ModuleType, name: str, ours: Any) -> Callable[[], None]:
-    """Give a module a function of its own in place of a built-in one.
+def undo(restore: list[Callable[[], Any]]) -> None:
+    """Call what `replace` returned, the last first."""
+    while restore:
+        restore.pop()()
 
-    Returns:
-        A function that takes it away, unless the module has got another one meanwhile.
-    """
+
+def shadow_builtin(module: ModuleType, name: str, ours: Any) -> Callable[[], None]:
+    """Give a module a function in place of a built-in one; what is returned takes it away again."""
     setattr(module, name, ours)
 
     def restore() -> None:
@@ -64,7 +62,6 @@ class AfterImport(MetaPathFinder):
             sys.meta_path.insert(0, self)
 
     def remove(self) -> None:
-        """Stop watching."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 

@@ -17,11 +17,7 @@ _OUR_FOLDER = str(Path(__file__).parent)
 
 
 def show(error: BaseException) -> str | int | None:
-    """Report an uncaught exception through the program's own hook.
-
-    Returns:
-        The exit code; another than 1 only where the hook ends the program itself.
-    """
+    """Report an uncaught exception through the program's own hook; the exit code, which that may set."""
     with suppress(Exception):
         _hide_our_frames(error)
     _set_last(error)
@@ -69,23 +65,21 @@ def _hide_our_frames(error: BaseException) -> None:
 
 def _without_our_frames(traceback: TracebackType | None) -> TracebackType | None:
     """Iterative: a traceback of a RecursionError is as deep as the stack allows."""
-    kept = [entry for entry in _entries(traceback) if not _is_ours(entry)]
+    entries = entries_of(traceback)
+    kept = [entry for entry in entries if not entry.tb_frame.f_code.co_filename.startswith(_OUR_FOLDER)]
     for entry, following in pairwise([*kept, None]):
         if entry is not None and entry.tb_next is not following:
             entry.tb_next = following
     return kept[0] if kept else None
 
 
-def _entries(traceback: TracebackType | None) -> list[TracebackType]:
+def entries_of(traceback: TracebackType | None) -> list[TracebackType]:
+    """The calls of a traceback, outermost first."""
     entries = []
     while traceback is not None:
         entries.append(traceback)
         traceback = traceback.tb_next
     return entries
-
-
-def _is_ours(entry: TracebackType) -> bool:
-    return entry.tb_frame.f_code.co_filename.startswith(_OUR_FOLDER)
 
 
 _interrupted = False

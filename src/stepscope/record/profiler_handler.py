@@ -44,7 +44,9 @@ class TraceHandler:
         with _folder_next_to(path) as folder:
             trace = folder / "trace.json"
             export_trace(profiler, trace)
-            manifest = build_manifest(Run(sys.argv, _options_of(profiler)), _result_of(recorded_steps(trace)))
+            steps = recorded_steps(trace)
+            result = Result("complete", "recorded by the script's own torch.profiler", len(steps), steps)
+            manifest = build_manifest(Run(sys.argv, _options_of(profiler)), result)
             file = CaptureFile(path, self._rank, self._overwrite)
             members: dict[str, Member] = {"trace.json": trace.replace}
             if compiled := self._compiled.describe():
@@ -59,7 +61,6 @@ class TraceHandler:
             weakref.finalize(profiler, self._remove)
 
     def _remove(self) -> None:
-        """Leave torch as it was."""
         self._ranges.remove()
         self._compiled.remove()
 
@@ -68,11 +69,6 @@ class TraceHandler:
         if self._written == 1:
             return self._path
         return self._path.with_name(f"{self._path.stem}-{self._written}{self._path.suffix}")
-
-
-def _result_of(steps: list[int]) -> Result:
-    message = "recorded by the script's own torch.profiler"
-    return Result("complete", message, steps_seen=len(steps), steps_recorded=steps)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import torch
 from stepscope.errors import CaptureError
 from stepscope.record.module_registry import profiler_runs
 from stepscope.record.options import RecordOptions
-from stepscope.record.patch import replace
+from stepscope.record.patch import replace, undo
 from stepscope.record.standard_error import without_lines
 
 _record_function: Any = torch.autograd.profiler.record_function
@@ -51,32 +51,24 @@ class ProfilerWindow:
         self._next = first
         if profiler_runs():
             raise CaptureError(OTHER_PROFILER)
-        self._profiler = torch.profiler.profile(
+        self.profiler = torch.profiler.profile(
             record_shapes=options.shapes,
             profile_memory=options.memory,
             with_stack=options.stack,
             with_modules=scripted,
         )
         with _quiet_kineto():
-            self._profiler.prepare_trace()
-        self._profiler.start_trace()
+            self.profiler.prepare_trace()
+        self.profiler.start_trace()
         self._running = True
         self._range: Any = None
-        self._on_other_profiler = on_other_profiler
-        self._restore = _watch_profilers(self._notice)
-
-    @property
-    def profiler(self) -> Any:
-        """The running torch.profiler."""
-        return self._profiler
+        self._restore = _watch_profilers(lambda: self._running and on_other_profiler())
 
     def begin_step(self) -> None:
-        """A training step begins."""
         self._range = _record_function(f"ProfilerStep#{self._next}")
         self._range.__enter__()
 
     def end_step(self) -> None:
-        """The current training step is over."""
         self._range.__exit__(None, None, None)
         self._range = None
         self.complete.append(self._next)
@@ -90,7 +82,7 @@ class ProfilerWindow:
         if self._running:
             self._running = False
             self._restore()
-            self._profiler.stop_trace()
+            self.profiler.stop_trace()
             if self._range is not None:
                 self._range.__exit__(None, None, None)
 
@@ -99,18 +91,13 @@ class ProfilerWindow:
         self._running = False
         self._restore()
         self.complete.clear()
-        _abandoned.append(self._profiler)
-
-    def _notice(self) -> None:
-        if self._running:
-            self._on_other_profiler()
+        _abandoned.append(self.profiler)
 
     def export(self, path: Path) -> None:
-        """Write torch.profiler's JSON to `path`."""
-        export_trace(self._profiler, path)
+        export_trace(self.profiler, path)
 
 
-def _watch_profilers(notice: Callable[[], None]) -> Callable[[], None]:
+def _watch_profilers(notice: Callable[[], object]) -> Callable[[], None]:
     """Call `notice` before another profiler starts; returns what ends that."""
     if not hasattr(_Profile, "_prepare_trace"):
         return lambda: None
@@ -162,33 +149,22 @@ class OpenRanges:
 
     def __init__(self) -> None:
         self._open: set[int] = set()
-        self._recording = False
+        self.is_recording = False  # whether ranges that begin now matter
         self._restore = self._watch()
-
-    def profiler_starts(self) -> None:
-        """Ranges that begin from now on matter."""
-        self._recording = True
-
-    def profiler_stopped(self) -> None:
-        """Ranges that begin from now on do not matter."""
-        self._recording = False
 
     @property
     def are_left(self) -> bool:
-        """Whether another profiler must wait."""
         return bool(self._open)
 
     def close(self) -> None:
-        """Leave torch as it was."""
-        while self._restore:
-            self._restore.pop()()
+        undo(self._restore)
 
     def _watch(self) -> list[Callable[[], None]]:
         begin, end = _record_function.__enter__, _record_function.__exit__
 
         @functools.wraps(begin)
         def enter(region: Any) -> Any:
-            if self._recording:
+            if self.is_recording:
                 self._open.add(id(region))
             return begin(region)
 
@@ -207,10 +183,6 @@ _NOT_WHOLE = "PyTorch could not write the whole trace; is the disk full?"
 
 def export_trace(profiler: Any, path: Path) -> None:
     """Write torch.profiler's JSON, with an error where PyTorch gives none: on a full disk.
-
-    Args:
-        profiler: that has recorded.
-        path: of the file.
 
     Raises:
         OSError: the file could not be written, with the system's reason where it can be found.

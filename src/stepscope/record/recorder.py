@@ -37,7 +37,7 @@ import torch
 from stepscope.errors import CaptureError
 from stepscope.record.optimizer_names import OptimizerOrder
 from stepscope.record.options import RecordOptions
-from stepscope.record.recording import detach_in_forked_children
+from stepscope.record.recording import call_in_forked_children
 from stepscope.record.step_detector import Kind, StepDetector, TrainingThread
 from stepscope.record.step_times import FEWEST, UnrecordedSteps
 from stepscope.record.torch_hooks import TorchHooks, TorchRecording
@@ -61,27 +61,20 @@ class State(Enum):
 
 
 class Recorder:
-    """Watches the optimizers and model calls of this process and records a few steps.
-
-    Args:
-        options: what to record.
-        on_complete: called between two steps, when all requested steps are recorded.
-        on_resume: called when the program begins to train after that.
-        on_unrecorded: called with the times of steps after the recording (`StepReadings`).
-        only_training: whether only optimizers end steps.
-        clock: measures the whole run, without the time of the recorder.
-    """
+    """Watches the optimizers and model calls of this process and records a few steps."""
 
     framework = "pytorch"
 
     def __init__(
         self,
-        options: RecordOptions,
+        options: RecordOptions,  # what to record
+        # Called between two steps, when all requested steps are recorded.
         on_complete: Callable[[TorchRecording], None],
-        on_resume: Callable[[], None] = lambda: None,
+        on_resume: Callable[[], None] = lambda: None,  # called when the program begins to train after that
+        # Called with the times of steps after the recording (`StepReadings`).
         on_unrecorded: Callable[[dict[str, Any]], None] = lambda facts: None,
-        only_training: bool = False,
-        clock: RunClock | None = None,
+        only_training: bool = False,  # whether only optimizers end steps
+        clock: RunClock | None = None,  # measures the whole run, without the time of the recorder
     ) -> None:
         self.detector = StepDetector(options.step_every)
         self.failure: str | None = None
@@ -101,16 +94,14 @@ class Recorder:
             self._hooks.iterations.close()
         if self._state is State.WAITING:
             self._hooks.ranges.remove()
-        detach_in_forked_children(self)
+        call_in_forked_children(self.detach)
 
     @property
     def registry(self) -> ModuleRegistry:
-        """The model trees."""
         return self._hooks.registry
 
     @property
     def memory(self) -> MemoryRecorder | None:
-        """What records memory, if that is requested."""
         return self._hooks.memory
 
     def start(self) -> None:
@@ -135,7 +126,6 @@ class Recorder:
             self.detector.boundary = best.window.boundary
 
     def detach(self) -> None:
-        """Remove every hook."""
         self._state = State.CLOSED
         self._hooks.detach()
 
@@ -153,12 +143,10 @@ class Recorder:
 
     @property
     def problem(self) -> str | None:
-        """What went wrong in the recorder, if anything did."""
         return self.failure or self._hooks.ranges.failure
 
     @property
     def why_no_steps(self) -> str:
-        """Why nothing was recorded, in words."""
         first, stepped = self._options.from_optimizer, self._order.last
         if 0 < stepped < first:
             optimizers = "1 optimizer" if stepped == 1 else f"{stepped} optimizers"

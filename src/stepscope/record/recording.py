@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -14,7 +15,7 @@ from stepscope.record.samples.loop_samples import LoopSamples
 Json = dict[str, Any]
 
 
-class Steps(Protocol):
+class StepWindow(Protocol):
     """Consecutive steps under a profiler; `complete` lists those recorded in full."""
 
     complete: list[int]
@@ -23,7 +24,7 @@ class Steps(Protocol):
         """Write what the profiler recorded to `path`."""
 
 
-WindowT = TypeVar("WindowT", bound=Steps)
+WindowT = TypeVar("WindowT", bound=StepWindow)
 
 
 @dataclass(kw_only=True)
@@ -52,38 +53,23 @@ class Recording(Generic[WindowT]):
 
     @property
     def span(self) -> str:
-        """What was recorded, in words."""
         if not self.steps:
             return "no complete step"
         first, last = self.steps[0], self.steps[-1]
         return f"step {first}" if first == last else f"steps {first} to {last}"
 
     def stop_samples(self) -> None:
-        """End sampling, and keep what was found."""
         samples, self.samples = self.samples, None
         if samples:
             self.members["samples.json"] = samples.stop()
 
     @property
     def all_members(self) -> dict[str, Member]:
-        """What was recorded: the profiler's own file, and what describes it."""
         return {self.member: self.window.export, **self.members}
 
 
-class Detachable(Protocol):
-    """A recorder that hooks into the program."""
-
-    def detach(self) -> None:
-        """Remove every hook."""
-
-
-def detach_in_forked_children(recorder: Detachable) -> None:
-    """Forked processes, such as data loader workers, do not record."""
-    reference = weakref.ref(recorder)
-
-    def detach() -> None:
-        if (alive := reference()) is not None:
-            alive.detach()
-
+def call_in_forked_children(method: Callable[[], object]) -> None:
+    """Forked processes, such as data loader workers, do not record; keeps no recorder alive."""
+    reference = weakref.WeakMethod(method)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=detach)
+        os.register_at_fork(after_in_child=lambda: (living := reference()) and living())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,20 +26,14 @@ _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.c
 
 
 def run_program(
-    program: Program,
+    program: Program,  # the script or module
+    # What to record of a few training steps, or what to collect of the whole run.
     options: RecordOptions | ContextOptions,
-    output: str | None,
-    overwrite: bool = False,
-    ranks: str = "all",
+    output: str | None,  # the file to write; None for one named after the program
+    overwrite: bool = False,  # replace an earlier capture instead of keeping it under another name
+    ranks: str = "all",  # which ranks of a job to record, see `chosen_ranks`; others run as without stepscope
 ) -> None:
     """Run `program` to its end in this process and write a capture of it.
-
-    Args:
-        program: the script or module.
-        options: what to record of a few training steps, or what to collect of the whole run.
-        output: the file to write; None for one named after the program.
-        overwrite: replace an earlier capture instead of keeping it under another name.
-        ranks: which ranks of a job to record, see `chosen_ranks`; others run as without stepscope.
 
     Raises:
         CaptureError: before the program starts, if it is missing, the output cannot be written, or
@@ -49,9 +43,11 @@ def run_program(
     rank = Rank.from_environment()
     chosen = chosen_ranks(ranks, rank)
     session = _session(program, options, output, overwrite) if rank.rank in chosen else None
-    run = _Run(session, rank.rank == min(chosen))
-    if session:
-        run.children = _children(program, options, output, overwrite, run.detach)
+    run = _RecordedRun(session, rank.rank == min(chosen))
+    # Children of a rank of a launcher are left alone.
+    if session and isinstance(options, RecordOptions) and rank.world_size == 1:
+        plan = ChildPlan(program.command, program.name, options, output, overwrite)
+        run.children = ChildProcesses(plan, run.detach)
     program.check()
     if session:
         check_target(session.path)
@@ -71,13 +67,8 @@ def run_program(
     raise SystemExit(code)
 
 
-class _Run:
-    """A session, and what is said of it at the end, by one rank.
-
-    Args:
-        session: None if this rank is not recorded: then nothing of the program is watched.
-        reports: whether this rank says what was recorded.
-    """
+class _RecordedRun:
+    """A session, if this rank is recorded, and what is said of it at the end, by one rank (`reports`)."""
 
     def __init__(self, session: Session | ContextSession | None, reports: bool) -> None:
         self.session = session
@@ -90,21 +81,18 @@ class _Run:
             self._watches = [AfterImport("torch", session.attach), AfterImport("jax", session.attach_jax)]
 
     def attach(self) -> None:
-        """Watch for the import of a framework."""
         for watch in self._watches:
             watch.install()
         if self.children:
             self.children.install()
 
     def detach(self) -> None:
-        """Watch no more."""
         for watch in self._watches:
             watch.remove()
         if isinstance(self.session, Session):
             self.session.detach()
 
     def finish_after(self, error: BaseException) -> object:
-        """Report an exception as Python does and write the capture; the exit code."""
         if isinstance(error, SystemExit):
             self.finish(Ending(detail=f"exited with {error.code!r}"), error.code)
             return error.code
@@ -169,20 +157,6 @@ def _session(
     return ContextSession(run, path, options, overwrite)
 
 
-def _children(
-    program: Program,
-    options: RecordOptions | ContextOptions,
-    output: str | None,
-    overwrite: bool,
-    detach: Callable[[], object],
-) -> ChildProcesses | None:
-    """What records children that train; those of a rank of a launcher are left alone."""
-    if isinstance(options, ContextOptions) or Rank.from_environment().world_size > 1:
-        return None
-    plan = ChildPlan(program.command, program.name, options, output, overwrite)
-    return ChildProcesses(plan, detach)
-
-
 def _closing_lines(session: Session | ContextSession, reports: bool) -> Iterator[str]:
     if session.failure:
         yield session.failure
@@ -196,7 +170,6 @@ def _closing_lines(session: Session | ContextSession, reports: bool) -> Iterator
 
 
 def _lines_on_children(captures: list[Path]) -> Iterator[str]:
-    """What was recorded of the processes that the program started."""
     if captures:
         count = f"{len(captures)} process" + ("es" if len(captures) > 1 else "")
         ranked = len(captures) > 1 and captures[0].name.startswith("rank")
@@ -207,7 +180,6 @@ def _lines_on_children(captures: list[Path]) -> Iterator[str]:
 
 
 def _command(session: Session | ContextSession) -> str:
-    """The command that shows what was recorded."""
     if isinstance(session, ContextSession):
         return "contexts"
     return "memory" if session.has_memory else "report"

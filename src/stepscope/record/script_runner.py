@@ -32,7 +32,6 @@ class Program:
 
     @property
     def name(self) -> str:
-        """The name of its capture."""
         return self.target.rpartition(".")[2] if self.is_module else Path(self.target).stem
 
     @property
@@ -41,11 +40,7 @@ class Program:
         return [*(["-m"] if self.is_module else []), self.target, *self.arguments]
 
     def check(self) -> None:
-        """Refuse a missing script before anything else happens.
-
-        Raises:
-            CaptureError: `target` is no file.
-        """
+        """Refuse a missing script before anything else happens."""
         if not self.is_module and not (Path(self.target).is_file() or self._is_application):
             hint = f"; to run a module use `stepscope run -m {self.target}`"
             is_name = all(part.isidentifier() for part in self.target.split("."))

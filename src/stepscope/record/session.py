@@ -17,7 +17,7 @@ from stepscope.errors import CaptureError, has_no_descriptors
 from stepscope.record.capture_file import CaptureFile, Member
 from stepscope.record.jax import cannot_record
 from stepscope.record.manifest import Result, Run, build_manifest
-from stepscope.record.memory.out_of_memory import OutOfMemory, verdict
+from stepscope.record.memory.out_of_memory import AllocationFailure, verdict
 from stepscope.record.recording import Recording
 from stepscope.record.run_shares.run_shares import RunClock, unrecorded_training
 
@@ -31,15 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended.
+    """How a run ended."""
 
-    Attributes:
-        outcome: `ended`, `raised` or `interrupted`.
-        detail: in words, to complete the sentence "the run …".
-    """
-
-    outcome: str = "ended"
-    detail: str = "ended"
+    outcome: str = "ended"  # `ended`, `raised` or `interrupted`
+    detail: str = "ended"  # in words, to complete the sentence "the run …"
 
 
 class Session:
@@ -47,12 +42,6 @@ class Session:
 
     The file is written as soon as the last requested step is recorded, so that nothing that
     happens to a long run later can lose it; otherwise when the run ends.
-
-    Args:
-        run: what is known of the run.
-        path: the file to write.
-        overwrite: replace an earlier capture.
-        clock: measures the whole run.
     """
 
     def __init__(self, run: Run, path: Path, overwrite: bool = False, clock: RunClock | None = None) -> None:
@@ -69,7 +58,6 @@ class Session:
 
     @property
     def path(self) -> Path:
-        """The capture file."""
         return self.file.path
 
     @property
@@ -112,13 +100,12 @@ class Session:
             return PublicProfilerRecorder(self.run.options, self._complete, str(error))
 
     def detach(self) -> None:
-        """Remove every hook; nothing more is recorded."""
         for recorder in self._recorders:
             recorder.detach()
         if self._clock:
             self._clock.detach()
 
-    def run_out_of_memory(self, failed: OutOfMemory) -> str | None:
+    def run_out_of_memory(self, failed: AllocationFailure) -> str | None:
         """Keep the step that ran out of memory; the verdict, or None where none was recorded."""
         from stepscope.record.recorder import Recorder
 
@@ -131,12 +118,7 @@ class Session:
         return None
 
     def finish(self, ending: Ending, only_with_steps: bool = False) -> None:
-        """Close the capture unless it is closed already; a forked child does nothing.
-
-        Args:
-            ending: how the run ended.
-            only_with_steps: write no capture if no step was seen.
-        """
+        """Write the capture, unless that is done; with `only_with_steps` none without steps."""
         if self.is_forked:
             return
         shares = self._run_shares(ended=True)
@@ -159,7 +141,6 @@ class Session:
             recorder.detach()
 
     def _warn(self, warning: str | None) -> None:
-        """What only the end of a run shows: other trainings, compilations between the steps."""
         if warning and self.result and self.file.is_written:
             self._add({"warnings": (*self.result.warnings, warning)})
 
@@ -168,7 +149,7 @@ class Session:
             if recorder.best() is not recording:
                 recorder.close()
         chosen = self._chosen(recording)
-        message = f"recorded {_span(recording)}{_meaning(chosen)}"
+        message = f"recorded {recording.span}{_meaning(chosen)}"
         result = self._result(chosen, "complete", message, recording)
         shares = self._run_shares(ended=False)
         self._write(chosen, recording, replace(result, run_shares=shares))
@@ -176,7 +157,6 @@ class Session:
             self._clock.publish_now_and_then(lambda shares: self._add({"run_shares": shares}))
 
     def _run_shares(self, *, ended: bool) -> dict[str, Any] | None:
-        """The shares of a run that trains with PyTorch."""
         chosen = self._chosen()
         is_torch = chosen is not None and chosen.framework == "pytorch"
         return self._clock.describe(ended=ended) if self._clock and is_torch else None
@@ -213,7 +193,7 @@ class Session:
             message = f"the run {ending.detail}; {self._why_no_steps()}"
             return self._result(recorder, outcome, message, None)
         message = f"the run {ending.detail} after {_count(steps, recorder)}; "
-        message += f"recorded {_span(recording)}{_meaning(recorder)}"
+        message += f"recorded {recording.span if recording else 'no complete step'}{_meaning(recorder)}"
         outcome = "ended_early" if ending.outcome == "ended" else ending.outcome
         return self._result(recorder, outcome, message, recording)
 
@@ -269,10 +249,6 @@ class Session:
 def reason(error: Exception) -> str:
     """What the system refused: no space left on device, a folder that is gone."""
     return (isinstance(error, OSError) and error.strerror) or str(error)
-
-
-def _span(recording: Recording[Any] | None) -> str:
-    return recording.span if recording else "no complete step"
 
 
 def _count(steps: int, recorder: AnyRecorder | None) -> str:

@@ -27,16 +27,12 @@ class Messages:
     def say(self, line: str) -> None:
         """Write a line, if there is still somewhere to write it."""
         with suppress(Exception):
-            _flush_python()
+            if sys.stderr is sys.__stderr__ and sys.stderr is not None:
+                with suppress(Exception):  # what the program printed before comes first
+                    sys.stderr.flush()
             if self._file is not None and _identity() == self._file:
-                _write(f"stepscope: {line}\n".encode(_encoding(), "backslashreplace"))
-
-
-def _flush_python() -> None:
-    """Keep the order: what the program printed before comes first."""
-    if sys.stderr is sys.__stderr__ and sys.stderr is not None:
-        with suppress(Exception):
-            sys.stderr.flush()
+                encoding = getattr(sys.__stderr__, "encoding", None) or "utf-8"
+                _write(f"stepscope: {line}\n".encode(encoding, "backslashreplace"))
 
 
 def _identity() -> tuple[int, int] | None:
@@ -45,10 +41,6 @@ def _identity() -> tuple[int, int] | None:
     except OSError:
         return None
     return state.st_dev, state.st_ino
-
-
-def _encoding() -> str:
-    return getattr(sys.__stderr__, "encoding", None) or "utf-8"
 
 
 def _write(content: bytes) -> None:
@@ -84,11 +76,7 @@ def _without_sigpipe() -> Iterator[None]:
 
 @contextmanager
 def without_lines(unwanted: bytes) -> Iterator[None]:
-    """What is written to descriptor 2 inside appears afterwards, but for lines with a text.
-
-    Args:
-        unwanted: part of the lines to remove.
-    """
+    """What is written to descriptor 2 inside appears afterwards, but for lines with a text."""
     try:
         original, kept = os.dup(_STDERR), tempfile.TemporaryFile()  # noqa: SIM115
     except OSError:  # stderr is closed, or no file can be made

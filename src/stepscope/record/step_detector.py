@@ -22,8 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-# An object that does not repeat for this many cycles of the others, or of its own, left the loop.
-PATIENCE = 100
+PATIENCE = 100  # cycles of the others, or of its own, without repeating: then it has left the loop
 
 
 class Kind(IntEnum):
@@ -51,47 +50,23 @@ Holder = weakref.ref[object]
 
 @dataclass(eq=False)
 class StepBoundary:
-    """An object that repeats in the loop and may end steps.
+    """An object that repeats in the loop and may end steps."""
 
-    Attributes:
-        kind: how it repeats.
-        name: its class.
-        last: when it last repeated, on the detector's clock.
-        count: how often it repeated.
-        longest: its longest period, on that clock.
-        holder: the object that repeats, the latest of those that follow each other.
-    """
-
-    kind: Kind
-    name: str
-    last: int
-    count: int = 0
-    longest: int = 0
-    holder: Holder | None = None
+    kind: Kind  # how it repeats
+    name: str  # its class
+    last: int  # when it last repeated, on the detector's clock
+    count: int = 0  # how often it repeated
+    longest: int = 0  # its longest period, on that clock
+    holder: Holder | None = None  # the object that repeats, the latest of those that follow each other
 
     def repeat(self, clock: int) -> None:
-        """Count one repetition."""
         self.count += 1
         self.longest = max(self.longest, clock - self.last)
         self.last = clock
 
-    @property
-    def step_ends_after(self) -> str | None:
-        """What a training step ends after: `AdamW.step`."""
-        return f"{self.name}.step" if self.kind is Kind.OPTIMIZER else None
-
-    @property
-    def step_is(self) -> str | None:
-        """What a step is, in words, where no optimizer ends it."""
-        return None if self.kind is Kind.OPTIMIZER else _STEPS[self.kind].format(self.name)
-
 
 class StepDetector:
-    """Counts what repeats in the loop and finds the step boundary among it.
-
-    Args:
-        every: how many repetitions of the boundary make a step.
-    """
+    """Counts what repeats in the loop and finds the step boundary among it."""
 
     def __init__(self, every: int = 1) -> None:
         self._every = every
@@ -155,12 +130,14 @@ class StepDetector:
     @property
     def boundary_name(self) -> str | None:
         """What a training step ends after: `AdamW.step`."""
-        return self.boundary.step_ends_after if self.boundary else None
+        boundary = self.boundary
+        return f"{boundary.name}.step" if boundary and boundary.kind is Kind.OPTIMIZER else None
 
     @property
     def step_is(self) -> str | None:
         """What a step is, in words, where no optimizer ends it."""
-        return self.boundary.step_is if self.boundary else None
+        boundary = self.boundary
+        return _STEPS[boundary.kind].format(boundary.name) if boundary and boundary.kind in _STEPS else None
 
     @property
     def is_sure(self) -> bool:
@@ -170,7 +147,6 @@ class StepDetector:
 
     @property
     def steps(self) -> int:
-        """Steps that have ended."""
         return self.boundary.count // self._every if self.boundary else 0
 
     def _choose(self) -> StepBoundary:
@@ -214,11 +190,9 @@ class StepMarks:
         _watching.append(self)
 
     def on_mark(self) -> None:
-        """The program marks a step."""
         self._on_mark(self)
 
     def close(self) -> None:
-        """Ignore later marks."""
         if self in _watching:
             _watching.remove(self)
 
@@ -238,12 +212,7 @@ class TrainingThread:
 
     @contextmanager
     def turn(self, kind: Kind, *, is_recording: bool) -> Iterator[bool]:
-        """Whether an event of the current thread counts; other threads wait for none.
-
-        Args:
-            kind: of the event.
-            is_recording: whether a profiler runs, which ties the recording to its thread.
-        """
+        """Whether an event of this thread counts; a running profiler ties the recording to its thread."""
         if not self._lock.acquire(blocking=False):
             yield False
             return

@@ -1,6 +1,6 @@
 """Times of steps: recorded or not, in PyTorch or JAX, of a run or of a trial of `verify`.
 
-A clock (`PartTimer`, or `WholeSteps` where parts are not timed) is read where steps begin and end;
+A clock (`PartTimer`, or `read_clocks` where parts are not timed) is read where steps begin and end;
 `StepReadings` holds these readings and describes them. Which steps are timed differs: those under
 the profiler, those after it (`UnrecordedSteps`), those of a JAX loop that runs no further ahead
 (`SteadySteps`), or all after a warm-up (`verify_trial`).
@@ -29,7 +29,7 @@ MOST, FEWEST = 20, 3  # steps that are described; fewer say nothing of the other
 _PAGES = 256  # touched to measure what one costs: 1 MiB, too little for a huge page
 # When steps after a recording have settled: caches and the core's clock rate need about a second.
 _RECENT = 5  # steps that are compared with as many before them
-_STILL_FALLING = 0.98
+_STILL_FALLING = 0.98  # recent median by the earlier one; chosen: less is still settling, more is noise
 _LONG_STEP_NS = 20_000_000  # looked at after each, not after several
 _LONGEST_WAIT_NS, _MOST_WAITED = 1_000_000_000, 50
 # How many are timed then: enough for a median within a few percent, for at most 10 s.
@@ -56,14 +56,7 @@ class Reading(NamedTuple):
     page_faults: int | None = None
 
 
-class Clock(Protocol):
-    """Reads the clocks of a thread."""
-
-    def read(self) -> Reading:
-        """The clocks now."""
-
-
-class MarkingClock(Clock, Protocol):
+class MarkingClock(Protocol):
     """Keeps the clocks of several moments for later."""
 
     def mark(self) -> None:
@@ -73,58 +66,47 @@ class MarkingClock(Clock, Protocol):
         """The clocks at each mark since the last call."""
 
 
-class WholeSteps:
-    """Reads the clocks of steps whose parts are not timed."""
-
-    def read(self) -> Reading:
-        """The clocks now."""
-        clocks = (time.perf_counter_ns(), time.thread_time_ns(), time.process_time_ns())
-        return Reading(*clocks, {}, page_faults())
+def read_clocks() -> Reading:
+    """The clocks now, of steps whose parts are not timed."""
+    clocks = (time.perf_counter_ns(), time.thread_time_ns(), time.process_time_ns())
+    return Reading(*clocks, {}, page_faults())
 
 
 class StepReadings:
-    """The clocks at the begin and end of each of some steps.
+    """The clocks at the begin and end of each of some steps."""
 
-    Args:
-        clock: is read where steps begin and end.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, read: Callable[[], Reading] = read_clocks) -> None:
+        self._read = read
         self._begun: Reading | None = None
         self._queued_before = queued_ns()
         self.steps: list[tuple[Reading, Reading]] = []
 
     def begin(self) -> None:
-        """A step begins."""
-        self._begun = self._clock.read()
+        self._begun = self._read()
 
     def end(self) -> None:
         """The step that has begun, if any, ends."""
         if self._begun:
-            self.steps.append((self._begun, self._clock.read()))
+            self.steps.append((self._begun, self._read()))
             self._begun = None
 
     def follow(self) -> None:
         """A step ends and the next begins, without a pause for the recorder."""
-        now = self._clock.read()
+        now = self._read()
         if self._begun:
             self.steps.append((self._begun, now))
         self._begun = now
 
     @property
     def count(self) -> int:
-        """How many steps have been timed."""
         return len(self.steps)
 
     @property
     def is_complete(self) -> bool:
-        """Whether enough steps have been timed."""
         return self.count >= MOST
 
     @property
     def lengths_ns(self) -> list[int]:
-        """Elapsed time of each step, ns."""
         return [after.elapsed_ns - before.elapsed_ns for before, after in self.steps]
 
     @property
@@ -188,7 +170,6 @@ def median(times: Sequence[int]) -> int:
 
 
 def _percentiles(times: Sequence[int]) -> tuple[int, int, int]:
-    """The median, the 10th and the 90th percentile."""
     ordered, last = sorted(times), len(times) - 1
     return ordered[round(0.5 * last)], ordered[round(0.1 * last)], ordered[round(0.9 * last)]
 
@@ -227,19 +208,17 @@ class UnrecordedSteps:
 
     def __init__(self, clock: MarkingClock, time_in: Callable[[Detail], None] | None) -> None:
         self._clock, self._time_in = clock, time_in
-        self._waited, self._is_waiting = StepReadings(clock), True
-        self._timed = {detail: StepReadings(clock) for detail in Detail}
+        self._waited, self._is_waiting = StepReadings(), True
+        self._timed = {detail: StepReadings() for detail in Detail}
         self._detail = Detail.CALLS
         self._left = 1  # steps in this block, of which some are skipped
         self._skipped = 0
         self.is_complete = False  # whether enough steps have been timed
 
     def begin(self) -> None:
-        """A step begins."""
         self._clock.mark()
 
     def step_ended(self) -> None:
-        """A step ends and the next begins."""
         self._clock.mark()
         self._left -= 1
         if not self._left:
@@ -260,16 +239,15 @@ class UnrecordedSteps:
         return facts
 
     def _collect(self) -> None:
-        """Take the steps of the block so far."""
         steps = self._waited if self._is_waiting else self._timed[self._detail]
         steps.steps += list(pairwise(self._clock.readings()))[self._skipped :]
 
     def _plan_block(self) -> None:
-        """A block of steps is over: what the next one is for."""
         self._skipped = 0
         if self._is_waiting:
             self._is_waiting = not _has_settled(self._waited)
-            self._left = _until_settled(self._waited) if self._is_waiting else _BLOCK
+            is_long = sum(self._waited.lengths_ns) > self._waited.count * _LONG_STEP_NS
+            self._left = (1 if is_long else _RECENT) if self._is_waiting else _BLOCK
         elif self._time_in:
             self._detail = Detail((self._detail - 1) % len(Detail))
             self._time_in(self._detail)
@@ -307,11 +285,6 @@ def _has_settled(waited: StepReadings) -> bool:
     return len(before) == _RECENT and median(recent) >= _STILL_FALLING * median(before)
 
 
-def _until_settled(waited: StepReadings) -> int:
-    """After how many steps to look again."""
-    return 1 if sum(waited.lengths_ns) > waited.count * _LONG_STEP_NS else _RECENT
-
-
 def _merged_ns(steps: StepReadings, clock: int) -> int:
     """The median time per step in parts that only a watch on calls tells apart, ns."""
     parts = [steps.part_ns(name, clock) for name in _MERGED]
@@ -319,7 +292,6 @@ def _merged_ns(steps: StepReadings, clock: int) -> int:
 
 
 def _step_ns(steps: StepReadings, clock: int) -> int:
-    """The median time per step, ns."""
     return median(steps.cpu_ns if clock else steps.lengths_ns)
 
 

@@ -42,19 +42,11 @@ class TorchRecording(Recording[ProfilerWindow]):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all requested steps are recorded."""
         return len(self.steps) == self.wanted
 
 
 class TorchHooks:
-    """The hooks of one recorder.
-
-    Args:
-        options: what to record.
-        detector: is informed of what may still repeat.
-        clock: measures the whole run.
-        on_iteration: called where something ends an iteration, as `IterationWatch` does.
-    """
+    """The hooks of one recorder."""
 
     def __init__(
         self,
@@ -91,7 +83,6 @@ class TorchHooks:
         self._optimizers.names = OptimizerNames()
 
     def detach(self) -> None:
-        """Remove every hook."""
         self.detach_from_iterations()
         self._detach_from_recording()
         self.stop_timing()
@@ -124,7 +115,6 @@ class TorchHooks:
             self.memory.close()
 
     def optimizer_stepped(self, optimizer: Any) -> None:
-        """An optimizer has stepped."""
         if self.memory:
             self.memory.optimizer_stepped(optimizer)
         self._on_iteration(optimizer, Kind.OPTIMIZER)
@@ -165,21 +155,13 @@ class TorchHooks:
         early: bool,
         on_other_profiler: Callable[[], None],
     ) -> TorchRecording:
-        """Begin to record steps; `begin_step` follows.
-
-        Args:
-            first: its number.
-            wanted: how many to record.
-            boundary: what ends them.
-            early: whether they are warm-up steps.
-            on_other_profiler: called before the script starts a profiler of its own.
-        """
+        """Begin to record steps; `begin_step` follows."""
         self.registry.refresh()
         self.ranges.install()
         if self.memory:
             self.memory.start()
         window = ProfilerWindow(self._options, first, boundary, on_other_profiler, self.registry.has_scripted)
-        self._open_ranges.profiler_starts()
+        self._open_ranges.is_recording = True
         self.stop_timing()
         if self._clock:
             self._clock.mark_activities(True)
@@ -188,26 +170,23 @@ class TorchHooks:
         return recording
 
     def begin_step(self, recording: TorchRecording) -> None:
-        """A step to be recorded begins."""
         if self._times is None:
-            self._times = StepReadings(self._start_timing())
+            self._times = StepReadings(self._start_timing().read)
         self._times.begin()
         recording.window.begin_step()
 
     def end_step(self, recording: TorchRecording, boundary: StepBoundary | None) -> None:
-        """It has ended, at `boundary`."""
         if self._times:
             self._times.end()
         recording.window.end_step()
         recording.window.boundary = boundary
 
     def close(self, recording: TorchRecording) -> None:
-        """Stop recording, and keep all that describes the steps."""
         if not self.iterations.is_open:
             self.ranges.remove()
         if self._clock:
             self._clock.mark_activities(False)
-        self._open_ranges.profiler_stopped()
+        self._open_ranges.is_recording = False
         if self._timer and self._times and (times := self._times.describe()):
             own = {"page_fault_ns": page_fault_ns(), "changes": self._timer.changes()}
             recording.times = times | own
@@ -254,7 +233,6 @@ class TorchHooks:
         return self._timer
 
     def stop_timing(self) -> None:
-        """Time no more parts of steps."""
         timer, self._timer, self._times = self._timer, None, None
         self.ranges.timer = self._optimizers.timer = None
         if timer:

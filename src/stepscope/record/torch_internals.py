@@ -23,17 +23,7 @@ ENGINE = "_engine_run_backward" if hasattr(AUTOGRAD, "_engine_run_backward") els
 def wrap(
     holder: Any, name: str, around: Callable[[Function], Function], *others: Any
 ) -> list[Callable[[], None]]:
-    """Replace a function of torch by one around it, which torch.compile skips.
-
-    Args:
-        holder: the module or class that has it.
-        name: its name there.
-        around: makes the new function from the original.
-        others: modules that export it, too.
-
-    Returns:
-        Functions that restore the original, as `replace` does.
-    """
+    """Replace a function of torch by one around it, which torch.compile skips; restored as by `replace`."""
     original = getattr(holder, name)
     ours = around(original)
     hide_from_compiler(ours.__code__)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,33 +30,22 @@ from stepscope.record.step_times import StepReadings
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial does.
+    """What a trial does."""
 
-    Attributes:
-        target, arguments, is_module: the program.
-        warmup: training steps to skip first.
-        steps: training steps to time or to record.
-        result: the JSON file to write.
-        changes: name and parameters of each change to apply.
-        capture: the capture to write; None to time the steps instead.
-        scratch: how the project is protected (`stepscope.base.scratch`); None for not at all.
-        store: a folder for the temporary data of the scratch view.
-    """
-
-    target: str
+    target: str  # the program
     arguments: Sequence[str]
     is_module: bool
-    warmup: int
-    steps: int
-    result: str
-    changes: Sequence[tuple[str, Mapping[str, Any]]] = ()
-    capture: str | None = None
+    warmup: int  # training steps to skip first
+    steps: int  # training steps to time or to record
+    result: str  # the JSON file to write
+    changes: Sequence[tuple[str, Mapping[str, Any]]] = ()  # name and parameters of each change to apply
+    capture: str | None = None  # the capture to write; None to time the steps instead
+    # How the project is protected (`stepscope.base.scratch`); None for not at all.
     scratch: Mapping[str, Any] | None = None
-    store: str = ""
+    store: str = ""  # a folder for the temporary data of the scratch view
 
     @property
     def program(self) -> Program:
-        """The program to run."""
         target = self.target if self.is_module else relocated(self.target)
         return Program(target, [relocated_word(word) for word in self.arguments], self.is_module)
 
@@ -74,14 +63,14 @@ class StoppingSession(Session):
 
 
 def run_trial(trial: Trial) -> dict[str, Any]:
-    """Run the program and measure; return the content of the result file."""
     facts: dict[str, Any] = {"failure": None, "steps_ns": [], "applied": {}}
     applied: list[tuple[str, Applied]] = []
-    measured: list[Any] = []
+    measured: list[Callable[[], dict[str, Any]]] = []
 
     def begin() -> None:
         applied.extend((name, apply_change(name, values)) for name, values in trial.changes)
-        measured.append(_record(trial) if trial.capture else StepTimer(trial.warmup, trial.steps, Stopped(0)))
+        timer = None if trial.capture else StepTimer(trial.warmup, trial.steps, Stopped(0))
+        measured.append(timer.finish if timer else _record(trial))
 
     watch = AfterImport("torch", begin)
     watch.install()
@@ -97,45 +86,36 @@ def run_trial(trial: Trial) -> dict[str, Any]:
         facts["failure"] = str(error)
     except Exception as error:
         sys.excepthook(type(error), error, error.__traceback__)
-        facts["failure"] = f"{type(error).__name__}: {_first_line(error)}"
+        facts["failure"] = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
     watch.remove()
-    for measurement in measured:
-        facts.update(measurement.finish())
+    for finish in measured:
+        facts.update(finish())
     facts["applied"] = {name: change.evidence() for name, change in applied}
-    facts.update(_describe())
+    torch = sys.modules.get("torch")
+    facts["torch"] = str(torch.__version__) if torch else None
+    facts["threads"] = torch.get_num_threads() if torch else None
     return facts
 
 
-class _Recorded:
-    """A recording trial."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def finish(self) -> dict[str, Any]:
-        self._session.finish(Ending())
-        result = self._session.result
-        if result is None:
-            return {"recorded": 0}
-        return {"recorded": len(result.steps_recorded), "steps_seen": result.steps_seen}
-
-
-def _record(trial: Trial) -> _Recorded:
+def _record(trial: Trial) -> Callable[[], dict[str, Any]]:
+    """Record from now on; what is returned ends that and tells how many steps there are."""
     run = Run(trial.program.command, RecordOptions(trial.warmup, trial.steps))
     session = StoppingSession(run, Path(str(trial.capture)))
     session.attach(only_training=True)
-    return _Recorded(session)
+
+    def finish() -> dict[str, Any]:
+        session.finish(Ending())
+        if session.result is None:
+            return {"recorded": 0}
+        return {"recorded": len(session.result.steps_recorded), "steps_seen": session.result.steps_seen}
+
+    return finish
 
 
 class StepTimer:
     """Measures the time from the end of each step to the end of the next, then ends the program.
 
     Also measures the share spent loading batches and in optimizers.
-
-    Args:
-        warmup: steps to skip first.
-        steps: steps to time.
-        stop: the exception to raise when they are timed.
     """
 
     def __init__(self, warmup: int, steps: int, stop: BaseException) -> None:
@@ -146,7 +126,7 @@ class StepTimer:
         self._detector = StepDetector()
         self._seen = 0
         self._clock = PartTimer()
-        self._times = StepReadings(self._clock)
+        self._times = StepReadings(self._clock.read)
         self._watch = OptimizerWatch(self._stepped)
 
     def finish(self) -> dict[str, Any]:
@@ -179,19 +159,7 @@ def _wait_for_device() -> None:
         cuda.synchronize()
 
 
-def _describe() -> dict[str, Any]:
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return {"torch": None, "threads": None}
-    return {"torch": str(torch.__version__), "threads": torch.get_num_threads()}
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0]
-
-
 def main() -> None:
-    """Run the trial given on the command line."""
     trial = Trial(**json.loads(sys.argv[1]))
     watch = _enter_scratch(trial)
     facts = run_trial(trial)

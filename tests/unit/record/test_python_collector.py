@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.record.contexts.collector import FlushPlan
-from stepscope.record.contexts.context_options import KINDS, ContextOptions
+from stepscope.record.contexts.context_options import KINDS, ContextOptions, FlushPlan
 from stepscope.record.contexts.python_collector import PythonCollector
 
 torch = pytest.importorskip("torch")

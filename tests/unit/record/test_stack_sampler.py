@@ -207,7 +207,7 @@ STACKS = StackSamples(
 
 def test_the_line_of_the_program_that_a_stack_is_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """A library's function counts for the line that calls it, the recorder's for none."""
-    monkeypatch.setattr(loop_samples, "_LIBRARIES", ("/lib",))
+    monkeypatch.setattr(loop_samples, "LIBRARIES", ("/lib",))
     monkeypatch.setattr(loop_samples, "is_internal", lambda file: file.startswith("/torch"))
     found = describe(STACKS, {("<module>", "/x/train.py"), ("log", "/x/train.py")})
     assert [found["places"][place]["function"] for place in found["place"]] == [

@@ -46,7 +46,7 @@ def timer(clock: Clock):
 
 
 def timed(timer: PartTimer, clock: Clock, lengths: list[int]) -> StepReadings:
-    steps = StepReadings(timer)
+    steps = StepReadings(timer.read)
     steps.follow()
     for length in lengths:
         clock.run(length, length // 10)
@@ -101,7 +101,7 @@ def test_no_step_says_nothing(timer: PartTimer, clock: Clock) -> None:
 
 
 def test_what_the_recorder_does_between_steps_does_not_count(timer: PartTimer, clock: Clock) -> None:
-    steps = StepReadings(timer)
+    steps = StepReadings(timer.read)
     for length in (10, 20, 30):
         steps.begin()
         clock.run(length, length)
@@ -146,7 +146,7 @@ def test_parts_of_a_step(timer: PartTimer, clock: Clock) -> None:
 
     weight = nn.Parameter(torch.ones(2))
     optimizer = Optimizer([weight], lr=0.1)
-    steps = StepReadings(timer)
+    steps = StepReadings(timer.read)
     steps.follow()
     for batch in DataLoader(Data()):
 
@@ -200,7 +200,7 @@ def test_models_with_and_without_gradients_are_timed(
     model = nn.Sequential(Slow(clock, 1), Slow(clock, 10))
     teacher = Slow(clock, 100)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    steps = StepReadings(timer)
+    steps = StepReadings(timer.read)
     steps.follow()
     for _ in range(3):
         with torch.no_grad():
@@ -252,7 +252,7 @@ def test_the_recorders_own_work_is_no_time_of_an_unrecorded_step(
     monkeypatch.setattr(time, "perf_counter_ns", slow_clock)
     timer.stop_noting_changes()
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1)
-    steps = StepReadings(timer)
+    steps = StepReadings(timer.read)
     steps.follow()
     for _ in range(3):
         clock.run(10, 10)
@@ -274,7 +274,7 @@ def test_other_work_of_the_recorder_is_part_of_no_step(timer: PartTimer, clock: 
     """Steps may end, and readings be taken, while it works."""
     if not records:
         timer.stop_noting_changes()
-    steps = StepReadings(timer)
+    steps = StepReadings(timer.read)
     for _ in range(4):
         clock.run(20, 20)
         timer.pause()
@@ -292,7 +292,7 @@ def test_other_work_of_the_recorder_is_part_of_no_step(timer: PartTimer, clock: 
 def test_parts_are_told_apart_on_request(timer: PartTimer, clock: Clock, ranges: ModuleRanges) -> None:
     ranges.only_report()
     layer = Slow(clock, 10)
-    optimizer, steps = torch.optim.SGD(layer.parameters(), lr=0.1), StepReadings(timer)
+    optimizer, steps = torch.optim.SGD(layer.parameters(), lr=0.1), StepReadings(timer.read)
     for tells in (True, False):
         timer.tell_parts(tells)
         steps.begin()
@@ -313,7 +313,7 @@ def test_a_layer_that_backward_runs_again_is_backward(
 ) -> None:
     ranges.install()
     layer = Slow(clock, 10)
-    steps = StepReadings(timer)
+    steps = StepReadings(timer.read)
     steps.follow()
     checkpoint(layer, torch.ones(2), use_reentrant=False).sum().backward()
     steps.follow()
@@ -323,7 +323,7 @@ def test_a_layer_that_backward_runs_again_is_backward(
 
 def test_a_model_that_fails_does_not_count_on(timer: PartTimer, clock: Clock, ranges: ModuleRanges) -> None:
     ranges.only_report()
-    layer, steps = Slow(clock, 10), StepReadings(timer)
+    layer, steps = Slow(clock, 10), StepReadings(timer.read)
     steps.follow()
     with pytest.raises(RuntimeError):
         layer(torch.ones(3))
@@ -335,7 +335,7 @@ def test_a_model_that_fails_does_not_count_on(timer: PartTimer, clock: Clock, ra
 
 def test_an_optimizer_that_fails_does_not_count_on(timer: PartTimer, clock: Clock) -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1)
-    steps = StepReadings(timer)
+    steps = StepReadings(timer.read)
     with pytest.raises(ZeroDivisionError):
         optimizer.step(lambda: 1 // 0)
     steps.follow()

@@ -24,11 +24,6 @@ class Applied(Protocol):
 
 
 def apply_change(name: str, parameters: Mapping[str, Any]) -> Applied:
-    """Make a change to everything that the script does from now on.
-
-    Args:
-        name: of the change, which is the name of its file in this package.
-        parameters: of the change.
-    """
+    """Make a change to everything that the script does from now on."""
     applied: Applied = import_module(f"{__name__}.{name}").Apply(**parameters)
     return applied

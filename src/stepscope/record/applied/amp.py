@@ -16,7 +16,6 @@ class Apply:
         around_outermost_calls(self._call)
 
     def evidence(self) -> dict[str, Any]:
-        """The number of calls, and the type of device."""
         return {"count": self._calls, "dtype": "bfloat16", "device": self._device}
 
     def _call(self, module: Any, call: Any, args: Any, kwargs: Any) -> Any:

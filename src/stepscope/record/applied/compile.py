@@ -15,7 +15,6 @@ class Apply:
         around_outermost_calls(self._call)
 
     def evidence(self) -> dict[str, Any]:
-        """The number of models."""
         return {"count": len(self._compiled)}
 
     def _call(self, module: Any, call: Any, args: Any, kwargs: Any) -> Any:

@@ -20,7 +20,6 @@ class Apply:
         with_arguments(DistributedDataParallel, {}, self._register)
 
     def evidence(self) -> dict[str, Any]:
-        """The number of models."""
         return {"count": self._models, "dtype": "bfloat16"}
 
     def _register(self, model: Any) -> None:

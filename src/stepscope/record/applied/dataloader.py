@@ -18,7 +18,6 @@ class Apply:
         with_arguments(data.DataLoader, {"num_workers": workers}, self._note)
 
     def evidence(self) -> dict[str, Any]:
-        """The number of loaders, and of their workers."""
         return {"count": self._loaders, "workers": self._workers}
 
     def _note(self, loader: Any) -> None:

@@ -20,7 +20,6 @@ class Apply:
         around_outermost_calls(self._call)
 
     def evidence(self) -> dict[str, Any]:
-        """The number of models, and of processes."""
         return {"count": len(self._wrapped), "world_size": self._world_size, "backend": "gloo"}
 
     def _call(self, module: Any, call: Any, args: Any, kwargs: Any) -> Any:

@@ -12,8 +12,7 @@ from stepscope.record.applied.patches import around_outermost_calls, device_of, 
 class Apply:
     """Shards a model before its first call in training, and its parameters in optimizers.
 
-    Args:
-        unit: glob for the paths of the modules that are units; the rest of the model is one more.
+    The modules whose paths match the glob `unit` are units; the rest of the model is one more.
     """
 
     def __init__(self, unit: str) -> None:
@@ -27,7 +26,6 @@ class Apply:
         around_outermost_calls(self._call)
 
     def evidence(self) -> dict[str, Any]:
-        """The number of models, of their units, and of processes."""
         count = len(self._sharded) if self._units else 0
         facts = {"units": self._units, "world_size": self._world_size, "backend": "gloo"}
         return {"count": count, **facts}

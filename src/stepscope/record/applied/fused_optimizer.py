@@ -18,7 +18,6 @@ class Apply:
             with_arguments(getattr(torch.optim, name), {"fused": True, "foreach": None}, self._note)
 
     def evidence(self) -> dict[str, Any]:
-        """The number of optimizers, their classes, and whether all their groups are fused."""
         optimizers = list(self._optimizers.values())
         return {
             "count": len(optimizers),

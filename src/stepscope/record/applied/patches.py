@@ -59,6 +59,5 @@ def is_model(module: Any) -> bool:
 
 
 def device_of(module: Any, default: str) -> str:
-    """The device type of a module's parameters."""
     parameter = next(iter(module.parameters()), None)
     return default if parameter is None else str(parameter.device.type)

@@ -21,7 +21,6 @@ class Apply(ddp.Apply):
         with_arguments(torch.optim.Optimizer, {}, self._made.append)
 
     def evidence(self) -> dict[str, Any]:
-        """The number of models, the classes of the optimizers, and the number of processes."""
         classes = sorted(type(optimizer).__name__ for optimizer in self._sharded.values())
         count = super().evidence()["count"] if classes else 0
         return {**super().evidence(), "count": count, "optimizers": classes}

@@ -18,7 +18,7 @@ from stepscope.record.jax.jax_step_detector import arrays_in
 from stepscope.record.jax.jit_calls import JitCall
 
 
-class Argument(NamedTuple):
+class StepArgument(NamedTuple):
     """One array that a step takes: its shape, and whether the previous step took it too."""
 
     shape: tuple[int, ...]
@@ -32,15 +32,14 @@ class ArraySet:
         self._refs: dict[int, weakref.ref[Any]] = {}
 
     def __contains__(self, array: object) -> bool:
-        found = self._refs.get(id(array))
-        return found is not None and found() is array
+        reference = self._refs.get(id(array))
+        return reference is not None and reference() is array
 
     def update(self, arrays: Iterable[Any]) -> None:
         """Add arrays; NumPy's scalars, which no reference can be made to, are none."""
         self._refs.update((id(array), weakref.ref(array)) for array in arrays if array.shape)
 
     def forget_gone(self) -> None:
-        """Drop what no longer exists."""
         self._refs = {key: ref for key, ref in self._refs.items() if ref() is not None}
 
 
@@ -56,13 +55,12 @@ class BatchSamples:
         self._before = ArraySet()  # by the previous step
 
     def returned(self, call: JitCall) -> None:
-        """A compiled function has returned."""
         leaves = [leaf for leaf in tree_util.tree_leaves(call.inputs) if hasattr(leaf, "shape")]
         state = [leaf for leaf in leaves if leaf in self._returned]
         self._state_shapes.update(leaf.shape for leaf in state)
         fresh = [leaf for leaf in leaves if self._is_fresh(leaf)]
         self._returned.update(arrays_in(call.outputs))
-        arguments = [Argument(leaf.shape, leaf in self._before) for leaf in fresh]
+        arguments = [StepArgument(leaf.shape, leaf in self._before) for leaf in fresh]
         self._of_call[call.name] = samples_in(arguments, self._batch)
         self._taken.update(fresh)
         self.returned_again(call)
@@ -83,22 +81,18 @@ class BatchSamples:
         return leaf.shape not in self._state_shapes
 
 
-def samples_in(arguments: Sequence[Argument], batch: int) -> int:
+def samples_in(arguments: Sequence[StepArgument], batch: int) -> int:
     """The samples that a call takes; 0 if no argument is a batch.
 
     An array that every step takes may be a whole data set, so it counts only if its size is the
     batch size itself.
 
-    Args:
-        arguments: arrays that are not state.
-        batch: the batch size.
-
     Example:
-        >>> [samples_in([Argument(shape)], 32) for shape in [(32, 9), (4, 8, 9), (64, 9), (7,)]]
+        >>> [samples_in([StepArgument(shape)], 32) for shape in [(32, 9), (4, 8, 9), (64, 9), (7,)]]
         [32, 32, 64, 0]
-        >>> samples_in([Argument((4, 32, 9)), Argument((4, 32))], 32)  # inputs and their targets
+        >>> samples_in([StepArgument((4, 32, 9)), StepArgument((4, 32))], 32)  # inputs and their targets
         128
-        >>> samples_in([Argument((128, 32)), Argument((128, 32))], 32)  # time first
+        >>> samples_in([StepArgument((128, 32)), StepArgument((128, 32))], 32)  # time first
         32
     """
     shapes = [argument.shape for argument in arguments if argument.shape]
@@ -109,5 +103,5 @@ def samples_in(arguments: Sequence[Argument], batch: int) -> int:
         groups = second[0][0]
         ranks = {len(shape) for shape in second if shape[0] == groups}
         return groups * batch if len(ranks) > 1 else batch
-    changing = [one.shape[0] for one in arguments if one.shape and not one.is_kept]
+    changing = [argument.shape[0] for argument in arguments if argument.shape and not argument.is_kept]
     return max((size for size in changing if size % batch == 0), default=0)

@@ -69,7 +69,7 @@ def cpu_counters(folder: Path = _POWERCAP) -> list[Counter]:
     Source: the Linux kernel, Documentation/power/powercap/powercap.rst.
     """
     try:
-        packages = [one for one in folder.glob("intel-rapl:*") if one.name.count(":") == 1]
+        packages = [package for package in folder.glob("intel-rapl:*") if package.name.count(":") == 1]
         return [_package_counter(package) for package in packages]
     except (OSError, ValueError):
         return []

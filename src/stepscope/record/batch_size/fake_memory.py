@@ -7,7 +7,7 @@ GPU's kernels would choose otherwise (attention, cuDNN workspaces) is therefore 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stepscope.record.batch_size.kernel_workspace import OneDnnLstm, with_workspace, workspace
 from stepscope.record.batch_size.request import Request
+from stepscope.record.batch_size.torch_inputs import tensors_in
 from stepscope.record.batch_size.torch_steps import WHY_NO_STEPS, watch_optimizers
-from stepscope.record.model_tree import Node
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry
 
@@ -31,7 +31,7 @@ _KINDS = ("weights", "buffers", "gradients", "optimizer_state", "activations", "
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class StorageEntry:
     """A storage: its size, when in the step it was made, and by the call of which module."""
 
     key: int
@@ -41,31 +41,22 @@ class Entry:
 
 
 class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes every storage that an operator returns, until it is freed.
-
-    Args:
-        where: returns the phase (forward, backward or optimizer) and the path of the module that
-            runs.
-    """
+    """Notes every storage that operators return until it is freed, with phase and module (`where`)."""
 
     def __init__(self, where: Callable[[], tuple[str, str]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._where = where
-        self._alive: dict[int, Entry] = {}
+        self._alive: dict[int, StorageEntry] = {}
         self._watchers: dict[int, Any] = {}
         self._wanted: int | None = None
         self._count = 0
         self.total = 0
         self.peak = 0
         self.peak_at = 0
-        self.snapshot: tuple[Entry, ...] = ()
+        self.snapshot: tuple[StorageEntry, ...] = ()
 
     def begin_step(self, look_at: int | None = None) -> None:
-        """Count allocations and look for the peak again.
-
-        Args:
-            look_at: the allocation after which to take the snapshot.
-        """
+        """Look for the peak again; take the snapshot after the allocation number `look_at`."""
         self._count, self._wanted = 0, look_at
         self.peak, self.peak_at = self.total, 0
         self.snapshot = tuple(self._alive.values()) if look_at == 0 else ()
@@ -77,7 +68,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         result = with_workspace(func, args, result)
         self._use(workspace(func, args, result))
-        for tensor in _tensors(result):
+        for tensor in tensors_in(result):
             self.note(tensor)
         return result
 
@@ -89,17 +80,16 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.total + size > self.peak:
             self.peak, self.peak_at = self.total + size, self._count
         if self._count == self._wanted:
-            own = Entry(0, size, "workspace", self._where()[1])
+            own = StorageEntry(0, size, "workspace", self._where()[1])
             self.snapshot = (*self._alive.values(), own)
 
     def note(self, tensor: Any) -> None:
-        """A tensor is there."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._alive or not (size := storage.nbytes()):
             return
         phase, module = self._where()
-        self._alive[key] = Entry(key, size, phase, module)
+        self._alive[key] = StorageEntry(key, size, phase, module)
         self._watchers[key] = weakref.ref(storage, lambda _: self._freed(key))
         self.total += size
         self._count += 1
@@ -108,8 +98,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._count == self._wanted:
             self.snapshot = tuple(self._alive.values())
 
-    def entry_of(self, tensor: Any) -> Entry | None:
-        """What is noted of a tensor's storage."""
+    def entry_of(self, tensor: Any) -> StorageEntry | None:
         return self._alive.get(tensor.untyped_storage()._cdata)
 
     def _freed(self, key: int) -> None:
@@ -117,14 +106,6 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         entry = self._alive.pop(key, None)
         if entry is not None:
             self.total -= entry.bytes
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _tensors(one)
 
 
 def _some_value(tensor: Any) -> Any:
@@ -149,7 +130,7 @@ class Estimate:
         self._ranges = ModuleRanges(self.registry)
         self._optimizers: dict[int, Any] = {}
         self._stepping = False
-        self._owners: dict[Entry, tuple[str, str]] = {}
+        self._owners: dict[StorageEntry, tuple[str, str]] = {}
         self._ledger = Ledger(self._where)
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.count = 0
@@ -170,7 +151,6 @@ class Estimate:
         _teach_fake_tensors()
 
     def ended(self) -> None:
-        """A training step ends here."""
         self.count += 1
         self._note_owners()
         if self.count == 1:
@@ -181,16 +161,16 @@ class Estimate:
             self._finish(self.result())
 
     def result(self) -> Json:
-        """The peak, by kind and module."""
         if self.count < 3:
             return {"outcome": "too_short", "steps_seen": self.count}
         rows = [(*self._judge(entry), entry.bytes) for entry in self._ledger.snapshot]
+        modules = _by_module(rows)
         return {
             "outcome": "estimated",
             "batch": self._request.batch,
             "bytes": self._ledger.peak,
-            "memory": _by_kind(rows),
-            "modules": _by_module(rows),
+            "memory": {kind: sum(module[kind] for module in modules) for kind in _KINDS},
+            "modules": modules,
             "torch": str(torch.__version__),
         }
 
@@ -221,7 +201,7 @@ class Estimate:
     def _note_owners(self) -> None:
         """Kind and module of the storages that training keeps, while they are there."""
         paths: dict[int, str] = {}
-        for node in _nodes(self.registry):
+        for node in self.registry.nodes():
             for kind, held in (("weights", node.module._parameters), ("buffers", node.module._buffers)):
                 for tensor in held.values():
                     if tensor is not None:
@@ -241,7 +221,7 @@ class Estimate:
         if entry is not None:
             self._owners.setdefault(entry, (kind, path))
 
-    def _judge(self, entry: Entry) -> tuple[str, str]:
+    def _judge(self, entry: StorageEntry) -> tuple[str, str]:
         phase = "activations" if entry.phase == "forward" else "temporaries"
         return self._owners.get(entry, (phase, entry.module))
 
@@ -266,17 +246,6 @@ def _providers(request: Request, finish: Callable[[Json], NoReturn]) -> NoReturn
     while True:
         iterate()
         run.ended()
-
-
-def _nodes(registry: ModuleRegistry) -> Iterable[Node]:
-    return (node for root in registry.roots for node in root.walk())
-
-
-def _by_kind(rows: list[tuple[str, str, int]]) -> dict[str, int]:
-    sums = dict.fromkeys(_KINDS, 0)
-    for kind, _, size in rows:
-        sums[kind] += size
-    return sums
 
 
 def _by_module(rows: list[tuple[str, str, int]]) -> list[Json]:

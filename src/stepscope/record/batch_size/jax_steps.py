@@ -55,13 +55,7 @@ class ProgramMemory:
         self._made[call.name] = {id(array): weakref.ref(array) for array in arrays}
 
     def kinds(self, call: JitCall, stats: Any, others: int) -> dict[str, int]:
-        """Bytes by kind, which add up to the peak.
-
-        Args:
-            call: of the program.
-            stats: its buffer assignment, as `Compiled.memory_analysis()` returns it.
-            others: bytes of arrays on the device besides.
-        """
+        """Bytes by kind, which add up to the peak."""
         kept = {"parameters": 0, "optimizer_state": 0}
         for path, leaf in tree_util.tree_flatten_with_path(call.inputs)[0]:
             if self._is_state(leaf):
@@ -80,7 +74,7 @@ class ProgramMemory:
         }
 
     def _is_state(self, leaf: Any) -> bool:
-        made = (found.get(id(leaf)) for found in self._made.values())
+        made = (arrays.get(id(leaf)) for arrays in self._made.values())
         return any(ref is not None and ref() is leaf for ref in made)
 
 
@@ -106,7 +100,6 @@ class RecordedPrograms:
         self._step = 0
 
     def start(self, step: int) -> None:
-        """Begin to record in step number `step`."""
         self._step = step
         try:
             self._window = JaxWindow(_OPTIONS, step + _RUN_IN, None, _RUN_IN)
@@ -137,11 +130,7 @@ class RecordedPrograms:
 
 
 class JaxFramework:
-    """Measures what XLA assigns to the programs of a step.
-
-    Args:
-        request: whether to record the memory steps as a capture; by default not.
-    """
+    """Measures what XLA assigns to the programs of a step."""
 
     def __init__(self, request: Request | None = None) -> None:
         self._recording = RecordedPrograms(request) if request and request.capture else None
@@ -154,7 +143,6 @@ class JaxFramework:
         self._kinds: Json = {}
 
     def returned(self, call: JitCall) -> None:
-        """A compiled function has returned; in steps with memory, its peak counts."""
         if self._is_watching:
             self._look_at(call)
         self._programs.returned(call)
@@ -166,13 +154,11 @@ class JaxFramework:
             self._recording.step_ended(outputs, is_last=not self._is_watching)
 
     def begin_memory(self, step: int) -> None:
-        """Look at the programs that are called from now on."""
         self._is_watching = True
         if self._recording:
             self._recording.start(step)
 
     def end_memory_step(self, *, last: bool) -> None:
-        """A step whose programs are looked at ends here."""
         self._is_watching = not last
 
     def peak(self) -> Peak:
@@ -180,7 +166,6 @@ class JaxFramework:
         return Peak(self._bytes)
 
     def clock(self) -> StepClock:
-        """A clock of steps that wait for each other."""
         return StepClock()
 
     def power_meter(self) -> PowerMeter:
@@ -189,7 +174,6 @@ class JaxFramework:
         return PowerMeter("RAPL", cpu_counters()) if on_cpu else PowerMeter("NVML", [])
 
     def facts(self) -> Json:
-        """What ran, and on what."""
         return {
             "framework": "jax",
             "version": str(jax.__version__),
@@ -201,8 +185,8 @@ class JaxFramework:
 
     def _look_at(self, call: JitCall) -> None:
         """Bytes on the first device while a program runs."""
-        known = {id(leaf) for leaf in tree_util.tree_leaves((call.inputs, call.outputs))}
-        others = [array for array in jax.live_arrays() if id(array) not in known]
+        of_call = {id(leaf) for leaf in tree_util.tree_leaves((call.inputs, call.outputs))}
+        others = [array for array in jax.live_arrays() if id(array) not in of_call]
         besides = sum(map(bytes_on_device, others))
         try:
             stats = call.memory()
@@ -241,11 +225,7 @@ def _device() -> Json:
 
 
 class JaxSteps(Steps):
-    """Measured steps that know the program's compiled functions.
-
-    Raises:
-        CaptureError: this version of JAX has no hook for calls.
-    """
+    """Measured steps that know the program's compiled functions."""
 
     why_no_steps = "no function under jax.jit was called repeatedly in its process"
 
@@ -261,12 +241,10 @@ class JaxSteps(Steps):
 
     @property
     def trains(self) -> bool:
-        """Whether a compiled function was called."""
         return self._boundary is not None
 
     @property
     def unsure_steps(self) -> int:
-        """More steps where the function that ends them is not known to train."""
         return 0 if self._detector.is_sure else UNSURE_STEPS
 
     def restart(self) -> None:

@@ -19,8 +19,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 _aten: Any = torch.ops.aten
-# With fewer channels than a vector holds, an argument stays as it is.
-_FEW_CHANNELS = 8
+_FEW_CHANNELS = 8  # with fewer than a vector holds, an argument stays as it is
 _LSTM_MODE = 2  # of torch's RNN kernels
 _FLOAT, _PAGE = 4, 4096  # bytes
 _vf: Any = torch._VF
@@ -29,11 +28,7 @@ _backward: Any = torch.ops.aten.mkldnn_rnn_layer_backward.default
 
 
 def workspace(func: Any, args: Any, result: Any) -> int:
-    """The most bytes that an operator holds at once while it runs, before its results are noted.
-
-    Returns:
-        0 where it holds nothing but its results.
-    """
+    """The most bytes, beside its results, that an operator holds at once while it runs."""
     rule = _RULES.get(func)
     return rule(args, result) if rule else lstm_workspace(func, args)
 
@@ -108,21 +103,8 @@ def _lstm(
             number = layer * ways + way
             own = list(weights[number * of_each : (number + 1) * of_each])
             own += [torch.zeros(own[0].shape[0])] * (4 - len(own))
-            y, h, c, _ = _layer(
-                x,
-                *own,
-                hidden[number],
-                cell[number],
-                way == 1,
-                [],
-                _LSTM_MODE,
-                hidden.shape[2],
-                1,
-                biased,
-                False,
-                False,
-                train,
-            )
+            own += [hidden[number], cell[number], way == 1, [], _LSTM_MODE, hidden.shape[2], 1, biased]
+            y, h, c, _ = _layer(x, *own, False, False, train)
             outputs.append(y)
             last.append((h, c))
         x = torch.cat(outputs, x.dim() - 1) if both_ways else outputs[0]
@@ -142,14 +124,7 @@ def with_workspace(func: Any, args: Any, result: Any) -> Any:
 
 
 def kept_bytes(steps: int, samples: int, inputs: int, width: int) -> int:
-    """What one layer and direction keeps for backward, bytes: its gates and states at all steps.
-
-    Args:
-        steps: length of the sequence.
-        samples: of the batch.
-        inputs: features in.
-        width: features out.
-    """
+    """What one layer and direction keeps for backward, bytes: its gates and states at all steps."""
     states = 2 * (steps + 1) * samples * _FLOAT
     return (
         _pages(steps * samples * _leading(4 * width) * _FLOAT)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn
 
 from stepscope.base.scratch import original_path, relocated, relocated_word
 from stepscope.errors import CaptureError
@@ -20,39 +20,16 @@ from stepscope.record.patch import AfterImport
 from stepscope.record.script_runner import Program
 
 Json = dict[str, Any]
-WatcherT = TypeVar("WatcherT")
-Makers = Mapping[str, Callable[[], WatcherT]]
+Makers = Mapping[str, Callable[[], Any]]  # of `Steps`, or of `Estimate`
 _MODULE = "__stepscope_entry__"
 
 
-class Watcher(Protocol):
-    """Receives a script's steps.
-
-    Attributes:
-        count: steps that have ended.
-        why_no_steps: why there are none, if there are none.
-    """
-
-    count: int
-    why_no_steps: str
-
-    def ended(self) -> None:
-        """A training step ends here."""
-
-    def result(self) -> Json:
-        """What is known so far."""
-
-
 def run_script(request: Request, finish: Callable[[Json], object]) -> Json:
-    """Run the script; `finish` ends the process once enough is measured.
-
-    Returns:
-        What was measured by the time the script ended by itself.
-    """
+    """Run the script; `finish` ends the process, unless the script ends before enough is measured."""
     return run_steps(request, steps_of_frameworks(request, finish))
 
 
-def steps_of_frameworks(request: Request, finish: Callable[[Json], object]) -> Makers[Any]:
+def steps_of_frameworks(request: Request, finish: Callable[[Json], object]) -> Makers:
     """What makes the measured steps of each framework, by the name of its module."""
 
     def torch_steps() -> Any:
@@ -68,13 +45,8 @@ def steps_of_frameworks(request: Request, finish: Callable[[Json], object]) -> M
     return {"torch": torch_steps, "jax": jax_steps}
 
 
-def run_steps(request: Request, makers: Makers[Watcher]) -> Json:
-    """Run the script and report its steps to a watcher for each framework that it imports.
-
-    Args:
-        request: what to run.
-        makers: make a watcher, once the framework of this name is imported.
-    """
+def run_steps(request: Request, makers: Makers) -> Json:
+    """Run the script and report its steps to a watcher for each framework that it imports."""
     watched = watch_imports(makers)
     try:
         arguments = [relocated_word(word) for word in request.arguments]
@@ -87,28 +59,24 @@ def run_steps(request: Request, makers: Makers[Watcher]) -> Json:
         return {"outcome": "no_steps", "why": f"it never imported {' or '.join(makers)}"}
     steps = max(watched, key=lambda steps: steps.count)
     if steps.count == 0:
-        return {"outcome": "no_steps", "why": "; ".join(one.why_no_steps for one in watched)}
-    return steps.result()
+        return {"outcome": "no_steps", "why": "; ".join(steps.why_no_steps for steps in watched)}
+    return dict(steps.result())
 
 
-def watch_imports(makers: Makers[WatcherT]) -> list[WatcherT]:
+def watch_imports(makers: Makers) -> list[Any]:
     """A list that gets what each maker makes, when the module of its name has been imported."""
-    made: list[WatcherT] = []
+    made: list[Any] = []
     for name, make in makers.items():
         AfterImport(name, functools.partial(_add, made, make)).install()
     return made
 
 
-def _add(made: list[WatcherT], make: Callable[[], WatcherT]) -> None:
+def _add(made: list[Any], make: Callable[[], Any]) -> None:
     made.append(make())
 
 
 def run_providers(request: Request, finish: Callable[[Json], NoReturn]) -> NoReturn:
-    """Make iterations until enough is measured; `finish` ends the process.
-
-    Raises:
-        CaptureError: a provider function is missing, or an iteration trains nothing.
-    """
+    """Make iterations until enough is measured; `finish` ends the process."""
     watched = watch_imports(steps_of_frameworks(request, finish))
     model, inputs, iterate = prepare(request)
     for steps in watched:
@@ -123,11 +91,7 @@ def run_providers(request: Request, finish: Callable[[Json], NoReturn]) -> NoRet
 
 
 def prepare(request: Request) -> tuple[Any, Any, Callable[[], object]]:
-    """The model, its inputs, and a function that makes one iteration on them.
-
-    Raises:
-        CaptureError: a provider function is missing.
-    """
+    """The model, its inputs, and a function that makes one iteration on them."""
     entry = load_entry(relocated(request.entry))
     model_of, inputs_of, iteration_of = (
         _provider(entry, f"{request.providers}_{name}_provider", request.entry)
@@ -143,7 +107,6 @@ def prepare(request: Request) -> tuple[Any, Any, Callable[[], object]]:
 
 
 def load_entry(path: str) -> ModuleType:
-    """The entry file as a module, its folder first among those that are imported from."""
     sys.path.insert(0, str(Path(path).resolve().parent))
     sys.argv = [path]
     module = ModuleType(_MODULE)
@@ -156,9 +119,9 @@ def load_entry(path: str) -> ModuleType:
 
 
 def _provider(entry: ModuleType, name: str, path: str) -> Callable[..., Any]:
-    found = getattr(entry, name, None)
-    if callable(found):
-        return found  # type: ignore[no-any-return]
+    provider = getattr(entry, name, None)
+    if callable(provider):
+        return provider  # type: ignore[no-any-return]
     raise CaptureError(
         f"{path} has no function {name}; it needs stepscope_model_provider(), "
         "stepscope_input_provider(batch_size=…) and stepscope_iteration_provider(model)"

@@ -18,8 +18,7 @@ from stepscope.record.batch_size.request import Request
 
 _ALIKE = 0.95  # of the largest inputs: these count as equally long
 Json = dict[str, Any]
-# Where batches differ in size, so many steps are watched to meet a long one.
-_VARIED_STEPS = 8
+_VARIED_STEPS = 8  # are watched where batches differ in size; chosen: to meet a long one
 
 
 class StepClock:
@@ -35,26 +34,18 @@ class StepClock:
 
     @property
     def steps(self) -> int:
-        """Steps timed."""
         return max(0, len(self._ends) - 1)
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the clock was made."""
         return time.perf_counter() - self._begin
 
     def lengths_ms(self) -> list[float]:
-        """The length of each step."""
         return [1e3 * (end - start) for start, end in itertools.pairwise(self._ends)]
 
 
 class StepCounts:
-    """Samples and elements of the inputs of each step, where something counts them.
-
-    Attributes:
-        samples: of each step, 0 where nothing counts them.
-        sizes: elements of the inputs of each step, None where nothing counts them.
-    """
+    """Samples of each step, or 0, and elements of its inputs, or None, where nothing counts them."""
 
     def __init__(self) -> None:
         self.samples: list[int] = []
@@ -63,15 +54,12 @@ class StepCounts:
         self._size: int | None = None
 
     def add_samples(self, count: int) -> None:
-        """The running step took some samples."""
         self._samples += count
 
     def add_inputs(self, elements: int) -> None:
-        """The running step took inputs of a size."""
         self._size = (self._size or 0) + elements
 
     def end_step(self) -> None:
-        """A step ends here."""
         self.samples.append(self._samples)
         self.sizes.append(self._size)
         self._samples, self._size = 0, None
@@ -84,12 +72,11 @@ class StepCounts:
     @property
     def range(self) -> tuple[int, int]:
         """The least and the most elements, of the steps known."""
-        known = [size for size in self.sizes if size is not None]
-        return min(known, default=0), max(known, default=0)
+        sizes = [size for size in self.sizes if size is not None]
+        return min(sizes, default=0), max(sizes, default=0)
 
     @property
     def varied(self) -> bool:
-        """Whether some steps were clearly shorter than others."""
         least, most = self.range
         return least < _ALIKE * most
 
@@ -106,11 +93,7 @@ class Peak(NamedTuple):
 
 
 class Framework(Protocol):
-    """Memory, time and device of training steps; one implementation for each framework.
-
-    Attributes:
-        least_memory_steps: steps in which memory must be watched at least.
-    """
+    """Memory, time and device of training steps; one implementation for each framework."""
 
     least_memory_steps: int
 
@@ -142,17 +125,7 @@ def main_memory() -> int | None:
 
 
 class Steps:
-    """Measures some of the steps, then calls `finish`.
-
-    Args:
-        request: what to measure.
-        finish: called between two steps with the result.
-        framework: of the script.
-        counts: what each step takes in, as the framework counts it.
-
-    Attributes:
-        detects: whether the ends of steps are detected, or whoever makes them calls `ended`.
-    """
+    """Measures some of the steps, then calls `finish`; `detects` is whether it finds their ends itself."""
 
     def __init__(
         self, request: Request, finish: Callable[[Json], object], framework: Framework, counts: StepCounts
@@ -196,7 +169,6 @@ class Steps:
         self._watched, self._is_watching, self._clock, self._power = 0, False, None, None
 
     def ended(self) -> None:
-        """A training step ends here."""
         self.count += 1
         self._counts.end_step()
         if self._clock is not None:
@@ -209,7 +181,6 @@ class Steps:
             self._framework.begin_memory(self.count)
 
     def result(self) -> Json:
-        """What is known so far."""
         lengths = self._clock.lengths_ms() if self._clock else []
         inputs = self._counts.sizes[self._first_timed :][: len(lengths)]
         samples = self._counts.samples[self._first_timed :][: len(lengths)]

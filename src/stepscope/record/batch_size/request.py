@@ -11,69 +11,43 @@ from typing import Any, TypedDict
 
 @dataclass(frozen=True)
 class Effort:
-    """How many steps to take.
+    """How many steps to take."""
 
-    Attributes:
-        warmup: steps to let pass first; the first makes the optimizer's state.
-        memory: steps in which allocations are watched.
-        least: steps to time at least.
-        most: steps to time at most.
-        seconds: time after which `least` steps are enough.
-    """
-
-    warmup: int = 2
-    memory: int = 2
-    least: int = 5
-    most: int = 40
-    seconds: float = 1.0
+    warmup: int = 2  # steps to let pass first; the first makes the optimizer's state
+    memory: int = 2  # steps in which allocations are watched
+    least: int = 5  # steps to time at least
+    most: int = 40  # steps to time at most
+    seconds: float = 1.0  # time after which `least` steps are enough
 
 
 @dataclass(frozen=True)
 class Request:
-    """One measurement.
+    """One measurement."""
 
-    Attributes:
-        entry: the script, or the file with the provider functions; an absolute path.
-        result: the file to write what was measured to.
-        log: the file that takes the script's output.
-        batch: the batch size; for a script, `arguments` or `edits` set it.
-        module: the name by which the entry is run as a module; None for a script.
-        providers: the prefix of the provider functions; None for a script.
-        arguments: the script's command line.
-        folder: where to run.
-        edits: files as they shall read, by absolute path.
-        capture: a capture of the memory steps to write, for breakdowns.
-        estimate: run without computing, on fake tensors, to estimate memory alone.
-        timeout_s: seconds after which it is given up as hung.
-        scratch: how the project is protected from the script (`Scratch.to_json`); None for not.
-        store: a folder for the temporary data of this run.
-    """
-
-    entry: str
-    result: str
-    log: str
-    batch: int
-    providers: str | None = None
-    module: str | None = None
-    arguments: Sequence[str] = ()
-    folder: str = "."
-    edits: Mapping[str, str] = field(default_factory=dict)
+    entry: str  # the script, or the file with the provider functions; an absolute path
+    result: str  # the file to write what was measured to
+    log: str  # the file that takes the script's output
+    batch: int  # the batch size; for a script, `arguments` or `edits` set it
+    providers: str | None = None  # the prefix of the provider functions; None for a script
+    module: str | None = None  # the name by which the entry is run as a module; None for a script
+    arguments: Sequence[str] = ()  # the script's command line
+    folder: str = "."  # where to run
+    edits: Mapping[str, str] = field(default_factory=dict)  # files as they shall read, by absolute path
     encodings: Mapping[str, str] = field(default_factory=dict)
-    capture: str | None = None
-    estimate: bool = False
+    capture: str | None = None  # a capture of the memory steps to write, for breakdowns
+    estimate: bool = False  # run without computing, on fake tensors, to estimate memory alone
     effort: Effort = field(default_factory=Effort)
-    timeout_s: float = 600.0
+    timeout_s: float = 600.0  # seconds after which it is given up as hung
+    # How the project is protected from the script (`Scratch.to_json`); None for not.
     scratch: Mapping[str, Any] | None = None
-    store: str = ""
+    store: str = ""  # a folder for the temporary data of this run
 
     @classmethod
     def from_json(cls, text: str) -> Request:
-        """As the parent wrote it."""
         facts: dict[str, Any] = json.loads(text)
         return cls(**{**facts, "effort": Effort(**facts.get("effort", {}))})
 
     def to_json(self) -> str:
-        """One line."""
         return json.dumps(asdict(self))
 
     def write(self, facts: Mapping[str, Any]) -> None:
@@ -111,35 +85,22 @@ class RunError(TypedDict, total=False):
 
 
 class RunFacts(TypedDict, total=False):
-    """What a run reports; which keys there are depends on `outcome`.
+    """What a run reports; which keys there are depends on `outcome`."""
 
-    Attributes:
-        outcome: measured, estimated, too_short, no_steps, out_of_memory or failed.
-        why: there are no steps.
-        steps_ms: of the timed steps with the longest inputs.
-        samples: of the same steps.
-        input_elements: the least and the most of all steps.
-        bytes: the peak.
-        exact: whether all allocations were counted.
-        memory: the peak by kind, where it is known.
-        modules: the estimated peak by module: `path`, `bytes` and bytes by kind.
-        outside_writes: files outside the project that the script changed.
-    """
-
-    outcome: str
+    outcome: str  # measured, estimated, too_short, no_steps, out_of_memory or failed
     error: RunError
-    why: str
+    why: str  # there are no steps
     framework: str
     version: str
     threads: int | None
     device: DeviceFacts
     power: PowerReading | None
     steps_seen: int
-    steps_ms: list[float]
-    samples: list[int]
-    input_elements: tuple[int, int]
-    bytes: int
-    exact: bool
-    memory: dict[str, int]
-    modules: list[dict[str, Any]]
-    outside_writes: list[str]
+    steps_ms: list[float]  # of the timed steps with the longest inputs
+    samples: list[int]  # of the same steps
+    input_elements: tuple[int, int]  # the least and the most of all steps
+    bytes: int  # the peak
+    exact: bool  # whether all allocations were counted
+    memory: dict[str, int]  # the peak by kind, where it is known
+    modules: list[dict[str, Any]]  # the estimated peak by module: `path`, `bytes` and bytes by kind
+    outside_writes: list[str]  # files outside the project that the script changed

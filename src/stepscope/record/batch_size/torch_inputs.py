@@ -31,7 +31,7 @@ class InputSizes:
         self._hook = module.register_forward_pre_hook(self._called, with_kwargs=True)
 
     def _called(self, module: Any, args: Any, kwargs: Any) -> None:
-        self._counts.add_inputs(sum(one.numel() for one in tensors_in((args, kwargs))))
+        self._counts.add_inputs(sum(tensor.numel() for tensor in tensors_in((args, kwargs))))
 
 
 def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
@@ -61,18 +61,18 @@ class LoadedSamples:
         next_index, next_batch = loader._next_index, loader.__next__
 
         def index(iterator: Any) -> Any:
-            found = next_index(iterator)
-            if isinstance(found, list | tuple):  # else the data set makes the batches itself
-                self._indices.setdefault(id(iterator), deque()).append(len(found))
-            return found
+            indices = next_index(iterator)
+            if isinstance(indices, list | tuple):  # else the data set makes the batches itself
+                self._indices.setdefault(id(iterator), deque()).append(len(indices))
+            return indices
 
         def batch(iterator: Any) -> Any:
-            found = next_batch(iterator)
+            samples = next_batch(iterator)
             waiting = self._indices.get(id(iterator))
-            sizes = (len(tensor) for tensor in tensors_in(found) if tensor.dim() and len(tensor))
+            sizes = (len(tensor) for tensor in tensors_in(samples) if tensor.dim() and len(tensor))
             count = waiting.popleft() if waiting else next(sizes, 0)
             if torch.is_grad_enabled():
                 self._counts.add_samples(count)
-            return found
+            return samples
 
         loader._next_index, loader.__next__ = index, batch

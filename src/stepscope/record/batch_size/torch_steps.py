@@ -38,29 +38,20 @@ WHY_NO_STEPS = "no optimizer stepped in its process"
 
 def cpu_peak(profiler: Any) -> int:
     """The greatest total of CPU bytes that a stopped torch.profiler recorded."""
-    totals = (_total(event) for event in profiler_events(profiler))
-    return max((total for total in totals if total is not None), default=0)
-
-
-def _total(event: Any) -> int | None:
-    tag, fields = event.typed
-    if "Allocation" not in str(tag) or fields.device.type != "cpu":
-        return None
-    return int(fields.total_allocated)
+    events = (event.typed for event in profiler_events(profiler))
+    totals = (
+        int(fields.total_allocated)
+        for tag, fields in events
+        if "Allocation" in str(tag) and fields.device.type == "cpu"
+    )
+    return max(totals, default=0)
 
 
 def gpu_devices() -> list[int]:
-    """The CUDA devices that this process has memory on."""
     cuda: Any = torch.cuda
     if not (cuda.is_available() and cuda.is_initialized()):
         return []
     return [i for i in range(cuda.device_count()) if cuda.memory_reserved(i)]
-
-
-def reset_gpu_peaks() -> None:
-    """Forget the peaks so far."""
-    for device in gpu_devices():
-        torch.cuda.reset_peak_memory_stats(device)
 
 
 def gpu_peak() -> tuple[int, int]:
@@ -77,7 +68,6 @@ class CudaStepClock(StepClock):
         self._events: list[Any] = []
 
     def tick(self) -> None:
-        """A step ends here, on the device."""
         super().tick()
         event = _Event(enable_timing=True)
         event.record()
@@ -89,7 +79,7 @@ class CudaStepClock(StepClock):
         return [start.elapsed_time(end) for start, end in itertools.pairwise(self._events)]
 
 
-class Recording:
+class RecordedSteps:
     """One capture, from the first call of a model to the file."""
 
     def __init__(self, request: Request) -> None:
@@ -108,7 +98,6 @@ class Recording:
         self._ranges.install()
 
     def start(self, step: int) -> ProfilerWindow:
-        """Begin to record; `step` is the number of the step that begins."""
         self.registry.refresh()
         self._creations.close()
         self._storages["before"] = self._list()
@@ -118,7 +107,6 @@ class Recording:
         return self._window
 
     def stop(self, steps: list[int]) -> None:
-        """The steps are over."""
         self._lines.stop()
         self._ranges.remove()
         self._steps = steps
@@ -140,27 +128,47 @@ class Recording:
         return list_storages(self.registry, self.optimizers.values(), made_at, self.inputs)
 
 
-class TorchFramework:
-    """Measures what torch allocates and how long its devices work.
+class TorchSteps(Steps):
+    """Measured steps that know the program's optimizers, and what torch allocates in them."""
 
-    Args:
-        request: whether to record the memory steps as a capture.
-        counts: gets the samples and inputs of each step.
-    """
-
+    why_no_steps = WHY_NO_STEPS
     least_memory_steps = 1
 
-    def __init__(self, request: Request, counts: StepCounts) -> None:
+    def __init__(self, request: Request, finish: Callable[[Json], object]) -> None:
+        counts = StepCounts()
+        super().__init__(request, finish, self, counts)
+        self.recording = RecordedSteps(request) if request.capture else None
+        self._optimizers: dict[int, Any] = {}
         self._table = CpuTable()
         self._table.start()
-        self.recording = Recording(request) if request.capture else None
         self._window: ProfilerWindow | None = None
         InputSizes(counts)
         LoadedSamples(counts)
 
+    def begin_iterations(self, model: Any, inputs: Any) -> None:
+        super().begin_iterations(model, inputs)
+        if self.recording:
+            self.recording.registry.add_root(model, "model")
+            self.recording.inputs = inputs
+
+    @property
+    def trains(self) -> bool:
+        return bool(self._optimizers)
+
+    def optimizer_stepped(self, optimizer: Any) -> None:
+        """An optimizer has stepped, which may or may not end the training step.
+
+        With one more optimizer than was known, what went before were no whole steps.
+        """
+        if id(optimizer) not in self._optimizers:
+            self.restart()
+        self._optimizers[id(optimizer)] = optimizer
+        if self.recording:
+            self.recording.optimizers = self._optimizers
+
     def begin_memory(self, step: int) -> None:
-        """Watch allocations from now on."""
-        reset_gpu_peaks()
+        for device in gpu_devices():
+            torch.cuda.reset_peak_memory_stats(device)
         if self.recording:
             self._window = self.recording.start(step)
         else:
@@ -168,7 +176,6 @@ class TorchFramework:
             self._window.begin_step()
 
     def end_memory_step(self, *, last: bool) -> None:
-        """A step whose allocations are watched ends here."""
         assert self._window is not None
         self._window.end_step()
         if not last:
@@ -181,14 +188,13 @@ class TorchFramework:
         if self.recording:
             self.recording.stop(list(window.complete))
         window.close()
-        found = Peak(*gpu_peak()) if gpu_devices() else Peak(cpu_peak(window.profiler))
+        peak = Peak(*gpu_peak()) if gpu_devices() else Peak(cpu_peak(window.profiler))
         if self.recording:
             self.recording.write()
         self._table.stop()
-        return found
+        return peak
 
     def clock(self) -> StepClock:
-        """A clock on the device."""
         return CudaStepClock() if gpu_devices() else StepClock()
 
     def power_meter(self) -> PowerMeter:
@@ -197,11 +203,10 @@ class TorchFramework:
         if not devices:
             return PowerMeter("RAPL", cpu_counters())
         properties = [torch.cuda.get_device_properties(device) for device in devices]
-        uuids = [f"GPU-{one.uuid}" for one in properties if hasattr(one, "uuid")]
+        uuids = [f"GPU-{device.uuid}" for device in properties if hasattr(device, "uuid")]
         return PowerMeter("NVML", gpu_counters(uuids) if len(uuids) == len(devices) else [])
 
     def facts(self) -> Json:
-        """What ran, and on what."""
         return {
             "framework": "pytorch",
             "version": str(torch.__version__),
@@ -217,42 +222,6 @@ def _device() -> Json:
         return {"type": "cpu", "name": None, "memory_bytes": main_memory()}
     properties = torch.cuda.get_device_properties(devices[0])
     return {"type": "cuda", "name": properties.name, "memory_bytes": properties.total_memory}
-
-
-class TorchSteps(Steps):
-    """Measured steps that know the program's optimizers."""
-
-    why_no_steps = WHY_NO_STEPS
-
-    def __init__(self, request: Request, finish: Callable[[Json], object]) -> None:
-        counts = StepCounts()
-        self._torch = TorchFramework(request, counts)
-        super().__init__(request, finish, self._torch, counts)
-        self._optimizers: dict[int, Any] = {}
-        self.recording = self._torch.recording
-
-    def begin_iterations(self, model: Any, inputs: Any) -> None:
-        """Iterations of this model on these inputs follow."""
-        super().begin_iterations(model, inputs)
-        if self.recording:
-            self.recording.registry.add_root(model, "model")
-            self.recording.inputs = inputs
-
-    @property
-    def trains(self) -> bool:
-        """Whether an optimizer has stepped."""
-        return bool(self._optimizers)
-
-    def optimizer_stepped(self, optimizer: Any) -> None:
-        """An optimizer has stepped, which may or may not end the training step.
-
-        With one more optimizer than was known, what went before were no whole steps.
-        """
-        if id(optimizer) not in self._optimizers:
-            self.restart()
-        self._optimizers[id(optimizer)] = optimizer
-        if self.recording:
-            self.recording.optimizers = self._optimizers
 
 
 def watch_optimizers(steps: Any) -> Any:

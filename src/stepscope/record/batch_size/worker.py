@@ -17,7 +17,6 @@ import os
 import select
 import signal
 import sys
-import sysconfig
 import time
 import traceback
 import warnings
@@ -30,9 +29,8 @@ from typing import Any, NoReturn
 
 from stepscope.base.scratch import Scratch, WriteWatch, enter, relocated
 from stepscope.record.batch_size.request import Request
-from stepscope.record.call_sites import is_internal
+from stepscope.record.call_sites import LIBRARIES, is_internal
 
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 _MEMORY_WORDS = (
     "out of memory",
     "can't allocate memory",
@@ -47,20 +45,10 @@ _LOOKS = 100  # at threads that do not come to rest; then it is forked all the s
 
 
 def describe_failure(error: BaseException, entry: str) -> dict[str, Any]:
-    """An exception as plain data.
-
-    Args:
-        error: what was raised.
-        entry: the file that was run; the line reported is the innermost one in its folder or,
-            failing that, outside all libraries.
-
-    Returns:
-        `{"outcome", "error": {"type", "message", "file", "line", "traceback"}}`.
-    """
+    """An exception as plain data; its line is the innermost in the folder of `entry`, else of no library."""
     file, line = _place(error, str(Path(entry).absolute().parent))
-    outcome = "out_of_memory" if is_out_of_memory(error) else "failed"
     return {
-        "outcome": outcome,
+        "outcome": "out_of_memory" if is_out_of_memory(error) else "failed",
         "error": {
             "type": type(error).__name__,
             "message": str(error).strip() or type(error).__name__,
@@ -72,7 +60,6 @@ def describe_failure(error: BaseException, entry: str) -> dict[str, Any]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, on whatever device."""
     torch: Any = sys.modules.get("torch")
     if isinstance(error, MemoryError):
         return True
@@ -90,18 +77,14 @@ def _place(error: BaseException, folder: str) -> tuple[str | None, int | None]:
         for frame in traceback.extract_tb(error.__traceback__)
         if not is_internal(frame.filename) and not frame.filename.startswith("<")
     ]
-    own = [one for one in frames if not one[0].startswith(_LIBRARIES)]
-    near = [one for one in own if one[0].startswith(folder)]
-    found = near or own or frames
-    return found[-1] if found else (None, None)
+    own = [place for place in frames if not place[0].startswith(LIBRARIES)]
+    near = [place for place in own if place[0].startswith(folder)]
+    places = near or own or frames
+    return places[-1] if places else (None, None)
 
 
 def serve_edited(files: Mapping[str, bytes]) -> None:
-    """From now on these files have this content, in this process.
-
-    Args:
-        files: content by absolute path.
-    """
+    """From now on these files have this content, in this process."""
     if not files:
         return
     content = {os.path.realpath(path): data for path, data in files.items()}
@@ -113,27 +96,24 @@ def serve_edited(files: Mapping[str, bytes]) -> None:
 def _serve_open(content: Mapping[str, bytes]) -> None:
     original: Any = io.open
 
-    def open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+    def open(
+        file: Any,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        *rest: Any,
+        **options: Any,
+    ) -> Any:
         data = _edited(content, file)
         if data is None or set(mode) & set("wax+"):
-            return original(file, mode, *args, **kwargs)
+            return original(file, mode, buffering, encoding, errors, newline, *rest, **options)
         stream = io.BytesIO(data)
         stream.name = os.fspath(file)
-        return stream if "b" in mode else _as_text(stream, *args, **kwargs)
+        return stream if "b" in mode else io.TextIOWrapper(stream, encoding or "utf-8", errors, newline)
 
     builtins.open = io.open = open
-
-
-def _as_text(
-    stream: io.BytesIO,
-    buffering: int = -1,
-    encoding: str | None = None,
-    errors: str | None = None,
-    newline: str | None = None,
-    *_: Any,
-    **__: Any,
-) -> io.TextIOWrapper:
-    return io.TextIOWrapper(stream, encoding or "utf-8", errors, newline)
 
 
 def _serve_code(content: Mapping[str, bytes]) -> None:

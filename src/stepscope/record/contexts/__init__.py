@@ -1,7 +1,7 @@
 """Collects a calling-context tree of a whole run, at bounded memory (docs/guide/contexts.md).
 
 A part of its own: the recorder does not use it, and other packages reach it through these names.
-The native collector (`native_build`, `native_collector` and the C++ in `capture/native`) is built
+The native collector (`native_build`, `native_collector` and the C++ in `record/native`) is built
 where a compiler is; elsewhere `python_collector` takes its place.
 """
 

@@ -12,37 +12,23 @@ from stepscope.record.contexts import native_build as build
 PARTS = ("native collector", "hardware counters", "NVIDIA", "NVIDIA, stalls", "AMD", "AMD, stalls")
 _PARAMETERS = Path("/proc/driver/nvidia/params")
 _STATUS = Path("/proc/self/status")
-_CAP_SYS_ADMIN = 1 << 21
+_CAP_SYS_ADMIN = 1 << 21  # bit of CapEff (Linux, include/uapi/linux/capability.h)
 
 
 def probe() -> dict[str, str]:
-    """What each part of the collector lacks; empty if it works.
-
-    Returns:
-        The parts of `PARTS`, each with a sentence.
-    """
+    """What each part of the collector lacks; empty if it works."""
     try:
         extension = build.load(build.loaded_torch())
     except build.BuildError as error:
         return dict.fromkeys(PARTS, str(error))
     devices = extension.devices_missing()
     (nvidia, nvidia_stalls), (amd, amd_stalls) = devices["NVIDIA"], devices["AMD"]
-    found = "", extension.counters_missing(), nvidia, nvidia_stalls or permission_missing()
-    return dict(zip(PARTS, (*found, amd, amd_stalls), strict=True))
-
-
-if __name__ == "__main__":
-    for part, missing in probe().items():
-        print(f"{part}: {missing or 'works'}")
+    lacks = "", extension.counters_missing(), nvidia, nvidia_stalls or permission_missing()
+    return dict(zip(PARTS, (*lacks, amd, amd_stalls), strict=True))
 
 
 def permission_missing(parameters: Path = _PARAMETERS, status: Path = _STATUS) -> str:
-    """What an administrator has to do first; empty where nothing is known to be missing.
-
-    Args:
-        parameters: the file with the driver's options.
-        status: the file with the status of this process.
-    """
+    """What an administrator has to do first; empty where nothing is known to be missing."""
     if "RmProfilingAdminOnly: 1" not in _text(parameters):
         return ""
     held = [line.split()[1] for line in _text(status).splitlines() if line.startswith("CapEff:")]

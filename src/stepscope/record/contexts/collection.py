@@ -11,29 +11,20 @@ from typing import Any, ClassVar
 from stepscope.errors import CaptureError
 from stepscope.record.capture_file import CaptureFile, Member
 from stepscope.record.contexts import native_build as build
-from stepscope.record.contexts.collector import NO_MODULES, Collector, FlushPlan
-from stepscope.record.contexts.context_options import ContextOptions
+from stepscope.record.contexts.context_options import NO_MODULES, ContextOptions, FlushPlan
 from stepscope.record.contexts.native_collector import NativeCollector
 from stepscope.record.contexts.python_collector import PythonCollector
 from stepscope.record.manifest import Result, Run, build_manifest
 from stepscope.record.patch import AfterImport
 
-_FIRST_FLUSH_S = 2.0
+_FIRST_FLUSH_S = 2.0  # after the start, so that a run that is killed soon leaves a file
 _HAS_NOTHING = b'"operators":0,'
 _TORCH_LATE = "torch was imported after JAX had been used: its operators are not recorded; import torch first"
 _RUNNING = "the run was still going when this was written; it may have been killed later"
 
 
 class Collection:
-    """Collects from `start` to `close`; one at a time in a process.
-
-    Args:
-        run: who runs what.
-        path: the file to write.
-        options: what to collect.
-        keep_empty: write a file even where no operator ran.
-        overwrite: replace an earlier capture.
-    """
+    """Collects from `start` to `close`; one at a time in a process."""
 
     running: ClassVar[Collection | None] = None
 
@@ -46,13 +37,12 @@ class Collection:
         self.keep_empty = keep_empty
         self.failure: str | None = None
         self.warnings: list[str] = []
-        self._collector: Collector | None = None
+        self._collector: NativeCollector | PythonCollector | None = None
         self._jax_import = AfterImport("jax", self._follow_jax)
         self._pid = os.getpid()
 
     @property
     def path(self) -> Path:
-        """The capture file."""
         return self.file.path
 
     @property
@@ -61,11 +51,7 @@ class Collection:
         return os.getpid() != self._pid
 
     def start(self) -> None:
-        """Begin to collect.
-
-        Raises:
-            CaptureError: contexts are being collected already.
-        """
+        """Begin to collect."""
         if Collection.running is not None and not Collection.running.is_forked:
             raise CaptureError(
                 f"this process already collects contexts, for {Collection.running.path}; "
@@ -75,7 +61,10 @@ class Collection:
         self._collector.start()
         Collection.running = self
         self._jax_import.install()
-        self._collector.flush_regularly(self._flush_plan())
+        first_s = min(_FIRST_FLUSH_S, self.options.flush_s)
+        manifest = self._manifest("running", _RUNNING)
+        plan = FlushPlan(self.file, manifest, self.keep_empty, first_s, self.options.flush_s)
+        self._collector.flush_regularly(plan)
 
     def add_torch(self) -> None:
         """The program has imported torch while JAX was recorded: begin again, with both."""
@@ -112,12 +101,10 @@ class Collection:
                 return
             manifest = self._manifest(outcome, message)
             members: dict[str, Member] = {} if content is None else {"contexts.json": content}
-            self.file.write(manifest, NO_MODULES, members | self._members())
+            members |= self._collector.members() if self._collector else {}
+            self.file.write(manifest, NO_MODULES, members)
         except (OSError, RuntimeError) as error:
             self.failure = f"cannot write {self.path}: {error}"
-
-    def _members(self) -> dict[str, Member]:
-        return dict(self._collector.members()) if self._collector else {}
 
     def _follow_jax(self) -> None:
         """The program imports JAX; it must not fail for us."""
@@ -128,7 +115,7 @@ class Collection:
         except (ImportError, AttributeError, TypeError) as error:
             self._collector.note(f"JAX is not recorded: {error}")
 
-    def _make(self) -> Collector:
+    def _make(self) -> NativeCollector | PythonCollector:
         torch = build.loaded_torch()
         try:
             return NativeCollector(build.load(torch, _say), self.options, torch)
@@ -136,18 +123,9 @@ class Collection:
             self.warnings.append(f"contexts are collected by the slower Python collector: {error}")
             return PythonCollector(self.options, str(error), torch)
 
-    def _flush_plan(self) -> FlushPlan:
-        first_s = min(_FIRST_FLUSH_S, self.options.flush_s)
-        manifest = self._manifest("running", _RUNNING)
-        return FlushPlan(self.file, manifest, self.keep_empty, first_s, self.options.flush_s)
-
     def _manifest(self, outcome: str, message: str) -> dict[str, Any]:
         manifest = build_manifest(self.run, Result(outcome, message, warnings=self.warnings))
         return manifest | {"contains": ["contexts"], "options": asdict(self.options)}
-
-
-def _write_bytes(content: bytes, path: Path) -> None:
-    path.write_bytes(content)
 
 
 def _say(line: str) -> None:

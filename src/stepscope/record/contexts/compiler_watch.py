@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from stepscope.record.patch import AfterImport
+from stepscope.record.patch import AfterImport, undo
 
 # Frames of the compiler's own, left out: torch's, and those of code that it made.
 HIDDEN = [
@@ -50,11 +50,7 @@ Place = tuple[str, str, int]
 
 
 class CompilerWatch:
-    """Shows compiled code as such, with its source lines.
-
-    Args:
-        extension: the collector.
-    """
+    """Shows compiled code as such, with its source lines."""
 
     def __init__(self, extension: Any) -> None:
         self._extension = extension
@@ -70,14 +66,11 @@ class CompilerWatch:
     def install(self) -> None:
         """Follow what is compiled from now on; earlier compilations stay unknown."""
         for watch in self._watches:
+            self._undo.append(watch.remove)
             watch.install()
 
     def remove(self) -> None:
-        """Leave the compiler as it was."""
-        for watch in self._watches:
-            watch.remove()
-        while self._undo:
-            self._undo.pop()()
+        undo(self._undo)
 
     def name_all(self) -> None:
         """Give what has been compiled the names and lines that the file shows."""
@@ -164,7 +157,6 @@ class CompilerWatch:
             describe(f"{_COMPILATION}{number} {part}", shown, *place)
 
     def _again(self, number: str, metrics: Any) -> str:
-        """Why it was compiled again, empty where it is the first time."""
         count = _AGAIN.search(number)
         if not count or not int(count[1]):
             return ""
@@ -177,8 +169,8 @@ class CompilerWatch:
 
 def _innermost(stack: str) -> Place | None:
     """The user's line of a stack as text, outermost first."""
-    found = _PLACE.findall(stack)
-    return _users([(name.strip(), file, int(line)) for file, line, name in reversed(found)])
+    places = _PLACE.findall(stack)
+    return _users([(name.strip(), file, int(line)) for file, line, name in reversed(places)])
 
 
 def _users(places: list[Place]) -> Place | None:

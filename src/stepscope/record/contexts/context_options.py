@@ -1,8 +1,11 @@
-"""What to collect, and the kinds of frames that are collected."""
+"""What to collect, the kinds of frames that are collected, and how the file is kept up to date."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from stepscope.record.capture_file import CaptureFile
 
 SOURCES = {"python": 1, "module": 2, "operator": 4, "native": 8, "kernel": 16}
 # Kinds of frames by their numbers, as native/snapshot.cpp lists them.
@@ -18,26 +21,13 @@ KINDS = (
     "kernel",
     "instruction",
 )
+# The content of modules.json: contexts have their modules in the tree.
+NO_MODULES: dict[str, Any] = {"roots": []}
 
 
 @dataclass(frozen=True)
 class ContextOptions:
-    """What to collect.
-
-    Attributes:
-        python: frames of Python.
-        modules: calls of `nn.Module`.
-        native: C++ frames, taken where a context is met for the first time.
-        device: kernels and copies of a GPU, where its library can be loaded.
-        memory: allocations and releases.
-        sample: samples a second of CPU time by each thread; 0 for none.
-        sample_real: the same of elapsed time.
-        perf: hardware counters with each sample.
-        stalls: samples of instructions on the device, by what they wait for; kernels run one after
-            the other meanwhile.
-        limit: contexts to keep at most.
-        flush_s: how often the file is written during the run, seconds.
-    """
+    """What to collect, as in `stepscope.record_contexts`."""
 
     python: bool = True
     modules: bool = True
@@ -48,12 +38,11 @@ class ContextOptions:
     sample_real: int = 0
     perf: bool = False
     stalls: bool = False
-    limit: int = 1 << 20
-    flush_s: float = 30.0
+    limit: int = 1 << 20  # contexts to keep at most
+    flush_s: float = 30.0  # how often the file is written during the run, seconds
 
     @property
     def samples(self) -> bool:
-        """Whether any thread is sampled."""
         return bool(self.sample or self.sample_real)
 
     @property
@@ -67,3 +56,14 @@ class ContextOptions:
             "kernel": self.device,
         }
         return sum(SOURCES[name] for name, on in wanted.items() if on)
+
+
+@dataclass(frozen=True)
+class FlushPlan:
+    """How the file is kept up to date during the run, so that a killed run leaves one."""
+
+    file: CaptureFile  # the capture to write
+    manifest: dict[str, Any]  # the content of its manifest.json
+    keep_empty: bool  # write a file even where no operator has run
+    first_s: float  # when to write first, seconds; each later wait is twice as long, up to `interval_s`
+    interval_s: float

@@ -9,17 +9,11 @@ import jax
 
 from stepscope.record.contexts.jax_compilations import JitCompilations, JitFunctions
 from stepscope.record.jax.program_ranges import watch_waits
-
-_BUFFER = "wait: np.asarray(x)"
+from stepscope.record.patch import undo
 
 
 class JaxAdapter:
-    """Reports calls of compiled functions, compilations, waits and transfers.
-
-    Args:
-        extension: the collector.
-        windows: whether to record compiled operations in short windows of XLA's profiler.
-    """
+    """Reports calls of compiled functions, compilations, waits and transfers."""
 
     def __init__(self, extension: Any, windows: bool = False) -> None:
         self._extension = extension
@@ -30,7 +24,6 @@ class JaxAdapter:
         self._windows: Any = None
 
     def attach(self) -> None:
-        """Report from now on, in all threads; notes say what this version does not allow."""
         self._compilations.follow()
         self._restore, missing = watch_waits(self._extension)
         problem = self._watch_calls()
@@ -42,13 +35,11 @@ class JaxAdapter:
             self._note(f"{what} is not recorded", "this version has no such function")
 
     def detach(self) -> None:
-        """Leave JAX as it was."""
         if self._windows:
             self._windows.detach()
         self._extension.leave_jax()
         self._compilations.close()
-        while self._restore:
-            self._restore.pop()()
+        undo(self._restore)
 
     def name_contexts(self) -> None:
         """Contexts have their names from the start."""
@@ -58,13 +49,11 @@ class JaxAdapter:
             self._extension.note(f"{what}: JAX {jax.__version__}: {problem}")
 
     def _watch_calls(self) -> str:
-        kind = type(jax.jit(_identity))
+        kind = type(jax.jit(lambda x: x))
         if kind.__module__.partition(".")[0] != "jaxlib":
             return f"jax.jit makes a {kind.__module__}.{kind.__name__}"
-        problem: str = self._extension.watch_calls(
-            kind, self._functions.describe, self._compilations.call_returned
-        )
-        return problem
+        describe, returned = self._functions.describe, self._compilations.call_returned
+        return str(self._extension.watch_calls(kind, describe, returned))
 
     def _open_windows(self) -> str:
         try:
@@ -81,9 +70,4 @@ class JaxAdapter:
             from jax._src.array import ArrayImpl
         except ImportError as error:
             return str(error)
-        problem: str = self._extension.watch_buffers(ArrayImpl, _BUFFER)
-        return problem
-
-
-def _identity(x: Any) -> Any:
-    return x
+        return str(self._extension.watch_buffers(ArrayImpl, "wait: np.asarray(x)"))

@@ -43,11 +43,7 @@ _OF_JAX = str(Path(jax.__file__).parent) + os.sep
 
 
 class JitCompilations:
-    """Follows the compilations of all threads.
-
-    Args:
-        extension: the collector.
-    """
+    """Follows the compilations of all threads."""
 
     def __init__(self, extension: Any) -> None:
         self._extension = extension
@@ -59,7 +55,6 @@ class JitCompilations:
         self._listener = self._part_ended  # one object, which can be found again
 
     def follow(self) -> None:
-        """Begin."""
         monitoring.register_event_duration_secs_listener(self._listener)
 
     def close(self) -> None:
@@ -93,10 +88,9 @@ class JitCompilations:
             self._extension.spend(whole, "", 0, {part: own * 1e9}, False)
 
     def _why_again(self, function: Any, site: FunctionSite, arguments: Any, keywords: dict[str, Any]) -> str:
-        """Why it was compiled again, empty where it is the first time."""
-        known = self._known.setdefault(function, KnownSignatures())
+        signatures = self._known.setdefault(function, KnownSignatures())
         try:
-            why = known.why_again(signature_of(function, arguments, keywords))
+            why = signatures.why_again(signature_of(function, arguments, keywords))
         except Exception:  # arguments of any kind; the program must not notice
             why = ""
         if not why and site.file and site in self._compiled:  # a primitive has many functions
@@ -152,21 +146,13 @@ class NestedDurations:
 
 
 class Leaf(NamedTuple):
-    """An argument, or a part of one.
+    """An argument, or a part of one."""
 
-    Attributes:
-        shape: None for what is no array.
-        dtype: that of the array, or the type of the value.
-        weak: whether the type yields to that of other operands.
-        place: the devices that it is committed to.
-        value: of a number, or a hash of what may be a static argument; None for arrays.
-    """
-
-    shape: tuple[int, ...] | None
-    dtype: str
-    weak: bool
-    place: str
-    value: object
+    shape: tuple[int, ...] | None  # None for what is no array
+    dtype: str  # that of the array, or the type of the value
+    weak: bool  # whether the type yields to that of other operands
+    place: str  # the devices that it is committed to
+    value: object  # of a number, or a hash of what may be a static argument; None for arrays
 
 
 Signature = dict[str, Leaf]
@@ -192,19 +178,12 @@ class KnownSignatures:
         self._kept = [*before[1 - _MOST_KEPT :], now]
         if not before:
             return ""
-        nearest = min(reversed(before), key=lambda known: _distance(known, now))
+        nearest = min(reversed(before), key=lambda signature: _distance(signature, now))
         return change_between(nearest, now)
 
 
 def change_between(before: Signature, now: Signature) -> str:
-    """What changed between two signatures, in words.
-
-    Args:
-        before, now: by the path of each argument.
-
-    Returns:
-        For example `new shape of batch['x'] and 2 more`.
-    """
+    """What changed between two signatures: `new shape of batch['x'] and 2 more`."""
     if before.keys() != now.keys():
         differing = [path for path in now if path not in before] or list(before.keys() - now.keys())
         return f"new structure of {_root(differing[0])}"
@@ -222,8 +201,8 @@ def signature_of(function: Any, arguments: tuple[Any, ...], keywords: dict[str, 
         bound = inspect.signature(function).bind(*arguments, **keywords).arguments
     except (TypeError, ValueError):
         bound = {"args": arguments, **keywords}
-    found = tree_util.tree_flatten_with_path(dict(bound), is_leaf=lambda leaf: leaf is None)[0]
-    return {_path(path): _leaf(value) for path, value in found}
+    leaves = tree_util.tree_flatten_with_path(dict(bound), is_leaf=lambda leaf: leaf is None)[0]
+    return {_path(path): _leaf(value) for path, value in leaves}
 
 
 def _leaf(value: Any) -> Leaf:
@@ -272,11 +251,7 @@ class FunctionSite(NamedTuple):
 
 
 class JitFunctions:
-    """Describes compiled functions, and keeps none of them alive.
-
-    Args:
-        died: called with the address of a described function that is gone.
-    """
+    """Describes compiled functions and keeps none alive; `died` gets the address of one that is gone."""
 
     def __init__(self, died: Callable[[int], object]) -> None:
         self._died = died

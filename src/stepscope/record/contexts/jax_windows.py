@@ -20,19 +20,19 @@ from jax import tree_util
 from jax._src import profiler as jax_profiler
 from jax._src.lib import _profiler
 
-from stepscope.record.patch import replace
+from stepscope.record.patch import replace, undo
 
 MARK = "stepscope.context"
 # Members of the capture: when a window began and ended, microseconds after JAX was imported.
 NAME = "window-{:012d}-{:012d}.xplane.pb"
-MOST_WINDOWS, MOST_BYTES = 16, 16 << 20
-_ENOUGH_CALLS, _ENOUGH_S, _MOST_CALLS = 4, 0.02, 512
-_EVERY_S, _RETRY_S = 2.0, 1.0
+MOST_WINDOWS, MOST_BYTES = 16, 16 << 20  # kept; with more, every second one goes
+_ENOUGH_CALLS, _ENOUGH_S, _MOST_CALLS = 4, 0.02, 512  # in a window: both of the first two, or the last
+_EVERY_S, _RETRY_S = 2.0, 1.0  # between windows, and after the script ran a profiler of its own
 # The cost of windows as a share of the run; the first few may come sooner, for short runs.
 _SHARE, _FIRST = 0.005, 4
-_DUTY = 0.05
-_POLL_S, _LEAST_WAIT_S = 0.0005, 5.0
-_MOST_FAILURES = 3
+_DUTY = 0.05  # of the run at most: while a window is open, the profiler keeps each execution
+_POLL_S, _LEAST_WAIT_S = 0.0005, 5.0  # between looks at results, and for the work of a window's calls
+_MOST_FAILURES = 3  # in a row; then no window opens any more
 _STARTS = ("ProfilerSession", "start_server")
 _NONE = "no execution of compiled operations was recorded"
 
@@ -42,15 +42,12 @@ class ProfilerWindows:
 
     Nothing is opened while the program's own profiler or profiler server runs, and where it starts
     one, a window gives way.
-
-    Args:
-        extension: the collector; asks before and after calls, where a window is due.
     """
 
     def __init__(self, extension: Any) -> None:
         self._extension = extension
         self._lock = threading.RLock()  # also a signal handler may start a profiler
-        self._window: _Window | None = None
+        self._window: _OpenWindow | None = None
         self._kept: list[tuple[str, int]] = []
         self._every_s, self._recorded, self._failures = _EVERY_S, 0, 0
         self._has_called = self._is_in_handler = self._gives_way = False
@@ -61,8 +58,9 @@ class ProfilerWindows:
         """Open the first window at the second call, when JAX has its devices."""
         self._extension.watch_windows(self._call_begins, self._call_ends)
         self._extension.next_window(0.0)
-        reference = weakref.ref(self)
-        os.register_at_fork(before=lambda: _abandon_before_fork(reference))
+        # A child must not inherit a session.
+        abandon: weakref.WeakMethod[Callable[[], object]] = weakref.WeakMethod(self._abandon)
+        os.register_at_fork(before=lambda: (living := abandon()) and living())
 
     def detach(self) -> None:
         """Close the last window; a note says why there is none."""
@@ -77,7 +75,6 @@ class ProfilerWindows:
         return self._guarded(self._begin, context)
 
     def _call_ends(self, mark: Any, result: Any, compiled: bool) -> None:
-        """A call with a mark has returned, without a result where it raised."""
         if mark is not self:
             mark.__exit__(None, None, None)
         self._guarded(self._end, result, compiled)
@@ -121,7 +118,7 @@ class ProfilerWindows:
             self._extension.next_window(_RETRY_S)
             return
         self._gives_way = False
-        self._window = _Window(self._giving_way)
+        self._window = _OpenWindow(self._giving_way)
         self._extension.next_window(0.0)
 
     def _close(self) -> None:
@@ -142,7 +139,7 @@ class ProfilerWindows:
             self._failed()
         self._plan(window, waited_s)
 
-    def _wait_for(self, window: _Window) -> bool:
+    def _wait_for(self, window: _OpenWindow) -> bool:
         """Whether the work of the window's calls is done; in a loop that waits itself, at once."""
         deadline = time.monotonic() + _LEAST_WAIT_S + 2 * window.seconds()
         while not window.is_done():
@@ -158,7 +155,7 @@ class ProfilerWindows:
             self._is_in_handler = True
             raise
 
-    def _keep(self, window: _Window, profile: bytes) -> None:
+    def _keep(self, window: _OpenWindow, profile: bytes) -> None:
         self._recorded += 1
         if len(profile) > MOST_BYTES:
             self._failed(f"the profile of a few calls has {len(profile) >> 20} MiB")
@@ -178,7 +175,7 @@ class ProfilerWindows:
         self._kept = self._kept[::2]
         self._every_s *= 2
 
-    def _plan(self, window: _Window, waited_s: float) -> None:
+    def _plan(self, window: _OpenWindow, waited_s: float) -> None:
         is_early = self._recorded < _FIRST
         least_s = 0.0 if is_early else max(self._every_s, window.seconds() / _DUTY)
         after_s = max((window.cost_s + waited_s) / _SHARE, least_s, _POLL_S)
@@ -214,13 +211,6 @@ class ProfilerWindows:
         return start
 
 
-def _abandon_before_fork(reference: weakref.ref[ProfilerWindows]) -> None:
-    """A child must not inherit a session."""
-    windows = reference()
-    if windows is not None:
-        windows._abandon()
-
-
 def _has_profiler() -> bool:
     """Whether the program's own profiler runs, or may be started from outside at any time."""
     state = getattr(jax_profiler, "_profile_state", None)
@@ -228,12 +218,8 @@ def _has_profiler() -> bool:
     return has_session or getattr(jax_profiler, "_profiler_server", None) is not None
 
 
-class _Window:
-    """A session of the profiler.
-
-    Args:
-        giving_way: replaces what the program starts its profiler with, by its name.
-    """
+class _OpenWindow:
+    """A session of the profiler; `giving_way` replaces what the program starts its own with, by name."""
 
     def __init__(self, giving_way: Callable[[str], Callable[..., Any]]) -> None:
         self.calls = self._steady = 0
@@ -247,7 +233,6 @@ class _Window:
         self.cost_s = time.monotonic() - self.began
 
     def seconds(self) -> float:
-        """How long it is open."""
         return time.monotonic() - self.began
 
     def call_ended(self, result: Any, compiled: bool) -> None:
@@ -260,7 +245,6 @@ class _Window:
         self._results += map(weakref.ref, arrays[-1:])
 
     def is_enough(self) -> bool:
-        """Whether it has a few calls since the last compilation."""
         is_long = time.monotonic() - self._compiled >= _ENOUGH_S
         return (self._steady >= _ENOUGH_CALLS and is_long) or self.calls >= _MOST_CALLS
 
@@ -272,8 +256,7 @@ class _Window:
     def stop(self) -> bytes:
         """End the session: its profile, empty where it failed."""
         begun = time.monotonic()
-        while self._restore:
-            self._restore.pop()()
+        undo(self._restore)
         session, self._session = self._session, None
         try:
             profile: bytes = session.stop()

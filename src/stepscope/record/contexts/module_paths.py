@@ -18,7 +18,7 @@ import torch
 
 from stepscope.record.call_sites import name_in, user_frame
 from stepscope.record.model_tree import unwrap
-from stepscope.record.module_registry import class_name, class_site
+from stepscope.record.module_registry import class_name, class_site, is_bare, unused_name
 from stepscope.record.torch_internals import CompilerPaused, hide_from_compiler
 
 _Module: Any = torch.nn.Module
@@ -41,11 +41,7 @@ class _ModulePlace:
 
 
 class ModulePaths:
-    """Finds the key of a module's call for the collector.
-
-    Args:
-        native: the collector, which numbers the keys.
-    """
+    """Finds the key of a module's call for the collector."""
 
     def __init__(self, native: Any) -> None:
         self._native = native
@@ -55,11 +51,7 @@ class ModulePaths:
         self._places: dict[int, _ModulePlace] = {}
 
     def resolve(self, module: Any, inside: int) -> int | None:
-        """The key of a call of `module` while the one with the key `inside` runs.
-
-        Returns:
-            None where the call gets no frame of its own, as a wrapper's.
-        """
+        """The key of a call of `module` inside that with key `inside`; None for no frame, as of a wrapper."""
         target = unwrap(module)
         outer = self._places.get(inside)
         place = self._find(target, outer)
@@ -67,12 +59,11 @@ class ModulePaths:
             place = self._add_root(target, _name_where_called(module))
         if place is None:
             place = _ModulePlace(outer.root, outer.path + "." + type(target).__name__) if outer else None
-        if place is None or (place == outer):
+        if place is None or place == outer:
             return None
         return self._key(place, type(target))
 
     def close(self) -> None:
-        """Follow no module any more; names can still be given."""
         self._known.clear()
 
     def name_all(self) -> None:
@@ -97,14 +88,15 @@ class ModulePaths:
         return places[0]
 
     def _add_root(self, module: Any, name: str | None) -> _ModulePlace:
-        is_bare = next(iter(module.parameters()), None) is None
-        name = type(module).__name__ if is_bare or name is None else name
-        root = self._same(name, type(module), is_bare)
+        bare = is_bare(module)
+        name = type(module).__name__ if bare or name is None else name
+        root = self._same(name, type(module), bare)
         if root is None:
-            root = _Root(self._unused(name), is_bare, None, type(module))
+            name = unused_name(name, {root.name for root in self._roots})
+            root = _Root(name, bare, None, type(module))
             self._roots.append(root)
             self.name_all()  # the file may be written at any moment
-        if is_bare:  # often created for each call
+        if bare:  # often created for each call
             return _ModulePlace(root, "")
         root.module = weakref.ref(module)
         self._add(module, _ModulePlace(root, ""), set())
@@ -147,11 +139,6 @@ class ModulePaths:
             self._places[key] = place
             self._native.rename(key, self._shown_name(place.root, place.path))
         return key
-
-    def _unused(self, name: str) -> str:
-        taken = {root.name for root in self._roots}
-        numbered = (name if n == 1 else f"{name}_{n}" for n in range(1, len(taken) + 2))
-        return next(candidate for candidate in numbered if candidate not in taken)
 
 
 def _name_where_called(module: Any) -> str | None:

@@ -109,11 +109,9 @@ class Monitor:
 
     @property
     def headers(self) -> Path:
-        """The folder of `monitor.h`."""
         return build.SOURCES
 
     def close(self) -> None:
-        """End every watch."""
         while self._watches:
             self._extension.unwatch(self._watches.pop())
 

@@ -47,7 +47,6 @@ class Recipe:
 
     @property
     def key(self) -> str:
-        """Names the result."""
         parts = self.compiler, self.compile_flags, self.link_flags, self.versions
         digest = hashlib.sha256(repr(parts).encode())
         for file in sorted(SOURCES.iterdir()):
@@ -73,12 +72,10 @@ def load(torch: Any = None, say: Any = lambda line: None) -> ModuleType:
 
 
 def loaded_torch() -> Any:
-    """PyTorch, where the program has imported it."""
     return sys.modules.get("torch")
 
 
 def make_recipe(torch: Any = None) -> Recipe:
-    """How to build for this Python and, where given, this PyTorch."""
     if sys.platform != "linux":
         raise BuildError(f"the native collector needs Linux, this is {sys.platform}")
     if sys.implementation.name != "cpython":
@@ -104,7 +101,6 @@ def make_recipe(torch: Any = None) -> Recipe:
 
 
 def folder() -> Path:
-    """Where built collectors are kept."""
     if chosen := os.environ.get(FOLDER_VARIABLE):
         return Path(chosen)
     cache = os.environ.get("STEPSCOPE_CACHE", "")
@@ -116,7 +112,6 @@ def folder() -> Path:
 
 
 def kept() -> list[Path]:
-    """The folder of each collector that was built."""
     here = folder()
     if not here.is_dir():
         return []
@@ -125,8 +120,8 @@ def kept() -> list[Path]:
 
 def _compiler() -> str:
     for name in (os.environ.get("CXX", "").split(" ")[0], "g++", "c++", "clang++"):
-        if name and (found := shutil.which(name)):
-            return found
+        if name and (path := shutil.which(name)):
+            return path
     raise BuildError("no C++ compiler found (g++, c++ or clang++ on the PATH, or $CXX)")
 
 
@@ -201,11 +196,7 @@ def _check_outcome(process: subprocess.Popen[str]) -> None:
 
 
 def check_trusted(path: Path) -> None:
-    """Refuse what somebody else could have put there: it would run as this user.
-
-    Raises:
-        BuildError: `path` belongs to another user, or others may write to it.
-    """
+    """Refuse what somebody else could have put there: it would run as this user."""
     status = path.stat()
     what = None
     if status.st_uid not in (os.getuid(), 0):

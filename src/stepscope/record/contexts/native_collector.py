@@ -10,16 +10,18 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from stepscope.base.unfinished_files import unfinished
 from stepscope.record import script_runner
-from stepscope.record.capture_file import CaptureFile
+from stepscope.record.capture_file import CaptureFile, Member
 from stepscope.record.contexts.capability_probe import permission_missing
-from stepscope.record.contexts.collector import NO_MODULES, Collector, FlushPlan
 from stepscope.record.contexts.compiler_watch import ANNOTATOR, HIDDEN, CompilerWatch
-from stepscope.record.contexts.context_options import SOURCES, ContextOptions
+from stepscope.record.contexts.context_options import NO_MODULES, SOURCES, ContextOptions, FlushPlan
 from stepscope.record.contexts.native_build import loaded_torch
+
+if TYPE_CHECKING:
+    from stepscope.record.contexts.jax_adapter import JaxAdapter
 
 # Frames to leave out: torch's own of a module call (the module has a frame), the compiler's, JAX's.
 _HIDDEN = [
@@ -40,28 +42,23 @@ _ANNOTATORS = [
     "/contextlib.py",
     "stepscope/record/contexts/monitor.py",
     ANNOTATOR,
-    "stepscope/record/jax/jax_waits.py",
+    "stepscope/record/jax/program_ranges.py",
 ]
 
 
-class NativeCollector(Collector):
-    """Collects through the C++ extension.
-
-    Args:
-        extension: what `build.load` returned.
-        options: what to collect.
-        torch: the PyTorch to follow; None where only another framework feeds the collector.
-    """
+class NativeCollector:
+    """Collects through the C++ extension."""
 
     def __init__(self, extension: Any, options: ContextOptions, torch: Any) -> None:
         self._extension = extension
         self._options = options
         self._follows_devices = False
         self._flushed: CaptureFile | None = None
-        self._adapters: list[Adapter] = [PyTorchAdapter(extension, options)] if torch else []
+        self._adapters: list[PyTorchAdapter | JaxAdapter] = []
+        if torch:
+            self._adapters.append(PyTorchAdapter(extension, options))
 
     def start(self) -> None:
-        """Collect every operator from now on."""
         options = self._options
         self._extension.hide(_HIDDEN, _BARRIERS, _ANNOTATORS)
         self._extension.release()
@@ -76,7 +73,6 @@ class NativeCollector(Collector):
             adapter.attach()
 
     def follow_jax(self) -> None:
-        """Collect what JAX does from now on; the program has imported it."""
         from stepscope.record.contexts.jax_adapter import JaxAdapter
 
         # Where a device's own library reports its work, that is in the tree already.
@@ -96,11 +92,10 @@ class NativeCollector(Collector):
             unsampled = unsampled or missing
         if options.stalls and not self._follows_devices:
             unsampled = "no device is followed"
-        found = {"no device is followed": hindered, "instructions are not sampled": unsampled}
-        return [f"{what}: {why}" for what, why in found.items() if why]
+        lacks = {"no device is followed": hindered, "instructions are not sampled": unsampled}
+        return [f"{what}: {why}" for what, why in lacks.items() if why]
 
     def stop(self) -> None:
-        """Stop collecting; what was collected can still be read."""
         for adapter in self._adapters:
             adapter.detach()
         if self._follows_devices:
@@ -114,7 +109,6 @@ class NativeCollector(Collector):
         self._extension.flush_devices()
 
     def content(self, complete: bool) -> bytes | None:
-        """The current content of contexts.json."""
         for adapter in self._adapters:
             adapter.name_contexts()
         if self._follows_devices and not complete:
@@ -122,35 +116,29 @@ class NativeCollector(Collector):
         content: bytes | None = self._extension.snapshot(complete)
         return content
 
-    def members(self) -> dict[str, bytes]:
+    def members(self) -> dict[str, Member]:
         """Further members of the capture: profiles of windows."""
-        found: dict[str, bytes] = self._extension.windows()
-        return found
+        return dict(self._extension.windows())
 
     def flush_regularly(self, plan: FlushPlan) -> None:
         """Keep the file up to date, from a thread that Python does not see."""
         self._flushed = plan.file
-        target = plan.file.flush_target()
-        path = target.path
-        partial = unfinished(path)
-        paths = [os.fsencode(name or "") for name in (path, partial, target.kept, target.base)]
+        path, kept, base, before = plan.file.flush_target()
+        paths = [os.fsencode(name or "") for name in (path, unfinished(path), kept, base)]
         manifest, modules = (json.dumps(part).encode() for part in (plan.manifest, NO_MODULES))
         self._extension.flush_regularly(
-            *paths, target.before, manifest, modules, plan.first_s, plan.interval_s, plan.keep_empty
+            *paths, before, manifest, modules, plan.first_s, plan.interval_s, plan.keep_empty
         )
 
     def stop_flushing(self) -> None:
-        """No write is under way when it returns."""
         written = self._extension.stop_flushing()
         if self._flushed and written:
             self._flushed.adopt(*written)
 
     def note(self, sentence: str) -> None:
-        """Add a sentence for readers of the file."""
         self._extension.note(sentence)
 
     def release(self) -> None:
-        """Free the memory of a stopped collector."""
         self._adapters.clear()
         self._extension.release()
 
@@ -162,26 +150,8 @@ def _wait_for_devices() -> None:
         torch.cuda.synchronize()
 
 
-class Adapter(Protocol):
-    """The framework's side of the shim."""
-
-    def attach(self) -> None:
-        """Report every operator from now on, in all threads."""
-
-    def detach(self) -> None:
-        """Leave the framework as it was."""
-
-    def name_contexts(self) -> None:
-        """Give contexts whose names are known only after they ran their final names."""
-
-
 class PyTorchAdapter:
-    """Reports PyTorch's operators.
-
-    Args:
-        extension: the collector.
-        options: what to collect.
-    """
+    """Reports PyTorch's operators."""
 
     def __init__(self, extension: Any, options: ContextOptions) -> None:
         self._extension = extension
@@ -190,7 +160,6 @@ class PyTorchAdapter:
         self._compiler = CompilerWatch(extension)
 
     def attach(self) -> None:
-        """Report every operator from now on, in all threads."""
         if self._options.modules:
             from stepscope.record.contexts import module_paths as paths
 
@@ -203,7 +172,6 @@ class PyTorchAdapter:
         self._extension.follow_pytorch(True)
 
     def detach(self) -> None:
-        """Leave PyTorch as it was."""
         self._extension.follow_pytorch(False)
         if self._paths is not None:
             self._paths.close()
@@ -211,7 +179,6 @@ class PyTorchAdapter:
         self._extension.watch_memory(False)
 
     def name_contexts(self) -> None:
-        """Give the modules and compiled code seen so far their final names."""
         if self._paths is not None:
             self._paths.name_all()
         self._compiler.name_all()

@@ -17,8 +17,8 @@ from types import FrameType
 from typing import Any
 
 from stepscope.record import script_runner
-from stepscope.record.contexts.collector import NO_MODULES, Collector, FlushPlan
-from stepscope.record.contexts.context_options import KINDS, SOURCES, ContextOptions
+from stepscope.record.capture_file import Member
+from stepscope.record.contexts.context_options import KINDS, NO_MODULES, SOURCES, ContextOptions, FlushPlan
 
 _LACKS_OF_TORCH = [
     "operators of threads other than the one that began to collect",
@@ -41,7 +41,7 @@ _Key = tuple[int, str, str, int, str]  # kind, name, file, line, class
 _Token = tuple[str, int, int]  # name, begin on the clock and in the thread's CPU time
 
 
-class PythonCollector(Collector):
+class PythonCollector:
     """Collects in the program's own threads.
 
     Args:
@@ -59,7 +59,7 @@ class PythonCollector(Collector):
         self._nodes = _Nodes(options.limit)
         self._cpu: dict[int, _Stat] = {}
         self._thread_cpu: dict[int, _Stat] = {}
-        self._modules = _Modules() if torch else None
+        self._modules = _ModuleNumbers() if torch else None
         self._mode: Any = _dispatch_mode(self._operator_ended) if torch else None
         self._jax: Any = None
         self._running = threading.local()
@@ -73,7 +73,6 @@ class PythonCollector(Collector):
             self._mode.__enter__()
 
     def follow_jax(self) -> None:
-        """Collect what JAX does too, from now on; the program has imported it."""
         from stepscope.record.contexts.jax_adapter import JaxAdapter
 
         self._jax = JaxAdapter(self)
@@ -81,7 +80,6 @@ class PythonCollector(Collector):
         self._lacks += [lack for lack in _LACKS_OF_JAX[:1] if lack not in self._lacks]
 
     def stop(self) -> None:
-        """Stop collecting."""
         if self._mode:
             self._mode.__exit__(None, None, None)
         if self._jax:
@@ -93,15 +91,12 @@ class PythonCollector(Collector):
         self._due_s = time.monotonic() + self._wait_s
 
     def stop_flushing(self) -> None:
-        """Nothing is written any more."""
         self._plan = None
 
     def note(self, sentence: str) -> None:
-        """Add a sentence for readers of the file."""
         self._notes.append(sentence)
 
     def content(self, complete: bool) -> bytes:
-        """The current content of contexts.json."""
         if self._modules:
             self._modules.paths.name_all()
         stats, sources = dict(self._cpu), self._options.sources & _COLLECTED
@@ -140,6 +135,13 @@ class PythonCollector(Collector):
             separators=(",", ":"),
         ).encode()
 
+    def members(self) -> dict[str, Member]:
+        """Further members of the capture: none."""
+        return {}
+
+    def release(self) -> None:
+        """Python frees its memory."""
+
     # -- what the adapter calls, as it calls the extension
 
     def begin_whole(self, name: str) -> _Token | None:
@@ -149,7 +151,6 @@ class PythonCollector(Collector):
         return None if depth else (name, time.perf_counter_ns(), time.thread_time_ns())
 
     def end(self, token: _Token | None) -> None:
-        """It ends."""
         ended, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
         self._running.depth -= 1
         if token:
@@ -185,7 +186,6 @@ class PythonCollector(Collector):
     # -- the tree
 
     def _operator_ended(self, name: str, elapsed_ns: int) -> int:
-        """Count an operator of this thread; returns its node."""
         node = self._nodes.child(self._caller(), (_OPERATOR, name, "", 0, ""))
         self._cpu.setdefault(node, _Stat()).add(elapsed_ns)
         if self._plan and time.monotonic() >= self._due_s:
@@ -236,7 +236,6 @@ def _dispatch_mode(ended: Any) -> Any:
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """The program's frames from inside out."""
     while frame is not None and frame.f_code.co_filename != script_runner.__file__:
         file = frame.f_code.co_filename.replace("\\", "/")
         if not any(part in file for part in _HIDDEN):
@@ -250,7 +249,7 @@ def _key_of_frame(frame: FrameType) -> _Key:
     return (_PYTHON, name, code.co_filename, frame.f_lineno or 0, "")
 
 
-class _Modules:
+class _ModuleNumbers:
     """Numbers module calls, as the native collector does for `ModulePaths`."""
 
     def __init__(self) -> None:
@@ -307,9 +306,9 @@ class _Nodes:
 
     def child(self, parent: int, key: _Key) -> int:
         """The node of a frame below another, made where it is new; the parent past the limit."""
-        found = self._index.get((parent, key))
-        if found is not None:
-            return found
+        node = self._index.get((parent, key))
+        if node is not None:
+            return node
         if len(self._nodes) >= self._limit:
             self.dropped += 1
             return parent

@@ -21,14 +21,7 @@ _NO_FRAMEWORK = "it imported neither torch nor JAX"
 
 
 class ContextSession(Collection):
-    """The session of a run that collects from the import of a framework to the end.
-
-    Args:
-        run: who runs what.
-        path: the file to write.
-        options: what to collect.
-        overwrite: replace an earlier capture.
-    """
+    """The session of a run that collects from the import of a framework to the end."""
 
     def __init__(self, run: Run, path: Path, options: ContextOptions, overwrite: bool = False) -> None:
         super().__init__(run, path, options, overwrite=overwrite)
@@ -36,7 +29,6 @@ class ContextSession(Collection):
         self._has_begun = False
 
     def attach(self) -> None:
-        """Begin to collect; torch must have been imported."""
         if self._has_begun:
             self.add_torch()
         else:
@@ -175,14 +167,8 @@ def _begin(output: str) -> None:
     if run.rank.world_size == 1 and _is_child():
         path = path.with_name(f"{path.stem}-{os.getpid()}{path.suffix}")
     check_target(path)
-    options = ContextOptions(
-        native=bool(_number("native")),
-        memory=bool(_number("memory")),
-        perf=bool(_number("perf")),
-        stalls=bool(_number("stalls")),
-        sample=_number("sample"),
-        sample_real=_number("sample_real"),
-    )
+    switches = {name: bool(_number(name)) for name in ("native", "memory", "perf", "stalls")}
+    options = ContextOptions(sample=_number("sample"), sample_real=_number("sample_real"), **switches)
     collection = Collection(run, path, options, keep_empty=False)
     collection.start()
     atexit.register(collection.close, "complete", "the run ended; collected its contexts")

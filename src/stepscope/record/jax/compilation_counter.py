@@ -31,11 +31,7 @@ class _Compiled(NamedTuple):
 
 
 class CompilationCounter:
-    """Counts the programs that XLA compiles, until closed: they show that warm-up is not over.
-
-    Args:
-        clock: in seconds.
-    """
+    """Counts the programs that XLA compiles, until closed: they show that warm-up is not over."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.count = 0

@@ -23,9 +23,9 @@ from stepscope.record.jax.jax_step_detector import UNSURE_STEPS, JaxStepDetector
 from stepscope.record.jax.jax_window import RUN_IN, JaxWindow, catch_up, require_session
 from stepscope.record.jax.jit_calls import JitCall, JitCallWatch
 from stepscope.record.options import RecordOptions
-from stepscope.record.recording import Recording, detach_in_forked_children
+from stepscope.record.recording import Recording, call_in_forked_children
 from stepscope.record.samples.loop_samples import LoopSamples
-from stepscope.record.step_times import FEWEST, MOST, Reading, StepReadings, WholeSteps
+from stepscope.record.step_times import FEWEST, MOST, Reading, StepReadings, read_clocks
 
 _LEAD = 1  # steps by which the window opens early, for programs that end soon
 _PATIENCE = 100  # steps after which a program that never stops compiling is recorded anyway
@@ -57,11 +57,6 @@ class JaxRecording(Recording[JaxWindow]):
 class JaxRecorder:
     """Watches the compiled functions of this process and records a few training steps.
 
-    Args:
-        options: what to record.
-        on_complete: called between two steps, when all requested steps are recorded.
-        on_unrecorded: called with the times of steps after the recording (`StepReadings`).
-
     Raises:
         CaptureError: this version of JAX lacks what the recorder hooks into.
     """
@@ -70,8 +65,10 @@ class JaxRecorder:
 
     def __init__(
         self,
-        options: RecordOptions,
+        options: RecordOptions,  # what to record
+        # Called between two steps, when all requested steps are recorded.
         on_complete: Callable[[JaxRecording], None],
+        # Called with the times of steps after the recording (`StepReadings`).
         on_unrecorded: Callable[[dict[str, Any]], None],
     ) -> None:
         require_session()
@@ -88,10 +85,9 @@ class JaxRecorder:
         self._compiled: int | None = None
         self._compilations = CompilationCounter()
         self._watch: JitCallWatch | None = JitCallWatch(self._returned)
-        detach_in_forked_children(self)
+        call_in_forked_children(self.detach)
 
     def start(self) -> None:
-        """Begin to record now, where no warm-up is requested."""
         if self._options.warmup == 0:
             self._main = self._open(0, run_in=0)
 
@@ -106,7 +102,6 @@ class JaxRecorder:
             self._unwatch()
 
     def detach(self) -> None:
-        """Remove every hook, and leave JAX as it was."""
         self._unwatch()
         self._compilations.close()
 
@@ -117,13 +112,11 @@ class JaxRecorder:
 
     @property
     def why_no_steps(self) -> str:
-        """Why no step was seen."""
         nothing = "no function under jax.jit was called repeatedly in this process"
         return "each call compiled again" if self.compiles_again else nothing
 
     @property
     def compiles_again(self) -> str | None:
-        """What is compiled again and again, where that takes much of the run."""
         return self._compilations.often
 
     def best(self) -> JaxRecording | None:
@@ -209,7 +202,7 @@ class JaxRecorder:
         window = JaxWindow(self._options, first, self.detector.boundary, run_in)
         self._running = JaxRecording(window=window, compiled=self._compilations.count)
         self._running.samples = LoopSamples()
-        self._timed = StepReadings(WholeSteps())
+        self._timed = StepReadings()
         return self._running
 
     def _close_window(self, *, drain: bool) -> None:
@@ -236,7 +229,6 @@ class SteadySteps:
     """
 
     def __init__(self) -> None:
-        self._timer = WholeSteps()
         self._pending: list[list[Any]] = []
         self._returns: dict[int, _Returns] = defaultdict(list)  # by the number of steps ahead
         self._seen = 0
@@ -249,7 +241,7 @@ class SteadySteps:
     @property
     def timed(self) -> StepReadings:
         """The steps that have been timed, at most as many as are wanted."""
-        steps = StepReadings(self._timer)
+        steps = StepReadings()
         for (first, before), (last, after) in pairwise(self._longest):
             for place in range(last - first):
                 if steps.is_complete:
@@ -259,11 +251,10 @@ class SteadySteps:
         return steps
 
     def step_ended(self, outputs: Any) -> None:
-        """The call that ends a step has returned."""
         self._seen += 1
         self._pending.append(_small(outputs))
         self._pending = [arrays for arrays in self._pending if not _are_ready(arrays)]
-        self._returns[len(self._pending)].append((self._seen, self._timer.read()))
+        self._returns[len(self._pending)].append((self._seen, read_clocks()))
 
     def interrupt(self) -> None:
         """The step that has begun is not like others."""
@@ -284,13 +275,10 @@ def _between(before: Reading, after: Reading, part: float) -> Reading:
     def at(first: int, last: int) -> int:
         return first + round(part * (last - first))
 
-    return Reading(
-        at(before.elapsed_ns, after.elapsed_ns),
-        at(before.cpu_ns, after.cpu_ns),
-        at(before.process_cpu_ns, after.process_cpu_ns),
-        {},
-        at(before.page_faults or 0, after.page_faults or 0) if before.page_faults else None,
-    )
+    elapsed_ns, cpu_ns = at(before.elapsed_ns, after.elapsed_ns), at(before.cpu_ns, after.cpu_ns)
+    process_cpu_ns = at(before.process_cpu_ns, after.process_cpu_ns)
+    faults = at(before.page_faults, after.page_faults or 0) if before.page_faults else None
+    return Reading(elapsed_ns, cpu_ns, process_cpu_ns, {}, faults)
 
 
 def _small(outputs: Any) -> list[Any]:

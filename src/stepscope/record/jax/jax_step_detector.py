@@ -37,19 +37,13 @@ class MicroBatches:
     batch)`, which it then takes back. Without such parameters, a sum shows itself only by beginning
     again after an equal number of calls, twice. A training step that takes back its parameters
     never begins again: each of its calls counts.
-
-    Attributes:
-        calls: how many were followed.
-        begins: how many of them took neither state nor parameters of the one before.
-        carries_state: whether a call took an array that the one before returned.
-        make_a_step: whether several calls are known to make a step.
     """
 
     def __init__(self) -> None:
-        self.calls = 0
-        self.carries_state = False
-        self.make_a_step = False
-        self.begins = 0
+        self.calls = 0  # that were followed
+        self.carries_state = False  # whether a call took an array that the one before returned
+        self.make_a_step = False  # whether several calls are known to make a step
+        self.begins = 0  # calls that took neither state nor parameters of the one before
         self._last_begins: list[int] = []
         self._keeps_parameters = False
         self._returned, self._parameters = _Arrays([]), _Arrays([])
@@ -126,7 +120,6 @@ def _shaped_as(returned: list[Any], taken: list[Any]) -> list[Any]:
 
 
 def arrays_in(outputs: Any) -> list[Any]:
-    """The arrays among what a function returned."""
     leaves: Iterable[Any] = tree_util.tree_leaves(outputs)
     return [leaf for leaf in leaves if hasattr(leaf, "block_until_ready")]
 
@@ -146,11 +139,7 @@ class _Function:
 
 
 class JaxStepDetector:
-    """Counts the calls of a program's own compiled functions and finds the boundary among them.
-
-    Args:
-        every: how many calls of the boundary make a step.
-    """
+    """Counts the calls of a program's own compiled functions and finds the boundary among them."""
 
     def __init__(self, every: int = 1) -> None:
         self._every = every
@@ -165,7 +154,7 @@ class JaxStepDetector:
         self._clock += 1
         function.calls += counts
         function.last = self._clock
-        self.boundary = min(self._in_the_loop(), key=lambda known: (known.calls, -known.last))
+        self.boundary = min(self._in_the_loop(), key=lambda candidate: (candidate.calls, -candidate.last))
         return counts and self.boundary is function and function.calls % self._every == 0
 
     def _followed(self, name: str, inputs: Any, outputs: Any) -> tuple[_Function, bool]:
@@ -186,7 +175,6 @@ class JaxStepDetector:
 
     @property
     def boundary_name(self) -> str | None:
-        """The name of the function that ends a step."""
         return self.boundary.name if self.boundary else None
 
     step_is: None = None  # one training step, in JAX
@@ -199,7 +187,6 @@ class JaxStepDetector:
 
     @property
     def steps(self) -> int:
-        """Training steps that have ended."""
         return self.boundary.calls // self._every if self.boundary else 0
 
     def _in_the_loop(self) -> list[_Function]:
@@ -209,7 +196,6 @@ class JaxStepDetector:
 
 
 def _candidates(functions: list[_Function]) -> list[_Function]:
-    """The functions that may end a step."""
     among = [function for function in functions if function.micro_batches.carries_state] or functions
     most = max(function.returned_bytes for function in among)
     return [function for function in among if function.returned_bytes >= _LARGE * most]

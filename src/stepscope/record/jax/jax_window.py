@@ -16,12 +16,13 @@ from stepscope.record.jax import OTHER_PROFILER
 from stepscope.record.jax.jax_step_detector import arrays_in
 from stepscope.record.jax.program_ranges import LibraryRanges, watch_waits
 from stepscope.record.options import RecordOptions
+from stepscope.record.patch import undo
 
 MARK = "stepscope.step"
 RUN_IN = 2  # steps: see `JaxWindow`
 
 
-class Mark(NamedTuple):
+class ClockMark(NamedTuple):
     """A mark in the profile, by its name there, and the system's clock when it was made."""
 
     name: str
@@ -43,7 +44,7 @@ class JaxWindow:
         self.complete: list[int] = []
         self.early: list[int] = []
         self.was_preempted = False
-        self.closest_mark: Mark | None = None
+        self.closest_mark: ClockMark | None = None
         self._first, self._next = first, first - run_in
         self._is_whole = run_in == 0
         self._space = b""
@@ -83,7 +84,6 @@ class JaxWindow:
         self._space = session.stop()
 
     def export(self, path: Path) -> None:
-        """Write the profile to `path`."""
         path.write_bytes(self._space)
 
     def _mark(self) -> None:
@@ -92,7 +92,7 @@ class JaxWindow:
             middle = time.time_ns()
         error = middle - before
         if self.closest_mark is None or error < self.closest_mark.error_ns:
-            self.closest_mark = Mark(f"{MARK}#step_num={self._next}", middle, error)
+            self.closest_mark = ClockMark(f"{MARK}#step_num={self._next}", middle, error)
 
     def _for_the_program(self, *options: Any) -> Any:
         """The program starts a profiler of its own, and there can be only one."""
@@ -111,27 +111,19 @@ class WaitRanges:
         self._restore, _ = watch_waits(self, transfers=False)
 
     def close(self) -> None:
-        """Leave JAX as it was."""
-        while self._restore:
-            self._restore.pop()()
+        undo(self._restore)
 
     def begin_whole(self, name: str) -> Any:
-        """A wait begins."""
         opened = jax.profiler.TraceAnnotation(f"stepscope.{name}")
         opened.__enter__()
         return opened
 
     def end(self, token: Any) -> None:
-        """It is over."""
         token.__exit__(None, None, None)
 
 
 def require_session() -> None:
-    """Raise an error if this version of JAX has no session of its profiler as it is used here.
-
-    Raises:
-        CaptureError: it has not.
-    """
+    """Raise an error if this version of JAX has no session of its profiler as it is used here."""
     state = getattr(jax_profiler, "_profile_state", None)
     if not (hasattr(state, "profile_session") and hasattr(_profiler, "ProfilerSession")):
         raise CaptureError(f"JAX {jax.__version__} has no known session of its profiler")
@@ -168,7 +160,6 @@ class RunAhead:
         self._last = _smallest(outputs)
 
     def drain(self) -> None:
-        """Wait for all requested work."""
         _wait(self._last)
         self._last = []
 

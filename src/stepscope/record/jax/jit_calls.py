@@ -21,7 +21,7 @@ from jax._src import api, core, source_info_util, traceback_util
 from jax._src.interpreters import pxla
 
 from stepscope.errors import CaptureError
-from stepscope.record.patch import replace
+from stepscope.record.patch import replace, undo
 
 _PMAP = "jax._src.pmap"
 _PART_OF_GRADIENT = "call_impl_cache_miss"  # of a jitted function that is differentiated
@@ -30,19 +30,12 @@ _EFFECTS = ("has_host_callbacks", "has_unordered_effects")
 
 
 class JitCall(NamedTuple):
-    """A call of a compiled function that has returned.
+    """A call of a compiled function that has returned."""
 
-    Attributes:
-        name: of the function.
-        inputs: its arguments, as a tree.
-        outputs: what it returned.
-        memory: gives XLA's buffer assignment of its program, per device.
-    """
-
-    name: str
-    inputs: Any
-    outputs: Any
-    memory: Callable[[], Any]
+    name: str  # of the function
+    inputs: Any  # its arguments, as a tree
+    outputs: Any  # what it returned
+    memory: Callable[[], Any]  # gives XLA's buffer assignment of its program, per device
 
 
 OnCall = Callable[[JitCall], None]
@@ -59,15 +52,14 @@ class JitCallWatch:
 
     def __init__(self, on_call: OnCall) -> None:
         self._on_call = on_call
-        self._hook = _Hook(self._returned)
+        self._hook_of_program, self._remove_hook = _install_hook(self._returned)
         self._restore: Callable[[], None] = lambda: None
         if (programs := getattr(pxla, "ExecuteReplicated", None)) is not None:
             self._restore = replace(programs, "__call__", self._around(programs.__call__))
         self._restore_gradients = watch_gradients(self._gradient_returned)
 
     def close(self) -> None:
-        """Leave JAX as it was."""
-        self._hook.remove()
+        self._remove_hook()
         self._restore()
         self._restore_gradients()
 
@@ -77,7 +69,7 @@ class JitCallWatch:
     def _returned(
         self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], outputs: Any
     ) -> None:
-        if (hook := self._hook.of_program()) is not None:
+        if (hook := self._hook_of_program()) is not None:
             hook(function, arguments, keywords, outputs)
         if name := name_of(function):
 
@@ -87,14 +79,16 @@ class JitCallWatch:
             self._notify(JitCall(name, (arguments, keywords), outputs, memory))
 
     def _around(self, execute: Any) -> Any:
-        """Report the programs that have effects."""
-
         @functools.wraps(execute)
         def watched(program: Any, *arguments: Any) -> Any:
             outputs = execute(program, *arguments)
             if any(getattr(program, effect, False) for effect in _EFFECTS):
                 name = program.name.removeprefix("jit(").removesuffix(")")
-                self._notify(JitCall(name, arguments, outputs, lambda: _memory_of(program)))
+                self._notify(
+                    JitCall(
+                        name, arguments, outputs, lambda: program.xla_executable.get_compiled_memory_stats()
+                    )
+                )
             return outputs
 
         return watched
@@ -104,42 +98,24 @@ class JitCallWatch:
             self._on_call(call)
 
 
-class _Hook:
-    """JAX's hook after each call; before JAX 0.7 an attribute of the state of all threads.
+def _install_hook(hook: Callable[..., None]) -> tuple[Callable[[], Any], Callable[[], None]]:
+    """Set JAX's hook after each call; before JAX 0.7 an attribute of the state of all threads.
 
-    Raises:
-        CaptureError: this version of JAX has none.
+    Returns:
+        Functions that give the program's own hook, if it has one, and that remove ours.
     """
-
-    def __init__(self, hook: Callable[..., None]) -> None:
-        try:
-            state = getattr(api, "_post_hook_state", None)
-            if state is None:
-                self._install_attribute(api.jax_jit.global_state(), hook)
-            else:
-                self._install_state(state, hook)
-        except (AttributeError, TypeError):
-            raise CaptureError(f"JAX {jax.__version__} has no hook for calls") from None
-
-    of_program: Callable[[], Callable[..., None] | None]
-    remove: Callable[[], None]
-
-    def _install_state(self, state: Any, hook: Callable[..., None]) -> None:
+    try:
+        state: Any = getattr(api, "_post_hook_state", None)
+        if state is None:
+            threads = api.jax_jit.global_state()
+            before, threads.post_hook = threads.post_hook, hook
+            return lambda: before, lambda: setattr(threads, "post_hook", before)
         ours = type(state)("stepscope", None, include_in_jit_key=False)
         ours.set_global(hook)
         api.jax_jit.set_post_hook_state(ours)
-        self.of_program = lambda: state.value
-        self.remove = lambda: api.jax_jit.set_post_hook_state(state)
-
-    def _install_attribute(self, state: Any, hook: Callable[..., None]) -> None:
-        before = state.post_hook
-        state.post_hook = hook
-        self.of_program = lambda: before
-        self.remove = lambda: setattr(state, "post_hook", before)
-
-
-def _memory_of(program: Any) -> Any:
-    return program.xla_executable.get_compiled_memory_stats()
+        return lambda: state.value, lambda: api.jax_jit.set_post_hook_state(state)
+    except (AttributeError, TypeError):
+        raise CaptureError(f"JAX {jax.__version__} has no hook for calls") from None
 
 
 def _no_program() -> Any:
@@ -207,15 +183,14 @@ def watch_gradients(on_gradient: OnGradient) -> Callable[[], None]:
     listeners = [on_gradient]
     restore = [replace(jax, name, _watched(getattr(jax, name), name, listeners)) for name in _TRANSFORMS]
 
-    def undo() -> None:
+    def stop() -> None:
         listeners.clear()
-        for each in restore:
-            each()
+        undo(restore)
 
-    return undo
+    return stop
 
 
-class _Passes:
+class _GradientPasses:
     """Ranges around the two passes of each gradient: the function itself, and the rest."""
 
     def __init__(self) -> None:
@@ -238,7 +213,6 @@ class _Passes:
         return forward
 
     def end_backward(self) -> None:
-        """The gradient is known."""
         backward, self._backward = self._backward, None
         if backward:
             backward.__exit__(None, None, None)
@@ -247,7 +221,7 @@ class _Passes:
 def _watched(transform: Callable[..., Any], kind: str, listeners: list[OnGradient]) -> Any:
     @functools.wraps(transform)
     def watched(fun: Callable[..., Any], *options: Any, **keywords: Any) -> Any:
-        passes = _Passes()
+        passes = _GradientPasses()
         gradient = transform(passes.forward_of(fun), *options, **keywords)
         name = f"{kind}({getattr(fun, '__name__', 'function')})"
         return _reported(gradient, name, listeners, passes)
@@ -256,7 +230,7 @@ def _watched(transform: Callable[..., Any], kind: str, listeners: list[OnGradien
 
 
 def _reported(
-    gradient: Callable[..., Any], name: str, listeners: list[OnGradient], passes: _Passes
+    gradient: Callable[..., Any], name: str, listeners: list[OnGradient], passes: _GradientPasses
 ) -> Callable[..., Any]:
     @functools.wraps(gradient)
     def call(*arguments: Any, **keywords: Any) -> Any:

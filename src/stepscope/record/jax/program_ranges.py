@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import jax
 
-from stepscope.record.patch import replace, shadow_builtin
+from stepscope.record.patch import replace, shadow_builtin, undo
 
 # Name as torch.profiler gives it; module and class of iterators, with all classes derived from it.
 _LOADERS = (
@@ -63,9 +63,7 @@ class LibraryRanges:
                 self._watch(owner, function, f"stepscope.checkpointing: {label} ()")
 
     def close(self) -> None:
-        """Leave the libraries as they were."""
-        while self._restore:
-            self._restore.pop()()
+        undo(self._restore)
 
     def _watch(self, holder: Any, name: str, label: str) -> None:
         original = vars(holder).get(name) if hasattr(holder, "__dict__") else None
@@ -88,7 +86,6 @@ class LibraryRanges:
 
 
 def _with_derived(base: type[Any]) -> Iterator[type[Any]]:
-    """A class and all classes derived from it."""
     yield base
     for derived in base.__subclasses__():
         yield from _with_derived(derived)
@@ -126,10 +123,6 @@ def watch_waits(ranges: Ranges, transfers: bool = True) -> tuple[list[Callable[[
 
     JAX returns from a call before its work is done. The program waits where it asks for a value:
     explicitly (`block_until_ready`), or by using one (`float(x)`, `print(x)`).
-
-    Args:
-        ranges: gets them.
-        transfers: whether transfers count.
 
     Returns:
         Functions that undo it, and the names of what this version of JAX lacks.

@@ -22,8 +22,8 @@ import jax.profiler
 
 from stepscope.record.jax import MEMBER, OTHER_PROFILER
 from stepscope.record.options import RecordOptions
-from stepscope.record.patch import replace
-from stepscope.record.recording import Recording, detach_in_forked_children
+from stepscope.record.patch import replace, undo
+from stepscope.record.recording import Recording, call_in_forked_children
 
 _QUIET_S, _LONGEST_S, _POLL_S = 3.0, 60.0, 0.1  # since the last compilation, in all, between looks
 _PUBLIC = ("start_trace", "trace", "start_server")
@@ -38,7 +38,6 @@ class ProfiledTime:
     complete: list[int] = field(default_factory=list)
 
     def export(self, path: Path) -> None:
-        """Move the profile to `path`."""
         profiles = sorted(self.folder.rglob("*.xplane.pb"))
         if not profiles:
             raise RuntimeError("JAX's profiler wrote no profile")
@@ -54,7 +53,6 @@ class UnmarkedRecording(Recording[ProfiledTime]):
 
     @property
     def span(self) -> str:
-        """What was recorded, in words."""
         return f"{self.window.seconds:.1f} s"
 
 
@@ -67,16 +65,7 @@ class NoDetector:
 
 
 class PublicProfilerRecorder:
-    """Records the first seconds of a JAX program after it compiles.
-
-    Args:
-        options: what to record; steps cannot be counted.
-        on_complete: called when the recording has ended.
-        why: why the hook cannot be used.
-
-    Raises:
-        AttributeError: this version of JAX has no such profiler.
-    """
+    """Records the first seconds of a JAX program after it compiles; `why` the hook cannot be used."""
 
     framework = "jax"
     why_no_steps = "nothing was compiled under jax.jit in this process"
@@ -94,19 +83,16 @@ class PublicProfilerRecorder:
         self._restore = [
             replace(jax.profiler, name, self._giving_way(getattr(jax.profiler, name))) for name in _PUBLIC
         ]
-        detach_in_forked_children(self)
+        call_in_forked_children(self.detach)
 
     def start(self) -> None:
-        """Begin to record now, where no warm-up is requested."""
         if self._options.warmup == 0:
             self._begin()
 
     def detach(self) -> None:
         """Remove every hook; the listener of events stays, and does nothing."""
         self._is_watching = False
-        for restore in self._restore:
-            restore()
-        self._restore = []
+        undo(self._restore)
 
     def close(self) -> None:
         """Stop recording; what was recorded is complete."""
@@ -114,11 +100,9 @@ class PublicProfilerRecorder:
         self.detach()
 
     def best(self) -> UnmarkedRecording | None:
-        """The recording, if it has ended."""
         return self._recording if self._recording and self._recording.window.seconds else None
 
     def _on_event(self, event: str, duration: float, **about: Any) -> None:
-        """JAX traces or compiles."""
         self._last = time.monotonic()
         if self._is_watching and self._recording is None:
             self._begin()
@@ -170,7 +154,6 @@ class PublicProfilerRecorder:
 
 
 def what_is_lost(why: str) -> str:
-    """What a recording without the hook lacks, in one line."""
     return (
         f"{why}, so JAX's public profiler recorded the first seconds instead: steps are found by "
         "the calls in the profile, --warmup and --steps have no effect, and the loop may run ahead "

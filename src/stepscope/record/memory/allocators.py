@@ -81,7 +81,6 @@ class CudaHistory:
 
     @property
     def has_events(self) -> bool:
-        """Whether there is a history to write."""
         return self._is_on
 
     def write(self, path: Path) -> None:
@@ -89,7 +88,6 @@ class CudaHistory:
         _cuda.memory._dump_snapshot(str(path))
 
     def close(self) -> None:
-        """Record no more, and let go of what was recorded."""
         self._is_closed = True
         if self._is_on:
             self._is_on = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ import torch
 from stepscope.record.capture_file import Member
 from stepscope.record.memory.allocators import CpuTable, CudaHistory
 from stepscope.record.memory.operator_lines import Creations, LineRanges
-from stepscope.record.memory.out_of_memory import OutOfMemory
+from stepscope.record.memory.out_of_memory import AllocationFailure
 from stepscope.record.module_registry import ModuleRegistry
 from stepscope.record.profiler_window import profiler_events
 from stepscope.record.recording import Recording
@@ -20,11 +21,7 @@ Json = dict[str, Any]
 
 
 class MemoryRecorder:
-    """Lines of the user's code for each operator, and what training keeps from step to step.
-
-    Args:
-        registry: the model trees.
-    """
+    """Lines of the user's code for each operator, and what training keeps from step to step."""
 
     def __init__(self, registry: ModuleRegistry) -> None:
         self._registry = registry
@@ -41,7 +38,6 @@ class MemoryRecorder:
         self._optimizers.add(optimizer)
 
     def start(self) -> None:
-        """The recorded steps begin."""
         self._creations.close()
         self._before = self.storages()
         self._lines.start()
@@ -52,28 +48,17 @@ class MemoryRecorder:
         return self.storages()
 
     def members(self, after: list[Json], profiler: Any) -> dict[str, Member]:
-        """The members of the capture, once the profiler has stopped.
-
-        Args:
-            after: what `stop` returned.
-            profiler: that recorded the steps.
-        """
+        """The members of the capture, once the profiler has stopped."""
         return self._members(self._before, after, uses=tensor_uses(profiler))
 
     def members_at_failure(
-        self, failed: OutOfMemory, storages: list[Json], recording: Recording[Any] | None
+        self, failed: AllocationFailure, storages: list[Json], recording: Recording[Any] | None
     ) -> dict[str, Member]:
-        """The members of a capture that ends with an out-of-memory error.
-
-        Args:
-            failed: the allocation that failed.
-            storages: what training kept at that moment.
-            recording: the steps before, if any were recorded.
-        """
+        """The members of a capture that ends with an out-of-memory error."""
         recorded = recording.members.get("memory.json") if recording else None
         if isinstance(recorded, dict):
-            return {"memory.json": {**recorded, "out_of_memory": failed.to_json()}}
-        return self._members([], storages, out_of_memory=failed.to_json())
+            return {"memory.json": {**recorded, "out_of_memory": asdict(failed)}}
+        return self._members([], storages, out_of_memory=asdict(failed))
 
     def _members(self, before: list[Json], after: list[Json], **more: Json) -> dict[str, Member]:
         members: dict[str, Member] = {
@@ -89,7 +74,6 @@ class MemoryRecorder:
         return members
 
     def storages(self) -> list[Json]:
-        """What training keeps, as `list_storages` has it."""
         return list_storages(self._registry, list(self._optimizers), self._creations.lines)
 
     def detach(self) -> None:
@@ -112,12 +96,6 @@ def list_storages(
     inputs: Any = (),
 ) -> list[Json]:
     """Each storage that training keeps from step to step, once.
-
-    Args:
-        registry: the model trees.
-        optimizers: those that have stepped.
-        made_at: the lines that made each parameter, by module and name.
-        inputs: tensors given to each step, where they are known.
 
     Returns:
         Rows `{"address", "bytes", "device", "kind", "path", "name", "lines"}`; `kind` is

@@ -34,7 +34,6 @@ class LineRanges(TorchFunctionMode):
         self._entered = False
 
     def start(self) -> None:
-        """From now on calls are ranges."""
         self._entered = True
         _Mode.__enter__(self)
 
@@ -111,5 +110,4 @@ class Creations:
         self._restore = replace(_Module, "register_parameter", register_parameter)
 
     def close(self) -> None:
-        """Leave `nn.Module` as it was."""
         self._restore()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
+
+from stepscope.record.process_exit import entries_of
 
 _POWERS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 _UNITS = {name: 1 << 10 * power for power, name in enumerate(_POWERS)}
@@ -28,28 +30,17 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
-class OutOfMemory:
-    """An allocation that failed.
+class AllocationFailure:
+    """An allocation that failed."""
 
-    Attributes:
-        requested_bytes: what was asked for; None where the message does not say.
-        device: `cpu` or `cuda:0`.
-        file, line: the innermost line of the script that led there; empty and 0 if there is none.
-        module: path of the innermost module that ran; empty if none did.
-    """
-
-    requested_bytes: int | None
-    device: str
-    file: str = ""
+    requested_bytes: int | None  # what was asked for; None where the message does not say
+    device: str  # `cpu` or `cuda:0`
+    file: str = ""  # the innermost line of the script that led there; empty and 0 if there is none
     line: int = 0
-    module: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """As memory.json has it."""
-        return asdict(self)
+    module: str = ""  # path of the innermost module that ran; empty if none did
 
 
-def find_out_of_memory(error: BaseException) -> OutOfMemory | None:
+def find_out_of_memory(error: BaseException) -> AllocationFailure | None:
     """The failed allocation behind an exception; None for any other exception."""
     text = str(error)
     named = type(error).__name__ == "OutOfMemoryError"
@@ -57,7 +48,7 @@ def find_out_of_memory(error: BaseException) -> OutOfMemory | None:
         return None
     request, gpu = _REQUEST.search(text), _DEVICE.search(text)
     on_gpu = named or gpu is not None
-    return OutOfMemory(
+    return AllocationFailure(
         requested_bytes=round(float(request[1]) * _UNITS[request[2]]) if request else None,
         device=f"cuda:{gpu[1] if gpu else 0}" if on_gpu else "cpu",
         module=_module(error.__traceback__),
@@ -65,7 +56,7 @@ def find_out_of_memory(error: BaseException) -> OutOfMemory | None:
     )
 
 
-def verdict(failed: OutOfMemory, storages: Iterable[Mapping[str, Any]]) -> str:
+def verdict(failed: AllocationFailure, storages: Iterable[Mapping[str, Any]]) -> str:
     """One sentence: what was asked for, where, and what training held at that moment."""
     asked = f"{size(failed.requested_bytes)} were" if failed.requested_bytes else "memory was"
     where = f" at {failed.file}:{failed.line}" if failed.file else ""
@@ -96,7 +87,7 @@ def size(amount: int) -> str:
 def _module(traceback: TracebackType | None) -> str:
     """The innermost module whose call is on the stack, from the frames of `ModuleRanges`."""
     path = ""
-    for entry in _entries(traceback):
+    for entry in entries_of(traceback):
         code = entry.tb_frame.f_code
         if code.co_name == "call" and code.co_filename.endswith("module_ranges.py"):
             path = getattr(entry.tb_frame.f_locals.get("node"), "path", path)
@@ -106,12 +97,6 @@ def _module(traceback: TracebackType | None) -> str:
 def _place(traceback: TracebackType | None) -> dict[str, Any]:
     from stepscope.record.call_sites import is_internal
 
-    places = [(entry.tb_frame.f_code.co_filename, entry.tb_lineno) for entry in _entries(traceback)]
+    places = [(entry.tb_frame.f_code.co_filename, entry.tb_lineno) for entry in entries_of(traceback)]
     own = [(file, line) for file, line in places if not is_internal(file)]
     return {"file": own[-1][0], "line": own[-1][1]} if own else {}
-
-
-def _entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
-    while traceback is not None:
-        yield traceback
-        traceback = traceback.tb_next

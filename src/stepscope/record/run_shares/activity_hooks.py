@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import re
 import sys
-import sysconfig
 import threading
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -20,11 +19,11 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils import _contextlib
 from torch.utils.data import dataloader
 
-from stepscope.record.call_sites import is_internal, user_frame, user_frames
+from stepscope.record.call_sites import LIBRARIES, is_internal, user_frame, user_frames
 from stepscope.record.module_ranges import Range
 from stepscope.record.optimizer_names import OptimizerOrder
-from stepscope.record.patch import AfterImport
-from stepscope.record.recording import detach_in_forked_children
+from stepscope.record.patch import AfterImport, undo
+from stepscope.record.recording import call_in_forked_children
 from stepscope.record.run_shares.activity_log import (
     Activity,
     ActivityLog,
@@ -57,7 +56,6 @@ _ROLLOUT = re.compile(
 )
 _NEITHER = re.compile(r"(?i)train|(^|_)(fit|learn|update|optimi[sz]e|loss)(_|$)|^main$|^<module>$")
 _DEEPEST = 30  # callers that are asked for their names
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 
 class ActivityHooks:
@@ -82,26 +80,18 @@ class ActivityHooks:
         for block in (torch.no_grad, torch.inference_mode):
             self._restore += wrap(block, "__enter__", self._enter)
             self._restore += wrap(block, "__exit__", self._exit)
-        self._hooks = [
-            torch_optimizer.register_optimizer_step_pre_hook(self._optimizer_begins),
-            torch_optimizer.register_optimizer_step_post_hook(self._optimizer_ended),
+        self._restore += [
+            torch_optimizer.register_optimizer_step_pre_hook(self._optimizer_begins).remove,
+            torch_optimizer.register_optimizer_step_post_hook(self._optimizer_ended).remove,
         ]
-        self._imports = [
-            AfterImport(module, functools.partial(self._watch_saving, module, names))
-            for module, names in _SAVING.items()
-        ]
-        for watch in self._imports:
+        for module, names in _SAVING.items():
+            watch = AfterImport(module, functools.partial(self._watch_saving, module, names))
+            self._restore.append(watch.remove)
             watch.install()
-        detach_in_forked_children(self)
+        call_in_forked_children(self.detach)
 
     def detach(self) -> None:
-        """Leave torch as it was."""
-        while self._restore:
-            self._restore.pop()()
-        while self._hooks:
-            self._hooks.pop().remove()
-        while self._imports:
-            self._imports.pop().remove()
+        undo(self._restore)
 
     def _watch_saving(self, module: str, names: tuple[str, ...]) -> None:
         for name in names:
@@ -286,15 +276,10 @@ def activity_at(kind: str, frame: FrameType, decorated: str = "") -> Activity:
 
     Its place is the nearest line outside of libraries; the nearest calling function whose name
     says so gives the purpose.
-
-    Args:
-        kind: of the activity.
-        frame: the caller.
-        decorated: the name of the function that `frame` calls, if known.
     """
     callers = list(user_frames(frame, _DEEPEST))
     names = [decorated, *(caller.f_code.co_name for caller in callers)]
-    place = next((c for c in callers if not c.f_code.co_filename.startswith(_LIBRARIES)), frame)
+    place = next((c for c in callers if not c.f_code.co_filename.startswith(LIBRARIES)), frame)
     purpose, function = _purpose(names)
     return Activity(
         kind, function or decorated or place.f_code.co_name, place.f_code.co_filename, place.f_lineno, purpose

@@ -44,12 +44,10 @@ class DurationHistogram:
         self.total_ns = 0
 
     def add(self, duration_ns: int) -> None:
-        """Count one duration."""
         key = int(math.log2(duration_ns) * _BINS_PER_OCTAVE) if duration_ns > 0 else -1
         self._add(key, 1, duration_ns)
 
     def merge(self, other: DurationHistogram) -> None:
-        """Count all durations of another one."""
         for key, (count, total) in other._bins.items():
             self._add(key, count, total)
 
@@ -76,38 +74,23 @@ class DurationHistogram:
 
 @dataclass(eq=False)
 class Activity:
-    """What repeats at one place of the program.
+    """What repeats at one place of the program."""
 
-    Attributes:
-        kind: `start`, `backward`, `optimizer`, `no_grad`, `eval_mode` or `saving`.
-        function, file, line: where the program begins it.
-        purpose: `evaluation` or `rollout`, where the name of a calling function says so.
-        own_ns: its time.
-        loading_ns: how much of that the program waited for batches of a DataLoader.
-        starting_ns: how much of that DataLoaders took to start and to give their first batch.
-        count: how often it ran.
-        count_in_training: how often after training had begun.
-        runs: how often it ran without training in between, several repetitions as one.
-        first_step, last_step: optimizer steps before its first and its last run.
-        in_eval_mode: whether a model was in evaluation mode.
-        reads_batches: whether a DataLoader was asked for batches inside it.
-    """
-
-    kind: str
-    function: str = ""
+    kind: str  # `start`, `backward`, `optimizer`, `no_grad`, `eval_mode` or `saving`
+    function: str = ""  # where the program begins it
     file: str = ""
     line: int = 0
-    purpose: str | None = None
-    own_ns: int = 0
-    loading_ns: int = 0
-    starting_ns: int = 0
-    count: int = 0
-    count_in_training: int = 0
-    runs: int = 0
-    first_step: int = -1
+    purpose: str | None = None  # `evaluation` or `rollout`, where the name of a calling function says so
+    own_ns: int = 0  # its time
+    loading_ns: int = 0  # how much of that the program waited for batches of a DataLoader
+    starting_ns: int = 0  # how much of that DataLoaders took to start and to give their first batch
+    count: int = 0  # how often it ran
+    count_in_training: int = 0  # how often after training had begun
+    runs: int = 0  # how often it ran without training in between, several repetitions as one
+    first_step: int = -1  # optimizer steps before its first and its last run
     last_step: int = -1
-    in_eval_mode: bool = False
-    reads_batches: bool = False
+    in_eval_mode: bool = False  # whether a model was in evaluation mode
+    reads_batches: bool = False  # whether a DataLoader was asked for batches inside it
     last_cycle: int = -1
 
     @property
@@ -140,39 +123,29 @@ Gaps = dict[tuple[Activity, Activity], DurationHistogram]
 
 
 @dataclass(eq=False)
-class Phase:
+class RunPhase:
     """The run from the first step of an optimizer until another one steps first.
 
     Each has activities of its own for training, so that its gaps are counted on their own.
-
-    Attributes:
-        step_lengths: time from one optimizer step to the next.
     """
 
     backward: Activity = field(default_factory=lambda: Activity("backward"))
     optimizer: Activity = field(default_factory=lambda: Activity("optimizer"))
+    # Time from one optimizer step to the next.
     step_lengths: DurationHistogram = field(default_factory=DurationHistogram)
 
 
 @dataclass(eq=False)
 class SteppingOptimizer:
-    """An optimizer that steps.
+    """An optimizer that steps."""
 
-    Attributes:
-        name: its class.
-        function, file, line: where the program calls its first step.
-        number: counted from 1 in the order of first steps.
-        count: how often it stepped.
-        steps: where its steps are counted; None before the first.
-    """
-
-    name: str
-    function: str = ""
+    name: str  # its class
+    function: str = ""  # where the program calls its first step
     file: str = ""
     line: int = 0
-    number: int = 0
-    count: int = 0
-    steps: OptimizerSteps | None = None
+    number: int = 0  # counted from 1 in the order of first steps
+    count: int = 0  # how often it stepped
+    steps: OptimizerSteps | None = None  # where its steps are counted; None before the first
 
     def does_as(self, other: SteppingOptimizer) -> bool:
         """Whether the program calls both at the same line."""
@@ -181,51 +154,35 @@ class SteppingOptimizer:
 
 @dataclass(eq=False)
 class OptimizerSteps:
-    """The steps of one optimizer, or of several that follow each other at one line, a few each.
+    """The steps of one optimizer, or of several that follow each other at one line, a few each."""
 
-    Attributes:
-        first, latest: the optimizers.
-        count: how often all of them stepped.
-        begun_ns, ended_ns: when the first step began and the last one ended.
-        phase: the run since the first step.
-    """
-
-    first: SteppingOptimizer
+    first: SteppingOptimizer  # the optimizers
     latest: SteppingOptimizer
-    count: int = 0
-    begun_ns: int = 0
+    count: int = 0  # how often all of them stepped
+    begun_ns: int = 0  # when the first step began and the last one ended
     ended_ns: int = 0
-    phase: Phase = field(default_factory=Phase)
+    phase: RunPhase = field(default_factory=RunPhase)  # the run since the first step
 
 
 @dataclass
 class ActivityLog:
-    """The activities of one thread.
+    """The activities of one thread."""
 
-    Attributes:
-        clock: in ns; a program may replace the one in `time` later.
-        excluded_ns: time of the recorder, which does not count.
-        torch_imported_ns: from the start of the run until torch was imported.
-        optimizers: those that stepped, in the order of their first steps.
-        phases: what repeats while these steps are at work, and before the first of them.
-        early_gaps: gaps before training begins, by the activities around them.
-        gaps: later ones.
-        recorded_ns: when the steps that are kept began to be recorded.
-        first_step_ns: the first step, in which compilers and allocators warm up.
-        due_ns: when to call `on_due`, at the end of a step; None for never.
-    """
-
+    # In ns; a program may replace the one in `time` later.
     clock: Callable[[], int] = field(default_factory=lambda: time.perf_counter_ns)
-    excluded_ns: int = 0
-    torch_imported_ns: int | None = None
+    excluded_ns: int = 0  # time of the recorder, which does not count
+    torch_imported_ns: int | None = None  # from the start of the run until torch was imported
+    # Those that stepped, in the order of their first steps.
     optimizers: list[OptimizerSteps] = field(default_factory=list)
-    phases: list[Phase] = field(default_factory=lambda: [Phase()])
+    # What repeats while these steps are at work, and before the first of them.
+    phases: list[RunPhase] = field(default_factory=lambda: [RunPhase()])
+    # Gaps before training begins, by the activities around them.
     early_gaps: Gaps = field(default_factory=dict)
-    gaps: Gaps = field(default_factory=dict)
-    recorded_ns: int | None = None
-    first_step_ns: int | None = None
+    gaps: Gaps = field(default_factory=dict)  # later ones
+    recorded_ns: int | None = None  # when the steps that are kept began to be recorded
+    first_step_ns: int | None = None  # the first step, in which compilers and allocators warm up
     has_trained: bool = False
-    due_ns: int | None = None
+    due_ns: int | None = None  # when to call `on_due`, at the end of a step; None for never
     on_due: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
@@ -262,7 +219,6 @@ class ActivityLog:
             self.count_noted()
 
     def count_noted(self) -> None:
-        """Make the calls that are noted."""
         noted, self._noted = self._noted, []
         for method, argument, self._noted_ns in noted:
             method(argument)
@@ -280,7 +236,6 @@ class ActivityLog:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no activity runs."""
         return self._open is None
 
     # -- activities
@@ -293,7 +248,6 @@ class ActivityLog:
             self._open, self._since = activity, now
 
     def end(self, activity: Activity) -> None:
-        """An activity ends."""
         if self._open is activity:
             now = self.now()
             activity.own_ns += now - self._since
@@ -308,7 +262,6 @@ class ActivityLog:
             self._count(activity)
 
     def end_nested(self, activity: Activity) -> None:
-        """Saving ends."""
         if self._open is activity:
             self.end(activity)
         elif self._open and self._open.kind != "saving" and self._nested_since:
@@ -320,15 +273,12 @@ class ActivityLog:
     # -- training
 
     def begin_backward(self, _: object = None) -> None:
-        """A backward pass begins."""
         self._begin_training(self.phases[-1].backward)
 
     def end_backward(self, _: object = None) -> None:
-        """It ends."""
         self.end(self.phases[-1].backward)
 
     def begin_step(self, optimizer: SteppingOptimizer) -> None:
-        """An optimizer begins a step."""
         activity = self.phases[-1].optimizer
         if self._stepping is optimizer:
             self.end(activity)  # its last step failed
@@ -336,7 +286,6 @@ class ActivityLog:
             self._stepping = optimizer
 
     def end_step(self, optimizer: SteppingOptimizer) -> None:
-        """An optimizer has stepped."""
         if self._stepping is not optimizer:
             return
         self._stepping = None
@@ -398,7 +347,7 @@ class ActivityLog:
     def _begin_phase(self, steps: OptimizerSteps) -> None:
         """An optimizer steps for the first time: what repeats now may be another training."""
         if len(self.optimizers) > 1 and len(self.phases) < _MOST_PHASES:
-            self.phases.append(Phase())
+            self.phases.append(RunPhase())
             self._last = self.phases[-1].optimizer
             self.activities[self._last] = None
         steps.phase = self.phases[-1]

@@ -43,11 +43,7 @@ _MOST_COST = 0.01  # of the run
 
 
 class RunClock:
-    """The shares of a run that begins now.
-
-    Args:
-        step_every: optimizer steps per step.
-    """
+    """The shares of a run that begins now."""
 
     def __init__(self, step_every: int = 1) -> None:
         self.log = ActivityLog()
@@ -62,7 +58,6 @@ class RunClock:
         self._hooks = ActivityHooks(self.log)
 
     def detach(self) -> None:
-        """Leave torch as it was."""
         if self._hooks:
             self._hooks.detach()
 
@@ -96,16 +91,7 @@ class RunClock:
 
 
 def describe(log: ActivityLog, step_every: int, *, ended: bool) -> dict[str, Any] | None:
-    """The shares of the run so far, for manifest.json.
-
-    Args:
-        log: the activities of the thread that trains.
-        step_every: optimizer steps per step.
-        ended: whether the run is over.
-
-    Returns:
-        `elapsed_ns` is the sum of `stages_ns`; None if nothing trained in this thread.
-    """
+    """The shares of the run so far, for manifest.json; None if nothing trained in this thread."""
     log.count_noted()
     if not log.has_trained:
         return None
@@ -223,12 +209,10 @@ class Training:
 
     @property
     def begun_ns(self) -> int:
-        """When its first step began."""
         return self.optimizers[0].begun_ns
 
     @property
     def ended_ns(self) -> int:
-        """When its last step ended, so far."""
         return max(steps.ended_ns for steps in self.optimizers)
 
     @property
@@ -251,7 +235,6 @@ class Training:
 
     @property
     def steps(self) -> int:
-        """Its steps, as the step detector counts them."""
         return self.boundary.count
 
     @property
@@ -286,7 +269,6 @@ class Training:
 
 
 def trainings_of(log: ActivityLog) -> list[Training]:
-    """The trainings of a run so far, in their order."""
     trainings: list[Training] = []
     for steps in log.optimizers:
         if trainings and steps.begun_ns < trainings[-1].ended_ns:
@@ -297,7 +279,6 @@ def trainings_of(log: ActivityLog) -> list[Training]:
 
 
 def _recorded_one(log: ActivityLog, trainings: list[Training]) -> Training | None:
-    """The training whose steps are recorded."""
     begun = [t for t in trainings if log.recorded_ns and t.begun_ns <= log.recorded_ns]
     return begun[-1] if begun else None
 

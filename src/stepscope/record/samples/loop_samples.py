@@ -6,7 +6,6 @@ Profilers see operators; what NumPy and plain Python do between them has no even
 from __future__ import annotations
 
 import sys
-import sysconfig
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from stepscope.record.call_sites import is_internal
+from stepscope.record.call_sites import LIBRARIES, is_internal
 from stepscope.record.samples.stack_sampler import (
     SampledPlace,
     StackSampler,
@@ -23,9 +22,8 @@ from stepscope.record.samples.stack_sampler import (
     places_of_stack,
 )
 
-_NEARLY_ALL = 0.9
+_NEARLY_ALL = 0.9  # of the samples; chosen: what is around the loop, not what a step calls
 _RECORDER = str(Path(__file__).parents[1])
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 Functions = set[tuple[str, str]]  # name and file
 
 
@@ -41,11 +39,10 @@ class LoopSamples:
             self._sampler = StackSampler()
 
     def stop(self) -> dict[str, Any]:
-        """End sampling; what was found, as in samples.json."""
         with self._noting():
             if self._sampler is not None:
-                found = describe(self._sampler.stop(), self._callers)
-                return {"version": 1, "thread": self._thread, **found}
+                samples = describe(self._sampler.stop(), self._callers)
+                return {"version": 1, "thread": self._thread, **samples}
         return {"version": 1, "lacks": self._lacks}
 
     @contextmanager
@@ -60,12 +57,7 @@ class LoopSamples:
 
 
 def describe(samples: StackSamples, callers: Functions) -> dict[str, Any]:
-    """The time of each sample, the line of the program that was executed, and what the loop is.
-
-    Args:
-        samples: what a sampler found.
-        callers: the functions that ran as sampling began.
-    """
+    """Time and line of each sample, and the loop: which of the functions that ran as sampling began."""
     lines = [_line(samples, stack) for stack in samples.stacks]
     kept = [at for at, stack in enumerate(samples.stack) if lines[stack]]
     places: dict[SampledPlace, int] = {}
@@ -98,10 +90,6 @@ def _line(samples: StackSamples, stack: list[int]) -> SampledPlace | None:
     places = [samples.places[place] for place in stack]
     if places and places[0].file.startswith(_RECORDER):
         return None
-    others = [place for place in places if _is_of_program(place.file)]
-    own = (place for place in others if not place.file.startswith(_LIBRARIES))
+    others = [place for place in places if not (is_internal(place.file) or place.file.startswith("<"))]
+    own = (place for place in others if not place.file.startswith(LIBRARIES))
     return next(own, others[0] if others else None)
-
-
-def _is_of_program(file: str) -> bool:
-    return not (is_internal(file) or file.startswith("<"))

@@ -1,7 +1,7 @@
 """Samples a thread's Python stack with the compiled library, from a thread that Python cannot see.
 
 The library reads the interpreter's memory by copies that may fail, with a table of where each
-version of Python keeps its frames (`capture/native/known_layouts.h`). It is used where it reads
+version of Python keeps its frames (`record/native/known_layouts.h`). It is used where it reads
 this thread's own stack as Python itself shows it.
 """
 
@@ -19,7 +19,7 @@ from stepscope.base.compiled.build import LIBRARY, fingerprint
 if TYPE_CHECKING:
     import ctypes
 
-INTERVAL_NS = 1_000_000
+INTERVAL_NS = 1_000_000  # 1 ms; chosen: several samples in most steps
 _DEEPEST = 512  # frames of a stack, from the innermost on, as in C++
 
 
@@ -37,19 +37,12 @@ class SampledPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class StackSamples:
-    """What a sampler found.
+    """What a sampler found."""
 
-    Attributes:
-        times_ns: when each sample was taken, since 1970.
-        stack: position in `stacks` of each sample.
-        stacks: positions in `places`, innermost first.
-        places: the lines that were seen.
-    """
-
-    times_ns: list[int]
-    stack: list[int]
-    stacks: list[list[int]]
-    places: list[SampledPlace]
+    times_ns: list[int]  # when each sample was taken, since 1970
+    stack: list[int]  # position in `stacks` of each sample
+    stacks: list[list[int]]  # positions in `places`, innermost first
+    places: list[SampledPlace]  # the lines that were seen
 
 
 class StackSampler:
@@ -85,9 +78,9 @@ class StackSampler:
         if os.getpid() != self._process or not self._handle:
             return StackSamples([], [], [], [])
         self._library.stepscope_stop_sampler(self._handle)
-        found = self._read()
+        samples = self._read()
         self._free()
-        return found
+        return samples
 
     def _make(self, interval_ns: int) -> int | None:
         types = map(id, (CodeType, str, bytes, FrameType))
@@ -99,8 +92,8 @@ class StackSampler:
         """Raise where the library sees another stack than Python."""
         sample = self._library.stepscope_sample_once
         taken, expected = sample(self._handle), places_of_stack(sys._getframe())  # of one line
-        found = self._read() if taken else None
-        if not found or [found.places[place] for place in found.stacks[0]] != expected:
+        samples = self._read() if taken else None
+        if not samples or [samples.places[place] for place in samples.stacks[0]] != expected:
             raise Unavailable(f"this build of Python {_version()} stores its frames in another way")
 
     def _read(self) -> StackSamples:
@@ -135,13 +128,13 @@ def _decoded(text: bytes) -> str:
 
 def places_of_stack(frame: FrameType | None) -> list[SampledPlace]:
     """The lines of a stack, innermost first, as Python shows them."""
-    found: list[SampledPlace] = []
-    while frame is not None and len(found) < _DEEPEST:
+    places: list[SampledPlace] = []
+    while frame is not None and len(places) < _DEEPEST:
         code = frame.f_code
         name = getattr(code, "co_qualname", code.co_name)  # from Python 3.11 on
-        found.append(SampledPlace(_readable(name), _readable(code.co_filename), frame.f_lineno or 0))
+        places.append(SampledPlace(_readable(name), _readable(code.co_filename), frame.f_lineno or 0))
         frame = frame.f_back
-    return found
+    return places
 
 
 def _readable(text: str) -> str:
