@@ -195,7 +195,7 @@ class TraceView:
         with computing:  # if two tabs ask at once, the second waits for the first's result
             if key not in self._cache:
                 self._cache[key] = compute()
-            return self._cache[key]  # type: ignore[no-any-return]
+            return self._cache[key]
 
     @cached_property
     def _device_names(self) -> dict[str, str]:

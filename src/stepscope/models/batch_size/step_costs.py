@@ -59,7 +59,7 @@ def find_costs(trace: Trace, attribution: Attribution, step: int, scale: float) 
 
     def total(values: IntArray) -> list[float]:
         sums = np.bincount(place, values[rows].astype(float), len(groups))
-        return (sums * scale / 1e6).tolist()  # type: ignore[no-any-return]
+        return (sums * scale / 1e6).tolist()
 
     cpu = total(events["self_ns"])
     own = attribution.root == np.arange(len(events))

@@ -121,7 +121,7 @@ def load_entry(path: str) -> ModuleType:
 def _provider(entry: ModuleType, name: str, path: str) -> Callable[..., Any]:
     provider = getattr(entry, name, None)
     if callable(provider):
-        return provider  # type: ignore[no-any-return]
+        return provider
     raise CaptureError(
         f"{path} has no function {name}; it needs stepscope_model_provider(), "
         "stepscope_input_provider(batch_size=…) and stepscope_iteration_provider(model)"
