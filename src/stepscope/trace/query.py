@@ -189,7 +189,7 @@ def _json(texts: list[bytes]) -> pa.Array:
 _FILLED_BY = (
     (("findings", "evidence"), "stepscope.analyze", "fill_findings"),
     (("operations",), "stepscope.facts.roofline", "with_operations"),
-    (("contexts", "context_metrics"), "stepscope.facts.contexts", "fill_contexts"),
+    (("contexts", "context_metrics"), "stepscope.facts.contexts.build_tree", "fill_contexts"),
 )
 
 
