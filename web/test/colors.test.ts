@@ -163,7 +163,7 @@ describe.each([
 
 it("the stages are those of the server, in its order", () => {
   const vocabulary = readFileSync(join(root, "../src/stepscope/trace/declaration.py"), "utf-8");
-  const named = /^STAGES = \(([^)]*)\)/m.exec(vocabulary)![1]!;
+  const named = /^STAGES = \(\n([\s\S]*?)\n\)/m.exec(vocabulary)![1]!;
   expect([...named.matchAll(/"(\w+)"/g)].map((one) => one[1])).toEqual([...STAGES]);
 });
 

@@ -65,12 +65,14 @@ STEP = Column("step", "i32", "number of the training step, as the recorder count
 COMPUTING = ("kernel", "memcpy", "memset")
 DEVICE_WORK = (*COMPUTING, "communication")
 CATEGORIES = ("cpu_op", "python", "runtime", *DEVICE_WORK, "sync", "annotation", "other")
+STAGES = (
+    *("data_loading", "transfer", "forward", "loss", "zero_grad", "backward", "optimizer"),
+    *("prefill", "decode", "prefill_decode", "evaluation", "checkpointing", "other"),
+)
 INFERENCE_STAGES = ("prefill", "decode", "prefill_decode")
 MODEL_STAGES = ("forward", *INFERENCE_STAGES)  # calls of the model
 FORWARD_STAGES = (*MODEL_STAGES, "loss")
 OUTSIDE_STAGES = ("evaluation", "checkpointing", "other")  # what does not train
-_TRAINING_STAGES = ("data_loading", "transfer", "forward", "loss", "zero_grad", "backward", "optimizer")
-STAGES = (*_TRAINING_STAGES, *INFERENCE_STAGES, *OUTSIDE_STAGES)
 TRACK_KINDS = ("cpu", "device", "communication")
 PRODUCT_KINDS = ("gemm", "convolution", "attention")  # of kernels: the arithmetic of a network
 _OTHER_KERNELS = ("normalization", "elementwise", "reduction", "embedding", "optimizer")
