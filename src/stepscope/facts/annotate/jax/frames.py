@@ -23,7 +23,9 @@ from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
-_LIBRARY = re.compile(r"(^|/)(site-packages|dist-packages|lib/python3[^/]*|stepscope/record)/")
+_LIBRARY = re.compile(
+    r"(^|/)(site-packages|dist-packages|lib/python3[^/]*|stepscope/record|stepscope/capture)/"
+)
 
 
 def is_users(file: str) -> bool:
@@ -53,8 +55,9 @@ def _frames_of_groups(origins: Table) -> Ids:
 
 # -- frames from the compiled function down
 
-_RUNNER = "stepscope/record/script_runner.py"  # `stepscope run` is below the script
-_RECORDER = "stepscope/record/"
+# The folder had another name when the recordings in `benchmarks/gpu/results` were made.
+_RECORDER = re.compile(r"stepscope/(record|capture)/")
+_RUNNER = tuple(f"stepscope/{name}/script_runner.py" for name in ("record", "capture"))  # below the script
 
 
 class _FrameRow(NamedTuple):
@@ -90,7 +93,7 @@ def frames_below_call(trace: Trace) -> tuple[Ids, Ids]:
         chain = [] if is_first else chains[row.above]
         if chain and row.place == rows[chain[0]].place:
             chain = []  # the stack, once more
-        if _RECORDER not in row.file or row.file.endswith(_RUNNER):
+        if not _RECORDER.search(row.file) or row.file.endswith(_RUNNER):
             outer_row = chain[-1] if chain else -1
             chain = [*chain, known.setdefault((outer_row, *row.place), number)]
         chains.append(chain)

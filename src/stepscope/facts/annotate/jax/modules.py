@@ -103,7 +103,7 @@ _CALL = re.compile(r"^([A-Za-z_]\w*)\.(?:__call__|forward)$")
 # Frameworks that name scopes, and wrappers of functions, whose classes are no modules.
 _NO_MODULES = re.compile(
     r"/flax/(?:linen/|core/|nnx/(?:transforms/|training/|\w+\.py$))|/haiku/_src/|/keras/src/"
-    r"|/equinox/_|-packages/(?:jax|optax)/|/stepscope/record/"
+    r"|/equinox/_|-packages/(?:jax|optax)/|/stepscope/(?:record|capture)/"
 )
 
 
