@@ -22,31 +22,37 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint, entry_points
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from stepscope.errors import one_line
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Declared = TypeVar("Declared")
 
 
 def plugins(group: str, kind: type[Declared]) -> Iterator[Declared]:
     """The readers, rules or changes that other packages declare, by their entry points' names."""
-    for entry in sorted(entry_points(group=f"stepscope.{group}")):
+    for entry in _entry_points(group):
         yield from _declared_by(entry, kind)
 
 
 def plugin_names(group: str) -> list[str]:
     """The names of a group's entry points; nothing is imported."""
-    return sorted(entry.name for entry in entry_points(group=f"stepscope.{group}"))
+    return [entry.name for entry in _entry_points(group)]
 
 
 def named_plugin(group: str, name: str, kind: type[Declared]) -> Declared | None:
     """What other packages declare under one name; None if nothing usable is there."""
-    for entry in entry_points(group=f"stepscope.{group}", name=name):
-        if declared := _declared_by(entry, kind):
-            return declared[0]
-    return None
+    named = (entry for entry in _entry_points(group) if entry.name == name)
+    return next((one for entry in named for one in _declared_by(entry, kind)), None)
+
+
+def _entry_points(group: str) -> list[EntryPoint]:
+    from importlib.metadata import entry_points  # here, since it takes 30 ms and few commands ask
+
+    return sorted(entry_points(group=f"stepscope.{group}"))
 
 
 def _declared_by(entry: EntryPoint, kind: type[Declared]) -> list[Declared]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -80,6 +80,16 @@ def is_trace(path: Path) -> bool:
         return False
 
 
+def _first_match(readers: tuple[Reader, ...], content: bytes) -> Reader | None:
+    return next((reader for reader in readers if reader.matches(content)), None)
+
+
+@cache
+def _readers_of_others() -> tuple[Reader, ...]:
+    """Looked for once: a folder may hold thousands of files that no reader knows."""
+    return tuple(plugins("readers", Reader))
+
+
 def _reader(file: BinaryIO) -> tuple[Reader, bool]:
     """The reader for an open file, and whether it is compressed; the file is left at its start."""
     if not file.seekable():
@@ -88,9 +98,9 @@ def _reader(file: BinaryIO) -> tuple[Reader, bool]:
     file.seek(0)
     unpacked = decompressed_head(head, _HEAD_BYTES)
     content = head if unpacked is None else unpacked
-    for reader in chain(READERS, plugins("readers", Reader)):
-        if reader.matches(content):
-            return reader, unpacked is not None
+    # Others are only looked for where no built-in reader matches.
+    if reader := _first_match(READERS, content) or _first_match(_readers_of_others(), content):
+        return reader, unpacked is not None
     refuse_foreign(content, str(getattr(file, "name", "")))
     raise IngestError(
         "expected a .stepscope capture, trace-event JSON (.json, .json.gz), an XLA profile "

@@ -101,8 +101,7 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the subcommand; a trace alone means `report`."""
-        known = args[0] in COMMANDS or args[0].startswith("-") or args[0] in plugin_names("commands")
-        if not known:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
             args = _report_or_hint(args)
         command = super().resolve_command(ctx, args)
         if command[0] != "run":  # there the script prints, not stepscope
@@ -157,7 +156,7 @@ class Commands(click.Group):
 
 
 def _report_or_hint(args: list[str]) -> list[str]:
-    """`report` for a trace; else an error that says what was probably meant."""
+    """`report` for a trace, a command of another package, or an error that says what was meant."""
     word = args[0]
     if word.endswith(".py"):
         raise click.UsageError(
@@ -165,6 +164,8 @@ def _report_or_hint(args: list[str]) -> list[str]:
         )
     if Path(word).exists():
         return ["report", *args]
+    if word in plugin_names("commands"):
+        return args
     close = difflib.get_close_matches(word, COMMANDS, n=1)
     if close:
         raise click.UsageError(f"no command '{word}'; did you mean '{close[0]}'?")
