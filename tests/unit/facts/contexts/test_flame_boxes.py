@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracles.context_tree import checked
 from sample_trees import drawn_tree, grown_tree, tree_of
 
 from stepscope.facts.contexts import bottom_up, difference
@@ -137,7 +138,7 @@ def test_a_hundred_thousand_nodes_keep_their_sums() -> None:
     turned = [int(place[parents[row]]) if parents[row] >= 0 else -1 for row in order.tolist()]
     names = [f"n{row}" for row in range(size)]
     own = SampleStats.of(np.arange(size), random.integers(1, 100, size), size)
-    tree = tree_of(turned, names, {"cpu_ns": own}).check()
+    tree = checked(tree_of(turned, names, {"cpu_ns": own}))
     data = flame(tree, "cpu", most=20_000)
     boxes = data["boxes"]
     assert boxes["value"][0] == own.sum.sum()
