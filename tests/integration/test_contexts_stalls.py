@@ -185,9 +185,9 @@ def test_the_file_opens_with_reasons_in_every_view(folder: Path) -> None:
     tree = checked(build_contexts(stepscope.open(folder / "run.stepscope")))
     assert {"stalls", "latency"} <= set(measures(tree))
     drawn = flame(tree, "stalls")
-    names = [drawn["strings"][code] for code in drawn["boxes"]["name"]]
-    values = Counter(dict(zip(names, drawn["boxes"]["value"], strict=True)))
-    assert drawn["total"] == 72
+    names = [drawn.strings[code] for code in drawn.boxes.name]
+    values = Counter(dict(zip(names, drawn.boxes.value, strict=True)))
+    assert drawn.total == 72
     assert (values["imc_miss"], values["backward_kernel+0x00d0"]) == (9, 18)
     assert bottom_up(tree, "stalls").total("stalls") == 72
 

@@ -1017,8 +1017,6 @@ export interface Flame {
   meaning: string;
   /** Ns, B, or empty for a number. */
   unit: string;
-  /** Whether each function is shown with its callers below it (bottom-up). */
-  up: boolean;
   /** Node of the first box. */
   start: number;
   /** Leads to the first box. */
@@ -1031,6 +1029,8 @@ export interface Flame {
   nodes: number;
   boxes: Boxes;
   strings: string[];
+  /** Whether each function is shown with its callers below it (bottom-up). */
+  up: boolean;
   /** That this tree has. */
   measures: Measure[];
   /** What the tree leaves out. */
