@@ -12,8 +12,8 @@ from pathlib import Path
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from stepscope.base.json_text import json_bytes
 from stepscope.errors import ServeError
-from stepscope.faces.page.requests import encode
 
 FOLDER = Path(__file__).parents[2] / "_web"
 BUILD = "npm --prefix web ci && npm --prefix web run build"
@@ -53,7 +53,7 @@ def page_in_one(before_scripts: str, name: str = "index.html") -> str:
 def data_element(name: str, content: object) -> str:
     """HTML that holds data for the page's scripts, to be found by its id."""
     # No JSON text may end the element or begin a comment in it.
-    text = encode(content).decode().replace("<", "\\u003c")
+    text = json_bytes(content).decode().replace("<", "\\u003c")
     return f'<script type="application/json" id="{name}">{text}</script>\n'
 
 

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from stepscope.base.json_text import json_bytes
 from stepscope.faces.page.instance_answers import Instances
 from stepscope.faces.page.level_columns import (
     DeviceColumns,
@@ -19,7 +20,6 @@ from stepscope.faces.page.level_columns import (
     resources_of,
 )
 from stepscope.faces.page.operation_details import detail_columns
-from stepscope.faces.page.requests import encode
 from stepscope.faces.page.selection import Selection, selected, selected_all
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.timeline.chosen_events import events_inside
@@ -250,7 +250,7 @@ def _column(values: list[Any]) -> Column:
         code = seen.get(id(value), -1)
         if code < 0:
             short = _short(value)
-            code = seen[id(value)] = distinct.setdefault(encode(short), len(answers))
+            code = seen[id(value)] = distinct.setdefault(json_bytes(short), len(answers))
             answers += [short] if code == len(answers) else []
         codes.append(code)
     return Column(answers, codes)
