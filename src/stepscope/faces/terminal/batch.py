@@ -13,7 +13,6 @@ from stepscope.faces.terminal.output import echo_json, show_answer, write_text
 from stepscope.faces.terminal.script_options import MeasuringCommand
 
 if TYPE_CHECKING:
-    from stepscope.facts.roofline.device_memory import Capacity
     from stepscope.models.batch_size import Result
     from stepscope.models.batch_size.entry import Entry
     from stepscope.models.devices import Wanted
@@ -122,11 +121,14 @@ def batch(
         _print_sites(opened, as_json)
         return
     opened = _with_scratch(opened, how["in_place"])
-    result, found = _profiled(opened, how, elsewhere)
+    result, predicted = _profiled(opened, how, elsewhere)
     if page:
-        _write_page(result, capacities, Path(page), found)
+        from stepscope.faces.page.batch_page import batch_page
+
+        capacity = capacities[0].bytes if capacities else None
+        write_text(Path(page), batch_page(result, capacity, predicted))
     fits = [result.fits(capacity) for capacity in capacities]
-    (_print_json if as_json else _print_text)(result, at, fits, found)
+    (_print_json if as_json else _print_text)(result, at, fits, predicted)
 
 
 def _elsewhere(devices: str | None, prices: str | None, wanted: Wanted) -> Elsewhere:
@@ -174,14 +176,6 @@ def _profiled(opened: Any, how: dict[str, Any], elsewhere: Elsewhere) -> tuple[R
     with step_progress() as tell, Session(how["python"], tell) as session:
         result = session.profile_entry(opened, plan)
         return result, elsewhere(result)
-
-
-def _write_page(
-    result: Result, capacities: Sequence[Capacity], out: Path, devices: DevicesAnswer | None
-) -> None:
-    from stepscope.faces.page.batch_page import batch_page
-
-    write_text(out, batch_page(result, capacities[0].bytes if capacities else None, devices))
 
 
 def _print_json(

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,21 +92,20 @@ def step_progress() -> Iterator[Callable[[str, int, int], None]]:
 def _bar() -> Iterator[Callable[[str, int, int], None]]:
     """A function that shows a bar on stderr, from its first call on."""
     with ExitStack() as stack:
-        bar: Any = None
 
-        def show(words: str, done: int, total: int) -> None:
-            nonlocal bar
-            if bar is None:
-                from rich.console import Console
-                from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        @cache
+        def started() -> Any:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-                columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-                progress = Progress(*columns, console=Console(stderr=True), transient=True)
-                bar = stack.enter_context(progress)
-                bar.add_task(words)
-            bar.update(bar.task_ids[0], description=words, completed=done, total=total)
+            columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+            bar = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+            bar.add_task("")
+            return bar
 
-        yield show
+        yield lambda words, done, total: started().update(
+            started().task_ids[0], description=words, completed=done, total=total
+        )
 
 
 def write_text(out: Path, text: str) -> None:
