@@ -146,8 +146,7 @@ def _evidence(tree: ContextTree, view: TraceView, query: Query, finding: int) ->
     if tree.event_node is None:
         return contexts_of_finding(view, query, finding)
     nodes: Ids = np.unique(tree.event_node[events_of_finding(view, query, finding)[1]])
-    result: list[int] = nodes[nodes >= 0].tolist()
-    return result
+    return nodes[nodes >= 0].tolist()
 
 
 def _tree(view: TraceView, query: Query) -> ContextTree:

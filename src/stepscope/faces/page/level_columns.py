@@ -162,12 +162,14 @@ def operation_columns(levels: Sequence[Level], view: TraceView, strings: Interne
     operations = [one for level in levels for one in level.operations]
     costs = Costs.joined([level.costs for level in levels])
     starts = _starts(levels, [len(level) for level in levels])
-    forward, backward, launch = (
-        np.concatenate([getattr(level, name) for level in levels]).tolist()
+    links = {
+        name: np.concatenate([getattr(level, name) for level in levels]).tolist()
         for name in ("forward", "backward", "launch")
-    )
+    }
     sides = ("device" if bound else "cpu" for bound in costs.bound_by_device.tolist())
-    return OperationColumns(
+    return filled(
+        OperationColumns,
+        costs,
         id=[one.id for one in operations],
         name=strings.codes(_operation_name(view, one) for one in operations).tolist(),
         stage=_stages(view, operations),
@@ -175,19 +177,12 @@ def operation_columns(levels: Sequence[Level], view: TraceView, strings: Interne
         resource=[one.track for one in operations],
         start_ns=_since(starts, costs.start_ns),
         end_ns=_since(starts, costs.end_ns),
-        cpu_ns=costs.cpu_ns.tolist(),
-        self_ns=costs.self_ns.tolist(),
-        recompute_ns=costs.recompute_ns.tolist(),
-        device_ns=costs.device_ns.tolist(),
         bound_by=strings.codes(sides).tolist(),
-        events=costs.events.tolist(),
         opens=(costs.events > 1).astype(int).tolist(),
         event=[one.event for one in operations],
         module=[one.module for one in operations],
         recompute=[int(one.recompute) for one in operations],
-        forward=forward,
-        backward=backward,
-        launch=launch,
+        **links,
         **_spreads(operations),
     )
 
@@ -233,18 +228,19 @@ def device_columns(levels: Sequence[Level], view: TraceView, strings: Interner[s
     operations = [one for level in levels for one in level.operations]
     of = (columns["operation"] + np.repeat(first, sizes)).tolist()
     starts = _starts(levels, sizes)
+    lists = {field: column.tolist() for field, column in columns.items()}
     return DeviceColumns(
-        operation=columns["operation"].tolist(),
-        resource=columns["track"].tolist(),
+        operation=lists["operation"],
+        resource=lists["track"],
         name=strings.codes(
             view.short_name(event) if event >= 0 else operations[operation].name
-            for event, operation in zip(columns["event"].tolist(), of, strict=True)
+            for event, operation in zip(lists["event"], of, strict=True)
         ).tolist(),
-        event=columns["event"].tolist(),
+        event=lists["event"],
         start_ns=_since(starts, columns["start_ns"]),
         end_ns=_since(starts, columns["end_ns"]),
-        busy_ns=columns["busy_ns"].tolist(),
-        count=columns["count"].tolist(),
+        busy_ns=lists["busy_ns"],
+        count=lists["count"],
     )
 
 
@@ -263,5 +259,4 @@ def _starts(levels: Sequence[Level], sizes: Sequence[int]) -> Ids:
 
 def _since(starts: Ids, times: Ids) -> list[int]:
     """Times since the level's start; -1 stays -1, earlier times are cut at 0."""
-    result: list[int] = np.where(times < 0, -1, np.maximum(times - starts, 0)).tolist()
-    return result
+    return np.where(times < 0, -1, np.maximum(times - starts, 0)).tolist()

@@ -7,7 +7,7 @@ import numpy as np
 
 from stepscope.errors import ServeError
 from stepscope.faces.page.axis_answers import tile_number
-from stepscope.faces.page.requests import Query
+from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.models.memory import memory_facts
 from stepscope.models.memory.history import Living, MemoryHistory, living_at, memory_histories
@@ -208,15 +208,9 @@ def memory_tile(view: TraceView, query: Query) -> MemoryTile:
     start = tile * length
     columns = _stacked(view, history, _by(history, query)).tile(start, start + length)
     times, reserved = _reserved(history, start, start + length)
-    return MemoryTile(
-        zoom=zoom,
-        tile=tile,
-        exact=columns.exact,
-        start_ns=(columns.start_ns - start).tolist(),
-        least=columns.least.tolist(),
-        held=columns.held.tolist(),
-        reserved_ns=times,
-        reserved=reserved,
+    since = (columns.start_ns - start).tolist()
+    return filled(
+        MemoryTile, columns, zoom=zoom, tile=tile, start_ns=since, reserved_ns=times, reserved=reserved
     )
 
 
@@ -241,10 +235,8 @@ def memory_moment(view: TraceView, query: Query) -> MemoryMoment:
         living=[_living_row(history, one) for one in living[:_MOST_LIVING]],
         living_rows=len(living),
         segments=[
-            SegmentRow(
-                f"{one.address:#x}", one.bytes, one.bytes - one.used_bytes, one.largest_hole, one.parts
-            )
-            for one in segments[:_MOST_SEGMENTS]
+            filled(SegmentRow, held, address=f"{held.address:#x}", free_bytes=held.bytes - held.used_bytes)
+            for held in segments[:_MOST_SEGMENTS]
         ],
         segments_count=len(segments),
         reserved_bytes=sum(one.bytes for one in segments),
@@ -344,7 +336,7 @@ def _is_in(view: TraceView, history: MemoryHistory, query: Query, living: Living
     codes = _stacked(view, history, by).codes
     if group >= len(codes):
         raise ServeError(f"expected a group below {len(codes)}, found {group}", 404)
-    code = {"kind": living.kind, "module": living.module, "line": living.line}[by]
+    code = getattr(living, by)
     return code == codes[group] if codes[group] != -2 else code not in codes
 
 
@@ -352,12 +344,5 @@ def _living_row(history: MemoryHistory, living: Living) -> LivingRow:
     def name(by: str, code: int) -> str:
         return history.groupings[by].names[code] if code >= 0 else ""
 
-    return LivingRow(
-        kind=name("kind", living.kind),
-        module=name("module", living.module),
-        module_id=living.module if living.module >= 0 else None,
-        line=name("line", living.line),
-        bytes=living.bytes,
-        count=living.count,
-        largest=living.largest,
-    )
+    names = {by: name(by, getattr(living, by)) for by in ("kind", "module", "line")}
+    return filled(LivingRow, living, **names, module_id=living.module if living.module >= 0 else None)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from stepscope.errors import ServeError
 
@@ -47,7 +48,12 @@ class Query:
         return text == "1"
 
 
-def filled(kind: type[Answer], source: object, **others: Any) -> Answer:
+def filled(kind: type[Answer], source: object, /, **others: Any) -> Answer:
     """A Struct with the attributes of the same names that an object has, and others."""
     names = (name for name in kind.__struct_fields__ if name not in others)
-    return kind(**{name: getattr(source, name) for name in names}, **others)
+    return kind(**{name: _plain(getattr(source, name)) for name in names}, **others)
+
+
+def _plain(value: Any) -> Any:
+    """An array as a list, which JSON has."""
+    return value.tolist() if isinstance(value, np.ndarray) else value

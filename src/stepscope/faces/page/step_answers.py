@@ -171,11 +171,11 @@ def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> S
         ],
         name=strings.codes(level.name for level in levels).tolist(),
         through=[strings.codes(level.through).tolist() for level in levels],
-        start_ns=[level.start_ns for level in levels],
         length_ns=[level.end_ns - level.start_ns for level in levels],
-        shift_ns=[level.shift_ns for level in levels],
-        passed=[level.passed for level in levels],
-        hidden=[level.hidden for level in levels],
+        **{
+            name: [getattr(level, name) for level in levels]
+            for name in ("start_ns", "shift_ns", "passed", "hidden")
+        },
         resources=counts,
         operations=[len(level) for level in levels],
         device=[len(listed_parts(level)) for level in levels],

@@ -160,8 +160,7 @@ def in_step_of(view: TraceView, query: Query, rows: IntArray) -> Mask:
     if not path:
         return np.zeros(len(rows), np.bool_)
     index, (step, rank) = view.timeline.index, StepId.of(path)
-    result: Mask = (index.events["step"][rows] == step) & (index.rank[rows] == rank)
-    return result
+    return (index.events["step"][rows] == step) & (index.rank[rows] == rank)
 
 
 class SearchAnswer(msgspec.Struct):
