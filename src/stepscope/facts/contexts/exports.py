@@ -78,16 +78,10 @@ def _frames(tree: ContextTree) -> tuple[list[Frame], list[int]]:
         numbers.setdefault((tree.label(node) or "(unnamed)", files[node], lines[node]), len(numbers))
         for node in range(len(tree))
     ]
-    return [_frame(*key) for key in numbers], of_node
-
-
-def _frame(name: str, file: str, line: int) -> Frame:
-    frame: Frame = {"name": name}
-    if file:
-        frame["file"] = file
-        if line >= 0:
-            frame["line"] = line
-    return frame
+    return [
+        {"name": name, **({"file": file} if file else {}), **({"line": line} if file and line >= 0 else {})}
+        for name, file, line in numbers
+    ], of_node
 
 
 def _profile(tree: ContextTree, by: str, stacks: list[list[int]]) -> dict[str, Any]:

@@ -271,16 +271,16 @@ def _embedding(call: OperatorCall) -> Work | None:
     return Work(0, 2 * rows + index.bytes)
 
 
-def _elementwise(inputs: int) -> Formula:
-    """Reads the inputs, and writes as many bytes as the largest tensor has.
+def _elementwise(inputs: int | None) -> Formula:
+    """Reads the inputs (None: all), and writes as many bytes as the largest tensor has.
 
     A tensor after the inputs is the output.
     """
 
     def formula(call: OperatorCall) -> Work | None:
-        whole = _pass(call)
+        elements = max((sum(t.elements for t in tensors) for tensors in call.inputs), default=0)
         sizes = [sum(tensor.bytes for tensor in tensors) for tensors in call.inputs]
-        return Work(whole.flops, sum(sizes[:inputs]) + max(sizes)) if whole else None
+        return Work(elements, sum(sizes[:inputs]) + max(sizes)) if elements else None
 
     return formula
 
@@ -288,13 +288,6 @@ def _elementwise(inputs: int) -> Formula:
 def _copy(call: OperatorCall) -> Work | None:
     """Reads the second tensor, writes the first."""
     return _reduction(OperatorCall(call.inputs[:2], ()))
-
-
-def _pass(call: OperatorCall) -> Work | None:
-    """Reads every input, and writes as many bytes as the largest has."""
-    elements = max((sum(t.elements for t in tensors) for tensors in call.inputs), default=0)
-    sizes = [sum(tensor.bytes for tensor in tensors) for tensors in call.inputs]
-    return Work(elements, sum(sizes) + max(sizes)) if elements else None
 
 
 def _reduction(call: OperatorCall) -> Work | None:
@@ -348,7 +341,7 @@ _OTHERS: tuple[tuple[str, Formula], ...] = (
         r"|native_dropout_backward|native_batch_norm|native_layer_norm\w*|native_group_norm\w*"
         r"|native_batch_norm_backward|cudnn_batch_norm\w*|miopen_batch_norm\w*|bernoulli"
         r"|max_pool2d_with_indices\w*|avg_pool2d\w*|_foreach_\w+|_fused_\w+)_?(\.\w+)?",
-        _pass,
+        _elementwise(None),
     ),
     # Kernels of inductor get their outputs as arguments too: each tensor is moved once. That one
     # updated in place is moved twice is not recorded.

@@ -152,7 +152,8 @@ class _Matcher:
         bits = [self._bits_of(event, inside.get(event, ())) for event in rows.tolist()]
         positions = [position for position, value in enumerate(bits) if value]
         identifying = [bits[position] for position in positions]
-        calls = MatchedCalls.of(self._root, self._aligner.explain(identifying), self._classes)
+        owned = self._aligner.explain(identifying)
+        calls = MatchedCalls.of(self._root, owned, len(identifying), self._classes)
         names = [self._names[row] or "" for row in rows]
         modules = np.array(calls.module)[owners(calls, positions, names)]
         # A loss outside the modules of the tree belongs to the training loop.
