@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol, cast
 from urllib.parse import unquote
 
@@ -16,7 +17,6 @@ from pygls.lsp.server import LanguageServer
 from stepscope.faces.editor.background import Jobs, Progress, find_findings
 from stepscope.faces.editor.code_actions import (
     CurrentSite,
-    CurrentSites,
     DocumentEdit,
     edit_document,
     find_current_site,
@@ -80,7 +80,7 @@ class StepscopeServer(LanguageServer):
         self.jobs = Jobs()
         self._may_run = False  # the user agreed that scripts are run
         self._consent = asyncio.Lock()
-        self._sites = CurrentSites()
+        self._sites: dict[str, tuple[Hashable, asyncio.Task[CurrentSite]]] = {}  # by entry file
         self._with_diagnostics: set[str] = set()  # paths
 
     def use_specified_lines(self, params: lsp.InitializeParams) -> None:
@@ -112,7 +112,7 @@ class StepscopeServer(LanguageServer):
             return
         self._send_state(entry, "measuring", "measuring …")
         message = "stopped"
-        progress = Progress(self, f"measuring {_name(entry)}", lambda: self.jobs.cancel(entry))
+        progress = Progress(self, f"measuring {Path(entry).name}", lambda: self.jobs.cancel(entry))
 
         def report(message: str, done: float) -> None:
             progress.report(message, done)
@@ -250,7 +250,7 @@ class StepscopeServer(LanguageServer):
             self.protocol.notify("stepscope/marks", {"uri": uri, "marks": marks})
 
     def current_site(self, entry: str) -> asyncio.Task[CurrentSite]:
-        """Where the batch size is in the current texts, with the actions there."""
+        """Where the batch size is in the current texts, with the actions there; kept until they change."""
         documents, measured = self.open_documents(), self.documents.measured.get(entry)
         choice = self.documents.choices.get(entry)
         request = MeasureRequest(entry, self.settings, choice=choice)
@@ -258,9 +258,10 @@ class StepscopeServer(LanguageServer):
         uri = self.documents.uri_of(entry)
         files = list(dict.fromkeys(self.documents.files(entry)))
         version = (documents.versions(files), choice, self.settings.arguments, id(measured))
-        return self._sites.find(
-            entry, version, lambda: find_current_site(request, documents, tuple(offered), uri)
-        )
+        if entry not in self._sites or self._sites[entry][0] != version:
+            search = asyncio.to_thread(find_current_site, request, documents, tuple(offered), uri)
+            self._sites[entry] = version, asyncio.create_task(search)
+        return self._sites[entry][1]
 
     def look_ahead(self, uri: str) -> None:
         """Look for the batch size before its actions are asked for, once typing pauses."""
@@ -300,10 +301,6 @@ class StepscopeServer(LanguageServer):
 
 def _findings_job(entry: str) -> str:
     return f"findings of {entry}"
-
-
-def _name(path: str) -> str:
-    return path.rsplit("/", 1)[-1]
 
 
 def _summary(measured: Measured) -> str:

@@ -16,7 +16,6 @@ from pygls.exceptions import JsonRpcException
 from stepscope.base.server_log import limit_log
 from stepscope.errors import ServeError
 from stepscope.faces.editor.features import language_server
-from stepscope.faces.editor.language_server import StepscopeServer
 from stepscope.faces.editor.measuring import Measuring
 from stepscope.faces.editor.tcp import say_on_stderr, serve_tcp
 
@@ -26,7 +25,7 @@ def start_on_streams() -> None:
     log_own_faults()
     limit_log(say_on_stderr)
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as stream, redirect_stdout(sys.stderr):
-        _new_server().start_io(stdout=stream)
+        language_server(Measuring()).start_io(stdout=stream)
 
 
 def start_on_port(host: str, port: int, say: Callable[[str], None]) -> None:
@@ -38,7 +37,7 @@ def start_on_port(host: str, port: int, say: Callable[[str], None]) -> None:
 
     async def serve() -> None:
         token = secrets.token_urlsafe(24)
-        server = await serve_tcp(_new_server, host, port, token)
+        server = await serve_tcp(lambda: language_server(Measuring()), host, port, token)
         address = server.sockets[0].getsockname()
         say(f"listening on {address[0]}:{address[1]}")
         say(f"token {token}")
@@ -80,7 +79,3 @@ def _is_own_fault(record: logging.LogRecord) -> bool:
         # A handler that failed comes as a traceback; what it failed with may be the editor's fault.
         return bool(error.data) and not error.message.startswith(JsonRpcException.__module__)
     return not isinstance(error, (ConnectionError, json.JSONDecodeError, RecursionError))
-
-
-def _new_server() -> StepscopeServer:
-    return language_server(Measuring())

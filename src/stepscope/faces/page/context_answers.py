@@ -130,10 +130,10 @@ def _nodes(
     tree: ContextTree, shown: ContextTree, view: TraceView, query: Query, finding: int, up: bool
 ) -> list[int]:
     """The nodes that show a finding; bottom-up the functions of these nodes."""
-    found = _evidence(tree, view, Query({"rank": query.text("rank")}), finding)
+    evidence = _evidence(tree, view, Query({"rank": query.text("rank")}), finding)
     if not up:
-        return found
-    names = {(tree.label(node), tree.nodes.text("kind")[node]) for node in found}
+        return evidence
+    names = {(tree.label(node), tree.nodes.text("kind")[node]) for node in evidence}
     return [
         int(node)
         for node in shown.children(0)

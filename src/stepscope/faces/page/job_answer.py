@@ -184,25 +184,25 @@ def _median_rank(work: Floats) -> int:
 def _axes(job: Job) -> dict[str, list[int]]:
     """The group of each rank on each parallel axis that membership reveals."""
     ranks = len(job.table.sketches)
-    found = {name: one.tolist() for name, one in pipeline_places(job.matched, ranks).items()}
+    groups_of = {name: places.tolist() for name, places in pipeline_places(job.matched, ranks).items()}
     for shape, keys in job.groups.items():
         if shape.axis in ("", "world", "pipeline"):
             continue
-        groups = found.setdefault(f"{shape.axis} group", [-1] * ranks)
+        groups = groups_of.setdefault(f"{shape.axis} group", [-1] * ranks)
         for members in sorted(job.matched.members[key] for key in keys):
             if groups[members[0]] < 0:
                 number = max(groups) + 1
                 for member in members:
                     groups[member] = number
-    return found
+    return groups_of
 
 
 def _lateness(found: Sequence[Lateness]) -> list[JobLateness]:
-    names = [f"{one.shape.kind} {one.shape.axis}".strip() for one in found]
+    names = [f"{kind.shape.kind} {kind.shape.axis}".strip() for kind in found]
     return [
         JobLateness(
-            name if names.count(name) == 1 else f"{name}, {one.shape.members}",
-            [round(late, 4) for late in np.nan_to_num(one.late_ms).tolist()],
+            name if names.count(name) == 1 else f"{name}, {kind.shape.members}",
+            [round(late, 4) for late in np.nan_to_num(kind.late_ms).tolist()],
         )
-        for name, one in zip(names, found, strict=True)
+        for name, kind in zip(names, found, strict=True)
     ]

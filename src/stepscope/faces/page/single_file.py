@@ -110,7 +110,7 @@ class Archive:
 
     def add_some(self, answers: Iterable[KeyedAnswer], reserve: int) -> int:
         """Write answers one by one while there is room; returns how many."""
-        return sum(1 for _ in takewhile(lambda one: self.add(one, reserve=reserve), answers))
+        return sum(1 for _ in takewhile(lambda keyed: self.add(keyed, reserve=reserve), answers))
 
     def add_largest(self, key: str, answer: Callable[[int], msgspec.Struct], most: int, reserve: int) -> int:
         """Write one answer, as large as there is room for; returns how large."""
@@ -167,7 +167,7 @@ def project_files(view: TraceView) -> list[str]:
     """
     sources = view.sources
     names = sorted(sources.names) if sources.root is not None else []
-    return [one for one in names if not sources.is_installed(one) and sources.is_readable(one)]
+    return [name for name in names if not sources.is_installed(name) and sources.is_readable(name)]
 
 
 def single_file(

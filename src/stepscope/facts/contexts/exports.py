@@ -85,13 +85,13 @@ def _frames(tree: ContextTree) -> tuple[list[Frame], list[int]]:
 
 
 def _profile(tree: ContextTree, by: str, stacks: list[list[int]]) -> dict[str, Any]:
-    found = measure(tree, by)
-    rows = np.flatnonzero(found.own > 0)
-    weights = found.own[rows]
+    shown = measure(tree, by)
+    rows = np.flatnonzero(shown.own > 0)
+    weights = shown.own[rows]
     return {
         "type": "sampled",
-        "name": found.meaning,
-        "unit": _UNITS.get(found.unit, "none"),
+        "name": shown.meaning,
+        "unit": _UNITS.get(shown.unit, "none"),
         "startValue": 0,
         "endValue": plain_numbers(weights.sum(keepdims=True))[0],
         "samples": [stacks[row] or [0] for row in rows.tolist()],

@@ -123,21 +123,21 @@ def flame(
         most: maximum number of nodes; the hidden nodes below a node are one box, a rest.
         before: a tree with the same nodes (`difference`) to compare with.
     """
-    found = measure(tree, by)
+    shown = measure(tree, by)
     earlier = measure(before, by).inclusive if before is not None else None
-    size = found.inclusive if before is None else _widths(tree, before, by)
+    size = shown.inclusive if before is None else _widths(tree, before, by)
     boxes = _laid_out(tree, size, _shown(tree, size, start, most), start)
     strings: Interner[str] = Interner()
-    columns = _columns(tree, boxes, found, strings)
+    columns = _columns(tree, boxes, shown, strings)
     if earlier is not None:
         columns.before, columns.width = _values(tree, boxes, earlier), _values(tree, boxes, size)
     return FlameGraph(
         by=by,
-        meaning=found.meaning,
-        unit=found.unit,
+        meaning=shown.meaning,
+        unit=shown.unit,
         start=start,
         path=[PathNode(node, short_label(tree, node)) for node in tree.path(start)],
-        total=float(found.inclusive[start]),
+        total=float(shown.inclusive[start]),
         total_before=None if earlier is None else float(earlier[start]),
         nodes=int(tree.end[start] - start),
         boxes=columns,

@@ -10,16 +10,8 @@ from dataclasses import dataclass
 from math import nan, prod
 from typing import Any, NamedTuple
 
+from stepscope.trace.arguments import element_bytes
 from stepscope.trace.trace import Trace
-
-_TYPES = {
-    16: ("complex<double>",),
-    8: ("double", "long", "long int", "int64_t", "complex<float>"),
-    4: ("float", "int"),
-    2: ("half", "bfloat16", "short", "short int"),
-    1: ("bool", "char", "signed char", "unsigned char", "float8_e4m3fn", "float8_e5m2"),
-}
-_BYTES = {name: size for size, names in _TYPES.items() for name in names}
 
 
 @dataclass(frozen=True)
@@ -115,7 +107,7 @@ def _tensors(dims: Any, kind: str) -> tuple[Tensor, ...]:
         return ()
     if dims and all(isinstance(shape, list) for shape in dims):
         return tuple(tensor for shape in dims for tensor in _tensors(shape, kind))
-    width = _BYTES.get(kind.removeprefix("c10::").lower(), 0)
+    width = element_bytes(kind)
     is_tensor = width > 0 or (kind == "TensorList" and bool(dims))
     if not is_tensor or not all(isinstance(size, int) for size in dims):
         return ()
@@ -165,11 +157,11 @@ def _recurrent(products: int) -> Formula:
 
     def formula(call: OperatorCall) -> Work | None:
         x = call.tensor(0)
-        matrices = [one for given in call.inputs[1:3] for one in given if len(one.shape) == 2]
+        matrices = [tensor for given in call.inputs[1:3] for tensor in given if len(tensor.shape) == 2]
         if not x or len(x.shape) not in (2, 3) or not matrices:
             return None
         elements = x.elements // max(x.shape[-1], 1)
-        return Work(products * 2 * elements * sum(one.elements for one in matrices), nan)
+        return Work(products * 2 * elements * sum(tensor.elements for tensor in matrices), nan)
 
     return formula
 

@@ -39,16 +39,14 @@ def attribute_modules(trace: Trace) -> Trace:
     evidence = from_ranges(trace) or from_frames(trace) or _of_compiled(trace) or from_tree(trace)
     if evidence is None:
         return trace
-    known, calls = evidence.call_of, np.zeros(len(evidence.modules), np.int64)
-    if scripted := scripted_operators(trace, evidence):
-        known = np.where(scripted.module >= 0, scripted.module, known)
-        calls = calls + scripted.calls
-    if compiled := compiled_operators(trace, evidence):
-        known = np.where(compiled.module >= 0, compiled.module, known)
-        calls = calls + compiled.calls
+    call_of, calls = evidence.call_of, np.zeros(len(evidence.modules), np.int64)
+    scripted, compiled = scripted_operators(trace, evidence), compiled_operators(trace, evidence)
+    for inner in filter(None, (scripted, compiled)):
+        call_of = np.where(inner.module >= 0, inner.module, call_of)
+        calls = calls + inner.calls
+    if compiled:
         trace = trace.with_table(compiled.shares).with_warnings(compiled.warnings())
-    module = known if evidence.own else _by_call(trace, known)
-    trace = trace.with_events(module=module)
+    trace = trace.with_events(module=call_of if evidence.own else _by_call(trace, call_of))
     table = module_table(trace, evidence)
     return trace.with_table(table.with_columns(calls=table["calls"] + calls))
 

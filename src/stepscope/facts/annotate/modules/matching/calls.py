@@ -129,19 +129,19 @@ def owners(calls: MatchedCalls, positions: Sequence[int], names: Sequence[str]) 
     Returns:
         A call for each name; call 0, which stands for no module, if it is outside all calls.
     """
-    found = [0] * len(names)
+    owner = [0] * len(names)
     claims = [(place, call) for place, call in zip(positions, calls.claimed, strict=True) if call]
     for position, call in claims:
-        found[position] = call
+        owner[position] = call
     gaps = [
         _Gap(start + 1, end, before, after)
         for (start, before), (end, after) in pairwise([(-1, 0), *claims, (len(names), 0)])
     ]
-    _give_helpers(gaps, found, calls, names)
-    _give_common(gaps, found, calls, names)
+    _give_helpers(gaps, owner, calls, names)
+    _give_common(gaps, owner, calls, names)
     for gap in gaps:
-        found[gap.first : gap.end] = [_between(gap, calls)] * (gap.end - gap.first)
-    return found
+        owner[gap.first : gap.end] = [_between(gap, calls)] * (gap.end - gap.first)
+    return owner
 
 
 def _give_helpers(gaps: list[_Gap], found: list[int], calls: MatchedCalls, names: Sequence[str]) -> None:

@@ -178,8 +178,8 @@ class Roles:
         """
         counts = [prod(shape) for shape in shapes if shape and all(type(n) is int for n in shape)]
         sums = {*counts, *map(sum, combinations(counts, 2))}
-        found = (bit for (role, size), bit in self._sizes.items() if role & bits and size in sums)
-        return sum(found)
+        sizes = (bit for (role, size), bit in self._sizes.items() if role & bits and size in sums)
+        return sum(sizes)
 
     @property
     def all_sizes(self) -> int:
