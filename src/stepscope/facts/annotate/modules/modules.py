@@ -40,11 +40,12 @@ def attribute_modules(trace: Trace) -> Trace:
     if evidence is None:
         return trace
     call_of, calls = evidence.call_of, np.zeros(len(evidence.modules), np.int64)
-    scripted, compiled = scripted_operators(trace, evidence), compiled_operators(trace, evidence)
-    for inner in filter(None, (scripted, compiled)):
-        call_of = np.where(inner.module >= 0, inner.module, call_of)
-        calls = calls + inner.calls
-    if compiled:
+    if scripted := scripted_operators(trace, evidence):
+        call_of = np.where(scripted.module >= 0, scripted.module, call_of)
+        calls = calls + scripted.calls
+    if compiled := compiled_operators(trace, evidence):
+        call_of = np.where(compiled.module >= 0, compiled.module, call_of)
+        calls = calls + compiled.calls
         trace = trace.with_table(compiled.shares).with_warnings(compiled.warnings())
     trace = trace.with_events(module=call_of if evidence.own else _by_call(trace, call_of))
     table = module_table(trace, evidence)
