@@ -197,7 +197,7 @@ class StepOutline(msgspec.Struct):
     timeline: Rectangles
 
 
-class _Pieces(NamedTuple):
+class _OutlinePieces(NamedTuple):
     """What is drawn of a step, by row and time: stages on the CPU (event -1), and device work."""
 
     row: Ids
@@ -239,7 +239,7 @@ def _thread(row: int) -> SimulatedThread:
     return SimulatedThread(f"{name}, communication" if communicates else name, "device", 0)
 
 
-def _pieces(trace: Trace, rank: int, number: int, begin: int) -> _Pieces:
+def _pieces(trace: Trace, rank: int, number: int, begin: int) -> _OutlinePieces:
     events, stages = trace.events, trace["stages"]
     runs = stages.take((stages["rank"] == rank) & (stages["step"] == number))
     work = _device_work(trace, rank, number)
@@ -249,7 +249,9 @@ def _pieces(trace: Trace, rank: int, number: int, begin: int) -> _Pieces:
     stage = np.concatenate([runs.text("stage").codes, events["stage"][work]])
     event = np.concatenate([np.full(len(runs), -1), work])
     order = np.lexsort((start, row))
-    return _Pieces(*(part[order].astype(np.int64) for part in (row, start, start + duration, stage, event)))
+    return _OutlinePieces(
+        *(part[order].astype(np.int64) for part in (row, start, start + duration, stage, event))
+    )
 
 
 def _device_work(trace: Trace, rank: int, step: int) -> Rows:
@@ -266,7 +268,7 @@ def _device_rows(trace: Trace, work: Rows) -> Ids:
     return 1 + 2 * number.ravel().astype(np.int64) + communicates
 
 
-def _rectangles(trace: Trace, pieces: _Pieces, rows: Ids, length_us: float) -> Rectangles:
+def _rectangles(trace: Trace, pieces: _OutlinePieces, rows: Ids, length_us: float) -> Rectangles:
     """Work too short to see is merged with its neighbors of the same stage."""
     if not len(pieces.row):
         return Rectangles(length_us, [], [], [], [], [], [], [])

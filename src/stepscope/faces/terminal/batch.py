@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     Elsewhere = Callable[[Result], DevicesAnswer | None]
 
 
+ELEMENT, DEVICES_ELEMENT = "stepscope-batch", "stepscope-devices"  # of the page, with its data
+
+
 class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """`16,32,64`."""
 
@@ -123,10 +126,8 @@ def batch(
     opened = _with_scratch(opened, how["in_place"])
     result, predicted = _profiled(opened, how, elsewhere)
     if page:
-        from stepscope.faces.page.batch_page import batch_page
-
         capacity = capacities[0].bytes if capacities else None
-        write_text(Path(page), batch_page(result, capacity, predicted))
+        write_text(Path(page), _html(result, capacity, predicted))
     fits = [result.fits(capacity) for capacity in capacities]
     (_print_json if as_json else _print_text)(result, at, fits, predicted)
 
@@ -176,6 +177,15 @@ def _profiled(opened: Any, how: dict[str, Any], elsewhere: Elsewhere) -> tuple[R
     with step_progress() as tell, Session(how["python"], tell) as session:
         result = session.profile_entry(opened, plan)
         return result, elsewhere(result)
+
+
+def _html(result: Result, capacity: float | None, devices: DevicesAnswer | None) -> str:
+    """The page about batch sizes with its data, as HTML that needs nothing else."""
+    from stepscope.faces.page.bundle import data_element, page_in_one
+    from stepscope.models.batch_size.batch_panel import batch_profile
+
+    data = data_element(ELEMENT, batch_profile(result, capacity))
+    return page_in_one(data + (data_element(DEVICES_ELEMENT, devices) if devices else ""), "batch.html")
 
 
 def _print_json(
