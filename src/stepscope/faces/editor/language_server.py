@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Hashable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 from urllib.parse import unquote
 
+from cattrs import Converter
 from lsprotocol import types as lsp
-from pygls.exceptions import JsonRpcException, JsonRpcMethodNotFound
+from lsprotocol.types import EXIT, METHOD_TO_TYPES
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidRequest, JsonRpcMethodNotFound
 from pygls.lsp.server import LanguageServer
+from pygls.protocol import LanguageServerProtocol, default_converter
 
 from stepscope.faces.editor.background import Jobs, Progress, find_findings
 from stepscope.faces.editor.code_actions import (
@@ -25,7 +29,6 @@ from stepscope.faces.editor.code_actions import (
 from stepscope.faces.editor.documents import Documents, OpenDocuments, past_indentation, path_of
 from stepscope.faces.editor.line_marks import LineMark, marks_of
 from stepscope.faces.editor.measured_costs import Measured, MeasureRequest, Problem, Settings
-from stepscope.faces.editor.protocol import AnsweringProtocol, shared_converter
 from stepscope.faces.editor.text_document import BYTE_ORDER_MARK, Document, DocumentStore, split_lines
 from stepscope.models.batch_size.site import SiteChoice
 from stepscope.version import __version__
@@ -63,6 +66,68 @@ class MeasureError(Exception):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
         self.problem = problem
+
+
+@cache
+def shared_converter() -> Converter:
+    """Between messages and objects: it compiles functions for each type, once for all editors."""
+    return default_converter()  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A request whose parameters are not those of its method, or whose id cannot be answered."""
+
+    id: int | str | None
+    error: JsonRpcException
+
+
+class AnsweringProtocol(LanguageServerProtocol):
+    """A client that waits for an answer must get one: pygls only logs what it cannot read."""
+
+    def get_message_type(self, method: str) -> type[Any] | None:  # type: ignore[override]
+        """The type of a method's messages; pygls keeps 128 editors that have gone in its cache."""
+        return METHOD_TO_TYPES.get(method, (None,))[0]
+
+    def get_result_type(self, method: str) -> type[Any] | None:  # type: ignore[override]
+        """The type of the answers to a method; without a cache too."""
+        return METHOD_TO_TYPES.get(method, (None, None))[1]
+
+    def structure_message(self, data: dict[str, Any]) -> Any:
+        """A message as an object; an `Unreadable` for a request that does not fit its method."""
+        is_request = {"jsonrpc", "id", "method"} <= data.keys()
+        if is_request and not isinstance(data["id"], int | str):  # pygls keeps requests by their id
+            message = f"expected a number or text as a request's id, found {data['id']!r}"
+            return Unreadable(None, JsonRpcInvalidRequest(message))
+        try:
+            return super().structure_message(data)
+        except JsonRpcException as error:
+            if is_request:
+                return Unreadable(data["id"], error)
+            raise
+
+    def handle_message(self, message: Any) -> None:
+        refusal = self._refusal(message)
+        if refusal is None:
+            super().handle_message(message)
+        else:
+            # By hand: pygls leaves out an id that is null.
+            error = refusal.to_response_error()
+            self._send_data({"jsonrpc": self.VERSION, "id": message.id, "error": error})
+
+    def abandon_requests(self) -> None:
+        """The client has gone: what waits for its answers ends."""
+        for identifier in self._result_types.keys() & self._request_futures.keys():
+            self._request_futures.pop(identifier).cancel()
+        self._result_types.clear()
+
+    def _refusal(self, message: Any) -> JsonRpcException | None:
+        if isinstance(message, Unreadable):
+            return message.error
+        is_request = hasattr(message, "method") and hasattr(message, "id")
+        if self._shutdown and is_request and message.method != EXIT:
+            return JsonRpcInvalidRequest("the server is shutting down")
+        return None
 
 
 class StepscopeServer(LanguageServer):
