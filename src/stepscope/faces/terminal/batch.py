@@ -110,7 +110,7 @@ def batch(
     few times for a few steps, at batch sizes near its own. Each run sees a scratch view of the
     project, so nothing in the project changes.
     """
-    from stepscope.facts.roofline.device_memory import find_capacity
+    from stepscope.facts.roofline.rates import find_capacity
     from stepscope.models.batch_size import open_entry
     from stepscope.models.batch_size.entry import module_file
     from stepscope.models.devices import Wanted

@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.facts.roofline.device_memory import usable_bytes
+from stepscope.facts.roofline.rates import usable_bytes
 from stepscope.facts.summary.numbers import bar, ms, percent, size
 from stepscope.facts.summary.text_tables import WIDE, plain_table
 from stepscope.models.batch_size.fit import check_failed

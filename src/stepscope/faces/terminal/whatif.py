@@ -122,7 +122,7 @@ def _show_all(ranking: Ranking, as_json: bool) -> None:
 
 
 def _show_fits(graph: Graph, capacity: str, as_json: bool) -> None:
-    from stepscope.facts.roofline.device_memory import find_capacity
+    from stepscope.facts.roofline.rates import find_capacity
     from stepscope.models.whatif.ranking import find_fits
 
     limit = find_capacity(capacity)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.base.arrays import Codes8, Floats, Ids, Ids32, Mask
-from stepscope.facts.annotate.modules.matching.shapes import BLOCK_AGAIN, Kinds, ModuleShape
+from stepscope.facts.annotate.modules.matching.roles import BLOCK_AGAIN, Kinds, ModuleShape
 
 # Costs, relative to one operator that certainly belongs to a module but is unclaimed.
 UNCLAIMED, UNCLAIMED_UNSURE = 1.0, 0.2

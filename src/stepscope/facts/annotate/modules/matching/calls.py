@@ -20,12 +20,12 @@ from stepscope.facts.annotate.modules.matching.alignment import OwnedOperator
 from stepscope.facts.annotate.modules.matching.roles import (
     CONTAINERS,
     ONE_OPERATOR,
+    ModuleShape,
     Role,
     plain,
     role_around,
     role_of,
 )
-from stepscope.facts.annotate.modules.matching.shapes import ModuleShape
 
 _NOBODY = -1
 
