@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.faces.terminal.options import OutputFile, ScriptPath, above_zero, at_least_one
+from stepscope.faces.terminal.options import (
+    MeasuringCommand,
+    OutputFile,
+    ScriptPath,
+    above_zero,
+    at_least_one,
+)
 from stepscope.faces.terminal.output import echo_json, show_answer, write_text
-from stepscope.faces.terminal.script_options import MeasuringCommand
 
 if TYPE_CHECKING:
     from stepscope.models.batch_size import Result
