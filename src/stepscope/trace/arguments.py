@@ -245,3 +245,23 @@ def bytes_of(array: pa.LargeBinaryArray) -> list[Octets]:
     text = np.frombuffer(values or b"", np.uint8)
     bounds = np.frombuffer(ends, np.int64)[array.offset : array.offset + len(array) + 1].tolist()
     return [text[start:end] for start, end in pairwise(bounds)]
+
+
+_TYPES = {
+    16: ("complex<double>",),
+    8: ("double", "long", "long int", "int64_t", "complex<float>"),
+    4: ("float", "int"),
+    2: ("half", "bfloat16", "short", "short int"),
+    1: ("bool", "byte", "char", "signed char", "unsigned char", "float8_e4m3fn", "float8_e5m2"),
+}
+_BYTES = {name: size for size, names in _TYPES.items() for name in names}
+
+
+def element_bytes(kind: str) -> int:
+    """Bytes per element of a type as PyTorch's recorder names it; 0 for anything else.
+
+    Example:
+        >>> element_bytes("c10::BFloat16"), element_bytes("Scalar")
+        (2, 0)
+    """
+    return _BYTES.get(kind.removeprefix("c10::").lower(), 0)

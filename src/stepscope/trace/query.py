@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from importlib import import_module
 from threading import Event, Thread
 from typing import Any
@@ -103,6 +104,34 @@ def answer_of(
         raise KeyboardInterrupt from error  # DuckDB took Ctrl-C while it registered a table
     finally:
         connection.close()
+
+
+def plain_values(column: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
+    """The values of a result's column, numbers as Python has them.
+
+    DuckDB sums integers to a 128-bit one, which Arrow knows as a decimal only.
+
+    Raises:
+        QueryError: if Python has no such date.
+    """
+    try:
+        values = column.to_pylist()
+    except OverflowError as error:
+        raise QueryError(
+            f"the column {name} holds a date outside the years 1 to 9999; select it as text, with "
+            "CAST(… AS VARCHAR)"
+        ) from error
+    if not pa.types.is_decimal(column.type):
+        return values
+    return [_plain_number(value) for value in values]
+
+
+def _plain_number(value: Decimal | None) -> int | float | None:
+    return value if value is None else int(value) if value == value.to_integral_value() else float(value)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def named_tables(connection: Any, sql: str) -> set[str]:

@@ -22,6 +22,15 @@ class Shares(NamedTuple):
     element: Ids
     until: Floats
 
+    @classmethod
+    def of(cls, event: Ids, element: Ids, share: Floats) -> Shares:
+        """From the share of each element, those of an event one after the other."""
+        first = np.flatnonzero(np.diff(event, prepend=-1))
+        total = np.cumsum(share)
+        until = total - np.repeat(total[first] - share[first], np.diff(np.append(first, len(event))))
+        until[np.append(np.diff(event) != 0, True)[: len(event)]] = 1.0
+        return cls(event, element, until)
+
     def divide(self, rows: Ids, values: Integers) -> tuple[Ids, Ids, Integers]:
         """The parts of the values of some events; those of an event add up to its value.
 

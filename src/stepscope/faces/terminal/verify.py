@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.faces.terminal.options import ScriptPath, at_least_one
+from stepscope.faces.terminal.options import MeasuringCommand, ScriptPath, at_least_one
 from stepscope.faces.terminal.output import show_answer
-from stepscope.faces.terminal.script_options import MeasuringCommand
 
 if TYPE_CHECKING:
     from stepscope.models.verify import MeasuredRuns, TrialComparison

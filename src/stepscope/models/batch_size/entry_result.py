@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stepscope.facts.roofline.device_memory import Capacity, usable_bytes
+from stepscope.facts.roofline.rates import Capacity, usable_bytes
 from stepscope.models.batch_size.breakdown import StepBreakdown
 from stepscope.models.batch_size.entry import Entry
 from stepscope.models.batch_size.entry_profile import BatchPrediction, Profile, suggestions

@@ -154,11 +154,8 @@ def rectangles(simulation: Simulation, most: int) -> Rectangles:
     if not len(rows):
         return Rectangles(length_us, [], [], [], [], [], [], [])
     start, end = simulation.start_ns[rows], simulation.end_ns[rows]
-    first = merge_short(tasks["thread"][rows], start, end, most)
-    count = np.diff(np.append(first, len(rows)))
-    group = np.repeat(np.arange(len(first)), count)
-    order = np.lexsort((start - end, group))
-    longest = rows[order[np.searchsorted(group, np.arange(len(first)))]]
+    first, count, longest = merged_intervals(tasks["thread"][rows], start, end, most)
+    longest = rows[longest]
     names, stages, kinds = (list(tasks.text(one).take(longest)) for one in ("name", "stage", "kind"))
     return Rectangles(
         length_us=length_us,
@@ -186,6 +183,15 @@ def _firsts(label: Ids, start: Times, end: Times, width: int) -> Ids:
     # A run of short intervals is cut now and then, so that its content stays visible.
     together &= start[1:] // (16 * width) == start[:-1] // (16 * width)
     return np.flatnonzero(np.append(True, ~together))
+
+
+def merged_intervals(label: Ids, start: Times, end: Times, most: int) -> tuple[Ids, Ids, Ids]:
+    """The first of the intervals that each rectangle merges, their number, and the longest."""
+    first = merge_short(label, start, end, most)
+    count = np.diff(np.append(first, len(label)))
+    group = np.repeat(np.arange(len(first)), count)
+    order = np.lexsort((start - end, group))
+    return first, count, order[np.searchsorted(group, np.arange(len(first)))]
 
 
 def merge_short(label: Ids, start: Times, end: Times, most: int) -> Ids:

@@ -9,7 +9,7 @@ _HEAD = """\
 # What-if changes
 
 This page is generated: change a file in `src/stepscope/models/whatif` and run \
-`python -m stepscope.models.whatif.changes_docs > docs/reference/changes.md`.
+`python scripts/changes_docs.py > docs/reference/changes.md`.
 
 `stepscope whatif FILE CHANGE[:KEY=VALUE,…]` predicts these changes \
 ([guide](../guide/whatif.md)), and `stepscope verify CHANGE SCRIPT` applies some of them \
