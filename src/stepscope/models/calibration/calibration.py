@@ -203,14 +203,6 @@ class Calibration:
         rest = {name: value for name, value in data.items() if name != "version"}
         return cls(**{**rest, "machine": Machine(**rest["machine"])})
 
-    def cast_ns(self, elements: float, *, down: bool) -> float:
-        """The time to cast this many elements to 16 bits, or back."""
-        return between(self.casts, elements, 1 if down else 2)
-
-    def copy_rate(self, size: float) -> float | None:
-        """The rate of a copy of `size` bytes, bytes/ns; None if not measured."""
-        return size / between(self.copies, size, 1) if self.copies and size > 0 else None
-
 
 def between(rows: Sequence[Sequence[float]], at: float, column: int) -> float:
     """A column interpolated at `at` (column 0), on logarithmic scales.

@@ -8,7 +8,7 @@ from stepscope.base.arrays import Floats, Ids
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, add_thread
 from stepscope.models.whatif.change import OURS, Change
-from stepscope.models.whatif.cpu.calibrated import OnCpu, copy_rate, on_cpu, sparse_gradients_ns
+from stepscope.models.whatif.cpu.calibrated import FLOAT_BYTES, OnCpu, calibrated, copy_rate, on_cpu
 from stepscope.models.whatif.parts.gradients import Gradients, converted, find_gradients
 from stepscope.models.whatif.parts.kernel_times import bytes_per_ns
 from stepscope.models.whatif.parts.layers import add_channel, begins_next
@@ -160,16 +160,13 @@ def blueconnect(
         part = graph.tasks["bytes"][tasks] / below
         channel = channels[0 if one_switch else level]
         time = network.checked("blueconnect").gather_ns(part)
-        added = _adding_ns(graph, part * (workers - 1) / workers)
+        received = part * (workers - 1) / workers
+        rates = [copy_rate(graph, size) if on_cpu(graph) else None for size in received.tolist()]
+        # To add what was received takes two reads and a write, where a copy reads and writes.
+        added = 1.5 * received / np.array([rate or np.inf for rate in rates])
         scatter.append(CollectivePhase("reduce-scatter", channel, time + added))
         gather.append(CollectivePhase("all-gather", channel, time))
     return decompose(graph, tasks, [*scatter, *reversed(gather)])
-
-
-def _adding_ns(graph: Graph, size: Floats) -> Floats:
-    """Time to add `size` received bytes: two reads and a write, where a copy reads and writes."""
-    rates = [copy_rate(graph, one) if on_cpu(graph) else None for one in size.tolist()]
-    return np.array([1.5 * one / rate if rate else 0.0 for one, rate in zip(size, rates, strict=True)])
 
 
 def _channels(graph: Graph, tasks: Ids, count: int) -> tuple[Graph, list[int]]:
@@ -236,12 +233,11 @@ def dgc(graph: Graph, ratio: float = 0.001, workers: int = 2) -> Graph:
 
 def _compression_ns(graph: Graph, size: Floats, workers: int) -> tuple[Floats, Floats]:
     """Time to compress gradients of some bytes, and to add up what was received."""
-    calibrated = sparse_gradients_ns(graph, size)
-    if calibrated is None:
-        pass_ns = size / bytes_per_ns(graph, "dgc")
-        return _COMPRESS_PASSES * pass_ns, _DECOMPRESS_PASSES * pass_ns
-    packed, added, emptied = calibrated
-    return packed, emptied + workers * added
+    if on_cpu(graph) and (times := calibrated(graph, "sparse_gradients", size / FLOAT_BYTES, 1, 2, 3)):
+        packed, added, emptied = times
+        return packed, emptied + workers * added
+    pass_ns = size / bytes_per_ns(graph, "dgc")
+    return _COMPRESS_PASSES * pass_ns, _DECOMPRESS_PASSES * pass_ns
 
 
 P3 = Change(
