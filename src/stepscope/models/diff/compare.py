@@ -93,14 +93,14 @@ class RunComparison:
         return next(rows, None)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as dicts and lists that `json` can write."""
+        """What `stepscope diff --json` prints."""
         return {
             "before": _run_json(self.before),
             "after": _run_json(self.after),
             "differing": {name: list(pair) for name, pair in self.differing.items()},
-            "step": msgspec.to_builtins(self.step),
-            "device_work": msgspec.to_builtins(self.device_work),
-            **{name.replace(" ", "_"): msgspec.to_builtins(rows) for name, rows in self.parts.items()},
+            "step": self.step,
+            "device_work": self.device_work,
+            **{name.replace(" ", "_"): rows for name, rows in self.parts.items()},
         }
 
 

@@ -129,9 +129,8 @@ class Pane:
         return ListedChange(change.name, change.summary, parameters, assumptions, applies, reason)
 
     def _applies(self, change: Change) -> tuple[bool, str]:
-        missing = [one.name for one in change.parameters.values() if one.default is None]
-        if missing:
-            return True, f"needs {' and '.join(missing)}"
+        if change.needed:
+            return True, f"needs {' and '.join(change.needed)}"
         try:
             Request(change).apply(self.graph)
         except StepscopeError as error:
@@ -149,7 +148,9 @@ def rectangles(simulation: Simulation, most: int) -> Rectangles:
     Args:
         most: the maximum; a thread with work has at least one.
     """
-    tasks, rows = simulation.graph.tasks, _in_order(simulation)
+    tasks = simulation.graph.tasks
+    rows = np.flatnonzero(tasks["duration_ns"] > 0)
+    rows = rows[np.lexsort((simulation.start_ns[rows], tasks["thread"][rows]))]
     length_us = simulation.last_end_ns / 1000
     if not len(rows):
         return Rectangles(length_us, [], [], [], [], [], [], [])
@@ -159,23 +160,14 @@ def rectangles(simulation: Simulation, most: int) -> Rectangles:
     group = np.repeat(np.arange(len(first)), count)
     order = np.lexsort((start - end, group))
     longest = rows[order[np.searchsorted(group, np.arange(len(first)))]]
-    names, stages, kinds = (list(tasks.text(one).take(longest)) for one in ("name", "stage", "kind"))
     return Rectangles(
-        length_us=length_us,
-        thread=tasks["thread"][rows[first]].tolist(),
-        start_us=(start[first] / 1000).tolist(),
-        duration_us=((np.maximum.reduceat(end, first) - start[first]) / 1000).tolist(),
-        name=names,
-        stage=stages,
-        kind=kinds,
-        tasks=count.tolist(),
+        length_us,
+        tasks["thread"][rows[first]].tolist(),
+        (start[first] / 1000).tolist(),
+        ((np.maximum.reduceat(end, first) - start[first]) / 1000).tolist(),
+        *(list(tasks.text(column).take(longest)) for column in ("name", "stage", "kind")),
+        count.tolist(),
     )
-
-
-def _in_order(simulation: Simulation) -> Ids:
-    visible = np.flatnonzero(simulation.graph.tasks["duration_ns"] > 0)
-    thread = simulation.graph.tasks["thread"][visible]
-    return visible[np.lexsort((simulation.start_ns[visible], thread))]
 
 
 def _firsts(label: Ids, start: Times, end: Times, width: int) -> Ids:
