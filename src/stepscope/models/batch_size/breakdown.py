@@ -180,10 +180,8 @@ def read_breakdown(capture: Path, batch: int, step_ms: float) -> StepBreakdown |
 
 
 def _length_ms(trace: Trace, step: int) -> float:
-    steps = trace["steps"]
-    row = int(np.flatnonzero(steps["step"] == step)[0])
-    end = max(int(steps["end_ns"][row]), int(steps["device_end_ns"][row]))
-    return (end - int(steps["start_ns"][row])) / 1e6
+    row = trace["steps"].take(trace["steps"]["step"] == step)
+    return float(np.maximum(row["end_ns"], row["device_end_ns"])[0] - row["start_ns"][0]) / 1e6
 
 
 def cost_tree(
@@ -248,8 +246,7 @@ class _Tree:
         _sum_up(root)
         idle_ms = step_ms - root.ms
         if idle_ms > _ROUNDING * step_ms:
-            idle = CostNode(name="idle", kind="stage", ms=idle_ms, self_ms=idle_ms)
-            root.children.append(idle)
+            root.children.append(CostNode(name="idle", kind="stage", ms=idle_ms, self_ms=idle_ms))
             root.ms = step_ms
         _sort(root)
         return root
@@ -268,9 +265,8 @@ class _Tree:
             name = self._attribution.operators[operator] if operator >= 0 else "Python"
             stack = self._attribution.stacks[lines] if lines >= 0 else ()
             file, line = stack[-1] if stack else (None, None)
-            node = CostNode(name=name, kind="operator", file=file, line=line)
-            self._operators[key] = node
-            self._owner(module, stage).children.append(node)
+            self._operators[key] = CostNode(name=name, kind="operator", file=file, line=line)
+            self._owner(module, stage).children.append(self._operators[key])
         return self._operators[key]
 
 
@@ -301,7 +297,7 @@ def _sum_up(node: CostNode) -> None:
 
 def _sort(node: CostNode) -> None:
     """Leave out children without a number, and put the longest first."""
-    costly = [one for one in node.children if any(getattr(one, name) > 0 for name in _SUMS)]
+    costly = (child for child in node.children if any(getattr(child, name) > 0 for name in _SUMS))
     node.children = sorted(costly, key=lambda child: -child.ms)
     for child in node.children:
         _sort(child)
@@ -345,10 +341,8 @@ class _Lines:
         for line in dict.fromkeys(stack):
             row = self.row(line)
             row.ms += cost.ms
-            if cost.backward:
-                row.backward_ms += cost.ms
-            else:
-                row.forward_ms += cost.ms
+            row.backward_ms += cost.ms * cost.backward
+            row.forward_ms += cost.ms * (not cost.backward)
             self._operators[line][name] += cost.ms
             if cost.module >= 0:
                 self._modules[line][self._paths[cost.module]] += cost.ms
@@ -368,10 +362,8 @@ class _Lines:
     def sorted(self) -> list[LineBreakdown]:
         """All lines, the longest first, with the parts of each."""
         for line, row in self._rows.items():
-            row.operators = [OperatorTime(*part) for part in _longest_first(self._operators[line])]
-            row.modules = [ModuleTime(*part) for part in _longest_first(self._modules[line])]
+            operators = (OperatorTime(*part) for part in self._operators[line].items())
+            modules = (ModuleTime(*part) for part in self._modules[line].items())
+            row.operators = sorted(operators, key=lambda part: -part.ms)
+            row.modules = sorted(modules, key=lambda part: -part.ms)
         return sorted(self._rows.values(), key=lambda row: -row.ms)
-
-
-def _longest_first(sums: dict[str, float]) -> list[tuple[str, float]]:
-    return sorted(sums.items(), key=lambda pair: -pair[1])

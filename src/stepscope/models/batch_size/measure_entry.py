@@ -70,7 +70,7 @@ def estimate(
     tensors; says why."""
     unique = dict.fromkeys(batches)
     facts = {batch: _estimate_at(worker, entry, batch, timeout_s) for batch in unique}
-    sizes = {batch: int(one["bytes"]) for batch, one in facts.items()}
+    sizes = {batch: int(estimated["bytes"]) for batch, estimated in facts.items()}
     first = facts[batches[0]]
     model = fit_peaks(list(sizes), list(sizes.values())) if len(sizes) > 1 else None
     error = first["bytes"] / measured - 1 if measured else None
@@ -206,7 +206,7 @@ def _place(error: RunError, entry: Entry) -> tuple[str, int | None]:
 
 def _of_steps(swept: Sweep, plan: Plan) -> list[str]:
     """Warnings from the steps: varying inputs, memory not counted, too few to time."""
-    facts = [one.facts for rounds in swept.rounds.values() for one in rounds]
+    facts = [measured.facts for rounds in swept.rounds.values() for measured in rounds]
     notes = [*_of_outside_writes(facts), *_of_samples(swept)]
     ranges = [fact["input_elements"] for fact in facts]
     if any(low < 0.95 * high for low, high in ranges):
@@ -214,9 +214,9 @@ def _of_steps(swept: Sweep, plan: Plan) -> list[str]:
         notes.append(
             f"inputs vary in size from step to step ({low:,} to {high:,} elements); the longest were taken"
         )
-    if not all(one["exact"] for one in facts):
+    if not all(fact["exact"] for fact in facts):
         notes.append(_INEXACT[facts[0]["framework"]])
-    fewest = min(len(one["steps_ms"]) for one in facts)
+    fewest = min(len(fact["steps_ms"]) for fact in facts)
     if fewest < plan.effort.least:
         notes.append(f"the script ended early: some times are the median of {fewest} steps only")
     return notes

@@ -130,12 +130,9 @@ class Resolver:
         key = id(one)
         if key not in self._known:
             self._known[key] = []
-            origins = self._parameter(one) if one.kind in _PARAMETERS else self._value(one)
+            origins = self._parameter(one) if one.kind in _PARAMETERS else self._follow(one.value, one)
             self._known[key] = [_through(one, origin) for origin in origins]
         return self._known[key]
-
-    def _value(self, one: Definition) -> Iterator[NumberOrigin]:
-        return self._follow(one.value, one)
 
     def _defined(self, name: str, kinds: Collection[str]) -> list[Definition]:
         return [one for one in self._by_name.get(name, ()) if one.kind in kinds]
@@ -159,7 +156,8 @@ class Resolver:
         if one.value is not None and (not passed or any(value is None for value, _ in passed)):
             yield from self._follow(one.value, one)
         if one.value is None and not passed:
-            yield from self._options(one.name)
+            for option in self._defined(one.name, ("option",)):
+                yield from self._of(option)
 
     def _calls_of(self, scope: Scope) -> list[SourceCall]:
         name = scope[-2] if scope[-1] == "__init__" and len(scope) > 1 else scope[-1]
@@ -178,10 +176,6 @@ class Resolver:
         if not origins:
             self.missing.add(name)
         return origins
-
-    def _options(self, name: str) -> Iterator[NumberOrigin]:
-        for one in self._defined(name, ("option",)):
-            yield from self._of(one)
 
     def _call(self, node: ast.Call, at: Definition) -> Iterator[NumberOrigin]:
         """`cfg.get("batch_size", 32)`, `getattr(args, "batch_size", 32)`, `int(x)`."""

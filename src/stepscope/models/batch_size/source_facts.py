@@ -92,7 +92,8 @@ def read_facts(text: str, path: str) -> SourceFacts:
     Returns:
         Shared by callers: not to be changed.
     """
-    facts = SourceFacts(text, parse_python(text, path), _line_starts(text))
+    starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
+    facts = SourceFacts(text, parse_python(text, path), starts)
     _collect(facts)
     return facts
 
@@ -112,10 +113,6 @@ def parse_python(text: str, path: str) -> ast.Module:
         raise BatchError(f"syntax error at {path}:1: {error}", path, 1) from error
     except (RecursionError, MemoryError) as error:
         raise BatchError(f"cannot parse {path}: it is nested too deeply", path) from error
-
-
-def _line_starts(text: str) -> list[int]:
-    return [0, *(match.end() for match in _LINE_END.finditer(text))]
 
 
 @dataclass(frozen=True)
@@ -168,7 +165,9 @@ class _Collector:
         if isinstance(node, ast.NamedExpr):
             self._assign(node.target, node.value, place)
         elif isinstance(node, ast.Dict):
-            self._entries(node, place)
+            for key, entry in zip(node.keys, node.values, strict=True):
+                if (name := text_of(key)) is not None:
+                    self._define("entry", name, entry, place)
         elif isinstance(node, ast.Call):
             self._call(node, place)
         elif (value := text_of(node)) is not None and len(value) < 200:
@@ -204,12 +203,6 @@ class _Collector:
             self._define("attribute", target.attr, value, place)
         elif isinstance(target, ast.Subscript) and (key := text_of(target.slice)):
             self._define("entry", key, value, place)
-
-    def _entries(self, node: ast.Dict, place: _NodePlace) -> None:
-        for key, value in zip(node.keys, node.values, strict=True):
-            name = text_of(key)
-            if name is not None:
-                self._define("entry", name, value, place)
 
     def _define(
         self, kind: str, name: str, value: ast.expr | None, place: _NodePlace, option: str | None = None
