@@ -156,8 +156,7 @@ def _must_stay(trace: Trace, origin: Ids, rows: Ids) -> Mask:
 def _gaps(track: Ids, time: Times, length: Times) -> Times:
     gap = np.append(time[1:], 0) - time - length
     gap[ends_run(track)] = 0
-    result: Times = np.maximum(gap, 0)
-    return result
+    return np.maximum(gap, 0)
 
 
 _RACE_NS = 50_000  # chosen: by so much an awaited part may seem to end too late
@@ -331,7 +330,8 @@ def cut_cpu(trace: Trace, window: Window, work: WindowWork) -> CpuSide:
     """The CPU's tasks in a window, cut where steps begin and where threads wait or hand over."""
     rows = host_events(trace, window)
     is_missing = not len(rows) and len(work.event) > 0
-    main = _busiest_stream(work) if is_missing else _main_track(trace, window.rank)
+    busiest = int(np.bincount(work.track, work.end_ns - work.start_ns).argmax()) if is_missing else -1
+    main = busiest if is_missing else _main_track(trace, window.rank)
     waits = find_waits(trace, rows, work)
     calls, until = _wait_ends(trace, waits)
     bursts = find_bursts(trace, rows, main)
@@ -362,10 +362,6 @@ def _main_track(trace: Trace, rank: int) -> int:
         return main_track(trace)
     ranks = trace["tracks"]["rank"][trace.events["track"]]
     return main_track(trace.with_table(trace.events.take(ranks == rank)))
-
-
-def _busiest_stream(work: WindowWork) -> int:
-    return int(np.bincount(work.track, work.end_ns - work.start_ns).argmax())
 
 
 def _wait_ends(trace: Trace, waits: WorkWaits) -> tuple[Ids, Times]:

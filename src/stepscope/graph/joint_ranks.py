@@ -103,25 +103,18 @@ def _with_meetings(graph: Graph) -> Graph:
     for meeting in meetings:
         _keep_transfer(graph, meeting, start, length)
     graph = graph.with_tasks(duration_ns=length)
-    members = np.concatenate([meeting.members for meeting in meetings])
-    awaited = np.concatenate([meeting.awaited for meeting in meetings])
-    waiting = np.concatenate([meeting.waiting for meeting in meetings])
+    members, awaited, waiting = (np.concatenate(column) for column in zip(*meetings, strict=True))
     number = np.repeat(np.arange(len(meetings)), [len(meeting.members) for meeting in meetings])
     plain: dict[str, Any] = {"duration_ns": 0, "category": "other", "kind": "other"}
     graph, arrivals = insert(graph, members, ["arrival"] * len(members), in_front=True, **plain)
     members = numbers_after(len(graph), arrivals)[members]
-    graph = _launch_arrivals(graph, members, arrivals)
+    moved = np.arange(len(graph))
+    moved[members] = arrivals  # a rank arrives after the launch
+    graph = replace(graph, links=graph.links.with_columns(target=moved[graph.links["target"]]))
     graph, place = add_thread(graph, "meetings", "communication", -1, ordered=False)
     graph, hubs = append(graph, place, ["all arrived"] * len(meetings))
     graph = add_links(graph, arrivals[awaited], hubs[number[awaited]], "communication")
     return add_links(graph, hubs[number[waiting]], members[waiting], "communication")
-
-
-def _launch_arrivals(graph: Graph, members: Ids, arrivals: Ids) -> Graph:
-    """Move links from communications to their arrivals: a rank arrives after the launch."""
-    moved = np.arange(len(graph))
-    moved[members] = arrivals
-    return replace(graph, links=graph.links.with_columns(target=moved[graph.links["target"]]))
 
 
 def _keep_transfer(graph: Graph, meeting: _Meeting, start: Times, length: Times) -> None:

@@ -137,8 +137,7 @@ class StepBreakdown(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """As `stepscope batch --json` has it."""
-        facts: dict[str, Any] = msgspec.to_builtins(self)
-        return facts
+        return msgspec.to_builtins(self)
 
     def memory_at(self, batch: int, peak_bytes: int) -> dict[str, int]:
         """The peak at another batch size, by kind: what the model keeps stays, inputs grow with the

@@ -260,8 +260,7 @@ def _parser(path: str) -> Callable[[str], Any] | None:
     except ImportError:  # the script's own environment reads it; ours need not
         return None
     if module == "tomllib":
-        parse: Callable[[str], Any] = parser.loads
-        return parse
+        return parser.loads
     return lambda text: list(parser.safe_load_all(text))
 
 

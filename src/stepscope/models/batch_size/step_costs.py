@@ -58,7 +58,10 @@ def find_costs(trace: Trace, attribution: Attribution, step: int, scale: float) 
     calls = np.bincount(place[own[rows] & ~attribution.backward[rows]], minlength=len(groups))
     times = total(device_ns) if on_device else cpu
     parts = zip(groups.tolist(), times, cpu, calls.tolist(), strict=True)
-    return [Cost(*whose, bool(backward), *numbers) for (*whose, backward), *numbers in parts]
+    return [
+        Cost(module, operator, lines, stage, bool(backward), ms, cpu_ms, count)
+        for (module, operator, lines, stage, backward), ms, cpu_ms, count in parts
+    ]
 
 
 def _main_thread(trace: Trace, step: int) -> Mask:

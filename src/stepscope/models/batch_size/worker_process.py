@@ -208,8 +208,7 @@ class Worker:
     def _facts(self, result: Path, status: int | None, output: str, request: Request) -> RunFacts:
         """The result, or what its absence means."""
         if result.exists():
-            facts: RunFacts = json.loads(result.read_text("utf-8"))
-            return facts
+            return json.loads(result.read_text("utf-8"))
         if status == -signal.SIGKILL:
             return {"outcome": "out_of_memory", "error": {"message": "the system killed the process"}}
         hung = status is None or "Timeout (" in output

@@ -349,5 +349,4 @@ def _in_child(request: dict[str, object]) -> dict[str, Any]:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise ChangeError(f"could not calibrate with {sys.executable}: {last}")
-    facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return facts
+    return json.loads(done.stdout.splitlines()[-1])

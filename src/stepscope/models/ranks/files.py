@@ -154,8 +154,7 @@ def _store(url: str) -> tuple[Any, str]:
         raise EngineError(
             f"{url}: reading from a URL needs fsspec; install it with: pip install 'stepscope[remote]'"
         ) from error
-    found: tuple[Any, str] = url_to_fs(url)
-    return found
+    return url_to_fs(url)
 
 
 @contextmanager

@@ -241,8 +241,7 @@ def _on_cluster(
 def _result(future: Any, file: RankFile) -> Outcome:
     error = future.exception()
     if error is None:
-        outcome: Outcome = future.result()
-        return outcome
+        return future.result()
     return IngestError(f"{file.name}: the cluster gave up: {type(error).__name__}: {one_line(error)}")
 
 

@@ -125,8 +125,7 @@ class _TrialProcess:
         """The results that it wrote; empty if it wrote none."""
         if not self._result.exists():
             return {}
-        facts: dict[str, Any] = json.loads(self._result.read_text("utf-8"))
-        return facts
+        return json.loads(self._result.read_text("utf-8"))
 
     def raise_failure(self) -> None:
         if self.stopped:

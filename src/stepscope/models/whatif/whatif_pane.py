@@ -160,14 +160,11 @@ def rectangles(simulation: Simulation, most: int) -> Rectangles:
     group = np.repeat(np.arange(len(first)), count)
     order = np.lexsort((start - end, group))
     longest = rows[order[np.searchsorted(group, np.arange(len(first)))]]
-    return Rectangles(
-        length_us,
-        tasks["thread"][rows[first]].tolist(),
-        (start[first] / 1000).tolist(),
-        ((np.maximum.reduceat(end, first) - start[first]) / 1000).tolist(),
-        *(list(tasks.text(column).take(longest)) for column in ("name", "stage", "kind")),
-        count.tolist(),
-    )
+    names, stages, kinds = (list(tasks.text(column).take(longest)) for column in ("name", "stage", "kind"))
+    times = (start[first] / 1000, (np.maximum.reduceat(end, first) - start[first]) / 1000)
+    starts_us, durations_us = (time.tolist() for time in times)
+    thread = tasks["thread"][rows[first]].tolist()
+    return Rectangles(length_us, thread, starts_us, durations_us, names, stages, kinds, count.tolist())
 
 
 def _firsts(label: Ids, start: Times, end: Times, width: int) -> Ids:

@@ -217,8 +217,7 @@ def kept() -> frozenset[str]:
 def data_table(name: str) -> dict[str, Any]:
     """A table of `whatif/data`."""
     text = files("stepscope.models.whatif").joinpath("data", name).read_text("utf-8")
-    table: dict[str, Any] = json.loads(text)
-    return table
+    return json.loads(text)
 
 
 def _is_sum(call: Operator, wide: list[int]) -> bool:
