@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stepscope.base.scratch import listed_writes
 from stepscope.errors import BatchError
 from stepscope.models.batch_size.breakdown import StepBreakdown, read_breakdown
 from stepscope.models.batch_size.entry import Entry
@@ -207,7 +208,11 @@ def _place(error: RunError, entry: Entry) -> tuple[str, int | None]:
 def _of_steps(swept: Sweep, plan: Plan) -> list[str]:
     """Warnings from the steps: varying inputs, memory not counted, too few to time."""
     facts = [measured.facts for rounds in swept.rounds.values() for measured in rounds]
-    notes = [*_of_outside_writes(facts), *_of_samples(swept)]
+    notes = _of_samples(swept)
+    if paths := listed_writes(path for fact in facts for path in fact.get("outside_writes", ())):
+        notes.insert(
+            0, f"the script also writes files outside its project, which stay after each run: {paths}"
+        )
     ranges = [fact["input_elements"] for fact in facts]
     if any(low < 0.95 * high for low, high in ranges):
         low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
@@ -220,17 +225,6 @@ def _of_steps(swept: Sweep, plan: Plan) -> list[str]:
     if fewest < plan.effort.least:
         notes.append(f"the script ended early: some times are the median of {fewest} steps only")
     return notes
-
-
-def _of_outside_writes(facts: list[RunFacts]) -> list[str]:
-    paths = list(dict.fromkeys(path for fact in facts for path in fact.get("outside_writes", ())))
-    if not paths:
-        return []
-    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-    return [
-        f"the script also writes files outside its project, which stay after each run: "
-        f"{', '.join(paths[:3])}{more}"
-    ]
 
 
 def _of_samples(swept: Sweep) -> list[str]:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -59,16 +59,16 @@ def casts() -> list[list[Any]]:
 
 def copies() -> list[list[Any]]:
     """Rows of bytes, and the time to copy them where no cache has them."""
-    arrays = cold_arrays(2)
-    return [[4.0 * elements, *_copy(parts_in_turn(arrays, elements))] for elements in _SIZES]
+    arrays, rows = cold_arrays(2), []
+    for elements in _SIZES:
+        parts = parts_in_turn(arrays, elements)
 
+        def copy() -> None:
+            source, target = next(parts)  # noqa: B023
+            target.copy_(source)
 
-def _copy(parts: Iterator[tuple[torch.Tensor, ...]]) -> list[Timed]:
-    def copy() -> None:
-        source, target = next(parts)
-        target.copy_(source)
-
-    return least([copy])
+        rows.append([4.0 * elements, *least([copy])])
+    return rows
 
 
 def fused_steps() -> dict[str, list[list[Any]]]:

@@ -176,14 +176,12 @@ def _known_share(graph: Graph, known: Mask, outer: Mask) -> float:
     computes &= ~events.text("name").where(lambda name: bool(_COMPUTES_NOTHING.search(name)))
     unknown = training_tasks(graph) & np.append(computes, False)[event] & ~known
     other = np.bincount(event[unknown], time[unknown], len(events)) - _DISPATCH_NS
-    lost = sum(min(other[row], _most_ns(graph, row)) for row in np.flatnonzero(other > 0).tolist())
+    lost = 0.0
+    for row in np.flatnonzero(other > 0).tolist():
+        tensors = [tensor for several in call_of(graph.trace, row).inputs for tensor in several]
+        most = sum(tensor.bytes for tensor in tensors) * _MOST_NS_PER_BYTE if tensors else inf
+        lost += min(other[row], most)
     return float(time[known].sum() / max(time[known].sum() + lost, 1.0))
-
-
-def _most_ns(graph: Graph, event: int) -> float:
-    """The most that an operator's inputs can account for, ns; infinity without shapes."""
-    tensors = [tensor for several in call_of(graph.trace, event).inputs for tensor in several]
-    return sum(tensor.bytes for tensor in tensors) * _MOST_NS_PER_BYTE if tensors else inf
 
 
 def _with_parents(parent: Ids32, own: Ids) -> Mask:

@@ -100,15 +100,11 @@ class Matched:
         """The bytes of each meeting, -1 if unknown, shape (meetings,)."""
         return np.maximum(self.columns.sent, self.columns.received)[self.first]
 
-    def calls_of(self, key: int) -> Ids:
-        """The calls of one kind."""
-        order, first = self._by_key
-        return order[first[key] : first[key + 1]]
-
     @cached_property
-    def _by_key(self) -> tuple[Ids, Ids]:
+    def calls_by_key(self) -> list[Ids]:
+        """The calls of each kind."""
         order = np.argsort(self.key, kind="stable")
-        return order, np.searchsorted(self.key[order], np.arange(len(self.keys) + 1))
+        return np.split(order, np.searchsorted(self.key[order], np.arange(1, len(self.keys))))
 
     def take(self, calls: Ids) -> Matched:
         """Some of the calls; meetings that lose a member are none."""

@@ -63,7 +63,9 @@ class RankFile:
             return
         with TemporaryDirectory(prefix="stepscope-rank-") as folder:
             path = Path(folder, PurePosixPath(self.name).name)
-            _fetch(self.name, path)
+            with _one_line_errors(self.name):
+                store, name = _store(self.name)
+                store.get_file(name, str(path))
             try:
                 yield path
             except IngestError as error:
@@ -139,12 +141,6 @@ def _of_url(source: str) -> list[RankFile]:
         for name, facts in sorted(found.items())
     ]
     return [one for one in files if _ENDINGS.search(one.name)]
-
-
-def _fetch(url: str, path: Path) -> None:
-    with _one_line_errors(url):
-        store, name = _store(url)
-        store.get_file(name, str(path))
 
 
 def _store(url: str) -> tuple[Any, str]:

@@ -104,7 +104,7 @@ def _axis(table: JobTable, matched: Matched, key: int, members: list[int]) -> st
     if len(members) == len(table.sketches):
         return "world"
     gaps = set(np.diff(sorted(table.sketches[row].rank for row in members)).tolist())
-    calls = matched.calls_of(key)[:_MOST_PLACES].tolist()
+    calls = matched.calls_by_key[key][:_MOST_PLACES].tolist()
     if gaps == {1} and any(_place(table, matched, one).startswith("forward") for one in calls):
         return "tensor"
     reduces = kind.startswith(("allreduce", "reducescatter", "allgather"))
@@ -139,11 +139,8 @@ def _row(table: JobTable, matched: Matched, shape: Shape, keys: list[int]) -> Gr
     last, share, place = _last(table, matched, meetings)
     steps = len(np.unique(matched.columns.step[call[meetings]]))
     return GroupRow(
-        kind=shape.kind,
-        axis=shape.axis,
+        **shape._asdict(),
         groups=len(keys),
-        members=shape.members,
-        scope=shape.scope,
         calls=round(len(meetings) / len(keys) / steps, 2),
         bytes=int(np.median(matched.bytes[meetings])),
         transfer_ms=_median_ms(matched.transfer_ns[meetings]),
@@ -179,7 +176,7 @@ def lateness(table: JobTable, matched: Matched, groups: Mapping[Shape, list[int]
         calls = np.flatnonzero(np.isin(matched.key, keys) & (matched.meeting >= 0))
         late = matched.late_ns(calls, len(table.sketches)) / 1e6 / len(table.steps)
         arrivals.append(Lateness(shape, late))
-    return sorted(arrivals, key=lambda one: -float(np.nanmax(np.abs(one.late_ms))))
+    return sorted(arrivals, key=lambda arrival: -float(np.nanmax(np.abs(arrival.late_ms))))
 
 
 class _Transfers(NamedTuple):

@@ -61,14 +61,11 @@ class TrialRun:
 def script_scratch(script: Script, in_place: bool = False) -> Scratch:
     """How a script's project is protected from it; raises ScratchError."""
     folder = str(Path.cwd())
-    target = _module_file(script.target) if script.is_module else script.target
+    target = script.target
+    if script.is_module:  # a file of its package; one in the working folder if it is not found
+        top = PathFinder.find_spec(target.partition(".")[0], [folder, *sys.path])
+        target = (top.origin if top else None) or str(Path("__main__.py").absolute())
     return plan_scratch(target, folder, in_place=in_place)
-
-
-def _module_file(name: str) -> str:
-    """A file of a module's package; one in the working folder if it is not found."""
-    top = PathFinder.find_spec(name.partition(".")[0], [str(Path.cwd()), *sys.path])
-    return (top.origin if top else None) or str(Path("__main__.py").absolute())
 
 
 def execute(run: TrialRun, show: Show) -> dict[str, Any]:
@@ -133,15 +130,14 @@ class _TrialProcess:
         facts = self.facts()
         if facts and facts["failure"] is None and self.code == 0:
             return
-        what = facts.get("failure") or f"{_ending(self.code)}{self._words()}"
+        what = facts.get("failure")
+        if not what:
+            code = self.code or 0
+            ending = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            what = f"{ending}: {self._last[-1].strip()}" if self._last else ending
         under = " and ".join(name for name, _ in self._run.changes)
         script = self._run.script.target
-        if under:
-            raise CaptureError(f"{script} fails under {under}: {what}")
-        raise CaptureError(f"{script} fails without any change: {what}")
-
-    def _words(self) -> str:
-        return f": {self._last[-1].strip()}" if self._last else ""
+        raise CaptureError(f"{script} fails {f'under {under}' if under else 'without any change'}: {what}")
 
     def _read(self) -> None:
         several = self._run.processes > 1
@@ -237,7 +233,3 @@ def _complete(run: TrialRun, facts: dict[str, Any]) -> dict[str, Any]:
         if not evidence["count"]:
             raise CaptureError(f"{name}: nothing to apply it to in {run.script.target}")
     return facts
-
-
-def _ending(code: int | None) -> str:
-    return f"killed by signal {-code}" if code and code < 0 else f"exit code {code}"
