@@ -152,9 +152,6 @@ class Edit:
 def edit_site(text: str, site: Site, batch: int) -> Edit:
     """The edit that makes `batch` of the batch size at `site`.
 
-    Returns:
-        The edit; `edit.apply(text)` is the new text.
-
     Raises:
         BatchError: the text is no longer what the site was found in, or the change would touch
             more than the number.

@@ -137,11 +137,8 @@ class Baseline:
         return [request.chosen(self.graph) for request in requests]
 
     def predict(self, requests: Sequence[Request]) -> tuple[Prediction, Simulation]:
-        """The effect of the changes, applied in this order, on the steps and their memory.
-
-        Raises:
-            ChangeError: if one does not apply, with the reason.
-        """
+        """The effect of the changes, applied in this order, on the steps and their memory; raises
+        ChangeError if one does not apply, with the reason."""
         requests = self._chosen(requests)
         time, after = self._time_with(requests)
         replayed, predicted = time.replayed_step_ms, time.predicted_step_ms

@@ -23,6 +23,7 @@ from stepscope.models.whatif.parts.layers import (
     working,
 )
 from stepscope.models.whatif.parts.network import Network, append_collectives
+from stepscope.trace.row_order import ends_run
 
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
 
@@ -145,13 +146,16 @@ def _of_modules(graph: Graph, change: str) -> Gradients:
     end = simulate(graph).end_ns
     step, module = graph.tasks["step"][rows], graph.tasks["module"][rows]
     order = np.lexsort((end[rows], module, step))
-    last = np.append((np.diff(module[order]) != 0) | (np.diff(step[order]) != 0), True)
-    rows = rows[order][last]
-    parts = [
-        _every_module(graph, rows[graph.tasks["step"][rows] == number], sizes)
-        for number in np.unique(step).tolist()
-    ]
-    ready, module = (np.concatenate([part[n] for part in parts]) for n in (0, 1))
+    rows = rows[order][ends_run(module[order]) | ends_run(step[order])]
+    with_parameters = np.flatnonzero(sizes > 0)
+    by_step = []
+    for number in np.unique(step).tolist():
+        ends = rows[graph.tasks["step"][rows] == number]
+        # A module without known backward is ready with the module registered before it, whose
+        # backward comes later.
+        before = np.searchsorted(graph.tasks["module"][ends], with_parameters, side="right") - 1
+        by_step.append(ends[np.maximum(before, 0)])
+    module, ready = np.tile(with_parameters, len(by_step)), np.concatenate(by_step)
     step = graph.tasks["step"][ready].astype(np.int64)
     used, begun = _uses(
         graph, _in_step(graph, graph.tasks["module"], graph.tasks["step"]), _in_step(graph, module, step)
@@ -163,18 +167,6 @@ def _in_step(graph: Graph, module: ArrayLike, step: ArrayLike) -> Ids:
     """A number for each module and step, -1 for no module."""
     module, step = np.asarray(module, np.int64), np.asarray(step, np.int64)
     return np.where(module >= 0, step * len(graph.trace["modules"]) + module, -1)
-
-
-def _every_module(graph: Graph, ends: Ids, sizes: Ids) -> tuple[Ids, Ids]:
-    """The task that ends the backward of each module with parameters, and the module.
-
-    A module without known backward is ready with the module registered before it, whose backward
-    comes later.
-    """
-    known = graph.tasks["module"][ends]
-    modules = np.flatnonzero(sizes > 0)
-    before = np.searchsorted(known, modules, side="right") - 1
-    return ends[np.maximum(before, 0)], modules
 
 
 def _own_bytes(graph: Graph, change: str) -> Ids:

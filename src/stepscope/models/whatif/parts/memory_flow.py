@@ -4,8 +4,6 @@ Precision flows from operator to operator along the recorded tensors. An operato
 lowers gets a 16-bit copy of each FP32 input. Of a parameter there is one copy until the region
 ends; of other values each operator has its own, and backward keeps it instead of the original."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod

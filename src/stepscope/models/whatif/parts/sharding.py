@@ -119,12 +119,7 @@ SHARDING_ASSUMPTIONS = (
 
 
 def with_sharded_units(graph: Graph, change: str, network: Network, unit: str, unit_mb: float) -> Graph:
-    """Shard parameters, gradients and optimizer state in units.
-
-    Args:
-        unit: glob for the paths of the modules that are units; empty for units by size.
-        unit_mb: without `unit`, the size at which a unit is full, MiB.
-    """
+    """Shard parameters, gradients and optimizer state in units; see `fsdp`."""
     refuse_communication(graph, change)
     gradients = find_gradients(graph, change)
     units = {
@@ -251,11 +246,7 @@ _GATHERED = 2  # one unit computes while the next one is gathered
 def zero_sharded(
     memory: RecordedMemory, stage: int = 2, workers: int = 8, bucket_cap_mb: float = 25.0
 ) -> RecordedMemory:
-    """The memory of one rank under ZeRO.
-
-    Args:
-        stage: 1 shards optimizer state, 2 also gradients, 3 also parameters.
-        bucket_cap_mb: what is communicated at once, MiB.
+    """The memory of one rank under ZeRO; see `zero`.
 
     Source: Rajbhandari et al., "ZeRO", SC 2020, section 5.
     """
@@ -267,7 +258,7 @@ def zero_sharded(
 def fully_sharded(
     memory: RecordedMemory, unit: str = "", workers: int = 8, unit_mb: float = 25.0
 ) -> RecordedMemory:
-    """The memory of one rank under FSDP; `unit_mb`: without `unit`, the size of a unit, MiB."""
+    """The memory of one rank under FSDP; see `fsdp`."""
     largest = _largest_unit(memory, unit) if unit else int(unit_mb * MIB)
     kinds = ("optimizer state", "gradients", "weights")
     return _sharded(memory, kinds, workers, _GATHERED * largest)
