@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from stepscope.models.batch_size.source_facts import (
     Definition,
-    Scope,
     SourceCall,
     SourceFacts,
     keyword,
@@ -149,7 +148,9 @@ class Resolver:
 
     def _parameter(self, one: Definition) -> Iterator[NumberOrigin]:
         """The values that callers in this file pass, and the default if one of them passes none."""
-        passed = [(self._passed(call, one), call) for call in self._calls_of(one.scope)]
+        scope = one.scope
+        called = scope[-2] if scope[-1] == "__init__" and len(scope) > 1 else scope[-1]
+        passed = [(self._passed(call, one), call) for call in self.facts.calls if call.name == called]
         for value, call in passed:
             here = Definition("argument", one.name, call.scope, value)
             yield from self._follow(value, here)
@@ -158,10 +159,6 @@ class Resolver:
         if one.value is None and not passed:
             for option in self._defined(one.name, ("option",)):
                 yield from self._of(option)
-
-    def _calls_of(self, scope: Scope) -> list[SourceCall]:
-        name = scope[-2] if scope[-1] == "__init__" and len(scope) > 1 else scope[-1]
-        return [call for call in self.facts.calls if call.name == name]
 
     def _passed(self, call: SourceCall, one: Definition) -> ast.expr | None:
         names = [n for n in self.facts.parameters[one.scope] if n not in ("self", "cls")]

@@ -293,20 +293,16 @@ def written_number(node: ast.expr | None) -> int | None:
 
 def _value(node: ast.expr | None) -> int | None:
     if isinstance(node, ast.Constant):
-        return _literal(node.value)
+        value = node.value
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS:
+            return int(value)
+        return value if type(value) is int else None  # a bool is an int
     if isinstance(node, ast.BinOp):
         left, right = _value(node.left), _value(node.right)
         return None if left is None or right is None else _combine(node.op, left, right)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int":
         return _value(node.args[0]) if len(node.args) == 1 and not node.keywords else None
     return None
-
-
-def _literal(value: object) -> int | None:
-    if isinstance(value, str):
-        digits = value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
-        return int(value) if digits else None
-    return value if type(value) is int else None  # a bool is an int
 
 
 def _combine(operator: ast.operator, left: int, right: int) -> int | None:

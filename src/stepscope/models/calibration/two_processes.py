@@ -123,14 +123,14 @@ def sharding() -> dict[str, Any]:
         Adam's operators. Times in ns. Empty if processes cannot be forked, or if this torch does
         not shard models on a CPU.
     """
-    return between_two_processes(_facts) or {}
 
+    def facts() -> dict[str, Any]:
+        try:
+            return {"units": [_unit_ns(*unit) for unit in _UNITS], "operator": _operator_ns()}
+        except (ImportError, RuntimeError, TypeError):
+            return {}  # both are the same torch, and fail alike
 
-def _facts() -> dict[str, Any]:
-    try:
-        return {"units": [_unit_ns(*unit) for unit in _UNITS], "operator": _operator_ns()}
-    except (ImportError, RuntimeError, TypeError):
-        return {}  # both are the same torch, and fail alike
+    return between_two_processes(facts) or {}
 
 
 def _unit_ns(tensors: int, width: int) -> list[float]:

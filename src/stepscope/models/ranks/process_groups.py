@@ -84,7 +84,9 @@ def groups_by_shape(table: JobTable, matched: Matched) -> dict[Shape, list[int]]
     shapes: dict[Shape, list[int]] = {}
     for key, members in sorted(matched.members.items()):
         axis = _axis(table, matched, key, members)
-        shape = Shape(matched.keys[key].kind, axis, len(members), _scope(table, members))
+        nodes = {table.sketches[row].node for row in members}
+        scope = "" if "" in nodes else "within nodes" if len(nodes) == 1 else "between nodes"
+        shape = Shape(matched.keys[key].kind, axis, len(members), scope)
         shapes.setdefault(shape, []).append(key)
     return shapes
 
@@ -115,13 +117,6 @@ def _place(table: JobTable, matched: Matched, call: int) -> str:
     places = table.sketches[int(matched.rank[call])].calls.places
     place = int(matched.columns.place[call])
     return places[place] if 0 <= place < len(places) else ""
-
-
-def _scope(table: JobTable, members: list[int]) -> str:
-    nodes = {table.sketches[row].node for row in members}
-    if "" in nodes:
-        return ""
-    return "within nodes" if len(nodes) == 1 else "between nodes"
 
 
 def group_rows(table: JobTable, matched: Matched, groups: Mapping[Shape, list[int]]) -> tuple[GroupRow, ...]:

@@ -217,7 +217,10 @@ def _begin_times(sketches: Sequence[Sketch], matched: Matched) -> Floats:
     columns = matched.columns
     end = begin[matched.rank] + columns.start_ns + columns.duration_ns
     ahead, known = np.zeros(len(sketches), np.int64), np.zeros(len(sketches), np.bool_)
-    waiting, members = _largest_first(matched), matched.members
+    # Of these nobody gets the result before all have contributed.
+    kinds, members = ("all", "reducescatter", "sendrecv"), matched.members
+    together = (key for key in members if matched.keys[key].kind.startswith(kinds))
+    waiting = sorted(together, key=lambda key: -len(members[key]))
     known[members[waiting[0]][:1] if waiting else []] = True
     while usable := [key for key in waiting if known[members[key]].any()]:
         for key in usable:
@@ -228,12 +231,6 @@ def _begin_times(sketches: Sequence[Sketch], matched: Matched) -> Floats:
         return np.zeros(len(sketches))
     corrected = np.where(known, begin - ahead, (begin - ahead)[known].min())
     return np.asarray(corrected - corrected[known].min(), np.float64)
-
-
-def _largest_first(matched: Matched) -> list[int]:
-    kinds = ("all", "reducescatter", "sendrecv")  # nobody gets a result before all contributed
-    together = (key for key in matched.members if matched.keys[key].kind.startswith(kinds))
-    return sorted(together, key=lambda key: -len(matched.members[key]))
 
 
 def _compare(matched: Matched, key: int, end: Ids, ahead: Ids, known: np.ndarray) -> None:

@@ -102,7 +102,16 @@ class Pane:
     @cached_property
     def changes(self) -> list[ListedChange]:
         """Every change."""
-        return [self._listed(change) for change in CHANGES.values()]
+        return [
+            ListedChange(
+                change.name,
+                change.summary,
+                list(change.parameters.values()),
+                list(change.assumptions),
+                *self._applies(change),
+            )
+            for change in CHANGES.values()
+        ]
 
     def answer(self, changes: Sequence[str], most: int = 2000) -> PaneAnswer:
         """The prediction, and the timelines before and after.
@@ -122,11 +131,6 @@ class Pane:
         rows = [SimulatedThread(name or "", kind or "", int(rank)) for name, kind, rank in facts]
         timeline = SimulatedTimelines(rows, self._drawn[most], rectangles(after, most))
         return PaneAnswer(prediction, timeline)
-
-    def _listed(self, change: Change) -> ListedChange:
-        applies, reason = self._applies(change)
-        parameters, assumptions = list(change.parameters.values()), list(change.assumptions)
-        return ListedChange(change.name, change.summary, parameters, assumptions, applies, reason)
 
     def _applies(self, change: Change) -> tuple[bool, str]:
         if change.needed:

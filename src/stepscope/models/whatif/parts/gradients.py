@@ -191,16 +191,24 @@ _FIRST_BUCKET_MIB = 1.0  # torch.distributed's _DEFAULT_FIRST_BUCKET_BYTES
 def buckets_of(gradients: Gradients, cap: float) -> Ids:
     """The bucket of each gradient, numbered over all steps.
 
-    Source: PyTorch, torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size: a
-    bucket is closed once it has reached its limit.
+    Source: PyTorch, torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size.
+    """
+    return filled(gradients.step, gradients.bytes, cap, min(_FIRST_BUCKET_MIB * MIB, cap))
+
+
+def filled(step: Ids, size: Ids, cap: float, first: float) -> Ids:
+    """The bucket of each tensor: one is closed once it has reached its limit, or its step ends.
+
+    Args:
+        first: the limit of the first bucket of a step, bytes.
     """
     result, number, room, current = [], -1, 0.0, None
-    for step, size in zip(gradients.step.tolist(), gradients.bytes.tolist(), strict=True):
-        if step != current or room <= 0:
-            room = cap if step == current else min(_FIRST_BUCKET_MIB * MIB, cap)
-            number, current = number + 1, step
+    for of_step, bytes_ in zip(step.tolist(), size.tolist(), strict=True):
+        if of_step != current or room <= 0:
+            room = cap if of_step == current else first
+            number, current = number + 1, of_step
         result.append(number)
-        room -= size
+        room -= bytes_
     return np.array(result, np.int64)
 
 

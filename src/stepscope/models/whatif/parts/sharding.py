@@ -20,6 +20,7 @@ from stepscope.models.whatif.parts.gradients import (
     Gradients,
     after_backward,
     buckets_of,
+    filled,
     find_gradients,
     with_all_reduces,
     with_bucket_copies,
@@ -77,7 +78,7 @@ def units_of(
     key = (
         _by_module(graph, change, gradients.take(rows), glob)
         if glob
-        else _by_size(gradients.bytes[rows], most)
+        else filled(gradients.step[rows], gradients.bytes[rows], most, most)
     )
     _, order = np.unique(key, return_index=True)
     for first in np.sort(order).tolist():
@@ -91,16 +92,6 @@ def units_of(
             ready[np.argsort(end[ready], kind="stable")],
             stays=bool(key[first] < 0),
         )
-
-
-def _by_size(size: Ids, most: float) -> Ids:
-    number, room, result = -1, 0.0, []
-    for bytes_ in size.tolist():
-        if room <= 0:
-            number, room = number + 1, most
-        result.append(number)
-        room -= bytes_
-    return np.array(result, np.int64)
 
 
 def _by_module(graph: Graph, change: str, gradients: Gradients, glob: str) -> Ids:
