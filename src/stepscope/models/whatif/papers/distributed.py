@@ -146,15 +146,21 @@ def blueconnect(
 
     Source: DAYDREAM sections 5.2 and A.6, algorithm 8; Cho et al., "BlueConnect", MLSys 2019.
     """
-    sizes, speeds = _integers("factors", factors), _numbers("gbps", gbps)
+    sizes, speeds = (_numbers(*given) for given in (("factors", factors), ("gbps", gbps)))
+    if not all(size.is_integer() for size in sizes):
+        raise ChangeError(f"blueconnect: expected factors such as 4x2, found {factors!r}")
     if len(sizes) != len(speeds):
         raise ChangeError(f"blueconnect: expected one bandwidth for each factor, found {factors} and {gbps}")
     refuse_unsized(graph, "blueconnect", all_reduces(graph))
     tasks = np.flatnonzero(all_reduces(graph))
-    graph, channels = _channels(graph, tasks, 1 if one_switch else len(sizes))
+    device = int(graph.threads["device"][graph.tasks["thread"][tasks[0]]])
+    channels = []
+    for level in range(1 if one_switch else len(sizes)):
+        graph, channel = add_thread(graph, f"level {level}", "communication", device, ordered=False)
+        channels.append(channel)
     scatter, gather = [], []
-    for level, (workers, speed) in enumerate(zip(sizes, speeds, strict=True)):
-        below = prod(sizes[:level])
+    for level, (workers, speed) in enumerate(zip(map(int, sizes), speeds, strict=True)):
+        below = int(prod(sizes[:level]))
         speed = speed if one_switch else speed / below
         network = Network(workers, speed, latency_us, workers, speed, latency_us)
         part = graph.tasks["bytes"][tasks] / below
@@ -169,30 +175,14 @@ def blueconnect(
     return decompose(graph, tasks, [*scatter, *reversed(gather)])
 
 
-def _channels(graph: Graph, tasks: Ids, count: int) -> tuple[Graph, list[int]]:
-    device = int(graph.threads["device"][graph.tasks["thread"][tasks[0]]])
-    channels = []
-    for level in range(count):
-        graph, channel = add_thread(graph, f"level {level}", "communication", device, ordered=False)
-        channels.append(channel)
-    return graph, channels
-
-
-def _integers(name: str, text: str) -> list[int]:
-    found = _numbers(name, text)
-    if not all(value.is_integer() for value in found):
-        raise ChangeError(f"blueconnect: expected {name} such as 4x2, found {text!r}")
-    return [int(value) for value in found]
-
-
 def _numbers(name: str, text: str) -> list[float]:
     try:
-        found = [float(part) for part in text.split("x")]
+        numbers = [float(part) for part in text.split("x")]
     except ValueError:
-        found = []
-    if not found or not all(value > 0 for value in found):
+        numbers = []
+    if not numbers or not all(number > 0 for number in numbers):
         raise ChangeError(f"blueconnect: expected {name} such as 4x2, found {text!r}")
-    return found
+    return numbers
 
 
 # Lin et al., algorithm 4 and section 3, in reads and writes of the whole gradient: momentum

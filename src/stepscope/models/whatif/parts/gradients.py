@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, inherited, insert, numbers_after, redirect, select, simulate
 from stepscope.models.whatif.cpu.calibrated import copy_rate, on_cpu
 from stepscope.models.whatif.parts.layers import (
+    TaskColumns,
     add_channel,
     first_of,
     in_backward,
@@ -29,7 +30,7 @@ _ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 
 @dataclass(frozen=True)
-class Gradients:
+class Gradients(TaskColumns):
     """One row per parameter (or module, if parameters are not recorded) and step, by readiness.
 
     Attributes:
@@ -45,11 +46,6 @@ class Gradients:
     module: Ids
     used: Ids
     begun: Ids
-
-    def take(self, rows: ArrayLike) -> Gradients:
-        """Some of the rows."""
-        index = np.asarray(rows)
-        return Gradients(*(getattr(self, column.name)[index] for column in fields(self)))
 
 
 def find_gradients(graph: Graph, change: str) -> Gradients:
