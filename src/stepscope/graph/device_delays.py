@@ -222,8 +222,8 @@ def _leaves_room(trace: Trace, work: WindowWork, kernel: Ids, late: Ids) -> Mask
     return began & other & is_kernel & (rest <= _LAST_PART * length)
 
 
-def _earlier(work: WindowWork, one: Ids, other: Ids) -> Mask:
-    return work.called_ns[one] < work.called_ns[other]
+def _earlier(work: WindowWork, rows: Ids, other: Ids) -> Mask:
+    return work.called_ns[rows] < work.called_ns[other]
 
 
 def _next_launch(trace: Trace, waits: Ids, work: WindowWork) -> Ids:

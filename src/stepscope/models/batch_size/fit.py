@@ -86,7 +86,7 @@ class Model:
 
     def at(self, batch: float) -> float:
         """The value at a batch size."""
-        piece = [one for one in self.pieces if one.start <= batch] or [self.pieces[0]]
+        piece = [piece for piece in self.pieces if piece.start <= batch] or [self.pieces[0]]
         return piece[-1].slope * batch + piece[-1].intercept
 
     def first_with(self, rate: float) -> int | None:
@@ -218,7 +218,7 @@ def _model(
 ) -> Model:
     """Noise is pooled from the residuals and from the repeats."""
     freedom, bare = max(0, len(x) - 2 * len(pieces)), Model(pieces, (), (), 0.0, 0)
-    squares = float(sum((bare.at(one) - value) ** 2 for one, value in zip(x, y, strict=True)))
+    squares = float(sum((bare.at(batch) - value) ** 2 for batch, value in zip(x, y, strict=True)))
     if errors is not None and repeats is not None:
         extra = int(sum(max(0, count - 1) for count in repeats))
         squares += extra * float(np.mean(np.square(errors))) if extra else 0.0

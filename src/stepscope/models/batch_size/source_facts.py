@@ -140,7 +140,7 @@ def _children(node: ast.AST) -> list[ast.AST]:
     """Decorators come before what they decorate; keys next to their values."""
     if isinstance(node, ast.Dict):
         pairs = zip(node.keys, node.values, strict=True)
-        return [one for pair in pairs for one in pair if one is not None]
+        return [part for pair in pairs for part in pair if part is not None]
     children = list(ast.iter_child_nodes(node))
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         decorators = node.decorator_list
@@ -177,11 +177,11 @@ class _Collector:
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, place: _NodePlace) -> _NodePlace:
         inside = _NodePlace((*place.scope, node.name), bound=place.bound)
         everyone = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        self.facts.parameters[inside.scope] = [one.arg for one in everyone]
+        self.facts.parameters[inside.scope] = [parameter.arg for parameter in everyone]
         kind = "provider" if node.name in PROVIDERS else "parameter"
-        for one, default in zip(everyone, _defaults(node.args), strict=True):
+        for parameter, default in zip(everyone, _defaults(node.args), strict=True):
             value = default and (_field_default(default) or default)
-            self._define(kind, one.arg, value, inside)
+            self._define(kind, parameter.arg, value, inside)
         return inside
 
     def _assignment(
@@ -194,8 +194,8 @@ class _Collector:
 
     def _assign(self, target: ast.expr, value: ast.expr, place: _NodePlace) -> None:
         if isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
-            for one, its in zip(target.elts, value.elts, strict=False):
-                self._assign(one, its, place)
+            for part, its in zip(target.elts, value.elts, strict=False):
+                self._assign(part, its, place)
         elif isinstance(target, ast.Name):
             kind = "field" if place.in_class else "constant"
             self._define(kind, target.id, _field_default(value) or value, place)
@@ -207,8 +207,8 @@ class _Collector:
     def _define(
         self, kind: str, name: str, value: ast.expr | None, place: _NodePlace, option: str | None = None
     ) -> None:
-        one = Definition(kind, name, place.scope, value, option, place.bound)
-        self.facts.definitions.append(one)
+        definition = Definition(kind, name, place.scope, value, option, place.bound)
+        self.facts.definitions.append(definition)
 
     def _call(self, node: ast.Call, place: _NodePlace) -> None:
         name = last_name(node.func)
@@ -277,7 +277,7 @@ def text_of(node: ast.AST | None) -> str | None:
 
 def keyword(call: ast.Call, name: str) -> ast.expr | None:
     """The value of a keyword argument."""
-    return next((one.value for one in call.keywords if one.arg == name), None)
+    return next((given.value for given in call.keywords if given.arg == name), None)
 
 
 def positional(call: ast.Call) -> list[ast.expr]:

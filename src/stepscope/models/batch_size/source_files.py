@@ -134,7 +134,7 @@ def _entries(text: str, path: str) -> Iterator[Site]:
         code = _without_comment(line)
         indent = len(line) - len(line.lstrip())
         if code.strip():
-            around = [one for one in around if one[0] < indent]
+            around = [outer for outer in around if outer[0] < indent]
         if table := _TABLE.match(code) if path.endswith(".toml") else None:
             around = [(-1, table["key"].strip())]
         for match in _ENTRY.finditer(code):

@@ -121,7 +121,7 @@ def refine(points: Sequence[BatchPoint]) -> int | None:
 
 def _time_model(points: Sequence[BatchPoint]) -> Model:
     return fit_model(
-        [point.batch for point in points], [one.ms for one in points], tolerance=time_tolerance(points)
+        [point.batch for point in points], [point.ms for point in points], tolerance=time_tolerance(points)
     )
 
 
@@ -129,7 +129,7 @@ def _misses(model: Model, points: Sequence[BatchPoint]) -> bool:
     """Whether the model, or the one without the held-back point, is off by more than noise."""
     worst = model.residual()
     for held in (point for point in points if point.held_back):
-        others = _time_model([one for one in points if one is not held])
+        others = _time_model([point for point in points if point is not held])
         worst = max(worst, hold_back(others, held.batch, held.ms))
     return worst > time_tolerance(points)
 
@@ -157,7 +157,7 @@ def _disagreement(points: Sequence[BatchPoint], at: int) -> float:
     led = [_led(before, low, batch)]
     if at + 2 < len(points):
         led.append(_led(high, points[at + 2], batch))
-    return min(abs(one / middle - 1) for one in led)
+    return min(abs(value / middle - 1) for value in led)
 
 
 def _led(left: BatchPoint, right: BatchPoint, batch: float) -> float:

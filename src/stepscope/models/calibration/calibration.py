@@ -299,7 +299,9 @@ def _less_disturbed(before: Calibration, now: Calibration) -> Calibration:
     """The calibration that got more of a core, with all operators that were asked for now."""
     if now.core_share >= before.core_share:
         return now
-    more = {one: times for one, times in now.operators.items() if one not in before.operators}
+    more = {
+        signature: times for signature, times in now.operators.items() if signature not in before.operators
+    }
     share = now.core_share if more else before.core_share
     return replace(before, operators={**before.operators, **more}, core_share=share)
 

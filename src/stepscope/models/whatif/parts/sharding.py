@@ -118,7 +118,7 @@ def with_sharded_units(graph: Graph, change: str, network: Network, unit: str, u
         for step in graph.window.steps
     }
     if on_cpu(graph):
-        all_units = [one for step in graph.window.steps for one in units[step]]
+        all_units = [unit for step in graph.window.steps for unit in units[step]]
         return shard_on_cpu(graph, change, network, all_units)
     graph = shard_update(graph, change, network.workers)
     updated, consumers = last_updates(graph), after_backward(graph, gradients)
@@ -142,11 +142,11 @@ def _with_units(
     """Add the all-gathers of one step, in forward and backward order, and its reduce-scatters."""
     count = len(units)
     start = simulate(graph).start_ns
-    used, begun = (np.array([getattr(one, when) for one in units]) for when in ("used", "begun"))
-    dropped = np.flatnonzero([not one.stays for one in units])
+    used, begun = (np.array([getattr(unit, when) for unit in units]) for when in ("used", "begun"))
+    dropped = np.flatnonzero([not unit.stays for unit in units])
     backward = dropped[np.argsort(start[begun[dropped]], kind="stable")]
     order = np.append(np.arange(count), backward)
-    size = np.array([one.bytes for one in units], np.int64)
+    size = np.array([unit.bytes for unit in units], np.int64)
     names = [f"all-gather {unit}" for unit in order] + [f"reduce-scatter {n}" for n in range(count)]
     sizes = np.append(size[order], size)
     graph, new = append_collectives(graph, channel, names, network.gather_ns(sizes), bytes=sizes, step=step)
@@ -158,8 +158,8 @@ def _with_units(
     graph = add_links(graph, before_use[1:-1], gather[2:], "communication")
     if previous >= 0:
         graph = add_links(graph, [previous, previous], gather[:2], "communication")
-    for one, task in zip(units, scatter.tolist(), strict=True):
-        graph = add_links(graph, one.ready, np.full(len(one.ready), task), "communication")
+    for unit, task in zip(units, scatter.tolist(), strict=True):
+        graph = add_links(graph, unit.ready, np.full(len(unit.ready), task), "communication")
     return add_links(graph, scatter, np.full(count, consumer), "communication")
 
 
