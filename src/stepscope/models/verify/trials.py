@@ -20,20 +20,12 @@ from typing import Any
 from stepscope.base.scratch import Scratch, plan_scratch, scratch_view
 from stepscope.base.scratch.plan import IN_PLACE
 from stepscope.errors import CaptureError
+from stepscope.record.script_runner import Program
 
 Show = Callable[[str, str], None]
 """Shows a line of the script's output, under the label of its run."""
 _POLL_S = 0.05  # seconds between looks at whether a process has ended; a run takes several
 _LAST_LINES = 5  # lines of output that are kept, of which a failure cites the last
-
-
-@dataclass(frozen=True)
-class Script:
-    """A script by its path, or a module by its name, with its arguments."""
-
-    target: str
-    arguments: Sequence[str] = ()
-    is_module: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,7 +39,7 @@ class TrialRun:
         scratch: how the project is protected from the script; None for not at all.
     """
 
-    script: Script
+    script: Program
     warmup: int
     steps: int
     changes: Sequence[tuple[str, Mapping[str, Any]]] = ()
@@ -58,7 +50,7 @@ class TrialRun:
     scratch: Scratch | None = None
 
 
-def script_scratch(script: Script, in_place: bool = False) -> Scratch:
+def script_scratch(script: Program, in_place: bool = False) -> Scratch:
     """How a script's project is protected from it; raises ScratchError."""
     folder = str(Path.cwd())
     target = script.target

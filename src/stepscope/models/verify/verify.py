@@ -15,7 +15,7 @@ from stepscope.graph import Graph, build_graph
 from stepscope.models.calibration import calibrate
 from stepscope.models.calibration.calibration import cpu_model
 from stepscope.models.verify.comparison import MeasuredRuns, TrialComparison, unrecorded
-from stepscope.models.verify.trials import Script, Show, TrialRun, execute, script_scratch
+from stepscope.models.verify.trials import Show, TrialRun, execute, script_scratch
 from stepscope.models.whatif import CHANGES, Change, Prediction, Request, parse_request, predict
 from stepscope.models.whatif.change import Application
 from stepscope.models.whatif.cpu.calibrated import loopback, on_cpu
@@ -114,7 +114,7 @@ class TrialPlan:
 
 
 def verify_change(
-    script: Script, specs: Sequence[ChangeSpec], plan: TrialPlan, show: Show, say: Say
+    script: Program, specs: Sequence[ChangeSpec], plan: TrialPlan, show: Show, say: Say
 ) -> TrialComparison:
     """Compare the predicted with the measured effect of changes on a script's step.
 
@@ -122,7 +122,7 @@ def verify_change(
         CaptureError: if the script fails, with the change or without it.
         ChangeError: if a change does not apply to it.
     """
-    Program(script.target, script.arguments, script.is_module).check()
+    script.check()
     scratch = script_scratch(script, in_place=plan.in_place)
     say(f"running {script.target} {2 * plan.rounds + 1} times or more {scratch.sentence}")
     graphs = [_recorded(script, plan, scratch, show, say)]
@@ -148,7 +148,7 @@ def verify_change(
 
 
 def _compared(
-    script: Script,
+    script: Program,
     specs: Sequence[ChangeSpec],
     graph: Graph,
     before: Sequence[Json],
@@ -170,7 +170,7 @@ def _compared(
     )
 
 
-def _recorded(script: Script, plan: TrialPlan, scratch: Scratch, show: Show, say: Say) -> Graph:
+def _recorded(script: Program, plan: TrialPlan, scratch: Scratch, show: Show, say: Say) -> Graph:
     say("recording the unchanged script")
     with TemporaryDirectory(prefix="stepscope-") as folder:
         path = Path(folder, "unchanged.stepscope")
@@ -191,7 +191,7 @@ def _predicted(graph: Graph, specs: Sequence[ChangeSpec], say: Say) -> Predictio
 
 
 def _run(
-    script: Script, specs: Sequence[ChangeSpec], plan: TrialPlan, number: int, scratch: Scratch
+    script: Program, specs: Sequence[ChangeSpec], plan: TrialPlan, number: int, scratch: Scratch
 ) -> TrialRun:
     processes = max((spec.processes for spec in specs), default=1)
     label = "+".join(spec.text for spec in specs) or "unchanged"
