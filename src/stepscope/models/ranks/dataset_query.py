@@ -37,10 +37,7 @@ def query_dataset(dataset: Path, sql: str) -> pa.Table:
     def register(connection: Any) -> None:
         shown = _FROM_SKETCHES if _LISTING in sql.lower() else named_tables(connection, sql)
         for name in sorted(_FROM_SKETCHES.keys() & set(shown)):
-            kept = sorted(read_sketches(folder).values(), key=lambda kept: kept.file)
-            ranks = numbered([(sketch.file, sketch.sketch) for sketch in kept])  # as in the report
-            sketches = [(rank.file, rank.sketch) for rank in ranks if rank.sketch]
-            connection.register(name, _FROM_SKETCHES[name](sketches))
+            connection.register(name, _FROM_SKETCHES[name](_sketches(folder)))
         connection.execute(f"set allowed_directories = [{_quoted(str(folder))}]")
         connection.execute("set enable_external_access = false")
         for name, files in paths.items():
@@ -73,6 +70,13 @@ def table_files(dataset: Path) -> dict[str, list[Path]]:
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+def _sketches(dataset: Path) -> list[Sketched]:
+    """The file and the sketch of each rank, numbered as in the report."""
+    kept = sorted(read_sketches(dataset).values(), key=lambda kept: kept.file)
+    ranks = numbered([(sketch.file, sketch.sketch) for sketch in kept])
+    return [(rank.file, rank.sketch) for rank in ranks if rank.sketch]
 
 
 def _ranks(ranks: Sequence[Sketched]) -> pa.Table:
