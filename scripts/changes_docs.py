@@ -50,7 +50,10 @@ def _error(change: Change) -> str:
 def _parameters(parameters: list[Parameter]) -> list[str]:
     if not parameters:
         return []
-    rows = [f"| `{one.name}` | {_default(one)} | {_cell(one.meaning)} |" for one in parameters]
+    rows = [
+        f"| `{parameter.name}` | {_default(parameter)} | {_cell(parameter.meaning)} |"
+        for parameter in parameters
+    ]
     return ["| parameter | default | meaning |", "|---|---|---|", *rows, ""]
 
 

@@ -146,18 +146,20 @@ export interface MeasuredEnergy {
   counter: string;
 }
 
-/** The instance whose price counts. */
+/** A cloud instance and its price on demand. */
 export interface CloudInstance {
   name: string;
-  provider: string;
-  region: string;
+  /** A device of `roofline/data/gpus.json`. */
+  device: string;
   /** Of the whole instance; a device costs its share. */
   usd_per_hour: number;
-  /** Number of devices. */
-  count: number;
   /** When the price was checked. */
   date: string;
   source: string;
+  /** Number of devices. */
+  count: number;
+  provider: string;
+  region: string;
 }
 
 /** A prediction and the range in which it is expected. */
@@ -207,6 +209,7 @@ export interface DeviceRow {
   watts: number | null;
   /** Memory for tensors. */
   usable_bytes: number;
+  /** The one whose price counts; null if no price is known. */
   instance: CloudInstance | null;
   /** By batch size. */
   predictions: DevicePrediction[];

@@ -10,12 +10,13 @@ the script runs in a temporary *copy* of the project, and the project itself is 
 
 from stepscope.base.scratch.plan import Scratch, plan_scratch, scratch_view
 from stepscope.base.scratch.relocation import enter, original_path, relocated, relocated_word
-from stepscope.base.scratch.write_protection import WriteWatch
+from stepscope.base.scratch.write_protection import WriteWatch, listed_writes
 
 __all__ = [
     "Scratch",
     "WriteWatch",
     "enter",
+    "listed_writes",
     "original_path",
     "plan_scratch",
     "relocated",

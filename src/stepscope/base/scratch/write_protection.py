@@ -131,3 +131,10 @@ def _as_path(value: Any) -> list[str]:
         return []
     text = to_text(value)
     return [] if not text or text.startswith((":", "file:")) else [text]
+
+
+def listed_writes(paths: Iterable[str]) -> str:
+    """The first of the files outside of a project that its script changed, in words; empty for none."""
+    distinct = list(dict.fromkeys(paths))
+    more = f" and {len(distinct) - 3} more" if len(distinct) > 3 else ""
+    return f"{', '.join(distinct[:3])}{more}"

@@ -89,7 +89,7 @@ def diff(
 
 def _memory_json(sides: list[Trace]) -> dict[str, Any]:
     compared = _compared_memory(sides)
-    return {} if compared is None else {"memory": [device.to_json() for device in compared]}
+    return {} if compared is None else {"memory": compared}
 
 
 def _print_memory(sides: list[Trace], rows: int) -> None:

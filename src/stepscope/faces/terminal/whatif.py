@@ -116,8 +116,7 @@ def _list(as_json: bool) -> None:
 
 
 def _show_all(ranking: Ranking, as_json: bool) -> None:
-    changes = [gain.to_json() for gain in ranking.gains]
-    facts = {"changes": changes, "not_applicable": ranking.reasons}
+    facts = {"changes": ranking.gains, "not_applicable": ranking.reasons}
     show_answer(facts, _ranking_lines(ranking), as_json)
 
 
@@ -128,7 +127,7 @@ def _show_fits(graph: Graph, capacity: str, as_json: bool) -> None:
     limit = find_capacity(capacity)
     usable = limit.bytes if limit.is_size else limit.usable_bytes
     fits = find_fits(graph, usable)
-    facts = {"limit_bytes": usable, "fits": [fit.to_json() for fit in fits]}
+    facts = {"limit_bytes": usable, "fits": fits}
     show_answer(facts, _fit_lines(fits, usable), as_json)
 
 
@@ -136,7 +135,7 @@ def _show_prediction(graph: Graph, changes: Sequence[str], as_json: bool) -> Non
     from stepscope.models.whatif import CHANGES, parse_request, predict
 
     prediction = predict(graph, [parse_request(text, CHANGES) for text in changes])
-    show_answer(prediction.to_json(), _prediction_lines(prediction), as_json)
+    show_answer(prediction, _prediction_lines(prediction), as_json)
 
 
 def _predict_job(many: ManyRanks, changes: Sequence[str], as_json: bool) -> None:

@@ -173,20 +173,21 @@ def _convolution(call: OperatorCall) -> Work | None:
         return None
     if call.is_true(6):  # transposed: the filter applies to every input element
         return Work(2 * x.elements * prod(weight.shape[1:]), nan)
-    places = _places(x, weight, call)
+    places = output_places(x.shape, weight.shape, call)
     if places is None:
         return None
     out = x.shape[0] * weight.shape[0] * places
     return Work(2 * out * prod(weight.shape[1:]), x.bytes + weight.bytes + out * x.width)
 
 
-def _places(x: Tensor, weight: Tensor, call: OperatorCall) -> int | None:
-    """The number of output positions per filter; None without stride, padding and dilation."""
+def output_places(x: tuple[int, ...], weight: tuple[int, ...], call: OperatorCall) -> int | None:
+    """The number of a convolution's output positions per filter, by the shapes of input and weight;
+    None without stride, padding and dilation."""
     lists = [call.numbers(place) for place in (3, 4, 5)]
     known = [values for values in lists if values is not None]
     if len(known) < len(lists):
         return None
-    kernel, size = weight.shape[2:], x.shape[2:]
+    kernel, size = weight[2:], x[2:]
     every = [values * len(kernel) if len(values) == 1 else values for values in known]
     places = (
         (n + 2 * pad - space * (k - 1) - 1) // stride + 1

@@ -102,7 +102,16 @@ class Pane:
     @cached_property
     def changes(self) -> list[ListedChange]:
         """Every change."""
-        return [self._listed(change) for change in CHANGES.values()]
+        return [
+            ListedChange(
+                change.name,
+                change.summary,
+                list(change.parameters.values()),
+                list(change.assumptions),
+                *self._applies(change),
+            )
+            for change in CHANGES.values()
+        ]
 
     def answer(self, changes: Sequence[str], most: int = 2000) -> PaneAnswer:
         """The prediction, and the timelines before and after.
@@ -123,15 +132,9 @@ class Pane:
         timeline = SimulatedTimelines(rows, self._drawn[most], rectangles(after, most))
         return PaneAnswer(prediction, timeline)
 
-    def _listed(self, change: Change) -> ListedChange:
-        applies, reason = self._applies(change)
-        parameters, assumptions = list(change.parameters.values()), list(change.assumptions)
-        return ListedChange(change.name, change.summary, parameters, assumptions, applies, reason)
-
     def _applies(self, change: Change) -> tuple[bool, str]:
-        missing = [one.name for one in change.parameters.values() if one.default is None]
-        if missing:
-            return True, f"needs {' and '.join(missing)}"
+        if change.needed:
+            return True, f"needs {' and '.join(change.needed)}"
         try:
             Request(change).apply(self.graph)
         except StepscopeError as error:
@@ -149,7 +152,9 @@ def rectangles(simulation: Simulation, most: int) -> Rectangles:
     Args:
         most: the maximum; a thread with work has at least one.
     """
-    tasks, rows = simulation.graph.tasks, _in_order(simulation)
+    tasks = simulation.graph.tasks
+    rows = np.flatnonzero(tasks["duration_ns"] > 0)
+    rows = rows[np.lexsort((simulation.start_ns[rows], tasks["thread"][rows]))]
     length_us = simulation.last_end_ns / 1000
     if not len(rows):
         return Rectangles(length_us, [], [], [], [], [], [], [])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -84,6 +86,12 @@ def with_memory(trace: Trace, text: bytes) -> Trace:
     failed: dict[str, Any] = msgspec.to_builtins(found.out_of_memory)
     properties = {**trace.metadata.properties, "out_of_memory": failed}
     return trace.with_metadata(properties=properties)
+
+
+def kept_storages(capture: Path) -> list[KeptStorage]:
+    """What training kept after the recorded steps of a capture, with all lines that led to it."""
+    with zipfile.ZipFile(capture) as archive:
+        return decode(archive.read("memory.json"), MemoryJson).storages.after
 
 
 def _check(found: MemoryJson) -> None:

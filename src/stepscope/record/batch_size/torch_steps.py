@@ -7,7 +7,6 @@ not pay: the allocator's table is switched off before them.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from stepscope.record.batch_size.torch_inputs import InputSizes, LoadedSamples
 from stepscope.record.capture_file import write_capture
 from stepscope.record.manifest import Result, Run, build_manifest
 from stepscope.record.memory.allocators import CpuTable
-from stepscope.record.memory.memory_recorder import list_storages
+from stepscope.record.memory.memory_recorder import list_storages, memory_json
 from stepscope.record.memory.operator_lines import Creations, LineRanges
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry, describe_registry
@@ -113,15 +112,16 @@ class RecordedSteps:
         self._storages["after"] = self._list()
 
     def write(self) -> None:
-        """Write the capture and its companion, `NAME.storages.json`; the window is closed."""
+        """Write the capture; the window is closed."""
         assert self._window is not None
         command = [self._request.entry, *self._request.arguments]
         result = Result("complete", "recorded", self._steps[-1] + 1, self._steps)
         manifest = build_manifest(Run(command, _RECORDING), result)
         modules = describe_registry(self.registry)
-        write_capture(self._path, manifest, modules, {"trace.json": self._window.export})
-        storages = self._path.with_suffix(".storages.json")
-        storages.write_text(json.dumps(self._storages), encoding="utf-8")
+        memory = memory_json(**self._storages)
+        write_capture(
+            self._path, manifest, modules, {"trace.json": self._window.export, "memory.json": memory}
+        )
 
     def _list(self) -> list[dict[str, Any]]:
         made_at = self._creations.lines

@@ -61,14 +61,7 @@ class MemoryRecorder:
         return self._members([], storages, out_of_memory=asdict(failed))
 
     def _members(self, before: list[Json], after: list[Json], **more: Json) -> dict[str, Member]:
-        members: dict[str, Member] = {
-            "memory.json": {
-                "format": "stepscope memory",
-                "version": 1,
-                "storages": {"before": before, "after": after},
-                **more,
-            }
-        }
+        members: dict[str, Member] = {"memory.json": {**memory_json(before, after), **more}}
         if self.cuda.has_events:
             members["snapshot.pickle"] = self.cuda.write
         return members
@@ -87,6 +80,11 @@ class MemoryRecorder:
         self.detach()
         self._before = []
         self.cuda.close()
+
+
+def memory_json(before: list[Json], after: list[Json]) -> Json:
+    """The capture's `memory.json` of storages before and after the recorded steps."""
+    return {"format": "stepscope memory", "version": 1, "storages": {"before": before, "after": after}}
 
 
 def list_storages(

@@ -10,7 +10,8 @@ from changes_docs import page
 
 from stepscope.models.whatif import CHANGES
 
-PAGE = Path(__file__).parents[4] / "docs/reference/changes.md"
+ROOT = Path(__file__).parents[4]
+PAGE = ROOT / "docs/reference/changes.md"
 
 
 def test_the_page_is_current() -> None:

@@ -8,7 +8,6 @@ ResNet is in 16 bits. And a value that no operator made is a parameter or data, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -17,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import Floats, Ids, Mask
+from stepscope.base.arrays import Floats, Mask
 from stepscope.errors import ChangeError
+from stepscope.facts.roofline.formulas import OperatorCall, output_places
 from stepscope.graph import Graph
 from stepscope.models.calibration import Calibration, find_operators
-from stepscope.models.calibration.calibration import Operator, ScriptOperators
+from stepscope.models.calibration.calibration import Operator, ScriptOperators, between
 from stepscope.models.whatif.cpu.calibrated import needed_calibration
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import FORWARD_STAGES
-from stepscope.trace.trace import Trace
 
 _STAGES = (*FORWARD_STAGES, "backward")
 _LEAST_SHARE = 0.5  # of the time in 16 bits that is calibrated; of less, most would be a guess
@@ -115,7 +114,9 @@ def _effects(graph: Graph, operators: ScriptOperators) -> list[Effect]:
         found = forward_effects([operators.calls[row] for row in rows.tolist()])
         for row, effect in zip(rows.tolist(), found, strict=True):
             effects[row] = effect
-    ahead = np.where(backward, forward_of(graph.trace, operators), -1)
+    # The forward operator that each backward operator differentiates, or -1.
+    ahead = inherit(events["parent"], events["forward_event"])[operators.rows]
+    ahead = np.where(backward & (ahead >= 0), np.append(operators.around, -1)[ahead], -1)
     seen: set[int] = set()
     for row in np.flatnonzero(ahead >= 0).tolist():
         source = int(ahead[row])
@@ -127,8 +128,8 @@ def _effects(graph: Graph, operators: ScriptOperators) -> list[Effect]:
 
 
 def _casts_ns(calibration: Calibration, effect: Effect) -> float:
-    down = sum(calibration.cast_ns(elements, down=True) for elements in effect.down)
-    return down + sum(calibration.cast_ns(elements, down=False) for elements in effect.up)
+    sides = ((1, effect.down), (2, effect.up))
+    return sum(between(calibration.casts, size, column) for column, sizes in sides for size in sizes)
 
 
 def _retimed(graph: Graph, operators: ScriptOperators, ratio: Floats, added_ns: Floats) -> Graph:
@@ -144,6 +145,7 @@ def _retimed(graph: Graph, operators: ScriptOperators, ratio: Floats, added_ns: 
 
 Size = tuple[int, ...]
 _FLOAT = "6"  # torch.float32 as an argument
+_PRODUCTS = ("linear", "mm", "bmm", "matmul", "addmm", "baddbmm")
 
 
 @dataclass(frozen=True)
@@ -177,16 +179,12 @@ class _SizeFlow:
         elif call.name in kept() or (call.name in ("to", "_to_copy") and _FLOAT in call.values):
             effect = Effect(False, (), tuple(n for n in wide if self.made.get(n, self.last)))
         else:
-            effect = Effect(bool(wide) and all(self._inputs(call, wide)))
+            inputs = [self.made.get(n, self.last) for n in wide]
+            if _is_sum(call, wide):
+                inputs[1] = self.sums.get(wide[1], inputs[1])
+            effect = Effect(bool(wide) and all(inputs))
         self._remember(call, wide, effect.half)
         return effect
-
-    def _inputs(self, call: Operator, wide: list[int]) -> Iterator[bool]:
-        if _is_sum(call, wide):
-            yield self.made.get(wide[0], self.last)
-            yield self.sums.get(wide[0], self.made.get(wide[0], self.last))
-            return
-        yield from (self.made.get(n, self.last) for n in wide)
 
     def _remember(self, call: Operator, wide: list[int], half: bool) -> None:
         size = _result(call, wide)
@@ -201,12 +199,6 @@ def forward_effects(calls: list[Operator | None]) -> list[Effect]:
     """The effect on each operator of one step's forward, given in order of time."""
     flow = _SizeFlow()
     return [Effect() if call is None else flow.effect(call) for call in calls]
-
-
-def forward_of(trace: Trace, operators: ScriptOperators) -> Ids:
-    """The index of the forward operator that each backward operator differentiates, or -1."""
-    ahead = inherit(trace.events["parent"], trace.events["forward_event"])[operators.rows]
-    return np.where(ahead >= 0, np.append(operators.around, -1)[ahead], -1)
 
 
 @cache
@@ -225,8 +217,7 @@ def kept() -> frozenset[str]:
 def data_table(name: str) -> dict[str, Any]:
     """A table of `whatif/data`."""
     text = files("stepscope.models.whatif").joinpath("data", name).read_text("utf-8")
-    table: dict[str, Any] = json.loads(text)
-    return table
+    return json.loads(text)
 
 
 def _is_sum(call: Operator, wide: list[int]) -> bool:
@@ -236,35 +227,13 @@ def _is_sum(call: Operator, wide: list[int]) -> bool:
 def _result(call: Operator, wide: list[int]) -> int:
     """Number of elements of the operator's result; for others, those of its largest input."""
     tensors: list[Size] = [tuple(s) for s in call.dims if s and isinstance(s[0], int)]
-    if call.name == "linear" and len(tensors) > 1:
-        return prod(tensors[0][:-1]) * tensors[1][0]
-    if call.name in ("mm", "bmm", "matmul") and len(tensors) > 1:
-        return prod(tensors[0][:-1]) * tensors[1][-1]
-    if call.name in ("addmm", "baddbmm") and len(tensors) > 2:
-        return prod(tensors[1][:-1]) * tensors[2][-1]
+    left = 1 if call.name in ("addmm", "baddbmm") else 0
+    if call.name in _PRODUCTS and len(tensors) > left + 1:
+        return prod(tensors[left][:-1]) * tensors[left + 1][0 if call.name == "linear" else -1]
     if call.name == "embedding" and len(tensors) > 1:
         return prod(tensors[1]) * tensors[0][-1]
     if call.name in ("conv1d", "conv2d", "conv3d") and len(tensors) > 1:
-        return _convolved(call, tensors[0], tensors[1])
+        data, weight = tensors[:2]
+        places = output_places(data, weight, OperatorCall((), call.values))
+        return prod(data) if places is None else data[0] * weight[0] * places
     return max(wide, default=0)
-
-
-def _convolved(call: Operator, data: Size, weight: Size) -> int:
-    """Source: PyTorch, `torch.nn.Conv2d`, "Shape"."""
-    lists = [_numbers(text, len(data) - 2) for text in call.values[3:6]]
-    if len(lists) < 3 or not all(lists):
-        return prod(data)
-    positions: Iterator[int] = (
-        (n + 2 * pad - space * (k - 1) - 1) // stride + 1
-        for n, k, stride, pad, space in zip(data[2:], weight[2:], *lists, strict=True)
-    )
-    return data[0] * weight[0] * prod(positions)
-
-
-def _numbers(text: str, count: int) -> list[int]:
-    try:
-        values = json.loads(text)
-    except ValueError:
-        return []
-    numbers = [int(value) for value in (values if isinstance(values, list) else [values])]
-    return numbers * count if len(numbers) == 1 else numbers
