@@ -19,9 +19,8 @@ from math import prod
 from typing import Any
 
 from stepscope.record.call_sites import is_module
-from stepscope.record.model_tree import unwrap
 from stepscope.record.module_ranges import ModuleRanges
-from stepscope.record.module_registry import ModuleRegistry
+from stepscope.record.module_registry import ModuleRegistry, unwrap
 from stepscope.record.patch import AfterImport, replace, undo
 
 Json = dict[str, Any]

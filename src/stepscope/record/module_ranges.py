@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
-from stepscope.record.model_tree import ModuleNode
-from stepscope.record.module_registry import ModuleRegistry
+from stepscope.record.module_registry import ModuleNode, ModuleRegistry
 from stepscope.record.torch_internals import CompilerPaused, compiler_takes, hide_from_compiler
 
 _Module: Any = torch.nn.Module

@@ -17,7 +17,7 @@ from stepscope.errors import CaptureError
 from stepscope.record.module_registry import profiler_runs
 from stepscope.record.options import RecordOptions
 from stepscope.record.patch import replace, undo
-from stepscope.record.standard_error import without_lines
+from stepscope.record.process_exit import without_lines
 
 _record_function: Any = torch.autograd.profiler.record_function
 

@@ -18,8 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stepscope.record.batch_size.kernel_workspace import OneDnnLstm, with_workspace, workspace
 from stepscope.record.batch_size.request import Request
-from stepscope.record.batch_size.torch_inputs import tensors_in
-from stepscope.record.batch_size.torch_steps import WHY_NO_STEPS, watch_optimizers
+from stepscope.record.batch_size.torch_steps import WHY_NO_STEPS, tensors_in, watch_optimizers
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry
 
