@@ -164,8 +164,7 @@ def main() -> None:
     watch = _enter_scratch(trial)
     facts = run_trial(trial)
     if watch is not None:
-        watch.stop()
-        facts["outside_writes"] = list(watch.paths)
+        facts["outside_writes"] = watch.stop()
     partial = Path(f"{trial.result}.partial")
     partial.write_text(json.dumps(facts), "utf-8")
     partial.replace(trial.result)

@@ -245,8 +245,7 @@ def _serve(request: Request) -> NoReturn:
 
     def write(facts: Json) -> None:
         for watch in watches:
-            watch.stop()
-            facts["outside_writes"] = list(watch.paths)
+            facts["outside_writes"] = watch.stop()
         request.write(facts)
 
     def finish(facts: Json) -> NoReturn:
