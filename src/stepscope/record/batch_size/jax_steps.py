@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +27,6 @@ from stepscope.errors import CaptureError
 from stepscope.record.batch_size.measured_steps import (
     Peak,
     PowerMeter,
-    StepClock,
     StepCounts,
     Steps,
     cpu_counters,
@@ -44,29 +44,48 @@ from stepscope.record.options import RecordOptions
 _OPTIMIZERS = re.compile(
     r"(?<![A-Za-z])(mu|nu|trace|count|momentum|moments?|velocity|velocities|opt\w*)(?![A-Za-z])"
 )
-_Made = dict[int, "weakref.ref[Any]"]
 _OPTIONS = RecordOptions(warmup=0, steps=0)
 _RUN_IN = 1  # the first step is in progress when recording begins
 Json = dict[str, Any]
 
 
 class ProgramMemory:
-    """The memory of programs by kind; knows what was returned by which function before."""
+    """The most that XLA assigns to a program of a step, with what is held besides it, and its kinds."""
 
     def __init__(self) -> None:
-        self._made: dict[str, _Made] = {}
+        self.is_watching = False
+        self.bytes = 0
+        self.is_exact = True  # whether all programs said what they take
+        self.kinds: Json = {}
+        self._returned: dict[str, ArraySet] = {}  # by the function that returned them last
 
     def returned(self, call: JitCall) -> None:
         """A call has returned: what it returned is state where another one takes it."""
+        if self.is_watching:
+            self._look_at(call)
         leaves = tree_util.tree_leaves(call.outputs)
-        arrays = [leaf for leaf in leaves if hasattr(leaf, "sharding")]
-        self._made[call.name] = {id(array): weakref.ref(array) for array in arrays}
+        self._returned[call.name] = ArraySet(leaf for leaf in leaves if hasattr(leaf, "sharding"))
 
-    def kinds(self, call: JitCall, stats: Any, others: int) -> dict[str, int]:
+    def _look_at(self, call: JitCall) -> None:
+        """Bytes on the first device while a program runs."""
+        leaves = tree_util.tree_leaves((call.inputs, call.outputs))
+        of_call = set(map(id, leaves))
+        others = sum(bytes_on_device(array) for array in jax.live_arrays() if id(array) not in of_call)
+        try:
+            stats = call.memory()
+            size = assigned_bytes(stats)
+        except Exception:  # of a function compiled ahead of time, nothing is known but its arrays
+            self.is_exact, stats = False, None
+            size = sum(bytes_on_device(leaf) for leaf in leaves if isinstance(leaf, jax.Array))
+        if size + others >= self.bytes:  # of equal ones, the last: more of its state is known
+            self.bytes = size + others
+            self.kinds = self._kinds(call, stats, others) if stats else {}
+
+    def _kinds(self, call: JitCall, stats: Any, others: int) -> dict[str, int]:
         """Bytes by kind, which add up to the peak."""
         kept = {"parameters": 0, "optimizer_state": 0}
         for path, leaf in tree_util.tree_flatten_with_path(call.inputs)[0]:
-            if self._is_state(leaf):
+            if any(leaf in arrays for arrays in self._returned.values()):
                 name = tree_util.keystr(path)
                 kind = "optimizer_state" if _OPTIMIZERS.search(name) else "parameters"
                 kept[kind] += size_on_device(leaf)
@@ -80,10 +99,6 @@ class ProgramMemory:
             "temporaries": int(stats.temp_size_in_bytes),
             "others": others,
         }
-
-    def _is_state(self, leaf: Any) -> bool:
-        made = (arrays.get(id(leaf)) for arrays in self._made.values())
-        return any(ref is not None and ref() is leaf for ref in made)
 
 
 def size_on_device(array: Any) -> int:
@@ -137,77 +152,6 @@ class RecordedPrograms:
         write_capture(self._path, manifest, {"roots": []}, {MEMBER: window.export})
 
 
-class JaxFramework:
-    """Measures what XLA assigns to the programs of a step."""
-
-    def __init__(self, request: Request | None = None) -> None:
-        self._recording = RecordedPrograms(request) if request and request.capture else None
-        self.least_memory_steps = 2 if self._recording else 1  # it begins within the first
-        self._ahead = RunAhead()
-        self._bytes = 0
-        self._is_watching = False
-        self._exact = True
-        self._programs = ProgramMemory()
-        self._kinds: Json = {}
-
-    def returned(self, call: JitCall) -> None:
-        if self._is_watching:
-            self._look_at(call)
-        self._programs.returned(call)
-
-    def step_ended(self, outputs: Any) -> None:
-        """Keep the loop from running further ahead."""
-        self._ahead.step_ended(outputs)
-        if self._recording:
-            self._recording.step_ended(outputs, is_last=not self._is_watching)
-
-    def begin_memory(self, step: int) -> None:
-        self._is_watching = True
-        if self._recording:
-            self._recording.start(step)
-
-    def end_memory_step(self, *, last: bool) -> None:
-        self._is_watching = not last
-
-    def peak(self) -> Peak:
-        """The program that needs most, with what is held besides it."""
-        return Peak(self._bytes)
-
-    def clock(self) -> StepClock:
-        return StepClock()
-
-    def power_meter(self) -> PowerMeter:
-        """RAPL's counters on a CPU; JAX does not say which counters its GPUs have."""
-        on_cpu = jax.local_devices()[0].platform == "cpu"
-        return PowerMeter("RAPL", cpu_counters()) if on_cpu else PowerMeter("NVML", [])
-
-    def facts(self) -> Json:
-        return {
-            "framework": "jax",
-            "version": str(jax.__version__),
-            "device": _device(),
-            "threads": None,
-            "exact": self._exact,
-            "memory": self._kinds,
-        }
-
-    def _look_at(self, call: JitCall) -> None:
-        """Bytes on the first device while a program runs."""
-        of_call = {id(leaf) for leaf in tree_util.tree_leaves((call.inputs, call.outputs))}
-        others = [array for array in jax.live_arrays() if id(array) not in of_call]
-        besides = sum(map(bytes_on_device, others))
-        try:
-            stats = call.memory()
-            size = assigned_bytes(stats)
-        except Exception:  # of a function compiled ahead of time, nothing is known but its arrays
-            self._exact, stats = False, None
-            leaves = tree_util.tree_leaves((call.inputs, call.outputs))
-            size = sum(bytes_on_device(leaf) for leaf in leaves if isinstance(leaf, jax.Array))
-        if size + besides >= self._bytes:  # of equal ones, the last: more of its state is known
-            self._bytes = size + besides
-            self._kinds = self._programs.kinds(call, stats, besides) if stats else {}
-
-
 def assigned_bytes(stats: Any) -> int:
     """What a program takes of its device: arguments, results, temporaries; donated ones once."""
     return int(
@@ -239,13 +183,42 @@ class JaxSteps(Steps):
 
     def __init__(self, request: Request, finish: Callable[[Json], object]) -> None:
         counts = StepCounts()
-        self._jax = JaxFramework(request)
-        super().__init__(request, finish, self._jax, counts)
+        super().__init__(request, finish, counts)
+        self._recording = RecordedPrograms(request) if request.capture else None
+        self.least_memory_steps = 2 if self._recording else 1  # it begins within the first
+        self._ahead = RunAhead()
+        self._memory = ProgramMemory()
         self._batches = BatchSamples(counts, request.batch)
         self._detector = JaxStepDetector()
         self._boundary: object = None
         self._outputs: Any = ()
         JitCallWatch(self._returned)
+
+    def begin_memory(self, step: int) -> None:
+        self._memory.is_watching = True
+        if self._recording:
+            self._recording.start(step)
+
+    def end_memory_step(self, *, last: bool) -> None:
+        self._memory.is_watching = not last
+
+    def peak(self) -> Peak:
+        return Peak(self._memory.bytes)
+
+    def power_meter(self) -> PowerMeter:
+        """RAPL's counters on a CPU; JAX does not say which counters its GPUs have."""
+        on_cpu = jax.local_devices()[0].platform == "cpu"
+        return PowerMeter("RAPL", cpu_counters()) if on_cpu else PowerMeter("NVML", [])
+
+    def facts(self) -> Json:
+        return {
+            "framework": "jax",
+            "version": str(jax.__version__),
+            "device": _device(),
+            "threads": None,
+            "exact": self._memory.is_exact,
+            "memory": self._memory.kinds,
+        }
 
     @property
     def trains(self) -> bool:
@@ -262,7 +235,9 @@ class JaxSteps(Steps):
 
     def ended(self) -> None:
         """A training step ends here; the next one may not run further ahead."""
-        self._jax.step_ended(self._outputs)
+        self._ahead.step_ended(self._outputs)
+        if self._recording:
+            self._recording.step_ended(self._outputs, is_last=not self._memory.is_watching)
         self._batches.step_ended()
         super().ended()
 
@@ -270,7 +245,7 @@ class JaxSteps(Steps):
         if self.is_timing:
             self._batches.returned_again(call)
         else:
-            self._jax.returned(call)
+            self._memory.returned(call)
             self._batches.returned(call)
         self._outputs = call.outputs
         ends = self._detector.advance(call.name, call.inputs, call.outputs)
@@ -291,16 +266,18 @@ class StepArgument(NamedTuple):
 class ArraySet:
     """Arrays by identity, which it does not keep alive: memory is measured meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, arrays: Iterable[Any] = ()) -> None:
         self._refs: dict[int, weakref.ref[Any]] = {}
+        self.update(arrays)
 
     def __contains__(self, array: object) -> bool:
         reference = self._refs.get(id(array))
         return reference is not None and reference() is array
 
     def update(self, arrays: Iterable[Any]) -> None:
-        """Add arrays; NumPy's scalars, which no reference can be made to, are none."""
-        self._refs.update((id(array), weakref.ref(array)) for array in arrays if array.shape)
+        for array in arrays:
+            with suppress(TypeError):  # NumPy's scalars, to which no reference can be made
+                self._refs[id(array)] = weakref.ref(array)
 
     def forget_gone(self) -> None:
         self._refs = {key: ref for key, ref in self._refs.items() if ref() is not None}

@@ -11,9 +11,10 @@ import ctypes
 import itertools
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from stepscope.record.batch_size.request import Request
 
@@ -93,30 +94,6 @@ class Peak(NamedTuple):
     reserved: int = 0
 
 
-class Framework(Protocol):
-    """Memory, time and device of training steps; one implementation for each framework."""
-
-    least_memory_steps: int
-
-    def begin_memory(self, step: int) -> None:
-        """Watch memory from now on, where step number `step` begins."""
-
-    def end_memory_step(self, *, last: bool) -> None:
-        """A step in which memory is watched ends here."""
-
-    def peak(self) -> Peak:
-        """The peak of the steps in which memory was watched; they are over."""
-
-    def clock(self) -> StepClock:
-        """A clock for steps from now on."""
-
-    def power_meter(self) -> PowerMeter:
-        """A meter of the devices in use."""
-
-    def facts(self) -> Json:
-        """`framework`, `version`, `device`, `threads`, and whether the peak is `exact`."""
-
-
 def main_memory() -> int | None:
     """Bytes of this machine's memory; None if unknown."""
     try:
@@ -125,17 +102,19 @@ def main_memory() -> int | None:
         return None
 
 
-class Steps:
-    """Measures some of the steps, then calls `finish`; `detects` is whether it finds their ends itself."""
+class Steps(ABC):
+    """Measures some of the steps, then calls `finish`; `detects` is whether it finds their ends itself.
 
-    def __init__(
-        self, request: Request, finish: Callable[[Json], object], framework: Framework, counts: StepCounts
-    ) -> None:
+    How memory, time and device are measured is for each framework to say.
+    """
+
+    least_memory_steps = 1
+
+    def __init__(self, request: Request, finish: Callable[[Json], object], counts: StepCounts) -> None:
         self.request = request
         self.count = 0
         self.detects = True
         self._finish = finish
-        self._framework = framework
         self._counts = counts
         self._watched = 0
         self._is_watching = False
@@ -143,6 +122,29 @@ class Steps:
         self._clock: StepClock | None = None
         self._power: PowerMeter | None = None
         self._first_timed = 0
+
+    @abstractmethod
+    def begin_memory(self, step: int) -> None:
+        """Watch memory from now on, where step number `step` begins."""
+
+    @abstractmethod
+    def end_memory_step(self, *, last: bool) -> None:
+        """A step in which memory is watched ends here."""
+
+    @abstractmethod
+    def peak(self) -> Peak:
+        """The peak of the steps in which memory was watched; they are over."""
+
+    @abstractmethod
+    def power_meter(self) -> PowerMeter:
+        """A meter of the devices in use."""
+
+    @abstractmethod
+    def facts(self) -> Json:
+        """`framework`, `version`, `device`, `threads`, and whether the peak is `exact`."""
+
+    def clock(self) -> StepClock:
+        return StepClock()
 
     @property
     def unsure_steps(self) -> int:
@@ -166,7 +168,7 @@ class Steps:
     def forget_measured(self) -> None:
         """Measure again from the warm-up on."""
         if self._is_watching:
-            self._framework.end_memory_step(last=True)
+            self.end_memory_step(last=True)
         self._watched, self._is_watching, self._clock, self._power = 0, False, None, None
 
     def ended(self) -> None:
@@ -179,7 +181,7 @@ class Steps:
         elif self.count >= self.request.effort.warmup + self.unsure_steps:
             self._counts.forget()
             self._is_watching = True
-            self._framework.begin_memory(self.count)
+            self.begin_memory(self.count)
 
     def result(self) -> Json:
         lengths = self._clock.lengths_ms() if self._clock else []
@@ -198,25 +200,25 @@ class Steps:
             "bytes": self._peak.bytes,
             "reserved_bytes": self._peak.reserved or None,
             "power": _reading(self._power),
-            **self._framework.facts(),
+            **self.facts(),
         }
 
     def _watch(self) -> None:
         self._watched += 1
         varied = self._counts.varied
-        wanted = max(self.request.effort.memory, self._framework.least_memory_steps)
+        wanted = max(self.request.effort.memory, self.least_memory_steps)
         last = self._watched >= (_VARIED_STEPS if varied else wanted)
-        self._framework.end_memory_step(last=last)
+        self.end_memory_step(last=last)
         if last:
             self._is_watching = False
-            self._peak = self._framework.peak()
-            self._clock = self._framework.clock()
+            self._peak = self.peak()
+            self._clock = self.clock()
 
     def _time(self, clock: StepClock) -> None:
         clock.tick()
         effort = self.request.effort
         if clock.steps == 0:
-            self._power = self._framework.power_meter()
+            self._power = self.power_meter()
             self._first_timed = len(self._counts.sizes)
         long = sum(map(self._counts.is_long, self._counts.sizes[self._first_timed :]))
         enough = long >= effort.least and clock.elapsed_s >= effort.seconds

@@ -142,11 +142,10 @@ class TorchSteps(Steps):
     """Measured steps that know the program's optimizers, and what torch allocates in them."""
 
     why_no_steps = WHY_NO_STEPS
-    least_memory_steps = 1
 
     def __init__(self, request: Request, finish: Callable[[Json], object]) -> None:
         counts = StepCounts()
-        super().__init__(request, finish, self, counts)
+        super().__init__(request, finish, counts)
         self.recording = RecordedSteps(request) if request.capture else None
         self._optimizers: dict[int, Any] = {}
         self._table = CpuTable()
