@@ -28,7 +28,7 @@ class JaxAdapter:
 
     def __init__(self, extension: Any, windows: bool = False) -> None:
         self._extension = extension
-        self._functions = JitFunctions(extension.forget_call)
+        self._sees_calls = getattr(extension, "sees_calls", True)
         self._compilations = JitCompilations(extension)
         self._restore: list[Callable[[], None]] = []
         self._wants_windows = windows
@@ -48,7 +48,8 @@ class JaxAdapter:
     def detach(self) -> None:
         if self._windows:
             self._windows.detach()
-        self._extension.leave_jax()
+        if self._sees_calls:
+            self._extension.leave_jax()
         self._compilations.close()
         undo(self._restore)
 
@@ -60,11 +61,14 @@ class JaxAdapter:
             self._extension.note(f"{what}: JAX {jax.__version__}: {problem}")
 
     def _watch_calls(self) -> str:
+        if not self._sees_calls:
+            return _NATIVE_ONLY
         kind = type(jax.jit(lambda x: x))
         if kind.__module__.partition(".")[0] != "jaxlib":
             return f"jax.jit makes a {kind.__module__}.{kind.__name__}"
-        describe, returned = self._functions.describe, self._compilations.call_returned
-        return str(self._extension.watch_calls(kind, describe, returned))
+        functions = JitFunctions(self._extension.forget_call)
+        returned = self._compilations.call_returned
+        return str(self._extension.watch_calls(kind, functions.describe, returned))
 
     def _open_windows(self) -> str:
         try:
@@ -77,6 +81,8 @@ class JaxAdapter:
         return ""
 
     def _watch_buffers(self) -> str:
+        if not self._sees_calls:
+            return _NATIVE_ONLY
         try:
             from jax._src.array import ArrayImpl
         except ImportError as error:
@@ -84,6 +90,7 @@ class JaxAdapter:
         return str(self._extension.watch_buffers(ArrayImpl, "wait: np.asarray(x)"))
 
 
+_NATIVE_ONLY = "only the native collector sees them"
 _PARTS = {
     "/jax/core/compile/jaxpr_trace_duration": "trace",
     "/jax/core/compile/jaxpr_to_mlir_module_duration": "lower",

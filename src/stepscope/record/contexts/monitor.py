@@ -163,7 +163,7 @@ def monitoring(options: ContextOptions | None = None) -> Iterator[Monitor]:
             monitor.watch(Domain.OPERATOR, lambda what: print(what.name, monitor.call_path()))
             train()
     """
-    from stepscope.record.contexts.collection import Collection
+    from stepscope.record.contexts.sessions import Collection
 
     torch = build.loaded_torch()
     try:
