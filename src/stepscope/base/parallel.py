@@ -32,12 +32,9 @@ def in_threads(
 ) -> list[Result]:
     """The result of `work` on each item, in order, on all cores if there are many rows.
 
-    Args:
-        work: arithmetic on arrays, which runs without the interpreter's lock, and changes nothing
-            that another item's work reads.
-        items: what to do it on.
-        rows: how long the arrays are.
-        most_rows: with more, items are done one after the other, as each needs much memory.
+    `work` is arithmetic on arrays of so many rows, which runs without the interpreter's lock and
+    changes nothing that another item's work reads. With more than `most_rows`, items are done one
+    after the other, as each needs much memory.
 
     Example:
         >>> in_threads(abs, [-1, 2], rows=1 << 20)

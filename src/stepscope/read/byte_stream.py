@@ -29,13 +29,8 @@ Progress = Callable[[int], None]
 def chunks(file: BinaryIO, compressed: bool, warn: Warn, progress: Progress) -> Generator[bytes, None, None]:
     """The content of `file`, decompressed, in chunks of about one size, one of them read ahead.
 
-    Close the generator to end its thread.
-
-    Args:
-        file: an open binary file at its start.
-        compressed: whether it is gzip or zstd.
-        warn: called with (code, message) if the compressed data end early or are damaged.
-        progress: called with the number of bytes of `file` read since the last call.
+    Close the generator to end its thread. `warn` is called if the compressed data end early or are
+    damaged, `progress` with the number of bytes of `file` read since the last call.
     """
     pieces = (_decompressed if compressed else _read)(file, warn, progress)
     return _ahead(_sized(_as_utf8(pieces)))

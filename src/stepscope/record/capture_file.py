@@ -201,11 +201,9 @@ class CaptureFile:
         return self.path.absolute(), kept, self._base.absolute(), self._before or ()
 
     def adopt(self, own: Identity, kept: str) -> None:
-        """Take a file that such a writer wrote last for this run's.
+        """Take a file that such a writer wrote last for this run's, by its `identity`.
 
-        Args:
-            own: what tells its version from another one.
-            kept: where it put the file that was there before; empty if there was none.
+        `kept` is where it put the file that was there before; empty if there was none.
         """
         self._own, self.is_written = own, True
         if kept:

@@ -35,29 +35,18 @@ class Arrows:
 
 @dataclass
 class Parts:
-    """The output of a reader; times are absolute ns on the recorder's clock.
+    """The output of a reader: columns of tables; times are absolute ns on the recorder's clock."""
 
-    Attributes:
-        events: columns of the events table, at least name, category, track, start_ns, duration_ns.
-        tracks: columns of the tracks table.
-        arrows: ends of flow arrows.
-        instants, counters, memory: columns of these tables.
-        metadata: properties other than the tables.
-        arguments: the events' recorded arguments by `events.source`.
-        warnings: (code, message, count).
-        tables: further tables, without times.
-    """
-
-    events: dict[str, Any]
+    events: dict[str, Any]  # at least name, category, track, start_ns, duration_ns
     tracks: dict[str, Any]
     arrows: Arrows | None = None
     instants: dict[str, Any] = field(default_factory=dict)
     counters: dict[str, Any] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
     metadata: Metadata = field(default_factory=Metadata)
-    arguments: Arguments = field(default_factory=Arguments)
+    arguments: Arguments = field(default_factory=Arguments)  # by `events.source`
     warnings: Iterable[WarningRow] = ()
-    tables: Mapping[str, Table] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict)  # further ones, without times
 
 
 def build(parts: Parts) -> Trace:

@@ -52,10 +52,7 @@ class Key:
 def key_of(path: Path, options: bytes = b"", code: bytes = b"") -> Key:
     """The key of a file in its current state; raises OSError if it cannot be read.
 
-    Args:
-        path: the source file.
-        options: anything else that affects the result.
-        code: identifies the code that computes the result.
+    `options` are anything else that affects the result, `code` identifies what computes it.
     """
     real = path.resolve()
     state = (__version__.encode(), code, *_state(real))

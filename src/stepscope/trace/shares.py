@@ -10,17 +10,11 @@ from stepscope.base.arrays import Floats, Ids, Integers
 
 
 class Shares(NamedTuple):
-    """The elements that events divide among, sorted by event.
-
-    Attributes:
-        event: int64, shape (shares,).
-        element: what this share of the event belongs to, int64, shape (shares,).
-        until: the share of the event up to and including this one, shape (shares,).
-    """
+    """The elements that events divide among, sorted by event; columns of shape (shares,)."""
 
     event: Ids
-    element: Ids
-    until: Floats
+    element: Ids  # what this share of the event belongs to
+    until: Floats  # the share of the event up to and including this one
 
     def divide(self, rows: Ids, values: Integers) -> tuple[Ids, Ids, Integers]:
         """The parts of the values of some events; those of an event add up to its value.

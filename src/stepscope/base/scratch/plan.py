@@ -41,24 +41,16 @@ _PROBE_S = 20.0  # for a process to start on a busy machine
 
 @dataclass(frozen=True)
 class Scratch:
-    """How a script is kept from changing its project.
+    """How a script is kept from changing its project."""
 
-    Attributes:
-        method: `overlay`, `copy`, or `in place` for no protection.
-        roots: the folders that belong to the script, as real paths: its project, the working
-            folder, and for overlays the folders that links lead to.
-        linked: folders outside the roots that links lead to; write-protected beside a copy.
-        kept: folders in the roots that stay as they are, such as the user's cache.
-        store: where the temporary data of each run goes; in none of the roots.
-        holder: a process that has the overlays already, to be joined; 0 for none.
-    """
-
-    method: str
+    method: str  # `overlay`, `copy`, or `in place` for no protection
+    # The folders that belong to the script, as real paths: its project, the working folder, and for
+    # overlays the folders that links lead to.
     roots: tuple[str, ...] = ()
-    linked: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-    store: str = ""
-    holder: int = 0
+    linked: tuple[str, ...] = ()  # outside the roots, where links lead to; write-protected beside a copy
+    kept: tuple[str, ...] = ()  # in the roots; stay as they are, such as the user's cache
+    store: str = ""  # where the temporary data of each run goes; in none of the roots
+    holder: int = 0  # a process that has the overlays already, to be joined; 0 for none
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Scratch:

@@ -51,16 +51,8 @@ class _Ahead(NamedTuple):
 class EventReader:
     """Reads the events of one JSON trace from chunks of its text.
 
-    Args:
-        chunks: the text.
-        warn: called with (code, message) for everything malformed.
-        decode: decodes the first bytes of a text, some events, or returns None.
-
-    Attributes:
-        properties: the top-level values other than the events, complete after iteration.
-
-    Raises:
-        IngestError: while iterating, if the text is no trace at all.
+    `warn` is called for everything malformed; `decode` decodes the first bytes of a text, or returns
+    None. Iterating raises IngestError if the text is no trace at all.
     """
 
     def __init__(self, chunks: Iterator[bytes], warn: Warn, decode: Decode = decode_chunk) -> None:
@@ -69,7 +61,7 @@ class EventReader:
         self._decode = decode
         self._offset = 0
         self._is_object = False
-        self.properties: dict[str, Any] = {}
+        self.properties: dict[str, Any] = {}  # top-level values but the events, complete after iteration
 
     def __iter__(self) -> Generator[Chunk]:
         """The events in file order; close the generator to end its threads."""
@@ -226,17 +218,13 @@ _LEVELS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 class ArrayFinder:
-    """Finds the top-level array `traceEvents` in a growing text, scanning each byte once.
-
-    Attributes:
-        is_deep: whether the properties nest too deeply to be read; then they are left out.
-        scanned: number of tokens scanned, for tests.
-    """
+    """Finds the top-level array `traceEvents` in a growing text, scanning each byte once."""
 
     def __init__(self) -> None:
         self._position = self._depth = 0
-        self._is_malformed = self.is_deep = False
-        self.scanned = 0
+        self._is_malformed = False
+        self.is_deep = False  # whether the properties nest too deeply to be read; then they are left out
+        self.scanned = 0  # tokens, for tests
 
     def find(self, text: bytes) -> tuple[dict[str, Any], int] | None:
         """The properties before the array and the start of its content, or None if not there yet.

@@ -29,19 +29,12 @@ _NO_DURATION = -1.0
 
 
 class _Groups(NamedTuple):
-    """Equal events together, and in file order within a group.
+    """Equal events together, and in file order within a group; columns of shape (n,)."""
 
-    Attributes:
-        rows: of events, shape (n,).
-        group: number of the group of each, ascending, shape (n,).
-        size: of this group, shape (n,).
-        place: in this group, from 0, shape (n,).
-    """
-
-    rows: Rows
-    group: Ids
-    size: Ids
-    place: Ids
+    rows: Rows  # of events
+    group: Ids  # number of the group of each, ascending
+    size: Ids  # of this group
+    place: Ids  # in this group, from 0
 
 
 def drop_repeated_events(recorded: RecordedEvents) -> None:

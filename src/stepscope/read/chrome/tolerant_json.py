@@ -31,13 +31,9 @@ _RECORD = msgspec.json.Decoder(Record)
 
 
 class TolerantReader:
-    """Reads the events in some text.
+    """Reads the events in some text, which begins at the border of two events and `offset` bytes on.
 
-    Args:
-        data: text that begins at the border of two events.
-        offset: its position in the file, bytes.
-        last: whether it is the end of the file.
-        warn: called with (code, message) for everything malformed.
+    `last` is whether the file ends there; `warn` is called for everything malformed.
     """
 
     def __init__(self, data: bytes, offset: int, last: bool, warn: Warn) -> None:

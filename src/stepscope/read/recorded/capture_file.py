@@ -314,19 +314,12 @@ _LARGEST_BYTES, _MOST = 64 << 20, 64
 
 @dataclass(frozen=True)
 class WindowProfiles:
-    """What a capture has of its run in windows.
+    """What a capture has of its run in windows."""
 
-    Attributes:
-        traces: one of each window, before annotation.
-        recorded_s: how long the windows were, in all.
-        elapsed_s: how long the run was.
-        warnings: what could not be read.
-    """
-
-    traces: list[Trace]
-    recorded_s: float
-    elapsed_s: float
-    warnings: list[WarningRow]
+    traces: list[Trace]  # one of each window, before annotation
+    recorded_s: float  # how long the windows were, in all
+    elapsed_s: float  # how long the run was
+    warnings: list[WarningRow]  # what could not be read
 
 
 class _Elapsed(Struct):

@@ -158,17 +158,11 @@ class InductorProgram(Struct):
 
 
 class InductorGraph(Struct):
-    """A compiled graph.
+    """A compiled graph."""
 
-    Attributes:
-        region: its number, as in the range `Torch-Compiled Region: 0/0`.
-        base: the path of the module whose call was compiled.
-        inputs: the path of the module of each input that is a parameter, else null.
-    """
-
-    region: str
-    base: str | None
-    inputs: list[str | None]
+    region: str  # its number, as in the range `Torch-Compiled Region: 0/0`
+    base: str | None  # the path of the module whose call was compiled
+    inputs: list[str | None]  # the path of the module of each input that is a parameter, else null
     nodes: list[TracedOperation]
     programs: list[InductorProgram]
 

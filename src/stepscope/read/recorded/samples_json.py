@@ -35,27 +35,17 @@ class SamplerMark(Struct):
 
 
 class Samples(Struct):
-    """The form of samples.json.
+    """The form of samples.json."""
 
-    Attributes:
-        thread: the sampled thread, as the system numbers it.
-        since_unix_ns: when the first sample was taken.
-        after_ns: the time of each sample after the first.
-        place: position in `places` of each sample.
-        mark: what relates the thread and its clock to the trace; None where both have Unix times
-            and the numbers of threads.
-        loop: positions in `places` of lines of the training loop itself, and of what calls it.
-        lacks: why nothing was sampled.
-    """
-
-    thread: int = 0
-    since_unix_ns: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
-    after_ns: list[Count] = []
-    place: list[Count] = []
+    thread: int = 0  # the sampled thread, as the system numbers it
+    since_unix_ns: Annotated[int, Meta(ge=0, le=1 << 62)] = 0  # when the first sample was taken
+    after_ns: list[Count] = []  # the time of each sample after the first
+    place: list[Count] = []  # position in `places` of each sample
     places: list[SampledLine] = []
+    # Relates the thread and its clock to the trace; None where both have Unix times and thread numbers.
     mark: SamplerMark | None = None
-    loop: list[Count] = []
-    lacks: str = ""
+    loop: list[Count] = []  # positions in `places` of lines of the training loop, and of what calls it
+    lacks: str = ""  # why nothing was sampled
 
 
 def with_samples(trace: Trace, text: bytes) -> Trace:

@@ -56,14 +56,10 @@ class Recipe:
 
 
 def load(torch: Any = None, say: Any = lambda line: None) -> ModuleType:
-    """The collector, built first where that has not been done before.
+    """The collector, built first where that has not been done before; `say` gets a line then.
 
-    Args:
-        torch: the PyTorch to follow; None for a collector that other frameworks feed.
-        say: called with a line before a build that takes a while.
-
-    Raises:
-        BuildError: there is no compiler, no folder to write to, or the compiler refuses.
+    It follows the PyTorch `torch`; None for a collector that other frameworks feed. Raises BuildError
+    if there is no compiler, no folder to write to, or the compiler refuses.
     """
     recipe = make_recipe(torch)
     if recipe.key not in _loaded:

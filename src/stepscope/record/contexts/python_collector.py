@@ -40,13 +40,7 @@ _Token = tuple[str, int, int]  # name, begin on the clock and in the thread's CP
 
 
 class PythonCollector:
-    """Collects in the program's own threads.
-
-    Args:
-        options: what to collect.
-        reason: why the native collector is not here.
-        torch: the PyTorch to follow; None where the program has not imported it.
-    """
+    """Collects in the program's own threads: of PyTorch too, where the program has imported it."""
 
     sees_calls = False  # of compiled functions of JAX, and reads of its arrays as buffers
 

@@ -176,12 +176,9 @@ def tensor_uses(profiler: Any) -> Json:
     that the process keeps has it. With it the analysis knows what each allocation is for, and until
     when it is needed. Source: torch/profiler/_memory_profiler.py.
 
-    Args:
-        profiler: recorded with `record_shapes` and `profile_memory`.
-
-    Returns:
-        Columns of one length, `time_ns` (when the operator began), `address` (of the storage),
-        `shape` and `dtype`, positions in the lists `shapes` and `dtypes`.
+    The profiler recorded with `record_shapes` and `profile_memory`. Columns of one length are
+    `time_ns` (when the operator began), `address` (of the storage), `shape` and `dtype`, positions in
+    the lists `shapes` and `dtypes`.
     """
     columns: Json = {"time_ns": [], "address": [], "shape": [], "dtype": []}
     shapes: dict[tuple[int, ...], int] = {}

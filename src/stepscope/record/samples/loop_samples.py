@@ -128,11 +128,8 @@ class StackSamples:
 class StackSampler:
     """Samples the stack of the thread that makes it, until stopped.
 
-    Args:
-        interval_ns: the mean time between samples; it grows with the time that is sampled.
-
-    Raises:
-        Unavailable: the library or the system does not allow it here.
+    The mean time between samples grows with the time that is sampled. Raises Unavailable where the
+    library or the system does not allow it.
     """
 
     def __init__(self, interval_ns: int = INTERVAL_NS) -> None:
