@@ -1,8 +1,7 @@
 """Calls the compiled decoder of trace events, `native/decode_events.cpp`.
 
 It decodes what is well formed and leaves text that is odd in any way to `tolerant_json.py`. Of each
-value that needs more than a glance it returns the place in the text, and msgspec decodes it here,
-as it does in `records.py`.
+value that needs more than a glance it returns the place in the text, and msgspec decodes it here.
 """
 
 from __future__ import annotations
@@ -84,22 +83,39 @@ def decode_chunk(text: bytes, size: int) -> Chunk | None:
     """
     if size > _MOST_BYTES:
         return None
+    return _chunk(text, size, size // _BYTES_PER_ROW + 1)
+
+
+def is_event(text: bytes) -> bool:
+    """Whether a text is one event that `decode_events` takes."""
+    return _chunk(text, len(text), 1) is not None
+
+
+def decode_events(texts: list[bytes]) -> Chunk:
+    """The columns of some events, of which each `is_event`."""
+    joined = b",".join(texts)
+    chunk = _chunk(joined, len(joined), len(texts))
+    assert chunk
+    return chunk
+
+
+def _chunk(text: bytes, size: int, rows: int) -> Chunk | None:
     try:
         if not function("stepscope_is_ascii")(text, size):
             text[:size].decode()
-        decoded = _decoded(text, size)
+        decoded = _decoded(text, size, rows)
         return decoded.chunk() if decoded else None
     except ValueError:  # of msgspec, or not UTF-8
         return None
 
 
-def _decoded(text: bytes, size: int) -> _Decoded | None:
+def _decoded(text: bytes, size: int, rows: int) -> _Decoded | None:
     """What is in a text, None where it is odd; decoded again if places of values are needed.
 
     A file that needs them for one chunk mostly needs them for the next.
     """
     decode_events = function("stepscope_decode_events")
-    room = _room(size // _BYTES_PER_ROW + 1)
+    room = _room(rows)
     counts = np.empty(len(_COUNTS), np.int64)
     while True:
         texts = room.texts if room.needs_texts else _NO_ROOM

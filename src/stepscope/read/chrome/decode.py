@@ -26,9 +26,15 @@ from stepscope.base.parallel import usable_cores
 from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Warn
 from stepscope.read.chrome.chunk import Chunk
-from stepscope.read.chrome.compiled_decoder import decode_chunk
-from stepscope.read.chrome.records import Coercion, Written, chunk_of, whole
-from stepscope.read.chrome.tolerant_json import MAX_PENDING_BYTES, TolerantReader, excerpt
+from stepscope.read.chrome.compiled_decoder import decode_chunk, decode_events
+from stepscope.read.chrome.tolerant_json import (
+    MAX_PENDING_BYTES,
+    Coercion,
+    TolerantReader,
+    Written,
+    excerpt,
+    whole,
+)
 from stepscope.read.shared import NestingError, parse_json
 from stepscope.read.unsupported import foreign_json
 
@@ -192,7 +198,7 @@ class EventReader:
         if len(events) < len(values):
             self._warn("not_an_event", "expected events (objects) in a repeated `traceEvents`")
         if events:
-            yield chunk_of([coercion.record(event) for event in events])
+            yield decode_events([coercion.text(event) for event in events])
 
 
 def _borders(text: bytes) -> Iterator[tuple[int, int, bool]]:
