@@ -83,37 +83,38 @@ def decode_chunk(text: bytes, size: int) -> Chunk | None:
     """
     if size > _MOST_BYTES:
         return None
-    return _chunk(text, size, size // _BYTES_PER_ROW + 1)
-
-
-def is_event(text: bytes) -> bool:
-    """Whether a text is one event that `decode_events` takes."""
-    return _chunk(text, len(text), 1) is not None
-
-
-def decode_events(texts: list[bytes]) -> Chunk:
-    """The columns of some events, of which each `is_event`."""
-    joined = b",".join(texts)
-    chunk = _chunk(joined, len(joined), len(texts))
-    assert chunk
-    return chunk
-
-
-def _chunk(text: bytes, size: int, rows: int) -> Chunk | None:
     try:
-        if not function("stepscope_is_ascii")(text, size):
-            text[:size].decode()
-        decoded = _decoded(text, size, rows)
+        decoded = _decoded(text, size, size // _BYTES_PER_ROW + 1)
         return decoded.chunk() if decoded else None
     except ValueError:  # of msgspec, or not UTF-8
         return None
 
 
+def is_event(text: bytes) -> bool:
+    """Whether a text is one event that `decode_events` takes."""
+    try:
+        decoded = _decoded(text, len(text), 1)
+        return decoded is not None and decoded.is_whole()
+    except ValueError:
+        return False
+
+
+def decode_events(texts: list[bytes]) -> Chunk:
+    """The columns of some events, of which each `is_event`."""
+    joined = b",".join(texts)
+    decoded = _decoded(joined, len(joined), len(texts))
+    assert decoded
+    return decoded.chunk()
+
+
 def _decoded(text: bytes, size: int, rows: int) -> _Decoded | None:
     """What is in a text, None where it is odd; decoded again if places of values are needed.
 
-    A file that needs them for one chunk mostly needs them for the next.
+    A file that needs them for one chunk mostly needs them for the next. Raises ValueError if it is not
+    UTF-8.
     """
+    if not function("stepscope_is_ascii")(text, size):
+        text[:size].decode()
     decode_events = function("stepscope_decode_events")
     room = _room(rows)
     counts = np.empty(len(_COUNTS), np.int64)
@@ -123,9 +124,9 @@ def _decoded(text: bytes, size: int, rows: int) -> _Decoded | None:
         joined = np.empty(size, np.uint8)
         if not decode_events(text, size, room.rows, *columns, joined, counts):
             return None
-        found = _Decoded(text, room, dict(zip(_COUNTS, counts.tolist(), strict=True)), joined)
-        if room.needs_texts or not found.needs_texts:
-            return found
+        decoded = _Decoded(text, room, dict(zip(_COUNTS, counts.tolist(), strict=True)), joined)
+        if room.needs_texts or not decoded.needs_texts:
+            return decoded
         room.needs_texts = True
 
 
@@ -161,8 +162,12 @@ class _Decoded:
             self._count[f"odd_{name}"] for name in ("times", "durations", "thread_durations", "identities")
         )
 
+    def is_whole(self) -> bool:
+        """True; raises ValueError for what only msgspec finds odd, such as a process that is no integer."""
+        return bool(self.chunk() if self.needs_texts else self._places())
+
     def chunk(self) -> Chunk:
-        """The columns, in memory of their own."""
+        """The columns, in memory of their own; raises ValueError as `is_whole` does."""
         places = self._places()
         numbers = {"time_ns": self._times(), "duration_us": self._reals("duration")}
         if self._is_used("thread_duration_us"):

@@ -1,9 +1,9 @@
 // Decodes the text of trace events, objects separated by commas, into columns of numbers and of
 // places in the text, for `compiled_decoder.py`.
 //
-// It gives up at what JSON forbids, but for numbers such as NaN in arguments, and at a repeated key,
-// half of a surrogate pair, a deep value, a name that is a number. `tolerant_json.py` then reads the
-// same text in Python, and writes its events as they are accepted here.
+// It gives up at what JSON forbids, but for numbers such as NaN in arguments, and at half of a
+// surrogate pair, a deep value, a name that is a number. `tolerant_json.py` then reads the same text
+// in Python, and writes its events as they are accepted here.
 //
 // Source: RFC 8259; Trace Event Format.
 
@@ -327,7 +327,7 @@ Event read_event(Tokens& tokens, Columns& columns) {
             tokens.value(1);
             return;
         }
-        if (event.fields[field]) throw Odd();
+        if (field == ARGS && event.fields[ARGS]) event.has_odd_arguments = true;  // the last count
         const Span text = field == ARGS ? read_arguments(tokens, event, columns) : tokens.value(1);
         check_type(field, text);
         event.fields[field] = text;
