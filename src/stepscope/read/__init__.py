@@ -26,15 +26,12 @@ _HEAD_BYTES = 1 << 16  # of the content, by which the format is told
 
 @dataclass(frozen=True)
 class Reader:
-    """One format.
+    """One format: its name, and whether a file's first bytes look like it.
 
-    Attributes:
-        name: name of the format.
-        matches: returns whether a file's first bytes look like this format.
-        read: reads an open binary file from its start. The second argument is whether the file is
-            compressed with gzip or zstd; the third is called with the number of bytes read since
-            the last call. Returns the recorded trace, before annotation. Raises IngestError if the
-            file is not such a trace or holds no readable event.
+    `read` reads an open binary file from its start. The second argument is whether the file is
+    compressed with gzip or zstd; the third is called with the number of bytes read since the last
+    call. It returns the recorded trace, before annotation, and raises IngestError if the file is not
+    such a trace or holds no readable event.
     """
 
     name: str

@@ -174,7 +174,7 @@ class CaptureFile:
             raise FileNotFoundError(2, "the folder no longer exists", str(self._base))
 
         def publish(partial: Path) -> None:
-            with _locked(partial.parent):
+            with locked(partial.parent):
                 self._publish(partial, not RECORDINGS.isdisjoint(members))
 
         write_capture(self.path, manifest, modules, members, publish)
@@ -185,7 +185,7 @@ class CaptureFile:
         Raises:
             OSError: the file cannot be written; it is unchanged.
         """
-        with _locked(self.path.parent):
+        with locked(self.path.parent):
             if self._own is not None and identity(self.path) == self._own:
                 replace_manifest(self.path, changes)
                 self._own = identity(self.path)
@@ -283,8 +283,8 @@ def identity(path: Path) -> Identity | None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Let one process at a time choose names in a folder, where the system can lock folders."""
+def locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time do this in a folder, where the system can lock folders."""
     try:
         import fcntl
 

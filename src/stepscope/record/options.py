@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +53,11 @@ def target_path(output: str | Path | None, name: str, rank: Rank) -> Path:
     if rank.world_size > 1:
         return path.with_name(path.name.removesuffix(SUFFIX)) / f"rank{rank.rank}{SUFFIX}"
     return path
+
+
+def script_name() -> str:
+    """The name by which captures of this process go; a notebook or prompt has no script."""
+    return Path(sys.argv[0] if sys.argv else "").stem or "capture"
 
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")

@@ -15,9 +15,8 @@ import pyarrow as pa
 from stepscope.errors import QueryError, ServeError
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.trace_view import TraceView
-from stepscope.trace.query import ARGUMENTS, QueryLimits, run_query
+from stepscope.trace.query import ARGUMENTS, EXAMPLES, KINDS, QueryLimits, run_query
 from stepscope.trace.schema import SCHEMAS
-from stepscope.trace.schema_docs import EXAMPLES, KINDS
 
 LIMITS = QueryLimits(seconds=20, megabytes=1024, rows=10_000)
 _MAX_ANSWER_BYTES = 16_000_000  # as the error says; chosen: bounds what a browser has to parse

@@ -67,12 +67,8 @@ def watch_imports(makers: Makers) -> list[Any]:
     """A list that gets what each maker makes, when the module of its name has been imported."""
     made: list[Any] = []
     for name, make in makers.items():
-        AfterImport(name, functools.partial(_add, made, make)).install()
+        AfterImport(name, lambda make=make: made.append(make())).install()  # type: ignore[misc]
     return made
-
-
-def _add(made: list[Any], make: Callable[[], Any]) -> None:
-    made.append(make())
 
 
 def run_providers(request: Request, finish: Callable[[Json], NoReturn]) -> NoReturn:

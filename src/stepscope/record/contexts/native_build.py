@@ -14,13 +14,13 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepscope.record.capture_file import locked
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import ModuleType
 
 SOURCES = Path(__file__).parent.parent / "native"
@@ -130,23 +130,13 @@ def _built(recipe: Recipe, say: Any) -> Path:
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         check_trusted(home)
-        with _locked(home / f"{recipe.key}.lock"):
+        with locked(home):  # of two processes that need it, one builds
             if not result.is_file():
                 say("building the native collector for this version, once (seconds)")
                 _build(recipe, result)
     except OSError as error:
         raise BuildError(f"cannot build in {home}: {error}; set {FOLDER_VARIABLE}") from error
     return result
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Two processes that need the same collector: one builds, the other waits."""
-    import fcntl
-
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _build(recipe: Recipe, result: Path) -> None:

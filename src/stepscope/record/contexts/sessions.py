@@ -17,7 +17,7 @@ from stepscope.record.contexts.context_options import NO_MODULES, ContextOptions
 from stepscope.record.contexts.native_collector import NativeCollector
 from stepscope.record.contexts.python_collector import PythonCollector
 from stepscope.record.manifest import Result, Run, build_manifest
-from stepscope.record.options import RecordOptions, target_path
+from stepscope.record.options import RecordOptions, script_name, target_path
 from stepscope.record.patch import AfterImport
 from stepscope.record.session import Ending
 
@@ -221,8 +221,7 @@ class record_contexts:
     ) -> None:
         options = ContextOptions(python, modules, native, device, memory, sample, sample_real, perf, stalls)
         run = Run(list(sys.argv), RecordOptions())
-        script = Path(sys.argv[0] if sys.argv else "").stem or "capture"
-        self._collection = Collection(run, target_path(path, script, run.rank), options)
+        self._collection = Collection(run, target_path(path, script_name(), run.rank), options)
         self._is_inner = False
 
     @property

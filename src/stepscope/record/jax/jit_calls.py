@@ -99,17 +99,13 @@ class JitCallWatch:
 
 
 def _install_hook(hook: Callable[..., None]) -> tuple[Callable[[], Any], Callable[[], None]]:
-    """Set JAX's hook after each call; before JAX 0.7 an attribute of the state of all threads.
+    """Set JAX's hook after each call.
 
     Returns:
         Functions that give the program's own hook, if it has one, and that remove ours.
     """
     try:
-        state: Any = getattr(api, "_post_hook_state", None)
-        if state is None:
-            threads = api.jax_jit.global_state()
-            before, threads.post_hook = threads.post_hook, hook
-            return lambda: before, lambda: setattr(threads, "post_hook", before)
+        state: Any = api._post_hook_state
         ours = type(state)("stepscope", None, include_in_jit_key=False)
         ours.set_global(hook)
         api.jax_jit.set_post_hook_state(ours)

@@ -102,17 +102,24 @@ def list_storages(
         parameter, buffer, gradient, optimizer_state or input, `path` that of the module, if any.
     """
     rows: dict[tuple[str, int], Json] = {}
-    owners: dict[int, tuple[str, str]] = {}
-    for row, tensor in _of_models(registry, made_at):
-        owners.setdefault(id(tensor), (row["path"], row["name"]))
-        _add(rows, tensor, row)
-        if tensor.grad is not None:
-            _add(rows, tensor.grad, {**row, "kind": "gradient", "lines": []})
-    for row, tensor in _of_optimizers(optimizers, owners):
+    for row, tensor in kept_tensors(registry, optimizers, made_at):
         _add(rows, tensor, row)
     for tensor in _tensors(inputs):
         _add(rows, tensor, _row("input", "", ""))
     return list(rows.values())
+
+
+def kept_tensors(
+    registry: ModuleRegistry, optimizers: Iterable[Any], made_at: dict[tuple[int, str], list[tuple[str, int]]]
+) -> Iterator[tuple[Json, Any]]:
+    """The tensors that training keeps from step to step, with what they are; some several times."""
+    owners: dict[int, tuple[str, str]] = {}
+    for row, tensor in _of_models(registry, made_at):
+        owners.setdefault(id(tensor), (row["path"], row["name"]))
+        yield row, tensor
+        if tensor.grad is not None:
+            yield {**row, "kind": "gradient", "lines": []}, tensor.grad
+    yield from _of_optimizers(optimizers, owners)
 
 
 def _of_models(
