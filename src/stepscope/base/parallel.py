@@ -78,8 +78,7 @@ def on_each(
         executor: runs the work; by default processes on this machine, or a thread for little work.
         finished: called with each file and what became of it, as soon as it is done.
 
-    Raises:
-        IngestError: if a process ends before its work is done.
+    Raises IngestError if a process ends before its work is done.
     """
     try:
         with _pool(sizes, executor) as pool:

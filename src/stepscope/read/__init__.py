@@ -52,10 +52,8 @@ READERS = (
 def read(path: Path, progress: Progress = lambda size: None) -> Trace:
     """The trace that a file of any supported format holds, before annotation.
 
-    `progress` is called with the number of bytes read since the last call.
-
-    Raises:
-        IngestError: if the file cannot be read as a trace; the message names the file.
+    `progress` is called with the number of bytes read since the last call. Raises IngestError if
+    the file cannot be read as a trace; the message names the file.
     """
     try:
         with path.open("rb") as file:

@@ -37,8 +37,7 @@ class ModuleRoots(Struct):
 def read_model(path: Path) -> dict[str, Any]:
     """The model tree that `--model` names, `{"name": …, "class": …, "children": […]}` or `{"roots": […]}`.
 
-    Raises:
-        IngestError: if the file cannot be read or has another shape.
+    Raises IngestError if the file cannot be read or has another shape.
     """
     try:
         return parse_model(path.read_bytes())

@@ -100,8 +100,7 @@ def _remove(temporary: Path) -> None:
 def check_target(path: Path) -> None:
     """Refuse a target that cannot or must not be written, before the run starts.
 
-    Raises:
-        CaptureError: the folder is missing or read-only, or the file is not an earlier capture.
+    Raises CaptureError if the folder is missing or read-only, or the file is not an earlier capture.
     """
     # A device such as /dev/zero has no end to look at.
     if path.exists() and not (path.is_file() and is_capture(path)):
@@ -167,8 +166,7 @@ class CaptureFile:
     def write(self, manifest: dict[str, Any], modules: dict[str, Any], members: Mapping[str, Member]) -> None:
         """Write the capture; the arguments are those of `write_capture`.
 
-        Raises:
-            OSError: the file cannot be written; whatever was there is still there.
+        Raises OSError if the file cannot be written; whatever was there is still there.
         """
         if not self._base.is_dir():
             raise FileNotFoundError(2, "the folder no longer exists", str(self._base))
@@ -182,8 +180,7 @@ class CaptureFile:
     def update_manifest(self, changes: dict[str, Any]) -> None:
         """Set keys in the manifest of the file that was written, if it is still there.
 
-        Raises:
-            OSError: the file cannot be written; it is unchanged.
+        Raises OSError if the file cannot be written; it is unchanged.
         """
         with locked(self.path.parent):
             if self._own is not None and identity(self.path) == self._own:

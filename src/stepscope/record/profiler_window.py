@@ -184,8 +184,7 @@ _NOT_WHOLE = "PyTorch could not write the whole trace; is the disk full?"
 def export_trace(profiler: Any, path: Path) -> None:
     """Write torch.profiler's JSON, with an error where PyTorch gives none: on a full disk.
 
-    Raises:
-        OSError: the file could not be written, with the system's reason where it can be found.
+    Raises OSError if the file could not be written, with the system's reason where it can be found.
     """
     profiler.export_chrome_trace(str(path))
     if not _is_whole(path):

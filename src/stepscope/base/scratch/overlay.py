@@ -22,11 +22,8 @@ def enter_overlay(roots: Sequence[str], store: str, kept: Iterable[str] = ()) ->
     """From now on this process and all that it starts see overlays at `roots`.
 
     What is written there goes to `store`, an empty folder in none of them; folders `kept` within
-    them stay as they are.
-
-    Raises:
-        OSError: the system does not allow it, or has no overlayfs. This process must then end: it
-            may have entered some of them.
+    them stay as they are. Raises OSError if the system does not allow it, or has no overlayfs. This
+    process must then end: it may have entered some of them.
     """
     if sys.platform != "linux":
         raise OSError("overlays need Linux")

@@ -88,8 +88,7 @@ def plan_scratch(script: str, folder: str, *, in_place: bool = False, method: st
         method: `overlay` or `copy`; by default the first that works here. The environment variable
             `STEPSCOPE_SCRATCH` chooses as well.
 
-    Raises:
-        ScratchError: the project is too large to copy and overlays are not allowed.
+    Raises ScratchError if the project is too large to copy and overlays are not allowed.
     """
     if in_place:
         return Scratch(IN_PLACE)

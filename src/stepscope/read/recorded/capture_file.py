@@ -176,8 +176,7 @@ class Manifest(Struct):
 def read_capture(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     """The trace that a `.stepscope` capture holds; empty, with a warning, if nothing was recorded.
 
-    Raises:
-        IngestError: if the file is damaged, encrypted, or another kind of archive.
+    Raises IngestError if the file is damaged, encrypted, or another kind of archive.
     """
     if gzipped:
         raise IngestError(

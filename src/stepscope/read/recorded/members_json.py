@@ -72,8 +72,7 @@ class MemoryJson(Struct):
 def with_memory(trace: Trace, text: bytes) -> Trace:
     """The trace of a capture with the tables `storages` and `tensor_uses` of its memory.json.
 
-    Raises:
-        IngestError: if that has another form than docs/reference/capture_format.md describes.
+    Raises IngestError if that has another form than docs/reference/capture_format.md describes.
     """
     with checked("memory.json"):
         found = decode(text, MemoryJson)

@@ -134,8 +134,7 @@ def monitoring(options: ContextOptions | None = None) -> Iterator[Monitor]:
     Args:
         options: which frames call paths are to have, where no collection of contexts runs.
 
-    Raises:
-        CaptureError: the native collector cannot be built here.
+    Raises CaptureError if the native collector cannot be built here.
 
     Example:
         with monitoring() as monitor:

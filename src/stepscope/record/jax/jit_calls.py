@@ -44,10 +44,8 @@ OnCall = Callable[[JitCall], None]
 class JitCallWatch:
     """Calls `on_call(call)` on the main thread, until closed.
 
-    The program's own hook is still called.
-
-    Raises:
-        CaptureError: this version of JAX has no such hook.
+    The program's own hook is still called. Raises CaptureError if this version of JAX has no such
+    hook.
     """
 
     def __init__(self, on_call: OnCall) -> None:
@@ -101,8 +99,7 @@ class JitCallWatch:
 def _install_hook(hook: Callable[..., None]) -> tuple[Callable[[], Any], Callable[[], None]]:
     """Set JAX's hook after each call.
 
-    Returns:
-        Functions that give the program's own hook, if it has one, and that remove ours.
+    Returns functions that give the program's own hook, if it has one, and that remove ours.
     """
     try:
         state: Any = api._post_hook_state
@@ -170,8 +167,7 @@ def watch_gradients(on_gradient: OnGradient) -> Callable[[], None]:
         on_gradient: gets the name of the call, `grad(loss)`, its arguments and its results, within
             a range that the profiler records.
 
-    Returns:
-        A function that undoes it.
+    Returns a function that undoes it.
     """
     for excluded in (source_info_util, traceback_util):  # so lines and tracebacks stay the user's
         if register := getattr(excluded, "register_exclusion", None):

@@ -122,10 +122,8 @@ def watch_waits(ranges: Ranges, transfers: bool = True) -> tuple[list[Callable[[
     """Put a range around each wait and each transfer.
 
     JAX returns from a call before its work is done. The program waits where it asks for a value:
-    explicitly (`block_until_ready`), or by using one (`float(x)`, `print(x)`).
-
-    Returns:
-        Functions that undo it, and the names of what this version of JAX lacks.
+    explicitly (`block_until_ready`), or by using one (`float(x)`, `print(x)`). Returns functions
+    that undo it, and the names of what this version of JAX lacks.
     """
     restore: list[Callable[[], None]] = []
     missing: list[str] = []
