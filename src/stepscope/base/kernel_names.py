@@ -5,8 +5,6 @@ Itanium C++ ABI (https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling), a
 shown; a system's demangler may not be trusted with names from files.
 """
 
-from __future__ import annotations
-
 import re
 
 _NAMESPACES = (

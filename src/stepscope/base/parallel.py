@@ -1,7 +1,5 @@
 """Runs a function on each of several files in processes, or of several items in threads."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence

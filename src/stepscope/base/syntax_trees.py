@@ -5,8 +5,6 @@ while another is in the middle of its tree gets a `SystemError` (as in python/cp
 other may be one of the standard library, which parses lines to show a traceback.
 """
 
-from __future__ import annotations
-
 import ast
 from contextlib import suppress
 from threading import RLock

@@ -1,7 +1,5 @@
 """Data of declared types, from JSON or from plain values, in any thread."""
 
-from __future__ import annotations
-
 from threading import Lock
 from typing import Any, TypeVar, overload
 

@@ -1,7 +1,5 @@
 """Reads files as traces: the list of readers, and detection of the format by content."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

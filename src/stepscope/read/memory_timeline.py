@@ -6,8 +6,6 @@
 Source: `MemoryProfileTimeline` in PyTorch's torch/profiler/_memory_profiler.py.
 """
 
-from __future__ import annotations
-
 import re
 from contextlib import closing, suppress
 from typing import Any, BinaryIO

@@ -1,7 +1,5 @@
 """A folder with one file per rank of a distributed job."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count, islice

@@ -4,8 +4,6 @@ Sources: the formats' own specifications for the first bytes; Perfetto's Trace i
 whose field 1 is repeated (perfetto/trace/trace.proto); the first lines that the tools print.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any

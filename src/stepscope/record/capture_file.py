@@ -3,8 +3,6 @@
 Its format: docs/reference/capture_format.md.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -8,8 +8,6 @@ read: what is compiled and its keys in caches stay the same.
 Source: torch/_inductor/compile_fx.py (`compile_fx`), output_code.py (`CompiledFxGraph`).
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import sys

@@ -7,8 +7,6 @@ the model is trained by hand (`p -= lr * p.grad`) at the first call after a back
 backward pass without any module (plain tensors) ends the iteration itself.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """manifest.json: who recorded what, in which framework, and how it ended."""
 
-from __future__ import annotations
-
 import os
 import platform
 import socket

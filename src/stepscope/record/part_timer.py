@@ -1,7 +1,5 @@
 """Times the parts of a step whose calls can be seen without recording operators."""
 
-from __future__ import annotations
-
 import functools
 import threading
 import time

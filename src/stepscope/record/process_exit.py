@@ -3,8 +3,6 @@
 An exception is shown as Python shows it.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import select

@@ -1,7 +1,5 @@
 """Consecutive training steps under torch.profiler, and the trace that it writes."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import os

@@ -1,7 +1,5 @@
 """`stepscope run`: run a program under a session and end as the program would have ended."""
 
-from __future__ import annotations
-
 import builtins
 import sys
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ the profiler, those after it (`UnrecordedSteps`), those of a JAX loop that runs 
 Source: Linux, Documentation/scheduler/sched-stats.rst (the second field of `schedstat`).
 """
 
-from __future__ import annotations
-
 import mmap
 import threading
 import time

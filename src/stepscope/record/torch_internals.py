@@ -1,7 +1,5 @@
 """What hooks have to know of torch: where a backward pass runs, and how to avoid the compiler."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable

@@ -6,8 +6,6 @@ The specification is JSON (`Trial`); the result is a JSON file (`docs/guide/veri
 times a few training steps, or records them to a capture, and then ends the program.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

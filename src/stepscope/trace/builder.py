@@ -1,7 +1,5 @@
 """Builds a trace from a reader's columns: sorts and nests events, ties arrows, rebases times."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any

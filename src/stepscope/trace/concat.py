@@ -1,7 +1,5 @@
 """Joins the traces of several ranks, and takes such a trace apart again."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@ Columns of events have shape (n,). Events are in order of start, longer ones fir
 starts; times are int64, ns; `parent` is the event around each, int32, -1 at the top.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

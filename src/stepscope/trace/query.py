@@ -1,7 +1,5 @@
 """SQL over the tables of a trace, by DuckDB."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -3,8 +3,6 @@
 Functions that take a capture take its manifest; shares are from 0 to 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 `np.unique` is avoided: it imports NumPy's masked arrays, which takes a twentieth of the time to
 read a 30 MB trace, and it hashes where sorting is as fast."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Events whose time belongs to several things, such as kernels fused from operations."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

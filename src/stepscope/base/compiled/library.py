@@ -1,7 +1,5 @@
 """Loads the compiled library."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """Overlays over the project's folders, in a mount namespace of this process."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

@@ -2,8 +2,6 @@
 temporary copies of them.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Denying a process every change of some folders, and seeing what else it changes."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct

@@ -1,7 +1,5 @@
 """The categories of events, and the tracks that they run on."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator

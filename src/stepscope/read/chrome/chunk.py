@@ -1,7 +1,5 @@
 """The columns of some consecutive events, as a decoder makes them of a piece of a file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal

@@ -12,8 +12,6 @@ Source: Trace Event Format, "JSON Object Format" and "JSON Array Format"
 (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import deque

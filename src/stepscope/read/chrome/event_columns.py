@@ -1,7 +1,5 @@
 """The columns of all events of a file, joined from its chunks, and selections of their rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Events without a duration: allocations, counters, flow arrows, and every other mark."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

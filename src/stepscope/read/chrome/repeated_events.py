@@ -5,8 +5,6 @@ category, name, track, time, duration, id and arguments. Traces hold some such e
 copies are dropped only where they are a large part of a file or of one of its categories.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import NamedTuple
 

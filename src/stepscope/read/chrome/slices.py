@@ -3,8 +3,6 @@
 Source: Trace Event Format, "Duration Events" and "Async Events".
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial

@@ -4,8 +4,6 @@ Source: Trace Event Format (Chrome); Kineto's output_json.cpp for the meaning of
 arguments (https://github.com/pytorch/kineto/blob/main/libkineto/src/output_json.cpp).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from contextlib import closing

@@ -3,8 +3,6 @@
 Nothing is extracted: some members are read by their exact names, none beyond a stated size.
 """
 
-from __future__ import annotations
-
 import re
 import zipfile
 import zlib

@@ -1,7 +1,5 @@
 """Reader of a capture's calling contexts, `contexts.json` (docs/reference/contexts_format.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal

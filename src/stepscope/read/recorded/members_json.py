@@ -1,7 +1,5 @@
 """Readers of what a capture knows of memory and of compiled graphs: `memory.json`, `compiled.json`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import msgspec

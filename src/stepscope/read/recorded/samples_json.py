@@ -1,7 +1,5 @@
 """Reader of `samples.json`: which line the training loop's thread executed, as instants."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import numpy as np

@@ -8,8 +8,6 @@ The declaration of a change is in `stepscope/models/whatif/changes`, since this 
 process and must not load the analysis.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Protocol

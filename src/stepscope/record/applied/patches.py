@@ -1,7 +1,5 @@
 """Replace what a script calls: constructor arguments of a class, and calls of a model."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any

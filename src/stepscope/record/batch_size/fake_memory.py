@@ -4,8 +4,6 @@ On the CPU device only: with a fake `cuda` and no GPU, torch's backward ends the
 GPU's kernels would choose otherwise (attention, cuDNN workspaces) is therefore not in it.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ batch size as its leading dimension, `(32, 224, 224, 3)`, or as its second one w
 `(128, 32)`. Divided among devices or micro-batches, it is `(4, 8, 64)`.
 """
 
-from __future__ import annotations
-
 import re
 import weakref
 from collections.abc import Callable, Iterable, Sequence

@@ -3,8 +3,6 @@
 Source: Yu et al., Skyline (UIST 2020), "Provider Functions".
 """
 
-from __future__ import annotations
-
 import functools
 import io
 import sys

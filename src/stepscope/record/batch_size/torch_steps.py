@@ -4,8 +4,6 @@ Memory comes from torch's allocators. Watching allocations costs time, which the
 not pay: the allocator's table is switched off before them.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections import deque

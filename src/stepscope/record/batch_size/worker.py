@@ -6,8 +6,6 @@ not survive a fork), or when the parent names none: the script cares what happen
 systems the request runs right here, and the process ends with it.
 """
 
-from __future__ import annotations
-
 import _io
 import builtins
 import faulthandler

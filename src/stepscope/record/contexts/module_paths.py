@@ -5,8 +5,6 @@ asks once for each module and place, and again after any known module has died, 
 come again.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 import weakref

@@ -5,8 +5,6 @@ An adapter for another framework may be written in Python, on the extension's fu
 `begin(name)` and `end(token)` around each operator, `emit` for compilations and memory.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -4,8 +4,6 @@ It sees PyTorch's operators through a dispatch mode, and JAX's waits, transfers 
 through the same adapter as the native one.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

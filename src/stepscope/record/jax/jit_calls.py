@@ -8,8 +8,6 @@ each time, where they are wrapped, if that is possible; else they are not seen. 
 compiled functions are reported as calls too (`watch_gradients`).
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import threading

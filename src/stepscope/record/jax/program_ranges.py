@@ -1,7 +1,5 @@
 """Ranges around calls of a JAX program in recorded steps: loaders, savers, waits, transfers."""
 
-from __future__ import annotations
-
 import functools
 import sys
 import threading

@@ -5,8 +5,6 @@ compilation until a few seconds pass without another one, and its reader finds t
 calls in it.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import threading

@@ -1,7 +1,5 @@
 """What `stepscope run --memory` records next to torch.profiler's allocations."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
