@@ -32,13 +32,7 @@ def convert(value: Any, kind: Any, *, from_attributes: bool = False) -> Any:
     return msgspec.convert(value, kind, from_attributes=from_attributes)
 
 
-@overload
-def decode(text: bytes | str, kind: type[T]) -> T: ...
-@overload
-def decode(text: bytes | str, kind: Any) -> Any: ...
-
-
-def decode(text: bytes | str, kind: Any) -> Any:
+def decode(text: bytes | str, kind: type[T]) -> T:
     """A JSON text as a declared type.
 
     Raises msgspec.DecodeError if the text is not JSON, its subclass ValidationError if it does not

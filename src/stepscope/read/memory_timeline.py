@@ -58,10 +58,10 @@ def read_memory_timeline(file: BinaryIO, gzipped: bool, progress: Progress) -> T
 
 
 def _decoded(text: bytes) -> _Levels | _Raw:
-    for form in (_Levels, _Raw):
+    forms: tuple[Any, ...] = (_Levels, _Raw)
+    for form in forms:
         with suppress(msgspec.MsgspecError, RecursionError):
-            found: _Levels | _Raw = decode(text, form)
-            return found
+            return decode(text, form)
     raise IngestError(
         "expected a memory timeline of PyTorch ([times, sizes by category], or "
         "[time, action, bytes, category] for each change), found other or damaged JSON"

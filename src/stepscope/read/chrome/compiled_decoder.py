@@ -190,12 +190,10 @@ class _Decoded:
     # -- the columns in memory that is used again
 
     def _numbers(self, name: str, rows: str = "events") -> IntArray:
-        column: IntArray = self._room.numbers[_NUMBERS.index(name), : self._count[rows]]
-        return column
+        return self._room.numbers[_NUMBERS.index(name), : self._count[rows]]
 
     def _codes(self, name: str, rows: str = "events", offset: int = 0) -> Codes32:
-        column: Codes32 = self._room.codes[_CODE_START[name] + offset, : self._count[rows]]
-        return column
+        return self._room.codes[_CODE_START[name] + offset, : self._count[rows]]
 
     def _is_used(self, name: str) -> bool:
         return bool(self._count["used"] >> _OPTIONAL.index(name) & 1)

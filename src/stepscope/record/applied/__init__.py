@@ -23,5 +23,4 @@ class Applied(Protocol):
 
 def apply_change(name: str, parameters: Mapping[str, Any]) -> Applied:
     """Make a change to everything that the script does from now on."""
-    applied: Applied = import_module(f"{__name__}.{name}").Apply(**parameters)
-    return applied
+    return import_module(f"{__name__}.{name}").Apply(**parameters)

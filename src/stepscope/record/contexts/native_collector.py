@@ -111,8 +111,7 @@ class NativeCollector:
             adapter.name_contexts()
         if self._follows_devices and not complete:
             self._extension.flush_devices()
-        content: bytes | None = self._extension.snapshot(complete)
-        return content
+        return self._extension.snapshot(complete)
 
     def members(self) -> dict[str, Member]:
         """Further members of the capture: profiles of windows."""

@@ -127,8 +127,7 @@ def name_of(function: Any) -> str | None:
         return _name_under_pmap(function)
     if not module or module.partition(".")[0] in _OF_JAX:
         return None
-    name: str = function.__qualname__.rpartition("<locals>.")[2]
-    return name
+    return function.__qualname__.rpartition("<locals>.")[2]
 
 
 def _name_under_pmap(function: Any) -> str:

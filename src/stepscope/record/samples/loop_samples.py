@@ -162,8 +162,7 @@ class StackSampler:
     def _make(self, interval_ns: int) -> int | None:
         types = map(id, (CodeType, str, bytes, FrameType))
         version = sys.version_info[0] << 8 | sys.version_info[1]
-        made: int | None = self._library.stepscope_new_sampler(version, _thread_state(), *types, interval_ns)
-        return made
+        return self._library.stepscope_new_sampler(version, _thread_state(), *types, interval_ns)
 
     def _check(self) -> None:
         """Raise where the library sees another stack than Python."""
