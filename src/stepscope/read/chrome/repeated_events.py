@@ -12,8 +12,7 @@ import numpy as np
 
 from stepscope.base.arrays import Codes, Ids, Mask, Rows
 from stepscope.read.chrome.event_columns import RecordedEvents
-from stepscope.read.chrome.instant_events import ARROWS
-from stepscope.read.chrome.slices import ASYNC, STACKED
+from stepscope.read.chrome.slices import ARROWS, ASYNC, STACKED
 from stepscope.trace.row_order import begins_run
 
 _SAMPLED = 1 << 8  # events, spread over the file

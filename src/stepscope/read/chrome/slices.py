@@ -137,6 +137,7 @@ class _Stack:
 
 ASYNC = {"b": False, "S": False, "e": True, "F": True}
 STACKED = {"B": False, "E": True}
+ARROWS = {"s": False, "t": True, "f": True}
 
 
 class ChromeSlices(NamedTuple):
