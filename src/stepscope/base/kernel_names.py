@@ -167,20 +167,20 @@ class _Reader:
         return self._type(depth)
 
     def _type(self, depth: int) -> str:
-        if found := _TYPE.match(self.text, self.at):
-            self.at = found.end()
-            return _TYPES.get(found[1], "…")
+        if match := _TYPE.match(self.text, self.at):
+            self.at = match.end()
+            return _TYPES.get(match[1], "…")
         self._match(_MODIFIERS)
         return self.name(depth)
 
     def _skip(self, char: str) -> bool:
-        found = self.text[self.at] == char
-        self.at += found
-        return found
+        is_there = self.text[self.at] == char
+        self.at += is_there
+        return is_there
 
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str]:
-        found = pattern.match(self.text, self.at)
-        if not found:
+        match = pattern.match(self.text, self.at)
+        if not match:
             raise ValueError(f"unknown at {self.at}")
-        self.at = found.end()
-        return found
+        self.at = match.end()
+        return match

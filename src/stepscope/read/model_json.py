@@ -54,10 +54,10 @@ def parse_model(text: bytes) -> dict[str, Any]:
         if isinstance(tree, dict):
             convert(tree, ModuleRoots if "roots" in tree else ModuleJson)
             return tree
-        found = f"a JSON {type(tree).__name__}"
+        problem = f"a JSON {type(tree).__name__}"
     except ValueError as error:
-        found = str(error)
+        problem = str(error)
     raise IngestError(
         'expected a model tree {"name": …, "class": …, "children": […]}'
-        f' or {{"roots": […]}}, found: {found}'
+        f' or {{"roots": […]}}, found: {problem}'
     )

@@ -151,5 +151,5 @@ def _match_tails(arrows: Arrows, tails: Rows, heads: Rows) -> Rows:
 def _next_started(events: Table, track: Array, time: Array) -> Ids32:
     """The event that starts next on a track, for an arrow's end between two events."""
     reversed_start = -events["start_ns"][::-1]
-    found = last_started(track, -time, events["track"][::-1], reversed_start)
-    return np.where(found < 0, -1, len(events) - 1 - found).astype(np.int32)
+    reversed_event = last_started(track, -time, events["track"][::-1], reversed_start)
+    return np.where(reversed_event < 0, -1, len(events) - 1 - reversed_event).astype(np.int32)

@@ -195,9 +195,9 @@ def _shrink(folder: Path, limit: int) -> None:
 
 def _entries(folder: Path | None) -> list[tuple[float, int, Path]]:
     """(time of last use, bytes, folder) of each entry, unfinished ones included."""
-    found = []
+    entries = []
     for entry in folder.iterdir() if folder and folder.is_dir() else ():
         with suppress(OSError):  # another process may delete it meanwhile
             if entry.is_dir() and _ENTRY_NAME.fullmatch(entry.name):
-                found.append((entry.stat().st_mtime, entry_folder.size(entry), entry))
-    return found
+                entries.append((entry.stat().st_mtime, entry_folder.size(entry), entry))
+    return entries

@@ -26,5 +26,5 @@ class FrameName(NamedTuple):
     @classmethod
     def of(cls, name: str) -> FrameName | None:
         """The frame of an event's name, None for other names."""
-        found = _FRAME.match(name)
-        return cls(found[1], int(found[2]), found[3]) if found else None
+        match = _FRAME.match(name)
+        return cls(match[1], int(match[2]), match[3]) if match else None

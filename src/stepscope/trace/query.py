@@ -182,9 +182,9 @@ def _reading(statements: Sequence[Any]) -> Any:
     kinds = [statement.type.name for statement in statements]
     if len(kinds) == 1 and kinds[0] in _READING:
         return statements[0]
-    found = " and ".join(kinds) or "none"
+    named = " and ".join(kinds) or "none"
     raise QueryError(
-        f"expected one reading statement (SELECT, DESCRIBE, EXPLAIN …), found {found}; traces are read-only"
+        f"expected one reading statement (SELECT, DESCRIBE, EXPLAIN …), found {named}; traces are read-only"
     )
 
 

@@ -107,8 +107,8 @@ class Trace:
         try:
             return self._tables[name]
         except KeyError:
-            known = ", ".join(SCHEMAS)
-            raise TraceError(f"no table {name!r}; the tables are {known}") from None
+            names = ", ".join(SCHEMAS)
+            raise TraceError(f"no table {name!r}; the tables are {names}") from None
 
     @property
     def events(self) -> Table:
@@ -149,11 +149,11 @@ class Trace:
         """The recorded arguments of many events, empty where there are none."""
         sources = self.events["source"][events]
         order = np.argsort(sources, kind="stable")
-        found: list[dict[str, Any]] = [{}] * len(events)
+        arguments: list[dict[str, Any]] = [{}] * len(events)
         texts = self.arguments.texts(sources[order])
         for row, text in zip(order.tolist(), texts, strict=True):
-            found[row] = parse(text)
-        return found
+            arguments[row] = parse(text)
+        return arguments
 
     def query(self, sql: str) -> pyarrow.Table:
         """The result of SQL over the tables.
@@ -194,6 +194,8 @@ def with_times(table: Table, moved: Callable[[Times], Times]) -> Table:
 
 def allocated_peaks(memory: Table, rank: int) -> dict[str, int]:
     """The peak of each device in the table `memory`, bytes; empty where no change was recorded."""
-    known = memory.take((memory["rank"] == rank) & (memory["allocated_bytes"] >= 0))
-    device = known.text("device")
-    return {name: int(known["allocated_bytes"][device.mask(name)].max()) for name in device.compact().values}
+    counted = memory.take((memory["rank"] == rank) & (memory["allocated_bytes"] >= 0))
+    device = counted.text("device")
+    return {
+        name: int(counted["allocated_bytes"][device.mask(name)].max()) for name in device.compact().values
+    }

@@ -97,8 +97,8 @@ def known_of(text: bytes | Raw) -> KnownArguments:
 def _coerced(text: bytes | Raw) -> KnownArguments:
     """Known arguments of unexpected types: numbers in strings are converted, the rest ignored."""
     values = parse(bytes(text))
-    found = {field: _integer(values.get(key)) for field, key in FIELDS.items()}
-    return KnownArguments(**{field: value for field, value in found.items() if value is not None})
+    numbers = {field: _integer(values.get(key)) for field, key in FIELDS.items()}
+    return KnownArguments(**{field: value for field, value in numbers.items() if value is not None})
 
 
 def _integer(value: Any) -> int | None:

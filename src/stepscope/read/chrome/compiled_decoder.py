@@ -242,9 +242,9 @@ class _Decoded:
     def _identities(self) -> Times | list[Any]:
         if self._count["odd_identities"]:
             texts = self._texts_of_events("identity")
-            found = _IDENTITIES.decode(_array(texts, b"null"))
+            identities = _IDENTITIES.decode(_array(texts, b"null"))
             local = self._texts_of_events("local_identity")
-            return [b or None if a is None else a for a, b in zip(found, local, strict=True)]
+            return [b or None if a is None else a for a, b in zip(identities, local, strict=True)]
         if self._is_used("identity"):
             return self._numbers("identity").astype(np.int64)
         return constant(NO_IDENTITY, self._count["events"])
@@ -272,9 +272,9 @@ class _Decoded:
     def _mend(self, columns: dict[str, Array]) -> None:
         """Decode the arguments of other types than expected."""
         rows = self._codes("odd_event", "odd_arguments")
-        known = [known_of(text) for text in self._texts("odd_text", "odd_arguments")]
+        arguments = [known_of(text) for text in self._texts("odd_text", "odd_arguments")]
         for field, column in columns.items():
-            column[rows] = integers(known, field)
+            column[rows] = integers(arguments, field)
 
 
 def _array(texts: list[bytes], absent: bytes) -> bytes:

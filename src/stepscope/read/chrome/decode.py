@@ -181,11 +181,11 @@ class EventReader:
             if rest.strip():
                 self._warn("trailing_text", f"text after the array of events: {excerpt(rest)}")
             return
-        found = trailer(rest)
-        if found is None:
+        parts = trailer(rest)
+        if parts is None:
             self._warn("malformed_trailer", f"text after the events is not JSON: {excerpt(rest)}")
             return
-        properties, further = found
+        properties, further = parts
         self.properties.update(properties)
         yield from self._further(further)
 

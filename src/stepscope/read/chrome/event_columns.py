@@ -99,11 +99,11 @@ class RecordColumns:
         if self._text_identities:
             codes: Interner[Any] = Interner({None: -1})
             return codes.codes(chain.from_iterable(self._with_texts(values))).astype(np.int64)
-        found = values != NO_IDENTITY
-        if values.min(where=found, initial=0) >= 0 and values.max(initial=0) < _MOST_CODE:
+        has_identity = values != NO_IDENTITY
+        if values.min(where=has_identity, initial=0) >= 0 and values.max(initial=0) < _MOST_CODE:
             return np.maximum(values, -1, out=values)
         result = np.full(len(values), -1, np.int64)
-        result[found] = np.unique(values[found], return_inverse=True)[1]
+        result[has_identity] = np.unique(values[has_one], return_inverse=True)[1]
         return result
 
     def _with_texts(self, values: Times) -> list[list[Any]]:
@@ -125,9 +125,9 @@ class RecordColumns:
 
     def take(self, name: str) -> Array:
         """A column that nobody asks for again."""
-        found = self.column(name)
+        column = self.column(name)
         del self._finished[name]
-        return found
+        return column
 
     def _finish(self, name: str) -> Array:
         if name not in self._growing:

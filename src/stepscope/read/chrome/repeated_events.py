@@ -75,10 +75,10 @@ def _sampled_twins(recorded: RecordedEvents) -> int:
     arrow = _of_phases(recorded, ARROWS)
     sample = sample[recorded.usable[sample] & ~arrow[recorded.phase[sample]]]
     sample = sample[_durations(recorded, sample) != 0]
-    known = np.zeros(1 << _TABLE_BITS, np.bool_)
-    known[_slot(time[sample])] = True
+    is_sampled = np.zeros(1 << _TABLE_BITS, np.bool_)
+    is_sampled[_slot(time[sample])] = True
     parts = (range(start, min(start + _PART, len(time))) for start in range(0, len(time), _PART))
-    near = [part.start + np.flatnonzero(known[_slot(time[part.start : part.stop])]) for part in parts]
+    near = [part.start + np.flatnonzero(is_sampled[_slot(time[part.start : part.stop])]) for part in parts]
     rows = np.concatenate([np.zeros(0, np.intp), *near])
     groups = _groups(recorded, rows[recorded.usable[rows]])
     return int(np.isin(groups.rows[groups.size > 1], sample).sum())
@@ -97,8 +97,8 @@ def _slot(time: Ids) -> Ids:
 
 def _durations(recorded: RecordedEvents, rows: Rows) -> np.typing.NDArray[np.float64]:
     """Of each event, µs; -1 if it has none."""
-    found = recorded.columns.column("duration_us")[rows]
-    return np.where(np.isnan(found), _NO_DURATION, found)
+    duration = recorded.columns.column("duration_us")[rows]
+    return np.where(np.isnan(duration), _NO_DURATION, duration)
 
 
 def _equal_events(recorded: RecordedEvents, rows: Rows) -> _Groups:

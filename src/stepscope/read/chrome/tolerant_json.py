@@ -157,8 +157,8 @@ class TolerantReader:
         if isinstance(value, dict):
             self._events.append(_exact(self._text[position:end]) or self._coercion.text(value))
         else:
-            found = self._excerpt(position, end)
-            self._warn("not_an_event", f"expected an event (an object), found {found}")
+            shown = self._excerpt(position, end)
+            self._warn("not_an_event", f"expected an event (an object), found {shown}")
         return end
 
     def _decode(self, position: int) -> tuple[Any, int]:
@@ -234,10 +234,10 @@ class TolerantReader:
         return None
 
     def _reject(self, position: int, end: int, error: Exception) -> None:
-        found = self._excerpt(position, end)
+        shown = self._excerpt(position, end)
         why = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
         self._warn(
-            "malformed_event", f"an event is not JSON ({why}), first at byte {self._byte(position)}: {found}"
+            "malformed_event", f"an event is not JSON ({why}), first at byte {self._byte(position)}: {shown}"
         )
 
     def _excerpt(self, position: int, end: int) -> str:

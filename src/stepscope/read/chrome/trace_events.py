@@ -79,8 +79,8 @@ _UNREAD = ("samples", "stackFrames", "systemTraceEvents", "controllerTraceDataKe
 def metadata_of(properties: Mapping[str, Any], log: WarningLog) -> Metadata:
     """Metadata from the top level of a trace file; `log` receives what is skipped."""
     unread = {key: _size(properties[key]) for key in _UNREAD if key in properties}
-    found = ", ".join(f"{key} ({size})" for key, size in unread.items() if size)
-    log("unread_section", f"skipped parts of the file: {found}", sum(unread.values()))
+    skipped = ", ".join(f"{key} ({size})" for key, size in unread.items() if size)
+    log("unread_section", f"skipped parts of the file: {skipped}", sum(unread.values()))
     info, devices = properties.get("distributedInfo"), properties.get("deviceProperties")
     info = info if isinstance(info, Mapping) else {}
     devices = devices if isinstance(devices, list) else []

@@ -73,26 +73,26 @@ def with_memory(trace: Trace, text: bytes) -> Trace:
     Raises IngestError if that has another form than docs/reference/capture_format.md describes.
     """
     with checked("memory.json"):
-        found = decode(text, MemoryJson)
-        _check(found)
-        trace = trace.with_table(_storages(found.storages)).with_table(_uses(found.uses, trace))
-    if found.out_of_memory is None:
+        memory = decode(text, MemoryJson)
+        _check(memory)
+        trace = trace.with_table(_storages(memory.storages)).with_table(_uses(memory.uses, trace))
+    if memory.out_of_memory is None:
         return trace
-    failed: dict[str, Any] = msgspec.to_builtins(found.out_of_memory)
+    failed: dict[str, Any] = msgspec.to_builtins(memory.out_of_memory)
     properties = {**trace.metadata.properties, "out_of_memory": failed}
     return trace.with_metadata(properties=properties)
 
 
-def _check(found: MemoryJson) -> None:
-    if found.version > _VERSION:
-        raise ValueError(f"version {found.version}; this stepscope reads versions up to {_VERSION}")
-    uses = found.uses
+def _check(memory: MemoryJson) -> None:
+    if memory.version > _VERSION:
+        raise ValueError(f"version {memory.version}; this stepscope reads versions up to {_VERSION}")
+    uses = memory.uses
     if len({len(uses.time_ns), len(uses.address), len(uses.shape), len(uses.dtype)}) != 1:
         raise ValueError("columns of `uses` differ in length")
 
 
-def _storages(found: KeptStorages) -> Table:
-    rows = [("before", row) for row in found.before] + [("after", row) for row in found.after]
+def _storages(kept: KeptStorages) -> Table:
+    rows = [("before", row) for row in kept.before] + [("after", row) for row in kept.after]
     places = [row.lines[-1] if row.lines else ("", -1) for _, row in rows]
     return Table(
         STORAGES,
@@ -108,18 +108,18 @@ def _storages(found: KeptStorages) -> Table:
     )
 
 
-def _uses(found: Uses, trace: Trace) -> Table:
-    time = np.array(found.time_ns, np.int64) - clock_of(trace.metadata)
+def _uses(uses: Uses, trace: Trace) -> Table:
+    time = np.array(uses.time_ns, np.int64) - clock_of(trace.metadata)
     order = np.argsort(time, kind="stable")
-    shapes = [",".join(map(str, shape)) for shape in found.shapes]
+    shapes = [",".join(map(str, shape)) for shape in uses.shapes]
     return Table(
         TENSOR_USES,
         {
             "event": _begun_at(trace, time)[order],
             "time_ns": time[order],
-            "address": np.array(found.address, np.int64)[order],
-            "shape": Text(codes_of(found.shape, shapes, _MISSING)[order], shapes),
-            "dtype": Text(codes_of(found.dtype, found.dtypes, _MISSING)[order], found.dtypes),
+            "address": np.array(uses.address, np.int64)[order],
+            "shape": Text(codes_of(uses.shape, shapes, _MISSING)[order], shapes),
+            "dtype": Text(codes_of(uses.dtype, uses.dtypes, _MISSING)[order], uses.dtypes),
         },
     )
 
@@ -178,5 +178,5 @@ def parse_compiled(text: bytes) -> dict[str, Any]:
             for node in graph.nodes:
                 if max(node.reads, default=-1) >= len(graph.inputs):
                     raise ValueError(f"{node.name} reads input {max(node.reads)} of {len(graph.inputs)}")
-        found: dict[str, Any] = msgspec.to_builtins(compiled)
-    return found
+        graphs: dict[str, Any] = msgspec.to_builtins(compiled)
+    return graphs
