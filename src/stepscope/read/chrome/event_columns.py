@@ -103,7 +103,7 @@ class RecordColumns:
         if values.min(where=has_identity, initial=0) >= 0 and values.max(initial=0) < _MOST_CODE:
             return np.maximum(values, -1, out=values)
         result = np.full(len(values), -1, np.int64)
-        result[has_identity] = np.unique(values[has_one], return_inverse=True)[1]
+        result[has_identity] = np.unique(values[has_identity], return_inverse=True)[1]
         return result
 
     def _with_texts(self, values: Times) -> list[list[Any]]:
