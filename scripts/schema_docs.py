@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stepscope.faces.page.query_answers import EXAMPLES, KINDS
 from stepscope.trace.declaration import Column, Schema
+from stepscope.trace.query import EXAMPLES, KINDS
 from stepscope.trace.schema import SCHEMAS
 
 _HEAD = """\

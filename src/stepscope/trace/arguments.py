@@ -84,9 +84,9 @@ class ArgumentBlock:
     def spans(self, sources: IntArray) -> tuple[Times, Times]:
         """Where in `text` those of the events at `sources` begin and end; at 0 where none is."""
         rows = np.minimum(self.sources.searchsorted(sources), len(self.sources) - 1)
-        found = self.sources[rows] == sources
+        has_some = self.sources[rows] == sources
         starts = np.append(0, self.ends[:-1])[rows]
-        return np.where(found, starts, 0), np.where(found, self.ends[rows], 0)
+        return np.where(has_some, starts, 0), np.where(has_some, self.ends[rows], 0)
 
     def shifted(self, offset: int) -> ArgumentBlock:
         """The same block with all positions increased by `offset`."""
@@ -116,10 +116,10 @@ class Arguments:
     def texts(self, sources: IntArray) -> list[bytes]:
         """The JSON text of many events, in ascending order; `{}` for one without arguments."""
         parts = list(self.parts(sources))
-        found = [b"{}"] * (parts[0][1].start if parts else len(sources))
+        texts = [b"{}"] * (parts[0][1].start if parts else len(sources))
         for block, part in parts:
-            found += block.find_all(sources[part])
-        return found
+            texts += block.find_all(sources[part])
+        return texts
 
     def parts(self, sources: IntArray) -> Iterator[tuple[ArgumentBlock, slice]]:
         """The blocks that may hold arguments of events, each with its part of ascending `sources`.

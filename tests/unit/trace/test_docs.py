@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from schema_docs import page
 
-from stepscope.faces.page.query_answers import EXAMPLES
 from stepscope.testing import drawn_trace
+from stepscope.trace.query import EXAMPLES
 from stepscope.trace.schema import LAUNCHES
 from stepscope.trace.table import Table
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "scripts"))
+
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "schema.md"
 DRAWN = drawn_trace(

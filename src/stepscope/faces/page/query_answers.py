@@ -13,7 +13,7 @@ import msgspec
 from stepscope.errors import QueryError, ServeError
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.trace_view import TraceView
-from stepscope.trace.query import ARGUMENTS, QueryLimits, is_number, plain_values, run_query
+from stepscope.trace.query import ARGUMENTS, EXAMPLES, KINDS, QueryLimits, is_number, plain_values, run_query
 from stepscope.trace.schema import SCHEMAS
 
 LIMITS = QueryLimits(seconds=20, megabytes=1024, rows=10_000)
@@ -21,31 +21,6 @@ _MAX_ANSWER_BYTES = 16_000_000  # as the error says; chosen: bounds what a brows
 _MAX_SQL = 10_000  # characters; the headers of a request are limited as well
 _MAX_EXACT = 2**53  # larger integers lose digits as numbers of JavaScript
 _running = Lock()
-KINDS = {"i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "f64": "float64", "text": "text"}
-EXAMPLES = {
-    "Where the device time of each stage goes, by kernel": """\
-select step, stage, name, sum(duration_ns) / 1e6 as device_ms, count(*) as calls
-from events
-where category in ('kernel', 'memcpy', 'memset', 'communication') and step is not null
-group by step, stage, name
-order by device_ms desc
-limit 20""",
-    "The operators that launch the most device time": """\
-select operator.name, sum(work.duration_ns) / 1e6 as device_ms, count(*) as launched
-from launches
-join events as call on call.id = launches.cpu_event
-join events as operator on operator.id = call.parent
-join events as work on work.id = launches.device_event
-group by operator.name
-order by device_ms desc
-limit 20""",
-    "The shapes that an operator was called with": """\
-select json->>'$."Input Dims"' as shapes, count(*) as calls, sum(duration_ns) / 1e6 as cpu_ms
-from arguments join events on events.id = arguments.event
-where name = 'aten::mm'
-group by shapes
-order by cpu_ms desc""",
-}
 
 
 class ResultColumn(msgspec.Struct):

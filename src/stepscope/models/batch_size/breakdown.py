@@ -23,7 +23,7 @@ from stepscope.models.batch_size.peak_memory import KINDS, Footprint, find_footp
 from stepscope.models.batch_size.step_costs import Cost, find_costs
 from stepscope.models.memory.recorded_allocations import AllocationRecord
 from stepscope.read import read
-from stepscope.read.recorded.memory_json import KeptStorage, kept_storages
+from stepscope.read.recorded.members_json import KeptStorage, kept_storages
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
