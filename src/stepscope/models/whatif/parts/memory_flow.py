@@ -17,7 +17,7 @@ from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.owners import KINDS
 from stepscope.models.memory.recorded_allocations import AllocationRecord
 from stepscope.models.memory.recorded_memory import RecordedMemory
-from stepscope.models.whatif.cpu.autocast import kept, lowered
+from stepscope.models.whatif.parts.autocast_flow import Policy, policy_of
 from stepscope.trace.schema import STAGES
 
 
@@ -88,6 +88,7 @@ class _PrecisionFlow:
     """What is known of each recorded allocation as operators run one after the other."""
 
     memory: RecordedMemory
+    policy: Policy
     names: list[str]
     stage: Ids
     floats: Mask
@@ -117,6 +118,7 @@ class _PrecisionFlow:
         backward = np.flatnonzero(attribution.backward & (events["stage"] == _BACKWARD))
         return cls(
             memory=memory,
+            policy=policy_of("cpu" if recording.device.startswith("cpu") else "cuda"),
             names=[names[code] for code in text.codes.tolist()],
             stage=attribution.stage.astype(np.int64),
             floats=_holds(recording, "float32"),
@@ -146,7 +148,7 @@ class _PrecisionFlow:
         name, root = self.names[operation.root], operation.root
         reads = [one for one in operation.reads.tolist() if self.floats[one]]
         kind = self.memory.lifetimes.kind
-        if name in lowered():
+        if name in self.policy.lowered:
             self.lowers = True
             for one in reads:
                 if not self.half[one] and kind[one] in _PARAMETERS:
@@ -154,7 +156,7 @@ class _PrecisionFlow:
                 elif not self.half[one]:
                     self._cast(one, root, 2, self.casts)
             half = True
-        elif name in kept():
+        elif name in self.policy.kept:
             for one in reads:
                 if self.half[one]:
                     self._cast(one, root, 4, self.raised)
