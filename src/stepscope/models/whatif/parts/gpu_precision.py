@@ -100,13 +100,13 @@ class Kernels(NamedTuple):
     Attributes:
         multiplied_ns: those of products and what prepares them.
         other_ns: the others.
-        count: how many of the first kind; -1 for as many as recorded.
+        launches: how many of the first kind; -1 for as many as recorded.
         called: what the CPU takes for the operator, relative to what it took.
     """
 
     multiplied_ns: float
     other_ns: float
-    count: int = -1
+    launches: int = -1
     called: float = 1.0
 
 
