@@ -131,12 +131,17 @@ class CachingAllocator:
         if place == len(blocks):
             return None
         found, address = blocks[place]
-        limit = self.settings.max_split_bytes
-        if limit is not None and not pool[0]:
-            if size < limit <= found or (size >= limit and found >= size + _LARGE_SEGMENT):
-                return None
+        if not pool[0] and self._too_large(found, size):
+            return None
         blocks.pop(place)
         return address
+
+    def _too_large(self, block: int, size: int) -> bool:
+        """Blocks above the limit are kept for allocations of about their size."""
+        limit = self.settings.max_split_bytes
+        if limit is None:
+            return False
+        return size < limit <= block or (size >= limit and block >= size + _LARGE_SEGMENT)
 
     def _new_segment(self, pool: tuple[bool, int], size: int) -> int:
         if pool[0]:

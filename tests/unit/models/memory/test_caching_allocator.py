@@ -6,6 +6,7 @@ import gzip
 import pickle
 import random
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ def check(allocator: CachingAllocator, held: dict[int, int]) -> None:
     assert sum(size for _, size, _ in blocks) == allocator.reserved
     assert sum(size for _, size, used in blocks if used) == allocator.allocated
     assert all(allocator._blocks[address].size >= size for address, size in held.items())
-    for (left, size, used), (right, _, also) in zip(blocks, blocks[1:], strict=False):
+    for (left, size, used), (right, _, also) in pairwise(blocks):
         assert left + size <= right
         touches = left + size == right and allocator._blocks[left].after == right
         assert not touches or used or also
