@@ -6,8 +6,8 @@ longer of that and of moving its matrices, and something to begin.
 
 The constants below were fitted on 115,000 products in bfloat16 on A100, H100, H200 and B200
 (ai-dynamo/aiconfigurator, Apache-2.0) and 128 in FP16 on a V100 (DeepBench, Apache-2.0), by
-`benchmarks/kernels/products.py`. Fitted without a device they predict it within 6 to 9 % at the
-median; docs/evidence/accuracy/gpu.md has the table.
+`benchmarks/kernels/products.py`. Fitted without a device they predict it within 5 to 10 % at the
+median (docs/evidence/accuracy.md).
 """
 
 from __future__ import annotations
