@@ -16,7 +16,7 @@ from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.owners import KINDS
 from stepscope.models.memory.recorded_allocations import AllocationRecord
 from stepscope.models.memory.recorded_memory import RecordedMemory
-from stepscope.models.whatif.cpu.autocast import kept, lowered
+from stepscope.models.whatif.parts.autocast_flow import policy_of
 from stepscope.trace.schema import STAGES
 
 
@@ -87,6 +87,7 @@ class _PrecisionFlow:
 
     def __init__(self, memory: RecordedMemory) -> None:
         self.memory, self.recording = memory, memory.recording
+        self.policy = policy_of("cpu" if memory.recording.device.startswith("cpu") else "cuda")
         events, count = memory.recording.trace.events, len(memory.recording)
         starts, attribution = memory.recording.starts, memory.recording.attribution
         self.names = events.text("name")
@@ -120,7 +121,7 @@ class _PrecisionFlow:
         root, name = operation.root, str(self.names[operation.root]).removeprefix("aten::")
         reads = [allocation for allocation in operation.reads.tolist() if self.floats[allocation]]
         kind = self.memory.lifetimes.kind
-        if name in lowered():
+        if name in self.policy.lowered:
             self.lowers = True
             for allocation in reads:
                 if not self.half[allocation] and kind[allocation] in _PARAMETERS:
@@ -128,7 +129,7 @@ class _PrecisionFlow:
                 elif not self.half[allocation]:
                     self._cast(allocation, root, 2, self.casts)
             half = True
-        elif name in kept():
+        elif name in self.policy.kept:
             for allocation in reads:
                 if self.half[allocation]:
                     self._cast(allocation, root, 4, self.raised)
