@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, Ids32, IntArray, Rows, Times
+from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
 from stepscope.facts.annotate.jax.calls import BEFORE_RECORDING, UNKNOWN, calls_of_host_work, is_compiled_call
 from stepscope.facts.annotate.jax.iterations import call_starts, iterations_by_calls
 from stepscope.facts.annotate.links.launches import (
@@ -54,9 +54,8 @@ def find_steps(trace: Trace) -> Trace:
     ways = (_by_profiler, _by_optimizer, _by_iterations, _by_calls, _by_pattern, _whole)
     numbers, starts, ends, evidence = next(found for way in ways if (found := way(trace)))
     numbers = _ascending(numbers)
-    # The last range of a profiler is often cut off.
-    whole = (ends - starts >= _CUT_OFF * np.median(ends - starts)) | (evidence == ITERATION)
     called = calls_of_host_work(trace)
+    whole = ~_cut_off(trace, starts, ends) | (evidence == ITERATION)
     step = _step_of_events(trace, called, starts[whole], ends[whole])
     if not trace.metadata.capture and (share := covered_share(trace, step)) < _LITTLE:
         return _as_one_step(trace, called, evidence, (ends - starts)[whole], share)
@@ -67,6 +66,22 @@ def find_steps(trace: Trace) -> Trace:
     trace = _with_steps(trace, called, step, kept, evidence)
     marked = evidence in ("profiler_step", "optimizer", ITERATION)
     return trace if marked else _warn_inferred(trace, evidence)
+
+
+def _cut_off(trace: Trace, starts: Times, ends: Times) -> Mask:
+    """Short ranges at the end of a sequence that launched nothing: the recording ended in them.
+
+    Ranges in which a program was put into a queue are short too.
+    """
+    length = ends - starts
+    short = length < _CUT_OFF * np.median(length)
+    short[:-1] &= starts[1:] > ends[:-1] + length[:-1]
+    if short.any():
+        events = trace.events
+        calls = np.unique(trace["launches"]["cpu_event"])
+        begin = np.sort(events["start_ns"][calls])
+        short &= np.searchsorted(begin, starts) == np.searchsorted(begin, ends)
+    return short
 
 
 def _ascending(numbers: Times) -> Times:
@@ -179,12 +194,31 @@ def _by_calls(trace: Trace) -> tuple[Times, Times, Times, str] | None:
     iterations = iterations_by_calls(trace, track)
     if iterations is None or len(iterations.starts) < 2:
         return None
+    starts = iterations.starts
     here = trace.events["track"] == track
     end = trace.events.spans(here)[1].max()
-    ends = np.append(iterations.starts[1:], end)
-    whole = iterations.last_is_whole and _last_is_like(ends - iterations.starts)
-    count = len(ends) if whole else len(ends) - 1
-    return np.arange(count), iterations.starts[:count], ends[:count], "compiled_call"
+    ends = np.append(starts[1:], end)
+    count = len(ends) if iterations.last_is_whole else len(ends) - 1
+    if count == len(ends) and not _last_is_like(ends - starts):
+        ends[-1] = _end_of_calls(trace, track, int(starts[-1]))
+        count -= not _last_is_like(_completion_times(trace, starts))
+    return np.arange(count), starts[:count], ends[:count], "compiled_call"
+
+
+def _end_of_calls(trace: Trace, track: int, start: int) -> int:
+    """When the compiled calls that begin on a track from some time on have returned, ns."""
+    events = trace.events
+    calls = events.text("name").where(is_compiled_call) & (events["track"] == track)
+    return int(events.spans(calls & (events["start_ns"] >= start))[1].max())
+
+
+def _completion_times(trace: Trace, starts: Times) -> Times:
+    """From the end of each step's device work to that of the next, ns; 0 if a step has none."""
+    events, launches = trace.events, trace["launches"]
+    step = np.searchsorted(starts, events["start_ns"][launches["cpu_event"]], side="right") - 1
+    done = starts.copy()
+    np.maximum.at(done, step[step >= 0], events.spans(launches["device_event"])[1][step >= 0])
+    return np.where((done > starts)[1:], np.diff(done), 0)
 
 
 def _by_pattern(trace: Trace) -> tuple[Times, Times, Times, str] | None:
@@ -211,7 +245,7 @@ def _by_pattern(trace: Trace) -> tuple[Times, Times, Times, str] | None:
 
 
 def _last_is_like(lengths: Times) -> bool:
-    typical = np.median(lengths[:-1])
+    typical = np.median(lengths[:-1]) if len(lengths) > 1 else 0
     return bool(abs(lengths[-1] - typical) < _UNLIKE * typical)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids32, Mask, Rows, Times
 from stepscope.facts.annotate.jax.calls import BEFORE_RECORDING, UNKNOWN
-from stepscope.facts.annotate.links.launches import device_work, launch_of
+from stepscope.facts.annotate.links.launches import device_work, launch_of, launched_before_recording
 from stepscope.facts.annotate.steps.step_table import steady_steps
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.table import Table
@@ -115,7 +115,8 @@ def _on_device(trace: Trace, starts: Times) -> int:
     call = launch_of(trace)[work]
     first_ns = starts.min(initial=np.iinfo(np.int64).max)
     called_ns = np.where(call >= 0, events["start_ns"][call], first_ns)
-    earlier, own = work[called_ns < first_ns], work[(call >= 0) & (called_ns >= first_ns)]
+    queued = launched_before_recording(trace)[work]
+    earlier, own = work[(called_ns < first_ns) | queued], work[(call >= 0) & (called_ns >= first_ns)]
     if not len(earlier) or not len(own):
         return -1
     return int(min(events.spans(earlier)[1].max(), events["start_ns"][own].min()))
