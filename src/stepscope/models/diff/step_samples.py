@@ -179,11 +179,11 @@ def _time_use(trace: Trace, rank: int, steps: Table) -> Sample:
     place = step_places(steps["step"], idle["step"][rows])
     length = (idle["end_ns"] - idle["start_ns"])[rows]
     times: dict[Key, Floats] = {("device busy",): steps["device_busy_ns"].astype(np.float64)}
-    for code, cause in enumerate(cause_names(trace)):
+    for code, cause in enumerate(cause_names(trace, rank)):
         of_cause = idle["cause"][rows] == code
         spent = np.bincount(place[of_cause], length[of_cause] * 1.0, len(steps))
         name = "busy: exposed communication" if cause == "communication" else f"idle: {cause}"
-        times[(name,)] = spent.astype(np.float64)
+        times[(name,)] = times.get((name,), np.zeros(len(steps))) + spent
     return Sample({key: value for key, value in times.items() if value.any()})
 
 

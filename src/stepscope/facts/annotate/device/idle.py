@@ -11,6 +11,7 @@ from stepscope.base.arrays import Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import is_communication_wait
 from stepscope.facts.annotate.jax.calls import is_wait
 from stepscope.facts.annotate.links.launches import device_work, launch_of, shows_cpu
+from stepscope.facts.annotate.links.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.facts.annotate.steps.windows import unrecorded_work_end
 from stepscope.trace.intervals import Intervals
@@ -58,8 +59,13 @@ def find_idle(trace: Trace) -> Trace:
     return _with_busy_times(trace.with_table(Table(IDLE, columns)))
 
 
-def cause_names(trace: Trace) -> tuple[str, ...]:
-    """What each of `IDLE_CAUSES` is called: without the CPU's side nobody knows what it did."""
+def cause_names(trace: Trace, rank: int | None = None) -> tuple[str, ...]:
+    """What each of `IDLE_CAUSES` is called: without the CPU's side nobody knows what it did.
+
+    Where work is missing in the file, of a rank or of any, the device may not even be idle.
+    """
+    if work_is_missing(trace, rank):
+        return tuple(cause if cause == "communication" else "unknown" for cause in IDLE_CAUSES)
     if shows_cpu(trace):
         return IDLE_CAUSES
     return tuple("unknown" if cause == "host" else cause for cause in IDLE_CAUSES)

@@ -18,7 +18,9 @@ from stepscope.facts.annotate.links.launches import (
     marked_on_devices,
     on_host,
 )
+from stepscope.facts.annotate.links.missing_work import complete_steps, launch_calls, warn_missing
 from stepscope.facts.annotate.range_names import ends_update, is_recorded_step, is_step, step_number
+from stepscope.facts.annotate.steps.ranges import CHOSEN, step_ranges, steps_of_ranges
 from stepscope.facts.annotate.steps.step_table import COVERS_LITTLE, ITERATION
 from stepscope.facts.annotate.steps.windows import end_of_earlier_work, step_windows
 from stepscope.trace.recorded_steps import milliseconds
@@ -40,18 +42,21 @@ _NEVER = np.iinfo(np.int64).max
 def find_steps(trace: Trace) -> Trace:
     """Fill the table `steps`, and the step of every event.
 
-    Steps come from the marks of the recorder, torch.profiler or JAX. Otherwise a step ends with the
-    optimizer that steps least often; or begins with an iteration of a server or of a generating
-    loop, or with the compiled function that trains; otherwise steps are the repeats of a pattern of
-    top-level work; otherwise the whole trace is one step. So it is if the steps found hold little
-    of the work.
+    Steps come from the ranges that the user chose, or from the marks of the recorder, torch.profiler
+    or JAX. Otherwise a step ends with the optimizer that steps least often; or begins with an
+    iteration of a server or of a generating loop, or with the compiled function that trains;
+    otherwise steps are ranges with the name of a step, or the repeats of a pattern of top-level
+    work; otherwise the whole trace is one step. So it is if the steps found hold little of the
+    work. Steps whose launches lack work in the file are left out, unless all do.
     CPU events belong to the step in which they start. Device work and compiled work on threads of
     the host belong to the step of their launch or call. Device work without a known launch, or in a
     trace where only a device marks steps, belongs to the step in which it starts.
 
     Source: HOTLINE section 4.2, widened.
     """
-    ways = (_by_profiler, _by_optimizer, _by_iterations, _by_calls, _by_pattern, _whole)
+    ways = (_by_profiler, _by_optimizer, _by_iterations, _by_calls, _by_ranges, _by_pattern, _whole)
+    if trace.metadata.properties.get(CHOSEN):
+        ways = (_by_ranges, *ways)
     numbers, starts, ends, evidence = next(found for way in ways if (found := way(trace)))
     numbers = _ascending(numbers)
     called = calls_of_host_work(trace)
@@ -64,7 +69,7 @@ def find_steps(trace: Trace) -> Trace:
         trace = trace.with_warnings([("cut_off_step", message, int((~whole).sum()))])
     kept = numbers[whole], starts[whole], ends[whole]
     trace = _with_steps(trace, called, step, kept, evidence)
-    marked = evidence in ("profiler_step", "optimizer", ITERATION)
+    marked = evidence in ("profiler_step", "optimizer", "range", ITERATION)
     return trace if marked else _warn_inferred(trace, evidence)
 
 
@@ -111,14 +116,27 @@ def _with_steps(
     trace: Trace, called: Ids32, step: Rows, steps: tuple[Times, Times, Times], evidence: str
 ) -> Trace:
     numbers, starts, ends = steps
-    trace = trace.with_events(step=np.where(step < 0, -1, numbers[step]))
+    calls = launch_calls(trace)
+    complete = complete_steps(trace, calls, step, len(numbers))
+    kept = complete if complete.any() else ~complete
+    of_kept = (step >= 0) & kept[step]
+    trace = trace.with_events(step=np.where(of_kept, numbers[step], -1))
     operations = trace.events.text("category").mask("cpu_op", "communication")
     called = np.where(operations, called, UNKNOWN)  # what runs them may end when it is scheduled
     work = (device_work(trace) | (called >= 0)) & (step >= 0)
     last = np.full(len(numbers), -1, np.int64)  # when the last work of each step ends
     np.maximum.at(last, step[work], trace.events.spans(work)[1])
     before = end_of_earlier_work(trace, called, starts)
-    trace = trace.with_table(_table(trace, last, before, numbers, starts, ends, evidence))
+    columns: dict[str, Any] = {
+        "step": numbers,
+        "rank": np.full(len(numbers), trace.metadata.ranks[0]),
+        "start_ns": starts,
+        "end_ns": ends,
+        "device_end_ns": last,
+        "evidence": Text.constant(evidence, len(numbers)),
+    }
+    table = _windows(Table(STEPS, columns), before, complete).take(kept)
+    trace = warn_missing(trace.with_table(table), calls, step, complete)
     return _warn_work_outside(trace)
 
 
@@ -126,6 +144,8 @@ def main_track(trace: Trace) -> int:
     """The CPU track of the training loop: the one with marks of steps, else the busiest."""
     events = trace.events
     on_cpu = on_host(trace)
+    if trace.metadata.properties.get(CHOSEN) and len(rows := step_ranges(trace)):
+        return int(events["track"][rows[0]])
     marks = events.text("name").where(is_step)
     named = on_cpu & marks
     if not named.any() and marks.any():
@@ -134,6 +154,8 @@ def main_track(trace: Trace) -> int:
         return int(np.bincount(trace["iterations"]["track"]).argmax())
     if not named.any():
         named = on_cpu & events.text("name").where(is_compiled_call)
+    if not named.any() and len(rows := step_ranges(trace)):
+        return int(events["track"][rows[0]])
     if not named.any():
         named = on_cpu & events.text("category").mask("cpu_op", "python", "runtime")
         works = on_cpu & events.text("category").mask("cpu_op", "runtime")
@@ -219,6 +241,12 @@ def _completion_times(trace: Trace, starts: Times) -> Times:
     done = starts.copy()
     np.maximum.at(done, step[step >= 0], events.spans(launches["device_event"])[1][step >= 0])
     return np.where((done > starts)[1:], np.diff(done), 0)
+
+
+def _by_ranges(trace: Trace) -> tuple[Times, Times, Times, str] | None:
+    """The user's ranges that are steps by their names."""
+    rows = step_ranges(trace)
+    return (*steps_of_ranges(trace, rows), "range") if len(rows) else None
 
 
 def _by_pattern(trace: Trace) -> tuple[Times, Times, Times, str] | None:
@@ -319,22 +347,13 @@ def _last_begun(begin: Times, starts: Times, ends: Times) -> Rows:
     return np.where(inside, index, -1)
 
 
-def _table(
-    trace: Trace, last: Times, before: int, numbers: Times, starts: Times, ends: Times, why: str
-) -> Table:
-    columns: dict[str, Any] = {
-        "step": numbers,
-        "rank": np.full(len(numbers), trace.metadata.ranks[0]),
-        "start_ns": starts,
-        "end_ns": ends,
-        "device_end_ns": last,
-        "evidence": Text.constant(why, len(numbers)),
-    }
-    window_start, window_end = step_windows(Table(STEPS, columns))
-    if len(numbers) and before < window_end[0]:
+def _windows(steps: Table, before: int, complete: Mask) -> Table:
+    """The steps with their windows; work that was called for earlier ends at `before`."""
+    start, end = step_windows(steps, complete)
+    if len(steps) and before < end[0]:
         # The first step's work waits for that of the step before it.
-        window_start[0] = max(window_start[0], before)
-    return Table(STEPS, {**columns, "window_start_ns": window_start, "window_end_ns": window_end})
+        start[0] = max(start[0], before)
+    return steps.with_columns(window_start_ns=start, window_end_ns=end)
 
 
 def _warn_work_outside(trace: Trace) -> Trace:

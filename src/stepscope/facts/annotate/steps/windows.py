@@ -25,16 +25,21 @@ from stepscope.trace.trace import Trace
 GAP = 0.05  # steps with a longer gap between them, as a share of the earlier one, are no sequence
 
 
-def step_windows(steps: Table) -> tuple[Times, Times]:
+def step_windows(steps: Table, complete: Mask | None = None) -> tuple[Times, Times]:
     """Start and end of the window of each step, int64, ns, shape (steps,).
 
     Args:
         steps: the table `steps` of one rank, in order of time.
+        complete: whether all work of each step is recorded, shape (steps,); by default it is. A step
+            whose work is not continues no sequence.
     """
     starts, ends = steps["start_ns"].astype(np.int64), steps["end_ns"].astype(np.int64)
     completed = np.maximum(ends, steps["device_end_ns"])
     window_start, window_end = starts.copy(), ends.copy()
-    first = np.append(np.flatnonzero(~follows(steps)), len(steps)).tolist()
+    follow = follows(steps)
+    if complete is not None:
+        follow[1:] &= complete[1:] & complete[:-1]
+    first = np.append(np.flatnonzero(~follow), len(steps)).tolist()
     for begin, end in pairwise(first):
         earlier = completed[:begin].max(initial=starts[begin])
         bounds = np.append(max(starts[begin], earlier), completed[begin:end])
