@@ -11,7 +11,7 @@ from stepscope.analyze.rule import Rule
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.parallel import in_threads
 from stepscope.errors import RuleError, StepscopeError
-from stepscope.facts.annotate.links.missing_work import notes_on_missing, work_is_missing
+from stepscope.facts.annotate.steps.missing_work import notes_on_missing, work_is_missing
 from stepscope.facts.annotate.steps.step_table import capture_notes, coverage_note
 from stepscope.facts.summary.facts import StepTimes
 from stepscope.facts.summary.verdict import certain_share

@@ -14,7 +14,7 @@ from stepscope.facts.annotate.device.idle import (
     working_devices,
 )
 from stepscope.facts.annotate.links.launches import device_work, shows_cpu
-from stepscope.facts.annotate.links.missing_work import work_is_missing
+from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.step_table import mean_device_ms, ranks_with_steps, step_lengths
 from stepscope.facts.summary.facts import (
     Device,

@@ -304,8 +304,7 @@ class _Report:
             warning
             for summary in self.all
             for warning in summary.warnings
-            if warning.code in _OF_FOLDER
-            or (summary is self.main and warning.code not in (ended, *NOTES))
+            if warning.code in _OF_FOLDER or (summary is self.main and warning.code not in (ended, *NOTES))
         ]
 
     def bar(self, share: float, style: str) -> Text:

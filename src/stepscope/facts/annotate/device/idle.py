@@ -9,9 +9,9 @@ import numpy as np
 
 from stepscope.base.arrays import Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import is_communication_wait
-from stepscope.facts.annotate.jax.calls import is_wait
+from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait
 from stepscope.facts.annotate.links.launches import device_work, launch_of, shows_cpu
-from stepscope.facts.annotate.links.missing_work import work_is_missing
+from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.facts.annotate.steps.windows import unrecorded_work_end
 from stepscope.trace.intervals import Intervals
@@ -170,7 +170,10 @@ def _launch_calls(trace: Trace, work: Rows, gaps: Intervals) -> Times:
     start = trace.events["start_ns"][work]
     index = np.minimum(np.searchsorted(start, gaps.ends, side="left"), len(work) - 1)
     known = (caller[index] >= 0) & (start[index] == gaps.ends)
-    return np.where(known, trace.events["start_ns"][caller[index]], gaps.ends)
+    moment = trace.events["start_ns"][caller]
+    program = trace.events.text("name").where(is_compiled_call)[caller]  # which ends in the launch
+    moment[program] = trace.events.spans(caller[program])[1]
+    return np.where(known, moment[index], gaps.ends)
 
 
 def data_loading_times(trace: Trace) -> Intervals:

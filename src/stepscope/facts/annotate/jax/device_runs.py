@@ -14,12 +14,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids, Ids32, Mask, Rows
 from stepscope.facts.annotate.jax.calls import called_function, calls_in_order, is_compiled_call
-from stepscope.facts.annotate.links.launches import (
-    device_work,
-    launch_of,
-    on_host,
-    with_launches_by_order,
-)
+from stepscope.facts.annotate.links.launches import device_work, launch_of, on_host, with_launches_by_order
 from stepscope.trace.nesting import outermost
 from stepscope.trace.trace import Trace
 

@@ -149,9 +149,7 @@ def _warn_fallbacks(trace: Trace) -> Trace:
     evidence = trace["launches"].text("evidence")
     counts = {name: int(evidence.mask(name).sum()) for name in _FALLBACKS}
     return trace.with_warnings(
-        (f"linked_by_{name}", _by_evidence(name), count)
-        for name, count in counts.items()
-        if count
+        (f"linked_by_{name}", _by_evidence(name), count) for name, count in counts.items() if count
     )
 
 

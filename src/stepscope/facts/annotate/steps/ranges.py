@@ -23,6 +23,9 @@ _NAME = re.compile(
 _NUMBER = re.compile(r"\d+")
 _FEWEST = 2  # ranges of which a loop consists
 _MOST_TIME = 0.5  # between the first and the last: ranges of a part of a step take less
+_MOST_NAMED = 6  # in an error
+_FEW = 3  # ranges of which none is dropped
+_SHORT_PAUSE = 0.1  # of the time from one range to the next
 _LONG_PAUSE = 3  # times the usual pause between two steps: the loop did something else
 
 
@@ -46,14 +49,24 @@ def step_ranges(trace: Trace) -> Rows:
     names = events.text("name").map(lambda name: _chosen_group(chosen, name) if chosen else _group(name))
     marked = annotations & (names.codes >= 0)
     best, most = np.zeros(0, np.intp), 0
-    for key in np.unique(_keys(events["track"], names.codes)[marked]).tolist():
-        rows = np.flatnonzero(outermost(events["parent"], marked & (_keys(events["track"], names.codes) == key)))
+    keys = _keys(events["track"], names.codes)
+    for key in np.unique(keys[marked]).tolist():
+        rows = np.flatnonzero(outermost(events["parent"], marked & (keys == key)))
         start, end = events.spans(rows)
         spent = int((end - start).sum())
         takes_time = chosen or spent >= _MOST_TIME * (end.max() - start[0])
         if len(rows) >= (1 if chosen else _FEWEST) and takes_time and spent > most:
             best, most = rows, spent
     return best
+
+
+def longest_ranges(trace: Trace) -> list[str]:
+    """Names of the ranges on the CPU that take most time, without their numbers, the longest first."""
+    events = trace.events
+    rows = np.flatnonzero(events.text("category").mask("annotation") & on_host(trace))
+    names = events.text("name").take(rows).map(lambda name: _NUMBER.sub("", name).strip())
+    spent = np.bincount(names.codes, events["duration_ns"][rows], len(names.values))
+    return [names.values[code] for code in np.argsort(-spent)[:_MOST_NAMED].tolist() if spent[code]]
 
 
 def _keys(track: Rows, group: Rows) -> Times:
@@ -71,7 +84,10 @@ def steps_of_ranges(trace: Trace, rows: Rows) -> tuple[Times, Times, Times]:
     pause = start[1:] - end[:-1]
     usual = _LONG_PAUSE * np.median(pause) if len(pause) else 0
     follows = np.append(pause <= np.maximum(usual, (end - start)[:-1]), False)
-    return numbers, start, np.where(follows, np.append(start[1:], 0), end)
+    # Where the loop does much between its ranges, nothing shows when the last step ends.
+    known = len(rows) < _FEW or np.median(pause) <= _SHORT_PAUSE * np.median(np.diff(start))
+    count = len(rows) if known else len(rows) - 1
+    return numbers[:count], start[:count], np.where(follows, np.append(start[1:], 0), end)[:count]
 
 
 def _last_number(name: str) -> int:

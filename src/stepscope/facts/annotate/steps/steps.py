@@ -18,10 +18,10 @@ from stepscope.facts.annotate.links.launches import (
     marked_on_devices,
     on_host,
 )
-from stepscope.facts.annotate.links.missing_work import complete_steps, launch_calls, warn_missing
 from stepscope.facts.annotate.range_names import ends_update, is_recorded_step, is_step, step_number
+from stepscope.facts.annotate.steps.missing_work import complete_steps, launch_calls, warn_missing
 from stepscope.facts.annotate.steps.ranges import CHOSEN, step_ranges, steps_of_ranges
-from stepscope.facts.annotate.steps.step_table import COVERS_LITTLE, ITERATION
+from stepscope.facts.annotate.steps.step_table import COVERS_LITTLE, ITERATION, number_list
 from stepscope.facts.annotate.steps.windows import end_of_earlier_work, step_windows
 from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.schema import STEPS
@@ -35,6 +35,7 @@ _CUT_OFF = 0.02  # of the median length: shorter ranges are cut off by the end o
 _NOTABLE = 0.1  # of the compiled work: as much outside of all steps is worth a warning
 _LITTLE = 0.25  # steps that hold less of the work do not stand for the trace
 _UNLIKE = 0.5  # a last iteration that differs by more is cut off, or includes work after the loop
+_UNLIKE_WINDOW = 0.1  # the same for its window, which ends with its work
 _FEW = 3  # repeats of which none is dropped: two steps are little enough
 _NEVER = np.iinfo(np.int64).max
 
@@ -54,9 +55,8 @@ def find_steps(trace: Trace) -> Trace:
 
     Source: HOTLINE section 4.2, widened.
     """
-    ways = (_by_profiler, _by_optimizer, _by_iterations, _by_calls, _by_ranges, _by_pattern, _whole)
-    if trace.metadata.properties.get(CHOSEN):
-        ways = (_by_ranges, *ways)
+    ways = [_by_profiler, _by_optimizer, _by_iterations, _by_calls, _by_ranges, _by_pattern, _whole]
+    ways.sort(key=lambda way: way is not _by_ranges or not trace.metadata.properties.get(CHOSEN))
     numbers, starts, ends, evidence = next(found for way in ways if (found := way(trace)))
     numbers = _ascending(numbers)
     called = calls_of_host_work(trace)
@@ -137,7 +137,7 @@ def _with_steps(
     }
     table = _windows(Table(STEPS, columns), before, complete).take(kept)
     trace = warn_missing(trace.with_table(table), calls, step, complete)
-    return _warn_work_outside(trace)
+    return _warn_work_outside(_warn_device_outside(trace, step))
 
 
 def main_track(trace: Trace) -> int:
@@ -223,7 +223,7 @@ def _by_calls(trace: Trace) -> tuple[Times, Times, Times, str] | None:
     count = len(ends) if iterations.last_is_whole else len(ends) - 1
     if count == len(ends) and not _last_is_like(ends - starts):
         ends[-1] = _end_of_calls(trace, track, int(starts[-1]))
-        count -= not _last_is_like(_completion_times(trace, starts))
+        count -= not _last_is_like(_window_lengths(trace, starts, ends), _UNLIKE_WINDOW)
     return np.arange(count), starts[:count], ends[:count], "compiled_call"
 
 
@@ -234,13 +234,13 @@ def _end_of_calls(trace: Trace, track: int, start: int) -> int:
     return int(events.spans(calls & (events["start_ns"] >= start))[1].max())
 
 
-def _completion_times(trace: Trace, starts: Times) -> Times:
-    """From the end of each step's device work to that of the next, ns; 0 if a step has none."""
+def _window_lengths(trace: Trace, starts: Times, ends: Times) -> Times:
+    """From the end of all work of each step to that of the next, ns; none without device work."""
     events, launches = trace.events, trace["launches"]
     step = np.searchsorted(starts, events["start_ns"][launches["cpu_event"]], side="right") - 1
-    done = starts.copy()
+    done = ends.copy()
     np.maximum.at(done, step[step >= 0], events.spans(launches["device_event"])[1][step >= 0])
-    return np.where((done > starts)[1:], np.diff(done), 0)
+    return np.diff(done) if (step >= 0).any() else np.zeros(0, np.int64)
 
 
 def _by_ranges(trace: Trace) -> tuple[Times, Times, Times, str] | None:
@@ -272,9 +272,9 @@ def _by_pattern(trace: Trace) -> tuple[Times, Times, Times, str] | None:
     return np.arange(count), starts[:count], ends[:count], "pattern"
 
 
-def _last_is_like(lengths: Times) -> bool:
+def _last_is_like(lengths: Times, unlike: float = _UNLIKE) -> bool:
     typical = np.median(lengths[:-1]) if len(lengths) > 1 else 0
-    return bool(abs(lengths[-1] - typical) < _UNLIKE * typical)
+    return len(lengths) > 1 and bool(abs(lengths[-1] - typical) < unlike * typical)
 
 
 def _period(codes: IntArray) -> int | None:
@@ -375,6 +375,23 @@ def _warn_work_outside(trace: Trace) -> Trace:
         "outside all steps; wait for it in each step (`jax.block_until_ready`)"
     )
     return trace.with_warnings([("work_outside_steps", message, 1)])
+
+
+def _warn_device_outside(trace: Trace, step: Rows) -> Trace:
+    """Warn of devices that work in no step, as where each device has steps of its own."""
+    events = trace.events
+    work = np.flatnonzero(device_work(trace) & ~launched_before_recording(trace))
+    device = trace["tracks"]["device"][events["track"][work]]
+    spent = np.bincount(device, events["duration_ns"][work])
+    inside = np.bincount(device, events["duration_ns"][work] * (step[work] >= 0))
+    outside = np.flatnonzero((spent > _NOTABLE * spent.sum()) & (inside < _NOTABLE * spent))
+    if not inside.any() or not len(outside):
+        return trace
+    time = f"{milliseconds(spent[outside].sum())} of {milliseconds(spent.sum())}"
+    names = number_list(outside.tolist())
+    devices = f"device {names}" if len(outside) == 1 else f"devices {names}"
+    message = f"{time} of device work is in no step: the work of {devices}"
+    return trace.with_warnings([("device_outside_steps", message, 1)])
 
 
 def _warn_inferred(trace: Trace, evidence: str) -> Trace:

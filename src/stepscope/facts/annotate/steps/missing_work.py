@@ -107,8 +107,8 @@ def _copies(trace: Trace) -> Rows:
     rows = rows[~_captured(trace, rows)]
     has = _with_work(trace, rows)
     code = events["name"][rows]
-    share = np.bincount(code, has, len(names.values)) / np.maximum(np.bincount(code, None, len(names.values)), 1)
-    return rows[~has & (share[code] >= _MOSTLY)]
+    of_name, with_work = np.bincount(code), np.bincount(code, has)
+    return rows[~has & (with_work >= _MOSTLY * of_name)[code]]
 
 
 def _pending(trace: Trace, rows: Rows, missing: Mask) -> Mask:
