@@ -135,7 +135,7 @@ def _with_steps(
         "device_end_ns": last,
         "evidence": Text.constant(evidence, len(numbers)),
     }
-    table = _windows(Table(STEPS, columns), before, complete).take(kept)
+    table = _windows(Table(STEPS, columns), before, kept).take(kept)
     trace = warn_missing(trace.with_table(table), calls, step, complete)
     return _warn_work_outside(_warn_device_outside(trace, step))
 

@@ -31,16 +31,18 @@ def step_windows(steps: Table, complete: Mask | None = None) -> tuple[Times, Tim
     Args:
         steps: the table `steps` of one rank, in order of time.
         complete: whether all work of each step is recorded, shape (steps,); by default it is. A step
-            whose work is not continues no sequence.
+            that lacks work continues no sequence, and its window is its range on the CPU.
     """
     starts, ends = steps["start_ns"].astype(np.int64), steps["end_ns"].astype(np.int64)
     completed = np.maximum(ends, steps["device_end_ns"])
     window_start, window_end = starts.copy(), ends.copy()
     follow = follows(steps)
-    if complete is not None:
-        follow[1:] &= complete[1:] & complete[:-1]
+    complete = np.ones(len(steps), np.bool_) if complete is None else complete
+    follow[1:] &= complete[1:] & complete[:-1]
     first = np.append(np.flatnonzero(~follow), len(steps)).tolist()
     for begin, end in pairwise(first):
+        if not complete[begin]:
+            continue
         earlier = completed[:begin].max(initial=starts[begin])
         bounds = np.append(max(starts[begin], earlier), completed[begin:end])
         if (np.diff(bounds) <= 0).any():  # a later step had nothing left to do
