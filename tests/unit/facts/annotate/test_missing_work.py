@@ -97,8 +97,12 @@ def test_a_copy_counts_where_most_by_the_same_call_have_work() -> None:
     for copy in range(4):
         lines.append(f"main | {100 * copy} {100 * copy + 5} | cudaMemcpyAsync | corr={copy}")
         lines.append(f"main | {100 * copy + 10} {100 * copy + 15} | cudaLaunchKernel | corr={copy + 10}")
-    lines += [f"stream 7 | {100 * copy + 20} {100 * copy + 30} | Memcpy HtoD | corr={copy}" for copy in range(3)]
-    lines += [f"stream 7 | {100 * copy + 40} {100 * copy + 50} | sgemm | corr={copy + 10}" for copy in range(3)]
+    lines += [
+        f"stream 7 | {100 * copy + 20} {100 * copy + 30} | Memcpy HtoD | corr={copy}" for copy in range(3)
+    ]
+    lines += [
+        f"stream 7 | {100 * copy + 40} {100 * copy + 50} | sgemm | corr={copy + 10}" for copy in range(3)
+    ]
     (warning,) = annotate(drawn_trace("\n".join(lines)))["warnings"].rows()
     assert warning["message"].startswith("2 of 5 launches")
 

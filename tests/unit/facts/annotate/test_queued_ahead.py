@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from facts import us, warning_codes
@@ -92,7 +93,7 @@ def jax_loop(
         ends.append(free)
     first = max(calls[0], ends[front - 1]) if front else calls[0]
     bounds = [first, *ends[front:]]
-    return "\n".join(lines), list(zip(bounds, bounds[1:], strict=False))
+    return "\n".join(lines), list(pairwise(bounds))
 
 
 def called_ahead(depth: int, steps: int, length: int) -> list[int]:
@@ -109,7 +110,7 @@ def test_programs_that_wait_in_the_queue_are_steps() -> None:
 
 
 def test_runs_of_a_program_without_ids_belong_to_its_calls_in_their_order() -> None:
-    text, expected = jax_loop([0, 1000, 2000, 3000, 4000, 5000], [360] * 6, linked=False)
+    text, _ = jax_loop([0, 1000, 2000, 3000, 4000, 5000], [360] * 6, linked=False)
     trace = annotate(drawn_trace(text))
     assert windows(trace) == [(1000 * step, 1000 * step + 1000) for step in range(5)]
     assert us(trace, "steps", "device_busy_ns") == [(360,)] * 5
@@ -177,7 +178,7 @@ def check_torch_queue(seed: int) -> None:
         ends.append(max(clock, free))
     found = windows(annotate(drawn_trace("\n".join(lines))))
     bounds = [max(first, front_end if front else 0), *ends]
-    for (a, b), c, d in zip(found, bounds[:-1], bounds[1:], strict=True):
+    for (a, b), (c, d) in zip(found, pairwise(bounds), strict=True):
         # A wait of less than 1 ms may be for a queue that is not recorded, or for the device.
         assert abs((b - a) - (d - c)) <= 0.02 * (d - c) + (0 if recorded else 1000)
 
