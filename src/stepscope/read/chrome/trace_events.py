@@ -65,9 +65,6 @@ def _parts(recorded: RecordedEvents, properties: Mapping[str, Any]) -> Parts:
         arguments=recorded.columns.arguments,
         warnings=recorded.log.rows(),
     )
-    if len(slices.row) and parts.events["category"].mask("other").all():
-        recorded.log("no_category", _NO_CATEGORY)
-        parts.warnings = recorded.log.rows()
     instants = (parts.instants, parts.counters, parts.memory)
     if not len(slices.row) and not any(len(columns.get("time_ns", ())) for columns in instants):
         raise IngestError(
@@ -77,10 +74,6 @@ def _parts(recorded: RecordedEvents, properties: Mapping[str, Any]) -> Parts:
     return parts
 
 
-_NO_CATEGORY = (
-    "no event has the category or the name of an operator, a call or a kernel, so the report shows "
-    "none; `stepscope view` shows all events"
-)
 _UNREAD = ("samples", "stackFrames", "systemTraceEvents", "controllerTraceDataKey")
 
 

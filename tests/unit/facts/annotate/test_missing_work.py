@@ -80,6 +80,20 @@ def test_a_driver_call_inside_a_launch_has_its_work() -> None:
     assert not warning_codes(trace)
 
 
+def test_kernels_without_a_link_to_their_launches_are_not_missing() -> None:
+    trace = annotate(
+        drawn_trace("""
+        main     |  0 100 | ProfilerStep#1
+        main     | 10  20 | cudaLaunchKernel | corr=1
+        main     | 20  30 | cudaLaunchKernel | corr=2
+        main     | 80  90 | cudaDeviceSynchronize
+        stream 7 | 40  50 | sgemm            | corr=1001
+        stream 7 | 50  60 | sgemm            | corr=1002
+        """)
+    )
+    assert set(warning_codes(trace)) == {"unlinked_device_work"}
+
+
 def test_work_that_ends_after_the_recording_is_not_lost() -> None:
     text = """
         main     |  0  100 | ProfilerStep#1

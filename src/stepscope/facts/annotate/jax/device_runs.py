@@ -25,13 +25,19 @@ _PAUSE = 2  # times the usual pause before an operation: the device waited for t
 
 
 def link_programs(trace: Trace) -> Trace:
-    """Link unlinked work of compiled programs to the calls of these programs, in order of time."""
+    """Link work of compiled programs to the calls of these programs, in order of time.
+
+    Only on devices of which no work is linked to its launch: elsewhere unlinked work was launched
+    before the recording.
+    """
     calls = _calls(trace)
-    work = np.flatnonzero(device_work(trace) & (launch_of(trace) < 0)).astype(np.int32)
+    work = np.flatnonzero(device_work(trace)).astype(np.int32)
+    device = trace["tracks"]["device"][trace.events["track"][work]]
+    linked = np.unique(device[launch_of(trace)[work] >= 0])
+    work, device = work[~np.isin(device, linked)], device[~np.isin(device, linked)]
     if not calls or not len(work):
         return trace
     function = _functions(trace, work)
-    device = trace["tracks"]["device"][trace.events["track"][work]]
     caller = np.full(len(work), -1, np.int32)
     for name, called in calls.items():
         for number in np.unique(device[function == name]).tolist():

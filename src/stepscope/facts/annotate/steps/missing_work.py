@@ -14,7 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.base.arrays import IntArray, Mask, Rows
-from stepscope.facts.annotate.links.launches import device_work, is_graph_launch
+from stepscope.facts.annotate.links.launches import (
+    device_work,
+    is_graph_launch,
+    launch_of,
+    launched_before_recording,
+)
 from stepscope.facts.annotate.steps.step_table import number_list
 from stepscope.trace.missing_records import NOTES, RECORDS_MISSING, STEPS_LEFT_OUT, WORK_MISSING
 from stepscope.trace.nesting import inherit, outermost
@@ -60,12 +65,20 @@ def launch_calls(trace: Trace) -> LaunchCalls:
     starts_work &= events.text("category").mask("runtime")
     rows = np.flatnonzero(outermost(events["parent"], starts_work))
     missing = ~_with_work(trace, rows) & ~_captured(trace, rows)
+    if _unlinked_count(trace) >= missing.sum():
+        missing[:] = False  # it is there, without a link to its launch
     if missing.any():
         copies = _copies(trace)
         rows, missing = np.append(rows, copies), np.append(missing, np.ones(len(copies), np.bool_))
         order = np.argsort(rows, kind="stable")
         rows, missing = rows[order], missing[order]
     return LaunchCalls(rows, missing, _pending(trace, rows, missing), graphs[rows])
+
+
+def _unlinked_count(trace: Trace) -> int:
+    """The number of kernels that were launched within the recording by no known call."""
+    kernels = trace.events.text("category").mask("kernel", "communication") & device_work(trace)
+    return int((kernels & (launch_of(trace) < 0) & ~launched_before_recording(trace)).sum())
 
 
 def _with_work(trace: Trace, rows: Rows) -> Mask:

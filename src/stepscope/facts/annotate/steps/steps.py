@@ -37,6 +37,10 @@ _LITTLE = 0.25  # steps that hold less of the work do not stand for the trace
 _UNLIKE = 0.5  # a last iteration that differs by more is cut off, or includes work after the loop
 _UNLIKE_WINDOW = 0.1  # the same for its window, which ends with its work
 _FEW = 3  # repeats of which none is dropped: two steps are little enough
+_NO_CATEGORY = (
+    "no event has the category or the name of an operator, a call or a kernel, so the report shows "
+    "none; `stepscope view` shows all events"
+)
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -402,6 +406,8 @@ def _warn_inferred(trace: Trace, evidence: str) -> Trace:
         "pattern": f"the file marks no steps; steps are repeats of a pattern of {repeated}",
         "whole_trace": "the file marks no steps and has no pattern; the whole trace is one step",
     }[evidence]
+    if trace.events.text("category").mask("other").all():
+        message = _NO_CATEGORY
     return trace.with_warnings([("steps_inferred", message, 1)])
 
 
