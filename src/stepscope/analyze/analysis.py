@@ -37,6 +37,8 @@ class Heading(msgspec.Struct, frozen=True):
         unit: what times are per: `step`; `run` of contexts of a whole run without known steps.
         steps: the steps and what their device does, as in the report; None of a tree, which has no
             order in time.
+        work_is_missing: whether device work is missing in the file, so that only findings about
+            recorded work count.
     """
 
     source: str
@@ -47,6 +49,7 @@ class Heading(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     unit: str = "step"
     steps: StepTimes | None = None
+    work_is_missing: bool = False
 
 
 class Analysis(msgspec.Struct, frozen=True):
@@ -90,6 +93,7 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
         _notes(context),
         "run" if context.context_trace and context.is_jax else "step",
         None if context.context_trace else context.measures.summary.steps,
+        bool(work_is_missing(context.trace, context.rank)),
     )
     together = context.gains.combined([one.main.gain for one in group_findings(findings)[:MOST_GROUPS]])
     return Analysis(heading, findings, together)
