@@ -407,7 +407,7 @@ def _warn_inferred(trace: Trace, evidence: str) -> Trace:
         "whole_trace": "the file marks no steps and has no pattern; the whole trace is one step",
     }[evidence]
     if trace.events.text("category").mask("other").all():
-        message = _NO_CATEGORY
+        message = f"{message}; {_NO_CATEGORY}"
     return trace.with_warnings([("steps_inferred", message, 1)])
 
 
