@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepscope.errors import TraceError
-from stepscope.faces.terminal.options import Command, NamedPath, keeps_recorded_times, refuse_two_answers
+from stepscope.faces.terminal.options import (
+    Command,
+    NamedPath,
+    chooses_step_range,
+    keeps_recorded_times,
+    refuse_two_answers,
+)
 from stepscope.faces.terminal.output import progress_bar
 
 if TYPE_CHECKING:
@@ -138,7 +144,7 @@ def takes_file(command: Command) -> Command:
         "--model", metavar="JSON", type=NamedPath(), help="Model tree, for a trace that names no modules."
     )
     @keeps_recorded_times
-    @click.option("--step-range", metavar="NAME", default="", help="Ranges of this name are the steps.")
+    @chooses_step_range
     @click.option("--no-cache", is_flag=True, help="Do not use the cache.")
     @wraps(command)
     def with_file(

@@ -150,7 +150,7 @@ def test_a_session_whose_first_kernels_are_lost_is_judged_by_its_complete_steps(
     trace = stepped(lost=set(range(13)))
     verdict, notes = said(trace)
     assert notes == [
-        "13 of 30 launches have no recorded device work; the figures are of step 2, whose launches all "
+        "13 of 30 launches lack recorded device work; the figures are of step 2, whose launches all "
         "have theirs"
     ]
     assert us(trace, "steps", "step", "device_busy_ns") == [(2, 5000)]
@@ -159,17 +159,37 @@ def test_a_session_whose_first_kernels_are_lost_is_judged_by_its_complete_steps(
 
 def test_a_file_whose_device_is_silent_is_not_bound_by_the_cpu() -> None:
     assert said(stepped(lost=set(range(30)))) == (
-        "Cannot tell what limits the step: 30 of 30 launches have no recorded device work.",
-        ["30 of 30 launches have no recorded device work"],
+        "Cannot tell what limits the step: 30 of 30 launches lack recorded device work.",
+        ["30 of 30 launches lack recorded device work"],
     )
 
 
 def test_graphs_whose_kernels_are_not_recorded_leave_idle_time_unknown() -> None:
     trace = stepped(lost=set(range(0, 30, 2)), graphs=True)
     verdict, _ = said(trace)
-    assert "15 of 30 graph launches have no recorded device work" in verdict
+    assert "15 of 30 graph launches lack recorded device work" in verdict
     (device,) = summarize(trace).devices
     assert {cause for cause, ms in device.idle_ms.items() if ms} == {"unknown"}
+
+
+def test_a_graph_that_lost_some_of_its_kernels_leaves_its_step_out() -> None:
+    """A graph of three kernels per step; in step 1 one of them is not recorded."""
+    lines = []
+    for step in range(4):
+        begin = 1000 * step
+        lines.append(f"main | {begin} {begin + 990} | ProfilerStep#{step}")
+        lines.append(f"main | {begin + 10} {begin + 20} | cudaGraphLaunch | corr={step}")
+        lines.append(f"main | {begin + 30} {begin + 900} | cudaStreamSynchronize")
+        for number in range(3):
+            at = begin + 40 + 200 * number
+            if (step, number) != (1, 2):
+                lines.append(f"stream 7 | {at} {at + 200} | k | corr={step}")
+    trace = annotate(drawn_trace("\n".join(lines)))
+    _, notes = said(trace)
+    assert notes[0].startswith(
+        "1 of 4 graph launches lack recorded device work; the figures are of steps 0, 3"
+    )
+    assert us(trace, "steps", "step", "device_busy_ns") == [(0, 600), (3, 600)]
 
 
 def test_notes_of_a_recorder_withhold_the_verdict_where_launches_do_not_show_which() -> None:

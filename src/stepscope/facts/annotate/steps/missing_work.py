@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.base.arrays import IntArray, Mask, Rows
+from stepscope.base.arrays import Ids, IntArray, Mask, Rows
 from stepscope.facts.annotate.links.launches import (
     device_work,
     is_graph_launch,
@@ -40,12 +40,14 @@ class LaunchCalls(NamedTuple):
 
     Attributes:
         rows: events.id.
-        missing: whether no work of the call is in the file.
+        works: how many pieces of work are linked to the call.
+        missing: whether no work of the call is in the file, or of a graph only a part.
         pending: whether that is since the recording ended before the work did.
         graphs: whether the call starts a graph.
     """
 
     rows: Rows
+    works: Ids
     missing: Mask
     pending: Mask
     graphs: Mask
@@ -64,7 +66,8 @@ def launch_calls(trace: Trace) -> LaunchCalls:
     starts_work = graphs | names.where(lambda name: bool(_KERNEL_LAUNCH.match(name)))
     starts_work &= events.text("category").mask("runtime")
     rows = np.flatnonzero(outermost(events["parent"], starts_work))
-    missing = ~_with_work(trace, rows) & ~_captured(trace, rows)
+    works = _works(trace, rows)
+    missing = (works == 0) & ~_captured(trace, rows)
     if _unlinked_count(trace) >= missing.sum():
         missing[:] = False  # it is there, without a link to its launch
     if missing.any():
@@ -72,7 +75,8 @@ def launch_calls(trace: Trace) -> LaunchCalls:
         rows, missing = np.append(rows, copies), np.append(missing, np.ones(len(copies), np.bool_))
         order = np.argsort(rows, kind="stable")
         rows, missing = rows[order], missing[order]
-    return LaunchCalls(rows, missing, _pending(trace, rows, missing), graphs[rows])
+        works = _works(trace, rows)
+    return LaunchCalls(rows, works, missing, _pending(trace, rows, missing), graphs[rows])
 
 
 def _unlinked_count(trace: Trace) -> int:
@@ -81,12 +85,12 @@ def _unlinked_count(trace: Trace) -> int:
     return int((kernels & (launch_of(trace) < 0) & ~launched_before_recording(trace)).sum())
 
 
-def _with_work(trace: Trace, rows: Rows) -> Mask:
-    """Whether device work is linked to each call, or to a call inside it."""
+def _works(trace: Trace, rows: Rows) -> Ids:
+    """How many pieces of device work are linked to each call, or to a call inside it."""
     events = trace.events
     around = inherit(events["parent"], _numbered(rows, len(events)))
     used = around[trace["launches"]["cpu_event"]]
-    return np.isin(np.arange(len(rows)), used[used >= 0])
+    return np.bincount(used[used >= 0], minlength=len(rows)).astype(np.int64)
 
 
 def _numbered(rows: Rows, count: int) -> IntArray:
@@ -118,7 +122,7 @@ def _copies(trace: Trace) -> Rows:
     names = events.text("name")
     rows = np.flatnonzero(names.where(lambda name: bool(_ASYNC_COPY.match(name))))
     rows = rows[~_captured(trace, rows)]
-    has = _with_work(trace, rows)
+    has = _works(trace, rows) > 0
     code = events["name"][rows]
     of_name, with_work = np.bincount(code), np.bincount(code, has)
     return rows[~has & (with_work >= _MOSTLY * of_name)[code]]
@@ -143,6 +147,29 @@ def _pending(trace: Trace, rows: Rows, missing: Mask) -> Mask:
 
 
 # -- steps that have all their work
+
+
+def with_partial_graphs(calls: LaunchCalls, step: IntArray) -> LaunchCalls:
+    """The calls, where launches of graphs that lost a part of their work count as missing.
+
+    The same launch in most steps has more pieces of work.
+
+    Args:
+        step: index of the step of each event, or -1, shape (events,).
+    """
+    graphs = np.flatnonzero(calls.graphs & (step[calls.rows] >= 0))
+    if not len(graphs):
+        return calls
+    of_graph = step[calls.rows[graphs]]
+    number = np.bincount(of_graph)
+    usual = int(np.bincount(number[number > 0]).argmax())
+    alike = graphs[number[of_graph] == usual]
+    works = calls.works[alike].reshape(-1, usual)  # of each step, in order
+    whole = works.max(axis=0)
+    mostly = (works == whole).mean(axis=0) >= _MOSTLY
+    missing = calls.missing.copy()
+    missing[alike] |= ((works < whole) & mostly).ravel()
+    return calls._replace(missing=missing)
 
 
 def complete_steps(trace: Trace, calls: LaunchCalls, step: IntArray, count: int) -> Mask:
@@ -192,10 +219,10 @@ def _kept(trace: Trace) -> str:
 
 
 def _count_of_missing(calls: LaunchCalls, missing: Mask, inside: Mask) -> str:
-    """How many launches have no work, in words: `19 of 36 launches have no recorded device work`."""
+    """How many launches have no work, in words: `19 of 36 launches lack recorded device work`."""
     only_graphs = calls.graphs[missing].all()
     what, among = ("graph launches", inside & calls.graphs) if only_graphs else ("launches", inside)
-    return f"{int(missing.sum())} of {int(among.sum())} {what} have no recorded device work"
+    return f"{int(missing.sum())} of {int(among.sum())} {what} lack recorded device work"
 
 
 def work_is_missing(trace: Trace, rank: int | None = None) -> str:

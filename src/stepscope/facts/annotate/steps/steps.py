@@ -19,7 +19,12 @@ from stepscope.facts.annotate.links.launches import (
     on_host,
 )
 from stepscope.facts.annotate.range_names import ends_update, is_recorded_step, is_step, step_number
-from stepscope.facts.annotate.steps.missing_work import complete_steps, launch_calls, warn_missing
+from stepscope.facts.annotate.steps.missing_work import (
+    complete_steps,
+    launch_calls,
+    warn_missing,
+    with_partial_graphs,
+)
 from stepscope.facts.annotate.steps.ranges import CHOSEN, step_ranges, steps_of_ranges
 from stepscope.facts.annotate.steps.step_table import COVERS_LITTLE, ITERATION, number_list
 from stepscope.facts.annotate.steps.windows import end_of_earlier_work, step_windows
@@ -120,7 +125,7 @@ def _with_steps(
     trace: Trace, called: Ids32, step: Rows, steps: tuple[Times, Times, Times], evidence: str
 ) -> Trace:
     numbers, starts, ends = steps
-    calls = launch_calls(trace)
+    calls = with_partial_graphs(launch_calls(trace), step)
     complete = complete_steps(trace, calls, step, len(numbers))
     kept = complete if complete.any() else ~complete
     of_kept = (step >= 0) & kept[step]
