@@ -195,3 +195,46 @@ def test_generated_queues(check: object) -> None:
 def test_all_generated_queues(check: object, block: int) -> None:
     for seed in range(1000 + 20 * block, 1020 + 20 * block):
         check(seed)  # type: ignore[operator]
+
+
+# -- XLA on GPUs: other threads launch, as late as the device needs it
+
+
+def gpu_loop(depth: int, steps: int, length: int, front: int = 0, devices: int = 1) -> tuple[str, Windows]:
+    """Programs that are called `depth` ahead, and launched by a thread just before they run."""
+    text, expected = jax_loop(
+        called_ahead(depth, steps, length), [length] * (front + steps), front, linked=False
+    )
+    lines, number = [], 0
+    for line in text.splitlines():
+        if not line.startswith("stream"):
+            lines.append(line)
+            continue
+        for device in range(devices):
+            number += 1
+            _, span, name, _ = line.split(" | ")
+            begin = int(span.split()[0])
+            launch = f"worker {device} | {max(begin - 20, 0)} {max(begin - 10, 1)} | cuLaunchKernel"
+            lines.append(f"{launch} | corr={number} hlo__module=jit_train_step")
+            lines.append(f"stream {device + 1} | {span} | {name} | corr={number}")
+    return "\n".join(lines), expected
+
+
+@pytest.mark.parametrize("depth", [1, 7, 32])
+@pytest.mark.parametrize("front", [0, 3])
+def test_late_launches_of_other_threads_belong_to_the_call_of_their_program(depth: int, front: int) -> None:
+    text, expected = gpu_loop(depth, 40, 5_000, front)
+    found = windows(annotate(drawn_trace(text)))
+    assert len(found) >= 39
+    for (a, b), (c, d) in zip(found[1:], expected[1:], strict=False):
+        assert abs((b - a) - (d - c)) <= 100
+
+
+def test_runs_are_those_of_the_devices_line_of_programs() -> None:
+    text, expected = jax_loop(called_ahead(5, 12, 10_000), [10_000] * 14, front=2, linked=False)
+    work = [line.replace("hlo__module=jit_train_step", "") for line in text.splitlines()]
+    ends = [expected[0][0] - 10_000, *(a for a, _ in expected)]
+    runs = [f"stream 9 | {a} {a + 10_000} | jit_train_step(7) | cat=annotation" for a in ends]
+    trace = annotate(drawn_trace("\n".join([*(line.rstrip(" |") for line in work), *runs])))
+    assert windows(trace)[1:] == expected[1 : len(trace["steps"])]
+    assert len(trace["steps"]) >= 11

@@ -10,6 +10,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
 from stepscope.facts.annotate.jax.calls import BEFORE_RECORDING, UNKNOWN, calls_of_host_work, is_compiled_call
+from stepscope.facts.annotate.jax.device_runs import call_times, calls_of_device_work
 from stepscope.facts.annotate.jax.iterations import call_starts, iterations_by_calls
 from stepscope.facts.annotate.links.launches import (
     device_work,
@@ -91,9 +92,7 @@ def _cut_off(trace: Trace, starts: Times, ends: Times) -> Mask:
     short = length < _CUT_OFF * np.median(length)
     short[:-1] &= starts[1:] > ends[:-1] + length[:-1]
     if short.any():
-        events = trace.events
-        calls = np.unique(trace["launches"]["cpu_event"])
-        begin = np.sort(events["start_ns"][calls])
+        begin = np.sort(call_times(trace))
         short &= np.searchsorted(begin, starts) == np.searchsorted(begin, ends)
     return short
 
@@ -246,7 +245,7 @@ def _end_of_calls(trace: Trace, track: int, start: int) -> int:
 def _window_lengths(trace: Trace, starts: Times, ends: Times) -> Times:
     """From the end of all work of each step to that of the next, ns; none without device work."""
     events, launches = trace.events, trace["launches"]
-    step = np.searchsorted(starts, events["start_ns"][launches["cpu_event"]], side="right") - 1
+    step = np.searchsorted(starts, call_times(trace), side="right") - 1
     done = ends.copy()
     np.maximum.at(done, step[step >= 0], events.spans(launches["device_event"])[1][step >= 0])
     return np.diff(done) if (step >= 0).any() else np.zeros(0, np.int64)
@@ -326,6 +325,9 @@ def _step_of_events(trace: Trace, called: Ids32, starts: Times, ends: Times) -> 
     caller = launch_of(trace)
     device = ~on_host(trace)
     step = _begun_in(begin, starts, ends)
+    asked = calls_of_device_work(trace)
+    late = np.flatnonzero((asked != UNKNOWN) & (caller >= 0))  # by threads that launch when it is needed
+    step[caller[late]] = np.where(asked >= 0, step[asked], -1)[late]
     if (called != UNKNOWN).any():
         step = np.where(called >= 0, step[called], step)
         step[called == BEFORE_RECORDING] = -1

@@ -16,6 +16,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids32, Mask, Rows, Times
 from stepscope.facts.annotate.jax.calls import BEFORE_RECORDING, UNKNOWN
+from stepscope.facts.annotate.jax.device_runs import call_times
 from stepscope.facts.annotate.links.launches import device_work, launch_of, launched_before_recording
 from stepscope.facts.annotate.steps.step_table import steady_steps
 from stepscope.trace.intervals import Intervals
@@ -118,12 +119,10 @@ def _on_device(trace: Trace, starts: Times) -> int:
     It is -1 if there is none of both.
     """
     events = trace.events
-    work = np.flatnonzero(device_work(trace))
-    call = launch_of(trace)[work]
     first_ns = starts.min(initial=np.iinfo(np.int64).max)
-    called_ns = np.where(call >= 0, events["start_ns"][call], first_ns)
-    queued = launched_before_recording(trace)[work]
-    earlier, own = work[(called_ns < first_ns) | queued], work[(call >= 0) & (called_ns >= first_ns)]
+    work, called = trace["launches"]["device_event"], call_times(trace)
+    earlier = np.append(work[called < first_ns], np.flatnonzero(launched_before_recording(trace)))
+    own = work[called >= first_ns]
     if not len(earlier) or not len(own):
         return -1
     return int(min(events.spans(earlier)[1].max(), events["start_ns"][own].min()))
