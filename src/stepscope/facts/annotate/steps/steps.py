@@ -134,7 +134,8 @@ def _with_steps(
     work = (device_work(trace) | (called >= 0)) & (step >= 0)
     last = np.full(len(numbers), -1, np.int64)  # when the last work of each step ends
     np.maximum.at(last, step[work], trace.events.spans(work)[1])
-    before = end_of_earlier_work(trace, called, starts)
+    queued = launched_before_recording(trace) & (evidence != "whole_trace")  # part of the whole
+    before = end_of_earlier_work(trace, called, starts, queued)
     columns: dict[str, Any] = {
         "step": numbers,
         "rank": np.full(len(numbers), trace.metadata.ranks[0]),

@@ -17,7 +17,7 @@ import numpy as np
 from stepscope.base.arrays import Ids32, Mask, Rows, Times
 from stepscope.facts.annotate.jax.calls import BEFORE_RECORDING, UNKNOWN
 from stepscope.facts.annotate.jax.device_runs import call_times
-from stepscope.facts.annotate.links.launches import device_work, launch_of, launched_before_recording
+from stepscope.facts.annotate.links.launches import device_work, launch_of
 from stepscope.facts.annotate.steps.step_table import steady_steps
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.table import Table
@@ -73,13 +73,14 @@ _SEVERAL = 2  # works of a queue
 _BUSY = 0.5  # of the time in which a queue is worked off
 
 
-def end_of_earlier_work(trace: Trace, called: Ids32, starts: Times) -> int:
+def end_of_earlier_work(trace: Trace, called: Ids32, starts: Times, queued: Mask) -> int:
     """When the work ends that was called for before the first step, or -1 if there is none.
 
     Args:
         called: the call of each event of compiled work on the host, shape (events,).
+        queued: device work that was launched before the recording, shape (events,).
     """
-    on_device = max(_on_device(trace, starts), unrecorded_work_end(trace, trace.metadata.ranks[0]))
+    on_device = max(_on_device(trace, starts, queued), unrecorded_work_end(trace, trace.metadata.ranks[0]))
     return max(_on_host(trace, called, starts), on_device)
 
 
@@ -113,7 +114,7 @@ def _dense(events: Table, work: Rows) -> bool:
     return bool(busy >= _BUSY * (end.max() - start.min()))
 
 
-def _on_device(trace: Trace, starts: Times) -> int:
+def _on_device(trace: Trace, starts: Times, queued: Mask) -> int:
     """When recorded work ends that was launched before the first step, or that of the step begins.
 
     It is -1 if there is none of both.
@@ -121,7 +122,7 @@ def _on_device(trace: Trace, starts: Times) -> int:
     events = trace.events
     first_ns = starts.min(initial=np.iinfo(np.int64).max)
     work, called = trace["launches"]["device_event"], call_times(trace)
-    earlier = np.append(work[called < first_ns], np.flatnonzero(launched_before_recording(trace)))
+    earlier = np.append(work[called < first_ns], np.flatnonzero(queued))
     own = work[called >= first_ns]
     if not len(earlier) or not len(own):
         return -1
