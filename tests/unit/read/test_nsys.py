@@ -410,6 +410,18 @@ def test_kernels_of_autograds_thread_are_of_backward(autograd: str, kind: int, t
     assert device_ms(trace) == {"forward": 6, "backward": 12, "optimizer": 2}
 
 
+def test_a_thread_that_copies_while_the_loop_is_in_its_own_backward_is_not_autograd(tmp_path: Path) -> None:
+    """Backward launches on the loop's thread; another thread fetches the next batch meanwhile."""
+    tables = a_loop("step {}", "fetcher")
+    _, calls = tables["CUPTI_ACTIVITY_KIND_RUNTIME"]
+    fetches = [at for at, call in enumerate(calls) if call[2] == thread(7, 10)]
+    for at in fetches:
+        if at % 20 != fetches[0]:  # the first kernel of each backward stays the fetcher's
+            calls[at] = (*calls[at][:2], thread(7, 9), *calls[at][3:])
+    trace = opened(export(tmp_path / "loop.sqlite", tables))
+    assert device_ms(trace) == {"forward": 6, "backward": 11, "optimizer": 2, "other": 1}
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -13,6 +13,7 @@ import numpy as np
 
 from stepscope.base.parallel import in_threads
 from stepscope.errors import ChangeError, TraceError
+from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.step_table import mean_device_ms
 from stepscope.graph import Graph, Simulation, breakdown, critical_ms, simulate, without_unexplained_delays
 from stepscope.graph.critical_path import BusySides
@@ -210,8 +211,10 @@ def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) 
     always = (_ALWAYS, _TOGETHER if graph.window.rank < 0 else _ALIKE)
     load = load_warning(graph.trace.metadata.capture)
     busy = (f"the times of the CPU are typical, although {load}",) if load else ()
+    missing = work_is_missing(graph.trace)
+    lost = (f"the recorded work is all work, although {missing}",) if missing else ()
     of_changes = (text for one in requests for text in one.change.assumed(graph))
-    return (*always, *known, *busy, *of_changes)
+    return (*always, *known, *busy, *lost, *of_changes)
 
 
 def _changed(graph: Graph, requests: Sequence[Request], side: str = "") -> Graph:

@@ -100,16 +100,24 @@ def _fill_backward_threads(trace: Trace, stage: Codes8) -> Codes8:
     backward = np.bincount(events["track"][spent], events["duration_ns"][spent], len(tracks))
     autograd = (backward > _OTHER_THREAD_SHARE * time) & (time > 0)
     main = main_track(trace)
-    loop = Intervals(*events.spans((events["track"] == main) & (stage == CODE["backward"])))
-    launches = np.unique(trace["launches"]["cpu_event"])
-    launches = launches[stage[launches] < 0]
-    inside = loop.within(events["start_ns"][launches], events["start_ns"][launches] + 1) > 0
-    launched = np.bincount(events["track"][launches], minlength=len(tracks))
-    in_backward = np.bincount(events["track"][launches], inside, len(tracks))
-    autograd |= (launched > 0) & (in_backward >= _INSIDE_BACKWARD * launched)
+    autograd |= _launches_in_backward(trace, stage, main)
     autograd |= tracks.text("name").where(lambda name: bool(_AUTOGRAD_THREAD.match(name)))
     autograd[main] = False
     return np.where(autograd[events["track"]] & (stage < 0), CODE["backward"], stage).astype(np.int8)
+
+
+def _launches_in_backward(trace: Trace, stage: Codes8, main: int) -> Mask:
+    """Threads that launch for the training loop's thread while that is in backward, (tracks,)."""
+    events, count = trace.events, len(trace["tracks"])
+    in_loop = (events["track"] == main) & (stage == CODE["backward"])
+    loop = Intervals(*events.spans(in_loop))
+    launches = np.unique(trace["launches"]["cpu_event"])
+    own = int(in_loop[launches].sum())
+    launches = launches[stage[launches] < 0]
+    inside = loop.within(events["start_ns"][launches], events["start_ns"][launches] + 1) > 0
+    launched = np.bincount(events["track"][launches], minlength=count)
+    in_backward = np.bincount(events["track"][launches], inside, count)
+    return np.asarray((in_backward > own) & (in_backward >= _INSIDE_BACKWARD * launched))
 
 
 def _fill_main_thread(trace: Trace, stage: Codes8, by_scope: Codes8, wrappers: Mask) -> Codes8:
