@@ -183,3 +183,25 @@ def test_what_kineto_logged_about_lost_records_is_told() -> None:
         "records_missing",
         "the recorder reported: Record counts: Out-of-range = 0, GPU stopped early? = 1",
     )
+
+
+def test_a_tpu_in_jaxs_json_has_the_steps_of_its_programs() -> None:
+    """Twelve programs of 10 ms, six of which wait in the queue from the beginning."""
+    lines = {1: "XLA Modules", 2: "XLA Ops", 3: "Steps"}
+    labels = [
+        label("process_name", "/device:TPU:0", 3),
+        *(label("thread_name", name, 3, thread) for thread, name in lines.items()),
+    ]
+    called = [50 * min(run, 5) + 10_000 * max(run - 5, 0) for run in range(12)]
+    calls = [event("PjitFunction(train_step)", at, 40, pid=701, tid=5) for at in called]
+    begins = [500 + 10_000 * run for run in range(12)]
+    runs = [event("jit_train_step(17)", at, 9_990, pid=3, tid=1) for at in begins]
+    work = [
+        event(f"fusion.{part}", at + 4_900 * part, 4_900, pid=3, tid=2) for at in begins for part in (0, 1)
+    ]
+    trace = annotate(read_text(json.dumps([*labels, *calls, *runs, *work])))
+    steps = trace["steps"]
+    lengths = (steps["window_end_ns"] - steps["window_start_ns"]) / 1e6
+    assert len(steps) == 12
+    assert lengths[1:] == pytest.approx(10.0)
+    assert (steps["device_busy_ns"] / 1e6) == pytest.approx(9.8)

@@ -22,7 +22,7 @@ _BY_NAME = (
 _COPY, _FILL = re.compile(r"(?i)^(mem)?(cpy|copy)|^Copy[A-Z]"), re.compile(r"(?i)^memset")
 # What Ascend's scheduler does in a stream: no work of the device.
 _SYNC = re.compile(r"^(EVENT|STREAM)_(WAIT|RECORD)(_SQE)?$|^PLACE_?HOLDER(_SQE)?$")
-_STREAM = re.compile(r"(?i)^stream ?#?\d+")
+_STREAM = re.compile(r"(?i)^stream ?#?\d+|^((async )?xla|sparse core) ops$")  # of GPUs, and of TPUs
 _DEVICE = re.compile(r"(?i)^(\d+ )?gpu ?\d+$|^\d+ copy$|^(cuda|hip|xpu) functions$")
 
 # Of a process: what launches point to in it is work of this device.
