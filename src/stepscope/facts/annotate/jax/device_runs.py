@@ -83,15 +83,22 @@ def calls_of_device_work(trace: Trace) -> Ids32:
     for number in np.unique(device).tolist():
         rows = work[device == number]
         runs = _runs_of_programs(trace, rows, calls)
-        for name, called in calls.items():
-            own = np.flatnonzero(runs.functions == name)
-            if len(own) < len(called) and (caller[rows] >= 0).any():
-                continue  # runs are missing: launches show more than the order
-            linked = calls_in_order(runs.starts[own], called, trace.events["start_ns"][called])
-            place = np.full(len(runs.starts) + 1, UNKNOWN, np.int32)
-            place[own] = linked
-            chosen = place[runs.of_work] != UNKNOWN
-            result[rows[chosen]] = place[runs.of_work][chosen]
+        launched = bool((caller[rows] >= 0).any())
+        result[rows] = _calls_of_runs(trace, runs, calls, launched)[runs.of_work]
+    return result
+
+
+def _calls_of_runs(trace: Trace, runs: _Runs, calls: dict[str, Ids], launched: bool) -> Ids32:
+    """The call of each run, and last `UNKNOWN` for work in none.
+
+    Where runs are missing, launches (if there are any) show more than the order.
+    """
+    result = np.full(len(runs.starts) + 1, UNKNOWN, np.int32)
+    for name, called in calls.items():
+        own = np.flatnonzero(runs.functions == name)
+        if len(own) >= len(called) or not launched:
+            begin = trace.events["start_ns"][called]
+            result[own] = calls_in_order(runs.starts[own], called, begin)
     return result
 
 

@@ -216,24 +216,26 @@ def _ahead_in_queue(trace: Trace, unlinked: Mask) -> Mask:
     The last of it ends after the first launch: the device was behind. Work whose launches no file
     shows, as that of some graphs, recurs later, and runs after a graph's launch.
     """
-    events, launches = trace.events, trace["launches"]
-    device = trace["tracks"]["device"][events["track"]]
-    result = np.zeros(len(events), np.bool_)
-    names = events.text("name")
-    graph = names.where(is_graph_launch)
-    graph[launches["cpu_event"]] = False
-    for number in np.unique(device[unlinked]).tolist():
-        linked = launches["device_event"][device[launches["device_event"]] == number]
+    begin, launches = trace.events["start_ns"], trace["launches"]
+    device = trace["tracks"]["device"][trace.events["track"]]
+    result = np.zeros(len(begin), np.bool_)
+    for number in np.unique(device[launches["device_event"]]).tolist():
+        linked = device[launches["device_event"]] == number
         here = np.flatnonzero(unlinked & (device == number))
-        if not len(linked):
-            continue
-        begin, called = events["start_ns"][linked], events["start_ns"][launch_of(trace)[linked]]
-        front = here[events["start_ns"][here] < begin.min()]
-        later = np.isin(events["name"][front], events["name"][here[len(front) :]])
-        end = int(events.spans(front)[1].max(initial=-1))
-        graphs = bool((events["start_ns"][graph] < end).any())
-        result[front] = (not graphs) and (not later.any()) and end > called.min()
+        front = here[begin[here] < begin[launches["device_event"][linked]].min()]
+        called = int(begin[launches["cpu_event"][linked]].min())
+        result[front] = _is_queue(trace, front, here[len(front) :], called)
     return result
+
+
+def _is_queue(trace: Trace, front: Ids, later: Ids, called: int) -> bool:
+    """Whether unlinked work, ahead of what was `called` first, was queued before the recording."""
+    events = trace.events
+    graphs = events.text("name").where(is_graph_launch)
+    graphs[trace["launches"]["cpu_event"]] = False
+    end = int(events.spans(front)[1].max(initial=-1))
+    recurs = np.isin(events["name"][front], events["name"][later]).any()
+    return end > called and not recurs and not (events["start_ns"][graphs] < end).any()
 
 
 def _message(events: Table, what: str, rows: Ids32, where: str) -> str:
