@@ -230,6 +230,14 @@ def test_late_launches_of_other_threads_belong_to_the_call_of_their_program(dept
         assert abs((b - a) - (d - c)) <= 100
 
 
+@pytest.mark.parametrize("depth", [1, 32])
+def test_work_that_names_no_program_is_of_the_one_that_the_loop_calls(depth: int) -> None:
+    text, expected = gpu_loop(depth, 40, 5_000)
+    found = windows(annotate(drawn_trace(text.replace(" hlo__module=jit_train_step", ""))))
+    for (a, b), (c, d) in zip(found[1:], expected[1:], strict=False):
+        assert abs((b - a) - (d - c)) <= 100
+
+
 def test_runs_are_those_of_the_devices_line_of_programs() -> None:
     text, expected = jax_loop(called_ahead(5, 12, 10_000), [10_000] * 14, front=2, linked=False)
     work = [line.replace("hlo__module=jit_train_step", "") for line in text.splitlines()]

@@ -138,6 +138,9 @@ def _recorded_runs(trace: Trace, work: Ids32) -> _Runs | None:
 
 def _repeated_runs(trace: Trace, work: Ids32, calls: dict[str, Ids]) -> _Runs:
     function = _functions(trace, work)
+    repeated = [name for name, called in calls.items() if len(called) > 1]
+    if len(repeated) == 1 and not (function != "").any():
+        function[:] = repeated[0]  # nothing names programs, and a loop has one
     starts: list[Ids] = []
     functions: list[str] = []
     of_work = np.full(len(work), -1, np.int64)
