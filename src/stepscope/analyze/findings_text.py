@@ -29,7 +29,7 @@ def print_findings(console: Console, analysis: Analysis, every: bool = False) ->
     groups = group_findings(findings)
     shown = groups if every else groups[:MOST_GROUPS]
     parts = [_head(findings, heading), *_groups(shown, every, heading.unit)]
-    tail = _tail(groups, shown, analysis.together, heading.unit)
+    tail = _tail(groups, shown, analysis.together, heading)
     hint = () if heading.without_lines else _hint(findings)
     console.print(RichGroup(*parts, *tail, *hint), highlight=False)
 
@@ -82,10 +82,13 @@ def _related(finding: Finding) -> Text:
 
 
 def _tail(
-    groups: Sequence[Group], shown: Sequence[Group], combined: Gain | None, unit: str
+    groups: Sequence[Group], shown: Sequence[Group], combined: Gain | None, heading: Heading
 ) -> Iterator[Text]:
+    if not groups and heading.work_is_missing:
+        yield Text("\nWithout all device work no finding is certain.", "dim")
+        return
     if not groups:
-        yield Text(f"\nNo issue worth 1 % or more of the {unit}.", "dim")
+        yield Text(f"\nNo issue worth 1 % or more of the {heading.unit}.", "dim")
         return
     if folded := len(groups) - len(shown):
         yield Text(f"\n… and {plural(folded, 'smaller finding')}; show with --all.", "dim")

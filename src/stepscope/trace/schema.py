@@ -154,7 +154,7 @@ STEPS = Schema(
             "evidence",
             "text",
             "how the step was detected: profiler_step, optimizer, iteration, compiled_call, "
-            "pattern or whole_trace",
+            "range, pattern or whole_trace",
         ),
     ),
 )

@@ -141,6 +141,11 @@ class Trace:
         columns = {"rank": ranks, "code": codes, "message": messages, "count": counts}
         return self.with_table(Table(table.schema, columns))
 
+    def without_warnings(self, codes: Iterable[str]) -> Trace:
+        """A copy without the warnings of some codes."""
+        table = self._tables["warnings"]
+        return self.with_table(table.take(~table.text("code").mask(*codes)))
+
     def event_arguments(self, event: int) -> dict[str, Any]:
         """The recorded arguments of one event (shapes, grid, stream, …), empty if none."""
         return self.arguments.of(int(self.events["source"][event]))

@@ -76,7 +76,7 @@ def _key(kind: AnswerKind[Answer], file: Source, asked: tuple[Any, ...]) -> Key 
 
     if not file.cache:
         return None
-    what = (kind.name, *asked)
+    what = (kind.name, file.step_range, *asked)
     return key_of_text(Path(file.path), file.model, file.as_recorded, what, kind.packages)
 
 

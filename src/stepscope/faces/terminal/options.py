@@ -23,6 +23,12 @@ def keeps_recorded_times(command: Command) -> Command:
     )(command)
 
 
+def chooses_step_range(command: Command) -> Command:
+    return click.option(
+        "--step-range", metavar="NAME", default="", help="Ranges of this name are the steps."
+    )(command)
+
+
 def at_least_one(name: str, default: int | None, help: str, **rest: Any) -> Callable[[Command], Command]:
     """An option that takes a whole number from 1 on."""
     rest = {"show_default": default is not None, **rest}

@@ -169,10 +169,11 @@ def _time_use(trace: Trace, rank: int, steps: Table) -> Sample:
     place = step_places(steps["step"], idle["step"][rows])
     length = (idle["end_ns"] - idle["start_ns"])[rows]
     times: dict[Key, Floats] = {("device busy",): steps["device_busy_ns"].astype(np.float64)}
-    causes = cause_names(trace)
+    causes = cause_names(trace, rank)
     spent = totals(idle["cause"][rows].astype(np.int64), place, length, (len(causes), len(steps)))
     for cause, value in zip(causes, spent, strict=True):
-        times["busy: exposed communication" if cause == "communication" else f"idle: {cause}",] = value
+        name = "busy: exposed communication" if cause == "communication" else f"idle: {cause}"
+        times[(name,)] = times.get((name,), np.zeros(len(steps))) + value
     return Sample({key: value for key, value in times.items() if value.any()})
 
 

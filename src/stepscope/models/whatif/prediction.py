@@ -12,6 +12,7 @@ import numpy as np
 
 from stepscope.base.parallel import in_threads
 from stepscope.errors import ChangeError, TraceError
+from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.step_table import mean_device_ms
 from stepscope.graph import Graph, Simulation, breakdown, critical_ms, simulate, without_unexplained_delays
 from stepscope.graph.critical_path import BusySides
@@ -201,6 +202,8 @@ def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) 
         assumed.append(f"{unexplained:.1%} of the step are delays without a known cause; they stay")
     if load := load_warning(graph.trace.metadata.capture):
         assumed.append(f"the times of the CPU are typical, although {load}")
+    if missing := work_is_missing(graph.trace):
+        assumed.append(f"the recorded work is all work, although {missing}")
     return (*assumed, *(text for request in requests for text in request.change.assumed(graph)))
 
 

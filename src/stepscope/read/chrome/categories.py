@@ -18,7 +18,9 @@ _BY_NAME = (
     (re.compile(r"^(aten|c10d|prims?|torchvision)::|^(torch::)?autograd::|Backward\d*$"), "cpu_op"),
 )
 _COPY, _FILL = re.compile(r"(?i)^(mem)?(cpy|copy)|^Copy[A-Z]"), re.compile(r"(?i)^memset")
-_STREAM = re.compile(r"(?i)^stream ?#?\d+")
+# What Ascend's scheduler does in a stream: no work of the device.
+_SYNC = re.compile(r"^(EVENT|STREAM)_(WAIT|RECORD)(_SQE)?$|^PLACE_?HOLDER(_SQE)?$")
+_STREAM = re.compile(r"(?i)^stream ?#?\d+|^((async )?xla|sparse core) ops$")  # of GPUs, and of TPUs
 _DEVICE = re.compile(r"(?i)^(\d+ )?gpu ?\d+$|^\d+ copy$|^(cuda|hip|xpu) functions$")
 
 # Of a process: what launches point to in it is work of this device.
@@ -39,9 +41,11 @@ def category_on_stream(name: str) -> str:
     """The category of an event of no category on a stream of a device.
 
     Example:
-        >>> category_on_stream("Memcpy HtoD"), category_on_stream("sgemm")
-        ('memcpy', 'kernel')
+        >>> [category_on_stream(name) for name in ("Memcpy HtoD", "sgemm", "EVENT_WAIT")]
+        ['memcpy', 'kernel', 'sync']
     """
+    if _SYNC.match(name):
+        return "sync"
     return "memcpy" if _COPY.search(name) else "memset" if _FILL.search(name) else "kernel"
 
 

@@ -20,7 +20,7 @@ from stepscope.read.chrome.decode import EventReader
 from stepscope.read.chrome.event_columns import RecordColumns, RecordedEvents
 from stepscope.read.chrome.repeated_events import drop_repeated_events
 from stepscope.read.chrome.slices import ARROWS, ASYNC, STACKED, event_columns, slices_of
-from stepscope.read.shared import MOST_RANKS, WarningLog
+from stepscope.read.shared import MOST_RANKS, WarningLog, log_note
 from stepscope.trace.arguments import parse
 from stepscope.trace.builder import Arrows, Parts, build
 from stepscope.trace.trace import Metadata, Trace
@@ -81,6 +81,8 @@ def metadata_of(properties: Mapping[str, Any], log: WarningLog) -> Metadata:
     unread = {key: _size(properties[key]) for key in _UNREAD if key in properties}
     skipped = ", ".join(f"{key} ({size})" for key, size in unread.items() if size)
     log("unread_section", f"skipped parts of the file: {skipped}", sum(unread.values()))
+    for note in _notes(properties):
+        log_note(log, note)
     info, devices = properties.get("distributedInfo"), properties.get("deviceProperties")
     info = info if isinstance(info, Mapping) else {}
     devices = devices if isinstance(devices, list) else []
@@ -92,6 +94,13 @@ def metadata_of(properties: Mapping[str, Any], log: WarningLog) -> Metadata:
         world_size=_count(info.get("world_size"), 1, MOST_RANKS),
         properties={key: value for key, value in properties.items() if key != "deviceProperties"},
     )
+
+
+def _notes(properties: Mapping[str, Any]) -> list[str]:
+    """What Kineto logged while it recorded, which it adds to the trace by severity."""
+    logged = (properties.get(severity) for severity in ("ERROR", "WARNING"))
+    notes = [note for notes in logged for note in (notes if isinstance(notes, list) else [notes])]
+    return [note for note in notes if isinstance(note, str)]
 
 
 def _size(section: Any) -> int:

@@ -22,9 +22,17 @@ from stepscope.trace.schema import CATEGORIES, TRACK_KINDS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
+# What HCCL puts into streams; copies next to such tasks are between devices too.
+_HCCL = (
+    r"^notify_(wait|record)(_sqe)?$|^reduce_(async(_v\d)?|inline)(_sqe)?$|^rdma_?send(_sqe)?$"
+    r"|^(s|r)dma_(sqe|reduce\w*)$|^p2p_\w+$"
+)
 # (library, pattern of kernel names)
 KERNELS = (
     ("NCCL, RCCL, oneCCL, HCCL", r"nccl|rccl|oneccl|\bccl::|hccl|\bhcom_|xccl"),
+    # BKCL (Kunlun), CNCL (Cambricon), ECCL (Enflame), IXCCL (Iluvatar), MCCL (MetaX, Moore Threads).
+    ("other vendors", r"(?<![a-z])(e|ix|m|su|t)ccl(?![a-z])|bkcl|cncl|flagcx"),
+    ("tasks of HCCL on Ascend", _HCCL),
     ("MSCCL, MSCCL++", r"msccl"),
     ("NVSHMEM, ROC_SHMEM, Intel SHMEM", r"nvshmem|roc_?shmem|ishmem"),
     (
@@ -85,6 +93,7 @@ def _any_of(table: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
     return re.compile("|".join(pattern for _, pattern in table))
 
 
+_TASK = re.compile(_HCCL)
 _KERNEL, _CALL, _HOST = map(_any_of, (KERNELS, CALLS, HOST_WORK))
 
 
@@ -147,6 +156,7 @@ def mark_communication(trace: Trace) -> Trace:
     communicates |= _exchanges_experts(trace)
     communicates |= _on_named_stream(trace)
     communicates &= kernel
+    communicates |= category.mask("memcpy") & _on_stream_of_tasks(trace)
     host_work = category.mask("annotation", "cpu_op") & name.where(is_host_communication)
     communicates |= on_host(trace) & host_work
     code = np.where(communicates, CATEGORIES.index("communication"), category.codes)
@@ -188,6 +198,20 @@ def _on_named_stream(trace: Trace) -> Mask:
     if not tracks.any():
         return np.zeros(len(events), np.bool_)
     return tracks[events["track"]] & events.text("name").where(lambda n: kind_of(n) == "other")
+
+
+def _on_stream_of_tasks(trace: Trace) -> Mask:
+    """Events on streams in which HCCL's tasks take most of the time, apart from copies."""
+    events = trace.events
+    kernel = events.text("category").mask("kernel")
+    task = kernel & events.text("name").where(lambda name: bool(_TASK.search(name.lower())))
+    if not task.any():
+        return np.zeros(len(events), np.bool_)
+    spent, among = (
+        np.bincount(events["track"][rows], events["duration_ns"][rows], len(trace["tracks"]))
+        for rows in (task, kernel)
+    )
+    return ((spent > 0) & (2 * spent > among))[events["track"]]
 
 
 def _tracks(trace: Trace, communicates: Mask) -> Table:

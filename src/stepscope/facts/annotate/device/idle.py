@@ -9,8 +9,9 @@ import numpy as np
 
 from stepscope.base.arrays import Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import is_communication_wait
-from stepscope.facts.annotate.jax.calls import is_wait
+from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait
 from stepscope.facts.annotate.links.launches import device_work, launch_of, shows_cpu
+from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.facts.annotate.steps.windows import unrecorded_work_end
 from stepscope.trace.intervals import Intervals
@@ -51,8 +52,13 @@ def find_idle(trace: Trace) -> Trace:
     return _with_busy_times(trace.with_table(Table(IDLE, columns)))
 
 
-def cause_names(trace: Trace) -> tuple[str, ...]:
-    """What each of `IDLE_CAUSES` is called: without the CPU's side nobody knows what it did."""
+def cause_names(trace: Trace, rank: int | None = None) -> tuple[str, ...]:
+    """What each of `IDLE_CAUSES` is called: without the CPU's side nobody knows what it did.
+
+    Where work is missing in the file, of a rank or of any, the device may not even be idle.
+    """
+    if work_is_missing(trace, rank):
+        return tuple(cause if cause == "communication" else "unknown" for cause in IDLE_CAUSES)
     if shows_cpu(trace):
         return IDLE_CAUSES
     return tuple("unknown" if cause == "host" else cause for cause in IDLE_CAUSES)
@@ -158,7 +164,10 @@ def _launch_calls(trace: Trace, work: Rows, gaps: Intervals) -> Times:
     start = trace.events["start_ns"][work]
     index = np.minimum(np.searchsorted(start, gaps.ends, side="left"), len(work) - 1)
     known = (caller[index] >= 0) & (start[index] == gaps.ends)
-    return np.where(known, trace.events["start_ns"][caller[index]], gaps.ends)
+    moment = trace.events["start_ns"][caller]
+    program = trace.events.text("name").where(is_compiled_call)[caller]  # which ends in the launch
+    moment[program] = trace.events.spans(caller[program])[1]
+    return np.where(known, moment[index], gaps.ends)
 
 
 def data_loading_times(trace: Trace) -> Intervals:
