@@ -13,6 +13,7 @@ from stepscope.facts.annotate.device.idle import (
     python_time,
     working_devices,
 )
+from stepscope.facts.annotate.device.one_off_costs import one_off_costs
 from stepscope.facts.annotate.links.launches import device_work, shows_cpu
 from stepscope.facts.annotate.steps.step_table import mean_device_ms, ranks_with_steps, step_lengths
 from stepscope.facts.summary.facts import (
@@ -65,9 +66,11 @@ def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
     }
     window = float(sum(end - start for start, end in selected.windows) * MS / selected.count)
     # Time in which any communication runs on the device, within the steps' windows.
-    events = selected.trace.events
-    rows = _here(selected, device) & events.text("category").mask("communication")
+    events, here = selected.trace.events, _here(selected, device)
+    rows = here & events.text("category").mask("communication")
     communication = _inside_ms(selected, Intervals(*events.spans(rows)))
+    compared = one_off_costs(selected.trace, selected.rank).work
+    comparing = _inside_ms(selected, Intervals(*events.spans(compared[here[compared]])))
     return Device(
         device=device,
         name=str(selected.trace.metadata.device(device).get("name", "")),
@@ -77,6 +80,7 @@ def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
         idle_ms=causes,
         communication_ms=communication,
         overlapped_ms=max(0.0, communication - causes["communication"]),
+        one_off_ms=causes["one_off"] + comparing,
     )
 
 

@@ -41,9 +41,10 @@ _TIME_STYLE = {
     "synchronization": "cyan",
     "host": "red",
     "launch": "bright_black",
+    "one_off": "bright_black",
     "unknown": "bright_black",
 }
-_SHORT_HEADS = {"copying": "copies only", "communication": "comm. only", "synchronization": "sync"}
+_SHORT_HEADS = {"copying": "copies only", "communication": "comm. only", "synchronization": "sync", "one_off": "one-off"}
 _TIME_HEADS = {key: _SHORT_HEADS.get(key, key) for key in _TIME_STYLE}
 _SIDE = {"cpu": "CPU"}
 _EVIDENCE = {
@@ -212,8 +213,8 @@ class _Report:
         return f"{summary.rank} ▼" if summary is self.main else str(summary.rank)
 
     def devices_of_ranks(self) -> Table:
-        found = {key for summary in self.all for device in summary.devices for key in device.parts_ms}
-        rare = {"copying", "unknown"} - found
+        parts = [device.parts_ms for summary in self.all for device in summary.devices]
+        rare = {"copying", "unknown", "one_off"} - {key for times in parts for key, ms in times.items() if ms}
         shown = {key: head for key, head in _TIME_HEADS.items() if key not in rare}
         heads = (f"{head}>" for head in ("step", *shown.values()))
         table = plain_table("Ranks, ms per step", "rank", *heads)

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from stepscope.base.arrays import Mask, Rows
 from stepscope.base.parallel import in_threads
 from stepscope.errors import ChangeError, TraceError
+from stepscope.facts.annotate.device.one_off_costs import inside, one_off_costs
 from stepscope.facts.annotate.steps.step_table import mean_device_ms
-from stepscope.graph import Graph, Simulation, breakdown, critical_ms, simulate, without_unexplained_delays
+from stepscope.graph import (
+    Graph,
+    Simulation,
+    breakdown,
+    critical_ms,
+    scale,
+    simulate,
+    without_unexplained_delays,
+)
 from stepscope.graph.critical_path import BusySides
 from stepscope.models.memory.recorded_memory import RecordedMemory, recorded_memory
 from stepscope.models.whatif.change import Request
@@ -89,9 +99,22 @@ class TimePrediction(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """The steps as they were measured, with which every prediction for them is compared."""
+    """The steps as they were measured, with which every prediction for them is compared.
 
-    graph: Graph
+    Costs that later steps do not pay are left out: no change can save them.
+
+    Args:
+        recorded: the graph of the steps as they were recorded.
+        delays: events that are left out, too; events.id.
+    """
+
+    recorded: Graph
+    delays: Rows = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph without one-off costs."""
+        return _without_one_off(self.recorded, self.delays)
 
     @cached_property
     def simulation(self) -> Simulation:
@@ -100,8 +123,11 @@ class Baseline:
 
     @cached_property
     def measured_ms(self) -> float:
-        """Mean of the measured steps."""
-        return float(self.graph.window.measured_ns.mean()) / 1e6
+        """Mean of the measured steps, without what the replay saves of one-off costs."""
+        measured = float(self.recorded.window.measured_ns.mean()) / 1e6
+        if self.graph is self.recorded:
+            return measured
+        return measured * _step_ms(self.simulation) / _step_ms(simulate(self.recorded))
 
     @cached_property
     def device_ms(self) -> tuple[float | None, float | None]:
@@ -186,6 +212,25 @@ class Baseline:
         steps = [_step_ms(after), *_bounds_ms(self.graph, requests)]
         within = _range(requests, steps, error)
         return TimePrediction(_step_ms(self.simulation), steps[0], within), after
+
+
+def _without_one_off(graph: Graph, delays: Rows) -> Graph:
+    """The graph in which one-off costs and some other events take no time."""
+    left_out = np.zeros(len(graph.trace.events) + 1, np.bool_)  # the last is for no event
+    for rank in np.unique(graph.threads["rank"]).tolist():
+        left_out[:-1] |= inside(graph.trace, one_off_costs(graph.trace, rank))
+    left_out[delays] = True
+    tasks = left_out[graph.tasks["event"]] & (graph.tasks["mark"] == 0)
+    return scale(_launched_at_once(graph, tasks), tasks, 0.0) if tasks.any() else graph
+
+
+def _launched_at_once(graph: Graph, calls: Mask) -> Graph:
+    """The graph in which work that began only after a call had returned begins after no time."""
+    source, lag = graph.links["source"], graph.links["lag_ns"]
+    launches = graph.links.text("kind").mask("launch") & calls[source]
+    length = graph.trace.events["duration_ns"][graph.tasks["event"][source]]
+    after = launches & (lag >= length)
+    return replace(graph, links=graph.links.with_columns(lag_ns=np.where(after, lag - length, lag)))
 
 
 def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
