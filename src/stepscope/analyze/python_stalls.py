@@ -18,7 +18,9 @@ _UPDATES = (
 )
 LONG_NS = 1_000_000  # longer than Python between two operators, which takes microseconds
 MAIN_SHARE = 0.1  # of the time of the name with most; others only surround it
+MOSTLY = 0.5  # of the time: what takes less does not explain it
 LOOP = "the training loop"
+SEVERAL = "several functions"
 _NONE = -1
 _EVER = 2**62  # ns: later than every event
 
@@ -140,6 +142,7 @@ def _is_step(context: RuleContext, rows: Rows) -> Mask:
 def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
     """The range or frame with most of the time, and the user's function that called it.
 
+    None of `SEVERAL` takes half of it.
     If that is the training loop itself, the line of it that samples saw most, where they did.
     """
     name = _named_by_ranges(context, stalled)
@@ -154,6 +157,8 @@ def _named_by_ranges(context: RuleContext, stalled: StalledRanges) -> str:
     spent = np.bincount(names, stalled.spent)
     if spent.max() <= stalled.outside:
         return LOOP
+    if 0 < spent.max() < MOSTLY * (spent.sum() + stalled.outside):
+        return SEVERAL
     worst = int(spent.argmax())
     name = context.events.text("name").values[worst]
     if plain_name(name) == LOOP:

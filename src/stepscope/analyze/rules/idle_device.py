@@ -6,9 +6,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from stepscope.analyze.finding import LEVELS, Finding
+from stepscope.analyze.python_stalls import MOSTLY
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
-from stepscope.base.arrays import Ids, Rows
+from stepscope.base.arrays import Ids, Mask, Rows
+from stepscope.facts.annotate.range_names import is_step
 from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
 
@@ -20,10 +22,15 @@ REASONS = {
     "launch": ("although work was launched", "Find the stream or the event that it waits for."),
     "communication": ("except for communication", "Overlap communication with computation."),
 }
+ON_THE_CPU = ("data", "synchronization", "host")  # what the CPU does then is the reason
+WHOLE = 0.9  # of the step: a range that takes as much shows no place in it
+UNEXPLAINED = "Nothing recorded explains it: no call or range takes half of this time."
 
 
 def idle_device(context: RuleContext) -> Iterator[Finding]:
     """A device that idles without another finding that explains it: where, and next to what.
+
+    A call or range is named if it takes half of this time or more.
 
     Silent below 5 % of the step, if the device is busy, and on a CPU.
     """
@@ -33,32 +40,65 @@ def idle_device(context: RuleContext) -> Iterator[Finding]:
     gaps = context.measures.idle(cause)
     idle = context.measures.recurring_ms(gaps)
     rows, inside = _around(context, gaps)
-    if context.measures.is_small(idle) or not len(rows):
+    evidence = rows if len(rows) else _after(context, gaps)
+    if context.measures.is_small(idle) or not len(evidence):
         return
-    worst = int(rows[int(inside.argmax())])
+    where = _culprit(context, rows, inside, gaps) if cause in ON_THE_CPU else ""
     when, advice = REASONS[cause]
     frames = len(context.search.find(category="python", on_device=False)) > 0
     finding = context.finding(
         f"The device idles for {rounded(context.measures.idle_ms(cause))} ms per step "
-        f"({context.measures.idle_share(cause):.0%}) {when}, "
-        f"mostly in {plain_name(context.search.name(worst))}{context.place(worst)}.",
+        f"({context.measures.idle_share(cause):.0%}) {when}{where and f', mostly in {where}'}."
+        f"{'' if where or cause not in ON_THE_CPU else f' {UNEXPLAINED}'}",
         advice if frames else f"{advice} Record with `stepscope run --stack` to see the functions.",
-        rows,
+        evidence,
         context.gains.bound(idle, "at most this idle time"),
     )
     limit = LEVELS[min(LEVELS.index(finding.limit), LEVELS.index("warning"))]
     yield replace(finding, limit=limit)  # no fix is known
 
 
+def _culprit(context: RuleContext, rows: Rows, inside: Ids, gaps: Intervals) -> str:
+    """What takes most of the gaps, and its place; empty if nothing takes half of them."""
+    names = context.events["name"][rows]
+    spent = np.bincount(names, inside)
+    if spent.max(initial=0) < MOSTLY * gaps.total():
+        return ""
+    of_name = names == spent.argmax()
+    longest = int(rows[of_name][inside[of_name].argmax()])
+    return f"{plain_name(context.search.name(longest))}{context.place(longest)}"
+
+
+def _after(context: RuleContext, gaps: Intervals) -> Rows:
+    """The work with which the longest gap ends."""
+    work = context.search.find(on_device=True)
+    if not len(gaps):
+        return work[:0]
+    longest = int((gaps.ends - gaps.starts).argmax())
+    return work[context.events["start_ns"][work] >= gaps.ends[longest]][:1]
+
+
 def _around(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:
-    """CPU events of the loop's thread in the gaps, and their self time there, ns."""
-    events = context.events
-    rows = context.search.find(on_device=False)
-    rows = rows[events["track"][rows] == context.search.loop_track]
+    """CPU events of the threads that launch work in the gaps, and their self time there, ns."""
+    events, search = context.events, context.search
+    launching = np.unique(events["track"][search.caller[search.launched]])
+    rows = search.find(on_device=False)
+    rows = rows[np.isin(events["track"][rows], [search.loop_track, *launching.tolist()])]
     start = events["start_ns"][rows]
     inside = gaps.within(start, start + events["duration_ns"][rows])
     children = np.bincount(
         np.maximum(events["parent"][rows], 0), inside * (events["parent"][rows] >= 0), len(events)
     )
     own = inside - children[rows].astype(np.int64)
-    return rows[own > 0], own[own > 0]
+    kept = (own > 0) & ~_is_whole_step(context, rows)
+    return rows[kept], own[kept]
+
+
+def _is_whole_step(context: RuleContext, rows: Rows) -> Mask:
+    """Ranges of steps, and those around launches that take nearly all of a step."""
+    events, search = context.events, context.search
+    long = events["duration_ns"][rows] >= WHOLE * 1e6 * context.measures.steady_ms
+    long &= events.text("category").mask("annotation", "python")[rows]
+    around = search.holding(np.unique(search.caller[search.launched]))[rows]
+    result: Mask = (long & around) | events.text("name").where(is_step)[rows]
+    return result

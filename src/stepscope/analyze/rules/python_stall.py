@@ -9,7 +9,7 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.facts.summary.numbers import rounded
 
 CAUSE = "python"
-EXPLAINS = ("host", "synchronization")
+EXPLAINS = ("host",)
 NAMES = "Record with `stepscope run --stack` to see the functions."
 LOADER = "to the data loader's workers, "
 ADVICE = (
@@ -35,8 +35,7 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
     """
     if not context.measures.has_device or context.context_trace:
         return
-    idle_time = context.measures.idle("host").union(context.measures.idle("synchronization"))
-    gaps = idle_time.intersect(context.measures.stalls())
+    gaps = context.measures.idle("host").intersect(context.measures.stalls())
     stalled = stalled_ranges(context, gaps)
     idle = context.measures.recurring_ms(gaps)
     if context.measures.is_small(idle) or not len(stalled.rows):

@@ -32,6 +32,7 @@ from stepscope.trace.recorded_steps import load_warning
 from stepscope.trace.trace import Trace
 
 MOST_TASKS = 1 << 22  # of graphs that are simulated at once: of each, 100 bytes a task
+_LEAST_STATED_MS = 0.0005  # shorter times would be shown as 0.000
 _LEAST_UNEXPLAINED = 0.001  # of the step: what a percentage with one decimal shows
 _ALWAYS = "unchanged work takes as long as it did, even if it overlaps with different work"
 _ALIKE = "other ranks change in the same way"
@@ -123,20 +124,29 @@ class Baseline:
 
     @cached_property
     def measured_ms(self) -> float:
-        """Mean of the measured steps, without what the replay saves of one-off costs."""
-        measured = float(self.recorded.window.measured_ns.mean()) / 1e6
+        """Mean of the measured steps, without one-off costs."""
+        return self._recorded_ms - self.one_off_ms
+
+    @cached_property
+    def one_off_ms(self) -> float:
+        """What the steps take longer by costs that are left out, by the replay."""
         if self.graph is self.recorded:
-            return measured
-        return measured * _step_ms(self.simulation) / _step_ms(simulate(self.recorded))
+            return 0.0
+        return self._recorded_ms * (1 - _step_ms(self.simulation) / _step_ms(simulate(self.recorded)))
+
+    @property
+    def _recorded_ms(self) -> float:
+        return float(self.recorded.window.measured_ns.mean()) / 1e6
 
     @cached_property
     def device_ms(self) -> tuple[float | None, float | None]:
         """Mean busy and idle time of the busiest device in the measured steps of a rank."""
         steps, window = self.graph.trace["steps"], self.graph.window
         ranks = np.unique(self.graph.threads["rank"])
-        return mean_device_ms(
+        busy, idle = mean_device_ms(
             steps.take(np.isin(steps["step"], window.steps) & np.isin(steps["rank"], ranks))
         )
+        return busy, idle if idle is None else max(idle - self.one_off_ms, 0.0)
 
     @cached_property
     def unexplained(self) -> float:
@@ -187,7 +197,7 @@ class Baseline:
             range=time.range,
             changes=tuple(map(str, requests)),
             basis=tuple(one.change.based_on(self.graph) for one in requests),
-            assumptions=_assumptions(self.graph, requests, self.unexplained),
+            assumptions=_assumptions(self, requests),
             breakdown={"before": self.breakdown, "after": breakdown(after)},
             critical_path={"before": self.critical_ms, "after": critical_ms(after)},
             device_busy_ms=busy_ms,
@@ -249,14 +259,17 @@ def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
     return Baseline(graph).predict(requests)[0]
 
 
-def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) -> tuple[str, ...]:
+def _assumptions(baseline: Baseline, requests: Sequence[Request]) -> tuple[str, ...]:
+    graph, unexplained, once = baseline.graph, baseline.unexplained, baseline.one_off_ms
+    left_out = f"{once:.3f} ms per step are one-off costs, which later steps do not pay; they are left out"
     kept = f"{unexplained:.1%} of the step are delays without a known cause; they stay"
     known = (kept,) if abs(unexplained) >= _LEAST_UNEXPLAINED else ()
     always = (_ALWAYS, _TOGETHER if graph.window.rank < 0 else _ALIKE)
     load = load_warning(graph.trace.metadata.capture)
     busy = (f"the times of the CPU are typical, although {load}",) if load else ()
     of_changes = (text for one in requests for text in one.change.assumed(graph))
-    return (*always, *known, *busy, *of_changes)
+    costs = (left_out,) if once >= _LEAST_STATED_MS else ()
+    return (*always, *costs, *known, *busy, *of_changes)
 
 
 def _changed(graph: Graph, requests: Sequence[Request], side: str = "") -> Graph:
