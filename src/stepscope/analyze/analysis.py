@@ -105,7 +105,7 @@ def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
     """The findings of the rules, by severity and then by gain.
 
     Findings with a gain below 1 % of the step are dropped. Rules that explain a stall in general
-    apply only if no other finding explains half of what bounds the step.
+    apply only if the other findings do not explain half of what bounds the step.
 
     Raises:
         RuleError: if a rule fails.
@@ -114,7 +114,7 @@ def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
     bound_by = context.measures.summary.verdict.bound_by
     explaining = {rule.name for rule in rules if bound_by in rule.explains}
     explained = [one.gain.ms for one in found if one.rule in explaining]
-    if not explained or max(explained) < LEAST_EXPLAINED * context.measures.idle_ms(bound_by):
+    if not explained or sum(explained) < LEAST_EXPLAINED * context.measures.idle_ms(bound_by):
         found += _found(context, [rule for rule in rules if rule.fallback])
     return sorted(found, key=lambda one: (-LEVELS.index(one.severity), -one.gain.ms, one.rule))
 

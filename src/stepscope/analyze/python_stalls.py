@@ -153,17 +153,13 @@ def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
 
 
 def _named_by_ranges(context: RuleContext, stalled: StalledRanges) -> str:
-    rows, names = stalled.rows, context.events["name"][stalled.rows]
-    spent = np.bincount(names, stalled.spent)
-    if spent.max() <= stalled.outside:
+    worst, spent = most_of_name(context, stalled.rows, stalled.spent)
+    row = int(stalled.rows[worst][0])
+    name = context.search.name(row)
+    if spent <= stalled.outside or plain_name(name) == LOOP:
         return LOOP
-    if 0 < spent.max() < MOSTLY * (spent.sum() + stalled.outside):
+    if 0 < spent < MOSTLY * (stalled.spent.sum() + stalled.outside):
         return SEVERAL
-    worst = int(spent.argmax())
-    name = context.events.text("name").values[worst]
-    if plain_name(name) == LOOP:
-        return LOOP
-    row = int(rows[names == worst][0])
     caller = context.place(row).removeprefix(" in ")
     is_frame = context.events.text("category")[row] == "python"
     if is_frame and caller and not caller.endswith(name.rpartition(" ")[2]):
@@ -171,9 +167,18 @@ def _named_by_ranges(context: RuleContext, stalled: StalledRanges) -> str:
     return plain_name(name)
 
 
+def most_of_name(context: RuleContext, rows: Rows, spent: Ids) -> tuple[Mask, int]:
+    """Those of some events, at least one, whose plain name takes most time; and this time, ns."""
+    codes, code = np.unique(context.events["name"][rows], return_inverse=True)
+    values = context.events.text("name").values
+    _, plain = np.unique([plain_name(values[code]) for code in codes.tolist()], return_inverse=True)
+    total = np.bincount(plain[code], spent)
+    return plain[code] == total.argmax(), int(total.max())
+
+
 def has_names(context: RuleContext, name: str) -> bool:
     """Whether a stall has a name, or the recording has frames that would have given it one."""
-    return name != LOOP or len(context.search.find(category="python", on_device=False)) > 0
+    return name not in (LOOP, SEVERAL) or len(context.search.find(category="python", on_device=False)) > 0
 
 
 def sampled_line(context: RuleContext, spent_ms: float, stage: str = "other") -> str:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.python_stalls import (
     LOOP,
+    SEVERAL,
     PythonStalls,
     find_python_stalls,
     has_names,
@@ -48,7 +49,7 @@ LEAST_STATED = 0.005  # of the step: a smaller cause would be shown as 0 %
 LEAST_LEFT_OUT = 0.02  # of the step, by which shown causes may exceed what counts
 LEAST = 0.15  # of the step
 RATIO = 2  # CPU time over device time, from which launching decides
-MOSTLY = 0.5  # of an operator: the device idles for most of it
+MOSTLY = 0.5  # of an operator, or of the gaps
 LEAST_PYTHON = 0.60  # of the step, on a CPU
 LEAST_LONG = 0.10  # of the step, in stalls of 1 ms or more at the same places
 PYTHON = (
@@ -101,11 +102,11 @@ def _frames(context: RuleContext) -> Iterator[Finding]:
     slower = context.events["duration_ns"][calls] > RATIO * context.measures.caused_ns(calls)
     if cpu <= RATIO * device or not slower.any():
         return
-    worst = calls[slower][context.events["duration_ns"][calls[slower]].argmax()]
+    worst = int(calls[slower][context.events["duration_ns"][calls[slower]].argmax()])
+    mostly = context.events["duration_ns"][worst] >= MOSTLY * context.events["duration_ns"][calls].sum()
     yield context.finding(
-        f"Launching takes {rounded(cpu)} ms of CPU time per step for {rounded(device)} ms of "
-        "device work, "
-        f"mostly in {plain_name(context.search.name(worst))}{context.place(int(worst))}.",
+        f"Launching takes {rounded(cpu)} ms of CPU time per step for {rounded(device)} ms of device work, "
+        f"{'mostly' if mostly else 'most'} in {plain_name(context.search.name(worst))}{context.place(worst)}.",
         _advice(context, graphs=True),
         calls[slower],
         context.gains.bound(cpu - device, "at most the CPU time in excess of the device time"),
@@ -119,14 +120,20 @@ def _launching(context: RuleContext) -> Iterator[Finding]:
     if idle < LEAST * context.measures.steady_ms or not len(rows):
         return
     graphs = len(context.search.find(_GRAPHS, category="runtime")) > 0
-    spent = np.bincount(context.events["stage"][rows] + 1, gap_ns)
-    worst = ("no stage", *STAGES)[int(spent.argmax())].replace("_", " ")
     yield context.finding(
-        f"The CPU launches work too slowly, mostly in {worst}: {_waits(context, idle)}.",
+        f"The CPU launches work too slowly{_stage(context, rows, gap_ns)}: {_waits(context, idle)}.",
         _advice(context, graphs),
         rows,
         _gain(context, idle, graphs),
     )
+
+
+def _stage(context: RuleContext, rows: Rows, gap_ns: Ids) -> str:
+    """The stage with most of the gaps; empty if none has half of them."""
+    spent = np.bincount(context.events["stage"][rows] + 1, gap_ns)
+    if spent.max() < MOSTLY * spent.sum():
+        return ""
+    return f", mostly in {('no stage', *STAGES)[int(spent.argmax())].replace('_', ' ')}"
 
 
 def _advice(context: RuleContext, graphs: bool) -> str:
@@ -177,7 +184,7 @@ def _python(context: RuleContext) -> Iterator[Finding]:
         return
     part = share(context, gaps)
     name = name_of_stall(context, stalled)
-    mostly = f", mostly in {name}" if name != LOOP else ""
+    mostly = f", mostly in {name}" if name not in (LOOP, SEVERAL) else ""
     blocked = _blocked(context, part)
     does = "is blocked, and runs no operator," if blocked else "runs Python and no operator"
     plain = context.by_framework(PYTHON, jax=PYTHON_OF_JAX, inference=PYTHON_OF_INFERENCE)

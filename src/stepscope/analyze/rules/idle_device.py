@@ -6,7 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from stepscope.analyze.finding import LEVELS, Finding
-from stepscope.analyze.python_stalls import MOSTLY
+from stepscope.analyze.python_stalls import MOSTLY, most_of_name
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
 from stepscope.base.arrays import Ids, Mask, Rows
@@ -40,10 +40,11 @@ def idle_device(context: RuleContext) -> Iterator[Finding]:
     gaps = context.measures.idle(cause)
     idle = context.measures.recurring_ms(gaps)
     rows, inside = _around(context, gaps)
-    evidence = rows if len(rows) else _after(context, gaps)
+    culprit = _culprit(context, rows, inside, gaps) if cause in ON_THE_CPU else rows[:0]
+    evidence = _evidence(context, rows, gaps, culprit)
     if context.measures.is_small(idle) or not len(evidence):
         return
-    where = _culprit(context, rows, inside, gaps) if cause in ON_THE_CPU else ""
+    where = _name(context, culprit)
     when, advice = REASONS[cause]
     frames = len(context.search.find(category="python", on_device=False)) > 0
     finding = context.finding(
@@ -58,15 +59,30 @@ def idle_device(context: RuleContext) -> Iterator[Finding]:
     yield replace(finding, limit=limit)  # no fix is known
 
 
-def _culprit(context: RuleContext, rows: Rows, inside: Ids, gaps: Intervals) -> str:
-    """What takes most of the gaps, and its place; empty if nothing takes half of them."""
-    names = context.events["name"][rows]
-    spent = np.bincount(names, inside)
-    if spent.max(initial=0) < MOSTLY * gaps.total():
+def _culprit(context: RuleContext, rows: Rows, inside: Ids, gaps: Intervals) -> Rows:
+    """The events of one name that take half of the gaps or more, the longest first."""
+    if not len(rows):
+        return rows
+    of_name, spent = most_of_name(context, rows, inside)
+    if spent < MOSTLY * gaps.total():
+        return rows[:0]
+    return rows[of_name][np.argsort(-inside[of_name], kind="stable")]
+
+
+def _name(context: RuleContext, culprit: Rows) -> str:
+    """The name of some events, and the place of the first; empty for none."""
+    if not len(culprit):
         return ""
-    of_name = names == spent.argmax()
-    longest = int(rows[of_name][inside[of_name].argmax()])
-    return f"{plain_name(context.search.name(longest))}{context.place(longest)}"
+    return f"{plain_name(context.search.name(int(culprit[0])))}{context.place(int(culprit[0]))}"
+
+
+def _evidence(context: RuleContext, rows: Rows, gaps: Intervals, culprit: Rows) -> Rows:
+    """The culprit, and other events that are in the gaps for most of their time."""
+    if not len(rows):
+        return _after(context, gaps)
+    start, length = context.events["start_ns"][rows], context.events["duration_ns"][rows]
+    inside = gaps.within(start, start + length) >= MOSTLY * length
+    return np.union1d(culprit, rows[inside]) if inside.any() else rows
 
 
 def _after(context: RuleContext, gaps: Intervals) -> Rows:

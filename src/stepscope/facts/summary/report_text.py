@@ -44,7 +44,12 @@ _TIME_STYLE = {
     "one_off": "bright_black",
     "unknown": "bright_black",
 }
-_SHORT_HEADS = {"copying": "copies only", "communication": "comm. only", "synchronization": "sync", "one_off": "one-off"}
+_SHORT_HEADS = {
+    "copying": "copies only",
+    "communication": "comm. only",
+    "synchronization": "sync",
+    "one_off": "one-off",
+}
 _TIME_HEADS = {key: _SHORT_HEADS.get(key, key) for key in _TIME_STYLE}
 _SIDE = {"cpu": "CPU"}
 _EVIDENCE = {

@@ -39,8 +39,8 @@ _SENTENCES = {
     "of it; the recorded steps found batches that were ready.",
     "later_waits": "The step waits: after the recording, the training loop is blocked for about "
     "{share:.0%} of it; the recorded steps found ready what it waits for.",
-    "cpu_python": "Python limits the step: for {share:.0%} of it no operator runs, mostly {where}.",
-    "cpu_waits": "The step waits: the training loop is blocked for about {share:.0%} of it, mostly {where}.",
+    "cpu_python": "Python limits the step: for {share:.0%} of it no operator runs{where}.",
+    "cpu_waits": "The step waits: the training loop is blocked for about {share:.0%} of it{where}.",
     "cpu_communication": "The step waits for communication: "
     "for {share:.0%} of it ranks exchange data and no operator runs.",
     "cpu_other": "Work outside {what} limits the step: {share:.0%} of it is neither {parts}.",
@@ -143,7 +143,8 @@ def _cpu_verdict(
     idle = sum(python.values())
     if idle >= MOSTLY:
         stage = max(python, key=python.__getitem__)
-        where = _outside(stages) if stage == "other" else f"in {stage_words(stage)}"
+        place = _outside(stages) if stage == "other" else f"in {stage_words(stage)}"
+        where = f", mostly {place}" if python[stage] >= MOSTLY * idle else ""
         elsewhere = communication + data - python.get("data_loading", 0.0)
         blocked = blocked_share(idle, active, elsewhere)
         text = _SENTENCES["cpu_waits" if blocked else "cpu_python"]

@@ -32,6 +32,7 @@ from stepscope.trace.recorded_steps import load_warning
 from stepscope.trace.trace import Trace
 
 MOST_TASKS = 1 << 22  # of graphs that are simulated at once: of each, 100 bytes a task
+_LATENCY_NS = 10_000  # of a launch, which takes no longer
 _LEAST_STATED_MS = 0.0005  # shorter times would be shown as 0.000
 _LEAST_UNEXPLAINED = 0.001  # of the step: what a percentage with one decimal shows
 _ALWAYS = "unchanged work takes as long as it did, even if it overlaps with different work"
@@ -235,12 +236,12 @@ def _without_one_off(graph: Graph, delays: Rows) -> Graph:
 
 
 def _launched_at_once(graph: Graph, calls: Mask) -> Graph:
-    """The graph in which work that began only after a call had returned begins after no time."""
+    """The graph in which work begins as if some calls, which launch it, had taken no time."""
     source, lag = graph.links["source"], graph.links["lag_ns"]
     launches = graph.links.text("kind").mask("launch") & calls[source]
     length = graph.trace.events["duration_ns"][graph.tasks["event"][source]]
-    after = launches & (lag >= length)
-    return replace(graph, links=graph.links.with_columns(lag_ns=np.where(after, lag - length, lag)))
+    left = np.maximum(lag - length, np.minimum(lag, _LATENCY_NS))
+    return replace(graph, links=graph.links.with_columns(lag_ns=np.where(launches, left, lag)))
 
 
 def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:

@@ -33,7 +33,7 @@ def test_while_the_loop_loads_data_the_device_waits_for_data() -> None:
     """) == [(0, 30, "data"), (30, 40, "host"), (40, 50, "launch")]
 
 
-def test_after_a_synchronization_that_ran_the_device_dry_the_gap_is_its_fault() -> None:
+def test_a_synchronization_is_to_blame_until_it_returns_and_then_the_host() -> None:
     assert idle("""
         main     |  0 100 | ProfilerStep#1
         main     |  0   2 | cudaLaunchKernel      | corr=1
@@ -41,7 +41,7 @@ def test_after_a_synchronization_that_ran_the_device_dry_the_gap_is_its_fault() 
         main     | 45  47 | cudaLaunchKernel      | corr=2
         stream 7 |  2  30 | a                     | corr=1
         stream 7 | 50 100 | b                     | corr=2
-    """) == [(0, 2, "launch"), (30, 45, "synchronization"), (45, 50, "launch")]
+    """) == [(0, 2, "launch"), (30, 33, "synchronization"), (33, 45, "host"), (45, 50, "launch")]
 
 
 def test_a_copy_that_blocks_the_caller_is_a_synchronization() -> None:
@@ -53,7 +53,7 @@ def test_a_copy_that_blocks_the_caller_is_a_synchronization() -> None:
         stream 7 |  2  30 | a                | corr=1
         stream 7 | 30  40 | Memcpy DtoH      | corr=2
         stream 7 | 61 100 | b                | corr=3
-    """) == [(0, 2, "launch"), (40, 60, "synchronization"), (60, 61, "launch")]
+    """) == [(0, 2, "launch"), (40, 42, "synchronization"), (42, 60, "host"), (60, 61, "launch")]
 
 
 def test_time_in_which_only_communication_runs_is_not_computing() -> None:

@@ -144,9 +144,7 @@ def copy_times(trace: Trace, work: Rows) -> Intervals:
     return Intervals(start[copies], end[copies]).minus(Intervals(start[~copies], end[~copies]))
 
 
-def _gap_causes(
-    trace: Trace, work: Rows, busy: Intervals, spans: Spans, once: Rows
-) -> dict[str, Intervals]:
+def _gap_causes(trace: Trace, work: Rows, busy: Intervals, spans: Spans, once: Rows) -> dict[str, Intervals]:
     """The gaps of a device, divided at each change of what the CPU does."""
     if not spans or not len(busy):
         return {}
