@@ -105,8 +105,9 @@ def _frames(context: RuleContext) -> Iterator[Finding]:
     worst = int(calls[slower][context.events["duration_ns"][calls[slower]].argmax()])
     mostly = context.events["duration_ns"][worst] >= MOSTLY * context.events["duration_ns"][calls].sum()
     yield context.finding(
-        f"Launching takes {rounded(cpu)} ms of CPU time per step for {rounded(device)} ms of device work, "
-        f"{'mostly' if mostly else 'most'} in {plain_name(context.search.name(worst))}{context.place(worst)}.",
+        f"Launching takes {rounded(cpu)} ms of CPU time per step for {rounded(device)} ms of "
+        f"device work, {'mostly' if mostly else 'most'} "
+        f"in {plain_name(context.search.name(worst))}{context.place(worst)}.",
         _advice(context, graphs=True),
         calls[slower],
         context.gains.bound(cpu - device, "at most the CPU time in excess of the device time"),
