@@ -20,7 +20,6 @@ LONG_NS = 1_000_000  # longer than Python between two operators, which takes mic
 MAIN_SHARE = 0.1  # of the time of the name with most; others only surround it
 MOSTLY = 0.5  # of the time: what takes less does not explain it
 LOOP = "the training loop"
-SEVERAL = "several functions"
 _NONE = -1
 _EVER = 2**62  # ns: later than every event
 
@@ -141,8 +140,6 @@ def _is_step(context: RuleContext, rows: Rows) -> Mask:
 
 def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
     """The range or frame with most of the time, and the user's function that called it.
-
-    None of `SEVERAL` takes half of it.
     If that is the training loop itself, the line of it that samples saw most, where they did.
     """
     name = _named_by_ranges(context, stalled)
@@ -152,14 +149,23 @@ def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
     return sampled_line(context, spent / 1e6 / context.step_count) or LOOP
 
 
+def place_of_stall(context: RuleContext, stalled: StalledRanges, name: str) -> str:
+    """Where the time of a stall is, in words: mostly in this place, or a share of it.
+
+    Example: `mostly in train.py:12 in log`, `40% of it in train.py:12 in log`.
+    """
+    whole = float(stalled.spent.sum() + stalled.outside)
+    spent = max(most_of_name(context, stalled.rows, stalled.spent)[1], stalled.outside) / (whole or 1.0)
+    is_known = whole and name != LOOP and spent < MOSTLY
+    return f"{spent:.0%} of it in {name}" if is_known else f"mostly in {name}"
+
+
 def _named_by_ranges(context: RuleContext, stalled: StalledRanges) -> str:
     worst, spent = most_of_name(context, stalled.rows, stalled.spent)
     row = int(stalled.rows[worst][0])
     name = context.search.name(row)
     if spent <= stalled.outside or plain_name(name) == LOOP:
         return LOOP
-    if 0 < spent < MOSTLY * (stalled.spent.sum() + stalled.outside):
-        return SEVERAL
     caller = context.place(row).removeprefix(" in ")
     is_frame = context.events.text("category")[row] == "python"
     if is_frame and caller and not caller.endswith(name.rpartition(" ")[2]):
@@ -178,7 +184,7 @@ def most_of_name(context: RuleContext, rows: Rows, spent: Ids) -> tuple[Mask, in
 
 def has_names(context: RuleContext, name: str) -> bool:
     """Whether a stall has a name, or the recording has frames that would have given it one."""
-    return name not in (LOOP, SEVERAL) or len(context.search.find(category="python", on_device=False)) > 0
+    return name != LOOP or len(context.search.find(category="python", on_device=False)) > 0
 
 
 def sampled_line(context: RuleContext, spent_ms: float, stage: str = "other") -> str:

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.python_stalls import (
     LOOP,
-    SEVERAL,
     PythonStalls,
     find_python_stalls,
     has_names,
     name_of_stall,
+    place_of_stall,
     python_of_the_loop,
     share,
     stalled_ranges,
@@ -185,7 +185,7 @@ def _python(context: RuleContext) -> Iterator[Finding]:
         return
     part = share(context, gaps)
     name = name_of_stall(context, stalled)
-    mostly = f", mostly in {name}" if name not in (LOOP, SEVERAL) else ""
+    mostly = f", {place_of_stall(context, stalled, name)}" if name != LOOP else ""
     blocked = _blocked(context, part)
     does = "is blocked, and runs no operator," if blocked else "runs Python and no operator"
     plain = context.by_framework(PYTHON, jax=PYTHON_OF_JAX, inference=PYTHON_OF_INFERENCE)

@@ -1,5 +1,6 @@
 """`idle_device`: the device idles, and no other rule explains why."""
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,6 +11,7 @@ from stepscope.analyze.python_stalls import MOSTLY, most_of_name
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
 from stepscope.base.arrays import Ids, Mask, Rows
+from stepscope.facts.annotate.jax.calls import is_wait
 from stepscope.facts.annotate.range_names import is_step
 from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
@@ -24,6 +26,7 @@ REASONS = {
 }
 ON_THE_CPU = ("data", "synchronization", "host")  # what the CPU does then is the reason
 WHOLE = 0.9  # of the step: a range that takes as much shows no place in it
+_WAITS_FOR_DEVICE = re.compile(r"(block_until_ready|try_to_block)$")
 UNEXPLAINED = "Nothing recorded explains it: no call or range takes half of this time."
 
 
@@ -73,7 +76,8 @@ def _name(context: RuleContext, culprit: Rows) -> str:
     """The name of some events, and the place of the first; empty for none."""
     if not len(culprit):
         return ""
-    return f"{plain_name(context.search.name(int(culprit[0])))}{context.place(int(culprit[0]))}"
+    name, place = plain_name(context.search.name(int(culprit[0]))), context.place(int(culprit[0]))
+    return name if name in place else f"{name}{place}"
 
 
 def _evidence(context: RuleContext, rows: Rows, gaps: Intervals, culprit: Rows) -> Rows:
@@ -95,7 +99,10 @@ def _after(context: RuleContext, gaps: Intervals) -> Rows:
 
 
 def _around(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:
-    """CPU events of the threads that launch work in the gaps, and their self time there, ns."""
+    """What the threads that launch work do in the gaps, and its self time there, ns.
+
+    A wait for the device explains no gap of its work.
+    """
     events, search = context.events, context.search
     launching = np.unique(events["track"][search.caller[search.launched]])
     rows = search.find(on_device=False)
@@ -106,7 +113,8 @@ def _around(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:
         np.maximum(events["parent"][rows], 0), inside * (events["parent"][rows] >= 0), len(events)
     )
     own = inside - children[rows].astype(np.int64)
-    kept = (own > 0) & ~_is_whole_step(context, rows)
+    waits = events.text("name").where(lambda name: is_wait(name) or bool(_WAITS_FOR_DEVICE.search(name)))
+    kept = (own > 0) & ~_is_whole_step(context, rows) & ~waits[rows]
     return rows[kept], own[kept]
 
 

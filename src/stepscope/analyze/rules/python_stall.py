@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
-from stepscope.analyze.python_stalls import LOOP, SEVERAL, has_names, name_of_stall, stalled_ranges
+from stepscope.analyze.python_stalls import LOOP, has_names, name_of_stall, place_of_stall, stalled_ranges
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.facts.summary.numbers import rounded
 
@@ -49,7 +49,7 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         f"Python stalls the step: the device idles for {rounded(idle)} ms per step "
         f"({context.measures.share_of_window(gaps):.0%}) while the loop runs nothing else, "
-        f"{'' if name == SEVERAL else 'mostly '}in {name}.",
+        f"{place_of_stall(context, stalled, name)}.",
         advice if has_names(context, name) else f"{advice} {NAMES}",
         stalled.rows,
         context.gains.bound(idle, "at most this idle time"),
