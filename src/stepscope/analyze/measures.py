@@ -62,7 +62,8 @@ class Measures:
     def steady_ms(self) -> float:
         """Mean step length without first-use costs and one-off delays, ms."""
         length = self._per_step(sum(end - start for _, start, end in self._windows))
-        left = length - self._one_off_ms - self._per_step(self.spans(self.noise).total())
+        noise = self.spans(self.noise).minus(self.spans(self.first_use))
+        left = length - self._one_off_ms - self._per_step(noise.total())
         return max(left, length / _MOST_LEFT_OUT)
 
     @cached_property
@@ -102,12 +103,14 @@ class Measures:
         """How much of the time of `rows` recurs, 0 to 1.
 
         The step with the most of it (of ten or more, one in ten) counts as much as the one with the
-        next most, so that what a busy machine does to one step does not count.
+        next most, so that what a busy machine does to one step does not count. Nor do one-off costs.
         """
         steps = np.unique(self._steps["step"])
         place = np.searchsorted(steps, self._events["step"][rows])
         known = place < len(steps)
-        spent = np.bincount(place[known], self._events["duration_ns"][rows][known], len(steps))
+        once = self.spans(self.first_use).within(*self._events.spans(rows))
+        length = self._events["duration_ns"][rows] - np.where(self._search.device_work[rows], 0, once)
+        spent = np.bincount(place[known], length[known], len(steps))
         if len(steps) < _MIN_STEPS or not spent.sum():
             return 1.0
         return float(_without_most(spent.astype(np.float64)) / spent.mean())

@@ -21,6 +21,7 @@ from stepscope.graph import (
     Simulation,
     breakdown,
     critical_ms,
+    remove,
     scale,
     simulate,
     without_unexplained_delays,
@@ -226,22 +227,26 @@ class Baseline:
 
 
 def _without_one_off(graph: Graph, delays: Rows) -> Graph:
-    """The graph in which one-off costs and some other events take no time."""
+    """The graph in which one-off costs and some other events take no time; their work is gone."""
     left_out = np.zeros(len(graph.trace.events) + 1, np.bool_)  # the last is for no event
     for rank in np.unique(graph.threads["rank"]).tolist():
         left_out[:-1] |= inside(graph.trace, one_off_costs(graph.trace, rank))
     left_out[delays] = True
     tasks = left_out[graph.tasks["event"]] & (graph.tasks["mark"] == 0)
-    return scale(_launched_at_once(graph, tasks), tasks, 0.0) if tasks.any() else graph
+    if not tasks.any():
+        return graph
+    work = tasks & graph.on_device
+    return remove(scale(_launched_at_once(graph, tasks), tasks, 0.0), work, calls=False)
 
 
 def _launched_at_once(graph: Graph, calls: Mask) -> Graph:
-    """The graph in which work begins as if some calls, which launch it, had taken no time."""
-    source, lag = graph.links["source"], graph.links["lag_ns"]
+    """The graph in which work begins as if some tasks, which launch it, had taken no time."""
+    source, target, lag = (graph.links[name] for name in ("source", "target", "lag_ns"))
     launches = graph.links.text("kind").mask("launch") & calls[source]
     length = graph.trace.events["duration_ns"][graph.tasks["event"][source]]
-    left = np.maximum(lag - length, np.minimum(lag, _LATENCY_NS))
-    return replace(graph, links=graph.links.with_columns(lag_ns=np.where(launches, left, lag)))
+    left = np.where(lag >= length, lag - length, np.minimum(lag, _LATENCY_NS))
+    lag = np.where(calls[source] & calls[target], np.minimum(lag, 0), np.where(launches, left, lag))
+    return replace(graph, links=graph.links.with_columns(lag_ns=lag))
 
 
 def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:

@@ -192,10 +192,21 @@ def _paces_device(trace: Trace) -> Mask:
 
 
 def data_loading_times(trace: Trace) -> Intervals:
-    """When the training loop loads data."""
-    runs = trace["stages"]
-    loading = runs["stage"] == STAGES.index("data_loading")
-    return Intervals(*runs.spans(loading))
+    """When the training loop loads data.
+
+    Where ranges mark that, what the loop does between two of them is something else.
+    """
+    runs, events = trace["stages"], trace.events
+    runs = runs.take(runs["stage"] == STAGES.index("data_loading"))
+    loads = events.text("stage").mask("data_loading") & (events["track"] == main_track(trace))
+    ranges = loads & (events.text("category").mask("annotation") | events.text("name").where(_is_loader))
+    marked = Intervals(*events.spans(np.flatnonzero(ranges))).within(*runs.spans()) > 0
+    exact = Intervals(*runs.spans(marked)).intersect(Intervals(*events.spans(np.flatnonzero(loads))))
+    return exact.union(Intervals(*runs.spans(~marked)))
+
+
+def _is_loader(name: str) -> bool:
+    return name.startswith("enumerate(")
 
 
 def time_blocked(trace: Trace, work: Rows) -> Intervals:

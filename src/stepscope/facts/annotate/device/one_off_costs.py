@@ -1,7 +1,7 @@
 """Costs that a process pays once: setup, loading, first launches, benchmarks, compilation, teardown.
 
 Nothing in a recording says so of a call. A call of the driver or runtime counts by its name, or if
-it takes far longer than such a call usually does; and never if most steps pay it again.
+it takes far longer than such a call usually does; and never if later steps pay it again.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ COMPILING = (
 )
 LONG_NS = 1_000_000  # a call that sets nothing up takes microseconds: launching some 10 us
 _LONG_ALLOCATION_NS = 50_000_000  # of memory: without setup 1 to 20 ms on V100, A100 and 2080 Ti
+_SEVERAL = 2  # steps, in which a cost may recur
+_MOSTLY = 0.51  # of the steps; of calls that by their name come once, all
 _MIN_STEPS = 3  # with fewer nothing shows which step is typical
 _RARE = 0.1  # of what the step with the most of it takes
 
@@ -98,8 +100,8 @@ def _calls_by_name(trace: Trace, rank: int, host: Mask, work: Rows) -> Rows:
     once = (long & ~named[_ALLOCATES]) | named[_ONCE]
     once[allocates[(length[allocates] >= _LONG_ALLOCATION_NS) | _at_an_edge(trace, allocates, work)]] = True
     rows, spent = np.flatnonzero(once), _per_step(trace, rank, np.flatnonzero(calls | named[_ONCE]))
-    code = trace.events["name"]
-    rows = rows[~_recurs(spent)[code[rows]]]
+    code, paying = trace.events["name"], _share_paying(spent)
+    rows = rows[paying[code[rows]] < np.where(named[_ONCE][rows], 1, _MOSTLY)]
     return np.union1d(rows, allocates[_in_one_step(spent)[code[allocates]]])
 
 
@@ -118,24 +120,25 @@ def _at_an_edge(trace: Trace, rows: Rows, work: Rows) -> Mask:
 
 
 def _per_step(trace: Trace, rank: int, rows: Rows) -> Floats:
-    """The time of the events of each name in each steady step, ns, shape (names, steps)."""
-    events, numbers = trace.events, _steady(trace, rank)
+    """The time of the events of each name in each step, ns, shape (names, steps)."""
+    events, numbers = trace.events, _numbers(trace, rank)
     place, names = step_places(numbers, events["step"][rows]), len(events.text("name").values)
     rows, place = rows[place >= 0], place[place >= 0]
     cell = events["name"][rows].astype(np.int64) * len(numbers) + place
     return np.bincount(cell, events["duration_ns"][rows], names * len(numbers)).reshape(names, -1)
 
 
-def _steady(trace: Trace, rank: int) -> IntArray:
+def _numbers(trace: Trace, rank: int, steady: bool = False) -> IntArray:
     steps = trace["steps"]
-    return steps["step"][steady_steps(steps) & (steps["rank"] == rank)]
+    return steps["step"][(steps["rank"] == rank) & (steady_steps(steps) if steady else True)]
 
 
-def _recurs(spent: Floats) -> Mask:
-    """Names that take about as long in most of several steps, shape (names,)."""
-    steps = spent.shape[1]
-    paying = (spent > _RARE * spent.max(axis=1, keepdims=True, initial=0)).sum(axis=1)
-    result: Mask = (steps > 1) & (2 * paying > steps)
+def _share_paying(spent: Floats) -> Floats:
+    """The share of several steps in which each name takes about as long, shape (names,)."""
+    if spent.shape[1] < _SEVERAL:
+        return np.zeros(len(spent))
+    paying = spent > _RARE * spent.max(axis=1, keepdims=True, initial=0)
+    result: Floats = paying.mean(axis=1)
     return result
 
 
@@ -181,10 +184,10 @@ def _work_of(trace: Trace, operators: Rows) -> Rows:
 
 
 def _compilations(trace: Trace, rank: int, host: Mask) -> Rows:
-    """Compilation in at most one of three steady steps or more."""
-    events, numbers = trace.events, _steady(trace, rank)
+    """Compilation in at most one of three steps or more, besides one that warms up."""
+    events, numbers = trace.events, _numbers(trace, rank, steady=True)
     compiles = host & events.text("category").mask("annotation", "cpu_op") & _named(trace, _COMPILING)
     rows = np.flatnonzero(compiles)
     place = step_places(numbers, events["step"][rows])
     several = len(distinct(place[place >= 0])) > 1
-    return rows[:0] if several or len(numbers) < _MIN_STEPS else rows
+    return rows[:0] if several or len(_numbers(trace, rank)) < _MIN_STEPS else rows
