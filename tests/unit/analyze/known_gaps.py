@@ -219,3 +219,43 @@ def windows(trace: Trace, numbers: Sequence[int]) -> list[tuple[int, int]]:
     chosen = trace["steps"].take(np.isin(trace["steps"]["step"], numbers))
     columns = chosen["window_start_ns"].tolist(), chosen["window_end_ns"].tolist()
     return list(zip(*columns, strict=True))
+
+
+def gap_with_culprit(seed: int) -> tuple[Pen, str, float]:
+    """Steps with one long gap, in which one thing takes a share of the time; its name, and the share.
+
+    The rest of the gap is not recorded, or in several things that are shorter.
+    """
+    pen, draw = Pen(), random.Random(seed)
+    steps, gap_us = draw.choice([1, 3, 4]), draw.choice([3_000, 20_000, 99_600])
+    share = draw.choice([0.0005, draw.uniform(0.01, 0.46), draw.uniform(0.54, 0.99)])
+    name, options = draw.choice(
+        [
+            ("log_everything", "cat=annotation"),
+            ("train.py(12): log_metrics", "cat=python"),
+            ("aten::nonzero_static", ""),
+            ("cudaHostRegister", "cat=runtime"),
+        ]
+    )
+    pieces, contained = draw.randint(1, 3), draw.random() < 0.5
+    before = draw.random()
+    for _ in range(steps):
+        pen.next_step()
+        begun = pen.now
+        for _ in range(4):
+            pen.launch("mm", 300)
+        pen.wait(5)
+        rest = round(gap_us * (1 - share))
+        pen.spend(round(before * rest))
+        for _ in range(pieces):
+            pen.spend(max(round(gap_us * share / pieces), 1), name=name, options=options)
+        others = 3 if rest < 0.4 * gap_us else 0
+        for number in range(others):
+            pen.spend(round((1 - before) * rest / 4), name=f"helper_{number}", options="cat=annotation")
+        pen.spend(rest - round(before * rest) - others * round((1 - before) * rest / 4))
+        pen.launch("mm", 300)
+        pen.launch("adam", 50, operator="Optimizer.step#Adam.step")
+        pen.wait(3, "cudaDeviceSynchronize", "")
+        if contained:
+            pen.lines.append(f"main | {begun} {pen.now} | train_step | cat=annotation")
+    return pen, name, share

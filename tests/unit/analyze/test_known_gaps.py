@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from known_gaps import CAUSES, Once, Pen, once_of, steps_with_gaps, windows
+from known_gaps import CAUSES, Once, Pen, gap_with_culprit, once_of, steps_with_gaps, windows
 
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
 from stepscope.facts.summary.facts import Summary
@@ -121,3 +123,36 @@ def test_one_off_costs_are_left_out_alike(seed: int) -> None:
 def test_one_off_costs_are_left_out_alike_in_a_large_family(seed: int) -> None:
     for number in range(30):
         check_once(100 * seed + number, [1, 3, 4, 5][number % 4])
+
+
+def check_culprit(seed: int) -> None:
+    """What is blamed for idle time takes most of it, and where nothing does, that is said."""
+    pen, name, share = gap_with_culprit(seed)
+    trace, summary, truth = check_causes(pen)
+    check_verdict(summary, truth)
+    found = [one for one in check_findings(trace, truth) if one.rule in BLAMING]
+    sentences = [one.what for one in found]
+    short = name.rpartition(" ")[2]
+    blamed = [text for text in sentences if re.search(rf"mostly in [^:]*{short}", text)]
+    assert not any("train_step" in text or "ProfilerStep" in text for text in sentences), sentences
+    if share < 0.5:
+        assert not blamed, blamed
+    idle = truth["host"] / summary.devices[0].window_ms
+    if share > 0.5 and idle > 0.3:
+        assert any(name == place.name for one in found for place in one.evidence), sentences
+
+
+BLAMING = ("python_stall", "idle_device", "cpu_latency")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_culprit_explains_what_it_is_blamed_for(seed: int) -> None:
+    for number in range(8):
+        check_culprit(100 * seed + number)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(4, 14))
+def test_a_culprit_explains_what_it_is_blamed_for_in_a_large_family(seed: int) -> None:
+    for number in range(30):
+        check_culprit(100 * seed + number)

@@ -7,12 +7,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from stepscope.analyze.finding import LEVELS, Finding
-from stepscope.analyze.python_stalls import MOSTLY, most_of_name
+from stepscope.analyze.python_stalls import MOSTLY, is_whole_step, most_of_name
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
-from stepscope.base.arrays import Ids, Mask, Rows
+from stepscope.base.arrays import Ids, Rows
 from stepscope.facts.annotate.jax.calls import is_wait
-from stepscope.facts.annotate.range_names import is_step
 from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
 
@@ -25,7 +24,6 @@ REASONS = {
     "communication": ("except for communication", "Overlap communication with computation."),
 }
 ON_THE_CPU = ("data", "synchronization", "host")  # what the CPU does then is the reason
-WHOLE = 0.9  # of the step: a range that takes as much shows no place in it
 _WAITS_FOR_DEVICE = re.compile(r"(block_until_ready|try_to_block)$")
 UNEXPLAINED = "Nothing recorded explains it: no call or range takes half of this time."
 
@@ -114,15 +112,5 @@ def _around(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:
     )
     own = inside - children[rows].astype(np.int64)
     waits = events.text("name").where(lambda name: is_wait(name) or bool(_WAITS_FOR_DEVICE.search(name)))
-    kept = (own > 0) & ~_is_whole_step(context, rows) & ~waits[rows]
+    kept = (own > 0) & ~is_whole_step(context, rows) & ~waits[rows]
     return rows[kept], own[kept]
-
-
-def _is_whole_step(context: RuleContext, rows: Rows) -> Mask:
-    """Ranges of steps, and those around launches that take nearly all of a step."""
-    events, search = context.events, context.search
-    long = events["duration_ns"][rows] >= WHOLE * 1e6 * context.measures.steady_ms
-    long &= events.text("category").mask("annotation", "python")[rows]
-    around = search.holding(np.unique(search.caller[search.launched]))[rows]
-    result: Mask = (long & around) | events.text("name").where(is_step)[rows]
-    return result

@@ -13,7 +13,7 @@ from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import PRODUCT_KINDS, STAGES
 
 CAUSE = "synchronization"
-EXPLAINS = ("synchronization", "host")  # after a wait the CPU has nothing launched ahead
+EXPLAINS = ("synchronization",)
 MANY = 32  # calls per step, on a CPU
 CLOSE_NS = 500_000  # between two calls of one loop
 REPEATS = 16  # a loop: so often per step the same operators run between two calls

@@ -25,7 +25,7 @@ COMPILING = (
 LONG_NS = 1_000_000  # a call that sets nothing up takes microseconds: launching some 10 us
 _LONG_ALLOCATION_NS = 50_000_000  # of memory: without setup 1 to 20 ms on V100, A100 and 2080 Ti
 _SEVERAL = 2  # steps, in which a cost may recur
-_MOSTLY = 0.51  # of the steps; of calls that by their name come once, all
+_MOSTLY, _NEARLY_ALL = 0.51, 0.75  # of the steps; the latter for calls that by their name come once
 _MIN_STEPS = 3  # with fewer nothing shows which step is typical
 _RARE = 0.1  # of what the step with the most of it takes
 
@@ -101,7 +101,7 @@ def _calls_by_name(trace: Trace, rank: int, host: Mask, work: Rows) -> Rows:
     once[allocates[(length[allocates] >= _LONG_ALLOCATION_NS) | _at_an_edge(trace, allocates, work)]] = True
     rows, spent = np.flatnonzero(once), _per_step(trace, rank, np.flatnonzero(calls | named[_ONCE]))
     code, paying = trace.events["name"], _share_paying(spent)
-    rows = rows[paying[code[rows]] < np.where(named[_ONCE][rows], 1, _MOSTLY)]
+    rows = rows[paying[code[rows]] < np.where(named[_ONCE][rows], _NEARLY_ALL, _MOSTLY)]
     return np.union1d(rows, allocates[_in_one_step(spent)[code[allocates]]])
 
 
