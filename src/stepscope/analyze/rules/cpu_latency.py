@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain
@@ -19,8 +18,9 @@ from stepscope.analyze.python_stalls import (
 )
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
-from stepscope.base.arrays import Ids, Rows
+from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
+from stepscope.facts.summary.text_tables import stage_words
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.recorded_steps import active_share, blocked_share
 from stepscope.trace.schema import STAGES
@@ -117,24 +117,23 @@ def _frames(context: RuleContext) -> Iterator[Finding]:
 def _launching(context: RuleContext) -> Iterator[Finding]:
     gaps = context.measures.launch_gaps().minus(context.measures.stalls())
     idle = context.measures.recurring_ms(gaps)
-    rows, gap_ns = _during(context, gaps)
+    rows = _during(context, gaps)
     if idle < LEAST * context.measures.steady_ms or not len(rows):
         return
     graphs = len(context.search.find(_GRAPHS, category="runtime")) > 0
     yield context.finding(
-        f"The CPU launches work too slowly{_stage(context, rows, gap_ns)}: {_waits(context, idle)}.",
+        f"The CPU launches work too slowly{_stage(context, gaps)}: {_waits(context, idle)}.",
         _advice(context, graphs),
         rows,
         _gain(context, idle, graphs),
     )
 
 
-def _stage(context: RuleContext, rows: Rows, gap_ns: Ids) -> str:
+def _stage(context: RuleContext, gaps: Intervals) -> str:
     """The stage with most of the gaps; empty if none has half of them."""
-    spent = np.bincount(context.events["stage"][rows] + 1, gap_ns)
-    if spent.max() < MOSTLY * spent.sum():
-        return ""
-    return f", mostly in {('no stage', *STAGES)[int(spent.argmax())].replace('_', ' ')}"
+    spent = {stage: context.measures.stage_spans(stage).intersect(gaps).total() for stage in STAGES}
+    worst = max(spent, key=spent.__getitem__)
+    return f", mostly in {stage_words(worst)}" if spent[worst] >= MOSTLY * gaps.total() else ""
 
 
 def _advice(context: RuleContext, graphs: bool) -> str:
@@ -162,13 +161,14 @@ def _gain(context: RuleContext, idle_ms: float, has_graphs: bool) -> Gain:
     return as_fast.at_most(idle_ms)
 
 
-def _during(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:
-    rows = context.search.outermost(context.search.find(category="cpu_op"))
+def _during(context: RuleContext, gaps: Intervals) -> Rows:
+    """Operators and calls that are in the gaps for most of their time; if none is, for some."""
+    rows = context.search.outermost(context.search.find(category=("cpu_op", "runtime"), on_device=False))
     start, duration = context.events["start_ns"][rows], context.events["duration_ns"][rows]
     inside = gaps.within(start, start + duration)
     mostly = inside > MOSTLY * duration
     chosen = mostly if mostly.any() else inside > 0
-    return rows[chosen], inside[chosen]
+    return rows[chosen]
 
 
 def _python(context: RuleContext) -> Iterator[Finding]:
