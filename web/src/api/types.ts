@@ -93,6 +93,8 @@ export interface Device {
   communication_ms: number;
   /** Communication hidden under computation. */
   overlapped_ms: number;
+  /** Time that later steps do not pay: idle in one-off costs, or comparing algorithms. */
+  one_off_ms: number;
 }
 
 /** FLOPs and FLOP/s of the matrix products, convolutions and attention of a step. */
