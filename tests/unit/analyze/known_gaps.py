@@ -150,6 +150,7 @@ def steps_with_gaps(seed: int, once: Once | None = None, steps: int = 0) -> Pen:
     recipe, parts, count = draw.random(), draw.randint(1, 4), steps or draw.randint(3, 5)
     for step in range(count):
         pen.next_step()
+        pen.spend(10)
         again = random.Random(recipe)
         for part in range(parts):
             for _ in range(again.randint(1, 6)):

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import random
 import re
 
+import numpy as np
 import pytest
-from known_gaps import CAUSES, Once, Pen, gap_with_culprit, once_of, steps_with_gaps, windows
+from known_gaps import A100, CAUSES, Once, Pen, gap_with_culprit, once_of, steps_with_gaps, windows
 
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
+from stepscope.facts.annotate import annotate
 from stepscope.facts.summary.facts import Summary
 from stepscope.facts.summary.report_facts import summarize
+from stepscope.facts.timeline.axis import TimeAxis, area_of
+from stepscope.facts.timeline.event_index import Index
 from stepscope.graph import build_graph
 from stepscope.models.whatif.prediction import Baseline
 from stepscope.models.whatif.ranking import rank_changes
+from stepscope.testing import drawn_trace
+from stepscope.trace.schema import IDLE_CAUSES
 from stepscope.trace.trace import Trace
 
 CLEAR = 0.03  # of the step: causes that differ by less may be named in either order
@@ -156,3 +163,68 @@ def test_a_culprit_explains_what_it_is_blamed_for(seed: int) -> None:
 def test_a_culprit_explains_what_it_is_blamed_for_in_a_large_family(seed: int) -> None:
     for number in range(30):
         check_culprit(100 * seed + number)
+
+
+def sums(trace: Trace) -> dict[str, int]:
+    """Idle time by cause, ns, as SQL shows it."""
+    rows = trace.query("select cause, sum(end_ns - start_ns) as ns from idle group by cause").to_pylist()
+    return {row["cause"]: int(row["ns"]) for row in rows}
+
+
+@pytest.mark.parametrize("seed", [3, 5, 8])
+def test_every_answer_divides_idle_time_alike(seed: int) -> None:
+    trace = steps_with_gaps(seed, once_of(seed, 4), 4).trace()
+    summary = summarize(trace)
+    spans = windows(trace, summary.steps.numbers)
+    window = range(spans[0][0], spans[-1][1])
+    axis = TimeAxis(Index(trace))
+    (area,) = area_of(axis, window.start, window.stop, list(axis.tracks.values())).devices
+    context = RuleContext(trace)
+    baseline = Baseline(build_graph(trace))
+    of_steps = trace.with_table(trace["idle"].take(np.isin(trace["idle"]["step"], summary.steps.numbers)))
+    report = {cause: ms for cause, ms in summary.devices[0].idle_ms.items() if ms}
+    steps = len(summary.steps.numbers)
+    rules = {cause: context.measures.idle(cause).total() for cause in report}
+    for answer in (sums(of_steps), area.idle_ns, rules):
+        assert {cause: ns / 1e6 / steps for cause, ns in answer.items()} == pytest.approx(report)
+    left = sum(report.values()) - report.get("one_off", 0.0)
+    assert baseline.device_ms[1] == pytest.approx(left, abs=EXACT * summary.steps.mean_ms)
+
+
+def moved(line: str, us: int) -> str:
+    track, span, *rest = line.split("|")
+    begin, end = map(int, span.split())
+    return "|".join([track, f" {begin + us} {end + us} ", *rest])
+
+
+def lengths(lines: list[str]) -> np.typing.NDArray[np.float64]:
+    """Idle time by cause, us."""
+    idle = annotate(drawn_trace("\n".join(lines), devices=A100))["idle"]
+    return np.bincount(idle["cause"], idle["end_ns"] - idle["start_ns"], len(IDLE_CAUSES)) / 1e3
+
+
+def check_moves(seed: int) -> None:
+    """Moving one event by a microsecond moves no cause by more."""
+    draw, steps = random.Random(seed), [1, 3, 4][seed % 3]
+    pen = steps_with_gaps(seed, once_of(seed, steps) if seed % 2 else None, steps)
+    pen.next_step()
+    lines = [*pen.steps, *pen.lines]
+    before = lengths(lines)
+    for _ in range(8):
+        chosen = draw.randrange(len(lines))
+        us = draw.choice([-1, 1]) if not lines[chosen].startswith("main | 0 ") else 1
+        change = np.abs(lengths([moved(line, us * (n == chosen)) for n, line in enumerate(lines)]) - before)
+        assert change.max() <= 1.001, lines[chosen]
+        assert change.sum() <= 2.001, lines[chosen]
+
+
+def test_idle_time_has_no_cliffs() -> None:
+    for seed in range(8):
+        check_moves(seed)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(10))
+def test_idle_time_has_no_cliffs_in_a_large_family(seed: int) -> None:
+    for number in range(30):
+        check_moves(8 + 30 * seed + number)

@@ -199,9 +199,10 @@ def data_loading_times(trace: Trace) -> Intervals:
     runs, events = trace["stages"], trace.events
     runs = runs.take(runs["stage"] == STAGES.index("data_loading"))
     loads = events.text("stage").mask("data_loading") & (events["track"] == main_track(trace))
-    ranges = loads & (events.text("category").mask("annotation") | events.text("name").where(_is_loader))
-    marked = Intervals(*events.spans(np.flatnonzero(ranges))).within(*runs.spans()) > 0
-    exact = Intervals(*runs.spans(marked)).intersect(Intervals(*events.spans(np.flatnonzero(loads))))
+    is_range = events.text("category").mask("annotation") | events.text("name").where(_is_loader)
+    ranges, parts = (Intervals(*events.spans(np.flatnonzero(rows))) for rows in (loads & is_range, loads))
+    marked = ranges.within(*runs.spans()) > 0
+    exact = Intervals(*runs.spans(marked)).intersect(parts).union(ranges)
     return exact.union(Intervals(*runs.spans(~marked)))
 
 
