@@ -139,12 +139,13 @@ def composed_gap(pen: Pen, draw: random.Random) -> None:
                 pen.spend(min(us, 900), name="cudaMalloc")
 
 
-def steps_with_gaps(seed: int, once: Once | None = None, steps: int = 0) -> Pen:
+def steps_with_gaps(seed: int, once: Once | None = None, steps: int = 0, busy: bool = False) -> Pen:
     """Three to five steps, each with one to four gaps of several causes; every step the same recipe.
 
     Args:
         once: what the process pays once, at random places where the device has nothing to do.
         steps: another number of steps.
+        busy: whether the device still works at these places.
     """
     pen, draw = Pen(), random.Random(seed)
     recipe, parts, count = draw.random(), draw.randint(1, 4), steps or draw.randint(3, 5)
@@ -155,10 +156,13 @@ def steps_with_gaps(seed: int, once: Once | None = None, steps: int = 0) -> Pen:
         for part in range(parts):
             for _ in range(again.randint(1, 6)):
                 pen.launch(again.choice(["mm", "relu", "softmax"]), again.choice([20, 300, 2_500]))
+            place = step, part == 0, step == count - 1 and part == parts - 1
+            if once and busy:
+                once(pen, *place)
             composed_gap(pen, again)
             pen.wait(0, "cudaDeviceSynchronize", "")
-            if once:
-                once(pen, step, part == 0, step == count - 1 and part == parts - 1)
+            if once and not busy:
+                once(pen, *place)
         pen.launch("adam", 50, operator="Optimizer.step#Adam.step")
         pen.wait(again.choice([0, 5]), "cudaDeviceSynchronize", "")
     return pen

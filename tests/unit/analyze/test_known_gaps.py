@@ -89,6 +89,8 @@ def check_once(seed: int, steps: int) -> None:
     trace, summary, truth = check_causes(pen)
     check_verdict(summary, truth)
     found = check_findings(trace, truth)
+    hidden = steps_with_gaps(seed, once_of(seed, steps), steps, busy=True)
+    check(hidden)  # what the device's work hides costs nothing
     without = steps_with_gaps(seed, recurring_of(seed, steps), steps).trace()
     check_alike(trace, without, found)
 

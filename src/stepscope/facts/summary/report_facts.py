@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.base.arrays import Floats, Mask
+from stepscope.base.arrays import Floats, Mask, Rows
 from stepscope.base.typed_data import convert
 from stepscope.facts.annotate.device.idle import (
     cause_names,
@@ -54,10 +54,11 @@ def devices_of(selected: SelectedSteps) -> list[Device]:
     windows = Intervals(selected.steps["window_start_ns"], selected.steps["window_end_ns"])
     active = working_devices(selected.trace, selected.rank, windows)
     idle = selected.rows_of(selected.trace["idle"])
-    return [_device(selected, idle, device) for device in active]
+    compared = one_off_costs(selected.trace, selected.rank).work if active else selected.work[:0]
+    return [_device(selected, idle, compared, device) for device in active]
 
 
-def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
+def _device(selected: SelectedSteps, idle: Table, compared: Rows, device: int) -> Device:
     here = idle["device"] == device
     length = (idle["end_ns"] - idle["start_ns"]) * MS / selected.count
     causes = {
@@ -69,7 +70,6 @@ def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
     events, here = selected.trace.events, _here(selected, device)
     rows = here & events.text("category").mask("communication")
     communication = _inside_ms(selected, Intervals(*events.spans(rows)))
-    compared = one_off_costs(selected.trace, selected.rank).work
     comparing = _inside_ms(selected, Intervals(*events.spans(compared[here[compared]])))
     return Device(
         device=device,

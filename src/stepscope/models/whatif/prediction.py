@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.base.arrays import Mask, Rows
+from stepscope.base.arrays import Ids32, Mask, Rows
 from stepscope.base.parallel import in_threads
 from stepscope.errors import ChangeError, TraceError
 from stepscope.facts.annotate.device.one_off_costs import inside, one_off_costs
@@ -48,7 +48,8 @@ class Prediction(msgspec.Struct, frozen=True):
     """The effect of some changes on the step; times are means per step, ms.
 
     Attributes:
-        measured_step_ms: until the next step begins; of the last, until its device work ends.
+        measured_step_ms: until the next step begins; of the last, until its device work ends. Costs
+            that later steps do not pay are left out.
         replayed_step_ms: the same steps simulated without a change.
         replay_error: replayed over measured, minus 1.
         predicted_step_ms: simulated with the changes, in the order given.
@@ -246,7 +247,19 @@ def _launched_at_once(graph: Graph, calls: Mask) -> Graph:
     length = graph.trace.events["duration_ns"][graph.tasks["event"][source]]
     left = np.where(lag >= length, lag - length, np.minimum(lag, _LATENCY_NS))
     lag = np.where(calls[source] & calls[target], np.minimum(lag, 0), np.where(launches, left, lag))
-    return replace(graph, links=graph.links.with_columns(lag_ns=lag))
+    graph = replace(graph, links=graph.links.with_columns(lag_ns=lag))
+    return _without_gaps_before(graph, source[launches], target[launches])
+
+
+def _without_gaps_before(graph: Graph, call: Ids32, work: Ids32) -> Graph:
+    """The graph in which work follows that before it on its stream as soon as after its launch."""
+    events, event, thread = graph.trace.events, graph.tasks["event"], graph.tasks["thread"]
+    before = np.maximum(work - 1, 0)
+    since = events["start_ns"][event[work]] - events.spans(event[call])[1]
+    kept = (thread[before] == thread[work]) & (before < work)
+    gap = graph.tasks["gap_ns"].copy()
+    np.minimum.at(gap, before[kept], np.maximum(since[kept], 0))
+    return graph.with_tasks(gap_ns=gap)
 
 
 def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:

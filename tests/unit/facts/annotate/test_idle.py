@@ -89,3 +89,42 @@ def test_work_of_the_step_before_keeps_the_device_busy_in_this_one() -> None:
 
 def test_without_a_device_nothing_idles() -> None:
     assert idle("main | 0 100 | aten::mm") == []
+
+
+def test_a_thread_that_launches_nothing_and_waits_is_not_to_blame() -> None:
+    assert idle("""
+        main     | 0 100 | ProfilerStep#1
+        main     | 0   2 | cudaLaunchKernel     | corr=1
+        watchdog | 0 100 | cudaEventSynchronize
+        stream 7 | 2  30 | a                    | corr=1
+    """) == [(0, 2, "launch"), (30, 100, "host")]
+
+
+def test_work_that_was_launched_first_may_begin_last() -> None:
+    """What waits counts, whichever work ends the gap."""
+    assert idle("""
+        main     |  0 100 | ProfilerStep#1
+        main     | 10  12 | cudaLaunchKernel | corr=1
+        main     | 50  52 | cudaLaunchKernel | corr=2
+        stream 7 | 60  70 | a                | corr=2
+        stream 9 | 60 100 | b                | corr=1
+    """) == [(0, 10, "host"), (10, 60, "launch")]
+
+
+def test_between_two_loads_the_loop_does_something_else() -> None:
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    assert idle(f"""
+        main     |  0 100 | ProfilerStep#1
+        main     |  0  10 | {loader}
+        main     | 40  50 | {loader}
+        main     | 50  52 | cudaLaunchKernel | corr=1
+        stream 7 | 54 100 | a                | corr=1
+    """) == [(0, 10, "data"), (10, 40, "host"), (40, 50, "data"), (50, 54, "launch")]
+
+
+def test_a_launch_that_loads_its_kernel_has_launched_nothing_until_it_returns() -> None:
+    assert idle("""
+        main     |    0 5000 | ProfilerStep#1
+        main     |    0 3000 | cudaLaunchKernel | corr=1
+        stream 7 | 3010 5000 | a                | corr=1
+    """) == [(0, 3000, "one_off"), (3000, 3010, "launch")]

@@ -17,7 +17,7 @@ from stepscope.facts.annotate.steps.windows import unrecorded_work_end
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import IDLE, IDLE_CAUSES, STAGES
-from stepscope.trace.sets import distinct
+from stepscope.trace.sets import distinct, members
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -186,9 +186,16 @@ def _marked(count: int, rows: Rows) -> Ids32:
 
 
 def _paces_device(trace: Trace) -> Mask:
-    """Events of the threads for which a device may have to wait: the loop's and autograd's."""
-    events = trace.events
-    return (events["stage"] >= 0) | (events["track"] == main_track(trace))
+    """Events of the threads that a device waits for: the loop's, and those that launch kernels.
+
+    Others, such as a thread that watches collectives, may be blocked all the time.
+    """
+    events, launches = trace.events, trace["launches"]
+    kernels = events.text("category").mask("kernel")[launches["device_event"]]
+    paces = np.zeros(len(trace["tracks"]), np.bool_)
+    paces[events["track"][launches["cpu_event"][kernels]]] = True
+    paces[main_track(trace)] = True
+    return members(events["track"], paces)
 
 
 def data_loading_times(trace: Trace) -> Intervals:
