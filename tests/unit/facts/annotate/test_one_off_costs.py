@@ -107,6 +107,7 @@ def test_a_convolution_that_waits_times_algorithms() -> None:
     """
     assert once(benchmark) == ["aten::cudnn_convolution"]
     assert once(benchmark.replace("aten::cudnn_convolution", "aten::item")) == []
+    assert once(benchmark, benchmark) == []
 
 
 def test_compilation_in_one_step_of_three_counts() -> None:

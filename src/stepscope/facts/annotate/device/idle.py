@@ -178,7 +178,7 @@ def _pending_times(trace: Trace, work: Rows, once: Rows) -> Intervals:
     return Intervals(launched[call], start)
 
 
-def _marked(count: int, rows: Rows) -> Ids32:
+def _marked(count: int, rows: Rows | Ids32) -> Ids32:
     """The number of each of some events, -1 for the others."""
     result = np.full(count, -1, np.int32)
     result[rows] = rows

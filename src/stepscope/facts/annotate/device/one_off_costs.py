@@ -71,7 +71,7 @@ def one_off_costs(trace: Trace, rank: int) -> OneOffCosts:
     """
     here = (trace["tracks"]["rank"] == rank)[trace.events["track"]]
     host, work = here & on_host(trace), np.flatnonzero(here & device_work(trace))
-    benchmarks = _benchmarks(trace, host)
+    benchmarks = _benchmarks(trace, rank, host)
     chosen = np.zeros(len(trace.events), np.bool_)
     chosen[_calls_by_name(trace, rank, host, work)] = True
     chosen[_slow_launches(trace, work)] = True
@@ -125,7 +125,8 @@ def _per_step(trace: Trace, rank: int, rows: Rows) -> Floats:
     place, names = step_places(numbers, events["step"][rows]), len(events.text("name").values)
     rows, place = rows[place >= 0], place[place >= 0]
     cell = events["name"][rows].astype(np.int64) * len(numbers) + place
-    return np.bincount(cell, events["duration_ns"][rows], names * len(numbers)).reshape(names, -1)
+    spent: Floats = np.bincount(cell, events["duration_ns"][rows], names * len(numbers)).astype(np.float64)
+    return spent.reshape(names, len(numbers))
 
 
 def _numbers(trace: Trace, rank: int, steady: bool = False) -> IntArray:
@@ -164,14 +165,19 @@ def _slow_launches(trace: Trace, work: Rows) -> Rows:
     return np.unique(caller[first[slow[caller[first]]]])
 
 
-def _benchmarks(trace: Trace, host: Mask) -> Rows:
-    """Convolutions that wait for the device: they time algorithms (torch.backends.cudnn.benchmark)."""
+def _benchmarks(trace: Trace, rank: int, host: Mask) -> Rows:
+    """Convolutions that wait for the device: they time algorithms (torch.backends.cudnn.benchmark).
+
+    Where shapes vary, every step does, and they recur.
+    """
     events = trace.events
     waits = np.flatnonzero(host & events.text("category").mask("runtime") & _named(trace, _TIMES))
     operator = host & events.text("category").mask("cpu_op")
     around = inherit(events["parent"], np.where(operator, events["id"], -1))[waits]
-    around = distinct(around[around >= 0]).astype(np.int64)
-    return around[_named(trace, _CONVOLUTION)[around]]
+    operators: Rows = distinct(around[around >= 0]).astype(np.int64)
+    found = operators[_named(trace, _CONVOLUTION)[operators]]
+    paying = _share_paying(_per_step(trace, rank, found))
+    return found[paying[events["name"][found]] < _NEARLY_ALL]
 
 
 def _work_of(trace: Trace, operators: Rows) -> Rows:
@@ -190,4 +196,4 @@ def _compilations(trace: Trace, rank: int, host: Mask) -> Rows:
     rows = np.flatnonzero(compiles)
     place = step_places(numbers, events["step"][rows])
     several = len(distinct(place[place >= 0])) > 1
-    return rows[:0] if several or len(_numbers(trace, rank)) < _MIN_STEPS else rows
+    return np.zeros(0, np.int64) if several or len(_numbers(trace, rank)) < _MIN_STEPS else rows
