@@ -105,7 +105,7 @@ def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
     """The findings of the rules, by severity and then by gain.
 
     Findings with a gain below 1 % of the step are dropped. Rules that explain a stall in general
-    apply only if the other findings do not explain half of what bounds the step.
+    apply only if no other finding explains what bounds the step, or half of what the CPU does.
 
     Raises:
         RuleError: if a rule fails.
@@ -114,7 +114,9 @@ def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
     bound_by = context.measures.summary.verdict.bound_by
     explaining = {rule.name for rule in rules if bound_by in rule.explains}
     explained = [one.gain.ms for one in found if one.rule in explaining]
-    if not explained or sum(explained) < LEAST_EXPLAINED * context.measures.idle_ms(bound_by):
+    # Loading and communication have one rule each; of what the CPU does a finding may be a part.
+    most = LEAST_EXPLAINED * context.measures.idle_ms("host") if bound_by == "host" else 0.0
+    if not explained or sum(explained) < most:
         found += _found(context, [rule for rule in rules if rule.fallback])
     return sorted(found, key=lambda one: (-LEVELS.index(one.severity), -one.gain.ms, one.rule))
 
