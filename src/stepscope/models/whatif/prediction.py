@@ -34,7 +34,6 @@ from stepscope.trace.trace import Trace
 
 MOST_TASKS = 1 << 22  # of graphs that are simulated at once: of each, 100 bytes a task
 _LATENCY_NS = 10_000  # of a launch, which takes no longer
-_LEAST_STATED_MS = 0.0005  # shorter times would be shown as 0.000
 _LEAST_UNEXPLAINED = 0.001  # of the step: what a percentage with one decimal shows
 _ALWAYS = "unchanged work takes as long as it did, even if it overlaps with different work"
 _ALIKE = "other ranks change in the same way"
@@ -48,10 +47,9 @@ class Prediction(msgspec.Struct, frozen=True):
     """The effect of some changes on the step; times are means per step, ms.
 
     Attributes:
-        measured_step_ms: until the next step begins; of the last, until its device work ends. Costs
-            that later steps do not pay are left out.
-        replayed_step_ms: the same steps simulated without a change.
-        replay_error: replayed over measured, minus 1.
+        measured_step_ms: until the next step begins; of the last, until its device work ends.
+        replayed_step_ms: the same steps simulated without a change, and without one-off costs.
+        replay_error: replayed over measured, both without one-off costs, minus 1.
         predicted_step_ms: simulated with the changes, in the order given.
         speedup: replayed over predicted.
         range: the prediction if the changes gain most and least, each widened by the largest of
@@ -63,6 +61,7 @@ class Prediction(msgspec.Struct, frozen=True):
         critical_path: before and after, by stage and by module, ms.
         device_busy_ms: measured busy time of the busiest device; None if none works.
         device_idle_ms: the rest of the measured step.
+        one_off_ms: what the measured step takes longer by costs that later steps do not pay.
         memory: the peak; None if it was not asked for, not recorded, or cannot be predicted.
     """
 
@@ -80,6 +79,7 @@ class Prediction(msgspec.Struct, frozen=True):
     device_busy_ms: float | None = None
     device_idle_ms: float | None = None
     memory: MemoryPrediction | None = None
+    one_off_ms: float = 0.0
 
     @property
     def is_certain(self) -> bool:
@@ -127,34 +127,34 @@ class Baseline:
 
     @cached_property
     def measured_ms(self) -> float:
+        """Mean of the measured steps."""
+        return float(self.recorded.window.measured_ns.mean()) / 1e6
+
+    @property
+    def steady_ms(self) -> float:
         """Mean of the measured steps, without one-off costs."""
-        return self._recorded_ms - self.one_off_ms
+        return self.measured_ms - self.one_off_ms
 
     @cached_property
     def one_off_ms(self) -> float:
         """What the steps take longer by costs that are left out, by the replay."""
         if self.graph is self.recorded:
             return 0.0
-        return self._recorded_ms * (1 - _step_ms(self.simulation) / _step_ms(simulate(self.recorded)))
-
-    @property
-    def _recorded_ms(self) -> float:
-        return float(self.recorded.window.measured_ns.mean()) / 1e6
+        return self.measured_ms * (1 - _step_ms(self.simulation) / _step_ms(simulate(self.recorded)))
 
     @cached_property
     def device_ms(self) -> tuple[float | None, float | None]:
         """Mean busy and idle time of the busiest device in the measured steps of a rank."""
         steps, window = self.graph.trace["steps"], self.graph.window
         ranks = np.unique(self.graph.threads["rank"])
-        busy, idle = mean_device_ms(
+        return mean_device_ms(
             steps.take(np.isin(steps["step"], window.steps) & np.isin(steps["rank"], ranks))
         )
-        return busy, idle if idle is None else max(idle - self.one_off_ms, 0.0)
 
     @cached_property
     def unexplained(self) -> float:
         """Share of the measured step that no known dependency explains."""
-        return 1 - _step_ms(simulate(without_unexplained_delays(self.graph))) / self.measured_ms
+        return 1 - _step_ms(simulate(without_unexplained_delays(self.graph))) / self.steady_ms
 
     @cached_property
     def breakdown(self) -> BusySides:
@@ -206,6 +206,7 @@ class Baseline:
             device_busy_ms=busy_ms,
             device_idle_ms=idle_ms,
             memory=self.predict_memory(requests),
+            one_off_ms=self.one_off_ms,
         )
         return prediction, after
 
@@ -217,7 +218,7 @@ class Baseline:
     @property
     def _error(self) -> float:
         """How far the replay is from the measured steps, as a share of them."""
-        return _step_ms(self.simulation) / self.measured_ms - 1
+        return _step_ms(self.simulation) / self.steady_ms - 1
 
     def _time_with(self, requests: Sequence[Request]) -> tuple[TimePrediction, Simulation]:
         after = simulate(_changed(self.graph, requests))
@@ -279,16 +280,14 @@ def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
 
 
 def _assumptions(baseline: Baseline, requests: Sequence[Request]) -> tuple[str, ...]:
-    graph, unexplained, once = baseline.graph, baseline.unexplained, baseline.one_off_ms
-    left_out = f"{once:.3f} ms per step are one-off costs, which later steps do not pay; they are left out"
+    graph, unexplained = baseline.graph, baseline.unexplained
     kept = f"{unexplained:.1%} of the step are delays without a known cause; they stay"
     known = (kept,) if abs(unexplained) >= _LEAST_UNEXPLAINED else ()
     always = (_ALWAYS, _TOGETHER if graph.window.rank < 0 else _ALIKE)
     load = load_warning(graph.trace.metadata.capture)
     busy = (f"the times of the CPU are typical, although {load}",) if load else ()
     of_changes = (text for one in requests for text in one.change.assumed(graph))
-    costs = (left_out,) if once >= _LEAST_STATED_MS else ()
-    return (*always, *costs, *known, *busy, *of_changes)
+    return (*always, *known, *busy, *of_changes)
 
 
 def _changed(graph: Graph, requests: Sequence[Request], side: str = "") -> Graph:

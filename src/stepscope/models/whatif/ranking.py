@@ -106,7 +106,7 @@ def find_fits(graph: Graph, limit_bytes: int) -> list[Fit]:
             "--fits needs the allocations of one rank; record them with: stepscope run --memory SCRIPT"
         )
     if memory.lifetimes.peak()[0] <= limit_bytes:
-        return [Fit((), predict_memory(memory, []), baseline.measured_ms, 0.0)]
+        return [Fit((), predict_memory(memory, []), baseline.steady_ms, 0.0)]
     fitting = _without_needless([*_fitting(baseline, _checkpoints(memory), limit_bytes)])
     fits = [_priced(baseline, requests, answer) for requests, answer in fitting]
     fits.sort(key=lambda fit: (fit.cost is None, fit.cost or 0.0, fit.memory.predicted_bytes))
