@@ -25,6 +25,7 @@ REASONS = {
 }
 ON_THE_CPU = ("data", "synchronization", "host")  # what the CPU does then is the reason
 _WAITS_FOR_DEVICE = re.compile(r"(block_until_ready|try_to_block)$")
+FIND = "Find out what the CPU does there."
 UNEXPLAINED = "Nothing recorded explains it: no call or range takes half of this time."
 
 
@@ -47,14 +48,17 @@ def idle_device(context: RuleContext) -> Iterator[Finding]:
         return
     where = _name(context, culprit)
     when, advice = REASONS[cause]
+    is_unknown = cause in ON_THE_CPU and not where
+    advice = FIND if is_unknown else advice
     frames = len(context.search.find(category="python", on_device=False)) > 0
     finding = context.finding(
         f"The device idles for {rounded(context.measures.idle_ms(cause))} ms per step "
         f"({context.measures.idle_share(cause):.0%}) {when}{where and f', mostly in {where}'}."
-        f"{'' if where or cause not in ON_THE_CPU else f' {UNEXPLAINED}'}",
+        f"{f' {UNEXPLAINED}' if is_unknown else ''}",
         advice if frames else f"{advice} Record with `stepscope run --stack` to see the functions.",
         evidence,
         context.gains.bound(idle, "at most this idle time"),
+        recurs=False,  # the gain counts what recurs
     )
     limit = LEVELS[min(LEVELS.index(finding.limit), LEVELS.index("warning"))]
     yield replace(finding, limit=limit)  # no fix is known
