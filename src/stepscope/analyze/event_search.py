@@ -13,6 +13,7 @@ from stepscope.analyze.delays import without_delays
 from stepscope.analyze.trace_from_contexts import ContextTrace, trace_from_contexts
 from stepscope.base.arrays import Ids, Ids32, Mask, Rows, Times
 from stepscope.errors import TraceError
+from stepscope.facts.annotate.device.one_off_costs import OneOffCosts, one_off_costs
 from stepscope.facts.annotate.links.launches import device_work as mask_of_device_work
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.steps.step_table import no_such_rank, require_steps, steady_steps
@@ -212,9 +213,24 @@ class EventSearch:
         return mask_of_device_work(self.trace)
 
     @cached_property
-    def _of_rank(self) -> Mask:
+    def one_off(self) -> OneOffCosts:
+        """What the rank pays once in the recording; nothing in a tree, which has no order."""
+        if self.context_trace:
+            return OneOffCosts(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return one_off_costs(self.recorded, self.rank)
+
+    @cached_property
+    def in_steps(self) -> Mask:
+        """Events of the analyzed rank and steps."""
         rank = self.trace["tracks"]["rank"][self.events["track"]]
         result: Mask = (rank == self.rank) & np.isin(self.events["step"], self.steps["step"])
+        return result
+
+    @cached_property
+    def _of_rank(self) -> Mask:
+        """The same without work that only compares algorithms."""
+        result = self.in_steps.copy()
+        result[self.one_off.work] = False
         return result
 
     @cached_property

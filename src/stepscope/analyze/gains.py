@@ -129,16 +129,13 @@ class Gains:
                 graph = edit(graph)
         return Gain(max(self._saved_ms(graph), 0.0), "simulated together")
 
-    @cached_property
+    @property
     def graph(self) -> Graph:
-        """The dependency graph of the steps, without first-use costs and noise.
+        """The dependency graph of the steps, without one-off costs and noise.
 
         It covers all ranks, unless the caller chose one.
         """
-        graph = self._built()
-        excluded = np.union1d(self._measures.first_use, self._measures.noise)
-        chosen = np.isin(graph.tasks["event"], excluded)
-        return scale(graph, chosen, 0.0) if chosen.any() else graph
+        return self._baseline.graph
 
     @cached_property
     def _built(self) -> Callable[[], Graph]:
@@ -155,7 +152,7 @@ class Gains:
 
     @cached_property
     def _baseline(self) -> Baseline:
-        return Baseline(self.graph)
+        return Baseline(self._built(), self._measures.noise)
 
     def _saved_ms(self, graph: Graph) -> float:
         return self._typical_ms(simulate(graph.check()).step_ns)

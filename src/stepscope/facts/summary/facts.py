@@ -73,6 +73,7 @@ class Device(msgspec.Struct, frozen=True):
         idle_ms: idle time by cause.
         communication_ms: exposed communication: collectives run and nothing computes.
         overlapped_ms: communication hidden under computation.
+        one_off_ms: time that later steps do not pay: idle in one-off costs, or comparing algorithms.
     """
 
     device: int
@@ -83,6 +84,12 @@ class Device(msgspec.Struct, frozen=True):
     idle_ms: dict[str, float]
     communication_ms: float
     overlapped_ms: float
+    one_off_ms: float = 0.0
+
+    @property
+    def steady_ms(self) -> float:
+        """The window without one-off costs."""
+        return max(self.window_ms - self.one_off_ms, 0.0)
 
     @property
     def parts_ms(self) -> dict[str, float]:
