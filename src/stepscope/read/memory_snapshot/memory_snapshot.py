@@ -108,11 +108,8 @@ def find_allocations(events: Table, segments: Table, blocks: Table) -> dict[str,
     order = np.lexsort((np.arange(len(events)), events["address"], events["device"]))
     action = events.text("action")
     begins = order[action.mask("alloc")[order]]
-    parts = [
-        _recorded(events, order),
-        _freed_only(events, order),
-        _alive_before(events, begins, segments, blocks),
-    ]
+    recorded, repeats = _recorded(events, order)
+    parts = [recorded, _freed_only(events, order, repeats), _alive_before(events, begins, segments, blocks)]
     unknown = [np.full(len(part["device"]), -1) for part in parts]
     return {
         name: np.concatenate([part.get(name, absent) for part, absent in zip(parts, unknown, strict=True)])
@@ -120,22 +117,29 @@ def find_allocations(events: Table, segments: Table, blocks: Table) -> dict[str,
     }
 
 
-def _recorded(events: Table, order: Rows) -> dict[str, Array]:
-    """Allocations whose beginning is in the history."""
+def _recorded(events: Table, order: Rows) -> tuple[dict[str, Array], bool]:
+    """Allocations whose beginning is in the history, and whether releases repeat their stacks.
+
+    With `context="alloc"` the allocator writes the stack of the allocation with its release.
+    """
     starts = np.flatnonzero(events.text("action").mask("alloc")[order])
     limit = np.append(starts[1:], len(order))
     rows = order[starts]
     requested = _first(events, order, starts, limit, "free_requested")
     completed = _first(events, order, starts, limit, "free_completed", "free")
-    return {
+    columns = {
         **{name: events[name][rows] for name in ("device", "address", "bytes", "stream", "stack")},
         "start_ns": events["time_ns"][rows],
         "request_ns": _time_at(events, requested),
         "end_ns": _time_at(events, completed),
     }
+    ended = completed >= 0
+    stacks = events["stack"][rows[ended]]
+    repeats = bool((stacks >= 0).any() and (stacks == events["stack"][completed[ended]]).all())
+    return columns, repeats
 
 
-def _freed_only(events: Table, order: Rows) -> dict[str, Array]:
+def _freed_only(events: Table, order: Rows, has_stack: bool) -> dict[str, Array]:
     """Allocations of which the history holds only the end: the first event of their address."""
     action = events.text("action")
     ends = np.flatnonzero(action.mask("free_completed", "free")[order])
@@ -145,8 +149,8 @@ def _freed_only(events: Table, order: Rows) -> dict[str, Array]:
     rows = order[ends]
     first = (before < 0) | ~_same_place(events, rows, earlier)
     rows = rows[first]
-    columns = {name: events[name][rows] for name in ("device", "address", "bytes", "stream")}
-    return {**columns, "end_ns": events["time_ns"][rows]}
+    names = ("device", "address", "bytes", "stream", *(["stack"] if has_stack else []))
+    return {**{name: events[name][rows] for name in names}, "end_ns": events["time_ns"][rows]}
 
 
 def _alive_before(events: Table, begins: Rows, segments: Table, blocks: Table) -> dict[str, Array]:
