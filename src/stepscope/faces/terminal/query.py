@@ -20,6 +20,7 @@ from stepscope.faces.terminal.source import Source, takes_file
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_MOST_ROWS = 1 << 40  # none is cut: the bytes of the result are limited
 _BATCH_ROWS = 8192  # converted at a time
 _NULL = "null"
 _WIDEST_CELL = 80  # kernel names run to thousands of letters; the other formats have all of them
@@ -40,7 +41,8 @@ _WIDEST_CELL = 80  # kernel names run to thousands of letters; the other formats
 def query(file: Source, sql: str, form: str) -> None:
     """Run SQL on the tables of the trace FILE, or of all ranks in the folder of `ranks -o`.
 
-    The query `show tables` lists the tables, and `describe events` the columns of one.
+    The query `show tables` lists the tables, and `describe events` the columns of one. A query of a
+    trace ends after 20 s, or at 1 GB of memory; in Python, `Trace.query` has no such limits.
 
     \b
     stepscope query run.stepscope "select * from steps"
@@ -55,7 +57,10 @@ def _result(file: Source, sql: str) -> pa.Table:
         from stepscope.models.ranks.dataset_query import query_dataset
 
         return query_dataset(Path(file.path), sql)
-    return file.load(memory=True).query(sql)
+    from stepscope.trace.query import QueryLimits, run_query
+
+    limits = QueryLimits(seconds=20, megabytes=1024, rows=_MOST_ROWS, answer_bytes=1_000_000_000)
+    return run_query(file.load(memory=True), sql, limits)
 
 
 def as_table(result: pa.Table) -> Iterator[str]:
