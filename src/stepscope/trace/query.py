@@ -47,7 +47,7 @@ def _arrow_column(table: Table, column: Column) -> pa.Array:
 
 @dataclass(frozen=True)
 class QueryLimits:
-    """What a query may take: seconds, megabytes of memory, rows and bytes of its result."""
+    """What a query may take: seconds, megabytes of memory, rows (0: any) and bytes of its result."""
 
     seconds: float
     megabytes: int
@@ -170,7 +170,7 @@ def _answer(connection: Any, statement: Any, limits: QueryLimits | None) -> pa.T
 
     def run() -> pa.Table:
         relation = connection.sql(statement)
-        return (relation.limit(limits.rows + 1) if limits else relation).to_arrow_table()
+        return (relation.limit(limits.rows + 1) if limits and limits.rows else relation).to_arrow_table()
 
     with _stopped_after(connection, limits), ThreadPoolExecutor(1) as pool:
         future = pool.submit(run)

@@ -20,7 +20,6 @@ from stepscope.faces.terminal.source import Source, takes_file
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MOST_ROWS = 1 << 40  # none is cut: the bytes of the result are limited
 _BATCH_ROWS = 8192  # converted at a time
 _NULL = "null"
 _WIDEST_CELL = 80  # kernel names run to thousands of letters; the other formats have all of them
@@ -59,7 +58,7 @@ def _result(file: Source, sql: str) -> pa.Table:
         return query_dataset(Path(file.path), sql)
     from stepscope.trace.query import QueryLimits, run_query
 
-    limits = QueryLimits(seconds=20, megabytes=1024, rows=_MOST_ROWS, answer_bytes=1_000_000_000)
+    limits = QueryLimits(seconds=20, megabytes=1024, rows=0, answer_bytes=1_000_000_000)
     return run_query(file.load(memory=True), sql, limits)
 
 

@@ -292,7 +292,7 @@ def test_a_trace_of_kernels_alone_has_no_stages_that_the_cpu_bounds() -> None:
     text = printed(drawn("stream 7 | 0 700 | sgemm\nstream 7 | 800 1500 | sgemm"), 80)
     assert "device-bound" in text
     assert "Stages" not in text
-    assert "CPU ms" not in text
+    assert "wall ms" not in text
 
 
 def test_ranges_and_marks_of_steps_do_not_show_what_the_cpu_did() -> None:
