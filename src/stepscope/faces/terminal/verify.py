@@ -28,6 +28,7 @@ class _Verify(MeasuringCommand):
         with formatter.section("Changes"):
             formatter.write_dl(rows)
 
+
 _CLOSE = 0.1  # of the step: a prediction this close is one that came true; chosen
 
 
