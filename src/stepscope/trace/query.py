@@ -55,37 +55,29 @@ class QueryLimits:
     answer_bytes: int = 16_000_000
 
 
-def run_query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pa.Table:
-    """Run one reading statement over the trace's tables; see `Trace.query` and `answer_of`.
-
-    With limits it runs in a process of its own, and the result has one row more than allowed if it
-    is cut.
-    """
-    if limits:
-        return _with_limits(trace, sql, limits)
+def run_query(trace: Trace, sql: str) -> pa.Table:
+    """Run one reading statement over the trace's tables; see `Trace.query` and `answer_of`."""
 
     def register(connection: Any) -> None:
-        for name, table in _tables_for(trace, connection, sql).items():
+        for name, table in tables_for(trace, connection, sql).items():
             connection.register(name, table)
 
     return answer_of(sql, register)
 
 
-def _with_limits(trace: Trace, sql: str, limits: QueryLimits) -> pa.Table:
+def checked_tables(trace: Trace, sql: str) -> dict[str, pa.Table]:
+    """The tables that one reading statement may read; QueryError if it is none."""
     import duckdb
-
-    from stepscope.trace.query_process import query_apart
 
     with duckdb.connect(":memory:", config={**_NO_FILES}) as connection:
         try:
             _reading(connection.extract_statements(sql))
         except duckdb.Error as error:
             raise QueryError(f"{error}\n{_HELP}") from error
-        tables = _tables_for(trace, connection, sql)
-    return query_apart(sql, tables, limits)
+        return tables_for(trace, connection, sql)
 
 
-def _tables_for(trace: Trace, connection: Any, sql: str) -> dict[str, pa.Table]:
+def tables_for(trace: Trace, connection: Any, sql: str) -> dict[str, pa.Table]:
     """The tables that a query may read: a long one only where the query names it."""
     names = {name.lower() for name in named_tables(connection, sql)}
     full = with_derived_tables(trace, names)

@@ -20,12 +20,22 @@ from typing import Any
 import pyarrow as pa
 
 from stepscope.errors import QueryError
-from stepscope.trace.query import QueryLimits, answer_of, out_of_memory, stopped
+from stepscope.trace.query import QueryLimits, answer_of, checked_tables, out_of_memory, stopped
+from stepscope.trace.trace import Trace
 
 _START_S = 5  # to start Python and load DuckDB; 0.3 s on an idle machine
 _ANSWER, _ERROR, _ASKED = "answer", "error", "asked"
 _OVERHEAD_BYTES = 128 << 20  # of address space that threads and allocators reserve, and do not use
 _STOPPED = (-getattr(signal, "SIGXCPU", 0), -getattr(signal, "SIGKILL", 0))
+
+
+def run_query_within(trace: Trace, sql: str, limits: QueryLimits) -> pa.Table:
+    """Run one reading statement over a trace's tables, as `Trace.query`, within limits.
+
+    The result has one row more than allowed if it is cut. Raises QueryError if the SQL is wrong, or
+    exceeds a limit.
+    """
+    return query_apart(sql, checked_tables(trace, sql), limits)
 
 
 def query_apart(sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits) -> pa.Table:

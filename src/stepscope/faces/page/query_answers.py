@@ -15,7 +15,8 @@ import pyarrow as pa
 from stepscope.errors import QueryError, ServeError
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.trace_view import TraceView
-from stepscope.trace.query import ARGUMENTS, QueryLimits, run_query
+from stepscope.trace.query import ARGUMENTS, QueryLimits
+from stepscope.trace.query_process import run_query_within
 from stepscope.trace.schema import SCHEMAS
 from stepscope.trace.schema_docs import EXAMPLES, KINDS
 
@@ -125,7 +126,7 @@ def query(view: TraceView, query: Query) -> QueryResult:
 
 def _result(view: TraceView, sql: str) -> QueryResult:
     start = time.perf_counter()
-    found = run_query(view.trace, sql, LIMITS)
+    found = run_query_within(view.trace, sql, LIMITS)
     seconds = time.perf_counter() - start
     more = found.num_rows > LIMITS.rows
     found = found.slice(0, LIMITS.rows)

@@ -56,10 +56,11 @@ def _result(file: Source, sql: str) -> pa.Table:
         from stepscope.models.ranks.dataset_query import query_dataset
 
         return query_dataset(Path(file.path), sql)
-    from stepscope.trace.query import QueryLimits, run_query
+    from stepscope.trace.query import QueryLimits
+    from stepscope.trace.query_process import run_query_within
 
     limits = QueryLimits(seconds=20, megabytes=1024, rows=0, answer_bytes=1_000_000_000)
-    return run_query(file.load(memory=True), sql, limits)
+    return run_query_within(file.load(memory=True), sql, limits)
 
 
 def as_table(result: pa.Table) -> Iterator[str]:
