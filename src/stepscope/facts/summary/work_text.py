@@ -168,7 +168,8 @@ def efficiency_parts(found: Efficiency) -> Iterator[RenderableType]:
     """A table of rates, and a line that says what they cover."""
     scale, unit = (1.0, "TFLOP/s") if (found.busy_tflops or found.tflops) >= 1 else (1e3, "GFLOP/s")
     peaks = ["of peak>", ""] if found.busy_utilization is not None else []
-    table = plain_table("FLOPs per step", "", ">", f"{unit}>", *peaks)
+    title = "FLOPs per step" if found.known >= _LEAST_KNOWN else "FLOP rate"
+    table = plain_table(title, "", ">", f"{unit}>", *peaks)
     for label, flops, rate, share, name in _rows(found):
         cells = [label, operations(flops) if flops else "", ms(rate * scale)]
         of_peak = [percent(share), name] if share is not None else ["", ""]
