@@ -110,6 +110,11 @@ class RuleContext:
         return bool(self.trace.events.text("stage").mask(*_TRAINING).any())
 
     @property
+    def serves(self) -> bool:
+        """Whether the trace is of a server of a language model, whose iterations it names."""
+        return bool(len(self.trace["iterations"])) and not self.trains
+
+    @property
     def loop(self) -> str:
         """The loop that the steps are iterations of, in words."""
         return "training loop" if self.trains else "loop"

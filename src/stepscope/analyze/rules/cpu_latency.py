@@ -32,12 +32,16 @@ _TAIL = "keep Python out of the inner loop."
 OF_GRAPHS = (
     "Launch fewer, larger kernels: torch.compile (mode='reduce-overhead' replays CUDA graphs), a "
     f"larger batch, a fused optimizer; {_TAIL}",
-    "Launch fewer, larger kernels: CUDA graphs (a server replays them unless it runs in eager "
-    f"mode), torch.compile (mode='reduce-overhead'), more requests or samples at once; {_TAIL}",
+    "Launch fewer, larger kernels: torch.compile (mode='reduce-overhead' replays CUDA graphs), more "
+    f"samples at once; {_TAIL}",
 )
 OF_OTHER_DEVICES = (
     f"Launch fewer, larger kernels: torch.compile, a larger batch, a fused optimizer; {_TAIL}",
-    f"Launch fewer, larger kernels: torch.compile, more requests or samples at once; {_TAIL}",
+    f"Launch fewer, larger kernels: torch.compile, more samples at once; {_TAIL}",
+)
+OF_SERVERS = (
+    "Launch fewer, larger kernels: CUDA graphs (a server replays them unless it runs in eager mode), "
+    f"torch.compile (mode='reduce-overhead'), more requests at once; {_TAIL}"
 )
 _GRAPHS = r"^(cuda|hip)[A-Z]|^cu[A-Z]"  # runtimes with graphs
 JAX = (
@@ -138,6 +142,8 @@ def _stage(context: RuleContext, gaps: Intervals) -> str:
 
 def _advice(context: RuleContext, graphs: bool) -> str:
     training, inference = OF_GRAPHS if graphs else OF_OTHER_DEVICES
+    if graphs and context.serves:
+        inference = OF_SERVERS
     return context.by_framework(training, jax=JAX, inference=inference)
 
 

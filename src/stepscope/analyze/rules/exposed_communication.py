@@ -29,7 +29,7 @@ METRICS = (
     "tensor, do so every N steps only, and leave out barriers."
 )
 INFERENCE = (
-    "Use an all-reduce for small messages (the server's custom or symmetric-memory one), fewer "
+    "Use an all-reduce for small messages (a custom or symmetric-memory one), fewer "
     "tensor-parallel ranks, or overlap collectives with the other half of a split batch; send less "
     "data (16 or 8 bits), and check whether one rank is late."
 )

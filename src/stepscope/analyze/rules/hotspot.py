@@ -101,14 +101,16 @@ def hotspot(context: RuleContext) -> Iterator[Finding]:
     kinds = context.events.text("kind").mask(*EXPECTED)[rows]
     kinds |= context.events.text("name").where(_is_expected)[rows]
     spent = np.bincount(context.events["name"][rows[~kinds]], time[~kinds])
-    whole = context.measures.steady_ms * 1e6 * context.step_count
+    whole = context.measures.step_ms * 1e6 * context.step_count
     for code in np.argsort(-spent)[:MOST_FINDINGS].tolist():
         chosen = rows[(context.events["name"][rows] == code) & ~kinds]
-        if context.measures.share(chosen, own=True) < LEAST:
+        share = context.measures.share(chosen, own=True)
+        if share < LEAST:
             continue
+        covered = context.measures.spans(chosen).total() / max(whole, 1)  # streams run side by side
         name = context.events.text("name").values[code]
         yield context.finding(
-            f"{short_kernel(name, 50)} takes {spent[code] / whole:.0%} of the step, "
+            f"{short_kernel(name, 50)} takes {min(share, covered):.0%} of the step, "
             f"{context.times(chosen)} per step{context.main_place(chosen)}.",
             _advice(context, name, chosen),
             chosen,

@@ -209,7 +209,7 @@ class _Report:
         """CPU time by stage: without devices, waiting for other ranks is part of it."""
         names = [stage.stage for stage in self.main.stages]
         table = plain_table(
-            "Ranks, CPU ms per step", "rank", "step>", *(f"{head}>" for head in map(stage_words, names))
+            "Ranks, wall ms per step", "rank", "step>", *(f"{head}>" for head in map(stage_words, names))
         )
         for summary in self.all:
             spent = {stage.stage: stage.cpu_ms for stage in summary.stages}
@@ -247,7 +247,7 @@ class _Report:
     def stages(self) -> Table:
         device = bool(self.main.devices)
         bars = [""] * (self.width >= _ROOM_FOR_BARS or not device)
-        heads = ["", "CPU ms>", "of step>" if bars else "%>", *bars]
+        heads = ["", "wall ms>", "of step>", *bars]
         heads += [*(["device ms>", *bars] if device else []), "bound by"]
         table = plain_table("Stages, per step", *heads)
         times = [time for stage in self.main.stages for time in (stage.cpu_ms, stage.device_ms)]
@@ -338,7 +338,7 @@ def _times(device: Device) -> dict[str, float]:
 
 def updates_table(summary: Summary) -> Table:
     """A row for each update, and one for each model in it: device time if there is a device."""
-    side, where = ("device", "device") if summary.devices else ("cpu", "CPU")
+    side, where = ("device", "device") if summary.devices else ("cpu", "wall")
     found = {stage.stage for update in summary.updates for stage in update.stages}
     stages = [stage for stage in STAGE_STYLE if stage in found]
     heads = (f"{stage_words(stage)}>" for stage in stages)
@@ -365,7 +365,7 @@ def _of_model(model: UpdatedModel, stages: list[str], side: str) -> list[Text]:
 
 def iterations_table(kinds: list[Iterations]) -> Table:
     """The kinds as a table of a report."""
-    heads = ("count>", "CPU ms>", "prompts>", "prompt tokens>", "decoding>", "decoded tokens>")
+    heads = ("count>", "wall ms>", "prompts>", "prompt tokens>", "decoding>", "decoded tokens>")
     table = plain_table("Iterations, means", "", *heads)
     for kind in kinds:
         numbers = (kind.prefill_requests, kind.prefill_tokens, kind.decode_requests, kind.decode_tokens)

@@ -105,6 +105,14 @@ class Model:
         half = max(self._band(batch), (self.own_error or 0.0) * abs(value))
         return max(0.0, value - half), value + half
 
+    @property
+    def has_certain_slope(self) -> bool:
+        """Whether the slope is more than twice its own 95 % confidence interval's half width."""
+        x = np.array(self.batches)
+        spread = float(((x - x.mean()) ** 2).sum())
+        half = student(self.freedom) * self.noise / float(np.sqrt(spread)) if spread else float("inf")
+        return self.slope > 2 * half
+
     def residual(self) -> float:
         """The greatest relative distance of a measured value from the model."""
         pairs = zip(self.batches, self.values, strict=True)
