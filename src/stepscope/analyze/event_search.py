@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from stepscope.analyze.delays import without_delays
+from stepscope.analyze.source_places import what_is_called
 from stepscope.analyze.trace_from_contexts import ContextTrace, trace_from_contexts
 from stepscope.base.arrays import Ids, Ids32, Mask, Rows, Times
 from stepscope.errors import TraceError
@@ -107,6 +108,20 @@ class EventSearch:
             chosen &= self.within(inside)
         return np.flatnonzero(chosen)
 
+    def find_functions(self, pattern: str, of_libraries: str = "^$") -> Rows:
+        """The outermost calls of functions, and ranges, whose own names match (`what_is_called`).
+
+        Or whose names with their files match `of_libraries`.
+        """
+        rows = self.find(category=("python", "annotation"), on_device=False)
+        named, in_file = re.compile(pattern), re.compile(of_libraries)
+        called = (
+            self.events.text("name")
+            .take(rows)
+            .where(lambda name: bool(named.search(what_is_called(name)) or in_file.search(name)))
+        )
+        return self.outermost(rows[called])
+
     def within(self, rows: Rows) -> Mask:
         """Mask of events that run in `rows` or were launched by them, `rows` included."""
         return self.enclosing(rows) >= 0
@@ -136,6 +151,13 @@ class EventSearch:
         inside = self.within(rows)
         found = np.flatnonzero((origin >= 0) & inside[np.maximum(origin, 0)])
         return self.outermost(found)
+
+    def trained(self) -> Mask:
+        """Mask of events with work in them that has a backward pass, or is one."""
+        own = self.events.text("stage").mask("backward").astype(np.int64)
+        origin = self.events["forward_event"]
+        own[origin[origin >= 0]] = 1
+        return totals_inside(self.events["parent"], own) > 0
 
     def is_range(self, rows: Rows) -> Mask:
         """Mask of `rows` that are ranges around Python code, not operators."""

@@ -7,10 +7,8 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.facts.summary.numbers import rounded
 
 EXPLAINS = ("host", "synchronization")
-_NAMES = (
-    r"(?i)torch/serialization\.py\(\d+\): _?save$|^torch\.save|safetensors.*: save_file"
-    r"|(?<![a-z])_?save_(checkpoint|pretrained|model|state)|^stepscope\.checkpointing: "
-)
+_NAMES = r"(?i)(?<![a-z])_?save_(checkpoint|pretrained|model|state)|^torch\.save|^stepscope\.checkpointing: "
+_OF_LIBRARIES = r"torch/serialization\.py\(\d+\): _?save$|safetensors[^:]*: save_file"
 ADVICE = (
     "Save less often, and in the background: copy the state to pinned memory and write it in "
     "another thread (torch.distributed.checkpoint.async_save)."
@@ -31,8 +29,7 @@ def checkpoint_in_loop(context: RuleContext) -> Iterator[Finding]:
 
     Silent below 5 % of the recorded time, and if no function or range has such a name.
     """
-    ranges = context.search.find(_NAMES, category=("python", "annotation"), on_device=False)
-    rows = context.search.outermost(ranges)
+    rows = context.search.find_functions(_NAMES, _OF_LIBRARIES)
     spent = context.measures.longer_side_ms(rows)
     if not len(rows) or context.measures.is_small(spent):
         return
