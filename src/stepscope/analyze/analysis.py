@@ -36,6 +36,7 @@ class Heading(msgspec.Struct, frozen=True):
         unit: what times are per: `step`; `run` of contexts of a whole run without known steps.
         steps: the steps and what their device does, as in the report; None of a tree, which has no
             order in time.
+        step_ms, steady_ms: mean length of a step as recorded, and without one-off costs and delays.
     """
 
     source: str
@@ -46,6 +47,8 @@ class Heading(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     unit: str = "step"
     steps: StepTimes | None = None
+    step_ms: float = 0.0
+    steady_ms: float = 0.0
 
 
 class Analysis(msgspec.Struct, frozen=True):
@@ -89,6 +92,8 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
         _notes(context),
         "run" if context.context_trace and context.is_jax else "step",
         None if context.context_trace else context.measures.summary.steps,
+        context.measures.step_ms,
+        context.measures.steady_ms,
     )
     together = context.gains.combined([one.main.gain for one in group_findings(findings)[:MOST_GROUPS]])
     return Analysis(heading, findings, together)
@@ -101,7 +106,7 @@ def _notes(context: RuleContext) -> tuple[str, ...]:
 
 
 def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
-    """The findings of the rules, by severity and then by gain.
+    """The findings of the rules, by severity and then by the share that they save.
 
     Findings with a gain below 1 % of the step are dropped. Rules that explain a stall in general
     apply only if no other finding explains what bounds the step.
@@ -114,7 +119,11 @@ def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
     explaining = {rule.name for rule in rules if bound_by in rule.explains}
     if not any(one.rule in explaining for one in found):
         found += _found(context, [rule for rule in rules if rule.fallback])
-    return sorted(found, key=lambda one: (-LEVELS.index(one.severity), -one.gain.ms, one.rule))
+    return sorted(found, key=_worst_first)
+
+
+def _worst_first(finding: Finding) -> tuple[int, float, float, str]:
+    return -LEVELS.index(finding.severity), -finding.share, -finding.gain.ms, finding.rule
 
 
 def _found(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:

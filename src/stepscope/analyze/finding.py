@@ -260,6 +260,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         patch: the lines to change, where the object to change is created in one known call.
         steady_ms: the same without first-use costs and one-off delays; shares are of it.
         certain: the part of the gain that other processes on the machine cannot explain, 0 to 1.
+        of: what the gain is a share of: `step`, or `run`, whose time per step the two lengths are then.
     """
 
     what: str
@@ -274,10 +275,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     steady_ms: float = 0.0
     patch: Patch | None = None
     certain: float = 1.0
+    of: str = "step"
 
     @property
     def share(self) -> float:
-        """The gain as a share of the steady step, 0 to 1."""
+        """The gain as a share of the steady step, or of the run, 0 to 1."""
         step_ms = self.steady_ms or self.step_ms
         return min(self.gain.ms / step_ms, 1.0) if step_ms else 0.0
 
@@ -302,6 +304,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
             "patch": self.patch and asdict(self.patch),
             "gain_ms": self.gain.ms,
             "share": self.share,
+            "share_of": self.of,
             "gain_by": self.gain.words,
             "range_ms": self.gain.range_ms,
             "changes": self.gain.changes,

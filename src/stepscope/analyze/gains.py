@@ -118,6 +118,11 @@ class Gains:
         """An upper bound, for fixes that no change simulates."""
         return Gain(float(min(ms, self._measures.steady_ms)), why)
 
+    def of_run(self, ms: float, why: str, least_ms: float = 0.0) -> Gain:
+        """What a fix saves of the whole run, ms per training step; at least `least_ms`."""
+        ms = min(ms, self._measures.run_ms)
+        return Gain(ms, why, range_ms=(min(least_ms, ms), ms))
+
     def combined(self, gains: Sequence[Gain]) -> Gain | None:
         """Simulate several fixes together; None if fewer than two can be simulated."""
         edits = [self._edits[gain.edit] for gain in gains if gain.edit is not None]

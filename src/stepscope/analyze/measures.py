@@ -66,6 +66,12 @@ class Measures:
         length = self._per_step(sum(end - start for _, start, end in self._windows))
         return max(length - self._per_step(once), length / 10)
 
+    @property
+    def run_ms(self) -> float:
+        """The run per training step, without its start-up, ms; 0 if it was not measured."""
+        run = self.summary.run
+        return run.work_ms_per_step if run else 0.0
+
     @cached_property
     def first_use(self) -> Rows:
         """Events that only the first use of a kernel or a function costs (events.id)."""

@@ -30,6 +30,7 @@ from stepscope.record.run_shares.activity_log import (
     DurationHistogram,
     SteppingOptimizer,
 )
+from stepscope.record.run_shares.worker_starts import WorkerWatch
 from stepscope.record.torch_internals import (
     AUTOGRAD,
     ENGINE,
@@ -70,7 +71,9 @@ class ActivityHooks:
         self._blocks: list[tuple[Activity | None, Any]] = []
         self._order, self._optimizers = OptimizerOrder(), dict[int, SteppingOptimizer]()
         self._switching = False
+        self.workers = WorkerWatch(log.now)
         self._restore = [
+            self.workers.detach,
             *wrap(AUTOGRAD, ENGINE, self._backward),
             *wrap(_Batches, "__next__", self._batch),
             *wrap(_Batches, "__init__", self._loader),
@@ -315,7 +318,15 @@ def _hide(function: object) -> None:
 
 
 # torch.compile must not compile what its own compiled functions lead to.
-_CLASSES = (ActivityLog, Activity, SteppingOptimizer, OptimizerOrder, DurationHistogram, ActivityHooks)
+_CLASSES = (
+    ActivityLog,
+    Activity,
+    SteppingOptimizer,
+    OptimizerOrder,
+    DurationHistogram,
+    ActivityHooks,
+    WorkerWatch,
+)
 for _class in _CLASSES:
     for _member in vars(_class).values():
         _hide(_member)
