@@ -48,14 +48,18 @@ def patch_of(
     Returns:
         None if the call is unknown, in a library, one of several, or has these arguments already.
     """
+    call = only_call(metadata, what, name)
+    return _patched(call, arguments) if call else None
+
+
+def only_call(metadata: Metadata, what: str, name: str = "") -> Mapping[str, Any] | None:
+    """The only call of the user's that creates such an object, as the capture has it."""
     found = [
         one
         for one in metadata.capture.get("created") or ()
         if one.get("what") == what and name in ("", one.get("class")) and one.get("call")
     ]
-    if len(found) != 1 or _LIBRARY.search(found[0]["file"]):
-        return None
-    return _patched(found[0], arguments)
+    return found[0] if len(found) == 1 and not _LIBRARY.search(found[0]["file"]) else None
 
 
 def _patched(created: Mapping[str, Any], arguments: Mapping[str, str | None]) -> Patch | None:
