@@ -174,7 +174,6 @@ class RuleContext:
         *,
         recurs: bool = True,
         patch: Patch | None = None,
-        of_run: bool = False,
     ) -> Finding:
         """A finding with its evidence.
 
@@ -186,7 +185,6 @@ class RuleContext:
             recurs: whether it counts only as far as it recurs in the steps; not for what is known
                 to come every N steps.
             patch: the lines to change, from `patch`.
-            of_run: whether the gain is of the run, from `gains.of_run`, not of the recorded steps.
         """
         if not len(rows):
             raise ValueError("expected at least one event as evidence, found none")
@@ -198,15 +196,25 @@ class RuleContext:
             )
         else:
             places = self._places.of(np.asarray(rows), self.step_count)
-            gain = gain.scaled(self.measures.steadiness(rows)) if recurs and not of_run else gain
+            gain = gain.scaled(self.measures.steadiness(rows)) if recurs else gain
         limit = "warning" if self._is_single(rows) else "critical"
         if gain.edit is None and not self.has_training_steps:
             limit = "info"
-        found = self._made(what, advice, evidence=places, gain=gain, limit=limit, patch=patch)
+        return self._made(what, advice, evidence=places, gain=gain, limit=limit, patch=patch)
+
+    def finding_at(
+        self, what: str, advice: str, places: tuple[Place, ...], gain: Gain, patch: Patch | None = None
+    ) -> Finding:
+        """A finding at places of the program, at least one, which no event of the trace shows."""
+        return self._made(what, advice, evidence=places, gain=gain, patch=patch)
+
+    def finding_of_run(
+        self, what: str, advice: str, places: tuple[Place, ...], gain: Gain, patch: Patch | None = None
+    ) -> Finding:
+        """A finding on the whole run; times are per training step, the gain is from `gains.of_run`."""
         run_ms = self.measures.run_ms
-        return (
-            replace(found, of="run", limit="critical", step_ms=run_ms, steady_ms=run_ms) if of_run else found
-        )
+        found = self.finding_at(what, advice, places, gain, patch)
+        return replace(found, of="run", step_ms=run_ms, steady_ms=run_ms)
 
     def _made(self, what: str, advice: str, **facts: Any) -> Finding:
         facts |= {"step_ms": self.measures.step_ms, "steady_ms": self.measures.steady_ms}

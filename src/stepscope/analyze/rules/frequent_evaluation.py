@@ -6,6 +6,7 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.analyze.run_parts import finding_of_part, share_of_run
 from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.schema import PRODUCT_KINDS
@@ -26,12 +27,17 @@ LIBRARIES = {
 
 
 def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
-    """Evaluation that takes 20 % or more of the recorded time.
+    """Evaluation that takes 20 % or more of the run, or of the recorded time.
 
     Silent if no function or range has such a name, if what it runs has a backward pass, and if it
     runs no model; programs of JAX that run what is trained, without differentiating it, need no
     name.
     """
+    advice = context.advice(ADVICE, jax=JAX, **LIBRARIES)
+    if share_of_run(context, "evaluation"):  # the whole run tells more than its recorded steps
+        if found := finding_of_part(context, "evaluation", "Evaluation takes", advice, LEAST):
+            yield found
+        return
     rows = _evaluations(context)
     if not len(rows) and context.is_jax:
         rows = _compiled(context)
@@ -41,7 +47,7 @@ def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         f"Evaluation takes {spent / context.measures.steady_ms:.0%} of the recorded time, "
         f"{rounded(spent)} ms per step{context.main_place(rows)}.",
-        context.advice(ADVICE, jax=JAX, **LIBRARIES),
+        advice,
         rows,
         context.gains.without(rows, spent, "at most this time"),
         recurs=False,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from stepscope.analyze.finding import Finding, Patch
+from stepscope.analyze.finding import Finding, Patch, Place, only_call
 from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.facts.summary.numbers import rounded
@@ -28,22 +28,27 @@ def restarted_workers(context: RuleContext) -> Iterator[Finding]:
     """
     capture = context.trace.metadata.capture
     restarts, run = worker_restarts(capture), context.measures.summary.run
-    rows = context.search.outermost(context.search.find(stage="data_loading", on_device=False))
-    if restarts is None or run is None or not run.steps or not len(rows):
+    if restarts is None or run is None or not run.steps:
         return
     most_ms, least_ms = (ns / 1e6 / run.steps for ns in (restarts.most_ns, restarts.least_ns))
     if most_ms < LEAST_SHARE * context.measures.run_ms:
         return
     each = rounded(restarts.most_ns / 1e6 / restarts.restarts)
-    yield context.finding(
+    yield context.finding_of_run(
         f"The {restarts.workers} workers of the DataLoader are started again {restarts.restarts} "
         f"times, as for every epoch; each time the {context.loop} waits {each} ms.",
         f"{context.advice(REMAKE if restarts.remakes_loader else KEEP, **LIBRARIES)}. {ALONE}",
-        rows,
+        (_place(context, restarts.restarts / run.steps, most_ms),),
         context.gains.of_run(most_ms, WHY, least_ms),
-        patch=_patch(context, restarts),
-        of_run=True,
+        _patch(context, restarts),
     )
+
+
+def _place(context: RuleContext, count: float, spent_ms: float) -> Place:
+    """Where the loader is created, if that is one line."""
+    call = only_call(context.trace.metadata, "loader") or {}
+    file, line = call.get("file", ""), call.get("line")
+    return Place("starting workers", "data_loading", "", file, line, "", count, spent_ms)
 
 
 def _patch(context: RuleContext, restarts: WorkerRestarts) -> Patch | None:
