@@ -284,6 +284,7 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(size, int) for size in value)
 
 
+MOST_BETWEEN = 4  # times as many calls as usual lie between two iterations; more lie between loops
 DISPATCH_NS = 20_000  # of Python and C++ between two operators; in a longer time something else ran
 
 
@@ -304,14 +305,25 @@ class EagerCalls:
 
         At most `DISPATCH_NS` longer than the call itself.
         """
+        return self._events["duration_ns"][self.rows] + np.clip(self._gaps[0], 0, DISPATCH_NS)
+
+    @cached_property
+    def _gaps(self) -> tuple[Times, Ids]:
+        """The time until the next call of the same thread, and its position if it is of the same step."""
         start, duration = (self._events[name][self.rows] for name in ("start_ns", "duration_ns"))
-        track = self._events["track"][self.rows]
+        track, step = (self._events[name][self.rows] for name in ("track", "step"))
         order = np.lexsort((start, track))
-        gap = np.zeros(len(order), np.int64)
-        gap[order[:-1]] = start[order][1:] - (start + duration)[order][:-1]
-        same = np.zeros(len(order), np.bool_)
-        same[order[:-1]] = np.diff(track[order]) == 0
-        return duration + np.where(same, np.clip(gap, 0, DISPATCH_NS), 0)
+        gap, following = np.zeros(len(order), np.int64), np.full(len(order), -1, np.int64)
+        same = np.diff(track[order]) == 0
+        gap[order[:-1]] = np.where(same, start[order][1:] - (start + duration)[order][:-1], 0)
+        following[order[:-1]] = np.where(same & (np.diff(step[order]) == 0), order[1:], -1)
+        return np.maximum(gap, 0), following
+
+    def elapsed_ms(self, calls: Mask) -> float:
+        """What these calls take with all of the time from one of them to the next, ms per step."""
+        gap, following = self._gaps
+        time = self._events["duration_ns"][self.rows] + np.where(np.append(calls, False)[following], gap, 0)
+        return float(time[calls].sum()) / 1e6 / self._search.step_count
 
     @cached_property
     def forward(self) -> Ids:
@@ -328,6 +340,26 @@ class EagerCalls:
         """The positions of the calls in which these events run, ascending."""
         found = self._positions[rows]
         return distinct(found[found >= 0])
+
+    def of_loops(self, rows: Rows) -> Mask:
+        """The calls of loops whose iterations each have some of `rows`, and of their backward pass.
+
+        A loop goes on from one of `rows` to the next of the same step and thread, if not many more
+        calls lie between these than usual.
+        """
+        position = self.around(rows)
+        inside = np.zeros(len(self.rows) + 1, np.int64)
+        if len(position) > 1:
+            event = self.rows[position]
+            between = np.diff(position)
+            follows = np.diff(self._events["step"][event]) == 0
+            follows &= np.diff(self._events["track"][event]) == 0
+            follows &= between <= MOST_BETWEEN * np.median(between)
+            np.add.at(inside, position[:-1][follows], 1)
+            np.add.at(inside, position[1:][follows], -1)
+        loops = np.cumsum(inside)[:-1] > 0
+        loops[position] = True
+        return self.with_backward(loops)
 
     def with_backward(self, calls: Mask) -> Mask:
         """These calls, and those of their backward pass."""

@@ -132,7 +132,7 @@ def test_without_a_device_waiting_for_others_decides_where_it_is_longer_than_loa
     found = verdict(100.0, stages, [], {}, 0.3)
     assert (found.bound_by, found.share) == ("communication", 0.3)
     assert found.sentence.startswith("The step waits for communication: for 30% of it")
-    assert verdict(100.0, stages, [], {}, 0.12).bound_by == "data"
+    assert verdict(100.0, stages, [], {}, 0.12).bound_by == "cpu"
     assert verdict(100.0, stages[1:], [], {}, 0.05).bound_by == "cpu"
 
 
