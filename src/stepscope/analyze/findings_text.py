@@ -93,7 +93,7 @@ def _tail(
         yield Text("\nEach gain is for that fix alone; gains do not add up.", "dim")
         return
     share = percent(combined.ms / (heading.steady_ms or heading.step_ms))
-    text = Text("\nTogether, the simulated fixes above save ", "dim")
+    text = Text("\nTogether, the simulated fixes above that do not exclude each other save ", "dim")
     yield text.append(f"{ms(combined.ms)} ms", "green").append(f", {share} of the step.", "dim")
 
 
