@@ -119,10 +119,12 @@ class Gains:
         """An upper bound, for fixes that no change simulates."""
         return Gain(float(min(ms, self._measures.steady_ms)), why)
 
-    def of_run(self, ms: float, why: str, least_ms: float = 0.0) -> Gain:
-        """What a fix saves of the whole run, ms per training step; at least `least_ms`."""
-        ms = min(ms, self._measures.run_ms)
-        return Gain(ms, why, range_ms=(min(least_ms, ms), ms))
+    def of_run(self, ms: float, why: str, least_ms: float = 0.0, most_ms: float = 0.0) -> Gain:
+        """What a fix saves of the whole run, ms per training step: `least_ms` to `most_ms`, by default
+        up to `ms`."""
+        whole = self._measures.run_ms
+        most_ms = min(max(most_ms, ms), whole)
+        return Gain(min(ms, whole), why, range_ms=(min(least_ms, whole), most_ms))
 
     def combined(self, gains: Sequence[Gain]) -> Gain | None:
         """Simulate several fixes together; None if fewer than two can be simulated.

@@ -144,7 +144,7 @@ def worker_restarts(capture: Mapping[str, Any]) -> WorkerRestarts | None:
     starts = times["starts"]
     own = times["starting_ns"] + times["stopping_ns"]
     usual = times["waiting_ns"] / max(times["batches"], 1)
-    first = max(times["first_ns"] - starts * usual, 0.0)
+    first = max(times["first_ns"] - times["first"] * usual, 0.0)
     remakes = times["loaders"] > times["datasets"]
     part = restarts / starts
     return WorkerRestarts(times["workers"], restarts, remakes, part * own, part * (own + first))

@@ -24,13 +24,9 @@ def counted(*loaders: DataLoader[object], epochs: int = 2) -> dict[str, int] | N
 def test_workers_start_for_every_epoch_unless_they_are_kept() -> None:
     facts = counted(DataLoader(DATA, batch_size=2, num_workers=1))
     assert facts is not None
-    assert {name: facts[name] for name in ("starts", "workers", "batches", "loaders", "datasets")} == {
-        "starts": 2,
-        "workers": 1,
-        "batches": 4,
-        "loaders": 1,
-        "datasets": 1,
-    }
+    assert {
+        name: facts[name] for name in ("starts", "workers", "first", "batches", "loaders", "datasets")
+    } == {"starts": 2, "workers": 1, "first": 2, "batches": 4, "loaders": 1, "datasets": 1}
     assert min(facts["starting_ns"], facts["first_ns"], facts["stopping_ns"]) > 0
     kept = counted(DataLoader(DATA, batch_size=2, num_workers=1, persistent_workers=True))
     assert kept is not None

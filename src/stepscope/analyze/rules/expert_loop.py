@@ -62,6 +62,7 @@ def expert_loop(context: RuleContext) -> Iterator[Finding]:
         f"{advice} {balance}" if uneven >= UNEVEN else advice,
         rows,
         _gain(context, rows, known),
+        recurs=context.measures.has_device,  # else not the products alone, but all that a step calls
     )
 
 

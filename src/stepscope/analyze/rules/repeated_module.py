@@ -46,6 +46,7 @@ def repeated_module(context: RuleContext) -> Iterator[Finding]:
         ADVICE,
         rows,
         gain,
+        recurs=False,  # not the products alone, but all that every step calls
     )
     yield replace(found, limit="warning")
 

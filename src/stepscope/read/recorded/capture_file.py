@@ -138,6 +138,7 @@ class RecordedWorkerStarts(Struct):
     starts: int
     workers: int
     starting_ns: Duration
+    first: int
     first_ns: Duration
     stopping_ns: Duration
     batches: int

@@ -23,9 +23,10 @@ class WorkerTimes:
     starts: int = 0  # iterators that start workers
     workers: int = 0  # of the iterator that has most
     starting_ns: int = 0  # until the workers are started
-    first_ns: int = 0  # for the first batch of each iterator
+    first: int = 0  # the first batch of each worker
+    first_ns: int = 0  # for these
     stopping_ns: int = 0  # at the end of each, until its workers have stopped
-    batches: int = 0  # others than the first
+    batches: int = 0  # later ones
     waiting_ns: int = 0  # for these
 
 
@@ -82,7 +83,8 @@ class WorkerWatch:
         def next_batch(iterator: Any) -> Any:
             if not getattr(iterator, "_num_workers", 0) or threading.get_ident() != self._thread:
                 return original(iterator)
-            is_first, begun = getattr(iterator, "_num_yielded", 1) == 0, self._now()
+            # Each worker makes its first batch as soon as it has started.
+            is_first, begun = iterator._num_yielded < iterator._num_workers, self._now()
             try:
                 result = original(iterator)
             except StopIteration:
@@ -95,6 +97,7 @@ class WorkerWatch:
 
     def _received(self, is_first: bool, spent_ns: int) -> None:
         if is_first:
+            self._times.first += 1
             self._times.first_ns += spent_ns
         else:
             self._times.batches += 1
