@@ -23,6 +23,7 @@ from stepscope.facts.roofline.equal_calls import Counted, numbered_calls
 from stepscope.trace.arguments import parse
 from stepscope.trace.nesting import inherit, totals_inside
 from stepscope.trace.row_order import inverse
+from stepscope.trace.schema import MODEL_STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace
 
@@ -285,6 +286,7 @@ def _is_shape(value: Any) -> bool:
 
 
 MOST_BETWEEN = 4  # times as many calls as usual lie between two iterations; more lie between loops
+MOST_FILLED = 2  # calls between two of a loop that belong to it: a sum for weights and bias
 DISPATCH_NS = 20_000  # of Python and C++ between two operators; in a longer time something else ran
 
 
@@ -320,10 +322,15 @@ class EagerCalls:
         return np.maximum(gap, 0), following
 
     def elapsed_ms(self, calls: Mask) -> float:
-        """What these calls take with all of the time from one of them to the next, ms per step."""
+        """At most what these calls cost, with all of the time between calls of model and backward.
+
+        Autograd plans a backward pass before it, and frees the graph after it.
+        """
         gap, following = self._gaps
-        time = self._events["duration_ns"][self.rows] + np.where(np.append(calls, False)[following], gap, 0)
-        return float(time[calls].sum()) / 1e6 / self._search.step_count
+        graph = self._events.text("stage").mask(*MODEL_STAGES, "loss", "backward")[self.rows]
+        time = np.where(calls, self._events["duration_ns"][self.rows], 0)
+        time += np.where((calls | graph) & (following >= 0), gap, 0)
+        return float(time.sum()) / 1e6 / self._search.step_count
 
     @cached_property
     def forward(self) -> Ids:
@@ -359,7 +366,18 @@ class EagerCalls:
             np.add.at(inside, position[1:][follows], -1)
         loops = np.cumsum(inside)[:-1] > 0
         loops[position] = True
-        return self.with_backward(loops)
+        return self._filled(self.with_backward(loops))
+
+    def _filled(self, calls: Mask) -> Mask:
+        """Also the few calls between two of these, as the sums of gradients in a backward pass."""
+        at = np.flatnonzero(calls)
+        step = self._events["step"][self.rows]
+        near = (np.diff(at) <= 1 + MOST_FILLED) & (np.diff(step[at]) == 0)
+        inside = np.zeros(len(calls) + 1, np.int64)
+        np.add.at(inside, at[:-1][near], 1)
+        np.add.at(inside, at[1:][near], -1)
+        filled: Mask = calls | (np.cumsum(inside)[:-1] > 0)
+        return filled
 
     def with_backward(self, calls: Mask) -> Mask:
         """These calls, and those of their backward pass."""
