@@ -36,7 +36,7 @@ def patch_of_origin(
         None if the call has the number itself, or none; the files are read as they are now.
     """
     call = only_call(metadata, what, name)
-    wanted = next(((key, value) for key, value in arguments.items() if (value or "").isdigit()), None)
+    wanted = next(((key, value) for key, value in arguments.items() if value and value.isdigit()), None)
     if call is None or wanted is None:
         return None
     node = _parsed(str(call["call"]))
