@@ -11,6 +11,7 @@ from stepscope.analyze.rule import Rule
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.parallel import in_threads
 from stepscope.errors import RuleError, StepscopeError
+from stepscope.facts.annotate.steps.missing_work import notes_on_missing, work_is_missing
 from stepscope.facts.annotate.steps.step_table import capture_notes, coverage_note
 from stepscope.facts.summary.facts import StepTimes
 from stepscope.facts.summary.verdict import certain_share
@@ -36,6 +37,8 @@ class Heading(msgspec.Struct, frozen=True):
         unit: what times are per: `step`; `run` of contexts of a whole run without known steps.
         steps: the steps and what their device does, as in the report; None of a tree, which has no
             order in time.
+        work_is_missing: whether device work is missing in the file, so that only findings about
+            recorded work count.
         step_ms, steady_ms: mean length of a step as recorded, and without one-off costs and delays.
     """
 
@@ -47,6 +50,7 @@ class Heading(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     unit: str = "step"
     steps: StepTimes | None = None
+    work_is_missing: bool = False
     step_ms: float = 0.0
     steady_ms: float = 0.0
 
@@ -92,6 +96,7 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
         _notes(context),
         "run" if context.context_trace and context.is_jax else "step",
         None if context.context_trace else context.measures.summary.steps,
+        bool(work_is_missing(context.trace, context.rank)),
         context.measures.step_ms,
         context.measures.steady_ms,
     )
@@ -102,6 +107,7 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
 def _notes(context: RuleContext) -> tuple[str, ...]:
     trace = context.trace
     notes = [load_warning(trace.metadata.capture), coverage_note(trace, context.rank)]
+    notes += notes_on_missing(trace, context.rank)
     return tuple(note for note in notes + capture_notes(trace, context.rank) if note)
 
 
@@ -163,7 +169,15 @@ def _apply(rule: Rule, context: RuleContext) -> list[Finding]:
         raise RuleError(
             f"rule {rule.name} failed on {context.trace.metadata.source}: {type(error).__name__}: {error}"
         ) from error
-    return [one for one in found if one.share >= LEAST_GAIN or rule.notice]
+    found = [one for one in found if one.share >= LEAST_GAIN or rule.notice]
+    return found if not work_is_missing(context.trace, context.rank) else _on_devices(context, found)
+
+
+def _on_devices(context: RuleContext, found: list[Finding]) -> list[Finding]:
+    """Findings about recorded device work alone: what else took long may have waited for other work."""
+    works = context.search.device_work
+    events = ([event for place in one.evidence for event in place.events] for one in found)
+    return [one for one, rows in zip(found, events, strict=True) if rows and works[rows].all()]
 
 
 def _completed(context: RuleContext, rule: Rule, finding: Finding) -> Finding:

@@ -84,6 +84,9 @@ def _related(finding: Finding) -> Text:
 def _tail(
     groups: Sequence[Group], shown: Sequence[Group], combined: Gain | None, heading: Heading
 ) -> Iterator[Text]:
+    if not groups and heading.work_is_missing:
+        yield Text("\nWithout all device work no finding is certain.", "dim")
+        return
     if not groups:
         yield Text(f"\nNo issue worth 1 % or more of the {heading.unit}.", "dim")
         return

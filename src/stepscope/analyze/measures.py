@@ -265,7 +265,7 @@ class Measures:
     def idle(self, cause: str) -> Intervals:
         """When the busiest device idles for a cause in the steps, without first-use costs."""
         idle = self._search.trace["idle"]
-        known = np.isin(cause_names(self._search.trace), [cause])[idle["cause"]]
+        known = np.isin(cause_names(self._search.trace, self._search.rank), [cause])[idle["cause"]]
         return self._idle_gaps(known).minus(self.spans(self.first_use))
 
     def _idle_gaps(self, chosen: Mask) -> Intervals:

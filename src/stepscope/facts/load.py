@@ -33,6 +33,7 @@ def open(
     *,
     model: str | os.PathLike[str] | None = None,
     as_recorded: bool = False,
+    step_range: str = "",
     executor: Executor | None = None,
     progress: Progress = lambda done, total: None,
     cache: bool = True,
@@ -44,6 +45,8 @@ def open(
         model: a JSON file with the model tree, used if the trace names no module itself.
         as_recorded: keep the times of captures as recorded; by default the cost of recording is
             removed where it is known (`Metadata.recording_cost`).
+        step_range: the name of the ranges that are steps, with or without a number; by default the
+            recorder's marks count, or names in use.
         executor: reads the files of a folder; by default processes on this machine.
         progress: called with the bytes read so far and the total.
         cache: whether to use and update the trace cache.
@@ -52,7 +55,7 @@ def open(
         The annotated trace.
 
     Raises:
-        IngestError: if the path cannot be read as a trace.
+        IngestError: if the path cannot be read as a trace, or has no such range.
 
     Example:
         >>> trace = stepscope.open("train.stepscope")  # doctest: +SKIP
@@ -62,9 +65,9 @@ def open(
         raise IngestError("the path is empty; give a file or folder")
     source, tree = Path(path), _read_model(model)
     if source.is_dir():
-        return _open_folder(source, tree, as_recorded, executor, progress, cache)
-    key = _trace_key(source, tree, as_recorded) if cache else None
-    return _cached(source, key) or open_file(source, tree, cache, progress, as_recorded)
+        return _open_folder(source, tree, as_recorded, step_range, executor, progress, cache)
+    key = _trace_key(source, tree, as_recorded, step_range) if cache else None
+    return _cached(source, key) or open_file(source, tree, cache, progress, as_recorded, step_range)
 
 
 def open_file(
@@ -73,17 +76,32 @@ def open_file(
     cache: bool,
     progress: Progress = lambda done, total: None,
     as_recorded: bool = False,
+    step_range: str = "",
 ) -> Trace:
     """Read and annotate one file; depends on the file alone, so any process can run it."""
     from stepscope.read import read
 
-    key = _trace_key(path, model, as_recorded) if cache else None
-    trace = _annotated(read(path, _byte_counter([path], progress)), model, as_recorded)
+    key = _trace_key(path, model, as_recorded, step_range) if cache else None
+    trace = _with_chosen_steps(read(path, _byte_counter([path], progress)), step_range)
+    trace = _annotated(trace, model, as_recorded)
     if trace.metadata.capture and len(trace["contexts"]):
         trace = _with_windows(trace, path)
-    if key and key == _trace_key(path, model, as_recorded):  # else it changed while it was read
+    if key and key == _trace_key(path, model, as_recorded, step_range):  # else it changed while it was read
         trace_cache.keep(key, trace)
     return trace
+
+
+def _with_chosen_steps(trace: Trace, step_range: str) -> Trace:
+    """The trace with the name of the ranges that are its steps."""
+    from stepscope.facts.annotate.steps.ranges import CHOSEN, longest_ranges, step_ranges
+
+    if not step_range:
+        return trace
+    chosen = trace.with_metadata(properties={**trace.metadata.properties, CHOSEN: step_range})
+    if not len(step_ranges(chosen)):
+        known = ", ".join(map(repr, longest_ranges(trace))) or "none"
+        raise IngestError(f"no range is called {step_range!r}; the longest ranges of the file: {known}")
+    return chosen
 
 
 def _annotated(trace: Trace, model: Model, as_recorded: bool) -> Trace:
@@ -168,8 +186,8 @@ def _key(path: Path, options: tuple[Any, ...], packages: Iterable[str]) -> trace
         return None  # reading the file will report the error
 
 
-def _trace_key(path: Path, model: Model, as_recorded: bool) -> trace_cache.Key | None:
-    return _key(path, (model, as_recorded), _PACKAGES)
+def _trace_key(path: Path, model: Model, as_recorded: bool, step_range: str) -> trace_cache.Key | None:
+    return _key(path, (model, as_recorded, step_range), _PACKAGES)
 
 
 @lru_cache
@@ -191,18 +209,24 @@ def _code(packages: tuple[str, ...]) -> bytes:
 
 
 def _open_folder(
-    folder: Path, model: Model, as_recorded: bool, executor: Executor | None, progress: Progress, cache: bool
+    folder: Path,
+    model: Model,
+    as_recorded: bool,
+    step_range: str,
+    executor: Executor | None,
+    progress: Progress,
+    cache: bool,
 ) -> Trace:
     from stepscope.base.parallel import on_each
     from stepscope.read.rank_folder import trace_files
 
     files, warnings = trace_files(folder)
-    keys = {file: _trace_key(file, model, as_recorded) if cache else None for file in files}
+    keys = {file: _trace_key(file, model, as_recorded, step_range) if cache else None for file in files}
     found = {file: trace for file, key in keys.items() if (trace := _cached(file, key))}
     uncached = [file for file in files if file not in found]
     sizes = {file: file.stat().st_size for file in uncached}
     add = _byte_counter(uncached, progress)
-    work = partial(open_file, model=model, cache=cache, as_recorded=as_recorded)
+    work = partial(open_file, model=model, cache=cache, as_recorded=as_recorded, step_range=step_range)
     results = on_each(sizes, work, executor, lambda file, _: add(sizes[file]))
     failed = [error for error in results.values() if isinstance(error, IngestError)]
     warnings += [("unreadable_file", str(error), 1) for error in failed]

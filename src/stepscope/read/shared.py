@@ -12,6 +12,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids32
 from stepscope.errors import IngestError
+from stepscope.trace.missing_records import RECORDS_MISSING, says_records_missing
 
 
 class WarningLog:
@@ -40,6 +41,17 @@ class WarningLog:
     def rows(self) -> list[tuple[str, str, int]]:
         """(code, first message, count) in order of first appearance."""
         return [(code, message, count) for code, (message, count) in self._found.items()]
+
+
+def log_note(log: WarningLog, note: str, otherwise: str = "") -> None:
+    """Log what a recorder says itself, if it says that it lost records of device work.
+
+    Args:
+        otherwise: the code of any other note; by default it is not logged.
+    """
+    code = RECORDS_MISSING if says_records_missing(note) else otherwise
+    if code:
+        log(code, f"the recorder reported: {' '.join(note.split())}")
 
 
 def columns_of(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """The schema of a trace's tables; storage, SQL and `docs/reference/schema.md` follow from it."""
 
-from __future__ import annotations
-
 # ruff: noqa: F403, F405  (this module has every table and every list of words)
 from stepscope.trace.analysis_schema import *
 from stepscope.trace.declaration import *
@@ -156,7 +154,7 @@ STEPS = Schema(
             "evidence",
             "text",
             "how the step was detected: profiler_step, optimizer, iteration, compiled_call, "
-            "pattern or whole_trace",
+            "range, pattern or whole_trace",
         ),
     ),
 )

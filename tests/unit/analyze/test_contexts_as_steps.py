@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracles.context_tree import checked
 from rich.console import Console
 
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
@@ -101,7 +102,7 @@ def sampled(reasons: dict[str, int]) -> ContextTree:
         "device_ns": SampleStats.of(np.array([3, size - 1]), np.array([800_000, 100_000]), size),
         "stalls": SampleStats.of(np.arange(first, first + len(stalls)), stalls, size),
     }
-    return ContextTree(nodes, metrics).check()
+    return checked(ContextTree(nodes, metrics))
 
 
 def compiled_again(file: str) -> Trace:
@@ -122,7 +123,7 @@ def compiled_again(file: str) -> Trace:
         },
     )
     times = SampleStats.of(np.array([3, 3, 3]), np.full(3, 50_000_000), len(rows))
-    tree = ContextTree(nodes, {"call_ns": times}).check()
+    tree = checked(ContextTree(nodes, {"call_ns": times}))
     return with_contexts(Trace({}), tree).with_metadata(framework="jax")
 
 

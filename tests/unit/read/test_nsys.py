@@ -15,6 +15,7 @@ import pytest
 
 import stepscope
 from stepscope.errors import IngestError
+from stepscope.facts.summary.report_facts import summarize
 from stepscope.read.nsys.activities import parse
 from stepscope.trace.trace import Trace
 
@@ -81,6 +82,9 @@ def export(path: Path, tables: Mapping[str, tuple[Sequence[str], Iterable[Sequen
             file.executemany(f"insert into {name} values ({marks})", rows)
     file.close()
     return path
+
+
+_NO_CUDA = "No CUDA events collected. Does the process use CUDA?"
 
 
 def strings() -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
@@ -266,7 +270,11 @@ def test_a_range_without_an_end_is_counted(tmp_path: Path) -> None:
     [
         ({"songs": (("title",), [("a",)])}, "an SQLite database without tables of Nsight Systems"),
         ({"rocpd_region_5f": (("id",), [(1,)])}, "of AMD's rocprofv3; run `rocpd convert"),
-        ({"NVTX_EVENTS": (_RANGE, [])}, "holds no kernel, CUDA call or NVTX range"),
+        ({"NVTX_EVENTS": (_RANGE, [])}, "an Nsight Systems export without CUDA and NVTX events; record with"),
+        (
+            {"META_DATA_EXPORT": (("name", "value"), []), "DIAGNOSTIC_EVENT": (("text",), [(_NO_CUDA,)])},
+            f"without CUDA and NVTX events.*; the recorder reported: {_NO_CUDA[:24]}",
+        ),
     ],
 )
 def test_another_database_is_refused(tables: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -352,3 +360,125 @@ def union_ns(spans: Iterable[tuple[int, int]]) -> int:
     start, end = np.array(sorted(spans)).T
     reached = np.append(start[0], np.maximum.accumulate(end)[:-1])
     return int(np.maximum(end - np.maximum(start, reached), 0).sum())
+
+
+# -- a loop in PyTorch with the user's ranges, whose backward autograd's thread launches
+
+
+def a_loop(range_name: str, autograd: str = "pt_autograd_0", kind: int = 59) -> dict[str, Any]:
+    """Steps of 30 ms: 6 ms of kernels in forward, 12 in backward, 2 in the optimizer."""
+    main, other, names = thread(7, 9), thread(7, 10), {**_NAMES, 9: autograd}
+    ranges, calls, kernels, correlation = [], [], [], 0
+    for step in range(4):
+        begin = 30 * step * MS
+        parts = (
+            ("forward", 0, 8, main, 6),
+            ("backward", 9, 15, other, 12),
+            ("optimizer_step", 25, 4, main, 2),
+        )
+        ranges.append((begin, begin + 30 * MS - 10_000, kind, range_name.format(step), None, main))
+        for name, after, length, who, works in parts:
+            first = begin + after * MS
+            ranges.append((first, first + length * MS, kind, name, None, main))
+            for work in range(works):
+                correlation += 1
+                call, start = first + (work + 1) * 100_000, first + (work + 1) * MS
+                calls.append((call, call + 5000, who, correlation, 3))
+                kernels.append((start, start + MS, 0, 7, correlation, process(7), 2))
+    return {
+        "StringIds": (("id", "value"), names.items()),
+        "ThreadNames": (("globalTid", "nameId"), [(main, 5), (other, 9)]),
+        "TARGET_INFO_GPU": (
+            ("id", "name", "computeMajor", "computeMinor"),
+            [(0, "NVIDIA A100-SXM4-80GB", 8, 0)],
+        ),
+        "NVTX_EVENTS": (_RANGE, ranges),
+        "CUPTI_ACTIVITY_KIND_RUNTIME": (_CALL, calls),
+        "CUPTI_ACTIVITY_KIND_KERNEL": (_KERNEL[:7], kernels),
+    }
+
+
+def device_ms(trace: Trace) -> dict[str, float]:
+    """Device time of each stage of a step."""
+    return {one.stage: round(one.device_ms, 3) for one in summarize(trace).stages}
+
+
+@pytest.mark.parametrize("autograd", ["pt_autograd_0", "python3"])
+@pytest.mark.parametrize("kind", [59, 60])
+def test_kernels_of_autograds_thread_are_of_backward(autograd: str, kind: int, tmp_path: Path) -> None:
+    trace = opened(export(tmp_path / "loop.sqlite", a_loop("step {}", autograd, kind)))
+    assert device_ms(trace) == {"forward": 6, "backward": 12, "optimizer": 2}
+
+
+def test_a_thread_that_copies_while_the_loop_is_in_its_own_backward_is_not_autograd(tmp_path: Path) -> None:
+    """Backward launches on the loop's thread; another thread fetches the next batch meanwhile."""
+    tables = a_loop("step {}", "fetcher")
+    _, calls = tables["CUPTI_ACTIVITY_KIND_RUNTIME"]
+    fetches = [at for at, call in enumerate(calls) if call[2] == thread(7, 10)]
+    for at in fetches:
+        if at % 20 != fetches[0]:  # the first kernel of each backward stays the fetcher's
+            calls[at] = (*calls[at][:2], thread(7, 9), *calls[at][3:])
+    trace = opened(export(tmp_path / "loop.sqlite", tables))
+    assert device_ms(trace) == {"forward": 6, "backward": 11, "optimizer": 2, "other": 1}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "step {}",
+        "step_{}",
+        "Step #{}",
+        "iteration {}",
+        "iter{}",
+        "train_step",
+        "Training step {} / 100",
+        "epoch 0 batch {}",
+        "Epoch 3, iter {}",
+        "batch_{}",
+        "[Trainer]run_training_batch",
+    ],
+)
+def test_ranges_with_the_name_of_a_step_are_steps(name: str, tmp_path: Path) -> None:
+    steps = opened(export(tmp_path / "loop.sqlite", a_loop(name)))["steps"]
+    assert steps["window_start_ns"].tolist() == [0, 30 * MS, 60 * MS, 90 * MS]
+    assert steps["step"].tolist() == [0, 1, 2, 3]
+    assert set(steps.text("evidence")) == {"range"}
+
+
+@pytest.mark.parametrize(
+    "name", ["eval_step {}", "optimizer step", "load batch {}", "stepping {}", "work {}"]
+)
+def test_ranges_with_other_names_are_not(name: str, tmp_path: Path) -> None:
+    steps = opened(export(tmp_path / "loop.sqlite", a_loop(name)))["steps"]
+    assert "range" not in set(steps.text("evidence"))
+
+
+def test_the_user_chooses_the_ranges_that_are_steps(tmp_path: Path) -> None:
+    path = export(tmp_path / "loop.sqlite", a_loop("work {}"))
+    steps = stepscope.open(path, step_range="work", cache=False)["steps"]
+    assert steps["window_start_ns"].tolist() == [0, 30 * MS, 60 * MS, 90 * MS]
+    with pytest.raises(
+        IngestError, match=r"no range is called 'wrok'; the longest ranges .*: 'work', 'backward'"
+    ):
+        stepscope.open(path, step_range="wrok", cache=False)
+
+
+def test_the_compute_capability_is_that_of_the_file(tmp_path: Path) -> None:
+    trace = opened(export(tmp_path / "loop.sqlite", a_loop("step {}")))
+    (device,) = trace.metadata.devices
+    assert (device["computeMajor"], device["computeMinor"]) == (8, 0)
+
+
+def test_dropped_records_are_said_and_withhold_the_verdict(tmp_path: Path) -> None:
+    tables = a_loop("step {}")
+    columns, kernels = tables["CUPTI_ACTIVITY_KIND_KERNEL"]
+    tables["CUPTI_ACTIVITY_KIND_KERNEL"] = (columns, kernels[::5])
+    note = "CUDA device 0: 1200 CUDA kernel records were dropped."
+    tables["DIAGNOSTIC_EVENT"] = (("timestamp", "text"), [(0, note), (1, "Profiling has started.")])
+
+    summary = summarize(opened(export(tmp_path / "dropped.sqlite", tables)))
+
+    assert summary.warnings[0].message == f"the recorder reported: {note}"
+    assert summary.verdict.sentence == (
+        "Cannot tell what limits the step: 64 of 80 launches lack recorded device work."
+    )

@@ -132,6 +132,11 @@ def test_a_trace_inside_a_mosaic_kernel_is_no_device() -> None:
         ("recv-done.5", "communication"),
         ("copy-start.2", "memcpy"),
         ("copy-done.2", "memcpy"),
+        ("async-copy", "memcpy"),
+        ("async-copy.3", "memcpy"),
+        ("slice-start.1", "memcpy"),
+        ("dynamic-update-slice-done", "memcpy"),
+        ("slice.1", "kernel"),
         ("copy.2", "kernel"),
         ("send_gradients_fusion", "kernel"),
         ("while.1", "annotation"),
@@ -158,3 +163,14 @@ def test_a_collective_that_computing_hides_is_not_exposed() -> None:
     trace = annotate(read_space({"/device:TPU:0": lines, "/host:CPU": {"main": CALLS}}))
     exposed = [row for row in trace["idle"].rows() if row["cause"] == "communication"]
     assert sum(row["end_ns"] - row["start_ns"] for row in exposed) == 50_000
+
+
+def test_a_copy_of_any_name_is_known_by_its_category() -> None:
+    lines = {
+        "XLA Modules": MODULES,
+        "Async XLA Ops": [Slice("move", 110, 90, hlo_category="copy-start")],
+        "XLA Ops": [Slice("move.wait", 110, 90, hlo_category="copy-done"), Slice("fusion", 200, 9)],
+    }
+    trace = annotate(read_space({"/device:TPU:0": lines, "/host:CPU": {"main": CALLS}}))
+    found = kinds(trace, "/device:TPU:0")
+    assert (found["move"], found["move.wait"], found["fusion"]) == ("memcpy", "memcpy", "kernel")

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from reading import event, read_text
 
+from stepscope.facts.annotate import annotate
+from stepscope.facts.summary.report_facts import summarize
 from stepscope.trace.trace import Trace
 
 KERNELS = ("volta_sgemm_128x64_nn", "Cijk_Ailk_Bljk_SB_MT64x64x8", "loop_add_fusion", "Memcpy HtoD")
@@ -140,3 +142,66 @@ def test_kernels_may_begin_and_end_in_two_events() -> None:
     begins = {"ph": "B", "cat": "kernel", "name": "sgemm", "pid": 0, "tid": 7, "ts": 1}
     trace = read_text(json.dumps([begins, {"ph": "E", "pid": 0, "tid": 7, "ts": 4}]))
     assert on_device(trace) == [("sgemm", "kernel")]
+
+
+def test_what_hccl_puts_into_streams_is_communication() -> None:
+    """As msprof writes it: 5.8 ms of operators, then 41 ms in which the streams exchange gradients."""
+    labels = [
+        label("process_labels", "NPU", 3),
+        label("process_name", "Ascend Hardware", 3),
+        *(label("thread_name", f"Stream {stream}", 3, stream) for stream in (2, 3, 12)),
+    ]
+    operators = [event(f"conv{at}-Conv2d", 290 * at, 290, pid=3, tid=2) for at in range(20)]
+    tasks = [
+        event(name, 5800 + 4100 * at + after, length, pid=3, tid=stream)
+        for at in range(10)
+        for stream in (3, 12)
+        for name, after, length in (
+            ("NOTIFY_WAIT", 0, 3600),
+            ("MEMCPY_ASYNC", 3600, 300),
+            ("REDUCE_ASYNC_V2", 3900, 200),
+        )
+    ]
+    waits = [event("EVENT_WAIT", 5800, 41_000, pid=3, tid=2)]
+    trace = annotate(read_text(json.dumps([*labels, *operators, *tasks, *waits])))
+    (device,) = summarize(trace).devices
+    assert device.computing_ms == pytest.approx(5.8)
+    assert device.idle_ms["communication"] == pytest.approx(41.0)
+
+
+def test_a_file_without_known_categories_says_so() -> None:
+    trace = annotate(read_text(json.dumps([event("work", 0, 5), event("more work", 6, 5)])))
+    (warning,) = trace["warnings"].rows()
+    assert "; no event has the category or the name of an operator" in warning["message"]
+
+
+def test_what_kineto_logged_about_lost_records_is_told() -> None:
+    logged = {"WARNING": ["Record counts: Out-of-range = 0, GPU stopped early? = 1", "slow flush"]}
+    trace = read_text(json.dumps({"traceEvents": [event("aten::mm", 6, 5)], **logged}))
+    (warning,) = trace["warnings"].rows()
+    assert (warning["code"], warning["message"]) == (
+        "records_missing",
+        "the recorder reported: Record counts: Out-of-range = 0, GPU stopped early? = 1",
+    )
+
+
+def test_a_tpu_in_jaxs_json_has_the_steps_of_its_programs() -> None:
+    """Twelve programs of 10 ms, six of which wait in the queue from the beginning."""
+    lines = {1: "XLA Modules", 2: "XLA Ops", 3: "Steps"}
+    labels = [
+        label("process_name", "/device:TPU:0", 3),
+        *(label("thread_name", name, 3, thread) for thread, name in lines.items()),
+    ]
+    called = [50 * min(run, 5) + 10_000 * max(run - 5, 0) for run in range(12)]
+    calls = [event("PjitFunction(train_step)", at, 40, pid=701, tid=5) for at in called]
+    begins = [500 + 10_000 * run for run in range(12)]
+    runs = [event("jit_train_step(17)", at, 9_990, pid=3, tid=1) for at in begins]
+    work = [
+        event(f"fusion.{part}", at + 4_900 * part, 4_900, pid=3, tid=2) for at in begins for part in (0, 1)
+    ]
+    trace = annotate(read_text(json.dumps([*labels, *calls, *runs, *work])))
+    steps = trace["steps"]
+    lengths = (steps["window_end_ns"] - steps["window_start_ns"]) / 1e6
+    assert len(steps) == 12
+    assert lengths[1:] == pytest.approx(10.0)
+    assert (steps["device_busy_ns"] / 1e6) == pytest.approx(9.8)

@@ -11,6 +11,7 @@ from stepscope.trace.schema import PRODUCT_KINDS
 
 _FP32 = r"sgemm|scudnn|_f32f32_f32f32|<float, (float|\d)|, float, float,|simt_s|_SB_|_S_MT"
 _OTHER = r"tf32|TF32|half|bf16|f16|bfloat|hmma|s1688|s16816|h884|s884|fp16|__half|double"
+_BOUND = "at most the time of these kernels: the file does not show when the CPU waits for them"
 _TF32_SINCE = 8  # compute capability: Ampere
 LIBRARIES = {
     "transformers": "Set bf16=True (or tf32=True) in TrainingArguments.",
@@ -36,6 +37,9 @@ def fp32_matmul(context: RuleContext) -> Iterator[Finding]:
     gain = context.gains.whatif("amp")
     if gain is None:
         return
+    if context.measures.is_small(gain.ms) and not len(context.search.find(category="cpu_op")):
+        # Without operators nothing shows when the CPU works and when it waits for these kernels.
+        gain = context.gains.bound(context.measures.ms(rows), _BOUND)
     yield context.finding(
         f"{rounded(context.measures.calls(rows), 4)} kernels per step "
         f"({rounded(context.measures.ms(rows))} ms) compute matrix products or convolutions in "

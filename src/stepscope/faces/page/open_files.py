@@ -70,8 +70,10 @@ class Traces(msgspec.Struct):
 class TraceFile:
     """A file, or a folder of ranks, from its name to an opened trace."""
 
-    def __init__(self, id: str, path: Path, as_recorded: bool = False, closed: bool = False) -> None:
-        self.id, self.path, self._as_recorded = id, path, as_recorded
+    def __init__(
+        self, id: str, path: Path, as_recorded: bool = False, closed: bool = False, step_range: str = ""
+    ) -> None:
+        self.id, self.path, self._as_recorded, self._step_range = id, path, as_recorded, step_range
         self.state: State = "closed" if closed else "loading"
         self.progress, self.message = 0.0, "waiting"
         self._view: TraceView | None = None
@@ -82,7 +84,12 @@ class TraceFile:
         try:
             with freed_memory_kept():
                 trace = open_trace(
-                    self.path, model=model, cache=cache, progress=self._report, as_recorded=self._as_recorded
+                    self.path,
+                    model=model,
+                    cache=cache,
+                    progress=self._report,
+                    as_recorded=self._as_recorded,
+                    step_range=self._step_range,
                 )
                 self.message = "building the timeline"
                 self._view = _warmed(TraceView(trace, other))
@@ -142,13 +149,18 @@ class Workbench:
         as_recorded: keep the cost of recording in their times.
         job: the page's answer about the job that the files are of; they are then read when somebody
             asks for them.
+        step_range: the name of the ranges that are steps.
 
     Raises:
         ServeError: if one does not exist.
     """
 
     def __init__(
-        self, paths: Sequence[Path], as_recorded: bool = False, job: JobAnswer | None = None
+        self,
+        paths: Sequence[Path],
+        as_recorded: bool = False,
+        job: JobAnswer | None = None,
+        step_range: str = "",
     ) -> None:
         for path in paths:
             if not path.exists():
@@ -156,7 +168,7 @@ class Workbench:
         names = trace_ids([path.resolve().name for path in paths])
         self.job = job
         self.files = {
-            id: TraceFile(id, path, as_recorded, closed=job is not None)
+            id: TraceFile(id, path, as_recorded, job is not None, step_range)
             for id, path in zip(names, paths, strict=True)
         }
         self._model: Path | None = None

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepscope.errors import TraceError
-from stepscope.faces.terminal.options import Command, NamedPath, keeps_recorded_times, refuse_two_answers
+from stepscope.faces.terminal.options import (
+    Command,
+    NamedPath,
+    chooses_step_range,
+    keeps_recorded_times,
+    refuse_two_answers,
+)
 from stepscope.faces.terminal.output import progress_bar
 
 if TYPE_CHECKING:
@@ -42,6 +48,7 @@ class Source:
 
     Attributes:
         rank: which to open of a folder of many ranks; None for the command's choice.
+        step_range: the name of the ranges that are steps; empty for those that the file marks.
     """
 
     path: str
@@ -49,6 +56,7 @@ class Source:
     as_recorded: bool
     cache: bool
     rank: int | None = None
+    step_range: str = ""
 
     def open(self, *, memory: bool = False) -> Trace:
         """The annotated trace, with a progress bar while it is read.
@@ -93,7 +101,12 @@ class Source:
 
         with progress_bar(f"reading {self.path}") as progress:
             return open(
-                self.path, model=self.model, as_recorded=self.as_recorded, cache=self.cache, progress=progress
+                self.path,
+                model=self.model,
+                as_recorded=self.as_recorded,
+                step_range=self.step_range,
+                cache=self.cache,
+                progress=progress,
             )
 
     def _open_folder(self) -> Trace:
@@ -131,9 +144,12 @@ def takes_file(command: Command) -> Command:
         "--model", metavar="JSON", type=NamedPath(), help="Model tree, for a trace that names no modules."
     )
     @keeps_recorded_times
+    @chooses_step_range
     @click.option("--no-cache", is_flag=True, help="Do not use the cache.")
     @wraps(command)
-    def with_file(file: str, model: str | None, as_recorded: bool, no_cache: bool, **rest: Any) -> Any:
+    def with_file(
+        file: str, model: str | None, as_recorded: bool, step_range: str, no_cache: bool, **rest: Any
+    ) -> Any:
         refuse_two_answers(rest)
         from stepscope.trace.freed_memory import freed_memory_kept
 
@@ -141,7 +157,7 @@ def takes_file(command: Command) -> Command:
         # It begins before NumPy is loaded, whose threads otherwise have arenas of their own, which
         # later threads would take over; these return memory all the same.
         click.get_current_context().find_root().with_resource(freed_memory_kept())
-        source = Source(file, model, as_recorded, not no_cache, rest.get("rank"))
+        source = Source(file, model, as_recorded, not no_cache, rest.get("rank"), step_range)
         return command(file=source, **rest)
 
     return with_file  # type: ignore[return-value]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.faces.terminal.options import NamedPath, keeps_recorded_times
+from stepscope.faces.terminal.options import NamedPath, chooses_step_range, keeps_recorded_times
 
 if TYPE_CHECKING:
     from stepscope.models.ranks.job import ManyRanks
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     "--model", metavar="JSON", type=NamedPath(path_type=Path), help="Model tree, for traces without modules."
 )
 @keeps_recorded_times
+@chooses_step_range
 @click.option("--no-cache", is_flag=True, help="Do not use the cache.")
 def view(
     files: tuple[Path, ...],
@@ -32,6 +33,7 @@ def view(
     no_browser: bool,
     model: Path | None,
     as_recorded: bool,
+    step_range: str,
     no_cache: bool,
 ) -> None:
     """Open FILE… (captures, traces, memory snapshots, folders of ranks) in the browser.
@@ -52,7 +54,7 @@ def view(
         serve(workbench, port, not no_browser, model, not no_cache)
         return
     bundle.page()
-    serve(Workbench(files, as_recorded), port, not no_browser, model, not no_cache)
+    serve(Workbench(files, as_recorded, step_range=step_range), port, not no_browser, model, not no_cache)
 
 
 def _many(files: tuple[Path, ...], cache: bool) -> ManyRanks | None:

@@ -10,6 +10,7 @@ from stepscope.base.parallel import in_threads
 from stepscope.facts.annotate.device.collectives import mark_communication
 from stepscope.facts.annotate.device.idle import find_idle
 from stepscope.facts.annotate.device.kernel_kinds import classify_kernels
+from stepscope.facts.annotate.jax.device_runs import link_programs
 from stepscope.facts.annotate.links.backward import link_backward
 from stepscope.facts.annotate.links.launches import link_launches
 from stepscope.facts.annotate.modules.modules import attribute_modules
@@ -56,7 +57,16 @@ def _by_name_and_by_time(trace: Trace) -> Trace:
 
 def _with_stages(trace: Trace) -> Trace:
     return _derived(
-        trace, (link_launches, mark_communication, link_backward, find_iterations, find_steps, assign_stages)
+        trace,
+        (
+            link_launches,
+            link_programs,
+            mark_communication,
+            link_backward,
+            find_iterations,
+            find_steps,
+            assign_stages,
+        ),
     )
 
 

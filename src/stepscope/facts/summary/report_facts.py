@@ -14,6 +14,7 @@ from stepscope.facts.annotate.device.idle import (
     working_devices,
 )
 from stepscope.facts.annotate.links.launches import device_work, shows_cpu
+from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.step_table import mean_device_ms, ranks_with_steps, step_lengths
 from stepscope.facts.summary.facts import (
     Device,
@@ -37,7 +38,7 @@ from stepscope.facts.summary.run_shares import run_shares
 from stepscope.facts.summary.selected_steps import MS, SelectedSteps
 from stepscope.facts.summary.stage_places import places_of
 from stepscope.facts.summary.updates import updates_of
-from stepscope.facts.summary.verdict import under_load, verdict
+from stepscope.facts.summary.verdict import under_load, verdict, without_all_work
 from stepscope.read.recorded.samples_json import NOT_SAMPLED
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.recorded_steps import active_share, core_share, later_blocked_share, later_loading
@@ -59,10 +60,9 @@ def devices_of(selected: SelectedSteps) -> list[Device]:
 def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
     here = idle["device"] == device
     length = (idle["end_ns"] - idle["start_ns"]) * MS / selected.count
-    causes = {
-        cause: float(length[here & (idle["cause"] == code)].sum())
-        for code, cause in enumerate(cause_names(selected.trace))
-    }
+    causes: dict[str, float] = {}
+    for code, cause in enumerate(cause_names(selected.trace, selected.rank)):
+        causes[cause] = causes.get(cause, 0.0) + float(length[here & (idle["cause"] == code)].sum())
     window = float(sum(end - start for start, end in selected.windows) * MS / selected.count)
     # Time in which any communication runs on the device, within the steps' windows.
     events = selected.trace.events
@@ -194,7 +194,8 @@ def _verdict(
     later = later_loading(capture)
     data = later.share if later else 0.0
     found = verdict(steps.mean_ms, stages, devices, python, communication, copies, active, data, blocked)
-    return under_load(found, core_share(capture))
+    missing = work_is_missing(selected.trace, selected.rank)
+    return without_all_work(under_load(found, core_share(capture)), missing)
 
 
 def _step_times(selected: SelectedSteps) -> StepTimes:

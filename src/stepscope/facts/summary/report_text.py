@@ -24,6 +24,7 @@ from stepscope.facts.summary.numbers import count, ms, percent, plural, size
 from stepscope.facts.summary.run_shares import run_lines
 from stepscope.facts.summary.text_tables import STAGE_STYLE, TIME_WORDS, bar_for, plain_table, stage_words
 from stepscope.facts.summary.work_text import efficiency_parts, kernels_parts, modules_table
+from stepscope.trace.missing_records import NOTES
 from stepscope.trace.recorded_steps import load_warning
 
 _ROOM_FOR_BARS = 76  # columns of the terminal
@@ -171,6 +172,9 @@ class _Report:
             line.append(f"\n{summary.capture.get('message', '')}", "yellow")
         if load := load_warning(summary.capture):
             line.append(f"\n! {load}", "yellow")
+        for warning in summary.warnings:
+            if warning.code in NOTES and warning.message not in summary.verdict.sentence:
+                line.append(f"\n! {warning.message}", "yellow")
         return line
 
     def step(self) -> Text:
@@ -300,7 +304,7 @@ class _Report:
             warning
             for summary in self.all
             for warning in summary.warnings
-            if warning.code in _OF_FOLDER or (summary is self.main and warning.code != ended)
+            if warning.code in _OF_FOLDER or (summary is self.main and warning.code not in (ended, *NOTES))
         ]
 
     def bar(self, share: float, style: str) -> Text:

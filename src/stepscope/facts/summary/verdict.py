@@ -165,6 +165,16 @@ def _purpose(stages: Sequence[Stage]) -> tuple[str, tuple[str, ...]]:
     return next((what, parts) for shown, what, parts in _PURPOSES if not shown or found & {*shown})
 
 
+def without_all_work(verdict: Verdict, why: str) -> Verdict:
+    """The verdict, withheld where work is missing in the file, as `why` says; empty if none is.
+
+    A device that is busy all the time with the recorded work is no less busy with all of it.
+    """
+    if not why or verdict.bound_by == "device":
+        return verdict
+    return Verdict("unknown", 0.0, f"Cannot tell what limits the step: {why}.")
+
+
 def under_load(verdict: Verdict, share: float | None) -> Verdict:
     """The verdict, marked as uncertain or withheld where other processes used the machine.
 

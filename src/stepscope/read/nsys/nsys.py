@@ -20,15 +20,40 @@ from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Progress, Warn, chunks
 from stepscope.read.nsys.activities import ACTIVITIES, Activities, NsysRecording
 from stepscope.read.nsys.database import Database
-from stepscope.read.shared import LONGEST_NS, WarningLog
+from stepscope.read.shared import LONGEST_NS, WarningLog, log_note
 from stepscope.trace.arguments import ArgumentBlock, Arguments
 from stepscope.trace.builder import Parts, build
+from stepscope.trace.missing_records import says_records_missing
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Metadata, Trace
 
 _LATEST_NS = 1 << 60  # differences of such times are no overflow
-_FACTS = {"smCount": "numSms", "totalMemory": "totalGlobalMem"}  # as Kineto calls them
+_FACTS = {  # as Kineto calls them
+    "smCount": "numSms",
+    "totalMemory": "totalGlobalMem",
+    "computeMajor": "computeMajor",
+    "computeMinor": "computeMinor",
+}
+
+
+_OF_NSIGHT = ("META_DATA_EXPORT", "META_DATA_CAPTURE", "DIAGNOSTIC_EVENT", "TARGET_INFO_SESSION_START_TIME")
+
+
+def _without_activities(database: Database) -> str:
+    if database.columns.keys() & set(_OF_NSIGHT):
+        return _without_events(database)
+    return _other_database(database.columns)
+
+
+def _without_events(database: Database) -> str:
+    """The message for an export without anything to show, with what the recorder says of it."""
+    notes = {" ".join(str(note).split()) for (note,) in database.cells("DIAGNOSTIC_EVENT", "text")}
+    said = sorted(note for note in notes if says_records_missing(note))
+    return (
+        "an Nsight Systems export without CUDA and NVTX events; record with "
+        "`nsys profile --trace cuda,nvtx`" + "".join(f"; the recorder reported: {note}" for note in said)
+    )
 
 
 def _other_database(tables: Iterable[str]) -> str:
@@ -48,13 +73,12 @@ def read_nsys(file: BinaryIO, compressed: bool, progress: Progress) -> Trace:
     log = WarningLog()
     with _on_disk(file, compressed, log, progress) as path, Database(path) as database:
         if not database.columns.keys() & ACTIVITIES.keys():
-            raise IngestError(_other_database(database.columns))
+            raise IngestError(_without_activities(database))
+        for (note,) in database.cells("DIAGNOSTIC_EVENT", "text"):
+            log_note(log, str(note))
         parts = _parts(database, log)
-    if not len(parts.events["start_ns"]):
-        raise IngestError(
-            "the Nsight Systems export holds no kernel, CUDA call or NVTX range; record with "
-            "`nsys profile --trace cuda,nvtx`"
-        )
+        if not len(parts.events["start_ns"]):
+            raise IngestError(_without_events(database))
     parts.warnings = log.rows()
     return build(parts)
 

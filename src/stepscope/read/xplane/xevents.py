@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.base.arrays import Integers, Rows
+from stepscope.base.arrays import Integers, Mask, Rows
 from stepscope.read.xplane.protobuf import BYTES, FIXED64, VARINT, Span, scan
 from stepscope.read.xplane.xspace import Plane, XSpaceFile, inflated, read_stats, stat_name
 from stepscope.trace.sets import Interner, distinct_rows
@@ -74,6 +74,10 @@ class Batch:
         rows = (stats.name == self._reader.names[name]) & np.isin(stats.form, _NUMBERS)
         result[stats.owner[rows]] = stats.number[rows]
         return result
+
+    def has_text(self, name: str, *wanted: str) -> Mask:
+        """Whether a text stat of each event is one of some words."""
+        return np.isin(self.texts(name), [self._reader.words[word] for word in wanted])
 
     def texts(self, name: str) -> Integers:
         """The code in `EventReader.words` of a text stat of each event, -1 if it has none."""

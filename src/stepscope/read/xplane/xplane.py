@@ -18,7 +18,7 @@ import numpy as np
 from stepscope.base.arrays import Integers, Mask, Rows
 from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Progress, chunks
-from stepscope.read.shared import LONGEST_NS, WarningLog
+from stepscope.read.shared import LONGEST_NS, WarningLog, log_note
 from stepscope.read.xplane.compiled_events import CompiledEvents
 from stepscope.read.xplane.hlo import METADATA_PLANE, Programs
 from stepscope.read.xplane.xevents import Batch, PlaneReader
@@ -59,7 +59,7 @@ def read_xplane(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     planes, texts = read_space(source)
     for severity in ("errors", "warnings"):
         for text in texts[severity]:
-            log(f"recorder_{severity[:-1]}", f"the recorder reported: {' '.join(text.split())}")
+            log_note(log, text, otherwise=f"recorder_{severity[:-1]}")
     profile = _Profile(source, planes)
     parts = profile.parts(texts["hostnames"])
     log("damaged_message", "a message is damaged or truncated; read up to the damage", source.damage.count)

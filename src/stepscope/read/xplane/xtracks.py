@@ -175,7 +175,7 @@ def _name(what: str, stats: Mapping[str, Any]) -> str:
 
 
 _CODE = {name: code for code, name in enumerate(CATEGORIES)}
-_CALL, _COMPILED = 1, 2
+_CALL, _COMPILED, _COPIES = 1, 2, 3
 _DIGITS = 18  # of a step's number, the last ones: more do not fit 64 bits
 _API = re.compile(r"^(cu|cuda|hip|hsa_?)[A-Z]")
 _RUNTIME = re.compile(
@@ -187,7 +187,9 @@ _OUR_WAIT = "stepscope.wait: "  # of the program for a result, which our recorde
 _PYTHON = re.compile(r"^\$(?:(.+\.py):(\d{1,9}) )?(.*)$", re.DOTALL)
 _CONTROL = re.compile(r"^(while|conditional|call)(\.\d+)*$")
 _NEXT_BATCH = "IteratorGetNextOp::DoCompute"  # TensorFlow's operation that waits for tf.data
-_COPY = re.compile(r"^Memcpy|^copy-(start|done)(\.\d+)*$")  # a TPU's are named by the compiler
+# A TPU's copies are named by the compiler; of an asynchronous slice the device moves data too.
+_COPY = re.compile(r"^Memcpy|^async-copy\b|^(copy|(dynamic-)?(update-)?slice)-(start|done)(\.\d+)*$")
+_COPY_CATEGORIES = ("copy-start", "copy-done")  # of an operation in XLA's program
 
 
 class Naming:
@@ -238,20 +240,21 @@ class Naming:
 
 
 def _claims(batch: Batch, columns: Mapping[str, Integers]) -> Integers:
-    """The role of each event that follows from its ids: a call, compiled work, or 0."""
+    """The role of each event that follows from its ids: a call, compiled work, a copy, or 0."""
     has_id = [columns["correlation"] >= 0, batch.texts("hlo_op") >= 0, columns["run"] >= 0]
-    return np.select(has_id, [_CALL, _COMPILED, _CALL], 0)
+    copies = batch.has_text("hlo_category", *_COPY_CATEGORIES)
+    return np.select([copies, *has_id], [_COPIES, _CALL, _COMPILED, _CALL], 0)
 
 
 def _category(name: str, role: int, claim: int) -> str:
     if role == HOST:
-        if claim == _COMPILED and not _API.match(name):
+        if claim in (_COMPILED, _COPIES) and not _API.match(name):
             return "cpu_op"
         if _WAIT.search(name):
             return "sync"
         return "runtime" if claim or _API.match(name) or _RUNTIME.search(name) else "annotation"
     if role != WORK or _CONTROL.match(name):
         return "annotation"
-    if _COPY.match(name):
+    if claim == _COPIES or _COPY.match(name):
         return "memcpy"
     return "memset" if name.startswith("Memset") else "kernel"

@@ -313,7 +313,8 @@ def test_two_answers_at_once_are_refused_before_anything_is_read(
 
 def test_the_changes_are_listed_without_a_file() -> None:
     code, out, _ = call("whatif", "--list")
-    assert (code, out.startswith("Compute\n  amp:estimate=…\n      Automatic mixed precision")) == (0, True)
+    first = "Compute\n  amp:dtype=…,estimate=…\n      Automatic mixed precision"
+    assert (code, out.startswith(first)) == (0, True)
     listed = json.loads(call("whatif", "--json", "--list")[1])
     assert listed[0]["name"] == "amp"
 

@@ -16,14 +16,23 @@ import numpy as np
 from stepscope.base.arrays import Ids, Mask
 from stepscope.facts.annotate.device.kernel_kinds import kind_of
 from stepscope.facts.annotate.links.launches import launch_of, on_host
+from stepscope.trace.arguments import element_bytes
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import CATEGORIES, TRACK_KINDS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
+# What HCCL puts into streams; copies next to such tasks are between devices too.
+_HCCL = (
+    r"^notify_(wait|record)(_sqe)?$|^reduce_(async(_v\d)?|inline)(_sqe)?$|^rdma_?send(_sqe)?$"
+    r"|^(s|r)dma_(sqe|reduce\w*)$|^p2p_\w+$"
+)
 # (library, pattern of kernel names)
 KERNELS = (
     ("NCCL, RCCL, oneCCL, HCCL", r"nccl|rccl|oneccl|\bccl::|hccl|\bhcom_|xccl"),
+    # BKCL (Kunlun), CNCL (Cambricon), ECCL (Enflame), IXCCL (Iluvatar), MCCL (MetaX, Moore Threads).
+    ("other vendors", r"(?<![a-z])(e|ix|m|su|t)ccl(?![a-z])|bkcl|cncl|flagcx"),
+    ("tasks of HCCL on Ascend", _HCCL),
     ("MSCCL, MSCCL++", r"msccl"),
     ("NVSHMEM, ROC_SHMEM, Intel SHMEM", r"nvshmem|roc_?shmem|ishmem"),
     (
@@ -84,6 +93,7 @@ def _any_of(table: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
     return re.compile("|".join(pattern for _, pattern in table))
 
 
+_TASK = re.compile(_HCCL)
 _KERNEL, _CALL, _HOST = map(_any_of, (KERNELS, CALLS, HOST_WORK))
 
 
@@ -126,13 +136,6 @@ _KIND = re.compile(
     re.IGNORECASE,
 )
 _GROUP = ("Process Group Name", "Process Group Ranks", "Group size")
-_DTYPES = {
-    1: "byte char bool float8_e4m3fn float8_e5m2",
-    2: "half bfloat16 short",
-    4: "int float",
-    8: "long double",
-}
-_DTYPE_BYTES = {name: size for size, names in _DTYPES.items() for name in names.split()}
 
 
 def mark_communication(trace: Trace) -> Trace:
@@ -148,9 +151,12 @@ def mark_communication(trace: Trace) -> Trace:
     category, name = events.text("category"), events.text("name")
     kernel = category.mask("kernel")
     communicates = name.where(is_communication_kernel) | _with_group_arguments(trace, kernel)
-    communicates |= _launched_by_collective(trace) | _exchanges_experts(trace)
+    operator = category.mask("cpu_op", "annotation")
+    communicates |= _launched_in(trace, operator, name.where(is_communication_call))
+    communicates |= _exchanges_experts(trace)
     communicates |= _on_named_stream(trace)
     communicates &= kernel
+    communicates |= category.mask("memcpy") & _on_stream_of_tasks(trace)
     host_work = category.mask("annotation", "cpu_op") & name.where(is_host_communication)
     communicates |= on_host(trace) & host_work
     code = np.where(communicates, CATEGORIES.index("communication"), category.codes)
@@ -169,12 +175,6 @@ def _with_group_arguments(trace: Trace, kernel: Mask) -> Mask:
     texts = trace.arguments.texts(source[order]) if len(order) else []
     marked = [bool(GROUP_ARGUMENTS.search(text)) for text in texts]
     return np.isin(trace.events["name"], names[order][np.array(marked, np.bool_)])
-
-
-def _launched_by_collective(trace: Trace) -> Mask:
-    call = trace.events.text("name").where(is_communication_call)
-    operator = trace.events.text("category").mask("cpu_op", "annotation")
-    return _launched_in(trace, operator, call)
 
 
 def _exchanges_experts(trace: Trace) -> Mask:
@@ -198,6 +198,20 @@ def _on_named_stream(trace: Trace) -> Mask:
     if not tracks.any():
         return np.zeros(len(events), np.bool_)
     return tracks[events["track"]] & events.text("name").where(lambda n: kind_of(n) == "other")
+
+
+def _on_stream_of_tasks(trace: Trace) -> Mask:
+    """Events on streams in which HCCL's tasks take most of the time, apart from copies."""
+    events = trace.events
+    kernel = events.text("category").mask("kernel")
+    task = kernel & events.text("name").where(lambda name: bool(_TASK.search(name.lower())))
+    if not task.any():
+        return np.zeros(len(events), np.bool_)
+    spent, among = (
+        np.bincount(events["track"][rows], events["duration_ns"][rows], len(trace["tracks"]))
+        for rows in (task, kernel)
+    )
+    return ((spent > 0) & (2 * spent > among))[events["track"]]
 
 
 def _tracks(trace: Trace, communicates: Mask) -> Table:
@@ -229,7 +243,7 @@ def _bytes(trace: Trace, communicates: Mask) -> Ids:
 def _size(trace: Trace, event: int) -> int:
     """Bytes of a collective from its recorded element counts and type, or -1."""
     arguments = trace.event_arguments(event)
-    width = _DTYPE_BYTES.get(str(arguments.get("dtype", "")).lower())
+    width = element_bytes(str(arguments.get("dtype", "")))
     counts = [arguments.get(f"{way} msg nelems") for way in ("In", "Out")]
     known = [count for count in counts if isinstance(count, int)]
     return max(known) * width if width and known else -1

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from stepscope.base.arrays import Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import is_communication_wait
-from stepscope.facts.annotate.jax.calls import is_wait
+from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait
 from stepscope.facts.annotate.links.launches import device_work, launch_of, shows_cpu
+from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.facts.annotate.steps.windows import unrecorded_work_end
 from stepscope.trace.intervals import Intervals
@@ -20,17 +21,9 @@ from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 Spans = list[tuple[int, int, int]]
+_Gaps = tuple[int, int, int, Intervals]  # step, device, cause (index in `IDLE_CAUSES`), and when
 _WAITS = re.compile(r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue")
 _LEAST_NS = 1  # the resolution of times
-
-
-class _Gaps(NamedTuple):
-    """The gaps of one device in one step by one cause (index in `IDLE_CAUSES`)."""
-
-    step: int
-    device: int
-    cause: np.int8
-    gaps: Intervals
 
 
 def find_idle(trace: Trace) -> Trace:
@@ -44,22 +37,28 @@ def find_idle(trace: Trace) -> Trace:
     spans = windows(trace)
     devices = distinct(trace["tracks"]["device"][trace.events["track"][device_work(trace)]])
     parts = [part for device in devices for part in _idle_of_device(trace, int(device), spans)]
-    counts = [len(part.gaps) for part in parts]
+    counts = [len(gaps) for *_, gaps in parts]
     if not sum(counts):
         return _with_busy_times(trace)
+    step, device, cause = (np.repeat([part[place] for part in parts], counts) for place in range(3))
     columns: dict[str, Any] = {
-        "step": np.repeat([part.step for part in parts], counts),
+        "step": step,
         "rank": np.full(sum(counts), trace.metadata.ranks[0]),
-        "device": np.repeat([part.device for part in parts], counts),
-        "start_ns": np.concatenate([part.gaps.starts for part in parts]),
-        "end_ns": np.concatenate([part.gaps.ends for part in parts]),
-        "cause": Text(np.repeat([part.cause for part in parts], counts), IDLE_CAUSES),
+        "device": device,
+        "start_ns": np.concatenate([gaps.starts for *_, gaps in parts]),
+        "end_ns": np.concatenate([gaps.ends for *_, gaps in parts]),
+        "cause": Text(cause.astype(np.int8), IDLE_CAUSES),
     }
     return _with_busy_times(trace.with_table(Table(IDLE, columns)))
 
 
-def cause_names(trace: Trace) -> tuple[str, ...]:
-    """What each of `IDLE_CAUSES` is called: without the CPU's side nobody knows what it did."""
+def cause_names(trace: Trace, rank: int | None = None) -> tuple[str, ...]:
+    """What each of `IDLE_CAUSES` is called: without the CPU's side nobody knows what it did.
+
+    Where work is missing in the file, of a rank or of any, the device may not even be idle.
+    """
+    if work_is_missing(trace, rank):
+        return tuple(cause if cause == "communication" else "unknown" for cause in IDLE_CAUSES)
     if shows_cpu(trace):
         return IDLE_CAUSES
     return tuple("unknown" if cause == "host" else cause for cause in IDLE_CAUSES)
@@ -111,6 +110,7 @@ def _with_busy_times(trace: Trace) -> Trace:
 
 
 def _idle_of_device(trace: Trace, device: int, spans: Spans) -> list[_Gaps]:
+    """The gaps of one device, by step and cause."""
     events = trace.events
     here = (trace["tracks"]["device"] == device)[events["track"]]
     work = np.flatnonzero(device_work(trace) & here)
@@ -118,7 +118,7 @@ def _idle_of_device(trace: Trace, device: int, spans: Spans) -> list[_Gaps]:
     busy = computing.union(communicating)
     causes = {"communication": communicating, **_gap_causes(trace, work, busy, spans)}
     return [
-        _Gaps(step, device, np.int8(IDLE_CAUSES.index(cause)), intervals.clip(first, last))
+        (step, device, IDLE_CAUSES.index(cause), intervals.clip(first, last))
         for step, first, last in spans
         for cause, intervals in causes.items()
     ]
@@ -164,7 +164,10 @@ def _launch_calls(trace: Trace, work: Rows, gaps: Intervals) -> Times:
     start = trace.events["start_ns"][work]
     index = np.minimum(np.searchsorted(start, gaps.ends, side="left"), len(work) - 1)
     known = (caller[index] >= 0) & (start[index] == gaps.ends)
-    return np.where(known, trace.events["start_ns"][caller[index]], gaps.ends)
+    moment = trace.events["start_ns"][caller]
+    program = trace.events.text("name").where(is_compiled_call)[caller]  # which ends in the launch
+    moment[program] = trace.events.spans(caller[program])[1]
+    return np.where(known, moment[index], gaps.ends)
 
 
 def data_loading_times(trace: Trace) -> Intervals:

@@ -202,7 +202,7 @@ def _link_by_order(trace: Trace, calls: _Calls, rows: Ids, run: Rows, call: Ids3
         begin, called_at = start[waiting], events["start_ns"][left]
         own = calls.cut_off[calls.cut_off <= begin.max()][: max(len(begin) - len(left), 0)]
         left = np.append(left, np.full(len(own), UNKNOWN))
-        call[waiting] = _in_order(begin, left, np.append(called_at, own))
+        call[waiting] = calls_in_order(begin, left, np.append(called_at, own))
 
 
 def _functions(trace: Trace, rows: Ids, run: Rows, count: int) -> IntArray:
@@ -215,7 +215,7 @@ def _functions(trace: Trace, rows: Ids, run: Rows, count: int) -> IntArray:
     return result
 
 
-def _in_order(begin: Times, calls: Ids, called: Times) -> Ids32:
+def calls_in_order(begin: Times, calls: Ids, called: Times) -> Ids32:
     """The call of each run, both in order of start; the first runs may have been called before."""
     earlier = np.searchsorted(begin, called) - np.arange(len(called))
     before = max(len(begin) - len(calls), 0, int(earlier.max(initial=0)))

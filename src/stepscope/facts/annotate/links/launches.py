@@ -9,6 +9,7 @@ import numpy as np
 
 from stepscope.base.arrays import Codes8, Ids, Ids32, IntArray, Mask
 from stepscope.facts.annotate.range_names import is_step
+from stepscope.trace.concat import stacked
 from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.schema import DEVICE_WORK, LAUNCHES
@@ -50,6 +51,7 @@ _CERTAIN = ("correlation", "flow")
 _CLOCKS_AGREE_NS = 10_000  # no recorder is more exact
 _FEW_EARLY = 0.01  # of all launches
 _EVIDENCE = ("correlation", "flow", "external_id", "order")
+_UNLINKED = ("launched_before_recording", "unlinked_device_work")  # codes of warnings
 _FALLBACKS = {
     "external_id": "their operator's external id: there is no correlation id",
     "order": "order in time: there is no correlation id",
@@ -86,6 +88,25 @@ def link_launches(trace: Trace) -> Trace:
     table = Table(LAUNCHES, columns)
     trace = _warn_clocks(_warn_fallbacks(trace.with_table(table)))
     return _warn_unlinked(trace, device[~linked])
+
+
+def with_launches_by_order(trace: Trace, calls: Ids32, work: Ids32) -> Trace:
+    """The trace with further links, from calls to device work, that follow from their order."""
+    if not len(work):
+        return trace
+    begin, table = trace.events["start_ns"], trace["launches"]
+    columns: dict[str, Any] = {
+        "cpu_event": calls,
+        "device_event": work,
+        "delay_ns": begin[work] - begin[calls],
+        "evidence": Text(np.full(len(work), _EVIDENCE.index("order"), np.int8), _EVIDENCE),
+    }
+    joined = stacked([table, Table(LAUNCHES, columns)])
+    joined = joined.take(np.argsort(joined["device_event"], kind="stable"))
+    trace = trace.with_table(joined).without_warnings(_UNLINKED)
+    unlinked = device_work(trace) & (launch_of(trace) < 0)
+    trace = _warn_unlinked(trace, np.flatnonzero(unlinked).astype(np.int32))
+    return trace.with_warnings([("linked_by_order", _by_evidence("order"), len(work))])
 
 
 def launch_of(trace: Trace) -> Ids32:
@@ -128,10 +149,12 @@ def _warn_fallbacks(trace: Trace) -> Trace:
     evidence = trace["launches"].text("evidence")
     counts = {name: int(evidence.mask(name).sum()) for name in _FALLBACKS}
     return trace.with_warnings(
-        (f"linked_by_{name}", f"device work is linked to its launches by {_FALLBACKS[name]}", count)
-        for name, count in counts.items()
-        if count
+        (f"linked_by_{name}", _by_evidence(name), count) for name, count in counts.items() if count
     )
+
+
+def _by_evidence(name: str) -> str:
+    return f"device work is linked to its launches by {_FALLBACKS[name]}"
 
 
 def _warn_clocks(trace: Trace) -> Trace:
@@ -171,7 +194,11 @@ def _warn_unlinked(trace: Trace, unlinked: Ids32) -> Trace:
 
 
 def launched_before_recording(trace: Trace) -> Mask:
-    """Device work whose correlation id precedes all recorded calls, bool, shape (events,)."""
+    """Device work that was in the queue when the recording began, bool, shape (events,).
+
+    Its correlation id precedes all recorded calls, or it is ahead of all launched work in the queue
+    of a device that is behind the CPU.
+    """
     events = trace.events
     unlinked = device_work(trace)
     unlinked[trace["launches"]["device_event"]] = False
@@ -179,9 +206,36 @@ def launched_before_recording(trace: Trace) -> Mask:
         return np.zeros(len(events), np.bool_)
     ids = events["correlation"]
     calls = ids[events.text("category").mask("runtime") & (ids >= 0)]
-    if not len(calls):
-        return np.zeros(len(events), np.bool_)
-    return unlinked & (ids >= 0) & (ids < calls.min())
+    first_id = calls.min() if len(calls) else 0
+    return unlinked & (((ids >= 0) & (ids < first_id)) | _ahead_in_queue(trace, unlinked))
+
+
+def _ahead_in_queue(trace: Trace, unlinked: Mask) -> Mask:
+    """Unlinked work that runs before all launched work, as streams run work in order of launch.
+
+    The last of it ends after the first launch: the device was behind. Work whose launches no file
+    shows, as that of some graphs, recurs later, and runs after a graph's launch.
+    """
+    begin, launches = trace.events["start_ns"], trace["launches"]
+    device = trace["tracks"]["device"][trace.events["track"]]
+    result = np.zeros(len(begin), np.bool_)
+    for number in np.unique(device[launches["device_event"]]).tolist():
+        linked = device[launches["device_event"]] == number
+        here = np.flatnonzero(unlinked & (device == number))
+        front = here[begin[here] < begin[launches["device_event"][linked]].min()]
+        called = int(begin[launches["cpu_event"][linked]].min())
+        result[front] = _is_queue(trace, front, here[len(front) :], called)
+    return result
+
+
+def _is_queue(trace: Trace, front: Ids, later: Ids, called: int) -> bool:
+    """Whether unlinked work, ahead of what was `called` first, was queued before the recording."""
+    events = trace.events
+    graphs = events.text("name").where(is_graph_launch)
+    graphs[trace["launches"]["cpu_event"]] = False
+    end = int(events.spans(front)[1].max(initial=-1))
+    recurs = np.isin(events["name"][front], events["name"][later]).any()
+    return end > called and not recurs and not (events["start_ns"][graphs] < end).any()
 
 
 def _message(events: Table, what: str, rows: Ids32, where: str) -> str:
@@ -195,6 +249,7 @@ _EXTERNAL_ID = re.compile(rb'"external id"\s*:\s*"?(\d+)', re.IGNORECASE)
 _COPY = re.compile(r"mem_?cpy|memory_?copy|mem_?buffer_?copy|dma", re.IGNORECASE)
 _SET = re.compile(r"mem_?set|buffer_?fill", re.IGNORECASE)
 _LAUNCH = re.compile(r"launch", re.IGNORECASE)
+_GRAPH_LAUNCH = re.compile(r"^(cu|cuda|hip)GraphLaunch")
 _KERNEL, _MEMCPY, _MEMSET, _NO_LAUNCH = 0, 1, 2, -1
 _MOSTLY = 0.5  # where most work of a track has a correlation id, the rest is not linked by order
 _ALIKE = 0.8  # calls and work of one kind must be about as many to be linked by order
@@ -212,17 +267,12 @@ def by_external_id(trace: Trace, device: Ids32) -> Ids32:
     Source: `args."External id"` in the trace-event output of libkineto.
     """
     wanted = _external_ids(trace, device)
-    result = np.full(len(device), -1, np.int32)
     if not (wanted >= 0).any():
-        return result
+        return np.full(len(device), -1, np.int32)
     operators = np.flatnonzero(trace.events.text("category").mask("cpu_op") & on_host(trace))
     ids = _external_ids(trace, operators)
-    order = np.lexsort((operators, ids))
-    operators, ids = operators[order], ids[order]
-    place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1) if len(ids) else wanted * 0
-    found = (wanted >= 0) & bool(len(ids)) & (ids[place] == wanted if len(ids) else False)
-    result[found] = operators[place[found]]
-    return _through_calls(trace, device, result)
+    order = np.argsort(ids, kind="stable")
+    return _through_calls(trace, device, _look_up(ids[order], operators[order], wanted))
 
 
 def by_order(trace: Trace, device: Ids32, caller: Ids32) -> Ids32:
@@ -266,6 +316,16 @@ def _in_order(begin: Ids, called: Ids, calls: Ids) -> Ids32:
     return result
 
 
+def is_graph_launch(name: str) -> bool:
+    """Whether a call of this name starts a graph of device work.
+
+    Example:
+        >>> is_graph_launch("cudaGraphLaunch"), is_graph_launch("cudaLaunchKernel")
+        (True, False)
+    """
+    return _GRAPH_LAUNCH.match(name) is not None
+
+
 def _external_ids(trace: Trace, rows: Ids32 | Ids) -> Ids:
     """The external id among the arguments of each event, -1 without one."""
     source = trace.events["source"][rows].astype(np.int64)
@@ -302,9 +362,9 @@ def _launch_calls(trace: Trace) -> tuple[Ids, Codes8]:
     """The outermost runtime calls that launch device work, and the kind of work."""
     events = trace.events
     runtime = events.text("category").mask("runtime")
-    kinds = events.text("name").map(lambda name: str(_kind_of_call(name)))
-    table = np.array([*(int(value) for value in kinds.values), _NO_LAUNCH], np.int8)
-    kind = np.where(runtime, table[kinds.codes], _NO_LAUNCH)
+    names = events.text("name")
+    table = np.array([*map(_kind_of_call, names.values), _NO_LAUNCH], np.int8)
+    kind = np.where(runtime, table[names.codes], _NO_LAUNCH)
     rows = np.flatnonzero(outermost(events["parent"], kind >= 0))
     return rows, kind[rows].astype(np.int8)
 

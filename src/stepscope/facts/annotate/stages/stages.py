@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +18,7 @@ from stepscope.facts.annotate.stages.optimizers import release_closures
 from stepscope.facts.annotate.stages.stage_by_position import assign_by_position, work_launched
 from stepscope.facts.annotate.steps.inference import stages_by_iteration
 from stepscope.facts.annotate.steps.steps import main_track
+from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit, passed_down
 from stepscope.trace.row_order import stable_order
 from stepscope.trace.schema import INFERENCE_STAGES, STAGES
@@ -38,6 +40,8 @@ _INSIDE = {
     "other": STAGES,
 }
 _OTHER_THREAD_SHARE = 0.5  # of its time: a thread of autograd runs little but backward
+_INSIDE_BACKWARD = 0.9  # of a thread's launches, while the training loop's thread is in backward
+_AUTOGRAD_THREAD = re.compile(r"^(.* )?pt_autograd_\d+( |$)")  # as PyTorch names it
 
 
 def assign_stages(trace: Trace) -> Trace:
@@ -84,15 +88,36 @@ def _inherit_stages(events: Table, own: Codes8) -> tuple[Codes8, Mask]:
 
 
 def _fill_backward_threads(trace: Trace, stage: Codes8) -> Codes8:
-    """On a thread other than the training loop's that mostly runs autograd, all is backward."""
+    """On a thread other than the training loop's that mostly runs autograd, all is backward.
+
+    Where operators are not recorded, autograd's thread is known by its name, or launches all its work
+    while the thread of the training loop is in a range of backward.
+    """
     events, tracks = trace.events, trace["tracks"]
     top = (events["parent"] < 0) & on_host(trace)
     time = np.bincount(events["track"][top], events["duration_ns"][top], len(tracks))
     spent = top & (stage == CODE["backward"])
     backward = np.bincount(events["track"][spent], events["duration_ns"][spent], len(tracks))
     autograd = (backward > _OTHER_THREAD_SHARE * time) & (time > 0)
-    autograd[main_track(trace)] = False
+    main = main_track(trace)
+    autograd |= _launches_in_backward(trace, stage, main)
+    autograd |= tracks.text("name").where(lambda name: bool(_AUTOGRAD_THREAD.match(name)))
+    autograd[main] = False
     return np.where(autograd[events["track"]] & (stage < 0), CODE["backward"], stage).astype(np.int8)
+
+
+def _launches_in_backward(trace: Trace, stage: Codes8, main: int) -> Mask:
+    """Threads that launch for the training loop's thread while that is in backward, (tracks,)."""
+    events, count = trace.events, len(trace["tracks"])
+    in_loop = (events["track"] == main) & (stage == CODE["backward"])
+    loop = Intervals(*events.spans(in_loop))
+    launches = np.unique(trace["launches"]["cpu_event"])
+    own = int(in_loop[launches].sum())
+    launches = launches[stage[launches] < 0]
+    inside = loop.within(events["start_ns"][launches], events["start_ns"][launches] + 1) > 0
+    launched = np.bincount(events["track"][launches], minlength=count)
+    in_backward = np.bincount(events["track"][launches], inside, count)
+    return np.asarray((in_backward > own) & (in_backward >= _INSIDE_BACKWARD * launched))
 
 
 def _fill_main_thread(trace: Trace, stage: Codes8, by_scope: Codes8, wrappers: Mask) -> Codes8:

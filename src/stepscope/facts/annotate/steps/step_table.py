@@ -20,14 +20,18 @@ def steady_steps(steps: Table) -> Mask:
     """Steps that count for means: all but a rank's first if it takes over three medians.
 
     With fewer than three steps none is excluded: nothing shows which one is typical. Nor is an
-    iteration of a server, since one with a long prompt takes longer than those after it.
+    iteration of a server, since one with a long prompt takes longer than those after it. A step
+    takes what it delays the end of the work: calls of the first steps may only fill a queue.
     """
     length = steps["end_ns"] - steps["start_ns"]
     keep = np.ones(len(steps), np.bool_)
+    completed = np.maximum(steps["end_ns"], steps["device_end_ns"])
     for rank in np.unique(steps["rank"][~steps.text("evidence").mask(ITERATION)]):
         of_rank = np.flatnonzero(steps["rank"] == rank)
         first = length[of_rank[0]]
-        if len(of_rank) >= _MIN_STEPS and first > WARM_UP_RATIO * np.median(length[of_rank]):
+        done = np.diff(completed[of_rank])
+        typical = max(np.median(length[of_rank]), np.median(done)) if len(done) else 0
+        if len(of_rank) >= _MIN_STEPS and first > WARM_UP_RATIO * typical:
             keep[of_rank[0]] = False
     return keep
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, Ids32, IntArray, Rows, Times
+from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
 from stepscope.facts.annotate.jax.calls import BEFORE_RECORDING, UNKNOWN, calls_of_host_work, is_compiled_call
+from stepscope.facts.annotate.jax.device_runs import call_times, calls_of_device_work
 from stepscope.facts.annotate.jax.iterations import call_starts, iterations_by_calls
 from stepscope.facts.annotate.links.launches import (
     device_work,
@@ -19,7 +20,14 @@ from stepscope.facts.annotate.links.launches import (
     on_host,
 )
 from stepscope.facts.annotate.range_names import ends_update, is_recorded_step, is_step, step_number
-from stepscope.facts.annotate.steps.step_table import COVERS_LITTLE, ITERATION
+from stepscope.facts.annotate.steps.missing_work import (
+    complete_steps,
+    launch_calls,
+    warn_missing,
+    with_partial_graphs,
+)
+from stepscope.facts.annotate.steps.ranges import CHOSEN, step_ranges, steps_of_ranges
+from stepscope.facts.annotate.steps.step_table import COVERS_LITTLE, ITERATION, number_list
 from stepscope.facts.annotate.steps.windows import end_of_earlier_work, step_windows
 from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.schema import STEPS
@@ -33,30 +41,36 @@ _CUT_OFF = 0.02  # of the median length: shorter ranges are cut off by the end o
 _NOTABLE = 0.1  # of the compiled work: as much outside of all steps is worth a warning
 _LITTLE = 0.25  # steps that hold less of the work do not stand for the trace
 _UNLIKE = 0.5  # a last iteration that differs by more is cut off, or includes work after the loop
+_UNLIKE_WINDOW = 0.1  # the same for its window, which ends with its work
 _FEW = 3  # repeats of which none is dropped: two steps are little enough
+_NO_CATEGORY = (
+    "no event has the category or the name of an operator, a call or a kernel, so the report shows "
+    "none; `stepscope view` shows all events"
+)
 _NEVER = np.iinfo(np.int64).max
 
 
 def find_steps(trace: Trace) -> Trace:
     """Fill the table `steps`, and the step of every event.
 
-    Steps come from the marks of the recorder, torch.profiler or JAX. Otherwise a step ends with the
-    optimizer that steps least often; or begins with an iteration of a server or of a generating
-    loop, or with the compiled function that trains; otherwise steps are the repeats of a pattern of
-    top-level work; otherwise the whole trace is one step. So it is if the steps found hold little
-    of the work.
+    Steps come from the ranges that the user chose, or from the marks of the recorder, torch.profiler
+    or JAX. Otherwise a step ends with the optimizer that steps least often; or begins with an
+    iteration of a server or of a generating loop, or with the compiled function that trains;
+    otherwise steps are ranges with the name of a step, or the repeats of a pattern of top-level
+    work; otherwise the whole trace is one step. So it is if the steps found hold little of the
+    work. Steps whose launches lack work in the file are left out, unless all do.
     CPU events belong to the step in which they start. Device work and compiled work on threads of
     the host belong to the step of their launch or call. Device work without a known launch, or in a
     trace where only a device marks steps, belongs to the step in which it starts.
 
     Source: HOTLINE section 4.2, widened.
     """
-    ways = (_by_profiler, _by_optimizer, _by_iterations, _by_calls, _by_pattern, _whole)
+    ways = [_by_profiler, _by_optimizer, _by_iterations, _by_calls, _by_ranges, _by_pattern, _whole]
+    ways.sort(key=lambda way: way is not _by_ranges or not trace.metadata.properties.get(CHOSEN))
     numbers, starts, ends, evidence = next(found for way in ways if (found := way(trace)))
     numbers = _ascending(numbers)
-    # The last range of a profiler is often cut off.
-    whole = (ends - starts >= _CUT_OFF * np.median(ends - starts)) | (evidence == ITERATION)
     called = calls_of_host_work(trace)
+    whole = ~_cut_off(trace, starts, ends) | (evidence == ITERATION)
     step = _step_of_events(trace, called, starts[whole], ends[whole])
     if not trace.metadata.capture and (share := covered_share(trace, step)) < _LITTLE:
         return _as_one_step(trace, called, evidence, (ends - starts)[whole], share)
@@ -65,8 +79,22 @@ def find_steps(trace: Trace) -> Trace:
         trace = trace.with_warnings([("cut_off_step", message, int((~whole).sum()))])
     kept = numbers[whole], starts[whole], ends[whole]
     trace = _with_steps(trace, called, step, kept, evidence)
-    marked = evidence in ("profiler_step", "optimizer", ITERATION)
+    marked = evidence in ("profiler_step", "optimizer", "range", ITERATION)
     return trace if marked else _warn_inferred(trace, evidence)
+
+
+def _cut_off(trace: Trace, starts: Times, ends: Times) -> Mask:
+    """Short ranges at the end of a sequence that launched nothing: the recording ended in them.
+
+    Ranges in which a program was put into a queue are short too.
+    """
+    length = ends - starts
+    short = length < _CUT_OFF * np.median(length)
+    short[:-1] &= starts[1:] > ends[:-1] + length[:-1]
+    if short.any():
+        begin = np.sort(call_times(trace))
+        short &= np.searchsorted(begin, starts) == np.searchsorted(begin, ends)
+    return short
 
 
 def _ascending(numbers: Times) -> Times:
@@ -96,21 +124,37 @@ def _with_steps(
     trace: Trace, called: Ids32, step: Rows, steps: tuple[Times, Times, Times], evidence: str
 ) -> Trace:
     numbers, starts, ends = steps
-    trace = trace.with_events(step=np.where(step < 0, -1, numbers[step]))
+    calls = with_partial_graphs(launch_calls(trace), step)
+    complete = complete_steps(trace, calls, step, len(numbers))
+    kept = complete if complete.any() else ~complete
+    of_kept = (step >= 0) & kept[step]
+    trace = trace.with_events(step=np.where(of_kept, numbers[step], -1))
     operations = trace.events.text("category").mask("cpu_op", "communication")
     called = np.where(operations, called, UNKNOWN)  # what runs them may end when it is scheduled
     work = (device_work(trace) | (called >= 0)) & (step >= 0)
     last = np.full(len(numbers), -1, np.int64)  # when the last work of each step ends
     np.maximum.at(last, step[work], trace.events.spans(work)[1])
-    before = end_of_earlier_work(trace, called, starts)
-    trace = trace.with_table(_table(trace, last, before, numbers, starts, ends, evidence))
-    return _warn_work_outside(trace)
+    queued = launched_before_recording(trace) & (evidence != "whole_trace")  # part of the whole
+    before = end_of_earlier_work(trace, called, starts, queued)
+    columns: dict[str, Any] = {
+        "step": numbers,
+        "rank": np.full(len(numbers), trace.metadata.ranks[0]),
+        "start_ns": starts,
+        "end_ns": ends,
+        "device_end_ns": last,
+        "evidence": Text.constant(evidence, len(numbers)),
+    }
+    table = _windows(Table(STEPS, columns), before, kept).take(kept)
+    trace = warn_missing(trace.with_table(table), calls, step, complete)
+    return _warn_work_outside(_warn_device_outside(trace, step))
 
 
 def main_track(trace: Trace) -> int:
     """The CPU track of the training loop: the one with marks of steps, else the busiest."""
     events = trace.events
     on_cpu = on_host(trace)
+    if trace.metadata.properties.get(CHOSEN) and len(rows := step_ranges(trace)):
+        return int(events["track"][rows[0]])
     marks = events.text("name").where(is_step)
     named = on_cpu & marks
     if not named.any() and marks.any():
@@ -119,6 +163,8 @@ def main_track(trace: Trace) -> int:
         return int(np.bincount(trace["iterations"]["track"]).argmax())
     if not named.any():
         named = on_cpu & events.text("name").where(is_compiled_call)
+    if not named.any() and len(rows := step_ranges(trace)):
+        return int(events["track"][rows[0]])
     if not named.any():
         named = on_cpu & events.text("category").mask("cpu_op", "python", "runtime")
         works = on_cpu & events.text("category").mask("cpu_op", "runtime")
@@ -179,12 +225,37 @@ def _by_calls(trace: Trace) -> tuple[Times, Times, Times, str] | None:
     iterations = iterations_by_calls(trace, track)
     if iterations is None or len(iterations.starts) < 2:
         return None
+    starts = iterations.starts
     here = trace.events["track"] == track
     end = trace.events.spans(here)[1].max()
-    ends = np.append(iterations.starts[1:], end)
-    whole = iterations.last_is_whole and _last_is_like(ends - iterations.starts)
-    count = len(ends) if whole else len(ends) - 1
-    return np.arange(count), iterations.starts[:count], ends[:count], "compiled_call"
+    ends = np.append(starts[1:], end)
+    count = len(ends) if iterations.last_is_whole else len(ends) - 1
+    if count == len(ends) and not _last_is_like(ends - starts):
+        ends[-1] = _end_of_calls(trace, track, int(starts[-1]))
+        count -= not _last_is_like(_window_lengths(trace, starts, ends), _UNLIKE_WINDOW)
+    return np.arange(count), starts[:count], ends[:count], "compiled_call"
+
+
+def _end_of_calls(trace: Trace, track: int, start: int) -> int:
+    """When the compiled calls that begin on a track from some time on have returned, ns."""
+    events = trace.events
+    calls = events.text("name").where(is_compiled_call) & (events["track"] == track)
+    return int(events.spans(calls & (events["start_ns"] >= start))[1].max())
+
+
+def _window_lengths(trace: Trace, starts: Times, ends: Times) -> Times:
+    """From the end of all work of each step to that of the next, ns; none without device work."""
+    events, launches = trace.events, trace["launches"]
+    step = np.searchsorted(starts, call_times(trace), side="right") - 1
+    done = ends.copy()
+    np.maximum.at(done, step[step >= 0], events.spans(launches["device_event"])[1][step >= 0])
+    return np.diff(done) if (step >= 0).any() else np.zeros(0, np.int64)
+
+
+def _by_ranges(trace: Trace) -> tuple[Times, Times, Times, str] | None:
+    """The user's ranges that are steps by their names."""
+    rows = step_ranges(trace)
+    return (*steps_of_ranges(trace, rows), "range") if len(rows) else None
 
 
 def _by_pattern(trace: Trace) -> tuple[Times, Times, Times, str] | None:
@@ -210,9 +281,9 @@ def _by_pattern(trace: Trace) -> tuple[Times, Times, Times, str] | None:
     return np.arange(count), starts[:count], ends[:count], "pattern"
 
 
-def _last_is_like(lengths: Times) -> bool:
-    typical = np.median(lengths[:-1])
-    return bool(abs(lengths[-1] - typical) < _UNLIKE * typical)
+def _last_is_like(lengths: Times, unlike: float = _UNLIKE) -> bool:
+    typical = np.median(lengths[:-1]) if len(lengths) > 1 else 0
+    return len(lengths) > 1 and bool(abs(lengths[-1] - typical) < unlike * typical)
 
 
 def _period(codes: IntArray) -> int | None:
@@ -255,6 +326,9 @@ def _step_of_events(trace: Trace, called: Ids32, starts: Times, ends: Times) -> 
     caller = launch_of(trace)
     device = ~on_host(trace)
     step = _begun_in(begin, starts, ends)
+    asked = calls_of_device_work(trace)
+    late = np.flatnonzero((asked != UNKNOWN) & (caller >= 0))  # by threads that launch when it is needed
+    step[caller[late]] = np.where(asked >= 0, step[asked], -1)[late]
     if (called != UNKNOWN).any():
         step = np.where(called >= 0, step[called], step)
         step[called == BEFORE_RECORDING] = -1
@@ -285,22 +359,13 @@ def _last_begun(begin: Times, starts: Times, ends: Times) -> Rows:
     return np.where(inside, index, -1)
 
 
-def _table(
-    trace: Trace, last: Times, before: int, numbers: Times, starts: Times, ends: Times, why: str
-) -> Table:
-    columns: dict[str, Any] = {
-        "step": numbers,
-        "rank": np.full(len(numbers), trace.metadata.ranks[0]),
-        "start_ns": starts,
-        "end_ns": ends,
-        "device_end_ns": last,
-        "evidence": Text.constant(why, len(numbers)),
-    }
-    window_start, window_end = step_windows(Table(STEPS, columns))
-    if len(numbers) and before < window_end[0]:
+def _windows(steps: Table, before: int, complete: Mask) -> Table:
+    """The steps with their windows; work that was called for earlier ends at `before`."""
+    start, end = step_windows(steps, complete)
+    if len(steps) and before < end[0]:
         # The first step's work waits for that of the step before it.
-        window_start[0] = max(window_start[0], before)
-    return Table(STEPS, {**columns, "window_start_ns": window_start, "window_end_ns": window_end})
+        start[0] = max(start[0], before)
+    return steps.with_columns(window_start_ns=start, window_end_ns=end)
 
 
 def _warn_work_outside(trace: Trace) -> Trace:
@@ -324,6 +389,23 @@ def _warn_work_outside(trace: Trace) -> Trace:
     return trace.with_warnings([("work_outside_steps", message, 1)])
 
 
+def _warn_device_outside(trace: Trace, step: Rows) -> Trace:
+    """Warn of devices that work in no step, as where each device has steps of its own."""
+    events = trace.events
+    work = np.flatnonzero(device_work(trace) & ~launched_before_recording(trace))
+    device = trace["tracks"]["device"][events["track"][work]]
+    spent = np.bincount(device, events["duration_ns"][work])
+    inside = np.bincount(device, events["duration_ns"][work] * (step[work] >= 0))
+    outside = np.flatnonzero((spent > _NOTABLE * spent.sum()) & (inside < _NOTABLE * spent))
+    if not inside.any() or not len(outside):
+        return trace
+    time = f"{milliseconds(spent[outside].sum())} of {milliseconds(spent.sum())}"
+    names = number_list(outside.tolist())
+    devices = f"device {names}" if len(outside) == 1 else f"devices {names}"
+    message = f"{time} of device work is in no step: the work of {devices}"
+    return trace.with_warnings([("device_outside_steps", message, 1)])
+
+
 def _warn_inferred(trace: Trace, evidence: str) -> Trace:
     repeated = "kernels" if device_work(trace).all() else "operators"
     message = {
@@ -332,6 +414,8 @@ def _warn_inferred(trace: Trace, evidence: str) -> Trace:
         "pattern": f"the file marks no steps; steps are repeats of a pattern of {repeated}",
         "whole_trace": "the file marks no steps and has no pattern; the whole trace is one step",
     }[evidence]
+    if trace.events.text("category").mask("other").all():
+        message = f"{message}; {_NO_CATEGORY}"
     return trace.with_warnings([("steps_inferred", message, 1)])
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids32, Mask, Rows, Times
 from stepscope.facts.annotate.jax.calls import BEFORE_RECORDING, UNKNOWN
+from stepscope.facts.annotate.jax.device_runs import call_times
 from stepscope.facts.annotate.links.launches import device_work, launch_of
 from stepscope.facts.annotate.steps.step_table import steady_steps
 from stepscope.trace.intervals import Intervals
@@ -25,17 +26,24 @@ from stepscope.trace.trace import Trace
 GAP = 0.05  # steps with a longer gap between them, as a share of the earlier one, are no sequence
 
 
-def step_windows(steps: Table) -> tuple[Times, Times]:
+def step_windows(steps: Table, complete: Mask | None = None) -> tuple[Times, Times]:
     """Start and end of the window of each step, int64, ns, shape (steps,).
 
     Args:
         steps: the table `steps` of one rank, in order of time.
+        complete: whether all work of each step is recorded, shape (steps,); by default it is. A step
+            that lacks work continues no sequence, and its window is its range on the CPU.
     """
     starts, ends = steps["start_ns"].astype(np.int64), steps["end_ns"].astype(np.int64)
     completed = np.maximum(ends, steps["device_end_ns"])
     window_start, window_end = starts.copy(), ends.copy()
-    first = np.append(np.flatnonzero(~follows(steps)), len(steps)).tolist()
+    follow = follows(steps)
+    complete = np.ones(len(steps), np.bool_) if complete is None else complete
+    follow[1:] &= complete[1:] & complete[:-1]
+    first = np.append(np.flatnonzero(~follow), len(steps)).tolist()
     for begin, end in pairwise(first):
+        if not complete[begin]:
+            continue
         earlier = completed[:begin].max(initial=starts[begin])
         bounds = np.append(max(starts[begin], earlier), completed[begin:end])
         if (np.diff(bounds) <= 0).any():  # a later step had nothing left to do
@@ -65,13 +73,14 @@ _SEVERAL = 2  # works of a queue
 _BUSY = 0.5  # of the time in which a queue is worked off
 
 
-def end_of_earlier_work(trace: Trace, called: Ids32, starts: Times) -> int:
+def end_of_earlier_work(trace: Trace, called: Ids32, starts: Times, queued: Mask) -> int:
     """When the work ends that was called for before the first step, or -1 if there is none.
 
     Args:
         called: the call of each event of compiled work on the host, shape (events,).
+        queued: device work that was launched before the recording, shape (events,).
     """
-    on_device = max(_on_device(trace, starts), unrecorded_work_end(trace, trace.metadata.ranks[0]))
+    on_device = max(_on_device(trace, starts, queued), unrecorded_work_end(trace, trace.metadata.ranks[0]))
     return max(_on_host(trace, called, starts), on_device)
 
 
@@ -105,17 +114,16 @@ def _dense(events: Table, work: Rows) -> bool:
     return bool(busy >= _BUSY * (end.max() - start.min()))
 
 
-def _on_device(trace: Trace, starts: Times) -> int:
+def _on_device(trace: Trace, starts: Times, queued: Mask) -> int:
     """When recorded work ends that was launched before the first step, or that of the step begins.
 
     It is -1 if there is none of both.
     """
     events = trace.events
-    work = np.flatnonzero(device_work(trace))
-    call = launch_of(trace)[work]
     first_ns = starts.min(initial=np.iinfo(np.int64).max)
-    called_ns = np.where(call >= 0, events["start_ns"][call], first_ns)
-    earlier, own = work[called_ns < first_ns], work[(call >= 0) & (called_ns >= first_ns)]
+    work, called = trace["launches"]["device_event"], call_times(trace)
+    earlier = np.append(work[called < first_ns], np.flatnonzero(queued))
+    own = work[called >= first_ns]
     if not len(earlier) or not len(own):
         return -1
     return int(min(events.spans(earlier)[1].max(), events["start_ns"][own].min()))

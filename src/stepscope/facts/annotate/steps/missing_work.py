@@ -1,0 +1,238 @@
+"""Device work that was launched and is not in the file: records that a recorder lost.
+
+Only calls that always start work count: launches of kernels and of graphs. Copies and fills of no
+bytes, copies within the host, host functions and cooperative launches leave no record by design.
+Calls between the begin and the end of a stream's capture start nothing: they are recorded into a
+graph.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.base.arrays import Ids, IntArray, Mask, Rows
+from stepscope.facts.annotate.links.launches import (
+    device_work,
+    is_graph_launch,
+    launch_of,
+    launched_before_recording,
+)
+from stepscope.facts.annotate.steps.step_table import number_list
+from stepscope.trace.missing_records import NOTES, RECORDS_MISSING, STEPS_LEFT_OUT, WORK_MISSING
+from stepscope.trace.nesting import inherit, outermost
+from stepscope.trace.row_order import begins_run
+from stepscope.trace.trace import Trace
+
+_KERNEL_LAUNCH = re.compile(r"^(cu|cuda|hip)(?!\w*Cooperative)\w*Launch\w*Kernel")
+_BEGIN_CAPTURE = re.compile(r"^(cu|cuda|hip)StreamBeginCapture")
+_END_CAPTURE = re.compile(r"^(cu|cuda|hip)StreamEndCapture")
+_SYNCHRONIZE = re.compile(r"^(cudaDevice|hipDevice|cudaThread|cuCtx)Synchronize")
+_ASYNC_COPY = re.compile(r"^(cu|cuda|hip)Memcpy\w*Async")
+_MOSTLY = 0.5  # of the calls of a copy's name: where so many have work, all should
+_PENDING_NS = 1_000_000  # a device that works until so short before the end has more work to do
+
+
+class LaunchCalls(NamedTuple):
+    """Calls that start device work, in order of start; arrays of shape (n,).
+
+    Attributes:
+        rows: events.id.
+        works: how many pieces of work are linked to the call.
+        missing: whether no work of the call is in the file, or of a graph only a part.
+        pending: whether that is since the recording ended before the work did.
+        graphs: whether the call starts a graph.
+    """
+
+    rows: Rows
+    works: Ids
+    missing: Mask
+    pending: Mask
+    graphs: Mask
+
+    @property
+    def lost(self) -> Mask:
+        """Calls whose work ended within the recording and is not in it."""
+        return self.missing & ~self.pending
+
+
+def launch_calls(trace: Trace) -> LaunchCalls:
+    """The calls that start device work, and which of them have none in the file."""
+    events = trace.events
+    names = events.text("name")
+    graphs = names.where(is_graph_launch)
+    starts_work = graphs | names.where(lambda name: bool(_KERNEL_LAUNCH.match(name)))
+    starts_work &= events.text("category").mask("runtime")
+    rows = np.flatnonzero(outermost(events["parent"], starts_work))
+    works = _works(trace, rows)
+    missing = (works == 0) & ~_captured(trace, rows)
+    if _unlinked_count(trace) >= missing.sum():
+        missing[:] = False  # it is there, without a link to its launch
+    if missing.any():
+        copies = _copies(trace)
+        rows, missing = np.append(rows, copies), np.append(missing, np.ones(len(copies), np.bool_))
+        order = np.argsort(rows, kind="stable")
+        rows, missing = rows[order], missing[order]
+        works = _works(trace, rows)
+    return LaunchCalls(rows, works, missing, _pending(trace, rows, missing), graphs[rows])
+
+
+def _unlinked_count(trace: Trace) -> int:
+    """The number of kernels that were launched within the recording by no known call."""
+    kernels = trace.events.text("category").mask("kernel", "communication") & device_work(trace)
+    return int((kernels & (launch_of(trace) < 0) & ~launched_before_recording(trace)).sum())
+
+
+def _works(trace: Trace, rows: Rows) -> Ids:
+    """How many pieces of device work are linked to each call, or to a call inside it."""
+    events = trace.events
+    around = inherit(events["parent"], _numbered(rows, len(events)))
+    used = around[trace["launches"]["cpu_event"]]
+    return np.bincount(used[used >= 0], minlength=len(rows)).astype(np.int64)
+
+
+def _numbered(rows: Rows, count: int) -> IntArray:
+    number = np.full(count, -1, np.int32)
+    number[rows] = np.arange(len(rows))
+    return number
+
+
+def _captured(trace: Trace, rows: Rows) -> Mask:
+    """Whether each call is in the capture of a stream: after more begins than ends.
+
+    An end without a begin is of a capture that the recording began in.
+    """
+    events = trace.events
+    names = events.text("name")
+    begins, ends = (
+        names.where(lambda name, pattern=pattern: bool(pattern.match(name)))  # type: ignore[misc]
+        for pattern in (_BEGIN_CAPTURE, _END_CAPTURE)
+    )
+    change = begins.astype(np.int64) - ends
+    open_captures = np.cumsum(change)
+    open_captures -= min(int(open_captures.min(initial=0)), 0)
+    return np.asarray(open_captures[rows] > 0)
+
+
+def _copies(trace: Trace) -> Rows:
+    """Asynchronous copies without work, where most copies by the same call have some."""
+    events = trace.events
+    names = events.text("name")
+    rows = np.flatnonzero(names.where(lambda name: bool(_ASYNC_COPY.match(name))))
+    rows = rows[~_captured(trace, rows)]
+    has = _works(trace, rows) > 0
+    code = events["name"][rows]
+    of_name, with_work = np.bincount(code), np.bincount(code, has)
+    return rows[~has & (with_work >= _MOSTLY * of_name)[code]]
+
+
+def _pending(trace: Trace, rows: Rows, missing: Mask) -> Mask:
+    """Whether the work of each call may end after the recording: a device works to the end.
+
+    The last calls alone; nothing may have waited for their work.
+    """
+    events = trace.events
+    end = events.spans()[1]
+    work = device_work(trace)
+    done = int(end[work].max(initial=-1))
+    longest = int(events["duration_ns"][work].max(initial=0))
+    if not missing.any() or int(end.max()) - done > longest + _PENDING_NS:
+        return np.zeros(len(rows), np.bool_)
+    waits = events.text("name").where(lambda name: bool(_SYNCHRONIZE.match(name)))
+    waited = int(events["start_ns"][waits].max(initial=-1))
+    launched = max(int(events["start_ns"][rows[~missing]].max(initial=-1)), waited)
+    return missing & (events["start_ns"][rows] > launched)
+
+
+# -- steps that have all their work
+
+
+def with_partial_graphs(calls: LaunchCalls, step: IntArray) -> LaunchCalls:
+    """The calls, where launches of graphs that lost a part of their work count as missing.
+
+    The same launch in most steps has more pieces of work.
+
+    Args:
+        step: index of the step of each event, or -1, shape (events,).
+    """
+    graphs = np.flatnonzero(calls.graphs & (step[calls.rows] >= 0))
+    if not len(graphs):
+        return calls
+    of_graph = step[calls.rows[graphs]]
+    number = np.bincount(of_graph)
+    usual = int(np.bincount(number[number > 0]).argmax())
+    alike = graphs[number[of_graph] == usual]
+    works = calls.works[alike].reshape(-1, usual)  # of each step, in order
+    whole = works.max(axis=0)
+    mostly = (works == whole).mean(axis=0) >= _MOSTLY
+    missing = calls.missing.copy()
+    missing[alike] |= ((works < whole) & mostly).ravel()
+    return calls._replace(missing=missing)
+
+
+def complete_steps(trace: Trace, calls: LaunchCalls, step: IntArray, count: int) -> Mask:
+    """Steps whose launches all have their work, and whose beginning is known, bool, shape (steps,).
+
+    A step begins when the work before it ends, so the last launch before it needs its work too.
+
+    Args:
+        step: index of the step of each event, or -1, shape (events,).
+        count: of the steps.
+    """
+    complete = np.ones(count, np.bool_)
+    of_call = step[calls.rows]
+    before = np.append(False, calls.missing[:-1]) & begins_run(of_call)
+    wrong = of_call[(calls.missing | before) & (of_call >= 0)]
+    complete[wrong] = False
+    return complete
+
+
+def warn_missing(trace: Trace, calls: LaunchCalls, step: IntArray, complete: Mask) -> Trace:
+    """The trace with a warning about work that its steps lack; the table has the steps that are kept.
+
+    Args:
+        step: index of the step of each event before any was left out, or -1, shape (events,).
+        complete: whether each of these steps has all its work.
+    """
+    inside = step[calls.rows] >= 0
+    missing, number = calls.missing & inside, int((calls.missing & inside).sum())
+    dropped = trace["warnings"].text("code").mask(RECORDS_MISSING).any()
+    if not number:
+        message = "the recorder lost records, and the file does not show which"
+        return trace.with_warnings([(WORK_MISSING, message, 1)] if dropped else [])
+    count = _count_of_missing(calls, missing, inside)
+    if complete.any() and not complete.all():
+        return trace.with_warnings([(STEPS_LEFT_OUT, f"{count}; {_kept(trace)}", 1)])
+    if (calls.lost & inside).any():
+        return trace.with_warnings([(WORK_MISSING, count, 1)])
+    message = f"{count}: the recording ended before that work did"
+    return trace.with_warnings([("work_after_recording", message, 1)])
+
+
+def _kept(trace: Trace) -> str:
+    kept = trace["steps"]["step"].tolist()
+    if len(kept) == 1:
+        return f"the figures are of step {kept[0]}, whose launches all have theirs"
+    return f"the figures are of steps {number_list(kept)}, whose launches all have theirs"
+
+
+def _count_of_missing(calls: LaunchCalls, missing: Mask, inside: Mask) -> str:
+    """How many launches have no work, in words: `19 of 36 launches lack recorded device work`."""
+    only_graphs = calls.graphs[missing].all()
+    what, among = ("graph launches", inside & calls.graphs) if only_graphs else ("launches", inside)
+    return f"{int(missing.sum())} of {int(among.sum())} {what} lack recorded device work"
+
+
+def work_is_missing(trace: Trace, rank: int | None = None) -> str:
+    """Why the busy and idle times of a rank, or of any, are not known; empty if they are."""
+    rows = trace["warnings"].rows() if len(trace["warnings"]) else ()
+    found = (row["message"] for row in rows if row["code"] == WORK_MISSING and rank in (None, row["rank"]))
+    return next(found, "")
+
+
+def notes_on_missing(trace: Trace, rank: int) -> list[str]:
+    """What a report says first of the records of a rank that are not in the file."""
+    rows = trace["warnings"].rows()
+    return [row["message"] for row in rows if row["code"] in NOTES and row["rank"] == rank]

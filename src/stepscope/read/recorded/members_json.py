@@ -1,0 +1,190 @@
+"""Readers of what a capture knows of memory and of compiled graphs: `memory.json`, `compiled.json`."""
+
+import zipfile
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+
+from stepscope.base.arrays import Codes, Ids32
+from stepscope.base.typed_data import decode
+from stepscope.read.shared import checked, codes_of
+from stepscope.trace.memory_schema import STORAGES, TENSOR_USES
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace, clock_of
+
+_VERSION = 1
+_MISSING = "a use refers to a text"
+
+
+class KeptStorage(Struct):
+    """One piece of memory that training keeps."""
+
+    address: int
+    bytes: int
+    device: str
+    kind: str
+    path: str = ""
+    name: str = ""
+    lines: list[tuple[str, int]] = []
+
+
+class KeptStorages(Struct):
+    """What it kept before and after the recorded steps."""
+
+    before: list[KeptStorage] = []
+    after: list[KeptStorage] = []
+
+
+class Uses(Struct):
+    """Columns of one length; `shape` and `dtype` are positions in the lists."""
+
+    time_ns: list[int] = []
+    address: list[int] = []
+    shape: list[int] = []
+    dtype: list[int] = []
+    shapes: list[list[int]] = []
+    dtypes: list[str] = []
+
+
+class OutOfMemoryJson(Struct):
+    """The allocation that failed."""
+
+    device: str
+    requested_bytes: int | None = None
+    file: str = ""
+    line: int = 0
+    module: str = ""
+
+
+class MemoryJson(Struct):
+    """The form of memory.json; other keys are allowed."""
+
+    format: Literal["stepscope memory"]
+    version: int
+    storages: KeptStorages = msgspec.field(default_factory=KeptStorages)
+    uses: Uses = msgspec.field(default_factory=Uses)
+    out_of_memory: OutOfMemoryJson | None = None
+
+
+def with_memory(trace: Trace, text: bytes) -> Trace:
+    """The trace of a capture with the tables `storages` and `tensor_uses` of its memory.json.
+
+    Raises IngestError if that has another form than docs/reference/capture_format.md describes.
+    """
+    with checked("memory.json"):
+        memory = decode(text, MemoryJson)
+        _check(memory)
+        trace = trace.with_table(_storages(memory.storages)).with_table(_uses(memory.uses, trace))
+    if memory.out_of_memory is None:
+        return trace
+    failed: dict[str, Any] = msgspec.to_builtins(memory.out_of_memory)
+    properties = {**trace.metadata.properties, "out_of_memory": failed}
+    return trace.with_metadata(properties=properties)
+
+
+def kept_storages(capture: Path) -> list[KeptStorage]:
+    """What training kept after the recorded steps of a capture, with all lines that led to it."""
+    with zipfile.ZipFile(capture) as archive:
+        return decode(archive.read("memory.json"), MemoryJson).storages.after
+
+
+def _check(memory: MemoryJson) -> None:
+    if memory.version > _VERSION:
+        raise ValueError(f"version {memory.version}; this stepscope reads versions up to {_VERSION}")
+    uses = memory.uses
+    if len({len(uses.time_ns), len(uses.address), len(uses.shape), len(uses.dtype)}) != 1:
+        raise ValueError("columns of `uses` differ in length")
+
+
+def _storages(kept: KeptStorages) -> Table:
+    rows = [("before", row) for row in kept.before] + [("after", row) for row in kept.after]
+    places = [row.lines[-1] if row.lines else ("", -1) for _, row in rows]
+    return Table(
+        STORAGES,
+        {
+            "moment": [moment for moment, _ in rows],
+            "file": [file for file, _ in places],
+            "line": np.array([line for _, line in places], np.int64),
+            **{
+                name: [getattr(row, name) for _, row in rows]
+                for name in ("address", "bytes", "device", "kind", "path", "name")
+            },
+        },
+    )
+
+
+def _uses(uses: Uses, trace: Trace) -> Table:
+    time = np.array(uses.time_ns, np.int64) - clock_of(trace.metadata)
+    order = np.argsort(time, kind="stable")
+    shapes = [",".join(map(str, shape)) for shape in uses.shapes]
+    return Table(
+        TENSOR_USES,
+        {
+            "event": _begun_at(trace, time)[order],
+            "time_ns": time[order],
+            "address": np.array(uses.address, np.int64)[order],
+            "shape": Text(codes_of(uses.shape, shapes, _MISSING)[order], shapes),
+            "dtype": Text(codes_of(uses.dtype, uses.dtypes, _MISSING)[order], uses.dtypes),
+        },
+    )
+
+
+def _begun_at(trace: Trace, time: Codes) -> Ids32:
+    """The operator that begins at each time, -1 where none does."""
+    operators = np.flatnonzero(trace.events.text("category").mask("cpu_op"))
+    starts = np.append(trace.events["start_ns"][operators], np.iinfo(np.int64).max)
+    place = np.searchsorted(starts, time)
+    return np.where(starts[place] == time, np.append(operators, -1)[place], -1).astype(np.int32)
+
+
+Count = Annotated[int, Meta(ge=0, le=1 << 60)]
+
+
+class TracedOperation(Struct):
+    """A node of a graph as Dynamo traced it; `reads` are positions of inputs."""
+
+    name: str
+    target: str
+    path: str | None
+    elements: Count
+    operations: Count
+    reads: list[Count] = []
+
+
+class InductorProgram(Struct):
+    """The forward or backward program made from a graph: its key, and the code of its calls."""
+
+    key: str | None
+    backward: bool
+    code: str
+
+
+class InductorGraph(Struct):
+    """A compiled graph."""
+
+    region: str  # its number, as in the range `Torch-Compiled Region: 0/0`
+    base: str | None  # the path of the module whose call was compiled
+    inputs: list[str | None]  # the path of the module of each input that is a parameter, else null
+    nodes: list[TracedOperation]
+    programs: list[InductorProgram]
+
+
+class Compiled(Struct):
+    """The form of compiled.json."""
+
+    graphs: list[InductorGraph]
+
+
+def parse_compiled(text: bytes) -> dict[str, Any]:
+    """The compiled graphs as plain data; raises IngestError if the text has another form."""
+    with checked("compiled.json"):
+        compiled = decode(text, Compiled)
+        for graph in compiled.graphs:
+            for node in graph.nodes:
+                if max(node.reads, default=-1) >= len(graph.inputs):
+                    raise ValueError(f"{node.name} reads input {max(node.reads)} of {len(graph.inputs)}")
+        graphs: dict[str, Any] = msgspec.to_builtins(compiled)
+    return graphs

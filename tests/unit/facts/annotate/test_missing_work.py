@@ -1,0 +1,324 @@
+"""Device work that a recorder lost: counted, and kept out of what a report says."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from facts import us, warning_codes
+
+from stepscope.facts.annotate import annotate
+from stepscope.facts.annotate.steps.missing_work import launch_calls
+from stepscope.facts.summary.facts import Summary
+from stepscope.facts.summary.report_facts import summarize
+from stepscope.testing import drawn_trace
+from stepscope.trace.missing_records import NOTES, says_records_missing
+from stepscope.trace.trace import Trace
+
+# -- what each call of an API does
+
+
+@pytest.mark.parametrize(
+    ("call", "starts_work"),
+    [
+        ("cudaLaunchKernel", True),
+        ("cudaLaunchKernelExC", True),
+        ("cuLaunchKernelEx", True),
+        ("hipExtModuleLaunchKernel", True),
+        ("cudaGraphLaunch", True),
+        ("cudaLaunchCooperativeKernel", False),
+        ("cudaLaunchHostFunc", False),
+        ("cudaMemsetAsync", False),
+        ("cudaMemcpyAsync", False),
+        ("cudaStreamIsCapturing", False),
+    ],
+)
+def test_calls_that_always_start_work(call: str, starts_work: bool) -> None:
+    trace = annotate(
+        drawn_trace(f"""
+        main     |  0 100 | ProfilerStep#1
+        main     | 10  20 | {call}           | corr=1
+        main     | 30  40 | cudaLaunchKernel | corr=2
+        main     | 70  90 | cudaDeviceSynchronize
+        stream 7 | 50  60 | sgemm            | corr=2
+        """)
+    )
+    assert warning_codes(trace) == ({"work_missing": 1} if starts_work else {})
+
+
+def test_what_a_stream_captures_starts_nothing() -> None:
+    """A backward thread launches in the capture too, and a capture may begin before the recording."""
+    trace = annotate(
+        drawn_trace("""
+        main     |   0 300 | ProfilerStep#1
+        main     |  10  15 | cudaLaunchKernel      | corr=1
+        main     |  20  25 | cudaStreamEndCapture
+        main     |  30  35 | cudaLaunchKernel      | corr=2
+        main     |  40  45 | cudaStreamBeginCapture
+        autograd |  50  55 | cudaLaunchKernel      | corr=3
+        main     |  60  65 | cudaStreamEndCapture
+        main     | 200 290 | cudaDeviceSynchronize
+        stream 7 |  70  80 | sgemm                 | corr=2
+        """)
+    )
+    calls = launch_calls(trace)
+    assert len(calls.rows) == 3
+    assert not calls.missing.any()
+    assert not warning_codes(trace)
+
+
+def test_a_driver_call_inside_a_launch_has_its_work() -> None:
+    trace = annotate(
+        drawn_trace("""
+        main     |  0 100 | ProfilerStep#1
+        main     | 10  20 | cudaLaunchKernel | corr=1
+        main     | 12  18 | cuLaunchKernel   | corr=2
+        stream 7 | 50  60 | sgemm            | corr=2
+        """)
+    )
+    assert not warning_codes(trace)
+
+
+def test_kernels_without_a_link_to_their_launches_are_not_missing() -> None:
+    trace = annotate(
+        drawn_trace("""
+        main     |  0 100 | ProfilerStep#1
+        main     | 10  20 | cudaLaunchKernel | corr=1
+        main     | 20  30 | cudaLaunchKernel | corr=2
+        main     | 80  90 | cudaDeviceSynchronize
+        stream 7 | 40  50 | sgemm            | corr=1001
+        stream 7 | 50  60 | sgemm            | corr=1002
+        """)
+    )
+    assert set(warning_codes(trace)) == {"unlinked_device_work"}
+
+
+def test_work_that_ends_after_the_recording_is_not_lost() -> None:
+    text = """
+        main     |  0  100 | ProfilerStep#1
+        main     | 10   20 | cudaLaunchKernel | corr=1
+        main     | 30   40 | cudaLaunchKernel | corr=2
+        stream 7 | 20  100 | sgemm            | corr=1
+    """
+    assert warning_codes(annotate(drawn_trace(text))) == {"work_after_recording": 1}
+    waited = text + "main | 50 90 | cudaDeviceSynchronize"
+    assert warning_codes(annotate(drawn_trace(waited))) == {"work_missing": 1}
+
+
+def test_a_copy_counts_where_most_by_the_same_call_have_work() -> None:
+    lines = ["main | 0 1000 | ProfilerStep#1", "main | 900 990 | cudaDeviceSynchronize"]
+    for copy in range(4):
+        lines.append(f"main | {100 * copy} {100 * copy + 5} | cudaMemcpyAsync | corr={copy}")
+        lines.append(f"main | {100 * copy + 10} {100 * copy + 15} | cudaLaunchKernel | corr={copy + 10}")
+    lines += [
+        f"stream 7 | {100 * copy + 20} {100 * copy + 30} | Memcpy HtoD | corr={copy}" for copy in range(3)
+    ]
+    lines += [
+        f"stream 7 | {100 * copy + 40} {100 * copy + 50} | sgemm | corr={copy + 10}" for copy in range(3)
+    ]
+    (warning,) = annotate(drawn_trace("\n".join(lines)))["warnings"].rows()
+    assert warning["message"].startswith("2 of 5 launches")
+
+
+# -- what a report says
+
+
+def stepped(lost: set[int], graphs: bool = False, steps: int = 3) -> Trace:
+    """Steps of 10 ms with 10 kernels of 0.5 ms each; those of the `lost` launches are not recorded."""
+    call = "cudaGraphLaunch" if graphs else "cudaLaunchKernel"
+    lines = []
+    for step in range(steps):
+        begin = 10_000 * step
+        lines.append(f"main | {begin} {begin + 9_990} | ProfilerStep#{step}")
+        lines.append(f"main | {begin + 9_800} {begin + 9_980} | cudaDeviceSynchronize")
+        for number in range(10 * step, 10 * step + 10):
+            at = begin + 900 * (number % 10) + 100
+            lines.append(f"main | {at} {at + 10} | {call} | corr={number}")
+            if number not in lost:
+                lines.append(f"stream 7 | {at + 50} {at + 550} | sgemm | corr={number}")
+    return annotate(drawn_trace("\n".join(lines)))
+
+
+def said(trace: Trace) -> tuple[str, list[str]]:
+    """The verdict, and the notes at the top of the report."""
+    summary = summarize(trace)
+    return summary.verdict.sentence, [one.message for one in summary.warnings if one.code in NOTES]
+
+
+def test_a_session_whose_first_kernels_are_lost_is_judged_by_its_complete_steps() -> None:
+    trace = stepped(lost=set(range(13)))
+    verdict, notes = said(trace)
+    assert notes == [
+        "13 of 30 launches lack recorded device work; the figures are of step 2, whose launches all "
+        "have theirs"
+    ]
+    assert us(trace, "steps", "step", "device_busy_ns") == [(2, 5000)]
+    assert "50% of" in verdict
+
+
+def test_a_file_whose_device_is_silent_is_not_bound_by_the_cpu() -> None:
+    assert said(stepped(lost=set(range(30)))) == (
+        "Cannot tell what limits the step: 30 of 30 launches lack recorded device work.",
+        ["30 of 30 launches lack recorded device work"],
+    )
+
+
+def test_graphs_whose_kernels_are_not_recorded_leave_idle_time_unknown() -> None:
+    trace = stepped(lost=set(range(0, 30, 2)), graphs=True)
+    verdict, _ = said(trace)
+    assert "15 of 30 graph launches lack recorded device work" in verdict
+    (device,) = summarize(trace).devices
+    assert {cause for cause, ms in device.idle_ms.items() if ms} == {"unknown"}
+
+
+def test_a_graph_that_lost_some_of_its_kernels_leaves_its_step_out() -> None:
+    """A graph of three kernels per step; in step 1 one of them is not recorded."""
+    lines = []
+    for step in range(4):
+        begin = 1000 * step
+        lines.append(f"main | {begin} {begin + 990} | ProfilerStep#{step}")
+        lines.append(f"main | {begin + 10} {begin + 20} | cudaGraphLaunch | corr={step}")
+        lines.append(f"main | {begin + 30} {begin + 900} | cudaStreamSynchronize")
+        for number in range(3):
+            at = begin + 40 + 200 * number
+            if (step, number) != (1, 2):
+                lines.append(f"stream 7 | {at} {at + 200} | k | corr={step}")
+    trace = annotate(drawn_trace("\n".join(lines)))
+    _, notes = said(trace)
+    assert notes[0].startswith(
+        "1 of 4 graph launches lack recorded device work; the figures are of steps 0, 3"
+    )
+    assert us(trace, "steps", "step", "device_busy_ns") == [(0, 600), (3, 600)]
+
+
+def test_notes_of_a_recorder_withhold_the_verdict_where_launches_do_not_show_which() -> None:
+    trace = drawn_trace("""
+        main     | 0  100 | ProfilerStep#1
+        stream 7 | 20  40 | sgemm
+    """).with_warnings([("records_missing", "the recorder reported: 9 kernel records were dropped", 1)])
+    verdict, notes = said(annotate(trace))
+    assert verdict.startswith("Cannot tell what limits the step: the recorder lost records")
+    assert notes[0] == "the recorder reported: 9 kernel records were dropped"
+
+
+@pytest.mark.parametrize(
+    ("note", "lost"),
+    [
+        ("CUDA device 0: 1200 CUDA kernel records were dropped.", True),
+        ("Not all CUDA events might have been collected.", True),
+        ("No CUDA events collected. Does the process use CUDA?", True),
+        ("CUDA profiling might have not been started correctly.", True),
+        ("Detected GPU events dropped on host7: Profiler has collected 9 driver events; 4 dropped.", True),
+        ("Failed to subscribe to CUPTI: CUPTI_ERROR_NOT_INITIALIZED", True),
+        ("Record counts: Out-of-range = 3, GPU stopped early? = 1", True),
+        ("Record counts: Out-of-range = 3, GPU stopped early? = 0", False),
+        ("CUDA device 0: 0 CUDA kernel records were dropped.", False),
+        ("Number of CUPTI events produced: 1200, CUPTI buffers: 4.", False),
+        ("Not all NVTX events might have been collected.", False),
+        ("Some OS runtime events on GPU threads were lost.", False),
+        ("Profiling has started.", False),
+    ],
+)
+def test_what_a_recorder_says_of_lost_records(note: str, lost: bool) -> None:
+    assert says_records_missing(note) == lost
+
+
+# -- a family of recordings with known truth
+
+
+@dataclass
+class Loop:
+    """Steps with known windows and busy times, us; some records of their kernels may be lost."""
+
+    ends: list[int] = field(default_factory=lambda: [0])
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    kernels: list[str] = field(default_factory=list)
+
+    def busy(self, step: int) -> int:
+        begin, end = self.ends[step], self.ends[step + 1]
+        return sum(max(0, min(b, end) - max(a, begin)) for a, b in self.spans)
+
+    def length(self, step: int) -> int:
+        return self.ends[step + 1] - self.ends[step]
+
+    def trace(self, lost: set[int]) -> Trace:
+        kept = [line for number, line in enumerate(self.kernels) if number not in lost]
+        return annotate(drawn_trace("\n".join([*self.lines, *kept])))
+
+
+def generated_loop(chance: random.Random) -> Loop:
+    """Steps that run ahead of the device, or wait for it; kernels, graphs and fills."""
+    loop, clock, free, number = Loop(), 0, 0, 0
+    slow, waits = chance.random() < 0.5, chance.random() < 0.5
+    for step in range(chance.randint(3, 8)):
+        begin = clock
+        for _ in range(chance.randint(3, 9)):
+            clock += chance.randint(100, 900)
+            call = chance.choice(["cudaLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch"])
+            loop.lines.append(f"main | {clock} {clock + 20} | {call} | corr={number}")
+            start = max(free, clock + 30)
+            free = start + chance.randint(900, 2500) if slow else start + chance.randint(50, 400)
+            loop.kernels.append(f"stream 7 | {start} {free} | k | corr={number}")
+            loop.spans.append((start, free))
+            number += 1
+            clock += chance.randint(30, 300)
+        loop.lines.append(f"main | {clock} {clock + 3} | cudaMemsetAsync")  # of no bytes
+        if waits:
+            loop.lines.append(f"main | {clock + 5} {max(clock, free) + 10} | cudaDeviceSynchronize")
+            clock = max(clock, free) + 15
+        clock += chance.randint(10, 500)
+        loop.lines.append(f"main | {begin} {clock} | ProfilerStep#{step}")
+        loop.ends.append(max(clock, free))
+    return loop
+
+
+def lost_records(chance: random.Random, count: int) -> set[int]:
+    """None, the first ones, a piece in the middle, or any."""
+    kind = chance.choice(["none", "first", "piece", "any", "any", "all"])
+    first = chance.randrange(count)
+    return {
+        "none": set[int](),
+        "first": set(range(chance.randint(1, count))),
+        "piece": set(range(first, min(first + chance.randint(1, 9), count))),
+        "any": {number for number in range(count) if chance.random() < chance.choice([0.02, 0.1, 0.5])},
+        "all": set(range(count)),
+    }[kind]
+
+
+def check_no_false_word(seed: int) -> None:
+    chance = random.Random(seed)
+    loop = generated_loop(chance)
+    lost = lost_records(chance, len(loop.kernels))
+    trace = loop.trace(lost)
+    summary, codes = summarize(trace), warning_codes(trace)
+    if "work_missing" in codes:
+        assert lost
+        check_withheld(summary, loop)
+        return
+    for row in trace["steps"].rows():
+        step, tolerance = row["step"], 0.02 * loop.length(row["step"])
+        assert abs((row["window_end_ns"] - row["window_start_ns"]) / 1000 - loop.length(step)) <= tolerance
+        assert abs(row["device_busy_ns"] / 1000 - loop.busy(step)) <= tolerance
+    assert lost or not set(codes) & set(NOTES)
+
+
+def check_withheld(summary: Summary, loop: Loop) -> None:
+    assert summary.verdict.bound_by in ("unknown", "device")
+    if summary.verdict.bound_by == "device":
+        steps = range(len(loop.ends) - 1)
+        assert sum(map(loop.busy, steps)) >= 0.88 * sum(map(loop.length, steps))
+
+
+@pytest.mark.parametrize("block", range(2))
+def test_generated_recordings_with_lost_records(block: int) -> None:
+    for seed in range(15 * block, 15 * block + 15):
+        check_no_false_word(seed)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("block", range(10))
+def test_all_generated_recordings_with_lost_records(block: int) -> None:
+    for seed in range(1000 + 40 * block, 1040 + 40 * block):
+        check_no_false_word(seed)
