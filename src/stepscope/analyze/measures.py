@@ -72,6 +72,12 @@ class Measures:
         device = self.busiest_device
         return device.one_off_ms if device else self._per_step(self.spans(self.first_use).total())
 
+    @property
+    def run_ms(self) -> float:
+        """The run per training step, without its start-up, ms; 0 if it was not measured."""
+        run = self.summary.run
+        return run.work_ms_per_step if run else 0.0
+
     @cached_property
     def first_use(self) -> Rows:
         """Events that later steps do not pay, such as the first use of a kernel (events.id)."""

@@ -69,7 +69,8 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
     whole = context.measures.spans(rows).total() / 1e6 / context.step_count
     hidden = device.overlapped_ms if device else whole - exposed
     gain = _gain(context, exposed)
-    waits = context.job is not None and gain.ms < LEAST_SHARE * exposed
+    is_pipeline = context.job is not None and context.job.pipeline is not None  # its stages have to wait
+    waits = context.job is not None and not is_pipeline and gain.ms < LEAST_SHARE * exposed
     if not waits and gain.ms < LEAST_GAIN * context.measures.step_ms:
         return  # the CPU, or other work, would take as long
     yield context.finding(

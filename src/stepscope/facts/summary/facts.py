@@ -321,6 +321,16 @@ class RunShares(msgspec.Struct, frozen=True):
     places: list[RunPlace]
     trainings: list[RunTraining]
 
+    @property
+    def work_ms_per_step(self) -> float:
+        """The run without its start-up, ms per training step; 0 without a step."""
+        return 1e3 * self.seconds * self.after_start_up / self.steps if self.steps else 0.0
+
+    @property
+    def after_start_up(self) -> float:
+        """The share of the run that is not its start-up."""
+        return 1 - self.shares.get("start_up", 0.0)
+
 
 class Iterations(msgspec.Struct, frozen=True):
     """The iterations of one kind: how many, and means; None where the trace does not say.

@@ -46,7 +46,7 @@ _SENTENCES = {
     "cpu_other": "Work outside {what} limits the step: {share:.0%} of it is neither {parts}.",
     "cpu_unknown": "The trace does not show what the step does: "
     "no data loading, forward, backward or optimizer was found.",
-    "cpu": "The step is CPU-bound; the longest stage is {stage} ({share:.0%}).",
+    "cpu": "The step is CPU-bound; the longest stage is {stage} ({share:.0%}){loads}.",
 }
 # Stages that show the purpose of a step, this purpose, and the parts of such a step.
 _PURPOSES = (
@@ -149,10 +149,11 @@ def _cpu_verdict(
         blocked = blocked_share(idle, active, elsewhere)
         text = _SENTENCES["cpu_waits" if blocked else "cpu_python"]
         return Verdict("host", blocked or idle, text.format(share=blocked or idle, where=where))
+    working = max((stage.share for stage in stages if stage.stage != "data_loading"), default=0.0)
     if communication >= max(NOTABLE, data):
         text = _SENTENCES["cpu_communication"].format(share=communication)
         return Verdict("communication", communication, text)
-    if data >= NOTABLE:
+    if data >= max(NOTABLE, working):
         return Verdict("data", data, _SENTENCES["cpu_data"].format(share=data))
     if all(stage.stage == "other" for stage in stages):
         return Verdict("cpu", sum(stage.share for stage in stages), _SENTENCES["cpu_unknown"])
@@ -164,7 +165,8 @@ def _cpu_verdict(
         )
     else:
         name = stage_words(longest.stage)
-        text = _SENTENCES["cpu"].format(stage=name, share=longest.share)
+        loads = f"; loading batches takes {data:.0%}" if data >= NOTABLE else ""
+        text = _SENTENCES["cpu"].format(stage=name, share=longest.share, loads=loads)
     return Verdict("cpu", longest.share, text)
 
 

@@ -297,10 +297,10 @@ def positional(call: ast.Call) -> list[ast.expr]:
     return [value for value in call.args if not isinstance(value, ast.Starred)]
 
 
-def written_number(node: ast.expr | None) -> int | None:
-    """The positive whole number that an expression of literals spells; None for anything else."""
+def written_number(node: ast.expr | None, least: int = 1) -> int | None:
+    """The whole number from `least` that an expression of literals spells; None for anything else."""
     value = _value(node)
-    return value if value is not None and 0 < value <= _LARGEST else None
+    return value if value is not None and least <= value <= _LARGEST else None
 
 
 def _value(node: ast.expr | None) -> int | None:

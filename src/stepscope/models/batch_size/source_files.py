@@ -124,10 +124,11 @@ def _is_file(path: Path) -> bool:
 
 def find_settings(text: str, path: str) -> list[Site]:
     """Entries named like a batch size, with their path of keys as name."""
-    return [site for site in _entries(text, path) if is_batch_size(site.name.rpartition(".")[2])]
+    return [site for site in entries(text, path) if is_batch_size(site.name.rpartition(".")[2])]
 
 
-def _entries(text: str, path: str) -> Iterator[Site]:
+def entries(text: str, path: str) -> Iterator[Site]:
+    """The whole numbers of a settings file, with their path of keys as name."""
     around: list[tuple[int, str]] = []
     start = 0
     for number, (line, quoted) in enumerate(islice(_quoted_lines(text, path), _MOST_LINES), 1):

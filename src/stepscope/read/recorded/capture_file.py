@@ -130,6 +130,21 @@ class RecordedTraining(Struct, rename={"class_": "class"}):
     recorded: bool
 
 
+class RecordedWorkerStarts(Struct):
+    """Starts of workers of DataLoaders, and what the training loop waited for."""
+
+    starts: int
+    workers: int
+    starting_ns: Duration
+    first: int
+    first_ns: Duration
+    stopping_ns: Duration
+    batches: int
+    waiting_ns: Duration
+    loaders: int
+    datasets: int
+
+
 class RecordedRun(Struct):
     """The whole run by stage, as the process that recorded it measured it."""
 
@@ -142,6 +157,7 @@ class RecordedRun(Struct):
     trainings: list[RecordedTraining] = []
     first_step_ns: Duration | None = None
     torch_imported_ns: Duration | None = None
+    worker_starts: RecordedWorkerStarts | None = None
 
 
 class Manifest(Struct):
