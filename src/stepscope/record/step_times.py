@@ -10,11 +10,14 @@ Source: Linux, Documentation/scheduler/sched-stats.rst (the second field of `sch
 
 from __future__ import annotations
 
+import math
 import mmap
 import threading
 import time
+from bisect import bisect
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -38,6 +41,8 @@ _SHORTEST_NS, _LONGEST_NS, _MOST_TIMED = 500_000_000, 10_000_000_000, 60
 _MOST_COST = 0.3  # of a part: what is more is noise, not the cost of timing
 _CALLED = "forward", "evaluation"
 _MERGED = *_CALLED, "loss", "rest"  # parts that only a watch on calls tells apart
+# Steps that do different work: one is so many times as long as the next shorter one.
+_APART, _MOST_KINDS = 1.4, 4
 _OF_STEP = ("median_ns", "p10_ns", "p90_ns"), ("cpu_ns", "cpu_p10_ns", "cpu_p90_ns")
 _OF_PART = ("median_ns", "p10_ns", "p90_ns", "recurring_ns"), ("cpu_ns",)
 
@@ -150,6 +155,43 @@ class StepReadings:
             "parts": {name: self._describe_part(name) for name in names},
         }
 
+    def describe_each(self) -> dict[str, Any] | None:
+        """CPU time of each step and of its parts, ns, of the thread that trains; None for many steps.
+
+        Without parts it is of all threads.
+        """
+        if not 0 < self.count <= _MOST_TIMED:
+            return None
+        parts = {name: self.part_ns(name, clock=1) for name in self.steps[0][0].parts}
+        return {"cpu_ns": self.work_ns, "elapsed_ns": self.lengths_ns, "parts": parts}
+
+    @property
+    def work_ns(self) -> list[int]:
+        """CPU time of each step: of the thread that trains, of all threads where parts are unknown."""
+        return self.cpu_ns if self.steps and self.steps[0][0].parts else self.process_cpu_ns
+
+    def bounds_of_kinds(self) -> list[int]:
+        """CPU times that separate steps with different work, as those with an evaluation, ascending."""
+        ordered = sorted(self.work_ns)
+        jumps = ((after / max(before, 1), before, after) for before, after in pairwise(ordered))
+        apart = sorted((jump for jump in jumps if jump[0] >= _APART), reverse=True)[: _MOST_KINDS - 1]
+        return sorted(math.isqrt(before * after) for _, before, after in apart)
+
+    def of_kind(self, bounds: Sequence[int], kind: int) -> StepReadings:
+        """The steps between two bounds."""
+        chosen = StepReadings(self._read)
+        chosen._queued_before = self._queued_before
+        pairs = zip(self.steps, self.work_ns, strict=True)
+        chosen.steps = [step for step, work in pairs if bisect(bounds, work) == kind]
+        return chosen
+
+    def describe_kinds(self) -> dict[str, Any] | None:
+        """As `describe`; where steps do different work, `kinds` describes each kind, the shortest first."""
+        facts, bounds = self.describe(), self.bounds_of_kinds()
+        if facts and bounds:
+            facts["kinds"] = [self.of_kind(bounds, kind).describe() for kind in range(len(bounds) + 1)]
+        return facts
+
     def _describe_part(self, name: str) -> dict[str, int]:
         elapsed = self.part_ns(name)
         figures = *_percentiles(elapsed), _recurring(elapsed)
@@ -227,15 +269,18 @@ class UnrecordedSteps:
             self._clock.mark()
 
     def describe(self) -> dict[str, Any] | None:
-        """As `StepReadings.describe`, without the cost of timing parts and watching calls."""
+        """As `StepReadings.describe_kinds`, without the cost of timing parts and watching calls."""
         self._collect()
         steps = self._timed[Detail.CALLS]
         if not steps.is_complete:  # the run has ended
             steps = self._waited
             steps.steps = [*steps.steps, *self._timed[Detail.CALLS].steps][-MOST:]
-        facts = steps.describe()
+        facts, bounds = steps.describe_kinds(), steps.bounds_of_kinds()
         if facts:
-            self._remove_cost(facts, steps)
+            self._remove_cost(facts, steps, lambda timed: timed)
+        for kind, of_kind in enumerate((facts or {}).get("kinds", ())):
+            chosen = partial(StepReadings.of_kind, bounds=bounds, kind=kind)
+            self._remove_cost(of_kind, chosen(steps), chosen)
         return facts
 
     def _collect(self) -> None:
@@ -265,8 +310,11 @@ class UnrecordedSteps:
         fewest = min(steps.count for steps in self._timed.values())
         return fewest >= _MOST_TIMED or (fewest >= MOST and timed_ns > _SHORTEST_NS)
 
-    def _remove_cost(self, facts: dict[str, Any], watched: StepReadings) -> None:
-        parts, whole = self._timed[Detail.PARTS], self._timed[Detail.STEP]
+    def _remove_cost(
+        self, facts: dict[str, Any], watched: StepReadings, chosen: Callable[[StepReadings], StepReadings]
+    ) -> None:
+        """Remove what steps in more detail took longer than `chosen` ones in less."""
+        parts, whole = (chosen(self._timed[detail]) for detail in (Detail.PARTS, Detail.STEP))
         for clock in range(2):
             if parts.count >= FEWEST:
                 cost_ns = _merged_ns(watched, clock) - _merged_ns(parts, clock)

@@ -41,9 +41,10 @@ class Metadata:
         tolerance_ns: the recorder's rounding of times, which nesting allows for, ns.
         capture: the manifest of a stepscope capture, else empty.
         recording_cost: of a capture's steps on the CPU, if times are without the cost of recording:
-            `recorded_ns`, `unrecorded_ns` (medians), and per step `removed_ns` of `events` events,
-            of which `memory_ns` is of new pages of memory; not there in JAX, whose times stay as
-            recorded; `unknown` says why else they do.
+            `recorded_ns` (a mean), `unrecorded_ns` (of steps with the same work), and per step
+            `removed_ns` of `events` events, of which `memory_ns` is of new pages of memory;
+            `estimated_steps` are like no unrecorded ones, and no recorded one is like a share of
+            `missing_share` of these; `unknown` says why times are as recorded.
         model: the model tree from `modules.json` or `--model`, else empty.
         properties: everything else at the top level of the file.
     """

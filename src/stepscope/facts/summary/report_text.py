@@ -104,6 +104,14 @@ def recording_cost(summary: Summary) -> str:
     if cost["recorded_ns"] / 1e6 - removed - unrecorded > _UNEXPLAINED * unrecorded:
         other = "has another cause" if memory > _UNEXPLAINED * unrecorded else _other_cause(cost)
         notes.append(f"unrecorded steps take {ms(unrecorded)} ms; the rest of the difference {other}")
+    if estimated := cost.get("estimated_steps"):
+        notes.append(f"what recording cost {plural(estimated, 'step')} is an estimate: later steps did less")
+    if share := cost.get("missing_share"):
+        missing = f"{percent(share)} of the steps that followed take {ms(cost['missing_ns'] / 1e6)} ms each"
+        more = round(2 / share)
+        notes.append(
+            f"{missing}, and no recorded step is like them: stepscope run --steps {more} records some"
+        )
     return "; ".join(notes)
 
 

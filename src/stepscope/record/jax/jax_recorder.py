@@ -192,7 +192,7 @@ class JaxRecorder:
 
     def _report_unrecorded(self) -> None:
         steps, self._unrecorded = self._unrecorded, None
-        facts = steps.timed.describe() if steps else None
+        facts = steps.timed.describe_kinds() if steps else None
         if facts and facts["count"] >= FEWEST:
             self._on_unrecorded(facts)
 
@@ -240,7 +240,8 @@ class JaxRecorder:
     def _close_window(self, *, drain: bool) -> None:
         recording, self._running = self._running, None
         if recording:
-            recording.times = self._timed.describe() if self._timed else None
+            if self._timed and (times := self._timed.describe()):
+                recording.times = times | {"each": self._timed.describe_each()}
             recording.stop_samples()
             recording.window.close(drain=drain)
             recording.keep_early_steps()

@@ -54,8 +54,9 @@ def find_steps(trace: Trace) -> Trace:
     ways = (_by_profiler, _by_optimizer, _by_iterations, _by_calls, _by_pattern, _whole)
     numbers, starts, ends, evidence = next(found for way in ways if (found := way(trace)))
     numbers = _ascending(numbers)
-    # The last range of a profiler is often cut off.
-    whole = (ends - starts >= _CUT_OFF * np.median(ends - starts)) | (evidence == ITERATION)
+    # The last range of a profiler is often cut off; a capture has complete steps only.
+    is_complete = evidence == ITERATION or bool(trace.metadata.capture.get("recorded_steps"))
+    whole = (ends - starts >= _CUT_OFF * np.median(ends - starts)) | is_complete
     called = calls_of_host_work(trace)
     step = _step_of_events(trace, called, starts[whole], ends[whole])
     if not trace.metadata.capture and (share := covered_share(trace, step)) < _LITTLE:
