@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
@@ -33,16 +35,21 @@ def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
     if not len(rows) and context.is_jax:
         rows = _compiled(context)
     spent = context.measures.longer_side_ms(rows)
-    if not len(rows) or spent < LEAST * context.measures.steady_ms:
+    share = context.measures.part_of_step(np.union1d(rows, _work_of(context, rows)), spent)
+    if not len(rows) or share < LEAST:
         return
     yield context.finding(
-        f"Evaluation takes {spent / context.measures.steady_ms:.0%} of the recorded time, "
-        f"{rounded(spent)} ms per step{context.main_place(rows)}.",
+        f"Evaluation takes {share:.0%} of the recorded time, "
+        f"{rounded(share * context.measures.steady_ms)} ms per step{context.main_place(rows)}.",
         context.advice(ADVICE, jax=JAX, **LIBRARIES),
         rows,
-        context.gains.without(rows, spent, "at most this time"),
+        context.gains.without(rows, share * context.measures.steady_ms, "at most this time"),
         recurs=False,
     )
+
+
+def _work_of(context: RuleContext, rows: Rows) -> Rows:
+    return context.search.find(inside=rows, on_device=True)
 
 
 def _compiled(context: RuleContext) -> Rows:

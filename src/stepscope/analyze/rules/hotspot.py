@@ -97,14 +97,14 @@ def hotspot(context: RuleContext) -> Iterator[Finding]:
     kinds = context.events.text("kind").mask(*EXPECTED)[rows]
     kinds |= context.events.text("name").where(lambda name: bool(_EXPECTED_NAMES.search(name)))[rows]
     spent = np.bincount(context.events["name"][rows[~kinds]], time[~kinds])
-    whole = context.measures.steady_ms * 1e6 * context.step_count
     for code in np.argsort(-spent)[:MOST_FINDINGS].tolist():
         chosen = rows[(context.events["name"][rows] == code) & ~kinds]
         if context.measures.share(chosen, own=not context.measures.has_device) < LEAST:
             continue
         name = context.events.text("name").values[code]
+        share = context.measures.part_of_step(chosen, float(spent[code]) / 1e6 / context.step_count)
         yield context.finding(
-            f"{short_kernel(name, 50)} takes {spent[code] / whole:.0%} of the step, "
+            f"{short_kernel(name, 50)} takes {share:.0%} of the step, "
             f"{context.times(chosen)} per step{context.main_place(chosen)}.",
             _advice(context, name, chosen),
             chosen,

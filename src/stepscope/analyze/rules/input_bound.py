@@ -118,7 +118,8 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     loading_ms = context.measures.ms(batches) * context.step_count
     quick = alone and loading_ms < RECEIVING_MS * len(batches)
     measures = context.measures
-    share = measures.idle_share("data") if measures.has_device else waits / measures.steady_ms
+    # On a CPU, delays by other processes are part of this time: as in the report, the step has them too.
+    share = measures.idle_share("data") if measures.has_device else min(waits / measures.step_ms, 1.0)
     who = "The device idles" if context.measures.has_device else f"The {context.loop} waits"
     how = " in the main process (num_workers=0)." if alone else "."
     yield context.finding(
