@@ -30,7 +30,7 @@ from stepscope.record.jax.jit_calls import JitCall, JitCallWatch
 from stepscope.record.options import RecordOptions
 from stepscope.record.recording import Recording, call_in_forked_children
 from stepscope.record.samples.loop_samples import LoopSamples
-from stepscope.record.step_times import FEWEST, MOST, Reading, StepReadings, read_clocks
+from stepscope.record.step_times import FEWEST, MOST, CoreQueue, Reading, StepReadings, read_clocks
 
 _LEAD = 1  # steps by which the window opens early, for programs that end soon
 # Steps after which a program that never stops compiling is recorded anyway: all of them, or those
@@ -234,7 +234,7 @@ class JaxRecorder:
         window = JaxWindow(self._options, first, self.detector.boundary, run_in)
         self._running = JaxRecording(window=window, compiled=self._compilations.count)
         self._running.samples = LoopSamples()
-        self._timed = StepReadings()
+        self._timed = StepReadings(queued=CoreQueue())
         return self._running
 
     def _close_window(self, *, drain: bool) -> None:

@@ -260,6 +260,24 @@ def test_a_cost_that_is_not_known_is_said() -> None:
         (6144, 6000, "has another cause"),
     ],
 )
+def test_what_other_processes_took_is_not_blamed_on_memory(before: int, after: int, cause: str) -> None:
+    load = {"elapsed_ns": 3 * 150_000_000, "queued_ns": 300_000_000, "cpu_ns": 50_000_000}
+    capture = {
+        "recorded_steps": {"page_faults": before, "median_ns": 150_000_000, **load},
+        "unrecorded_steps": {**timed(100), "page_faults": after},
+    }
+    out = " ".join(printed(drawn(ONE, capture=capture), 160).split())
+    assert cause not in out
+    assert "the rest of the difference is what other processes took" in out
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "cause"),
+    [
+        (6144, 20, "is due to memory: 6.1 k page faults per recorded step, 20 later"),
+        (6144, 6000, "has another cause"),
+    ],
+)
 def test_memory_that_recorded_steps_got_anew_is_said(before: int, after: int, cause: str) -> None:
     capture = {
         "recorded_steps": {"page_faults": before},
