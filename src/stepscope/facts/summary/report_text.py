@@ -30,6 +30,7 @@ _SKEWED = 0.1  # of the median: if the mean is so far from it, both are shown
 _UNEVEN = 3  # the longest step as a multiple of the shortest: then means describe neither
 _OVERLAP = 1.005  # of the step: stages that add up to more overlap, less is rounding
 _NOTABLE_COST = 0.01  # of the step: less changes no conclusion
+_MOST_US = 10.0  # that recording one event takes, as when it is corrected
 _MANY_PAGE_FAULTS = 500  # 2 MB, about half a millisecond
 _MOST_OF_FAULT_MS = 0.005  # with what the caches lose; one takes 0.1 to 2 µs by itself
 _UNEXPLAINED = 0.1  # of an unrecorded step: a difference that needs a cause
@@ -94,9 +95,11 @@ def recording_cost(summary: Summary) -> str:
     notes = []
     if removed > max(_NOTABLE_COST, cost.get("unrecorded_error", 0.0)) * unrecorded:
         each = (removed - memory) / max(cost["events"], 1) * 1e3
+        # More is not of events, but of the recorder between two steps.
+        by_event = f": {each:.1f} µs per event for {count(cost['events'])} events" * (each <= _MOST_US)
         notes.append(
             f"recorded steps took {ms(steps.mean_ms + removed)} ms, of which {ms(removed)} ms is "
-            f"recording: {each:.1f} µs per event for {count(cost['events'])} events"
+            f"recording{by_event}"
         )
         if memory > _UNEXPLAINED * unrecorded:
             pages = count(cost["recorded_page_faults"])

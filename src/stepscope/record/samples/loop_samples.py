@@ -1,19 +1,25 @@
 """Which line of the program the training loop's thread executes while steps are recorded.
 
 Profilers see operators; what NumPy and plain Python do between them has no event.
+
+Where a library runs the loop, its callbacks have no line of the program: their place is the
+function of the library, at the line that makes them, or else at the one that starts the loop.
 """
 
 from __future__ import annotations
 
+import linecache
+import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from stepscope.record.call_sites import LIBRARIES, is_internal
+from stepscope.record.samples.awaited_lines import AwaitedLines, Wait, place_at
 from stepscope.record.samples.stack_sampler import (
     SampledPlace,
     StackSampler,
@@ -24,7 +30,8 @@ from stepscope.record.samples.stack_sampler import (
 
 _NEARLY_ALL = 0.9  # of the samples; chosen: what is around the loop, not what a step calls
 _RECORDER = str(Path(__file__).parents[1])
-Functions = set[tuple[str, str]]  # name and file
+Function = tuple[str, str]  # name and file
+Functions = set[Function]
 
 
 class LoopSamples:
@@ -34,14 +41,17 @@ class LoopSamples:
         self._thread = threading.get_native_id()
         self._sampler: StackSampler | None = None
         self._lacks = ""
-        self._callers = {place[:2] for place in places_of_stack(sys._getframe())}
+        self._callers = [place[:2] for place in places_of_stack(sys._getframe())]
+        self._awaited: AwaitedLines | None = None
         with self._noting():
             self._sampler = StackSampler()
+            self._awaited = AwaitedLines()
 
     def stop(self) -> dict[str, Any]:
         with self._noting():
             if self._sampler is not None:
-                samples = describe(self._sampler.stop(), self._callers)
+                waits = self._awaited.stop() if self._awaited else []
+                samples = describe(self._sampler.stop(), self._callers, waits)
                 return {"version": 1, "thread": self._thread, **samples}
         return {"version": 1, "lacks": self._lacks}
 
@@ -56,14 +66,26 @@ class LoopSamples:
             self._lacks = f"sampling failed ({type(error).__name__}: {error})"
 
 
-def describe(samples: StackSamples, callers: Functions) -> dict[str, Any]:
-    """Time and line of each sample, and the loop: which of the functions that ran as sampling began."""
-    lines = [_line(samples, stack) for stack in samples.stacks]
-    kept = [at for at, stack in enumerate(samples.stack) if lines[stack]]
+def describe(samples: StackSamples, callers: Sequence[Function], waits: list[Wait]) -> dict[str, Any]:
+    """Time and line of each sample, and the loop: which of the functions that ran as sampling began.
+
+    Args:
+        callers: these functions, innermost first.
+        waits: of an event loop, in order of time.
+    """
+    own = [_line(samples, stack) for stack in samples.stacks]
+    kept = [at for at, stack in enumerate(samples.stack) if own[stack]]
+    around = _around(samples, kept)
+    loop = {caller for caller in callers if caller in around}
+    engine = _package(next((file for _, file in callers if (_, file) in loop and not _is_ours(file)), ""))
+    lines = [
+        line and _callback(samples, stack, line, engine, loop)
+        for line, stack in zip(own, samples.stacks, strict=True)
+    ]
     places: dict[SampledPlace, int] = {}
     first = samples.times_ns[kept[0]] if kept else 0
-    numbers = [places.setdefault(line, len(places)) for at in kept if (line := lines[samples.stack[at]])]
-    loop = callers & _around(samples, kept)
+    seen = (place_at(waits, samples.times_ns[at]) or lines[samples.stack[at]] for at in kept)
+    numbers = [places.setdefault(line, len(places)) for line in seen if line]
     return {
         "since_unix_ns": first,
         "after_ns": [samples.times_ns[at] - first for at in kept],
@@ -71,6 +93,39 @@ def describe(samples: StackSamples, callers: Functions) -> dict[str, Any]:
         "places": [{**place._asdict(), "file": str(Path(place.file).absolute())} for place in places],
         "loop": [number for place, number in places.items() if place[:2] in loop],
     }
+
+
+def _is_ours(file: str) -> bool:
+    return is_internal(file) or file.startswith(_RECORDER)
+
+
+def _package(file: str) -> str:
+    """The folder of the installed package that a file is in; empty for the program's own files."""
+    root = next((root for root in LIBRARIES if file.startswith(root)), "")
+    inner = file[len(root) :].lstrip("/\\").removeprefix("site-packages/") if root else ""
+    return file[: -len(inner)] + re.split(r"[/\\]", inner)[0] if inner else ""
+
+
+def _callback(
+    samples: StackSamples, stack: list[int], line: SampledPlace, engine: str, loop: Functions
+) -> SampledPlace:
+    """The line, or the function of the library that runs the loop, which was called by it."""
+    if not engine or line[:2] not in loop or line.file.startswith(LIBRARIES):
+        return line
+    frames = (samples.places[place] for place in stack)
+    inner = next((frame for frame in frames if frame.file.startswith(engine)), line)
+    if inner[:2] in loop:
+        return line
+    return SampledPlace(inner.function, line.file, _making(inner.function, line))
+
+
+def _making(function: str, line: SampledPlace) -> int:
+    """The line of the file that makes an object of the function's class; the given one if none does."""
+    made = re.compile(rf"\b{re.escape(function.partition('.')[0])}\(")
+    for number, text in enumerate(linecache.getlines(line.file), 1):
+        if made.search(text) and not text.lstrip().startswith(("class ", "def ", "#")):
+            return number
+    return line.line
 
 
 def _around(samples: StackSamples, kept: list[int]) -> Functions:

@@ -130,11 +130,15 @@ def places_of_stack(frame: FrameType | None) -> list[SampledPlace]:
     """The lines of a stack, innermost first, as Python shows them."""
     places: list[SampledPlace] = []
     while frame is not None and len(places) < _DEEPEST:
-        code = frame.f_code
-        name = getattr(code, "co_qualname", code.co_name)  # from Python 3.11 on
-        places.append(SampledPlace(_readable(name), _readable(code.co_filename), frame.f_lineno or 0))
+        places.append(place_of(frame))
         frame = frame.f_back
     return places
+
+
+def place_of(frame: FrameType) -> SampledPlace:
+    code = frame.f_code
+    name = getattr(code, "co_qualname", code.co_name)  # from Python 3.11 on
+    return SampledPlace(_readable(name), _readable(code.co_filename), frame.f_lineno or 0)
 
 
 def _readable(text: str) -> str:

@@ -226,7 +226,7 @@ def cost_said(removed_ms: float, unrecorded_ms: float, error: float = 0.0) -> st
         "unrecorded_ns": unrecorded_ms * 1e6,
         "unrecorded_error": error,
         "removed_ns": removed_ms * 1e6,
-        "events": 1000,
+        "events": 10_000,
     }
     return recording_cost(replace(summarize(drawn(ONE)), recording_cost=cost))
 
@@ -234,7 +234,7 @@ def cost_said(removed_ms: float, unrecorded_ms: float, error: float = 0.0) -> st
 def test_what_recording_costs_adds_up_with_the_mean_step() -> None:
     said = cost_said(30, 120)
     assert said.startswith("recorded steps took 180.0 ms, of which 30.00 ms is recording: ")
-    assert said.endswith("30.0 µs per event for 1.0 k events")
+    assert said.endswith("3.0 µs per event for 10.0 k events")
 
 
 @pytest.mark.parametrize(("removed_ms", "error"), [(0, 0.0), (1, 0.0), (10, 0.1)])
