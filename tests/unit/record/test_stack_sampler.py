@@ -238,7 +238,7 @@ trainer.run(data)
 
 
 @pytest.mark.parametrize(
-    ("handler", "line"), [("GradsHandler.__call__", 8), ("Logger.write", 9), ("fire", 9)]
+    ("handler", "line"), [("GradsHandler.__call__", 8), ("Logger.write", 9), ("fire", 9), ("Engine.fire", 9)]
 )
 def test_a_callback_has_the_line_that_makes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: str, line: int
@@ -266,6 +266,22 @@ def test_a_callback_has_the_line_that_makes_it(
         {"function": "<module>", "file": own, "line": 9},
     ]
     assert found["loop"] == [2]
+
+
+def test_a_helper_of_a_callback_counts_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_samples, "LIBRARIES", ("/lib",))
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM)
+    places = [
+        Place("norms", HANDLERS, 9),
+        Place("GradsHandler.__call__", HANDLERS, 50),
+        Place("Engine.run", ENGINE, 20),
+        Place("<module>", str(script), 9),
+    ]
+    samples = StackSamples(list(range(20)), [0] * 20, [[0, 1, 2, 3]], places)
+    callers = [("Engine.run", ENGINE), ("<module>", str(script))]
+    [place] = describe(samples, callers, [])["places"]
+    assert place == {"function": "GradsHandler.__call__", "file": str(script), "line": 8}
 
 
 def test_what_a_coroutine_awaits_has_its_line() -> None:

@@ -15,6 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from stepscope.record.samples.stack_sampler import (
 
 _NEARLY_ALL = 0.9  # of the samples; chosen: what is around the loop, not what a step calls
 _RECORDER = str(Path(__file__).parents[1])
+_DEFINES = re.compile(r"\s*(class |def |async def |#)")
 Function = tuple[str, str]  # name and file
 Functions = set[Function]
 
@@ -77,7 +79,8 @@ def describe(samples: StackSamples, callers: Sequence[Function], waits: list[Wai
     kept = [at for at, stack in enumerate(samples.stack) if own[stack]]
     around = _around(samples, kept)
     loop = {caller for caller in callers if caller in around}
-    engine = _package(next((file for _, file in callers if (_, file) in loop and not _is_ours(file)), ""))
+    inner = next((file for name, file in callers if (name, file) in loop and not _is_ours(file)), "")
+    engine = _package(inner)
     lines = [
         line and _callback(samples, stack, line, engine, loop)
         for line, stack in zip(own, samples.stacks, strict=True)
@@ -112,20 +115,27 @@ def _callback(
     """The line, or the function of the library that runs the loop, which was called by it."""
     if not engine or line[:2] not in loop or line.file.startswith(LIBRARIES):
         return line
-    frames = (samples.places[place] for place in stack)
-    inner = next((frame for frame in frames if frame.file.startswith(engine)), line)
-    if inner[:2] in loop:
+    frames = [samples.places[place] for place in stack]
+    inner = [frame for frame in frames if frame.file.startswith(engine)]
+    if not inner or inner[0][:2] in loop:
         return line
-    return SampledPlace(inner.function, line.file, _making(inner.function, line))
+    around = {_class_of(function) for function, _ in loop}
+    for frame in inner:
+        if _class_of(frame.function) not in around and (made := _making(frame.function, line.file)):
+            return SampledPlace(frame.function, line.file, made)
+    return SampledPlace(inner[0].function, line.file, line.line)
 
 
-def _making(function: str, line: SampledPlace) -> int:
-    """The line of the file that makes an object of the function's class; the given one if none does."""
-    made = re.compile(rf"\b{re.escape(function.partition('.')[0])}\(")
-    for number, text in enumerate(linecache.getlines(line.file), 1):
-        if made.search(text) and not text.lstrip().startswith(("class ", "def ", "#")):
-            return number
-    return line.line
+def _class_of(function: str) -> str:
+    return function.partition(".")[0]
+
+
+@cache
+def _making(function: str, file: str) -> int:
+    """The line of a file that makes an object of the function's class; 0 if none does."""
+    made = re.compile(rf"\b{re.escape(_class_of(function))}\(")
+    lines = enumerate(linecache.getlines(file), 1)
+    return next((number for number, text in lines if made.search(text) and not _DEFINES.match(text)), 0)
 
 
 def _around(samples: StackSamples, kept: list[int]) -> Functions:
