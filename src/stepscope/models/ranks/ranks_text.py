@@ -101,7 +101,7 @@ def _print_whatifs(console: Console, report: JobReport) -> None:
 
 def _share(cost_ms: float, report: JobReport) -> str:
     """The cost as a share of the step that was replayed: a mean, which rare steps make longer."""
-    mean_ms = max(report.replayed_ms, cost_ms, 1e-9)
+    mean_ms = max(report.replayed_ms or report.step_ms, cost_ms, 1e-9)
     is_rare = mean_ms > _LONGER * report.step_ms
     return f"{percent(cost_ms / mean_ms)} of the {f'mean step, {ms(mean_ms)} ms' if is_rare else 'step'}"
 
