@@ -7,12 +7,13 @@ The trace is repeated as COPIES ranks, to reach any size. Each figure is the med
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
 from statistics import median
 from typing import Any
+
+import msgspec
 
 import stepscope
 from stepscope.facts.contexts import bottom_up, build_contexts, difference, merge_trees, prune
@@ -40,7 +41,7 @@ def main(path: str, copies: int) -> None:
     }.items():
         print(f"{name:<26}{_seconds(call):8.3f} s")
     for name, shown in (("flame boxes", tree), ("flame boxes, upside down", turned)):
-        size = len(json.dumps(flame(shown, "cpu", most=40_000)))
+        size = len(msgspec.json.encode(flame(shown, "cpu", most=40_000)))
         print(f"{name:<26}{size / 1e6:8.2f} MB of JSON")
 
 

@@ -18,8 +18,8 @@ from statistics import median, quantiles
 from typing import Any
 
 import stepscope
+from stepscope.base.json_text import json_bytes
 from stepscope.faces.page.level_columns import wire_level
-from stepscope.faces.page.requests import encode
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.timeline.level import Level
 
@@ -54,7 +54,7 @@ def _below(view: TraceView, start: str, most: int) -> Iterator[tuple[float, int]
     while waiting and most:
         path = waiting.popleft()
         level, seconds = _timed(partial(timeline.level, path))
-        yield seconds, len(encode(wire_level(level, view)))
+        yield seconds, len(json_bytes(wire_level(level, view)))
         waiting += _inside(level, path)
         most -= 1
 

@@ -15,6 +15,7 @@ from stepscope.base.compiled.library import function
 from stepscope.errors import StepscopeError
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `oracles`
+sys.path.append(str(Path(__file__).parents[1] / "scripts"))  # for the generators of pages
 
 pytest_plugins = ["tiers"]  # which tests run when
 

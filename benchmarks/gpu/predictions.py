@@ -2,9 +2,11 @@
 
 `accuracy.py` makes tables of it.
 
-A predicted step is the step that nothing watched over the predicted speedup, since recording slows
-the captured one. A model's run time and memory over the batch size are made of three of the sizes
-that were measured, as SKYLINE makes them; they predict the others, from a quarter of the least on.
+Recording slows the CPU, so each graph runs at the pace of the model's CPU that nothing watched: the
+least of the times of steps by hand-set timers and of the smallest batch, which a GPU does not
+limit. Where the step without a change is that of the graph, the prediction is relative to it. A
+model's run time and memory over the batch size are made of three of the sizes that were measured,
+as SKYLINE makes them; they predict the others, from a quarter of the least on.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +28,11 @@ from stepscope.models.batch_size.entry_profile import make_profile
 from stepscope.models.batch_size.measurement import BatchPoint
 from stepscope.models.batch_size.sweep import POINTS
 from stepscope.models.whatif import CHANGES, parse_request, predict
+from stepscope.models.whatif.anchor import anchored
 
 Json = dict[str, Any]
 _BELOW = 4
+_HELD = 0.1  # of a step; chosen: steps of GPUs differ by less from run to run, CPUs by up to 48 %
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,8 @@ class Trial:
 
 TRIALS = (
     Trial("amp", "precision", "fp32", "bf16"),
-    Trial("amp", "precision", "fp32", "fp16"),
+    Trial("amp:dtype=float16", "precision", "fp32", "fp16"),
+    Trial("tf32", "precision", "fp32", "tf32"),
     Trial("fused_optimizer", "optimizers", "foreach", "fused"),
     Trial("cuda_graphs", "layouts", "plain", "CUDA graph"),
     Trial("checkpoint", "layouts", "plain", "checkpointing"),
@@ -61,6 +67,10 @@ class Outcome:
         before_ms: the step without the change, measured.
         predicted_ms: with the change.
         measured_ms: with the change.
+        held: whether the control held: nothing but the change differs from the capture. Where it
+            did not, the machine was another, and the outcome says nothing about the prediction.
+        covered: whether the predicted range holds the measured step.
+        extremes: the shortest and the longest measured step.
         reason: why nothing was predicted.
     """
 
@@ -69,6 +79,9 @@ class Outcome:
     before_ms: float
     predicted_ms: float | None
     measured_ms: float
+    held: bool = False
+    covered: bool = False
+    extremes: tuple[float, float] = (0.0, 0.0)
     reason: str = ""
 
     @property
@@ -78,8 +91,10 @@ class Outcome:
 
     @property
     def right_sign(self) -> bool:
-        """Whether a gain was predicted where there was one; within 2 % there is neither."""
-        if self.predicted_ms is None:
+        """Whether a gain was predicted where there was one; within 2 %, or where measured steps lie
+        on both sides of the step before, there is neither."""
+        low, high = self.extremes
+        if self.predicted_ms is None or low <= self.before_ms <= high:
             return True
         gains = [self.before_ms / ms - 1 for ms in (self.predicted_ms, self.measured_ms)]
         return gains[0] * gains[1] >= 0 or min(map(abs, gains)) < 0.02
@@ -93,14 +108,29 @@ def replay_errors(device: Path) -> dict[str, float]:
     }
 
 
-def outcomes(device: Path) -> Iterator[Outcome]:
+@cache
+def outcomes(device: Path) -> tuple[Outcome, ...]:
     """Every change to every model of which there are a capture and both measurements."""
+    return tuple(_every_outcome(device))
+
+
+def _every_outcome(device: Path) -> Iterator[Outcome]:
     for model in MODELS:
         for capture in ("plain", "loader"):
             path = device / "captures" / f"{model}.{capture}.stepscope"
             trials = [trial for trial in TRIALS if trial.capture == capture]
             if path.exists():
-                yield from _outcomes(_graph(path), model, trials, device)
+                graph = anchored(_graph(path), unwatched_host_ms=host_ms(device, model))
+                yield from _outcomes(graph, model, trials, device)
+
+
+def host_ms(device: Path, model: str) -> float | None:
+    """What the CPU of a step needs that nothing watched; None where nothing shows it."""
+    sizes = [one for key, one in measured(device, "batch_sizes").items() if key.startswith(f"{model}/")]
+    smallest = min(sizes, key=lambda one: int(one["samples"]), default=None)
+    times = [smallest["step_ms"]["median"]] if smallest else []
+    timed = measured(device, "stages").get(model)
+    return min([*times, *([timed["step_ms"]["min"]] if timed else [])], default=None)
 
 
 def _outcomes(graph: Graph, model: str, trials: Sequence[Trial], device: Path) -> Iterator[Outcome]:
@@ -109,14 +139,36 @@ def _outcomes(graph: Graph, model: str, trials: Sequence[Trial], device: Path) -
         before, after = (times.get(f"{model}/{name}") for name in (trial.before, trial.after))
         if before is None or after is None:
             continue
-        name = f"{trial.change} ({trial.after})"
+        name = f"{trial.change.partition(':')[0]} ({trial.after})"
+        precise, spread = (
+            _control(device, model, trial),
+            _extremes(device, trial.part, f"{model}/{trial.after}"),
+        )
         try:
             requests = [parse_request(text, CHANGES) for text in _asked(trial.change, graph, model)]
-            speedup = predict(graph, requests).speedup
+            prediction = predict(graph, requests)
         except ChangeError as error:
-            yield Outcome(model, name, before, None, after, str(error))
+            yield Outcome(model, name, before, None, after, reason=str(error))
         else:
-            yield Outcome(model, name, before, before / speedup, after)
+            held = abs(before / prediction.replayed_step_ms - 1) <= _HELD and precise
+            scale = before / prediction.replayed_step_ms if held else 1.0
+            low, high = (scale * end for end in prediction.range)
+            predicted = scale * prediction.predicted_step_ms
+            yield Outcome(model, name, before, predicted, after, held, low <= after <= high, spread)
+
+
+def _control(device: Path, model: str, trial: Trial) -> bool:
+    """Whether TF32, whose launches are those of FP32, is not slower: else the CPU was another one."""
+    if trial.part != "precision":
+        return True
+    times = _step_times(device, trial.part)
+    plain, tf32 = (times.get(f"{model}/{name}", 0.0) for name in ("fp32", "tf32"))
+    return tf32 <= plain * (1 + _HELD)
+
+
+def _extremes(device: Path, part: str, key: str) -> tuple[float, float]:
+    times = measured(device, part)[key]["step_ms"]
+    return times["min"], times["max"]
 
 
 def _graph(path: Path) -> Graph:

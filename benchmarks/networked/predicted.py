@@ -16,11 +16,12 @@ import stepscope
 from stepscope.graph import Graph, build_graph
 from stepscope.models.calibration import calibrate
 from stepscope.models.verify.comparison import MeasuredRuns, middle_mean, unrecorded
-from stepscope.models.verify.trials import Script, execute
 from stepscope.models.verify.trials import TrialRun as Trial
+from stepscope.models.verify.trials import execute
 from stepscope.models.whatif import CHANGES, Prediction, parse_request, predict
 from stepscope.models.whatif.change import Request
 from stepscope.models.whatif.prediction import Baseline
+from stepscope.record.script_runner import Program
 from stepscope.trace.cache_folder import FOLDER_VARIABLE
 
 WARMUP, STEPS = 5, 6
@@ -39,7 +40,7 @@ def recording(folder: Path, model: str) -> Path:
 
 
 def _record(folder: Path, model: str, path: Path) -> None:
-    script = Script(str(Path(__file__).with_name("train.py")), [model])
+    script = Program(str(Path(__file__).with_name("train.py")), [model])
     made = [folder / f"{model}-{number}.stepscope" for number in range(_RECORDINGS)]
     for capture in made:
         execute(Trial(script, WARMUP, STEPS, capture=capture, label=model), lambda *_: None)

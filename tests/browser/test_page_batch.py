@@ -10,8 +10,8 @@ import pytest
 from browsing import Workbench
 from violations import violations
 
-from stepscope.faces.page.batch_page import DEVICES_ELEMENT, ELEMENT
 from stepscope.faces.page.bundle import page_in_one
+from stepscope.faces.terminal.batch import DEVICES_ELEMENT, ELEMENT
 
 
 def _prediction(batch: int) -> dict[str, Any]:

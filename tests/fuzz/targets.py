@@ -296,7 +296,7 @@ def check_messages(data: bytes) -> None:
 
 async def _serve_messages(data: bytes) -> None:
     from stepscope.faces.editor.features import language_server
-    from stepscope.faces.editor.tcp import connection_handler
+    from stepscope.faces.editor.start import connection_handler
 
     failures: list[Any] = []
     loop = asyncio.get_running_loop()

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import stepscope
-from stepscope.record.contexts.collection import Collection
+from stepscope.record.contexts.sessions import Collection
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 HERE = Path(__file__)

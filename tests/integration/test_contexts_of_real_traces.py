@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from oracles.context_tree import checked
 
 import stepscope
 from stepscope.facts.annotate.links.launches import device_work
@@ -51,7 +52,7 @@ TRACES = [
 @pytest.mark.parametrize("name", TRACES)
 def test_nothing_is_lost(traces: Path, name: str) -> None:
     trace = stepscope.open(traces / name)
-    tree = build_contexts(trace).check()
+    tree = checked(build_contexts(trace))
     events = trace.events
     ends = events["start_ns"] + events["duration_ns"]
 
@@ -103,7 +104,7 @@ def test_sums_survive_every_operation(traces: Path, name: str) -> None:
         (hide(tree, autograd), 1),
         (merge_trees([tree, tree]), 2),
     ):
-        made.check()
+        checked(made)
         for metric in ("cpu_ns", "device_ns"):
             assert made.total(metric) == times * tree.total(metric)
     assert not difference(tree, tree).change("device").any()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from collected import Collected, Context
+from oracles.context_tree import checked
 from stand_in import build_stand_in
 
 from stepscope.record.contexts.capability_probe import permission_missing
@@ -181,12 +182,12 @@ def test_the_file_opens_with_reasons_in_every_view(folder: Path) -> None:
     from stepscope.facts.contexts import bottom_up, build_contexts, measures
     from stepscope.facts.contexts.flame import flame
 
-    tree = build_contexts(stepscope.open(folder / "run.stepscope")).check()
+    tree = checked(build_contexts(stepscope.open(folder / "run.stepscope")))
     assert {"stalls", "latency"} <= set(measures(tree))
     drawn = flame(tree, "stalls")
-    names = [drawn["strings"][code] for code in drawn["boxes"]["name"]]
-    values = Counter(dict(zip(names, drawn["boxes"]["value"], strict=True)))
-    assert drawn["total"] == 72
+    names = [drawn.strings[code] for code in drawn.boxes.name]
+    values = Counter(dict(zip(names, drawn.boxes.value, strict=True)))
+    assert drawn.total == 72
     assert (values["imc_miss"], values["backward_kernel+0x00d0"]) == (9, 18)
     assert bottom_up(tree, "stalls").total("stalls") == 72
 

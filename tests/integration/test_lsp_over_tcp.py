@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from stepscope.faces.editor.features import language_server
-from stepscope.faces.editor.tcp import serve_tcp
+from stepscope.faces.editor.start import serve_tcp
 
 
 class Nothing:

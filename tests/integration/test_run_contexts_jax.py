@@ -11,6 +11,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from collected import Collected
+from oracles.context_tree import checked
 from test_run_contexts import RUN
 
 import stepscope
@@ -132,7 +133,7 @@ def executions_ns(profile):
 def test_operations_are_below_the_calls_that_asked_for_them(run, tmp_path):
     assert run("train(w, x, 300)").returncode == 0
     tree = build_contexts(stepscope.open(tmp_path / "train.stepscope"))
-    tree.check()
+    checked(tree)
     [call] = tree.search(r"^jit\(update\)$")
     lines = {
         tree.nodes["line"][node]
@@ -189,7 +190,7 @@ def test_results_are_those_of_the_script_alone(run):
 def test_the_tree_opens_and_its_sums_are_conserved(run, tmp_path):
     run("jax.block_until_ready(train(w, jnp.asarray(x), 3)); np.asarray(w + 1)")
     tree = build_contexts(stepscope.open(tmp_path / "train.stepscope"))
-    tree.check()
+    checked(tree)
     names = set(tree.nodes.text("name").values)
     assert {"jit(update)", "wait: block_until_ready", "wait: np.asarray(x)"} <= names
     assert tree.has("thread_cpu_ns")
@@ -271,7 +272,7 @@ def test_without_a_compiler_waits_and_compilations_are_collected(run, tmp_path):
     assert wait.lines(tmp_path / "train.py")[-1] == line_of("# the wait")
     (compiled,) = found.named("compilation of update")
     assert {part.name for part in compiled.children} == {"trace", "lower", "compile"}
-    build_contexts(stepscope.open(tmp_path / "train.stepscope")).check()
+    checked(build_contexts(stepscope.open(tmp_path / "train.stepscope")))
 
 
 def test_analyze_reports_what_is_compiled_repeatedly(run, tmp_path):

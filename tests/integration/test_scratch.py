@@ -246,12 +246,13 @@ VERIFIED = [
 def test_verify_leaves_the_project_as_it_was(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stepscope.models.verify.trials import Script, TrialRun, execute, script_scratch
+    from stepscope.models.verify.trials import TrialRun, execute, script_scratch
+    from stepscope.record.script_runner import Program
 
     needs(OVERLAY, project)
     monkeypatch.chdir(project)
     harm = "\n".join(textwrap.dedent(HARMFUL[name]) for name in VERIFIED)
-    script = Script(str(write_script(project, harm)))
+    script = Program(str(write_script(project, harm)))
     before = snapshot(project, tmp_path / "data")
     facts = execute(TrialRun(script, 1, 2, scratch=script_scratch(script)), lambda label, line: None)
     assert len(facts["steps_ns"]) == 2
@@ -262,7 +263,8 @@ def test_verify_leaves_the_project_as_it_was(
 def test_processes_that_train_together_share_one_view(
     project: Path, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stepscope.models.verify.trials import Script, TrialRun, execute
+    from stepscope.models.verify.trials import TrialRun, execute
+    from stepscope.record.script_runner import Program
 
     needs(method, project)
     monkeypatch.chdir(project)
@@ -277,6 +279,6 @@ def test_processes_that_train_together_share_one_view(
         """,
     )
     before = snapshot(project)
-    run_ = TrialRun(Script(str(path)), 1, 2, processes=2, scratch=plan(path, method))
+    run_ = TrialRun(Program(str(path)), 1, 2, processes=2, scratch=plan(path, method))
     assert len(execute(run_, lambda label, line: None)["steps_ns"]) == 2
     assert snapshot(project) == before

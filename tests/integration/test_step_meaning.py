@@ -79,7 +79,7 @@ def stated(trace: Trace, rank: int, steps: list[int]) -> Iterator[tuple[str, Tim
     if summary.devices:
         yield "page's area", of_area(view, rank, steps)
     if len(trace.events) < LARGE and facts.steps.mean_ms:
-        answer = predict(graph_of(trace, None, rank), []).to_json()
+        answer = msgspec.to_builtins(predict(graph_of(trace, None, rank), []))
         yield "whatif", of_json({**answer, "mean_ms": answer["measured_step_ms"]})
 
 

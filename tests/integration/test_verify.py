@@ -13,9 +13,9 @@ import pytest
 from machine_calibration import calibrated
 
 from stepscope.errors import CaptureError, ChangeError
-from stepscope.models.verify import Script
 from stepscope.models.verify.trials import TrialRun, execute
 from stepscope.models.verify.verify import parse_specs
+from stepscope.record.script_runner import Program
 
 # Says at each step what a change would show in. What it imports is frozen: else garbage is looked
 # for in all of it, which takes 1.5 s a process.
@@ -61,13 +61,13 @@ TRAINING = """
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Script:
+def script(tmp_path: Path) -> Program:
     path = tmp_path / "train.py"
     path.write_text(textwrap.dedent(TRAINING))
-    return Script(str(path), ("--lr", "3"))
+    return Program(str(path), ("--lr", "3"))
 
 
-def run(script: Script, change: str = "", warmup: int = 1, steps: int = 2) -> tuple[Any, list[str]]:
+def run(script: Program, change: str = "", warmup: int = 1, steps: int = 2) -> tuple[Any, list[str]]:
     """The facts of one run under a change, and what the script printed, under its labels."""
     lines: list[str] = []
     specs = parse_specs(change) if change else ()
@@ -85,7 +85,7 @@ def run(script: Script, change: str = "", warmup: int = 1, steps: int = 2) -> tu
     return facts, lines
 
 
-def test_a_run_without_a_change_times_its_steps_and_then_ends_the_script(script: Script) -> None:
+def test_a_run_without_a_change_times_its_steps_and_then_ends_the_script(script: Program) -> None:
     facts, lines = run(script)
     assert len(facts["steps_ns"]) == len(facts["cpu_ns"]) == 2
     assert all(length > 0 for length in facts["steps_ns"])
@@ -97,7 +97,7 @@ def test_a_run_without_a_change_times_its_steps_and_then_ends_the_script(script:
     assert lines == [": arguments --lr 3", plain, plain]
 
 
-def test_changes_are_made(script: Script) -> None:
+def test_changes_are_made(script: Program) -> None:
     change = "amp+fused_optimizer+dataloader:workers=1"
     facts, lines = run(script, change)
     assert facts["applied"] == {
@@ -108,7 +108,7 @@ def test_changes_are_made(script: Script) -> None:
     assert lines[1:] == [f"{change}: dtype torch.bfloat16 fused True workers 1 world False"] * 2
 
 
-def test_a_model_is_compiled_in_place(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_compiled_in_place(script: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")  # a compiler takes its time, and is not ours
     told_with(script, '"compiled", model._compiled_call_impl is not None')
     facts, lines = run(script, "compile")
@@ -116,7 +116,7 @@ def test_a_model_is_compiled_in_place(script: Script, monkeypatch: pytest.Monkey
     assert [line.split()[-3] for line in lines[1:]] == ["True", "True"]
 
 
-def test_several_processes_train_together(script: Script) -> None:
+def test_several_processes_train_together(script: Program) -> None:
     facts, lines = run(script, "ddp:workers=2")
     assert facts["applied"] == {"ddp": {"count": 1, "world_size": 2, "backend": "gloo"}}
     for rank in (0, 1):
@@ -124,13 +124,13 @@ def test_several_processes_train_together(script: Script) -> None:
         assert [line.split()[-1] for line in mine] == ["2", "2"]
 
 
-def told_with(script: Script, words: str) -> None:
+def told_with(script: Program, words: str) -> None:
     """The script says more at each step."""
     path = Path(script.target)
     path.write_text(path.read_text().replace('"world",', f'{words}, "world",'))
 
 
-def test_optimizers_are_sharded_over_the_processes(script: Script) -> None:
+def test_optimizers_are_sharded_over_the_processes(script: Program) -> None:
     # Of weight and bias each process updates one, and has the other from its neighbor.
     told_with(script, "len(optimizer.state), float(model.inner.weight.sum()), float(model.inner.bias.sum())")
     facts, lines = run(script, "zero:workers=2", warmup=2)
@@ -144,7 +144,7 @@ def test_optimizers_are_sharded_over_the_processes(script: Script) -> None:
     assert len(set(first)) == 2  # and there was an update
 
 
-def test_models_are_sharded_over_the_processes(script: Script) -> None:
+def test_models_are_sharded_over_the_processes(script: Program) -> None:
     told_with(
         script,
         'type(optimizer.param_groups[0]["params"][0]).__name__, tuple(model.inner.weight.to_local().shape)',
@@ -156,7 +156,7 @@ def test_models_are_sharded_over_the_processes(script: Script) -> None:
     assert all("DTensor (2, 8)" in line for line in mine)  # half of the four rows
 
 
-def test_gradients_are_sent_in_16_bits(script: Script) -> None:
+def test_gradients_are_sent_in_16_bits(script: Program) -> None:
     facts, lines = run(script, "ddp:workers=2+compress", steps=1)
     assert facts["applied"] == {
         "ddp": {"count": 1, "world_size": 2, "backend": "gloo"},
@@ -165,19 +165,19 @@ def test_gradients_are_sent_in_16_bits(script: Script) -> None:
     assert all("dtype torch.float32" in line for line in lines if "dtype" in line)
 
 
-def test_without_a_module_of_that_name_nothing_is_sharded(script: Script) -> None:
+def test_without_a_module_of_that_name_nothing_is_sharded(script: Program) -> None:
     with pytest.raises(CaptureError, match="fsdp: nothing to apply it to"):
         run(script, "fsdp:workers=2,unit=outer", steps=1)
 
 
-def test_a_script_that_fails_under_a_change_is_told_in_one_line(script: Script) -> None:
-    picky = Script(script.target, ("--picky",))
+def test_a_script_that_fails_under_a_change_is_told_in_one_line(script: Program) -> None:
+    picky = Program(script.target, ("--picky",))
     with pytest.raises(CaptureError) as caught:
         run(picky, "amp")
     assert str(caught.value) == f"{script.target} fails under amp: ValueError: only float32"
 
 
-def test_a_script_that_ends_too_soon_or_has_nothing_to_change_is_told(script: Script) -> None:
+def test_a_script_that_ends_too_soon_or_has_nothing_to_change_is_told(script: Program) -> None:
     with pytest.raises(CaptureError, match=r"made 16 steps; it needs 1 to warm up and 90 more"):
         run(script, steps=90)
     path = Path(script.target)
@@ -200,13 +200,13 @@ def test_only_what_pytorch_can_do_by_itself_is_verified() -> None:
     assert [spec.processes for spec in parse_specs("amp+ddp:workers=3")] == [1, 3]
 
 
-def verify(script: Script, *words: str) -> subprocess.CompletedProcess[str]:
+def verify(script: Program, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from stepscope.faces.terminal import main; main()", "verify"]
     command += ["--warmup=1", "--steps=2", "--rounds=1", *words, script.target, *script.arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_the_command_answers_on_stdout_and_shows_the_script_on_stderr(script: Script) -> None:
+def test_the_command_answers_on_stdout_and_shows_the_script_on_stderr(script: Program) -> None:
     calibrated()
     done = verify(script, "--json", "dataloader:workers=1")
     assert done.returncode == 0, done.stderr
@@ -224,7 +224,7 @@ def test_the_command_answers_on_stdout_and_shows_the_script_on_stderr(script: Sc
     assert "[dataloader:workers=1, round 1] dtype torch.float32" in done.stderr
 
 
-def test_bad_use_ends_with_code_2_and_one_line(script: Script, tmp_path: Path) -> None:
+def test_bad_use_ends_with_code_2_and_one_line(script: Program, tmp_path: Path) -> None:
     for words, said in (
         (("gist",), "PyTorch cannot apply 'gist' to a script"),
         (("amp:speed=2",), "amp: expected KEY=VALUE"),
@@ -233,7 +233,7 @@ def test_bad_use_ends_with_code_2_and_one_line(script: Script, tmp_path: Path) -
         assert done.returncode == 2
         assert said in done.stderr
         assert "Traceback" not in done.stderr
-    done = verify(Script(str(tmp_path / "missing.py")), "amp")
+    done = verify(Program(str(tmp_path / "missing.py")), "amp")
     assert done.returncode == 2
     assert "there is no such file" in done.stderr
 

@@ -1,7 +1,5 @@
 """The array types of the project: one name, one element type, one meaning."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Runs a function on each of several files in processes, or of several items in threads."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -32,12 +30,9 @@ def in_threads(
 ) -> list[Result]:
     """The result of `work` on each item, in order, on all cores if there are many rows.
 
-    Args:
-        work: arithmetic on arrays, which runs without the interpreter's lock, and changes nothing
-            that another item's work reads.
-        items: what to do it on.
-        rows: how long the arrays are.
-        most_rows: with more, items are done one after the other, as each needs much memory.
+    `work` is arithmetic on arrays of so many rows, which runs without the interpreter's lock and
+    changes nothing that another item's work reads. With more than `most_rows`, items are done one
+    after the other, as each needs much memory.
 
     Example:
         >>> in_threads(abs, [-1, 2], rows=1 << 20)
@@ -81,8 +76,7 @@ def on_each(
         executor: runs the work; by default processes on this machine, or a thread for little work.
         finished: called with each file and what became of it, as soon as it is done.
 
-    Raises:
-        IngestError: if a process ends before its work is done.
+    Raises IngestError if a process ends before its work is done.
     """
     try:
         with _pool(sizes, executor) as pool:

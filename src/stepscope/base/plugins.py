@@ -46,7 +46,7 @@ def plugin_names(group: str) -> list[str]:
 def named_plugin(group: str, name: str, kind: type[Declared]) -> Declared | None:
     """What other packages declare under one name; None if nothing usable is there."""
     named = (entry for entry in _entry_points(group) if entry.name == name)
-    return next((one for entry in named for one in _declared_by(entry, kind)), None)
+    return next((declared for entry in named for declared in _declared_by(entry, kind)), None)
 
 
 def _entry_points(group: str) -> list[EntryPoint]:
@@ -60,10 +60,10 @@ def _declared_by(entry: EntryPoint, kind: type[Declared]) -> list[Declared]:
         loaded = entry.load()
     except Exception as error:  # of any kind, in foreign code
         return _skipped(entry, f"{type(error).__name__}: {one_line(error)}")
-    found = list(loaded) if isinstance(loaded, (list, tuple)) else [loaded]
-    if not all(isinstance(each, kind) for each in found):
+    declared = list(loaded) if isinstance(loaded, (list, tuple)) else [loaded]
+    if not all(isinstance(each, kind) for each in declared):
         return _skipped(entry, f"it is no {kind.__name__} and no list of them")
-    return found
+    return declared
 
 
 def _skipped(entry: EntryPoint, reason: str) -> list[Declared]:

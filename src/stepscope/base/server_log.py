@@ -1,7 +1,5 @@
 """What a server on asyncio logs: no shortage of descriptors and no client can fill the log."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging

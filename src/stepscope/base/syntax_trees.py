@@ -5,22 +5,16 @@ while another is in the middle of its tree gets a `SystemError` (as in python/cp
 other may be one of the standard library, which parses lines to show a traceback.
 """
 
-from __future__ import annotations
-
 import ast
 from contextlib import suppress
 from threading import RLock
-from typing import Literal, overload
+from typing import Any
 
 _ONE_AT_A_TIME = RLock()  # a finalizer of the same thread may parse, too
 _TRIES = 10  # of a parse that another thread may disturb
 
 
-@overload
-def parse_source(text: str, file: str = ..., mode: Literal["exec"] = ...) -> ast.Module: ...
-@overload
-def parse_source(text: str, file: str = ..., *, mode: Literal["eval"]) -> ast.Expression: ...
-def parse_source(text: str, file: str = "<unknown>", mode: str = "exec") -> ast.AST:
+def parse_source(text: str, file: str = "<unknown>", mode: str = "exec") -> Any:
     """`ast.parse`, from any thread; `mode` is `"exec"` for statements, `"eval"` for one expression.
 
     Example:

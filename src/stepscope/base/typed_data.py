@@ -1,7 +1,5 @@
 """Data of declared types, from JSON or from plain values, in any thread."""
 
-from __future__ import annotations
-
 from threading import Lock
 from typing import Any, TypeVar, overload
 
@@ -34,13 +32,7 @@ def convert(value: Any, kind: Any, *, from_attributes: bool = False) -> Any:
     return msgspec.convert(value, kind, from_attributes=from_attributes)
 
 
-@overload
-def decode(text: bytes | str, kind: type[T]) -> T: ...
-@overload
-def decode(text: bytes | str, kind: Any) -> Any: ...
-
-
-def decode(text: bytes | str, kind: Any) -> Any:
+def decode(text: bytes | str, kind: type[T]) -> T:
     """A JSON text as a declared type.
 
     Raises msgspec.DecodeError if the text is not JSON, its subclass ValidationError if it does not

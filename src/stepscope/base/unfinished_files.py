@@ -4,8 +4,6 @@ A process that gets SIGKILL, or loses its power, cannot clean up. The next that 
 does.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

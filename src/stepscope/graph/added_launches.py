@@ -96,7 +96,8 @@ def with_unlisted_work(graph: Graph) -> Graph:
     calls = _graph_launches(graph)
     if not len(calls):
         return graph
-    before = _work_before_gaps(graph)
+    gap = graph.tasks["gap_ns"].copy()
+    before = np.flatnonzero(graph.on_device & (gap > 0) & ~ends_run(graph.tasks["thread"]))
     call = _launch_between(graph, calls, before)
     before, call = before[call >= 0], call[call >= 0]
     _, lag = typical_launch(graph)
@@ -107,7 +108,6 @@ def with_unlisted_work(graph: Graph) -> Graph:
     if not lasts.any():
         return graph
     before, call = before[lasts], call[lasts]
-    gap = graph.tasks["gap_ns"].copy()
     gap[before] = begin[lasts] - end[before]
     facts: dict[str, Any] = {"duration_ns": length[lasts], "category": "kernel", "kind": "other"}
     graph, new = insert(graph.with_tasks(gap_ns=gap), before, [NAME] * len(before), **facts)
@@ -119,11 +119,6 @@ def _graph_launches(graph: Graph) -> Ids:
     rows = np.flatnonzero(named & ~graph.on_device)
     _, first = np.unique(graph.tasks["event"][rows], return_index=True)
     return np.sort(rows[first])
-
-
-def _work_before_gaps(graph: Graph) -> Ids:
-    before = graph.on_device & (graph.tasks["gap_ns"] > 0) & ~ends_run(graph.tasks["thread"])
-    return np.flatnonzero(before)
 
 
 def _launch_between(graph: Graph, calls: Ids, before: Ids) -> Ids:

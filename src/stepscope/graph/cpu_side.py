@@ -13,7 +13,6 @@ is between two events, or in an operator that only waits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -105,7 +104,9 @@ def cut_threads(trace: Trace, rows: Ids, cuts: Cuts, window: Window) -> TaskPiec
     of_cut[origin[cut] - 2 * len(rows)] = where[cut]
     track, time, length, owner = track[keep], time[keep], length[keep], owner[keep]
     length[owner < 0] = 0
-    return TaskPieces(track, owner, time, length, _gaps(track, time, length), of_event, of_cut)
+    gap = np.append(time[1:], 0) - time - length
+    gap[ends_run(track)] = 0
+    return TaskPieces(track, owner, time, length, np.maximum(gap, 0), of_event, of_cut)
 
 
 def _boundaries(trace: Trace, rows: Ids, cuts: Cuts, window: Window) -> tuple[Ids, Times, Ids, Ids]:
@@ -153,13 +154,6 @@ def _must_stay(trace: Trace, origin: Ids, rows: Ids) -> Mask:
     return cut | stays[np.where(cut, 0, origin)] if len(stays) else cut
 
 
-def _gaps(track: Ids, time: Times, length: Times) -> Times:
-    gap = np.append(time[1:], 0) - time - length
-    gap[ends_run(track)] = 0
-    result: Times = np.maximum(gap, 0)
-    return result
-
-
 _RACE_NS = 50_000  # chosen: by so much an awaited part may seem to end too late
 
 
@@ -184,21 +178,18 @@ def find_bursts(trace: Trace, rows: Ids, main: int) -> Bursts:
     """The work that autograd's and communication's threads do for the thread `main`."""
     tracks = trace.events["track"][rows]
     of_main = rows[tracks == main]
-    others = (rows[tracks == track] for track in np.unique(tracks).tolist() if track != main)
-    found = [bursts for of_thread in others for bursts in _of_thread(trace, of_thread, of_main)]
+    communicates = trace.events.text("category").mask("communication")
+    backward = trace.events["stage"] == STAGES.index("backward")
+    bursts = []
+    for track in np.unique(tracks[tracks != main]).tolist():
+        own = rows[tracks == track]
+        if communicates[own].any():
+            bursts.append(_collectives(trace, own[communicates[own]], of_main))
+        elif backward[own].any():  # another thread serves something else
+            bursts.append(_parts_of_backward(trace, own, np.sort(trace.events["start_ns"][of_main])))
     columns = ("track", "start_ns", "wait_ns", "end_ns")
     empty = np.zeros(0, np.int64)
-    return Bursts(*(np.concatenate([empty, *(getattr(one, name) for one in found)]) for name in columns))
-
-
-def _of_thread(trace: Trace, rows: Ids, of_main: Ids) -> Iterator[Bursts]:
-    """What a thread does for the main thread; nothing if it serves something else."""
-    events = trace.events
-    communicates = events.text("category").mask("communication")[rows]
-    if communicates.any():
-        yield _collectives(trace, rows[communicates], of_main)
-    elif (events["stage"][rows] == STAGES.index("backward")).any():
-        yield _parts_of_backward(trace, rows, np.sort(events["start_ns"][of_main]))
+    return Bursts(*(np.concatenate([empty, *(getattr(burst, name) for burst in bursts)]) for name in columns))
 
 
 def _parts_of_backward(trace: Trace, rows: Ids, main_starts: Times) -> Bursts:
@@ -331,7 +322,8 @@ def cut_cpu(trace: Trace, window: Window, work: WindowWork) -> CpuSide:
     """The CPU's tasks in a window, cut where steps begin and where threads wait or hand over."""
     rows = host_events(trace, window)
     is_missing = not len(rows) and len(work.event) > 0
-    main = _busiest_stream(work) if is_missing else _main_track(trace, window.rank)
+    busiest = int(np.bincount(work.track, work.end_ns - work.start_ns).argmax()) if is_missing else -1
+    main = busiest if is_missing else _main_track(trace, window.rank)
     waits = find_waits(trace, rows, work)
     calls, until = _wait_ends(trace, waits)
     bursts = find_bursts(trace, rows, main)
@@ -362,10 +354,6 @@ def _main_track(trace: Trace, rank: int) -> int:
         return main_track(trace)
     ranks = trace["tracks"]["rank"][trace.events["track"]]
     return main_track(trace.with_table(trace.events.take(ranks == rank)))
-
-
-def _busiest_stream(work: WindowWork) -> int:
-    return int(np.bincount(work.track, work.end_ns - work.start_ns).argmax())
 
 
 def _wait_ends(trace: Trace, waits: WorkWaits) -> tuple[Ids, Times]:

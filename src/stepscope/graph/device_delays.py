@@ -84,15 +84,9 @@ def _paced_by_stream(work: WindowWork, delays: Delays, main: int) -> Delays:
     target, source = others[at >= 0], of_main[at[at >= 0]]
     gap = delays.gap_ns.copy()
     gap[target[~work.first[target]] - 1] = 0
-    return Delays(
-        call=np.full(len(work.event), -1, np.int64),
-        launch_lag_ns=np.zeros(len(work.event), np.int64),
-        gap_ns=gap,
-        earliest_ns=delays.earliest_ns,
-        source=source,
-        target=target,
-        wait_lag_ns=work.start_ns[target] - work.end_ns[source],
-    )
+    lag = work.start_ns[target] - work.end_ns[source]
+    none, zero = np.full(len(work.event), -1, np.int64), np.zeros(len(work.event), np.int64)
+    return Delays(none, zero, gap, delays.earliest_ns, source, target, lag)
 
 
 def _calls(cpu: CpuSide, work: WindowWork, latency: int) -> tuple[Ids, Times]:
@@ -152,9 +146,13 @@ def _recorded(trace: Trace, rows: Ids, work: WindowWork) -> Pairs | None:
     if not len(sync):
         return None
     rows = rows[events["correlation"][rows] >= 0]
-    called = {int(events["correlation"][row]): int(events["start_ns"][row]) for row in rows}
+    called = dict(zip(events["correlation"][rows].tolist(), events["start_ns"][rows].tolist(), strict=True))
     records = record_times(trace, own)
-    streams = _by_number(trace, work)
+    numbers = trace["tracks"]["stream"]
+    # The rows of each stream by its number; the first of equal numbers.
+    streams: dict[object, slice] = {
+        int(numbers[work.track[stream.start]]): stream for stream in reversed(work.streams)
+    }
     pairs: Pairs = set()
     for row in sync.tolist():
         arguments = trace.event_arguments(row)
@@ -217,16 +215,15 @@ def _neighbors(work: WindowWork, late: Ids) -> tuple[Ids, Ids]:
 
 def _leaves_room(trace: Trace, work: WindowWork, kernel: Ids, late: Ids) -> Mask:
     """Whether a kernel of another stream, launched and begun before, is in its last part."""
-    length, rest = (work.end_ns[kernel] - work.start_ns[one] for one in (kernel, late))
+    length, rest = (work.end_ns[kernel] - work.start_ns[since] for since in (kernel, late))
     began = (work.start_ns[kernel] < work.start_ns[late]) & _earlier(work, kernel, late)
     other = work.track[kernel] != work.track[late]
     is_kernel = trace.events.text("category").mask("kernel")[work.event[kernel]]
-    result: Mask = began & other & is_kernel & (rest <= _LAST_PART * length)
-    return result
+    return began & other & is_kernel & (rest <= _LAST_PART * length)
 
 
-def _earlier(work: WindowWork, one: Ids, other: Ids) -> Mask:
-    return work.called_ns[one] < work.called_ns[other]
+def _earlier(work: WindowWork, rows: Ids, other: Ids) -> Mask:
+    return work.called_ns[rows] < work.called_ns[other]
 
 
 def _next_launch(trace: Trace, waits: Ids, work: WindowWork) -> Ids:
@@ -243,12 +240,6 @@ def _next_launch(trace: Trace, waits: Ids, work: WindowWork) -> Ids:
         found = index < len(of_thread)
         result[calls[found]] = of_thread[index[found]]
     return result
-
-
-def _by_number(trace: Trace, work: WindowWork) -> dict[object, slice]:
-    """The rows of each stream by its number; the first of equal numbers."""
-    numbers = trace["tracks"]["stream"]
-    return {int(numbers[work.track[rows.start]]): rows for rows in reversed(work.streams)}
 
 
 def _launched_before(work: WindowWork, stream: slice, time_ns: int) -> int:

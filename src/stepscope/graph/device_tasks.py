@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -133,14 +132,15 @@ def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> WorkWaits:
 
     Source: DAYDREAM section 4.2.2, "CUDA Synchronization".
     """
-    pairs = [_copies(trace, work)]
     names = trace.events.text("name")
-    for pattern, choose in ((_ALL_STREAMS, _every_stream), (_ONE_STREAM, _one_stream)):
-        waiting = rows[names.where(partial(_matches, pattern))[rows]]
-        pairs.append(choose(trace, waiting, work))
-    waits = [WorkWaits(call, found, work.end_ns[found]) for call, found in pairs]
+    of_all, of_one = (
+        rows[names.where(lambda name: pattern.match(name) is not None)[rows]]  # noqa: B023
+        for pattern in (_ALL_STREAMS, _ONE_STREAM)
+    )
+    pairs = (_copies(trace, work), _every_stream(trace, of_all, work), _one_stream(trace, of_one, work))
+    waits = [WorkWaits(call, awaited, work.end_ns[awaited]) for call, awaited in pairs]
     waits.append(_full_queue(trace, work))
-    columns = ([getattr(one, name) for one in waits] for name in ("call", "work", "until_ns"))
+    columns = ([getattr(wait, name) for wait in waits] for name in ("call", "work", "until_ns"))
     return WorkWaits(*map(np.concatenate, columns))
 
 
@@ -203,7 +203,7 @@ def _sync_targets(trace: Trace, calls: Ids) -> dict[int, tuple[int, int]]:
     events = trace.events
     own = of_same_rank(trace, calls)
     known = calls[events["correlation"][calls] >= 0]
-    by_correlation = {int(events["correlation"][call]): int(call) for call in known}
+    by_correlation = dict(zip(events["correlation"][known].tolist(), known.tolist(), strict=True))
     records = record_times(trace, own)
     result: dict[int, tuple[int, int]] = {}
     for row in np.flatnonzero(own & events.text("category").mask("sync")).tolist():
@@ -242,13 +242,9 @@ def _of_stream(trace: Trace, work: WindowWork, last: Ids, stream: int, recorded_
     for column, rows in enumerate(work.streams):
         if trace["tracks"]["stream"][work.track[rows.start]] == stream:
             before = np.searchsorted(np.maximum.accumulate(work.called_ns[rows]), recorded_ns)
-            result[column] = min(last[column], rows.start + int(before) - 1)
-            result[column] = result[column] if result[column] >= rows.start else -1
+            latest = min(last[column], rows.start + int(before) - 1)
+            result[column] = latest if latest >= rows.start else -1
     return result
-
-
-def _matches(pattern: re.Pattern[str], name: str) -> bool:
-    return pattern.match(name) is not None
 
 
 def _ends(events: Table) -> Times:

@@ -91,13 +91,14 @@ def find_window(trace: Trace, rank: int | None = None, steps: tuple[int, int] | 
     rank = ranks_with_steps(trace)[0] if rank is None else rank
     table = trace["steps"]
     known = table.take(steady_steps(table)) if steps is None else table
-    runs = [run for run in _runs(known, rank) if steps is None or _contains(run, *steps)]
+    runs = _runs(known, rank)
+    if steps is not None:
+        inside = ([step for step in run if steps[0] <= step.number <= steps[1]] for run in runs)
+        runs = [run for run in inside if run and (run[0].number, run[-1].number) == steps]
     if not runs:
         raise TraceError(f"{trace.metadata.source}: {_missing(trace, rank, steps)}")
     run = max(runs, key=len)
-    if steps is not None:
-        run = [step for step in run if steps[0] <= step.number <= steps[1]]
-    elif len(run) > 1 and run[0].start_ns < unrecorded_work_end(trace, rank):
+    if steps is None and len(run) > 1 and run[0].start_ns < unrecorded_work_end(trace, rank):
         run = run[1:]
     last = run[-1]
     starts = np.array([*(step.start_ns for step in run), last.end_ns], np.int64)
@@ -115,11 +116,6 @@ def _missing(trace: Trace, rank: int, steps: tuple[int, int] | None) -> str:
     first, last = steps
     wanted = f"step {first}" if first == last else f"steps {first} to {last} in a row"
     return no_such_steps(trace, rank, wanted)
-
-
-def _contains(run: list[_Step], first: int, last: int) -> bool:
-    numbers = [step.number for step in run]
-    return first in numbers and last in numbers and first <= last
 
 
 def _runs(steps: Table, rank: int) -> list[list[_Step]]:
@@ -187,13 +183,12 @@ class Graph:
         Args:
             find: a function of a module, which depends on the graph alone.
         """
-        known: dict[Callable[[Graph], Any], Any] = vars(self).setdefault("_found", {})
+        results: dict[Callable[[Graph], Any], Any] = vars(self).setdefault("_found", {})
         locks: dict[Callable[[Graph], Any], Lock] = vars(self).setdefault("_locks", {})
         with locks.setdefault(find, Lock()):
-            if find not in known:
-                known[find] = find(self)
-        result: Found = known[find]
-        return result
+            if find not in results:
+                results[find] = find(self)
+        return results[find]
 
     def with_schedule(self, schedule: Schedule) -> Graph:
         """The graph with another order of ready tasks.
@@ -229,11 +224,9 @@ class Graph:
         """
         from stepscope.graph.simulate import start_times  # imports this module
 
-        known = vars(self)
-        if "_start_ns" not in known:
-            known["_start_ns"] = start_times(self)
-        result: Times = known["_start_ns"]
-        return result
+        if "_start_ns" not in vars(self):
+            vars(self)["_start_ns"] = start_times(self)
+        return vars(self)["_start_ns"]
 
     @cached_property
     def on_device(self) -> Mask:

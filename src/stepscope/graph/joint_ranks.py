@@ -4,7 +4,7 @@ Sends and receives are dependencies between two ranks likewise, so that pipeline
 change correctly.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -96,32 +96,25 @@ def _mean_window(windows: Sequence[Window]) -> Window:
 
 def _with_meetings(graph: Graph) -> Graph:
     """The graph with an arrival before each communication, which waits for the other arrivals."""
-    meetings = [*_collectives(graph), *_transfers(graph)]
+    meetings = [*_meetings(graph)]
     if not meetings:
         return graph
     start, length = _measured_starts(graph), graph.tasks["duration_ns"].copy()
     for meeting in meetings:
         _keep_transfer(graph, meeting, start, length)
     graph = graph.with_tasks(duration_ns=length)
-    members = np.concatenate([meeting.members for meeting in meetings])
-    awaited = np.concatenate([meeting.awaited for meeting in meetings])
-    waiting = np.concatenate([meeting.waiting for meeting in meetings])
+    members, awaited, waiting = (np.concatenate(column) for column in zip(*meetings, strict=True))
     number = np.repeat(np.arange(len(meetings)), [len(meeting.members) for meeting in meetings])
     plain: dict[str, Any] = {"duration_ns": 0, "category": "other", "kind": "other"}
     graph, arrivals = insert(graph, members, ["arrival"] * len(members), in_front=True, **plain)
     members = numbers_after(len(graph), arrivals)[members]
-    graph = _launch_arrivals(graph, members, arrivals)
+    moved = np.arange(len(graph))
+    moved[members] = arrivals  # a rank arrives after the launch
+    graph = replace(graph, links=graph.links.with_columns(target=moved[graph.links["target"]]))
     graph, place = add_thread(graph, "meetings", "communication", -1, ordered=False)
     graph, hubs = append(graph, place, ["all arrived"] * len(meetings))
     graph = add_links(graph, arrivals[awaited], hubs[number[awaited]], "communication")
     return add_links(graph, hubs[number[waiting]], members[waiting], "communication")
-
-
-def _launch_arrivals(graph: Graph, members: Ids, arrivals: Ids) -> Graph:
-    """Move links from communications to their arrivals: a rank arrives after the launch."""
-    moved = np.arange(len(graph))
-    moved[members] = arrivals
-    return replace(graph, links=graph.links.with_columns(target=moved[graph.links["target"]]))
 
 
 def _keep_transfer(graph: Graph, meeting: _Meeting, start: Times, length: Times) -> None:
@@ -146,64 +139,47 @@ def _measured_starts(graph: Graph) -> Times:
     return np.append(graph.trace.events["start_ns"], 0)[graph.tasks["event"]]
 
 
-def _collectives(graph: Graph) -> Iterator[_Meeting]:
-    """The collectives of several ranks, except kinds that occur unequally often on the ranks."""
-    for of_ranks in _by_key(graph, _collective).values():
+def _meetings(graph: Graph) -> Iterator[_Meeting]:
+    """The collectives of several ranks, then sends with their receives.
+
+    Kinds that occur unequally often on the ranks are left out.
+    """
+    collectives, transfers = _by_key(graph)
+    for of_ranks in collectives.values():
         lists = list(of_ranks.values())
         if len(lists) > 1 and len({len(tasks) for tasks in lists}) == 1:
             all_members = np.ones(len(lists), np.bool_)
             for same in zip(*lists, strict=True):
                 yield _Meeting(np.array(same, np.int64), all_members, all_members)
-
-
-def _transfers(graph: Graph) -> Iterator[_Meeting]:
-    """Sends with their receives, except between ranks where their numbers differ."""
-    start, length = _measured_starts(graph), graph.tasks["duration_ns"]
-    for of_ranks in _by_key(graph, _transfer).values():
-        sides = {side: tasks for (_, side), tasks in of_ranks.items()}
+    start, length, apart = _measured_starts(graph), graph.tasks["duration_ns"], _clocks_apart(graph)
+    for sides in transfers.values():
         sends, receives = sides.get("send", []), sides.get("recv", [])
-        if len(sends) != len(receives):
-            continue
-        for send, receive in zip(sends, receives, strict=True):
-            blocks = start[send] + length[send] > start[receive] or _clocks_apart(graph)
-            yield _Meeting(
-                np.array([send, receive], np.int64), np.array([True, blocks]), np.array([blocks, True])
-            )
+        for send, receive in zip(sends, receives, strict=True) if len(sends) == len(receives) else ():
+            blocks = apart or start[send] + length[send] > start[receive]
+            members = np.array([send, receive], np.int64)
+            yield _Meeting(members, np.array([True, blocks]), np.array([blocks, True]))
 
 
-def _by_key(graph: Graph, key_of: Any) -> dict[tuple[str, ...], dict[Any, list[int]]]:
-    """Communication of the ranks in order of time, by a key and by side.
+Groups = dict[tuple[Any, ...], dict[Any, list[int]]]
 
-    Args:
-        graph: of several ranks.
-        key_of: from name, arguments and rank to the key and the side; None to skip the event.
-    """
+
+def _by_key(graph: Graph) -> tuple[Groups, Groups]:
+    """Communication in order of time: collectives by kind and process group, as far as recorded, then
+    by rank; sends and receives by process group and both ranks, then by kind."""
     transfers = graph.on_device | graph.of_communication_threads
     communicates = transfers & graph.tasks.text("category").mask("communication")
     rows = np.flatnonzero(communicates & (graph.tasks["event"] >= 0))
     rows = rows[np.argsort(_measured_starts(graph)[rows], kind="stable")]
     ranks = graph.threads["rank"][graph.tasks["thread"][rows]]
     names = graph.tasks.text("name")
-    keys: dict[tuple[str, ...], dict[Any, list[int]]] = {}
+    collectives: Groups = {}
+    pairs: Groups = {}
     for row, rank in zip(rows.tolist(), ranks.tolist(), strict=True):
         arguments = graph.trace.event_arguments(int(graph.tasks["event"][row]))
-        found = key_of(str(names[row]), arguments, rank)
-        if found is not None:
-            keys.setdefault(found[0], {}).setdefault(found[1], []).append(row)
-    return keys
-
-
-def _collective(name: str, arguments: Mapping[str, Any], rank: int) -> tuple[Any, Any] | None:
-    """Key: the kind of a collective and its process group, as far as recorded. Side: its rank."""
-    key = collective_key(name, arguments)
-    return None if key[0] in _PEER else (key, rank)
-
-
-def _transfer(name: str, arguments: Mapping[str, Any], rank: int) -> tuple[Any, Any] | None:
-    """Key: the process group and both ranks of a send or receive. Side: its rank and kind."""
-    kind, *group = collective_key(name, arguments)
-    peer = arguments.get(_PEER.get(kind, ""))
-    if not isinstance(peer, int):
-        return None
-    pair = (rank, peer) if kind == "send" else (peer, rank)
-    return (*group, *map(str, pair)), (rank, kind)
+        kind, *group = collective_key(str(names[row]), arguments)
+        if kind not in _PEER:
+            collectives.setdefault((kind, *group), {}).setdefault(rank, []).append(row)
+        elif isinstance(peer := arguments.get(_PEER[kind]), int):
+            pair = (rank, peer) if kind == "send" else (peer, rank)
+            pairs.setdefault((*group, *pair), {}).setdefault(kind, []).append(row)
+    return collectives, pairs

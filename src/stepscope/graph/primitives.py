@@ -60,7 +60,9 @@ def select(
     for column, value in (("stage", stage), ("kind", kind), ("category", category)):
         if value is not None:
             chosen &= _equal(graph, column, value)
-    for pattern, matches in ((name, _named), (module, _in_module), (operator, _in_operator)):
+    if name is not None:
+        chosen &= matching(graph.tasks.text("name"), name)
+    for pattern, matches in ((module, _in_module), (operator, _in_operator)):
         if pattern is not None:
             chosen &= matches(graph, pattern)
     if on_device is not None:
@@ -93,18 +95,13 @@ def matching(texts: Text, pattern: str) -> Mask:
 def _of_rank(graph: Graph, rank: int | str) -> Mask:
     if not str(rank).isdecimal():
         raise GraphError(f"{rank!r} is not a rank number")
-    result: Mask = (graph.threads["rank"] == int(rank))[graph.tasks["thread"]]
-    return result
+    return (graph.threads["rank"] == int(rank))[graph.tasks["thread"]]
 
 
 def _equal(graph: Graph, column: str, value: str) -> Mask:
     if value not in _VALUES[column]:
         raise GraphError(f"expected a {column} of {', '.join(_VALUES[column])}; found {value!r}")
     return graph.tasks.text(column).mask(value)
-
-
-def _named(graph: Graph, pattern: str) -> Mask:
-    return matching(graph.tasks.text("name"), pattern)
 
 
 def _in_module(graph: Graph, pattern: str) -> Mask:
@@ -195,8 +192,7 @@ def _only_launch(graph: Graph, gone: Mask) -> Mask:
     of_call[event[calls]] = True
     of_call[-1] = False
     # A waiting call is several tasks of one event.
-    result: Mask = calls | (~graph.on_device & of_call[event])
-    return result
+    return calls | (~graph.on_device & of_call[event])
 
 
 def _instead(thread: Ids32, gone: Mask, sources: Ids32, targets: Ids32) -> tuple[Ids, Ids]:

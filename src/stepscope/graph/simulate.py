@@ -63,8 +63,7 @@ class Simulation:
         begins[:, 0] = np.maximum(begins[:, 0], self.earlier_end_ns[ranks])
         last = np.maximum(last[ranks], begins[:, 0] + on_cpu)
         ends = np.append(begins[:, 1:-1], last[:, None], axis=1)
-        result: Times = np.mean(ends - begins[:, :-1], axis=0).astype(np.int64)
-        return result
+        return np.mean(ends - begins[:, :-1], axis=0).astype(np.int64)
 
     def _on_cpu(self, begins: Times) -> Times:
         """What the CPU takes for all steps, by rank, if it takes for each what its last one works.
@@ -79,8 +78,7 @@ class Simulation:
         pace = np.bincount(rank, spent, int(graph.ranks.max(initial=0)) + 1)[graph.ranks]
         lengths = np.diff(begins, axis=1)
         most = np.minimum(lengths.sum(axis=1), pace * lengths.shape[1])
-        result: Times = most.astype(np.int64) - graph.window.lead_lost_ns
-        return result
+        return most.astype(np.int64) - graph.window.lead_lost_ns
 
     def _first_starts(self) -> Times:
         graph, starts = self.graph, self.start_ns[self.graph.on_device]

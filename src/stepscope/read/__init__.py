@@ -1,7 +1,5 @@
 """Reads files as traces: the list of readers, and detection of the format by content."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -26,15 +24,12 @@ _HEAD_BYTES = 1 << 16  # of the content, by which the format is told
 
 @dataclass(frozen=True)
 class Reader:
-    """One format.
+    """One format: its name, and whether a file's first bytes look like it.
 
-    Attributes:
-        name: name of the format.
-        matches: returns whether a file's first bytes look like this format.
-        read: reads an open binary file from its start. The second argument is whether the file is
-            compressed with gzip or zstd; the third is called with the number of bytes read since
-            the last call. Returns the recorded trace, before annotation. Raises IngestError if the
-            file is not such a trace or holds no readable event.
+    `read` reads an open binary file from its start. The second argument is whether the file is
+    compressed with gzip or zstd; the third is called with the number of bytes read since the last
+    call. It returns the recorded trace, before annotation, and raises IngestError if the file is not
+    such a trace or holds no readable event.
     """
 
     name: str
@@ -55,10 +50,8 @@ READERS = (
 def read(path: Path, progress: Progress = lambda size: None) -> Trace:
     """The trace that a file of any supported format holds, before annotation.
 
-    `progress` is called with the number of bytes read since the last call.
-
-    Raises:
-        IngestError: if the file cannot be read as a trace; the message names the file.
+    `progress` is called with the number of bytes read since the last call. Raises IngestError if
+    the file cannot be read as a trace; the message names the file.
     """
     try:
         with path.open("rb") as file:

@@ -29,13 +29,8 @@ Progress = Callable[[int], None]
 def chunks(file: BinaryIO, compressed: bool, warn: Warn, progress: Progress) -> Generator[bytes, None, None]:
     """The content of `file`, decompressed, in chunks of about one size, one of them read ahead.
 
-    Close the generator to end its thread.
-
-    Args:
-        file: an open binary file at its start.
-        compressed: whether it is gzip or zstd.
-        warn: called with (code, message) if the compressed data end early or are damaged.
-        progress: called with the number of bytes of `file` read since the last call.
+    Close the generator to end its thread. `warn` is called if the compressed data end early or are
+    damaged, `progress` with the number of bytes of `file` read since the last call.
     """
     pieces = (_decompressed if compressed else _read)(file, warn, progress)
     return _ahead(_sized(_as_utf8(pieces)))
@@ -60,16 +55,16 @@ def decompressed_head(head: bytes, size: int) -> bytes | None:
 
 def _zstd_head(head: bytes, size: int) -> bytes:
     """As much as the beginning of a file holds."""
-    found = b""
+    content = b""
     try:
         for piece in _zstd_pieces(BytesIO(head), 1 << 10):
-            found += piece
-            if len(found) >= size:
+            content += piece
+            if len(content) >= size:
                 break
     except OSError:
-        if not found:
+        if not content:
             raise
-    return found
+    return content
 
 
 def utf16_of(head: bytes) -> str:
@@ -114,26 +109,26 @@ def _unzstd(file: BinaryIO, warn: Warn, progress: Progress) -> Iterator[bytes]:
 
 
 def _zstd_pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
-    known = 0
+    passed = 0
     try:
         with _zstd_stream(file) as stream:
             while piece := stream.read(size):
-                known += len(piece)
+                passed += len(piece)
                 yield piece
     except OSError:
-        yield _salvaged_zstd(file, known, size)
+        yield _salvaged_zstd(file, passed, size)
         raise
 
 
-def _salvaged_zstd(file: BinaryIO, known: int, size: int) -> bytes:
+def _salvaged_zstd(file: BinaryIO, passed: int, size: int) -> bytes:
     """What lies between the content that is known and the damage: a read that fails loses it."""
-    found: list[bytes] = []
+    salvaged: list[bytes] = []
     with suppress(OSError), _zstd_stream(file) as stream:
-        while known:
-            known -= len(stream.read(min(known, size)))
-        while len(found) < size and (byte := stream.read(1)):
-            found.append(byte)
-    return b"".join(found)
+        while passed:
+            passed -= len(stream.read(min(passed, size)))
+        while len(salvaged) < size and (byte := stream.read(1)):
+            salvaged.append(byte)
+    return b"".join(salvaged)
 
 
 def _zstd_stream(file: BinaryIO) -> pa.CompressedInputStream:

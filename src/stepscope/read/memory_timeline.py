@@ -6,8 +6,6 @@
 Source: `MemoryProfileTimeline` in PyTorch's torch/profiler/_memory_profiler.py.
 """
 
-from __future__ import annotations
-
 import re
 from contextlib import closing, suppress
 from typing import Any, BinaryIO
@@ -52,18 +50,18 @@ def read_memory_timeline(file: BinaryIO, gzipped: bool, progress: Progress) -> T
     """A trace with the table `memory` and no events, as every `Reader` gives one."""
     log = WarningLog()
     with closing(chunks(file, gzipped, log, progress)) as pieces:
-        found = _decoded(b"".join(pieces))
-    times, change, category = _of_levels(*found) if isinstance(found, tuple) else _of_raw(found)
+        recorded = _decoded(b"".join(pieces))
+    times, change, category = _of_levels(*recorded) if isinstance(recorded, tuple) else _of_raw(recorded)
     if len(category) and not 0 <= category.min() <= category.max() < len(_KINDS):
         raise IngestError(f"expected categories 0 to {len(_KINDS) - 1} in the memory timeline")
     return _trace(times, change, category, log)
 
 
 def _decoded(text: bytes) -> _Levels | _Raw:
-    for form in (_Levels, _Raw):
+    forms: tuple[Any, ...] = (_Levels, _Raw)
+    for form in forms:
         with suppress(msgspec.MsgspecError, RecursionError):
-            found: _Levels | _Raw = decode(text, form)
-            return found
+            return decode(text, form)
     raise IngestError(
         "expected a memory timeline of PyTorch ([times, sizes by category], or "
         "[time, action, bytes, category] for each change), found other or damaged JSON"
@@ -73,9 +71,9 @@ def _decoded(text: bytes) -> _Levels | _Raw:
 def _of_raw(events: _Raw) -> tuple[Times, Integers, Codes]:
     """The recorded changes; what was there before (time -1) comes at the first time."""
     table = _integers(events).reshape(len(events), 4)
-    known = table[:, 0] >= 0
-    first = int(table[known, 0].min()) if known.any() else 0
-    return np.where(known, table[:, 0], first), table[:, 2], table[:, 3]
+    is_later = table[:, 0] >= 0
+    first = int(table[is_later, 0].min()) if is_later.any() else 0
+    return np.where(is_later, table[:, 0], first), table[:, 2], table[:, 3]
 
 
 def _of_levels(times: list[int], sizes: list[list[int]]) -> tuple[Times, Integers, Codes]:

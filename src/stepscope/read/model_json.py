@@ -37,8 +37,7 @@ class ModuleRoots(Struct):
 def read_model(path: Path) -> dict[str, Any]:
     """The model tree that `--model` names, `{"name": …, "class": …, "children": […]}` or `{"roots": […]}`.
 
-    Raises:
-        IngestError: if the file cannot be read or has another shape.
+    Raises IngestError if the file cannot be read or has another shape.
     """
     try:
         return parse_model(path.read_bytes())
@@ -55,10 +54,10 @@ def parse_model(text: bytes) -> dict[str, Any]:
         if isinstance(tree, dict):
             convert(tree, ModuleRoots if "roots" in tree else ModuleJson)
             return tree
-        found = f"a JSON {type(tree).__name__}"
+        problem = f"a JSON {type(tree).__name__}"
     except ValueError as error:
-        found = str(error)
+        problem = str(error)
     raise IngestError(
         'expected a model tree {"name": …, "class": …, "children": […]}'
-        f' or {{"roots": […]}}, found: {found}'
+        f' or {{"roots": […]}}, found: {problem}'
     )

@@ -1,7 +1,5 @@
 """A folder with one file per rank of a distributed job."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count, islice
@@ -27,23 +25,23 @@ def trace_files(folder: Path) -> tuple[list[Path], list[WarningRow]]:
     """
     try:
         folder, warnings = _last_run(folder)
-        found = _visible(folder.iterdir())
-        readable = list(filter(is_trace, found))
+        visible = _visible(folder.iterdir())
+        readable = list(filter(is_trace, visible))
         if not readable:
-            found += _visible(folder.glob("*/*"))
-            readable = list(filter(is_trace, found))
+            visible += _visible(folder.glob("*/*"))
+            readable = list(filter(is_trace, visible))
     except OSError as error:
         raise IngestError(f"{folder}: cannot list the folder: {error.strerror}") from error
     readable.sort(key=_natural)
     # JAX also writes part of each profile as JSON.
     files = [path for path in readable if ".xplane.pb" in path.name] or readable
     if not files:
-        what = f"none of its {len(found)} files is a trace" if found else "the folder has no files"
+        what = f"none of its {len(visible)} files is a trace" if visible else "the folder has no files"
         raise IngestError(
             f"{folder}: {what}; expected one .stepscope, .json(.gz), .xplane.pb or .sqlite file "
             "per rank, there or in one folder per machine"
         )
-    others = sorted({path.name for path in found} - {path.name for path in readable})
+    others = sorted({path.name for path in visible} - {path.name for path in readable})
     message = f"skipped files that are not traces: {_shown(others)}"
     return files, warnings + ([("other_file", message, len(others))] if others else [])
 
@@ -85,17 +83,17 @@ def number_ranks(files: Sequence[Path], metadata: Sequence[Metadata]) -> tuple[l
         >>> number_ranks([Path("rank3.json"), Path("rank4.json")], [Metadata()] * 2)[0]
         [3, 4]
     """
-    known = [rank_of(path, facts) for path, facts in zip(files, metadata, strict=True)]
-    ranks, warnings = distinct_ranks(files, known)
+    named = [rank_of(path, facts) for path, facts in zip(files, metadata, strict=True)]
+    ranks, warnings = distinct_ranks(files, named)
     return ranks, warnings + _missing(ranks, max(facts.world_size for facts in metadata))
 
 
-def distinct_ranks(files: Sequence[Path], known: Sequence[int | None]) -> tuple[list[int], list[WarningRow]]:
+def distinct_ranks(files: Sequence[Path], named: Sequence[int | None]) -> tuple[list[int], list[WarningRow]]:
     """A distinct rank for each file: the known one, else the next free number; and warnings."""
-    free = (number for number in count() if number not in known)
+    free = (number for number in count() if number not in named)
     ranks: list[int] = []
     warnings: list[WarningRow] = []
-    for path, rank in zip(files, known, strict=True):
+    for path, rank in zip(files, named, strict=True):
         if rank is None or rank in ranks:
             number = next(free)
             if len(files) > 1:
@@ -119,8 +117,8 @@ def named_rank(path: Path) -> int | None:
         >>> named_rank(Path("job/rank12.json.gz")), named_rank(Path("job/trace.json"))
         (12, None)
     """
-    found = _IN_NAME.search(path.name)
-    number = int(found[1][-_DIGITS:]) if found else MOST_RANKS
+    match = _IN_NAME.search(path.name)
+    number = int(match[1][-_DIGITS:]) if match else MOST_RANKS
     return number if number < MOST_RANKS else None  # a date or a time
 
 

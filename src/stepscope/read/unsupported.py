@@ -4,8 +4,6 @@ Sources: the formats' own specifications for the first bytes; Perfetto's Trace i
 whose field 1 is repeated (perfetto/trace/trace.proto); the first lines that the tools print.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -108,10 +106,10 @@ _JSON = (
 
 def refuse_foreign(head: bytes, name: str) -> None:
     """Raise an IngestError with advice if a file is of a known format that is not supported."""
-    known = [(what, advice) for matches, what, advice in FOREIGN if matches(head)]
-    known += [(what, advice) for pattern, what, advice in _BY_NAME if pattern.search(name)]
-    if known:
-        raise IngestError("this is {}: {}".format(*known[0]))
+    formats = [(what, advice) for matches, what, advice in FOREIGN if matches(head)]
+    formats += [(what, advice) for pattern, what, advice in _BY_NAME if pattern.search(name)]
+    if formats:
+        raise IngestError("this is {}: {}".format(*formats[0]))
 
 
 def foreign_json(data: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from stepscope.record.capture_file import check_target
 from stepscope.record.manifest import Run
-from stepscope.record.options import Rank, RecordOptions, target_path
+from stepscope.record.options import Rank, RecordOptions, script_name, target_path
 from stepscope.record.session import Ending, Session
 
 
@@ -54,7 +54,7 @@ class profile:
     ) -> None:
         self._model = model
         run = Run(list(sys.argv), RecordOptions(warmup, steps, memory, shapes, stack))
-        self._session = Session(run, target_path(path, _script_name(), run.rank), overwrite)
+        self._session = Session(run, target_path(path, script_name(), run.rank), overwrite)
 
     @property
     def path(self) -> Path:
@@ -107,7 +107,7 @@ def trace_handler(
                 train(batch)
                 profiler.step()
     """
-    target = target_path(path, _script_name(), Rank.from_environment())
+    target = target_path(path, script_name(), Rank.from_environment())
     check_target(target)
     from stepscope.record.profiler_handler import TraceHandler
 
@@ -134,8 +134,3 @@ def _ending(error: BaseException | None) -> Ending:
 def _say(line: str) -> None:
     with suppress(Exception):
         print(f"stepscope: {line}", file=sys.stderr, flush=True)
-
-
-def _script_name() -> str:
-    """The name that `stepscope run` would use; a notebook or prompt has no script."""
-    return Path(sys.argv[0] if sys.argv else "").stem or "capture"

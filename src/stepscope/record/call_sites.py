@@ -1,7 +1,5 @@
 """Where the user's code calls a module, and the name that the user gives it there."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 import sysconfig

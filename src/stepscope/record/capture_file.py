@@ -3,8 +3,6 @@
 Its format: docs/reference/capture_format.md.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -100,8 +98,7 @@ def _remove(temporary: Path) -> None:
 def check_target(path: Path) -> None:
     """Refuse a target that cannot or must not be written, before the run starts.
 
-    Raises:
-        CaptureError: the folder is missing or read-only, or the file is not an earlier capture.
+    Raises CaptureError if the folder is missing or read-only, or the file is not an earlier capture.
     """
     # A device such as /dev/zero has no end to look at.
     if path.exists() and not (path.is_file() and is_capture(path)):
@@ -167,14 +164,13 @@ class CaptureFile:
     def write(self, manifest: dict[str, Any], modules: dict[str, Any], members: Mapping[str, Member]) -> None:
         """Write the capture; the arguments are those of `write_capture`.
 
-        Raises:
-            OSError: the file cannot be written; whatever was there is still there.
+        Raises OSError if the file cannot be written; whatever was there is still there.
         """
         if not self._base.is_dir():
             raise FileNotFoundError(2, "the folder no longer exists", str(self._base))
 
         def publish(partial: Path) -> None:
-            with _locked(partial.parent):
+            with locked(partial.parent):
                 self._publish(partial, not RECORDINGS.isdisjoint(members))
 
         write_capture(self.path, manifest, modules, members, publish)
@@ -182,10 +178,9 @@ class CaptureFile:
     def update_manifest(self, changes: dict[str, Any]) -> None:
         """Set keys in the manifest of the file that was written, if it is still there.
 
-        Raises:
-            OSError: the file cannot be written; it is unchanged.
+        Raises OSError if the file cannot be written; it is unchanged.
         """
-        with _locked(self.path.parent):
+        with locked(self.path.parent):
             if self._own is not None and identity(self.path) == self._own:
                 replace_manifest(self.path, changes)
                 self._own = identity(self.path)
@@ -201,11 +196,9 @@ class CaptureFile:
         return self.path.absolute(), kept, self._base.absolute(), self._before or ()
 
     def adopt(self, own: Identity, kept: str) -> None:
-        """Take a file that such a writer wrote last for this run's.
+        """Take a file that such a writer wrote last for this run's, by its `identity`.
 
-        Args:
-            own: what tells its version from another one.
-            kept: where it put the file that was there before; empty if there was none.
+        `kept` is where it put the file that was there before; empty if there was none.
         """
         self._own, self.is_written = own, True
         if kept:
@@ -285,8 +278,8 @@ def identity(path: Path) -> Identity | None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Let one process at a time choose names in a folder, where the system can lock folders."""
+def locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time do this in a folder, where the system can lock folders."""
     try:
         import fcntl
 

@@ -1,7 +1,5 @@
 """Where the user's code creates optimizers, loaders and DDP models, and how the loaders load."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import linecache

@@ -8,8 +8,6 @@ read: what is compiled and its keys in caches stay the same.
 Source: torch/_inductor/compile_fx.py (`compile_fx`), output_code.py (`CompiledFxGraph`).
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import sys
@@ -19,9 +17,8 @@ from math import prod
 from typing import Any
 
 from stepscope.record.call_sites import is_module
-from stepscope.record.model_tree import unwrap
 from stepscope.record.module_ranges import ModuleRanges
-from stepscope.record.module_registry import ModuleRegistry
+from stepscope.record.module_registry import ModuleRegistry, unwrap
 from stepscope.record.patch import AfterImport, replace, undo
 
 Json = dict[str, Any]

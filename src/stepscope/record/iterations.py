@@ -7,8 +7,6 @@ the model is trained by hand (`p -= lr * p.grad`) at the first call after a back
 backward pass without any module (plain tensors) ends the iteration itself.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Callable, Iterator
@@ -19,9 +17,8 @@ import torch
 from torch.utils.data import dataloader
 
 from stepscope.record.creations import LoaderWatch
-from stepscope.record.model_tree import unwrap
 from stepscope.record.module_ranges import ModuleRanges
-from stepscope.record.module_registry import is_bare
+from stepscope.record.module_registry import is_bare, unwrap
 from stepscope.record.patch import undo
 from stepscope.record.step_detector import Kind, StepDetector
 from stepscope.record.torch_internals import AUTOGRAD, ENGINE, CompilerPaused, hide_from_compiler, wrap

@@ -1,7 +1,5 @@
 """manifest.json: who recorded what, in which framework, and how it ended."""
 
-from __future__ import annotations
-
 import os
 import platform
 import socket
@@ -71,10 +69,9 @@ Json = dict[str, Any]
 
 
 def describe_framework(name: str | None = None) -> Json:
-    """The framework's name, version, threads, capability of the CPU and devices, for manifest.json.
+    """A framework's name, version, threads, capability of the CPU and devices, for manifest.json.
 
-    Args:
-        name: `pytorch` or `jax`; by default the loaded framework, PyTorch where both are.
+    By default it is the loaded one, PyTorch where both `pytorch` and `jax` are.
     """
     facts: Json = {
         "framework": None,

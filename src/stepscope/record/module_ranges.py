@@ -14,9 +14,8 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
-from stepscope.record.model_tree import ModuleNode
-from stepscope.record.module_registry import ModuleRegistry
-from stepscope.record.torch_internals import CompilerPaused, compiler_takes, hide_from_compiler
+from stepscope.record.module_registry import ModuleNode, ModuleRegistry
+from stepscope.record.torch_internals import CompilerPaused, compiler_takes, hide_from_compiler, hide_methods
 
 _Module: Any = torch.nn.Module
 Range: Any = getattr(torch._C._profiler, "_RecordFunctionFast", torch.autograd.profiler.record_function)
@@ -166,10 +165,4 @@ class _Running(threading.local):
         self.is_reported = False  # whether a module runs whose call was only reported
 
 
-for _function in (
-    ModuleRanges._node_of,
-    ModuleRanges._resolve,
-    ModuleRanges._begin_outermost,
-    ModuleRanges._notify_outermost,
-):
-    hide_from_compiler(_function.__code__)
+hide_methods(ModuleRanges)

@@ -3,8 +3,6 @@
 torch names the range of a step by the class alone, which is the same for both optimizers of a GAN.
 """
 
-from __future__ import annotations
-
 import sys
 import weakref
 from collections import Counter

@@ -6,8 +6,6 @@ classes and report when it returns. The hook remains for a `step` that could not
 instance whose `step` a scheduler replaced before the watch was installed.
 """
 
-from __future__ import annotations
-
 import functools
 import weakref
 from collections.abc import Callable, Iterator

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,12 +45,9 @@ class Rank:
 
 
 def target_path(output: str | Path | None, name: str, rank: Rank) -> Path:
-    """The absolute path of the capture file.
+    """The absolute path of the capture file, `output` or one named after the script, in this folder.
 
-    Args:
-        output: as the user requested; None for a file named after the script, in this folder.
-        name: the script's name without suffix.
-        rank: of several ranks, each writes its own file into a folder.
+    Of several ranks, each writes its own file into a folder.
     """
     path = Path(output or name + SUFFIX).absolute()
     if rank.world_size > 1:
@@ -57,18 +55,18 @@ def target_path(output: str | Path | None, name: str, rank: Rank) -> Path:
     return path
 
 
+def script_name() -> str:
+    """The name by which captures of this process go; a notebook or prompt has no script."""
+    return Path(sys.argv[0] if sys.argv else "").stem or "capture"
+
+
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 def chosen_ranks(text: str, rank: Rank) -> set[int]:
-    """The ranks that `--ranks` names.
+    """The ranks that `--ranks` names: numbers, ranges, `first-of-node`, `last` and `all`, with commas.
 
-    Args:
-        text: numbers, ranges such as `0-7`, `first-of-node`, `last` and `all`, with commas.
-        rank: of this process, which knows the size of the job.
-
-    Raises:
-        CaptureError: if a part is none of these, or no rank of this job.
+    Raises CaptureError if a part is none of these, or no rank of the job of this `rank`.
 
     Example:
         >>> sorted(chosen_ranks("0, 4-6,last", Rank(3, 16)))

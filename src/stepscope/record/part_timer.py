@@ -1,7 +1,5 @@
 """Times the parts of a step whose calls can be seen without recording operators."""
 
-from __future__ import annotations
-
 import functools
 import threading
 import time
@@ -15,7 +13,7 @@ from torch.utils.data import dataloader
 
 from stepscope.record.patch import undo
 from stepscope.record.step_times import Reading, page_faults
-from stepscope.record.torch_internals import AUTOGRAD, ENGINE, hide_from_compiler, wrap
+from stepscope.record.torch_internals import AUTOGRAD, ENGINE, hide_from_compiler, hide_methods, wrap
 
 _Batches: Any = dataloader._BaseDataLoaderIter
 
@@ -218,17 +216,4 @@ class PartTimer:
         return self._tells_parts and threading.get_ident() == self._thread
 
 
-for _function in (
-    PartTimer.pause,
-    PartTimer.resume,
-    PartTimer.model_begins,
-    PartTimer.optimizer_begins,
-    PartTimer.part_ends,
-    PartTimer.work_follows,
-    PartTimer._begin,
-    PartTimer._change,
-    PartTimer._add_up,
-    PartTimer._reading,
-    PartTimer._times_this,
-):
-    hide_from_compiler(_function.__code__)
+hide_methods(PartTimer)

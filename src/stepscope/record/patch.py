@@ -3,8 +3,6 @@
 Scripts set environment variables before `import torch`; importing it first would undo that.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder

@@ -1,7 +1,5 @@
 """A capture from the user's own torch.profiler."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Consecutive training steps under torch.profiler, and the trace that it writes."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import os
@@ -17,7 +15,7 @@ from stepscope.errors import CaptureError
 from stepscope.record.module_registry import profiler_runs
 from stepscope.record.options import RecordOptions
 from stepscope.record.patch import replace, undo
-from stepscope.record.standard_error import without_lines
+from stepscope.record.process_exit import without_lines
 
 _record_function: Any = torch.autograd.profiler.record_function
 
@@ -184,8 +182,7 @@ _NOT_WHOLE = "PyTorch could not write the whole trace; is the disk full?"
 def export_trace(profiler: Any, path: Path) -> None:
     """Write torch.profiler's JSON, with an error where PyTorch gives none: on a full disk.
 
-    Raises:
-        OSError: the file could not be written, with the system's reason where it can be found.
+    Raises OSError if the file could not be written, with the system's reason where it can be found.
     """
     profiler.export_chrome_trace(str(path))
     if not _is_whole(path):

@@ -1,7 +1,5 @@
 """Consecutive recorded steps, whatever the framework."""
 
-from __future__ import annotations
-
 import os
 import weakref
 from collections.abc import Callable

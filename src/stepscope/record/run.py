@@ -1,7 +1,5 @@
 """`stepscope run`: run a program under a session and end as the program would have ended."""
 
-from __future__ import annotations
-
 import builtins
 import sys
 from collections.abc import Iterator
@@ -16,11 +14,10 @@ from stepscope.record.manifest import Result, Run
 from stepscope.record.memory.out_of_memory import find_out_of_memory
 from stepscope.record.options import Rank, RecordOptions, chosen_ranks, target_path
 from stepscope.record.patch import AfterImport
-from stepscope.record.process_exit import show
+from stepscope.record.process_exit import Messages, show
 from stepscope.record.run_shares.run_shares import RunClock
 from stepscope.record.script_runner import ModuleMissing, Program
 from stepscope.record.session import Ending, Session
-from stepscope.record.standard_error import Messages
 
 _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
 

@@ -1,7 +1,5 @@
 """Run a script or module in this process as `python` would."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import io
 import pkgutil

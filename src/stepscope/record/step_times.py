@@ -259,10 +259,7 @@ class UnrecordedSteps:
 
     At the end of a step the clocks are read, and nothing else is done until a block is over:
     whatever runs between steps takes caches from the program, and made its steps 10 to 15 % longer.
-
-    Args:
-        clock: reads the clocks where steps end.
-        time_in: changes the detail; None if everything must be timed.
+    `time_in` changes the detail; None if everything must be timed.
     """
 
     def __init__(self, clock: MarkingClock, time_in: Callable[[Detail], None] | None) -> None:

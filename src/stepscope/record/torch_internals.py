@@ -1,11 +1,10 @@
 """What hooks have to know of torch: where a backward pass runs, and how to avoid the compiler."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable
-from types import CodeType
+from itertools import chain
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -60,6 +59,15 @@ def hide_from_compiler(code: CodeType) -> None:
     else:
         skip, default = frames._FrameAction.SKIP, frames._FrameAction.DEFAULT
         frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, default))
+
+
+def hide_methods(*classes: type) -> None:
+    """The same of all methods of classes; a decorator may share its code with others."""
+    for member in chain.from_iterable(vars(cls).values() for cls in classes):
+        function = getattr(member, "fget", member)
+        function = getattr(function, "__wrapped__", function)
+        if isinstance(function, FunctionType):
+            hide_from_compiler(function.__code__)
 
 
 hide_from_compiler(CompilerPaused.__enter__.__code__)

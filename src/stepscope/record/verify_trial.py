@@ -6,8 +6,6 @@ The specification is JSON (`Trial`); the result is a JSON file (`docs/guide/veri
 times a few training steps, or records them to a capture, and then ends the program.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -164,8 +162,7 @@ def main() -> None:
     watch = _enter_scratch(trial)
     facts = run_trial(trial)
     if watch is not None:
-        watch.stop()
-        facts["outside_writes"] = list(watch.paths)
+        facts["outside_writes"] = watch.stop()
     partial = Path(f"{trial.result}.partial")
     partial.write_text(json.dumps(facts), "utf-8")
     partial.replace(trial.result)

@@ -1,7 +1,5 @@
 """The tables that analyses fill: operations, findings, contexts and warnings."""
 
-from __future__ import annotations
-
 from stepscope.trace.declaration import (
     CONTEXT_KINDS,
     RANK,

@@ -84,9 +84,9 @@ class ArgumentBlock:
     def spans(self, sources: IntArray) -> tuple[Times, Times]:
         """Where in `text` those of the events at `sources` begin and end; at 0 where none is."""
         rows = np.minimum(self.sources.searchsorted(sources), len(self.sources) - 1)
-        found = self.sources[rows] == sources
+        has_some = self.sources[rows] == sources
         starts = np.append(0, self.ends[:-1])[rows]
-        return np.where(found, starts, 0), np.where(found, self.ends[rows], 0)
+        return np.where(has_some, starts, 0), np.where(has_some, self.ends[rows], 0)
 
     def shifted(self, offset: int) -> ArgumentBlock:
         """The same block with all positions increased by `offset`."""
@@ -116,10 +116,10 @@ class Arguments:
     def texts(self, sources: IntArray) -> list[bytes]:
         """The JSON text of many events, in ascending order; `{}` for one without arguments."""
         parts = list(self.parts(sources))
-        found = [b"{}"] * (parts[0][1].start if parts else len(sources))
+        texts = [b"{}"] * (parts[0][1].start if parts else len(sources))
         for block, part in parts:
-            found += block.find_all(sources[part])
-        return found
+            texts += block.find_all(sources[part])
+        return texts
 
     def parts(self, sources: IntArray) -> Iterator[tuple[ArgumentBlock, slice]]:
         """The blocks that may hold arguments of events, each with its part of ascending `sources`.
@@ -245,3 +245,23 @@ def bytes_of(array: pa.LargeBinaryArray) -> list[Octets]:
     text = np.frombuffer(values or b"", np.uint8)
     bounds = np.frombuffer(ends, np.int64)[array.offset : array.offset + len(array) + 1].tolist()
     return [text[start:end] for start, end in pairwise(bounds)]
+
+
+_TYPES = {
+    16: ("complex<double>",),
+    8: ("double", "long", "long int", "int64_t", "complex<float>"),
+    4: ("float", "int"),
+    2: ("half", "bfloat16", "short", "short int"),
+    1: ("bool", "byte", "char", "signed char", "unsigned char", "float8_e4m3fn", "float8_e5m2"),
+}
+_BYTES = {name: size for size, names in _TYPES.items() for name in names}
+
+
+def element_bytes(kind: str) -> int:
+    """Bytes per element of a type as PyTorch's recorder names it; 0 for anything else.
+
+    Example:
+        >>> element_bytes("c10::BFloat16"), element_bytes("Scalar")
+        (2, 0)
+    """
+    return _BYTES.get(kind.removeprefix("c10::").lower(), 0)

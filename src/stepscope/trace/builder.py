@@ -1,7 +1,5 @@
 """Builds a trace from a reader's columns: sorts and nests events, ties arrows, rebases times."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -35,29 +33,18 @@ class Arrows:
 
 @dataclass
 class Parts:
-    """The output of a reader; times are absolute ns on the recorder's clock.
+    """The output of a reader: columns of tables; times are absolute ns on the recorder's clock."""
 
-    Attributes:
-        events: columns of the events table, at least name, category, track, start_ns, duration_ns.
-        tracks: columns of the tracks table.
-        arrows: ends of flow arrows.
-        instants, counters, memory: columns of these tables.
-        metadata: properties other than the tables.
-        arguments: the events' recorded arguments by `events.source`.
-        warnings: (code, message, count).
-        tables: further tables, without times.
-    """
-
-    events: dict[str, Any]
+    events: dict[str, Any]  # at least name, category, track, start_ns, duration_ns
     tracks: dict[str, Any]
     arrows: Arrows | None = None
     instants: dict[str, Any] = field(default_factory=dict)
     counters: dict[str, Any] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
     metadata: Metadata = field(default_factory=Metadata)
-    arguments: Arguments = field(default_factory=Arguments)
+    arguments: Arguments = field(default_factory=Arguments)  # by `events.source`
     warnings: Iterable[WarningRow] = ()
-    tables: Mapping[str, Table] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict)  # further ones, without times
 
 
 def build(parts: Parts) -> Trace:
@@ -164,5 +151,5 @@ def _match_tails(arrows: Arrows, tails: Rows, heads: Rows) -> Rows:
 def _next_started(events: Table, track: Array, time: Array) -> Ids32:
     """The event that starts next on a track, for an arrow's end between two events."""
     reversed_start = -events["start_ns"][::-1]
-    found = last_started(track, -time, events["track"][::-1], reversed_start)
-    return np.where(found < 0, -1, len(events) - 1 - found).astype(np.int32)
+    reversed_event = last_started(track, -time, events["track"][::-1], reversed_start)
+    return np.where(reversed_event < 0, -1, len(events) - 1 - reversed_event).astype(np.int32)

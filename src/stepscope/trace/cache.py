@@ -52,10 +52,7 @@ class Key:
 def key_of(path: Path, options: bytes = b"", code: bytes = b"") -> Key:
     """The key of a file in its current state; raises OSError if it cannot be read.
 
-    Args:
-        path: the source file.
-        options: anything else that affects the result.
-        code: identifies the code that computes the result.
+    `options` are anything else that affects the result, `code` identifies what computes it.
     """
     real = path.resolve()
     state = (__version__.encode(), code, *_state(real))
@@ -198,9 +195,9 @@ def _shrink(folder: Path, limit: int) -> None:
 
 def _entries(folder: Path | None) -> list[tuple[float, int, Path]]:
     """(time of last use, bytes, folder) of each entry, unfinished ones included."""
-    found = []
+    entries = []
     for entry in folder.iterdir() if folder and folder.is_dir() else ():
         with suppress(OSError):  # another process may delete it meanwhile
             if entry.is_dir() and _ENTRY_NAME.fullmatch(entry.name):
-                found.append((entry.stat().st_mtime, entry_folder.size(entry), entry))
-    return found
+                entries.append((entry.stat().st_mtime, entry_folder.size(entry), entry))
+    return entries

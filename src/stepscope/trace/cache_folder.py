@@ -1,7 +1,5 @@
 """The folder of results that are kept between runs; others see its entries whole or not at all."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

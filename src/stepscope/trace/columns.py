@@ -1,7 +1,5 @@
 """Columns as arrays: of one value, of some rows of another, and growing as a file is read."""
 
-from __future__ import annotations
-
 import mmap
 from contextlib import suppress
 from typing import Any

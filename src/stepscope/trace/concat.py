@@ -1,7 +1,5 @@
 """Joins the traces of several ranks, and takes such a trace apart again."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -61,9 +59,7 @@ def concat(traces: Sequence[Trace], ahead_ns: Sequence[int] = ()) -> Trace:
     those of one job do; otherwise each begins at zero, with a warning. Events are in order of start,
     other tables in order of rank.
 
-    Args:
-        traces: at least one; see `of_rank`.
-        ahead_ns: how far the clock of each trace is ahead, ns; by default they agree.
+    The clock of each trace is ahead by `ahead_ns`; by default they agree.
     """
     if len(traces) == 1:
         return traces[0]

@@ -1,7 +1,5 @@
 """How a table is declared: its columns, their types and meanings, and the closed lists of words."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

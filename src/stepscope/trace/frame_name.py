@@ -11,18 +11,13 @@ _FRAME = re.compile(r"^(.*)\((\d{1,9})\): (.*)$")  # a longer number is not a li
 class FrameName(NamedTuple):
     """A Python frame; `str` gives the name of its event.
 
-    Attributes:
-        file: as recorded; PyTorch omits the folder of its package.
-        line: in PyTorch's traces the first line of the function.
-        function: its name.
-
     Example:
         >>> FrameName.of("train.py(12): step"), str(FrameName("train.py", 12, "step"))
         (FrameName(file='train.py', line=12, function='step'), 'train.py(12): step')
     """
 
-    file: str
-    line: int
+    file: str  # as recorded; PyTorch omits the folder of its package
+    line: int  # in PyTorch's traces the first line of the function
     function: str
 
     def __str__(self) -> str:
@@ -31,5 +26,5 @@ class FrameName(NamedTuple):
     @classmethod
     def of(cls, name: str) -> FrameName | None:
         """The frame of an event's name, None for other names."""
-        found = _FRAME.match(name)
-        return cls(found[1], int(found[2]), found[3]) if found else None
+        match = _FRAME.match(name)
+        return cls(match[1], int(match[2]), match[3]) if match else None

@@ -6,8 +6,6 @@ time to read 4 GB of JSON. The allocator belongs to the whole process, so only s
 use this; `stepscope.open` leaves the allocator of a user's program as it is.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from collections.abc import Iterator

@@ -71,8 +71,7 @@ class Intervals:
             return np.zeros(len(times), np.int64)
         previous = np.maximum(index - 1, 0)
         inside = np.minimum(times, self.ends[previous]) - self.starts[previous]
-        result: Times = np.where(index > 0, covered[previous] + inside, 0)
-        return result
+        return np.where(index > 0, covered[previous] + inside, 0)
 
     def within(self, starts: Times, ends: Times) -> Times:
         """How much of the union lies in each [start, end), ns, shape of `starts`."""

@@ -1,7 +1,5 @@
 """The tables of memory: allocations in a trace, snapshots, and what `run --memory` records."""
 
-from __future__ import annotations
-
 from stepscope.trace.declaration import RANK, Column, Schema, id_column, reference, time_column
 
 MEMORY = Schema(

@@ -4,8 +4,6 @@ Columns of events have shape (n,). Events are in order of start, longer ones fir
 starts; times are int64, ns; `parent` is the event around each, int32, -1 at the top.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -122,11 +120,11 @@ def _searched(
 ) -> Ids32:
     """The event that started last, or with durations and parents the innermost that still runs."""
     track, tracks = _numbered(track)
-    found = np.empty(len(lanes), np.int32)
+    event = np.empty(len(lanes), np.int32)
     events = (len(track), tracks, track, np.ascontiguousarray(start, np.int64))
-    asked = (len(found), _ids(lanes), np.ascontiguousarray(times, np.int64))
-    _run("stepscope_enclosing", *events, duration, parent, *asked, found)
-    return found
+    asked = (len(event), _ids(lanes), np.ascontiguousarray(times, np.int64))
+    _run("stepscope_enclosing", *events, duration, parent, *asked, event)
+    return event
 
 
 def _numbered(track: IntArray) -> tuple[Ids32, int]:

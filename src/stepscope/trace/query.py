@@ -1,12 +1,11 @@
 """SQL over the tables of a trace, by DuckDB."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from importlib import import_module
 from threading import Event, Thread
 from typing import Any
@@ -21,6 +20,32 @@ from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 ARGUMENTS = "arguments"
+# What the types of columns are called in docs and on the page, and statements to begin with.
+KINDS = {"i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "f64": "float64", "text": "text"}
+EXAMPLES = {
+    "Where the device time of each stage goes, by kernel": """\
+select step, stage, name, sum(duration_ns) / 1e6 as device_ms, count(*) as calls
+from events
+where category in ('kernel', 'memcpy', 'memset', 'communication') and step is not null
+group by step, stage, name
+order by device_ms desc
+limit 20""",
+    "The operators that launch the most device time": """\
+select operator.name, sum(work.duration_ns) / 1e6 as device_ms, count(*) as launched
+from launches
+join events as call on call.id = launches.cpu_event
+join events as operator on operator.id = call.parent
+join events as work on work.id = launches.device_event
+group by operator.name
+order by device_ms desc
+limit 20""",
+    "The shapes that an operator was called with": """\
+select json->>'$."Input Dims"' as shapes, count(*) as calls, sum(duration_ns) / 1e6 as cpu_ms
+from arguments join events on events.id = arguments.event
+where name = 'aten::mm'
+group by shapes
+order by cpu_ms desc""",
+}
 _HELP = "`show tables` lists the tables, `describe steps` the columns of one"
 _READING = ("SELECT", "EXPLAIN", "MULTI")  # DuckDB splits PIVOT into MULTI
 
@@ -105,6 +130,34 @@ def answer_of(
         connection.close()
 
 
+def plain_values(column: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
+    """The values of a result's column, numbers as Python has them.
+
+    DuckDB sums integers to a 128-bit one, which Arrow knows as a decimal only.
+
+    Raises:
+        QueryError: if Python has no such date.
+    """
+    try:
+        values = column.to_pylist()
+    except OverflowError as error:
+        raise QueryError(
+            f"the column {name} holds a date outside the years 1 to 9999; select it as text, with "
+            "CAST(… AS VARCHAR)"
+        ) from error
+    if not pa.types.is_decimal(column.type):
+        return values
+    return [_plain_number(value) for value in values]
+
+
+def _plain_number(value: Decimal | None) -> int | float | None:
+    return value if value is None else int(value) if value == value.to_integral_value() else float(value)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
 def named_tables(connection: Any, sql: str) -> set[str]:
     """The tables that a query names; for statements that DuckDB cannot tell, every word."""
     import duckdb
@@ -158,9 +211,9 @@ def _reading(statements: Sequence[Any]) -> Any:
     kinds = [statement.type.name for statement in statements]
     if len(kinds) == 1 and kinds[0] in _READING:
         return statements[0]
-    found = " and ".join(kinds) or "none"
+    named = " and ".join(kinds) or "none"
     raise QueryError(
-        f"expected one reading statement (SELECT, DESCRIBE, EXPLAIN …), found {found}; traces are read-only"
+        f"expected one reading statement (SELECT, DESCRIBE, EXPLAIN …), found {named}; traces are read-only"
     )
 
 

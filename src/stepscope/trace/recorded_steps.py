@@ -3,8 +3,6 @@
 Functions that take a capture take its manifest; shares are from 0 to 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -74,12 +72,8 @@ def blocked_share(part: float, active: float, elsewhere: float = 0.0) -> float:
     """About how much of the steps the training thread is blocked where it runs no operator.
 
     Operators use a core, or wait for one: what is active besides them is in this part. 0 where it is
-    active for more than half of this part, which is Python then.
-
-    Args:
-        part: the share of the steps in which no operator runs.
-        active: as `active_share` gives it.
-        elsewhere: the share in which it waits outside of this part, for communication or data.
+    active for more than half of this part, which is Python then. `active` is an `active_share`,
+    `elsewhere` the share in which it waits outside of this `part`, for communication or data.
     """
     blocked = min(max(1 - active - elsewhere, part - active, 0.0), part)
     return blocked if blocked >= part / 2 else 0.0

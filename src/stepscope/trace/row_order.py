@@ -1,7 +1,5 @@
 """Orders of rows and runs of equal keys."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

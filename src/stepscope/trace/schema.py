@@ -1,7 +1,5 @@
 """The schema of a trace's tables; storage, SQL and `docs/reference/schema.md` follow from it."""
 
-from __future__ import annotations
-
 # ruff: noqa: F403, F405  (this module has every table and every list of words)
 from stepscope.trace.analysis_schema import *
 from stepscope.trace.declaration import *

@@ -3,8 +3,6 @@
 `np.unique` is avoided: it imports NumPy's masked arrays, which takes a twentieth of the time to
 read a 30 MB trace, and it hashes where sorting is as fast."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 
@@ -29,10 +27,10 @@ def members(codes: IntArray, chosen: Mask) -> Mask:
     if len(wanted) <= _FEW:
         return one_of(codes, wanted)
     if len(codes) >= _MANY and codes.dtype.kind == "i" and codes.strides != (0,):
-        found = np.empty(len(codes), np.bool_)
+        is_chosen = np.empty(len(codes), np.bool_)
         rows, table = np.ascontiguousarray(codes), np.ascontiguousarray(chosen)
-        if function("stepscope_members")(rows.itemsize, len(rows), rows, len(table), table, found):
-            return found
+        if function("stepscope_members")(rows.itemsize, len(rows), rows, len(table), table, is_chosen):
+            return is_chosen
     return np.append(chosen, False)[codes]
 
 
@@ -61,9 +59,9 @@ def distinct(values: Array) -> Array:
     if values.size and np.issubdtype(values.dtype, np.signedinteger):
         least, most = values.min(), values.max()
         if int(most) - int(least) < values.size:
-            found = np.zeros(int(most) - int(least) + 1, np.bool_)
-            found[np.subtract(values, least, dtype=np.int64)] = True
-            return (np.flatnonzero(found) + int(least)).astype(values.dtype)
+            is_used = np.zeros(int(most) - int(least) + 1, np.bool_)
+            is_used[np.subtract(values, least, dtype=np.int64)] = True
+            return (np.flatnonzero(is_used) + int(least)).astype(values.dtype)
     ordered = np.sort(values, axis=None)
     return ordered[begins_run(ordered)]
 

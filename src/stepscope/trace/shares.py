@@ -1,7 +1,5 @@
 """Events whose time belongs to several things, such as kernels fused from operations."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -10,17 +8,20 @@ from stepscope.base.arrays import Floats, Ids, Integers
 
 
 class Shares(NamedTuple):
-    """The elements that events divide among, sorted by event.
-
-    Attributes:
-        event: int64, shape (shares,).
-        element: what this share of the event belongs to, int64, shape (shares,).
-        until: the share of the event up to and including this one, shape (shares,).
-    """
+    """The elements that events divide among, sorted by event; columns of shape (shares,)."""
 
     event: Ids
-    element: Ids
-    until: Floats
+    element: Ids  # what this share of the event belongs to
+    until: Floats  # the share of the event up to and including this one
+
+    @classmethod
+    def of(cls, event: Ids, element: Ids, share: Floats) -> "Shares":
+        """From the share of each element, those of an event one after the other."""
+        first = np.flatnonzero(np.diff(event, prepend=-1))
+        total = np.cumsum(share)
+        until = total - np.repeat(total[first] - share[first], np.diff(np.append(first, len(event))))
+        until[np.append(np.diff(event) != 0, True)[: len(event)]] = 1.0
+        return cls(event, element, until)
 
     def divide(self, rows: Ids, values: Integers) -> tuple[Ids, Ids, Integers]:
         """The parts of the values of some events; those of an event add up to its value.

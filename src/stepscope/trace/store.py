@@ -11,8 +11,6 @@ unpickled.
 Source: Apache Arrow, "IPC File Format" (https://arrow.apache.org/docs/format/Columnar.html).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import zlib

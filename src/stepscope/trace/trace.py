@@ -27,41 +27,25 @@ WarningRow = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Metadata:
-    """The properties of a trace other than its tables.
+    """The properties of a trace other than its tables."""
 
-    Attributes:
-        source: the file or folder it was read from.
-        format: name of the reader that read it.
-        framework: `pytorch`, or empty if unknown.
-        framework_version: as recorded, or empty.
-        devices: one dict per device, with at least `name` if recorded.
-        ranks: the ranks in the trace.
-        world_size: number of processes of the distributed job, 1 if it is not distributed.
-        origin_ns: the recording clock's time at this trace's zero, ns.
-        tolerance_ns: the recorder's rounding of times, which nesting allows for, ns.
-        capture: the manifest of a stepscope capture, else empty.
-        recording_cost: of a capture's steps on the CPU, if times are without the cost of recording:
-            `recorded_ns` (a mean), `unrecorded_ns` (of steps with the same work), and per step
-            `removed_ns` of `events` events, of which `memory_ns` is of new pages of memory;
-            `estimated_steps` are like no unrecorded ones, and no recorded one is like a share of
-            `missing_share` of these; `unknown` says why times are as recorded.
-        model: the model tree from `modules.json` or `--model`, else empty.
-        properties: everything else at the top level of the file.
-    """
-
-    source: str = ""
-    format: str = ""
-    framework: str = ""
+    source: str = ""  # the file or folder it was read from
+    format: str = ""  # name of the reader that read it
+    framework: str = ""  # such as `pytorch`, empty if unknown
     framework_version: str = ""
-    devices: tuple[Mapping[str, Any], ...] = ()
-    ranks: tuple[int, ...] = (0,)
-    world_size: int = 1
-    origin_ns: int = 0
-    tolerance_ns: int = 0
-    capture: Mapping[str, Any] = field(default_factory=dict)
+    devices: tuple[Mapping[str, Any], ...] = ()  # with at least `name`, if recorded
+    ranks: tuple[int, ...] = (0,)  # the ranks in the trace
+    world_size: int = 1  # number of processes of the distributed job, 1 if it is not distributed
+    origin_ns: int = 0  # the recording clock's time at this trace's zero
+    tolerance_ns: int = 0  # the recorder's rounding of times, which nesting allows for
+    capture: Mapping[str, Any] = field(default_factory=dict)  # the manifest of a stepscope capture
+    # Of a capture's steps on the CPU, if times are without the cost of recording: `recorded_ns` (a
+    # mean), `unrecorded_ns` (of steps with the same work), and per step `removed_ns` of `events`
+    # events, of which `memory_ns` is of new pages of memory; `estimated_steps` are like no unrecorded
+    # ones, and no recorded one is like a share of `missing_share` of these. `unknown` says why not.
     recording_cost: Mapping[str, Any] = field(default_factory=dict)
-    model: Mapping[str, Any] = field(default_factory=dict)
-    properties: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)  # the tree of `modules.json` or `--model`
+    properties: Mapping[str, Any] = field(default_factory=dict)  # all else at the top level of the file
 
     def device(self, number: int) -> Mapping[str, Any]:
         """The properties of the device with this number, empty if unknown.
@@ -124,8 +108,8 @@ class Trace:
         try:
             return self._tables[name]
         except KeyError:
-            known = ", ".join(SCHEMAS)
-            raise TraceError(f"no table {name!r}; the tables are {known}") from None
+            names = ", ".join(SCHEMAS)
+            raise TraceError(f"no table {name!r}; the tables are {names}") from None
 
     @property
     def events(self) -> Table:
@@ -166,11 +150,11 @@ class Trace:
         """The recorded arguments of many events, empty where there are none."""
         sources = self.events["source"][events]
         order = np.argsort(sources, kind="stable")
-        found: list[dict[str, Any]] = [{}] * len(events)
+        arguments: list[dict[str, Any]] = [{}] * len(events)
         texts = self.arguments.texts(sources[order])
         for row, text in zip(order.tolist(), texts, strict=True):
-            found[row] = parse(text)
-        return found
+            arguments[row] = parse(text)
+        return arguments
 
     def query(self, sql: str) -> pyarrow.Table:
         """The result of SQL over the tables.
@@ -211,6 +195,8 @@ def with_times(table: Table, moved: Callable[[Times], Times]) -> Table:
 
 def allocated_peaks(memory: Table, rank: int) -> dict[str, int]:
     """The peak of each device in the table `memory`, bytes; empty where no change was recorded."""
-    known = memory.take((memory["rank"] == rank) & (memory["allocated_bytes"] >= 0))
-    device = known.text("device")
-    return {name: int(known["allocated_bytes"][device.mask(name)].max()) for name in device.compact().values}
+    counted = memory.take((memory["rank"] == rank) & (memory["allocated_bytes"] >= 0))
+    device = counted.text("device")
+    return {
+        name: int(counted["allocated_bytes"][device.mask(name)].max()) for name in device.compact().values
+    }

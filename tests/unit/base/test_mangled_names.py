@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.base.kernel_names import short_kernel
-from stepscope.base.mangled_names import readable
+from stepscope.base.kernel_names import readable, short_kernel
 from stepscope.facts.timeline.operation_labels import short_name
 
 CASES = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stepscope.record.batch_size import energy_counters
-from stepscope.record.batch_size.energy_counters import PowerMeter, cpu_counters, gpu_counters
+from stepscope.record.batch_size import measured_steps
+from stepscope.record.batch_size.measured_steps import PowerMeter, cpu_counters, gpu_counters
 
 
 class Nvml:
@@ -52,7 +52,7 @@ def package(folder: Path, name: str, energy_uj: int, whole: int = 1000_000_000) 
 
 def test_power_of_all_gpus_in_use(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     library = Nvml(a=5000, b=7000, other=1)
-    monkeypatch.setattr(energy_counters.ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(measured_steps.ctypes, "CDLL", lambda name: library)
     meter = PowerMeter("NVML", gpu_counters(["a", "b"]))
     clock[0] += 2
     library.millijoules |= {"a": 105_000, "b": 307_000, "other": 10**9}
@@ -61,7 +61,7 @@ def test_power_of_all_gpus_in_use(monkeypatch: pytest.MonkeyPatch, clock: list[f
 
 @pytest.mark.parametrize("uuids", [["c"], ["a", "old"]])
 def test_a_gpu_without_a_counter_has_no_power(monkeypatch: pytest.MonkeyPatch, uuids: list[str]) -> None:
-    monkeypatch.setattr(energy_counters.ctypes, "CDLL", lambda name: Nvml(a=5, old=-1))
+    monkeypatch.setattr(measured_steps.ctypes, "CDLL", lambda name: Nvml(a=5, old=-1))
     assert gpu_counters(uuids) == []
 
 
@@ -69,7 +69,7 @@ def test_without_the_driver_there_is_no_power(monkeypatch: pytest.MonkeyPatch, c
     def missing(name: str) -> Any:
         raise OSError(f"{name}: cannot open shared object file")
 
-    monkeypatch.setattr(energy_counters.ctypes, "CDLL", missing)
+    monkeypatch.setattr(measured_steps.ctypes, "CDLL", missing)
     meter = PowerMeter("NVML", gpu_counters(["a"]))
     clock[0] += 2
     assert meter.reading() is None

@@ -1,11 +1,10 @@
-"""The hook after each call of a compiled function, as two generations of JAX have it."""
+"""The hook after each call of a compiled function."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,39 +31,46 @@ def compiled(params: int) -> int:
     return train_step(params)
 
 
-Hook = Callable[..., None]
+class HookState:
+    """JAX's state of the hook: one is in force, and each thread may have a value of its own."""
+
+    in_force: Any = None
+
+    def __init__(self, name: str, value: Any, include_in_jit_key: bool = False) -> None:
+        self.value = value
+
+    def set_global(self, value: Any) -> None:
+        self.value = value
 
 
-def older(monkeypatch: pytest.MonkeyPatch, state: Any) -> None:
-    """JAX whose hook is an attribute of the state of all threads."""
-    monkeypatch.delattr(api, "_post_hook_state", raising=False)
-    monkeypatch.setattr(api, "jax_jit", SimpleNamespace(global_state=lambda: state))
+def jax_with(state: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    HookState.in_force = state
+    monkeypatch.setattr(api, "_post_hook_state", state)
+    use = partial(setattr, HookState, "in_force")
+    monkeypatch.setattr(api, "jax_jit", SimpleNamespace(set_post_hook_state=use))
 
 
-def test_before_jax_0_7_the_hook_is_an_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = SimpleNamespace(post_hook=None)
-    older(monkeypatch, state)
+def test_calls_are_reported_until_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_program = HookState("post_hook", None)
+    jax_with(of_program, monkeypatch)
     calls: list[JitCall] = []
     watch = JitCallWatch(calls.append)
-    state.post_hook(compiled, (1,), {}, 2)
+    HookState.in_force.value(compiled, (1,), {}, 2)
     assert [(call.name, call.inputs, call.outputs) for call in calls] == [("train_step", ((1,), {}), 2)]
     watch.close()
-    assert state.post_hook is None
+    assert HookState.in_force is of_program
 
 
 def test_the_hook_of_the_program_is_still_called(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[Any] = []
-    state = SimpleNamespace(post_hook=lambda *call: called.append(call))
-    older(monkeypatch, state)
-    of_program: Hook = state.post_hook
+    jax_with(HookState("post_hook", lambda *call: called.append(call)), monkeypatch)
     watch = JitCallWatch(lambda call: None)
-    state.post_hook(compiled, (1,), {}, 2)
+    HookState.in_force.value(compiled, (1,), {}, 2)
     watch.close()
     assert called == [(compiled, (1,), {}, 2)]
-    assert state.post_hook is of_program
 
 
-def test_without_either_there_is_no_hook(monkeypatch: pytest.MonkeyPatch) -> None:
-    older(monkeypatch, SimpleNamespace())
+def test_a_jax_of_another_form_has_no_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(api, "_post_hook_state")
     with pytest.raises(CaptureError, match="has no hook for calls"):
         JitCallWatch(lambda call: None)

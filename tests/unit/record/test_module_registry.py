@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from stepscope.record.model_tree import build_tree
 from stepscope.record.module_ranges import ModuleRanges
-from stepscope.record.module_registry import ModuleRegistry, describe_registry
+from stepscope.record.module_registry import ModuleRegistry, build_tree, describe_registry
 
 
 class Encoder(nn.Module):

@@ -14,10 +14,16 @@ from typing import Any
 
 import pytest
 
-from stepscope.record.samples import loop_samples, stack_sampler
-from stepscope.record.samples.loop_samples import LoopSamples, describe
-from stepscope.record.samples.stack_sampler import SampledPlace as Place
-from stepscope.record.samples.stack_sampler import StackSampler, StackSamples, Unavailable, parse
+from stepscope.record.samples import loop_samples
+from stepscope.record.samples.loop_samples import (
+    LoopSamples,
+    StackSampler,
+    StackSamples,
+    Unavailable,
+    describe,
+    parse,
+)
+from stepscope.record.samples.loop_samples import SampledPlace as Place
 
 HERE = __file__
 
@@ -25,12 +31,12 @@ HERE = __file__
 @pytest.fixture(autouse=True)
 def fresh(library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The library that tests are run with, loaded for each."""
-    monkeypatch.setattr(stack_sampler, "LIBRARY", library)
+    monkeypatch.setattr(loop_samples, "LIBRARY", library)
     if sys.platform != "linux" or sys.version_info >= (3, 14):
         pytest.skip("stacks are not sampled here")
-    stack_sampler._library.cache_clear()
+    loop_samples._library.cache_clear()
     yield
-    stack_sampler._library.cache_clear()
+    loop_samples._library.cache_clear()
 
 
 def short(number: int) -> int:
@@ -74,7 +80,7 @@ def test_whole_stacks_with_their_lines() -> None:
     found = sampler.stop()
     stack = max((found.stacks[stack] for stack in found.stack), key=len)
     names = [found.places[place].function for place in stack]
-    around = [place.function for place in stack_sampler.places_of_stack(sys._getframe())]
+    around = [place.function for place in loop_samples.places_of_stack(sys._getframe())]
     assert names[-len(around) :] == around
     assert names.count("deep") == 31
     first = deep.__code__.co_firstlineno
@@ -161,14 +167,14 @@ def test_a_layout_that_does_not_fit_is_not_used(
 ) -> None:
     """That of another version reads garbage, or nothing, and never crashes."""
     if version == sys.version_info[:2]:
-        monkeypatch.setattr(stack_sampler, "places_of_stack", lambda frame: [])
+        monkeypatch.setattr(loop_samples, "places_of_stack", lambda frame: [])
     monkeypatch.setattr(sys, "version_info", version)
     with pytest.raises(Unavailable, match="stores its frames in another way"):
         StackSampler()
 
 
 def test_where_there_is_no_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(stack_sampler, "LIBRARY", tmp_path / "missing.so")
+    monkeypatch.setattr(loop_samples, "LIBRARY", tmp_path / "missing.so")
     assert LoopSamples().stop() == {
         "version": 1,
         "lacks": "the stepscope that recorded it had no compiled library",
@@ -181,12 +187,12 @@ def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_system_that_refuses_copies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack_sampler._library(), "stepscope_may_copy", lambda: 0)
+    monkeypatch.setattr(loop_samples._library(), "stepscope_may_copy", lambda: 0)
     assert "process_vm_readv" in LoopSamples().stop()["lacks"]
 
 
 def test_a_failure_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack_sampler.StackSampler, "__init__", lambda self: 1 // 0)
+    monkeypatch.setattr(loop_samples.StackSampler, "__init__", lambda self: 1 // 0)
     assert LoopSamples().stop()["lacks"].startswith("sampling failed (ZeroDivisionError")
 
 

@@ -7,7 +7,7 @@ import sys
 
 SCRIPT = """
 import os
-from stepscope.record.standard_error import without_lines
+from stepscope.record.process_exit import without_lines
 with without_lines(b"noise"):
     os.write(2, b"first\\nsome noise\\nlast")
 os.write(2, b" of all\\n")
@@ -20,7 +20,7 @@ def test_only_such_lines_are_removed() -> None:
 
 
 def test_a_closed_descriptor_is_no_error() -> None:
-    script = "import os\nos.close(2)\nfrom stepscope.record.standard_error import without_lines\n"
+    script = "import os\nos.close(2)\nfrom stepscope.record.process_exit import without_lines\n"
     script += "with without_lines(b'noise'):\n    pass\nprint('done')"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert done.stdout == b"done\n"

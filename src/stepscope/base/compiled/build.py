@@ -5,8 +5,6 @@ anything else is installed, so it imports nothing but the standard library. Afte
 sources: `python src/stepscope/base/compiled/build.py`.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import zlib

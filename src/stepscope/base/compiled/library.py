@@ -1,7 +1,5 @@
 """Loads the compiled library."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from functools import cache
@@ -22,10 +20,7 @@ def function(name: str) -> Function:
 
     It runs without the interpreter's lock, so threads may call it at once. Arguments are integers,
     bytes, and contiguous NumPy arrays of the type that the C++ expects; nothing checks that. It
-    returns an integer.
-
-    Raises:
-        StepscopeError: if the library was not built, or of other sources.
+    returns an integer. Raises StepscopeError if the library was not built, or of other sources.
     """
     raw = getattr(_library(), name)
     return lambda *arguments: int(raw(*map(_argument, arguments)))

@@ -8,14 +8,22 @@ same paths, and whatever is written or deleted there goes to a temporary folder 
 the script runs in a temporary *copy* of the project, and the project itself is write-protected.
 """
 
-from stepscope.base.scratch.plan import Scratch, plan_scratch, scratch_view
-from stepscope.base.scratch.relocation import enter, original_path, relocated, relocated_word
-from stepscope.base.scratch.write_protection import WriteWatch
+from stepscope.base.scratch.plan import (
+    Scratch,
+    enter,
+    original_path,
+    plan_scratch,
+    relocated,
+    relocated_word,
+    scratch_view,
+)
+from stepscope.base.scratch.write_protection import WriteWatch, listed_writes
 
 __all__ = [
     "Scratch",
     "WriteWatch",
     "enter",
+    "listed_writes",
     "original_path",
     "plan_scratch",
     "relocated",

@@ -1,7 +1,6 @@
 """Overlays over the project's folders, in a mount namespace of this process."""
 
-from __future__ import annotations
-
+import ctypes
 import os
 import re
 import sys
@@ -10,17 +9,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from stepscope.base.scratch.project import is_in
-from stepscope.base.scratch.system_calls import (
-    CLONE_NEWNS,
-    CLONE_NEWUSER,
-    MS_BIND,
-    MS_PRIVATE,
-    MS_REC,
-    mount,
-    set_namespace,
-    unshare,
-)
+from stepscope.base.scratch.write_protection import system_call
 
+_CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000  # flags of unshare(2) and mount(2)
+_MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
 _OCTAL = re.compile(r"\\(\d{3})")  # how mountinfo writes spaces
 
 
@@ -28,16 +20,13 @@ def enter_overlay(roots: Sequence[str], store: str, kept: Iterable[str] = ()) ->
     """From now on this process and all that it starts see overlays at `roots`.
 
     What is written there goes to `store`, an empty folder in none of them; folders `kept` within
-    them stay as they are.
-
-    Raises:
-        OSError: the system does not allow it, or has no overlayfs. This process must then end: it
-            may have entered some of them.
+    them stay as they are. Raises OSError if the system does not allow it, or has no overlayfs. This
+    process must then end: it may have entered some of them.
     """
     if sys.platform != "linux":
         raise OSError("overlays need Linux")
     in_user_namespace = _own_mounts()
-    mount("none", "/", "", MS_REC | MS_PRIVATE)
+    _mount("none", "/", "", _MS_REC | _MS_PRIVATE)
     kept_fds = {folder: _opened(folder) for folder in kept if os.path.isdir(folder)}
     covered = [*roots, *_mounts_below(roots)]
     lower_fds = {folder: _opened(folder) for folder in covered}
@@ -45,7 +34,7 @@ def enter_overlay(roots: Sequence[str], store: str, kept: Iterable[str] = ()) ->
         _cover(folder, lower_fds[folder], Path(store, str(number)), in_user_namespace)
     for folder, fd in kept_fds.items():
         if any(is_in(folder, root) for root in roots):
-            mount(f"/proc/self/fd/{fd}", folder, "", MS_BIND)
+            _mount(f"/proc/self/fd/{fd}", folder, "", _MS_BIND)
     for fd in (*kept_fds.values(), *lower_fds.values()):
         os.close(fd)
 
@@ -55,12 +44,12 @@ def join_overlay(process: int) -> None:
 
     Raises OSError if that has ended, or this process has several threads.
     """
-    for kind, flag in (("user", CLONE_NEWUSER), ("mnt", CLONE_NEWNS)):
+    for kind, flag in (("user", _CLONE_NEWUSER), ("mnt", _CLONE_NEWNS)):
         theirs, ours = (f"/proc/{number}/ns/{kind}" for number in (process, "self"))
         if os.readlink(theirs) != os.readlink(ours):
             fd = os.open(theirs, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                set_namespace(fd, flag)
+                system_call("setns", "setns", fd, flag)
             finally:
                 os.close(fd)
 
@@ -79,6 +68,12 @@ def try_changes(roots: Sequence[str]) -> None:
                 os.utime(file)
 
 
+def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    words = [word.encode() for word in (source, target, kind)]
+    what = f"mount {kind or 'bind'} at {target}"
+    system_call(what, "mount", *words, ctypes.c_ulong(flags), options.encode() or None)
+
+
 def _opened(folder: str) -> int:
     """A descriptor: it means the folder whatever is mounted over its path, and needs no quoting."""
     return os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -87,11 +82,11 @@ def _opened(folder: str) -> int:
 def _own_mounts() -> bool:
     """Get a mount namespace; whether it took a user namespace to be allowed to."""
     try:
-        unshare(CLONE_NEWNS)
+        system_call("unshare", "unshare", _CLONE_NEWNS)
         return False
     except PermissionError:
         user, group = os.getuid(), os.getgid()
-        unshare(CLONE_NEWUSER | CLONE_NEWNS)
+        system_call("unshare", "unshare", _CLONE_NEWUSER | _CLONE_NEWNS)
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
@@ -104,7 +99,7 @@ def _cover(folder: str, lower: int, store: Path, in_user_namespace: bool) -> Non
     try:
         _mount_overlay(folder, lower, store, in_user_namespace)
     except OSError:
-        mount("tmpfs", str(store), "tmpfs", 0)
+        _mount("tmpfs", str(store), "tmpfs", 0)
         _mount_overlay(folder, lower, store, in_user_namespace)
 
 
@@ -118,7 +113,7 @@ def _mount_overlay(folder: str, lower: int, store: Path, in_user_namespace: bool
     try:
         # The upper layer's folder stands for the project's: who may enter must be the same.
         (store / "upper").chmod(os.stat(folder).st_mode & 0o7777)
-        mount("overlay", folder, "overlay", 0, options + ",userxattr" * in_user_namespace)
+        _mount("overlay", folder, "overlay", 0, options + ",userxattr" * in_user_namespace)
     finally:
         os.close(upper)
         os.close(work)
@@ -126,10 +121,10 @@ def _mount_overlay(folder: str, lower: int, store: Path, in_user_namespace: bool
 
 def _mounts_below(roots: Sequence[str]) -> list[str]:
     """Folders where other file systems are mounted, outer ones first: an overlay hides them."""
-    found = []
+    mounts = set()
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         path = _OCTAL.sub(lambda match: chr(int(match[1], 8)), line.split()[4])
         inside = any(path != root and is_in(path, root) for root in roots)
-        if inside and os.path.isdir(path) and path not in found:
-            found.append(path)
-    return sorted(found)
+        if inside and os.path.isdir(path):
+            mounts.add(path)
+    return sorted(mounts)

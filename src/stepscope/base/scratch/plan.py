@@ -1,6 +1,4 @@
-"""Deciding, before a script runs, how its project is protected from it; one view for several
-processes that train together.
-"""
+"""How a script's project is protected from it: decided before it runs, and applied in its process."""
 
 from __future__ import annotations
 
@@ -9,12 +7,14 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
+from stepscope.base.scratch.overlay import enter_overlay, join_overlay
 from stepscope.base.scratch.project import (
     copy_roots,
     is_in,
@@ -23,51 +23,39 @@ from stepscope.base.scratch.project import (
     outermost,
     project_of,
 )
-from stepscope.base.scratch.write_protection import can_protect
+from stepscope.base.scratch.write_protection import WriteWatch, can_protect, protect
 from stepscope.errors import ScratchError
 
 OVERLAY, COPY, IN_PLACE = "overlay", "copy", "in place"
 _SOURCES = str(Path(__file__).parents[3])
 _PYTHON = (sys.executable, "-I", "-B", "-c")
-_PROBE = (
+_IN_OVERLAY = (
     "import sys; sys.path.insert(0, {sources!r}); "
     "from stepscope.base.scratch.overlay import enter_overlay, try_changes; "
-    "enter_overlay({roots!r}, {store!r}); try_changes({roots!r})"
+    "enter_overlay({roots!r}, {store!r}, {kept!r}); {action}"
 )
+_TRY = "try_changes({roots!r})"
+_HOLD = "print('ready', flush=True); sys.stdin.read()"
 _PROBE_S = 20.0  # for a process to start on a busy machine
-_HOLD = (
-    "import sys; sys.path.insert(0, {sources!r}); "
-    "from stepscope.base.scratch.overlay import enter_overlay; "
-    "enter_overlay({roots!r}, {store!r}, {kept!r}); print('ready', flush=True); sys.stdin.read()"
-)
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """How a script is kept from changing its project.
+    """How a script is kept from changing its project."""
 
-    Attributes:
-        method: `overlay`, `copy`, or `in place` for no protection.
-        roots: the folders that belong to the script, as real paths: its project, the working
-            folder, and for overlays the folders that links lead to.
-        linked: folders outside the roots that links lead to; write-protected beside a copy.
-        kept: folders in the roots that stay as they are, such as the user's cache.
-        store: where the temporary data of each run goes; in none of the roots.
-        holder: a process that has the overlays already, to be joined; 0 for none.
-    """
-
-    method: str
+    method: str  # `overlay`, `copy`, or `in place` for no protection
+    # The folders that belong to the script, as real paths: its project, the working folder, and for
+    # overlays the folders that links lead to.
     roots: tuple[str, ...] = ()
-    linked: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-    store: str = ""
-    holder: int = 0
+    linked: tuple[str, ...] = ()  # outside the roots, where links lead to; write-protected beside a copy
+    kept: tuple[str, ...] = ()  # in the roots; stay as they are, such as the user's cache
+    store: str = ""  # where the temporary data of each run goes; in none of the roots
+    holder: int = 0  # a process that has the overlays already, to be joined; 0 for none
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Scratch:
         """From `to_json`."""
-        lists = {name: tuple(facts[name]) for name in ("roots", "linked", "kept")}
-        return cls(facts["method"], store=facts["store"], holder=facts["holder"], **lists)
+        return cls(**facts)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -100,8 +88,7 @@ def plan_scratch(script: str, folder: str, *, in_place: bool = False, method: st
         method: `overlay` or `copy`; by default the first that works here. The environment variable
             `STEPSCOPE_SCRATCH` chooses as well.
 
-    Raises:
-        ScratchError: the project is too large to copy and overlays are not allowed.
+    Raises ScratchError if the project is too large to copy and overlays are not allowed.
     """
     if in_place:
         return Scratch(IN_PLACE)
@@ -122,22 +109,24 @@ def plan_scratch(script: str, folder: str, *, in_place: bool = False, method: st
     return copy
 
 
+@functools.lru_cache(maxsize=64)
 def overlay_works(scratch: Scratch) -> bool:
     """Whether this system lets a process have the overlays; tried in a process of its own."""
-    return sys.platform == "linux" and _probe(scratch.roots, scratch.store)
-
-
-@functools.lru_cache(maxsize=64)
-def _probe(roots: tuple[str, ...], store: str) -> bool:
-    with tempfile.TemporaryDirectory(
-        prefix="stepscope-scratch-", dir=store, ignore_cleanup_errors=True
-    ) as folder:
-        command = [*_PYTHON, _PROBE.format(sources=_SOURCES, roots=roots, store=folder)]
+    if sys.platform != "linux":
+        return False
+    with scratch.new_store() as store:
+        command = _command(scratch, store, (), _TRY.format(roots=scratch.roots))
         try:
             run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S)
         except (OSError, subprocess.TimeoutExpired):
             return False
         return run.returncode == 0
+
+
+def _command(scratch: Scratch, store: str, kept: Iterable[str], action: str) -> list[str]:
+    """The command of a process that has the overlays, and then does something."""
+    values = {"roots": scratch.roots, "store": store, "kept": list(kept), "action": action}
+    return [*_PYTHON, _IN_OVERLAY.format(sources=_SOURCES, **values)]
 
 
 def _store(roots: Sequence[str]) -> str:
@@ -178,7 +167,7 @@ def scratch_view(scratch: Scratch, processes: int, kept: Sequence[str]) -> Itera
 def _held(scratch: Scratch, store: str, kept: Sequence[str]) -> Iterator[int]:
     """A process that has the overlays, for others to join, until this ends."""
     kept = [*scratch.kept, *(os.path.realpath(folder) for folder in kept)]
-    command = [*_PYTHON, _HOLD.format(sources=_SOURCES, roots=scratch.roots, store=store, kept=kept)]
+    command = _command(scratch, store, kept, _HOLD)
     holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert holder.stdin is not None
@@ -189,3 +178,96 @@ def _held(scratch: Scratch, store: str, kept: Sequence[str]) -> Iterator[int]:
     finally:
         holder.kill()
         holder.communicate()
+
+
+_moved: list[tuple[str, str]] = []  # pairs of a folder and its copy, in this process
+
+
+def enter(scratch: Scratch, store: str, kept: Sequence[str] = ()) -> WriteWatch:
+    """From now on this process and all that it starts see the scratch view.
+
+    Relative paths refer to the scratch view once the process changes to `relocated(folder)`.
+
+    `store` is an empty folder from `scratch.new_store`; folders `kept` stay as they are, too: results
+    go there. Returns what sees changes outside the project. Raises ScratchError if the view cannot be
+    entered; the script must not run then.
+    """
+    kept = [*scratch.kept, *(os.path.realpath(folder) for folder in kept)]
+    temporary = os.path.realpath(tempfile.gettempdir())
+    ignored = [*scratch.roots, *scratch.kept, *kept, store, temporary, "/dev", "/proc", *_caches()]
+    denied: list[str] = []
+    try:
+        if scratch.holder:
+            join_overlay(scratch.holder)
+        elif scratch.method == OVERLAY:
+            enter_overlay(scratch.roots, store, kept)
+        elif scratch.method == COPY:
+            denied = [*scratch.roots, *scratch.linked]
+            _enter_copy(scratch, store, kept, denied)
+    except OSError as error:
+        raise ScratchError(
+            f"cannot run the script in a scratch view: {error}; use --in-place to run it in the "
+            "project itself"
+        ) from error
+    return WriteWatch(denied, [folder for folder in ignored if folder not in denied])
+
+
+def relocated(path: str) -> str:
+    """Where a path of the project is in the scratch view; other paths are returned as they are."""
+    real = os.path.realpath(path)
+    moved = _translated(real, _moved)
+    return path if moved == real else moved
+
+
+def relocated_word(word: str) -> str:
+    """A word of a command line, with the path in it where it is in the scratch view."""
+    name, equals, value = word.partition("=")
+    if equals and os.path.isabs(value):
+        return f"{name}={relocated(value)}"
+    return relocated(word) if os.path.isabs(word) else word
+
+
+def original_path(path: str) -> str:
+    """Where a path of the scratch view is in the project."""
+    return _translated(path, [(new, old) for old, new in _moved])
+
+
+def _translated(path: str, moved: Sequence[tuple[str, str]]) -> str:
+    for old, new in moved:
+        if is_in(path, old):
+            return new + path[len(old) :]
+    return path
+
+
+def _enter_copy(scratch: Scratch, store: str, kept: Sequence[str], protected: Sequence[str]) -> None:
+    link_large = can_protect()
+    _moved.extend(copy_roots(scratch.roots, store, link_large, kept))
+    if link_large:
+        _use_temporary_folder(os.path.join(store, "tmp"))
+        protect(protected, [*kept, store])
+    sys.path[:] = [relocated(entry) for entry in sys.path]
+    _keep_names_of_code()
+
+
+def _use_temporary_folder(folder: str) -> None:
+    """The usual one may hold the project, and then nothing new can be made directly in it."""
+    os.makedirs(folder, exist_ok=True)
+    tempfile.tempdir = os.environ["TMPDIR"] = folder
+
+
+def _keep_names_of_code() -> None:
+    """Code of the copy goes by the names of the project's files: in errors, in what is measured."""
+    sys.dont_write_bytecode = True
+    original: Callable[..., Any] = SourceFileLoader.source_to_code
+
+    def source_to_code(self: Any, data: Any, path: str, *args: Any, **kwargs: Any) -> Any:
+        return original(self, data, original_path(path), *args, **kwargs)
+
+    SourceFileLoader.source_to_code = source_to_code  # type: ignore[method-assign, assignment]
+
+
+def _caches() -> list[str]:
+    """Folders that libraries keep their caches in: no work of the user's."""
+    home = os.path.realpath(os.path.expanduser("~"))
+    names = [".cache", ".triton", ".nv", ".keras", ".config/matplotlib"]
+    return [os.path.join(home, name) for name in names]

@@ -2,8 +2,6 @@
 temporary copies of them.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,15 +46,15 @@ def is_in(path: str, folder: str) -> bool:
 def linked_folders(roots: Iterable[str]) -> set[str]:
     """Folders outside the roots that symbolic links within them lead to."""
     roots = tuple(roots)
-    found = set()
+    folders = set()
     for link in _links(roots):
         target = os.path.realpath(link)
         if not os.path.exists(target) or any(is_in(target, root) for root in roots):
             continue
         folder = target if os.path.isdir(target) else os.path.dirname(target)
         if not any(is_in(folder, system) for system in _SYSTEM) and folder != os.sep:
-            found.add(folder)
-    return found
+            folders.add(folder)
+    return folders
 
 
 def _links(roots: Iterable[str]) -> Iterator[str]:

@@ -1,19 +1,16 @@
 """Denying a process every change of some folders, and seeing what else it changes."""
 
-from __future__ import annotations
-
+import ctypes
 import os
+import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from stepscope.base.scratch.project import is_in
-from stepscope.base.scratch.system_calls import (
-    landlock_allow,
-    landlock_restrict,
-    landlock_ruleset,
-    landlock_version,
-)
+
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446  # on all architectures
+_PR_SET_NO_NEW_PRIVS = 38  # of prctl(2)
 
 # Rights of Landlock: write_file, remove_dir, remove_file, make_char … make_sym, refer, truncate.
 _WRITE_FILE, _REFER, _TRUNCATE = 1 << 1, 1 << 13, 1 << 14
@@ -35,12 +32,29 @@ _CHANGING = {
     "shutil.rmtree": (0,),
     "sqlite3.connect": (0,),
 }
+_IN_A_COPY = "Permission denied: the script runs in a copy of this project; --in-place lets it write here"
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+def system_call(what: str, function: str, *arguments: Any) -> int:
+    """The result of a function of the C library; raises an OSError that says `what` failed."""
+    result: int = getattr(ctypes.CDLL(None, use_errno=True), function)(*arguments)
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
 
 
 def can_protect() -> bool:
     """Whether the kernel can deny a process and its children changes of a folder."""
-    return sys.platform == "linux" and landlock_version() > 0
+    try:
+        return sys.platform == "linux" and _landlock_version() > 0
+    except OSError:
+        return False
+
+
+def _landlock_version() -> int:
+    return system_call("Landlock", "syscall", _LANDLOCK_CREATE, None, 0, 1)
 
 
 def protect(folders: Sequence[str], allowed: Iterable[str] = ()) -> None:
@@ -51,22 +65,37 @@ def protect(folders: Sequence[str], allowed: Iterable[str] = ()) -> None:
             are denied as well.
         allowed: folders that can be changed wherever they are.
 
-    Raises:
-        OSError: the kernel has no Landlock.
+    Raises OSError if the kernel has no Landlock.
     """
-    version = landlock_version()
+    version = _landlock_version()
     on_files = _WRITE_FILE | (_TRUNCATE if version >= 3 else 0)
     rights = on_files | _FOLDER_RIGHTS | (_REFER if version >= 2 else 0)
-    ruleset = landlock_ruleset(rights)
+    handled = struct.pack("=Q", rights)
+    size = ctypes.c_size_t(len(handled))
+    ruleset = system_call("landlock_create_ruleset", "syscall", _LANDLOCK_CREATE, handled, size, 0)
     for path in (*_around(folders, os.sep), *allowed):
-        landlock_allow(ruleset, path, rights if os.path.isdir(path) else on_files)
-    landlock_restrict(ruleset)
+        _allow(ruleset, path, rights if os.path.isdir(path) else on_files)
+    system_call("prctl", "prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    system_call("landlock_restrict_self", "syscall", _LANDLOCK_RESTRICT, ruleset, 0)
     os.close(ruleset)
+
+
+def _allow(ruleset: int, path: str, accesses: int) -> None:
+    """Allow accesses at a path and below it; paths that cannot be opened stay denied."""
+    try:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        rule = struct.pack("=Qi", accesses, fd)
+        system_call(f"landlock rule for {path}", "syscall", _LANDLOCK_ADD, ruleset, 1, rule, 0)
+    finally:
+        os.close(fd)
 
 
 def _around(folders: Sequence[str], top: str) -> list[str]:
     """The largest files and folders that hold none of `folders`."""
-    found = []
+    outside = []
     try:
         entries = list(os.scandir(top))
     except OSError:
@@ -75,33 +104,29 @@ def _around(folders: Sequence[str], top: str) -> list[str]:
         if entry.is_symlink() or entry.path in folders:
             continue
         if any(is_in(folder, entry.path) for folder in folders):
-            found += _around(folders, entry.path)
+            outside += _around(folders, entry.path)
         else:
-            found.append(entry.path)
-    return found
+            outside.append(entry.path)
+    return outside
 
 
 class WriteWatch:
     """Sees what Python code of this process changes: by path, and before it happens.
 
-    Args:
-        denied: folders whose change raises PermissionError.
-        ignored: folders whose changes are of no interest.
-        message: what the PermissionError says, after the path.
+    Changes of folders `denied` raise PermissionError, those of folders `ignored` are of no interest.
+    There is no way to remove it.
     """
 
-    def __init__(self, denied: Sequence[str] = (), ignored: Sequence[str] = (), message: str = "") -> None:
-        self.paths: dict[str, None] = {}
-        self._denied, self._ignored, self._message = denied, ignored, message
+    def __init__(self, denied: Sequence[str] = (), ignored: Sequence[str] = ()) -> None:
+        self._paths: dict[str, None] = {}
+        self._denied, self._ignored = denied, ignored
         self._active = True
-
-    def install(self) -> None:
-        """Begin; there is no way to remove it."""
         sys.addaudithook(self._heard)
 
-    def stop(self) -> None:
-        """Look no more."""
+    def stop(self) -> list[str]:
+        """Look no more; the files that were changed."""
         self._active = False
+        return list(self._paths)
 
     def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self._active and (event == "open" or event in _CHANGING):
@@ -111,9 +136,9 @@ class WriteWatch:
     def _changes(self, path: str) -> None:
         real = os.path.realpath(path)
         if any(is_in(real, folder) for folder in self._denied):
-            raise PermissionError(13, f"Permission denied: {self._message}", path)
+            raise PermissionError(13, _IN_A_COPY, path)
         if not any(is_in(real, folder) for folder in self._ignored) and "__pycache__" not in real:
-            self.paths.setdefault(real)
+            self._paths.setdefault(real)
 
 
 def _changed_paths(event: str, arguments: tuple[Any, ...]) -> list[str]:
@@ -131,3 +156,10 @@ def _as_path(value: Any) -> list[str]:
         return []
     text = to_text(value)
     return [] if not text or text.startswith((":", "file:")) else [text]
+
+
+def listed_writes(paths: Iterable[str]) -> str:
+    """The first of the files outside of a project that its script changed, in words; empty for none."""
+    distinct = list(dict.fromkeys(paths))
+    more = f" and {len(distinct) - 3} more" if len(distinct) > 3 else ""
+    return f"{', '.join(distinct[:3])}{more}"

@@ -6,8 +6,7 @@ it replaces. Where the client has another version, or other characters, nothing 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -174,24 +173,6 @@ class CurrentSite:
             if (site.path, site.line - 1) == (path, line)
             for action in actions
         ]
-
-
-class CurrentSites:
-    """The current site of each entry file, kept until its texts change."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, tuple[Hashable, asyncio.Task[CurrentSite]]] = {}
-
-    def find(
-        self, entry: str, version: Hashable, search: Callable[[], CurrentSite]
-    ) -> asyncio.Task[CurrentSite]:
-        """The site of an entry file at a version of its texts; begins a search if it is new."""
-        known = self._found.get(entry)
-        if known is not None and known[0] == version:
-            return known[1]
-        task = asyncio.create_task(asyncio.to_thread(search))
-        self._found[entry] = (version, task)
-        return task
 
 
 def find_current_site(

@@ -27,36 +27,28 @@ _SEVERITY = {
 }
 
 AMBIGUOUS = "ambiguous_batch_size"
+Mark = tuple[str, lsp.Diagnostic]  # the path of a file, and what is said at one of its lines
 
 
-def failure(problem: Problem) -> lsp.Diagnostic:
-    return _at(problem.line, problem.message, lsp.DiagnosticSeverity.Error, "measure")
-
-
-def ambiguous(problem: Problem) -> dict[str, list[lsp.Diagnostic]]:
-    """A diagnostic at each number among which the user must choose, by file."""
-    found: dict[str, list[lsp.Diagnostic]] = {}
-    count = len(problem.candidates)
+def _of_problem(problem: Problem) -> Iterator[Mark]:
+    """Why measuring failed; or each number among which the user must choose."""
+    if not problem.candidates:
+        yield problem.path, _at(problem.line, problem.message, lsp.DiagnosticSeverity.Error, "measure")
     for site in problem.candidates:
         message = (
-            f"{site.name} = {site.value} is one of {count} numbers that may be the batch size; "
-            "choose one by its quick fix"
+            f"{site.name} = {site.value} is one of {len(problem.candidates)} numbers that may be the "
+            "batch size; choose one by its quick fix"
         )
-        one = _at(site.line, message, lsp.DiagnosticSeverity.Warning, AMBIGUOUS)
-        found.setdefault(site.path, []).append(one)
-    return found
+        yield site.path, _at(site.line, message, lsp.DiagnosticSeverity.Warning, AMBIGUOUS)
 
 
-def findings_by_file(measured: Measured) -> dict[str, list[lsp.Diagnostic]]:
-    """Findings by the file of their line; those without a line are at the top of the entry file."""
-    found: dict[str, list[lsp.Diagnostic]] = {}
+def of_findings(measured: Measured) -> Iterator[Mark]:
+    """Findings at their lines; those without a line are at the top of the entry file."""
     for finding in measured.findings:
+        severity = _SEVERITY.get(str(finding.get("severity")), lsp.DiagnosticSeverity.Information)
+        text = " ".join(str(finding.get(key) or "") for key in ("what", "advice")).strip()
         for path, line in _lines_of(finding) or [(measured.entry, 1)]:
-            severity = _SEVERITY.get(str(finding.get("severity")), lsp.DiagnosticSeverity.Information)
-            text = " ".join(str(finding.get(key) or "") for key in ("what", "advice")).strip()
-            one = _at(line, text, severity, str(finding.get("rule", "")))
-            found.setdefault(path, []).append(one)
-    return found
+            yield path, _at(line, text, severity, str(finding.get("rule", "")))
 
 
 def past_indentation(diagnostic: lsp.Diagnostic, lines: Sequence[str]) -> lsp.Diagnostic:
@@ -169,7 +161,7 @@ class Documents:
             for measured in self.measured.values()
             if path in measured.files or path in measured.settings
         )
-        failed = (entry for entry, one in self.problems.items() if path in one.settings)
+        failed = (entry for entry, problem in self.problems.items() if path in problem.settings)
         return next(chain(entries, failed), None)
 
     def costs_of(self, path: str) -> FileCosts | None:
@@ -186,15 +178,11 @@ class Documents:
 
     def diagnostics(self) -> dict[str, list[lsp.Diagnostic]]:
         """Diagnostics by path; failures before findings."""
-        found: dict[str, list[lsp.Diagnostic]] = {}
-        for problem in self.problems.values():
-            at = ambiguous(problem) if problem.candidates else {problem.path: [failure(problem)]}
-            for path, diagnostics in at.items():
-                found.setdefault(path, []).extend(diagnostics)
-        for measured in self.measured.values():
-            for path, findings in findings_by_file(measured).items():
-                found.setdefault(path, []).extend(findings)
-        return found
+        by_path: dict[str, list[lsp.Diagnostic]] = {}
+        marks = (*map(_of_problem, self.problems.values()), *map(of_findings, self.measured.values()))
+        for path, diagnostic in chain.from_iterable(marks):
+            by_path.setdefault(path, []).append(diagnostic)
+        return by_path
 
     def files(self, entry: str) -> Iterator[str]:
         """The entry file and every file that its measurement covers."""

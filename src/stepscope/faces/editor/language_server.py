@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Protocol, cast
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, cast
 from urllib.parse import unquote
 
+from cattrs import Converter
 from lsprotocol import types as lsp
-from pygls.exceptions import JsonRpcException, JsonRpcMethodNotFound
+from lsprotocol.types import EXIT, METHOD_TO_TYPES
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidRequest, JsonRpcMethodNotFound
 from pygls.lsp.server import LanguageServer
+from pygls.protocol import LanguageServerProtocol, default_converter
 
 from stepscope.faces.editor.background import Jobs, Progress, find_findings
 from stepscope.faces.editor.code_actions import (
     CurrentSite,
-    CurrentSites,
     DocumentEdit,
     edit_document,
     find_current_site,
@@ -25,7 +29,6 @@ from stepscope.faces.editor.code_actions import (
 from stepscope.faces.editor.documents import Documents, OpenDocuments, past_indentation, path_of
 from stepscope.faces.editor.line_marks import LineMark, marks_of
 from stepscope.faces.editor.measured_costs import Measured, MeasureRequest, Problem, Settings
-from stepscope.faces.editor.protocol import AnsweringProtocol, shared_converter
 from stepscope.faces.editor.text_document import BYTE_ORDER_MARK, Document, DocumentStore, split_lines
 from stepscope.models.batch_size.site import SiteChoice
 from stepscope.version import __version__
@@ -65,6 +68,68 @@ class MeasureError(Exception):
         self.problem = problem
 
 
+@cache
+def shared_converter() -> Converter:
+    """Between messages and objects: it compiles functions for each type, once for all editors."""
+    return default_converter()  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A request whose parameters are not those of its method, or whose id cannot be answered."""
+
+    id: int | str | None
+    error: JsonRpcException
+
+
+class AnsweringProtocol(LanguageServerProtocol):
+    """A client that waits for an answer must get one: pygls only logs what it cannot read."""
+
+    def get_message_type(self, method: str) -> type[Any] | None:  # type: ignore[override]
+        """The type of a method's messages; pygls keeps 128 editors that have gone in its cache."""
+        return METHOD_TO_TYPES.get(method, (None,))[0]
+
+    def get_result_type(self, method: str) -> type[Any] | None:  # type: ignore[override]
+        """The type of the answers to a method; without a cache too."""
+        return METHOD_TO_TYPES.get(method, (None, None))[1]
+
+    def structure_message(self, data: dict[str, Any]) -> Any:
+        """A message as an object; an `Unreadable` for a request that does not fit its method."""
+        is_request = {"jsonrpc", "id", "method"} <= data.keys()
+        if is_request and not isinstance(data["id"], int | str):  # pygls keeps requests by their id
+            message = f"expected a number or text as a request's id, found {data['id']!r}"
+            return Unreadable(None, JsonRpcInvalidRequest(message))
+        try:
+            return super().structure_message(data)
+        except JsonRpcException as error:
+            if is_request:
+                return Unreadable(data["id"], error)
+            raise
+
+    def handle_message(self, message: Any) -> None:
+        refusal = self._refusal(message)
+        if refusal is None:
+            super().handle_message(message)
+        else:
+            # By hand: pygls leaves out an id that is null.
+            error = refusal.to_response_error()
+            self._send_data({"jsonrpc": self.VERSION, "id": message.id, "error": error})
+
+    def abandon_requests(self) -> None:
+        """The client has gone: what waits for its answers ends."""
+        for identifier in self._result_types.keys() & self._request_futures.keys():
+            self._request_futures.pop(identifier).cancel()
+        self._result_types.clear()
+
+    def _refusal(self, message: Any) -> JsonRpcException | None:
+        if isinstance(message, Unreadable):
+            return message.error
+        is_request = hasattr(message, "method") and hasattr(message, "id")
+        if self._shutdown and is_request and message.method != EXIT:
+            return JsonRpcInvalidRequest("the server is shutting down")
+        return None
+
+
 class StepscopeServer(LanguageServer):
     """Answers an editor, and measures in the background."""
 
@@ -80,7 +145,7 @@ class StepscopeServer(LanguageServer):
         self.jobs = Jobs()
         self._may_run = False  # the user agreed that scripts are run
         self._consent = asyncio.Lock()
-        self._sites = CurrentSites()
+        self._sites: dict[str, tuple[Hashable, asyncio.Task[CurrentSite]]] = {}  # by entry file
         self._with_diagnostics: set[str] = set()  # paths
 
     def use_specified_lines(self, params: lsp.InitializeParams) -> None:
@@ -112,7 +177,7 @@ class StepscopeServer(LanguageServer):
             return
         self._send_state(entry, "measuring", "measuring …")
         message = "stopped"
-        progress = Progress(self, f"measuring {_name(entry)}", lambda: self.jobs.cancel(entry))
+        progress = Progress(self, f"measuring {Path(entry).name}", lambda: self.jobs.cancel(entry))
 
         def report(message: str, done: float) -> None:
             progress.report(message, done)
@@ -250,7 +315,7 @@ class StepscopeServer(LanguageServer):
             self.protocol.notify("stepscope/marks", {"uri": uri, "marks": marks})
 
     def current_site(self, entry: str) -> asyncio.Task[CurrentSite]:
-        """Where the batch size is in the current texts, with the actions there."""
+        """Where the batch size is in the current texts, with the actions there; kept until they change."""
         documents, measured = self.open_documents(), self.documents.measured.get(entry)
         choice = self.documents.choices.get(entry)
         request = MeasureRequest(entry, self.settings, choice=choice)
@@ -258,9 +323,10 @@ class StepscopeServer(LanguageServer):
         uri = self.documents.uri_of(entry)
         files = list(dict.fromkeys(self.documents.files(entry)))
         version = (documents.versions(files), choice, self.settings.arguments, id(measured))
-        return self._sites.find(
-            entry, version, lambda: find_current_site(request, documents, tuple(offered), uri)
-        )
+        if entry not in self._sites or self._sites[entry][0] != version:
+            search = asyncio.to_thread(find_current_site, request, documents, tuple(offered), uri)
+            self._sites[entry] = version, asyncio.create_task(search)
+        return self._sites[entry][1]
 
     def look_ahead(self, uri: str) -> None:
         """Look for the batch size before its actions are asked for, once typing pauses."""
@@ -300,10 +366,6 @@ class StepscopeServer(LanguageServer):
 
 def _findings_job(entry: str) -> str:
     return f"findings of {entry}"
-
-
-def _name(path: str) -> str:
-    return path.rsplit("/", 1)[-1]
 
 
 def _summary(measured: Measured) -> str:

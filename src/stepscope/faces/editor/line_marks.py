@@ -69,14 +69,14 @@ def map_lines(measured: Sequence[str], current: Sequence[str]) -> dict[int, Mapp
     """
     head = _common(measured, current)
     tail = _common(measured[head:][::-1], current[head:][::-1])
-    found = {line: MappedLine(line, False) for line in range(head)}
+    lines = {line: MappedLine(line, False) for line in range(head)}
     shift = len(current) - len(measured)
     for line in range(len(measured) - tail, len(measured)):
-        found[line] = MappedLine(line + shift, False)
+        lines[line] = MappedLine(line + shift, False)
     old, new = measured[head : len(measured) - tail], current[head : len(current) - tail]
     for line, place in _between(old, new).items():
-        found[line + head] = MappedLine(place.line + head, place.stale)
-    return dict(sorted(found.items()))
+        lines[line + head] = MappedLine(place.line + head, place.stale)
+    return dict(sorted(lines.items()))
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
@@ -88,14 +88,14 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
 def _between(old: Sequence[str], new: Sequence[str]) -> dict[int, MappedLine]:
     if max(len(old), len(new)) > _MOST_LINES:
         return _changed(range(len(old)), range(len(new)))
-    found: dict[int, MappedLine] = {}
+    lines: dict[int, MappedLine] = {}
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     for kind, begin, end, to, to_end in matcher.get_opcodes():
         if kind == "equal":
-            found |= {begin + row: MappedLine(to + row, False) for row in range(end - begin)}
+            lines |= {begin + row: MappedLine(to + row, False) for row in range(end - begin)}
         elif kind == "replace":
-            found |= _changed(range(begin, end), range(to, to_end))
-    return found
+            lines |= _changed(range(begin, end), range(to, to_end))
+    return lines
 
 
 def _changed(old: range, new: range) -> dict[int, MappedLine]:

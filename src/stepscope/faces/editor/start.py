@@ -1,24 +1,44 @@
-"""Starting the language server, and what it writes to standard error."""
+"""Starting the language server: on standard streams, or on a socket for an editor elsewhere.
+
+On a socket the first message must hold a token. Every connection is served by a server of its own,
+so editors may come and go. That server is made once the token was given: a connection without it
+costs next to nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import logging
 import os
+import re
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import redirect_stdout, suppress
+from typing import Any
 
+from lsprotocol.types import EXIT
 from pygls.exceptions import JsonRpcException
 
-from stepscope.base.server_log import limit_log
+from stepscope.base.server_log import AcceptErrors, limit_log
 from stepscope.errors import ServeError
 from stepscope.faces.editor.features import language_server
 from stepscope.faces.editor.language_server import StepscopeServer
 from stepscope.faces.editor.measuring import Measuring
-from stepscope.faces.editor.tcp import say_on_stderr, serve_tcp
+
+_LENGTH = re.compile(rb"^Content-Length: (\d+)\r\n", re.MULTILINE)
+_INVALID_REQUEST = -32600  # of JSON-RPC
+_MOST_INITIALIZE_BYTES = 1 << 20  # a client's capabilities
+_MOST_BYTES = 1 << 26  # of a message, and of what waits to be sent
+_MOST_WITHOUT_TOKEN = 32  # connections; editors send the token at once
+_TOKEN_S = 30.0  # for the token to arrive
+_REFUSAL_S = 0.1  # for the refusal to arrive
+_END_S = 5.0  # for the last answer to be sent
+WRONG_TOKEN = "wrong token: send the printed one as initializationOptions.token"
+# A header or a message that is too long or cannot be read, or a connection that breaks.
+_BROKEN = (ValueError, EOFError, OSError, RecursionError, asyncio.LimitOverrunError, asyncio.TimeoutError)
 
 
 def start_on_streams() -> None:
@@ -26,7 +46,7 @@ def start_on_streams() -> None:
     log_own_faults()
     limit_log(say_on_stderr)
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as stream, redirect_stdout(sys.stderr):
-        _new_server().start_io(stdout=stream)
+        language_server(Measuring()).start_io(stdout=stream)
 
 
 def start_on_port(host: str, port: int, say: Callable[[str], None]) -> None:
@@ -38,7 +58,7 @@ def start_on_port(host: str, port: int, say: Callable[[str], None]) -> None:
 
     async def serve() -> None:
         token = secrets.token_urlsafe(24)
-        server = await serve_tcp(_new_server, host, port, token)
+        server = await serve_tcp(lambda: language_server(Measuring()), host, port, token)
         address = server.sockets[0].getsockname()
         say(f"listening on {address[0]}:{address[1]}")
         say(f"token {token}")
@@ -82,5 +102,134 @@ def _is_own_fault(record: logging.LogRecord) -> bool:
     return not isinstance(error, (ConnectionError, json.JSONDecodeError, RecursionError))
 
 
-def _new_server() -> StepscopeServer:
-    return language_server(Measuring())
+# -- on a socket
+
+
+async def serve_tcp(make: Callable[[], StepscopeServer], host: str, port: int, token: str) -> asyncio.Server:
+    """Listen for editors.
+
+    Returns:
+        The listening server; its sockets have the port.
+    """
+    asyncio.get_running_loop().set_exception_handler(AcceptErrors(say_on_stderr))
+    return await asyncio.start_server(
+        connection_handler(make, token), host, port, backlog=_MOST_WITHOUT_TOKEN
+    )
+
+
+def connection_handler(
+    make: Callable[[], StepscopeServer], token: str
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]:
+    """What answers each connection, as `serve_tcp` describes."""
+    without_token: dict[asyncio.StreamWriter, None] = {}  # oldest first
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(without_token) >= _MOST_WITHOUT_TOKEN:  # so that they keep no editor out
+            next(iter(without_token)).transport.abort()
+        without_token[writer] = None
+        try:
+            first = await asyncio.wait_for(_initialize(reader), _TOKEN_S)
+            without_token.pop(writer, None)
+            if has_token(first, token):
+                await _answer(make(), first, reader, writer)
+            else:
+                writer.write(_refusal(first))
+                await asyncio.sleep(_REFUSAL_S)
+        except _BROKEN:
+            pass  # whatever follows would be misread
+        finally:
+            without_token.pop(writer, None)
+            await _end(writer)
+
+    return connected
+
+
+def say_on_stderr(line: str) -> None:
+    print(f"stepscope lsp: {line}", file=sys.stderr, flush=True)
+
+
+def has_token(message: Mapping[str, Any], token: str) -> bool:
+    """Whether an `initialize` holds the token.
+
+    Example:
+        >>> has_token({"params": {"initializationOptions": {"token": "s3cret"}}}, "s3cret")
+        True
+    """
+    params = message.get("params")
+    options = params.get("initializationOptions") if isinstance(params, Mapping) else None
+    given = options.get("token") if isinstance(options, Mapping) else None
+    return hmac.compare_digest(str(given).encode(errors="surrogatepass"), token.encode())
+
+
+class _Output:
+    """What pygls writes to: sends nothing to an editor that has gone, or that never reads."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+
+    def write(self, data: bytes) -> None:
+        transport = self._writer.transport
+        if transport.get_write_buffer_size() > _MOST_BYTES:
+            transport.abort()
+        elif not transport.is_closing():
+            self._writer.write(data)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+async def _initialize(reader: asyncio.StreamReader) -> dict[str, Any]:
+    """Read until `initialize`; other messages before it are ignored."""
+    while True:
+        message = json.loads(await _read(reader, _MOST_INITIALIZE_BYTES))
+        if isinstance(message, dict) and message.get("method") == "initialize":
+            return message
+
+
+async def _answer(
+    server: StepscopeServer, first: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Answer until the editor leaves; the exit that it asks for is its own, not the process's."""
+    protocol = server.protocol
+    protocol.set_writer(_Output(writer))
+    text = json.dumps(first)
+    try:
+        while True:
+            try:
+                message = json.loads(text, object_hook=protocol.structure_message)
+                if getattr(message, "method", None) == EXIT:
+                    return
+                protocol.handle_message(message)
+            except Exception as error:  # of one message, which the next ones do not depend on
+                server.report_server_error(error, JsonRpcException)
+            text = await _read(reader, _MOST_BYTES)
+    finally:
+        writer.close()
+        await server.close()
+
+
+async def _read(reader: asyncio.StreamReader, most_bytes: int) -> str:
+    """The body of the next message.
+
+    Raises:
+        ValueError: what no editor sends: a message that is too long or not UTF-8.
+    """
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = _LENGTH.search(head)
+    if length is None or int(length[1]) > most_bytes:
+        raise ValueError(f"expected a message of up to {most_bytes} bytes, found {head[:80]!r}")
+    return (await reader.readexactly(int(length[1]))).decode()
+
+
+def _refusal(message: Mapping[str, Any]) -> bytes:
+    error = {"code": _INVALID_REQUEST, "message": WRONG_TOKEN}
+    body = json.dumps({"jsonrpc": "2.0", "id": message.get("id"), "error": error}).encode()
+    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+async def _end(writer: asyncio.StreamWriter) -> None:
+    """Close the connection, also to one who reads no more."""
+    writer.close()
+    with suppress(OSError, asyncio.TimeoutError):
+        await asyncio.wait_for(writer.wait_closed(), _END_S)
+    writer.transport.abort()

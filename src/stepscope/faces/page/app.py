@@ -16,12 +16,13 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
+from stepscope.base.json_text import json_bytes
 from stepscope.errors import ServeError, StepscopeError, TraceError, has_no_descriptors
 from stepscope.faces.page import bundle
 from stepscope.faces.page.bundle import PREFIX, Perfetto, perfetto_folder
 from stepscope.faces.page.guard import Guard, Token
 from stepscope.faces.page.open_files import Traces, Workbench
-from stepscope.faces.page.requests import Query, encode
+from stepscope.faces.page.requests import Query
 from stepscope.faces.page.routes import answer
 from stepscope.version import __version__
 
@@ -139,7 +140,7 @@ def _answer(workbench: Workbench, request: Request) -> Response:
 
 
 def _json(request: Request, value: msgspec.Struct, status: int = 200) -> Response:
-    body, headers = encode(value), {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
+    body, headers = json_bytes(value), {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
     if len(body) > _LARGE_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
         body, headers["Content-Encoding"] = gzip.compress(body, 1), "gzip"
     headers["Content-Security-Policy"] = "default-src 'none'; frame-ancestors 'none'"

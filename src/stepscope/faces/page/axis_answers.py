@@ -87,15 +87,8 @@ def counter(view: TraceView, query: Query) -> CounterTile:
         raise ServeError(f"expected the id of a counter, found {id[:40]!r}", 404)
     zoom, tile = tile_number(axis.deepest, query)
     runs = axis.counter_tile(axis.counters[id], zoom, tile)
-    return CounterTile(
-        counter=id,
-        zoom=zoom,
-        tile=tile,
-        exact=runs.exact,
-        start_ns=(runs.start_ns - tile * (axis.tile_ns >> zoom)).tolist(),
-        least=runs.least.tolist(),
-        most=runs.most.tolist(),
-    )
+    start = runs.start_ns - tile * (axis.tile_ns >> zoom)
+    return filled(CounterTile, runs, counter=id, zoom=zoom, tile=tile, start_ns=start.tolist())
 
 
 def tile_number(deepest: int, query: Query) -> tuple[int, int]:
@@ -107,7 +100,7 @@ def tile_number(deepest: int, query: Query) -> tuple[int, int]:
 
 
 def counter_rows(axis: TimeAxis) -> list[CounterRow]:
-    return [_row(id, one) for id, one in axis.counters.items()]
+    return [_row(id, counter) for id, counter in axis.counters.items()]
 
 
 def _row(id: str, counter: Counter) -> CounterRow:
@@ -272,16 +265,9 @@ class AreaAnswer(msgspec.Struct):
 
 def axis(view: TraceView, query: Query) -> Axis:
     """The time axis and its tracks."""
-    found = view.time_axis
-    return Axis(
-        end_ns=found.end_ns,
-        tile_ns=found.tile_ns,
-        deepest=found.deepest,
-        bins=BINS,
-        stages=list(STAGES),
-        tracks=[_track_row(track) for track in found.tracks.values()],
-        counters=counter_rows(found),
-    )
+    axis = view.time_axis
+    tracks = [_track_row(track) for track in axis.tracks.values()]
+    return filled(Axis, axis, bins=BINS, stages=list(STAGES), tracks=tracks, counters=counter_rows(axis))
 
 
 def slices(view: TraceView, query: Query) -> Slices:
@@ -292,28 +278,24 @@ def slices(view: TraceView, query: Query) -> Slices:
         zoom: 0 for the whole axis; each further one halves the tile.
         tile: number of the tile, from 0.
     """
-    found = view.time_axis
-    track = _track(found, query.text("track") or next(iter(found.tracks), ""))
-    zoom, tile = tile_number(found.deepest, query)
-    shown = found.tile(track, zoom, tile)
-    length = found.tile_ns >> zoom
+    axis = view.time_axis
+    track = _track(axis, query.text("track") or next(iter(axis.tracks), ""))
+    zoom, tile = tile_number(axis.deepest, query)
+    shown = axis.tile(track, zoom, tile)
     strings: Interner[str] = Interner()
-    start, duration = found.spans(track, shown.row)
-    labels = found.labels(track, shown.row)
-    columns = SliceColumns(
+    start, duration = axis.spans(track, shown.row)
+    labels = axis.labels(track, shown.row)
+    columns = filled(
+        SliceColumns,
+        labels,
         depth=shown.depth.tolist(),
-        start_ns=(start - tile * length).tolist(),
+        start_ns=(start - tile * (axis.tile_ns >> zoom)).tolist(),
         duration_ns=duration.tolist(),
-        event=labels.event.tolist(),
         name=_names(view, labels.event, labels.name, strings),
-        stage=labels.stage.tolist(),
     )
-    bins = BinColumns(
-        depth=shown.bin_depth.tolist(),
-        bin=shown.bin.tolist(),
-        percent=np.clip(np.rint(shown.cover * 100), 1, 100).astype(int).tolist(),
-        stage=found.labels(track, shown.bin_row).stage.tolist(),
-    )
+    percent = np.clip(np.rint(shown.cover * 100), 1, 100).astype(int)
+    stage = axis.labels(track, shown.bin_row).stage
+    bins = BinColumns(*(column.tolist() for column in (shown.bin_depth, shown.bin, percent, stage)))
     return Slices(track.id, zoom, tile, shown.exact, columns, bins, list(strings))
 
 
@@ -325,24 +307,24 @@ def area(view: TraceView, query: Query) -> AreaAnswer:
         to: its end; by default the end of the axis.
         tracks: ids of tracks, separated by commas; by default all.
     """
-    found = view.time_axis
+    axis = view.time_axis
     start, to = query.number("from") or 0, query.number("to")
-    end = found.end_ns if to is None else to
+    end = axis.end_ns if to is None else to
     if end <= start:
         raise ServeError("expected an area with to after from")
     wanted = [name for name in query.text("tracks").split(",") if name]
-    tracks = [_track(found, name) for name in wanted] or list(found.tracks.values())
+    tracks = [_track(axis, name) for name in wanted] or list(axis.tracks.values())
     ranks = {track.rank for track in tracks}
-    counters = ((id, one) for id, one in found.counters.items() if one.rank in ranks)
-    values = ((id, one.values.statistics(start, end)) for id, one in counters)
-    known = {id: one for id, one in values if one}
-    return _area_answer(view, start, end, area_of(found, start, end, tracks), known)
+    counters = ((id, counter) for id, counter in axis.counters.items() if counter.rank in ranks)
+    summaries = ((id, counter.values.statistics(start, end)) for id, counter in counters)
+    recorded = {id: summary for id, summary in summaries if summary}
+    return _area_answer(view, start, end, area_of(axis, start, end, tracks), recorded)
 
 
-def _track(found: TimeAxis, name: str) -> AxisTrack:
-    if name not in found.tracks:
+def _track(axis: TimeAxis, name: str) -> AxisTrack:
+    if name not in axis.tracks:
         raise ServeError(f"expected the id of a track, found {name[:40]!r}", 404)
-    return found.tracks[name]
+    return axis.tracks[name]
 
 
 def _track_row(track: AxisTrack) -> TrackRow:
@@ -363,26 +345,23 @@ def _names(view: TraceView, events: Ids, own: list[str] | None, strings: Interne
 
 
 def _area_answer(
-    view: TraceView, start: int, end: int, found: Area, counters: dict[str, CounterSummary]
+    view: TraceView, start: int, end: int, area: Area, counters: dict[str, CounterSummary]
 ) -> AreaAnswer:
-    rate, known = _operation_rate(view, found, end - start)
-    modules = view.trace["modules"].text("path")
-    busy = [(view.time_axis.tracks[id], ns) for id, ns in found.threads.items() if ns > 0]
+    rate, known = _operation_rate(view, area, end - start)
+    paths, stages = [path or "" for path in view.trace["modules"].text("path")] + [""], [*STAGES, ""]
+    busy = [(view.time_axis.tracks[id], ns) for id, ns in area.threads.items() if ns > 0]
     threads = [ThreadShare(track.name, track.rank, ns) for track, ns in busy]
     return AreaAnswer(
         start_ns=start,
         end_ns=end,
-        work_is="kernels" if found.on_device else "operators",
+        work_is="kernels" if area.on_device else "operators",
         flops_per_s=rate,
         known=known,
-        devices=found.devices,
+        devices=area.devices,
         threads=threads,
-        names=[_work_share(one, view.short_name(one.longest)) for one in found.names[:_MOST_ROWS]],
-        modules=[
-            _work_share(one, modules[one.code] or "" if one.code >= 0 else "", one.code)
-            for one in found.modules[:_MOST_ROWS]
-        ],
-        stages=[_work_share(one, STAGES[one.code] if one.code >= 0 else "") for one in found.stages],
+        names=[_work_share(share, view.short_name(share.longest)) for share in area.names[:_MOST_ROWS]],
+        modules=[_work_share(share, paths[share.code], share.code) for share in area.modules[:_MOST_ROWS]],
+        stages=[_work_share(share, stages[share.code]) for share in area.stages],
         counters=counters,
     )
 
@@ -391,12 +370,12 @@ def _work_share(share: AreaShare, name: str, module: int = -1) -> WorkShare:
     return WorkShare(name, module, share.count, share.ns, share.longest)
 
 
-def _operation_rate(view: TraceView, found: Area, length: int) -> tuple[float | None, float]:
+def _operation_rate(view: TraceView, area: Area, length: int) -> tuple[float | None, float]:
     """Operations a second of the work in an area, by its share inside, and what part is known."""
-    time = view.trace.events["duration_ns" if found.on_device else "self_ns"][found.work]
-    pieces = work_of_pieces(view.trace, found.work, time)
+    time = view.trace.events["duration_ns" if area.on_device else "self_ns"][area.work]
+    pieces = work_of_pieces(view.trace, area.work, time)
     flops = pieces.flops[pieces.products]
-    inside = found.inside_ns[pieces.products]
+    inside = area.inside_ns[pieces.products]
     has = ~np.isnan(flops)
     if not has.any():
         return None, 0.0
@@ -423,14 +402,14 @@ def tiles(view: TraceView, query: Query) -> Tiles:
     Query:
         wanted: at most 32 tiles as `id:zoom:tile`, separated by commas; ids as `axis` has them.
     """
-    wanted = [one for one in query.text("wanted").split(",") if one]
+    wanted = [text for text in query.text("wanted").split(",") if text]
     if len(wanted) > MOST:
         raise ServeError(f"expected at most {MOST} tiles, found {len(wanted)}")
     answer, counters = Tiles([], []), view.time_axis.counters
-    for one in wanted:
-        id, *place = one.rsplit(":", 2)
+    for text in wanted:
+        id, *place = text.rsplit(":", 2)
         if len(place) < 2:
-            raise ServeError(f"expected tiles as id:zoom:tile, found {one[:40]!r}")
+            raise ServeError(f"expected tiles as id:zoom:tile, found {text[:40]!r}")
         numbers = dict(zip(("zoom", "tile"), place, strict=True))
         if id in counters:
             answer.counters.append(counter(view, Query({"counter": id, **numbers})))

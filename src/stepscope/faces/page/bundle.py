@@ -12,8 +12,8 @@ from pathlib import Path
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from stepscope.base.json_text import json_bytes
 from stepscope.errors import ServeError
-from stepscope.faces.page.requests import encode
 
 FOLDER = Path(__file__).parents[2] / "_web"
 BUILD = "npm --prefix web ci && npm --prefix web run build"
@@ -53,19 +53,22 @@ def page_in_one(before_scripts: str, name: str = "index.html") -> str:
 def data_element(name: str, content: object) -> str:
     """HTML that holds data for the page's scripts, to be found by its id."""
     # No JSON text may end the element or begin a comment in it.
-    text = encode(content).decode().replace("<", "\\u003c")
+    text = json_bytes(content).decode().replace("<", "\\u003c")
     return f'<script type="application/json" id="{name}">{text}</script>\n'
 
 
 def _policy(scripts: Iterable[str]) -> str:
     """A content policy: the page's own scripts by their hashes, and nothing from elsewhere."""
     texts = (re.sub(r"^<script[^>]*>|</script>\n$", "", script) for script in scripts)
-    hashes = " ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in texts)
     content = (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src {_hashes(texts)}; style-src 'unsafe-inline'; "
         "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
     )
     return f'<meta http-equiv="Content-Security-Policy" content="{content}">'
+
+
+def _hashes(texts: Iterable[str]) -> str:
+    return " ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in texts)
 
 
 def _script(name: str) -> str:
@@ -111,11 +114,8 @@ def _perfetto_policy(html: str) -> str:
     """Nothing from other origins (Perfetto asks a Google server who the user is); its own inline
     script is allowed by its hash.
     """
-    hashes = " ".join(
-        f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in _INLINE.findall(html)
-    )
     return (
-        f"default-src 'self'; script-src 'self' 'wasm-unsafe-eval' {hashes}; "
+        f"default-src 'self'; script-src 'self' 'wasm-unsafe-eval' {_hashes(_INLINE.findall(html))}; "
         "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
         "connect-src 'self' data: blob:; worker-src 'self' blob:; object-src 'none'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"

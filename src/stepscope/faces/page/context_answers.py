@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, UnsetType
 
 from stepscope.base.arrays import Ids
-from stepscope.base.typed_data import convert
 from stepscope.errors import ServeError
 from stepscope.faces.page.finding_answers import Severity, contexts_of_finding, events_of_finding, findings
-from stepscope.faces.page.requests import Query
+from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.contexts import (
     MEASURES,
@@ -22,52 +20,9 @@ from stepscope.facts.contexts import (
     measure,
     measures,
 )
-from stepscope.facts.contexts.flame import flame
+from stepscope.facts.contexts.flame import FlameGraph, flame
 
 _MAX_BOXES = 40_000  # of a flame graph; chosen: bounds what the page has to draw
-
-
-class PathNode(msgspec.Struct):
-    """A node on the path to the first box."""
-
-    node: int
-    name: str
-
-
-class Boxes(msgspec.Struct):
-    """Columns of one length, in preorder, the largest of siblings first.
-
-    Attributes:
-        node: of the tree; -1 for a rest, which groups nodes too small to show.
-        parent: box of the caller, -1 for the first box.
-        name: index into `strings`.
-        kind: index into `strings`.
-        file: index into `strings`.
-        line: -1 if unknown.
-        value: of the node and all below it.
-        own: of the node alone.
-        count: samples or events.
-        hidden: number of nodes that a rest groups; ask again with `start` to see them.
-        hot: 1 on the hot path.
-        backward: 1 if the box is below its caller as backward work.
-        before: value in the other trace, if two traces are compared.
-        width: what it takes to draw both, if two traces are compared.
-    """
-
-    node: list[int]
-    parent: list[int]
-    name: list[int]
-    kind: list[int]
-    file: list[int]
-    line: list[int]
-    value: list[int | float]
-    own: list[int | float]
-    count: list[int]
-    hidden: list[int]
-    hot: list[int]
-    backward: list[int]
-    before: list[int | float] | UnsetType = UNSET
-    width: list[int | float] | UnsetType = UNSET
 
 
 class Measure(msgspec.Struct):
@@ -83,7 +38,7 @@ class Measure(msgspec.Struct):
     unit: str
 
 
-class Flame(msgspec.Struct, kw_only=True):
+class Flame(FlameGraph, kw_only=True):
     """The boxes of a flame graph.
 
     Attributes:
@@ -99,17 +54,7 @@ class Flame(msgspec.Struct, kw_only=True):
         notes: what the tree leaves out.
     """
 
-    by: str
-    meaning: str
-    unit: str
     up: bool
-    start: int
-    path: list[PathNode]
-    total: int | float
-    total_before: int | float | None
-    nodes: int
-    boxes: Boxes
-    strings: list[str]
     measures: list[Measure]
     notes: list[str]
 
@@ -156,14 +101,10 @@ def contexts(view: TraceView, query: Query) -> Flame:
         raise ServeError(f"expected a node below {len(tree)}, found {start}", 404)
     whole = _tree(view, query)
     most = min(query.number("most") or _MAX_BOXES, _MAX_BOXES)
-    graph = {
-        **flame(tree, by, start=start, most=most, before=before),
-        "up": up,
-        "measures": [],
-        "notes": [note.message for note in whole.notes],
-    }
-    found = [_measure(whole, name) for name in measures(whole)]
-    return msgspec.structs.replace(convert(graph, Flame), measures=found)
+    graph = flame(tree, by, start=start, most=most, before=before)
+    available = [_measure(whole, name) for name in measures(whole)]
+    notes = [note.message for note in whole.notes]
+    return filled(Flame, graph, up=up, measures=available, notes=notes)
 
 
 def context_findings(view: TraceView, query: Query) -> ContextFindings:
@@ -189,10 +130,10 @@ def _nodes(
     tree: ContextTree, shown: ContextTree, view: TraceView, query: Query, finding: int, up: bool
 ) -> list[int]:
     """The nodes that show a finding; bottom-up the functions of these nodes."""
-    found = _evidence(tree, view, Query({"rank": query.text("rank")}), finding)
+    evidence = _evidence(tree, view, Query({"rank": query.text("rank")}), finding)
     if not up:
-        return found
-    names = {(tree.label(node), tree.nodes.text("kind")[node]) for node in found}
+        return evidence
+    names = {(tree.label(node), tree.nodes.text("kind")[node]) for node in evidence}
     return [
         int(node)
         for node in shown.children(0)
@@ -205,8 +146,7 @@ def _evidence(tree: ContextTree, view: TraceView, query: Query, finding: int) ->
     if tree.event_node is None:
         return contexts_of_finding(view, query, finding)
     nodes: Ids = np.unique(tree.event_node[events_of_finding(view, query, finding)[1]])
-    result: list[int] = nodes[nodes >= 0].tolist()
-    return result
+    return nodes[nodes >= 0].tolist()
 
 
 def _tree(view: TraceView, query: Query) -> ContextTree:

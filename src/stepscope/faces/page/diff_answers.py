@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,7 +17,7 @@ from stepscope.facts.summary.selected_steps import SelectedSteps
 from stepscope.facts.timeline.operation_labels import distinct_short_names, short_name
 from stepscope.models.diff import Row, RunComparison, Side, compare
 from stepscope.models.diff.step_samples import MeasuredRun
-from stepscope.models.whatif.whatif_pane import Rectangles, SimulatedThread, merge_short
+from stepscope.models.whatif.whatif_pane import Rectangles, SimulatedThread, merged_intervals
 from stepscope.trace.schema import DEVICE_WORK, STAGES
 from stepscope.trace.trace import Trace
 
@@ -198,20 +197,9 @@ class StepOutline(msgspec.Struct):
     timeline: Rectangles
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    """What is drawn of a step, by row and time; each column of shape (pieces,).
+class _OutlinePieces(NamedTuple):
+    """What is drawn of a step, by row and time: stages on the CPU (event -1), and device work."""
 
-    Attributes:
-        row: 0 for stages on the CPU, then an odd number for each device, then its communication.
-        start_ns, end_ns: since the step began.
-        stage: index into `STAGES`, -1 outside of all.
-        event: -1 for a stage.
-    """
-
-    trace: Trace
-    number: int
-    length_us: float
     row: Ids
     start_ns: Times
     end_ns: Times
@@ -232,10 +220,15 @@ def outline(view: TraceView, query: Query) -> StepOutline:
 
 
 def _step_outline(trace: Trace, rank: int, step: int | None) -> StepOutline:
-    drawn = _drawn(trace, rank, step)
-    rows = np.unique(drawn.row)
-    threads = [_thread(row) for row in rows.tolist()]
-    return StepOutline(drawn.number, rows.tolist(), threads, _rectangles(drawn, rows))
+    steps = SelectedSteps(trace, rank, step).steps
+    length = step_lengths(steps)
+    at = int(np.abs(length - np.median(length)).argmin())
+    number, begin = int(steps["step"][at]), int(steps["start_ns"][at])
+    end = int(max(steps["end_ns"][at], steps["device_end_ns"][at]))
+    pieces = _pieces(trace, rank, number, begin)
+    rows = np.unique(pieces.row)
+    drawn = _rectangles(trace, pieces, rows, (end - begin) / 1000)
+    return StepOutline(number, rows.tolist(), [_thread(row) for row in rows.tolist()], drawn)
 
 
 def _thread(row: int) -> SimulatedThread:
@@ -246,12 +239,7 @@ def _thread(row: int) -> SimulatedThread:
     return SimulatedThread(f"{name}, communication" if communicates else name, "device", 0)
 
 
-def _drawn(trace: Trace, rank: int, step: int | None) -> _Drawn:
-    steps = SelectedSteps(trace, rank, step).steps
-    length = step_lengths(steps)
-    at = int(np.abs(length - np.median(length)).argmin())
-    number, begin = int(steps["step"][at]), int(steps["start_ns"][at])
-    end = int(max(steps["end_ns"][at], steps["device_end_ns"][at]))
+def _pieces(trace: Trace, rank: int, number: int, begin: int) -> _OutlinePieces:
     events, stages = trace.events, trace["stages"]
     runs = stages.take((stages["rank"] == rank) & (stages["step"] == number))
     work = _device_work(trace, rank, number)
@@ -261,8 +249,9 @@ def _drawn(trace: Trace, rank: int, step: int | None) -> _Drawn:
     stage = np.concatenate([runs.text("stage").codes, events["stage"][work]])
     event = np.concatenate([np.full(len(runs), -1), work])
     order = np.lexsort((start, row))
-    columns = (one[order].astype(np.int64) for one in (row, start, start + duration, stage, event))
-    return _Drawn(trace, number, (end - begin) / 1000, *columns)
+    return _OutlinePieces(
+        *(part[order].astype(np.int64) for part in (row, start, start + duration, stage, event))
+    )
 
 
 def _device_work(trace: Trace, rank: int, step: int) -> Rows:
@@ -279,31 +268,28 @@ def _device_rows(trace: Trace, work: Rows) -> Ids:
     return 1 + 2 * number.ravel().astype(np.int64) + communicates
 
 
-def _rectangles(drawn: _Drawn, rows: Ids) -> Rectangles:
+def _rectangles(trace: Trace, pieces: _OutlinePieces, rows: Ids, length_us: float) -> Rectangles:
     """Work too short to see is merged with its neighbors of the same stage."""
-    if not len(drawn.row):
-        return Rectangles(drawn.length_us, [], [], [], [], [], [], [])
-    label = drawn.row * (len(STAGES) + 1) + drawn.stage
-    first = merge_short(label, drawn.start_ns, drawn.end_ns, _MOST)
-    count = np.diff(np.append(first, len(drawn.row)))
-    group = np.repeat(np.arange(len(first)), count)
-    order = np.lexsort((drawn.start_ns - drawn.end_ns, group))
-    longest = order[np.searchsorted(group, np.arange(len(first)))]
-    end = np.maximum.reduceat(drawn.end_ns, first)
+    if not len(pieces.row):
+        return Rectangles(length_us, [], [], [], [], [], [], [])
+    label = pieces.row * (len(STAGES) + 1) + pieces.stage
+    first, count, longest = merged_intervals(label, pieces.start_ns, pieces.end_ns, _MOST)
+    end = np.maximum.reduceat(pieces.end_ns, first)
     return Rectangles(
-        length_us=drawn.length_us,
-        thread=np.searchsorted(rows, drawn.row[first]).tolist(),
-        start_us=(drawn.start_ns[first] / 1000).tolist(),
-        duration_us=((end - drawn.start_ns[first]) / 1000).tolist(),
-        name=[_name(drawn, piece) for piece in longest.tolist()],
-        stage=[STAGES[code] if code >= 0 else None for code in drawn.stage[first].tolist()],
-        kind=["stage" if event < 0 else "work" for event in drawn.event[first].tolist()],
+        length_us=length_us,
+        thread=np.searchsorted(rows, pieces.row[first]).tolist(),
+        start_us=(pieces.start_ns[first] / 1000).tolist(),
+        duration_us=((end - pieces.start_ns[first]) / 1000).tolist(),
+        name=[
+            _name(trace, *piece) for piece in zip(pieces.event[longest], pieces.stage[longest], strict=True)
+        ],
+        stage=[STAGES[code] if code >= 0 else None for code in pieces.stage[first].tolist()],
+        kind=["stage" if event < 0 else "work" for event in pieces.event[first].tolist()],
         tasks=count.tolist(),
     )
 
 
-def _name(drawn: _Drawn, piece: int) -> str:
-    event = int(drawn.event[piece])
+def _name(trace: Trace, event: int, stage: int) -> str:
     if event < 0:
-        return STAGES[int(drawn.stage[piece])].replace("_", " ")
-    return short_name(str(drawn.trace.events.text("name")[event]))
+        return STAGES[stage].replace("_", " ")
+    return short_name(str(trace.events.text("name")[int(event)]))

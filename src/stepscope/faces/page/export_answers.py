@@ -150,8 +150,8 @@ def _findings(report: Report) -> Findings:
     """All findings; patches quote source, so only of files whose text is included."""
     found: Findings = report.ask("findings")
     shown = [
-        one if one.patch and one.patch.file in report.sources else replace(one, patch=None)
-        for one in found.findings
+        finding if finding.patch and finding.patch.file in report.sources else replace(finding, patch=None)
+        for finding in found.findings
     ]
     return replace(found, findings=shown)
 
@@ -286,7 +286,10 @@ def flames_of(
 
 def _shown(marks: ContextFindings, nodes: list[int]) -> ContextFindings:
     shown = set(nodes)
-    kept = (replace(one, nodes=[node for node in one.nodes if node in shown]) for one in marks.findings)
+    kept = (
+        replace(finding, nodes=[node for node in finding.nodes if node in shown])
+        for finding in marks.findings
+    )
     return ContextFindings(list(kept))
 
 
@@ -299,8 +302,8 @@ def axis_tiles(report: Report, step: str) -> Iterator[KeyedAnswer]:
     level = report.view.timeline.level(step)
     tracks = [{"track": id} for id, one in axis.tracks.items() if one.rank == rank]
     counters = [{"counter": id} for id, one in axis.counters.items() if one.rank == rank]
-    wanted = [("slices", track) for track in tracks] + [("counter", one) for one in counters]
-    return _tiles(report, wanted, axis, (level.start_ns, level.reach_ns))
+    requests = [("slices", track) for track in tracks] + [("counter", one) for one in counters]
+    return _tiles(report, requests, axis, (level.start_ns, level.reach_ns))
 
 
 def memory_tiles(report: Report, device: str, by: str) -> Iterator[KeyedAnswer]:

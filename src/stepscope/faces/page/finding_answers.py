@@ -102,14 +102,14 @@ def findings(view: TraceView, query: Query) -> Findings:
     Query:
         rank: by default the rank whose steps take longest, with gains simulated for all ranks.
     """
-    context, found = _found(view, query)
+    context, results = _found(view, query)
     return Findings(
         rank=context.rank,
         step_ms=context.measures.step_ms,
         steady_ms=context.measures.steady_ms,
         leaves_out_a_step=context.search.excludes_warm_up,
         rules=len(analyze.RULES),
-        findings=[_finding(view, number, finding) for number, finding in enumerate(found)],
+        findings=[_finding(view, number, finding) for number, finding in enumerate(results)],
     )
 
 
@@ -119,22 +119,22 @@ def events_of_finding(view: TraceView, query: Query, number: int) -> tuple[str, 
     Raises:
         ServeError: if there is no such finding or place.
     """
-    place, (_, found) = query.number("place"), _found(view, query)
-    if number >= len(found):
-        raise ServeError(f"expected a finding below {len(found)}, found {number}", 404)
-    evidence = found[number].evidence
+    place, (_, results) = query.number("place"), _found(view, query)
+    if number >= len(results):
+        raise ServeError(f"expected a finding below {len(results)}, found {number}", 404)
+    evidence = results[number].evidence
     if place is not None and place >= len(evidence):
         raise ServeError(f"expected a place below {len(evidence)}, found {place}", 404)
     chosen = np.zeros(len(view.trace.events), np.bool_)
     for shown in evidence if place is None else evidence[place : place + 1]:
         chosen[list(shown.events)] = True
-    return found[number].rule, chosen
+    return results[number].rule, chosen
 
 
 def contexts_of_finding(view: TraceView, query: Query, number: int) -> list[int]:
     """The nodes of the calling-context tree that show a finding, ascending."""
-    _, found = _found(view, query)
-    return sorted({node for place in found[number].evidence for node in place.contexts})
+    _, results = _found(view, query)
+    return sorted({node for place in results[number].evidence for node in place.contexts})
 
 
 def _found(view: TraceView, query: Query) -> tuple[analyze.RuleContext, Sequence[analyze.Finding]]:

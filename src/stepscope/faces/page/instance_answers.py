@@ -56,8 +56,7 @@ def same_name_events(trace: Trace, event: int) -> Rows:
     same = np.flatnonzero(events["name"] == events["name"][event])
     track, own = events["track"][same], int(events["track"][event])
     rank, on_device = tracks["rank"], tracks["device"] >= 0
-    result: Rows = same[(rank[track] == rank[own]) & (on_device[track] == on_device[own])]
-    return result
+    return same[(rank[track] == rank[own]) & (on_device[track] == on_device[own])]
 
 
 class Shapes(msgspec.Struct):

@@ -131,14 +131,10 @@ class JobAnswer(msgspec.Struct):
 
 def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankResult]) -> JobAnswer:
     table = job.table
-    files = {one.sketch.rank: one.file for one in results if one.sketch}
+    files = {result.sketch.rank: result.file for result in results if result.sketch}
     ranks = [
-        JobRank(row.rank, row.node, row.device, files[row.rank], None, row.waiting_ms, row.peak_memory_bytes)
+        filled(JobRank, row, file=files[row.rank], trace=None, peak_bytes=row.peak_memory_bytes)
         for row in report.rows
-    ]
-    findings = [
-        JobFinding(one.sentence, list(one.ranks), one.stage, one.steps, one.cost_ms)
-        for one in report.stragglers
     ]
     return filled(
         JobAnswer,
@@ -152,10 +148,10 @@ def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankRes
         by_step=_by_step(table),
         axes=_axes(job),
         median_rank=_median_rank(table.work),
-        findings=findings,
+        findings=[filled(JobFinding, slow, ranks=list(slow.ranks)) for slow in report.stragglers],
         groups=list(report.groups),
         lateness=_lateness(lateness(table, job.matched, job.groups)[:_MOST_KINDS]),
-        errors=[JobError(one.file, one.error) for one in results if one.sketch is None],
+        errors=[filled(JobError, result) for result in results if result.sketch is None],
     )
 
 
@@ -176,8 +172,7 @@ def _by_step(table: JobTable) -> dict[str, list[list[float]]]:
 
 
 def _rounded(values: Floats) -> list[list[float]]:
-    result: list[list[float]] = np.round(values, 3).tolist()
-    return result
+    return np.round(values, 3).tolist()
 
 
 def _median_rank(work: Floats) -> int:
@@ -189,25 +184,25 @@ def _median_rank(work: Floats) -> int:
 def _axes(job: Job) -> dict[str, list[int]]:
     """The group of each rank on each parallel axis that membership reveals."""
     ranks = len(job.table.sketches)
-    found = {name: one.tolist() for name, one in pipeline_places(job.matched, ranks).items()}
+    groups_of = {name: places.tolist() for name, places in pipeline_places(job.matched, ranks).items()}
     for shape, keys in job.groups.items():
         if shape.axis in ("", "world", "pipeline"):
             continue
-        groups = found.setdefault(f"{shape.axis} group", [-1] * ranks)
+        groups = groups_of.setdefault(f"{shape.axis} group", [-1] * ranks)
         for members in sorted(job.matched.members[key] for key in keys):
             if groups[members[0]] < 0:
                 number = max(groups) + 1
                 for member in members:
                     groups[member] = number
-    return found
+    return groups_of
 
 
 def _lateness(found: Sequence[Lateness]) -> list[JobLateness]:
-    names = [f"{one.shape.kind} {one.shape.axis}".strip() for one in found]
+    names = [f"{kind.shape.kind} {kind.shape.axis}".strip() for kind in found]
     return [
         JobLateness(
-            name if names.count(name) == 1 else f"{name}, {one.shape.members}",
-            [round(late, 4) for late in np.nan_to_num(one.late_ms).tolist()],
+            name if names.count(name) == 1 else f"{name}, {kind.shape.members}",
+            [round(late, 4) for late in np.nan_to_num(kind.late_ms).tolist()],
         )
-        for name, one in zip(names, found, strict=True)
+        for name, kind in zip(names, found, strict=True)
     ]

@@ -159,61 +159,56 @@ def _operation_name(view: TraceView, operation: Operation) -> str:
 
 def operation_columns(levels: Sequence[Level], view: TraceView, strings: Interner[str]) -> OperationColumns:
     """The operations of levels, one after the other; times since the start of their level."""
-    operations = [one for level in levels for one in level.operations]
+    operations = [operation for level in levels for operation in level.operations]
     costs = Costs.joined([level.costs for level in levels])
     starts = _starts(levels, [len(level) for level in levels])
-    forward, backward, launch = (
-        np.concatenate([getattr(level, name) for level in levels]).tolist()
+    links = {
+        name: np.concatenate([getattr(level, name) for level in levels]).tolist()
         for name in ("forward", "backward", "launch")
-    )
+    }
     sides = ("device" if bound else "cpu" for bound in costs.bound_by_device.tolist())
-    return OperationColumns(
-        id=[one.id for one in operations],
-        name=strings.codes(_operation_name(view, one) for one in operations).tolist(),
+    return filled(
+        OperationColumns,
+        costs,
+        id=[operation.id for operation in operations],
+        name=strings.codes(_operation_name(view, operation) for operation in operations).tolist(),
         stage=_stages(view, operations),
-        kind=strings.codes(one.kind for one in operations).tolist(),
-        resource=[one.track for one in operations],
+        kind=strings.codes(operation.kind for operation in operations).tolist(),
+        resource=[operation.track for operation in operations],
         start_ns=_since(starts, costs.start_ns),
         end_ns=_since(starts, costs.end_ns),
-        cpu_ns=costs.cpu_ns.tolist(),
-        self_ns=costs.self_ns.tolist(),
-        recompute_ns=costs.recompute_ns.tolist(),
-        device_ns=costs.device_ns.tolist(),
         bound_by=strings.codes(sides).tolist(),
-        events=costs.events.tolist(),
         opens=(costs.events > 1).astype(int).tolist(),
-        event=[one.event for one in operations],
-        module=[one.module for one in operations],
-        recompute=[int(one.recompute) for one in operations],
-        forward=forward,
-        backward=backward,
-        launch=launch,
+        event=[operation.event for operation in operations],
+        module=[operation.module for operation in operations],
+        recompute=[int(operation.recompute) for operation in operations],
+        **links,
         **_spreads(operations),
     )
 
 
 def _stages(view: TraceView, operations: list[Operation]) -> list[int]:
     """The stage of each operation: of its first event; a step has none, a stage its own."""
-    first = np.array([one.rows[0] if len(one.rows) else -1 for one in operations], np.int64)
+    first = np.array([operation.rows[0] if len(operation.rows) else -1 for operation in operations], np.int64)
     of_events = values_at(view.trace.events["stage"], first).tolist()
     return [
-        STAGES.index(one.name)
-        if one.kind == "stage" and one.name in STAGES
+        STAGES.index(operation.name)
+        if operation.kind == "stage" and operation.name in STAGES
         else -1
-        if one.kind == "step"
+        if operation.kind == "step"
         else stage
-        for one, stage in zip(operations, of_events, strict=True)
+        for operation, stage in zip(operations, of_events, strict=True)
     ]
 
 
 def _spreads(operations: list[Operation]) -> dict[str, list[Any]]:
-    spreads = [one.spread for one in operations]
+    spreads = [spread.spread for spread in operations]
     return {
-        "count": [one.count if one else 1 for one in spreads],
-        "least_ns": [one.least_ns if one else -1 for one in spreads],
-        "mean_ns": [one.mean_ns if one else -1 for one in spreads],
-        "most_ns": [one.most_ns if one else -1 for one in spreads],
-        "slowest": [one.slowest if one else "" for one in spreads],
+        "count": [spread.count if spread else 1 for spread in spreads],
+        "least_ns": [spread.least_ns if spread else -1 for spread in spreads],
+        "mean_ns": [spread.mean_ns if spread else -1 for spread in spreads],
+        "most_ns": [spread.most_ns if spread else -1 for spread in spreads],
+        "slowest": [spread.slowest if spread else "" for spread in spreads],
     }
 
 
@@ -233,18 +228,19 @@ def device_columns(levels: Sequence[Level], view: TraceView, strings: Interner[s
     operations = [one for level in levels for one in level.operations]
     of = (columns["operation"] + np.repeat(first, sizes)).tolist()
     starts = _starts(levels, sizes)
+    lists = {field: column.tolist() for field, column in columns.items()}
     return DeviceColumns(
-        operation=columns["operation"].tolist(),
-        resource=columns["track"].tolist(),
+        operation=lists["operation"],
+        resource=lists["track"],
         name=strings.codes(
             view.short_name(event) if event >= 0 else operations[operation].name
-            for event, operation in zip(columns["event"].tolist(), of, strict=True)
+            for event, operation in zip(lists["event"], of, strict=True)
         ).tolist(),
-        event=columns["event"].tolist(),
+        event=lists["event"],
         start_ns=_since(starts, columns["start_ns"]),
         end_ns=_since(starts, columns["end_ns"]),
-        busy_ns=columns["busy_ns"].tolist(),
-        count=columns["count"].tolist(),
+        busy_ns=lists["busy_ns"],
+        count=lists["count"],
     )
 
 
@@ -253,7 +249,7 @@ def listed_parts(level: Level) -> Ids:
     of = level.costs.parts.track
     if not level.path:
         return np.arange(len(of))
-    shown = [one.id for one in level.resources if one.shown and one.kind != "rank"]
+    shown = [row.id for row in level.resources if row.shown and row.kind != "rank"]
     return np.flatnonzero((of[:, None] == np.array(shown, np.int64)).any(axis=1))
 
 
@@ -263,5 +259,4 @@ def _starts(levels: Sequence[Level], sizes: Sequence[int]) -> Ids:
 
 def _since(starts: Ids, times: Ids) -> list[int]:
     """Times since the level's start; -1 stays -1, earlier times are cut at 0."""
-    result: list[int] = np.where(times < 0, -1, np.maximum(times - starts, 0)).tolist()
-    return result
+    return np.where(times < 0, -1, np.maximum(times - starts, 0)).tolist()

@@ -7,7 +7,7 @@ import numpy as np
 
 from stepscope.errors import ServeError
 from stepscope.faces.page.axis_answers import tile_number
-from stepscope.faces.page.requests import Query
+from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.models.memory import memory_facts
 from stepscope.models.memory.history import Living, MemoryHistory, living_at, memory_histories
@@ -181,7 +181,7 @@ class MemoryVerdict(msgspec.Struct):
 def memory(view: TraceView, query: Query) -> Memory:
     """The devices whose memory was recorded."""
     histories = _histories(view)
-    end = max([view.time_axis.end_ns, *(one.end_ns for one in histories)])
+    end = max([view.time_axis.end_ns, *(history.end_ns for history in histories)])
     halvings = max((end - 1) // BINS, 0).bit_length()
     return Memory(
         end_ns=end,
@@ -189,7 +189,7 @@ def memory(view: TraceView, query: Query) -> Memory:
         deepest=halvings,
         bins=BINS,
         kinds=list(KINDS),
-        devices=[_device(view, one) for one in histories],
+        devices=[_device(view, history) for history in histories],
     )
 
 
@@ -208,15 +208,9 @@ def memory_tile(view: TraceView, query: Query) -> MemoryTile:
     start = tile * length
     columns = _stacked(view, history, _by(history, query)).tile(start, start + length)
     times, reserved = _reserved(history, start, start + length)
-    return MemoryTile(
-        zoom=zoom,
-        tile=tile,
-        exact=columns.exact,
-        start_ns=(columns.start_ns - start).tolist(),
-        least=columns.least.tolist(),
-        held=columns.held.tolist(),
-        reserved_ns=times,
-        reserved=reserved,
+    since = (columns.start_ns - start).tolist()
+    return filled(
+        MemoryTile, columns, zoom=zoom, tile=tile, start_ns=since, reserved_ns=times, reserved=reserved
     )
 
 
@@ -233,22 +227,22 @@ def memory_moment(view: TraceView, query: Query) -> MemoryMoment:
     time = query.number("time")
     count = history.changes.peak if time is None else history.changes.count_until(time)
     time = history.peak_ns if time is None else time
-    living = [one for one in living_at(history, count) if _is_in(view, history, query, one)]
+    living = [
+        allocation for allocation in living_at(history, count) if _is_in(view, history, query, allocation)
+    ]
     segments = segments_at(history, time)
     return MemoryMoment(
         time_ns=time,
         used_bytes=int(history.changes.levels[count]),
-        living=[_living_row(history, one) for one in living[:_MOST_LIVING]],
+        living=[_living_row(history, allocation) for allocation in living[:_MOST_LIVING]],
         living_rows=len(living),
         segments=[
-            SegmentRow(
-                f"{one.address:#x}", one.bytes, one.bytes - one.used_bytes, one.largest_hole, one.parts
-            )
-            for one in segments[:_MOST_SEGMENTS]
+            filled(SegmentRow, held, address=f"{held.address:#x}", free_bytes=held.bytes - held.used_bytes)
+            for held in segments[:_MOST_SEGMENTS]
         ],
         segments_count=len(segments),
-        reserved_bytes=sum(one.bytes for one in segments),
-        largest_hole=max((one.largest_hole for one in segments), default=0),
+        reserved_bytes=sum(segment.bytes for segment in segments),
+        largest_hole=max((segment.largest_hole for segment in segments), default=0),
     )
 
 
@@ -260,7 +254,7 @@ def memory_verdict(view: TraceView, query: Query) -> MemoryVerdict:
     """
     history = _history(view, query)
     known = view.cached(("memory facts",), lambda: memory_facts(view.trace))
-    facts = next(one for one in known if one.device == history.number)
+    facts = next(device for device in known if device.device == history.number)
     findings = find_problems(facts)
     return MemoryVerdict(verdict(facts, findings), findings)
 
@@ -273,11 +267,11 @@ def _histories(view: TraceView) -> list[MemoryHistory]:
 
 def _history(view: TraceView, query: Query) -> MemoryHistory:
     histories, id = _histories(view), query.text("device")
-    found = next((one for one in histories if id in ("", one.device)), None)
-    if found is None:
-        names = ", ".join(one.device for one in histories)
+    chosen = next((history for history in histories if id in ("", history.device)), None)
+    if chosen is None:
+        names = ", ".join(history.device for history in histories)
         raise ServeError(f"expected one of {names}, found {id[:40]!r}", 404)
-    return found
+    return chosen
 
 
 def _by(history: MemoryHistory, query: Query) -> str:
@@ -313,11 +307,11 @@ def _groups(by: str, stacked: StackedLevels) -> MemoryGroups:
 def _failures(history: MemoryHistory) -> list[FailedAllocation]:
     events = history.trace["memory_events"]
     rows = np.flatnonzero((events["device"] == history.number) & events.text("action").mask("oom"))
-    found = [FailedAllocation(int(events["time_ns"][row]), int(events["bytes"][row])) for row in rows]
+    failures = [FailedAllocation(int(events["time_ns"][row]), int(events["bytes"][row])) for row in rows]
     ended = history.trace.metadata.properties.get("out_of_memory")
-    if not found and ended and ended["device"] == history.device:
-        found = [FailedAllocation(history.end_ns, ended["requested_bytes"])]
-    return found
+    if not failures and ended and ended["device"] == history.device:
+        failures = [FailedAllocation(history.end_ns, ended["requested_bytes"])]
+    return failures
 
 
 def _reserved(history: MemoryHistory, start: int, end: int) -> tuple[list[int], list[int]]:
@@ -344,7 +338,7 @@ def _is_in(view: TraceView, history: MemoryHistory, query: Query, living: Living
     codes = _stacked(view, history, by).codes
     if group >= len(codes):
         raise ServeError(f"expected a group below {len(codes)}, found {group}", 404)
-    code = {"kind": living.kind, "module": living.module, "line": living.line}[by]
+    code = getattr(living, by)
     return code == codes[group] if codes[group] != -2 else code not in codes
 
 
@@ -352,12 +346,5 @@ def _living_row(history: MemoryHistory, living: Living) -> LivingRow:
     def name(by: str, code: int) -> str:
         return history.groupings[by].names[code] if code >= 0 else ""
 
-    return LivingRow(
-        kind=name("kind", living.kind),
-        module=name("module", living.module),
-        module_id=living.module if living.module >= 0 else None,
-        line=name("line", living.line),
-        bytes=living.bytes,
-        count=living.count,
-        largest=living.largest,
-    )
+    names = {by: name(by, getattr(living, by)) for by in ("kind", "module", "line")}
+    return filled(LivingRow, living, **names, module_id=living.module if living.module >= 0 else None)

@@ -106,12 +106,12 @@ def device_work_of_each(
     count = np.bincount(of, minlength=len(events)).tolist()
     longest = longest_of_each(of, index.duration[work], most)
     rows: dict[int, WorkRow] = {}
-    found = [DeviceWork(number, []) for number in count]
-    for one, event in zip(of[longest].tolist(), work[longest].tolist(), strict=True):
+    work_of = [DeviceWork(number, []) for number in count]
+    for operation, event in zip(of[longest].tolist(), work[longest].tolist(), strict=True):
         if event not in rows:
             rows[event] = _work_row(view, event)
-        found[one].rows.append(rows[event])
-    return found
+        work_of[operation].rows.append(rows[event])
+    return work_of
 
 
 def _work_row(view: TraceView, event: int) -> WorkRow:
@@ -137,11 +137,11 @@ def kernels_of_each(view: TraceView, of: Ids, raw: Rows, count: int) -> list[Ker
     of, kernels = of[is_kernel], raw[is_kernel]
     only = np.bincount(of, minlength=count)[of] == 1
     distinct, which = np.unique(kernels[only], return_inverse=True)
-    known = [kernel_launch(arguments) for arguments in view.trace.arguments_of(distinct)]
-    found: list[KernelLaunch | None] = [None] * count
-    for one, kernel in zip(of[only].tolist(), which.tolist(), strict=True):
-        found[one] = known[kernel]
-    return found
+    launches = [kernel_launch(arguments) for arguments in view.trace.arguments_of(distinct)]
+    result: list[KernelLaunch | None] = [None] * count
+    for operation, kernel in zip(of[only].tolist(), which.tolist(), strict=True):
+        result[operation] = launches[kernel]
+    return result
 
 
 def link_to(view: TraceView, event: int) -> EventLink:
@@ -254,7 +254,7 @@ def details(view: TraceView, query: Query) -> Details:
 
 def detail_columns(view: TraceView, chosen: Selection, most: int = _MAX_ROWS) -> dict[str, list[Any]]:
     """The fields of `Details` for many operations at once, but `path` and `level`."""
-    event = np.array([one.event for one in chosen.operations], np.int64)
+    event = np.array([id.event for id in chosen.operations], np.int64)
     of, raw = events_inside(view.timeline.index, chosen.operations)
     count = len(event)
     return {
@@ -265,7 +265,7 @@ def detail_columns(view: TraceView, chosen: Selection, most: int = _MAX_ROWS) ->
             instances_of(view, path, operation)
             for path, operation in zip(chosen.paths, chosen.operations, strict=True)
         ],
-        "launch": [launch_of(view, one) for one in event.tolist()],
+        "launch": [launch_of(view, id) for id in event.tolist()],
         "device_work": device_work_of_each(view, of, raw, event, most),
         "kernel": kernels_of_each(view, of, raw, count),
         "forward": _links(view, chosen.forward),
@@ -278,23 +278,23 @@ def detail_columns(view: TraceView, chosen: Selection, most: int = _MAX_ROWS) ->
 def _identity(view: TraceView, chosen: Selection, event: Ids) -> dict[str, list[Any]]:
     operations, events = chosen.operations, view.trace.events
     names, categories = events.text("name"), events.text("category")
-    recorded = [None if one < 0 else one for one in event.tolist()]
-    places = [step_of(view, *one) for one in zip(chosen.paths, operations, strict=True)]
+    recorded = [None if operation < 0 else operation for operation in event.tolist()]
+    places = [step_of(view, *operation) for operation in zip(chosen.paths, operations, strict=True)]
     tracks, modules = cache(partial(_track, view)), cache(partial(_module, view))
     return {
-        "name": [one.name for one in operations],
+        "name": [operation.name for operation in operations],
         "full_name": [
-            (None if event is None else names[event]) or one.name
-            for one, event in zip(operations, recorded, strict=True)
+            (None if event is None else names[event]) or operation.name
+            for operation, event in zip(operations, recorded, strict=True)
         ],
-        "kind": [one.kind for one in operations],
+        "kind": [operation.kind for operation in operations],
         "event": recorded,
-        "category": [None if one is None else categories[one] for one in recorded],
+        "category": [None if operation is None else categories[operation] for operation in recorded],
         "step": [step for step, _ in places],
         "rank": [rank for _, rank in places],
-        "stage": [_stage(view, one) for one in operations],
-        "track": [tracks(one.track) for one in operations],
-        "module": [modules(module_of(view, one)) for one in operations],
+        "stage": [_stage(view, operation) for operation in operations],
+        "track": [tracks(operation.track) for operation in operations],
+        "module": [modules(module_of(view, operation)) for operation in operations],
     }
 
 
@@ -346,8 +346,8 @@ def _known(column: Ids) -> list[int | None]:
 
 
 def _arguments(view: TraceView, event: Ids) -> list[dict[str, Any]]:
-    found = iter(view.trace.arguments_of(event[event >= 0]))
-    return [next(found) if one else {} for one in (event >= 0).tolist()]
+    arguments = iter(view.trace.arguments_of(event[event >= 0]))
+    return [next(arguments) if recorded else {} for recorded in (event >= 0).tolist()]
 
 
 def _links(view: TraceView, events: Ids) -> list[EventLink | None]:
@@ -357,7 +357,7 @@ def _links(view: TraceView, events: Ids) -> list[EventLink | None]:
 def _sources(view: TraceView, chosen: Selection) -> list[list[SourcePlace]]:
     """Calls and classes of modules, then recorded frames, each from the innermost outwards."""
     index, operations = view.timeline.index, chosen.operations
-    first = np.array([one.rows[0] if len(one.rows) else -1 for one in operations], np.int64)
+    first = np.array([operation.rows[0] if len(operation.rows) else -1 for operation in operations], np.int64)
     frames = np.where(first >= 0, nearest_frames(index, first), -1)
     # Autograd has no frames of its own, so those of its forward partner count.
     partner = np.where(chosen.forward >= 0, nearest_frames(index, chosen.forward), -1)
@@ -365,19 +365,19 @@ def _sources(view: TraceView, chosen: Selection) -> list[list[SourcePlace]]:
     of_module, of_frame = cache(partial(_module_places, view)), partial(_frame_places, view)
     places = cache(lambda module, frame: [*of_module(module), *of_frame(frame)][:_MAX_PLACES])
     return [
-        places(max(module_of(view, one), one.context), frame)
-        if one.kind not in ("step", "stage") and len(one.rows)
+        places(max(module_of(view, operation), operation.context), frame)
+        if operation.kind not in ("step", "stage") and len(operation.rows)
         else []
-        for one, frame in zip(operations, frames.tolist(), strict=True)
+        for operation, frame in zip(operations, frames.tolist(), strict=True)
     ]
 
 
 def _module_places(view: TraceView, module: int) -> list[SourcePlace]:
-    found, parents = list[SourcePlace](), view.trace["modules"]["parent"]
+    places, parents = list[SourcePlace](), view.trace["modules"]["parent"]
     while module >= 0:
-        found += module_places(view.timeline.index, module)
+        places += module_places(view.timeline.index, module)
         module = int(parents[module])
-    return found
+    return places
 
 
 def _frame_places(view: TraceView, frame: int) -> list[SourcePlace]:

@@ -112,8 +112,8 @@ def panes_of_each(view: TraceView, of: Ids, rows: Rows, count: int, most: int = 
     modules = _by_time(of, module, time, module >= 0, count, most)
     kernels = _by_time(of, names.codes[rows], time, work, count, most)
     lines = _lines(index, modules)
-    for one, found in _lines_of_frames(view, of, rows, time, lines).items():
-        lines[one] = found
+    for number, of_frames in _lines_of_frames(view, of, rows, time, lines).items():
+        lines[number] = of_frames
     return [
         Selects(modules_of, [names.values[code] for code in kernels_of], lines_of[:most])
         for modules_of, kernels_of, lines_of in zip(modules, kernels, lines, strict=True)
@@ -226,19 +226,19 @@ def _lines_of_frames(
     view: TraceView, of: Ids, rows: Rows, time: Times, lines: list[list[Line]]
 ) -> dict[int, list[Line]]:
     """The frames around the longest events of each set whose modules have no known line."""
-    missing = np.array([not found for found in lines], np.bool_)[of]
+    missing = np.array([not some for some in lines], np.bool_)[of]
     of, rows, time = of[missing], rows[missing], time[missing]
     if not len(rows):
         return {}
     longest = longest_of_each(of, time, _MAX_ROWS)
     frames = nearest_frames(view.timeline.index, rows[longest])
     names = view.trace.events.text("name")
-    found: dict[int, list[Line]] = {}
-    for one, frame in zip(of[longest].tolist(), frames.tolist(), strict=True):
+    lines_of: dict[int, list[Line]] = {}
+    for number, frame in zip(of[longest].tolist(), frames.tolist(), strict=True):
         if frame >= 0:
             place = frame_place(names[frame] or "")
-            found.setdefault(one, []).extend([Line(place.file, place.line)] if place else [])
-    return {one: _distinct(some) for one, some in found.items()}
+            lines_of.setdefault(number, []).extend([Line(place.file, place.line)] if place else [])
+    return {number: _distinct(some) for number, some in lines_of.items()}
 
 
 def _distinct(lines: Iterable[Line]) -> list[Line]:

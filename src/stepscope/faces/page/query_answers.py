@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from decimal import Decimal
 from itertools import takewhile
 from threading import Lock
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from stepscope.errors import QueryError, ServeError
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.trace_view import TraceView
-from stepscope.trace.query import ARGUMENTS, QueryLimits, run_query
+from stepscope.trace.query import ARGUMENTS, EXAMPLES, KINDS, QueryLimits, is_number, plain_values, run_query
 from stepscope.trace.schema import SCHEMAS
-from stepscope.trace.schema_docs import EXAMPLES, KINDS
 
 LIMITS = QueryLimits(seconds=20, megabytes=1024, rows=10_000)
 _MAX_ANSWER_BYTES = 16_000_000  # as the error says; chosen: bounds what a browser has to parse
@@ -125,40 +122,25 @@ def query(view: TraceView, query: Query) -> QueryResult:
 
 def _result(view: TraceView, sql: str) -> QueryResult:
     start = time.perf_counter()
-    found = run_query(view.trace, sql, LIMITS)
+    table = run_query(view.trace, sql, LIMITS)
     seconds = time.perf_counter() - start
-    if found.nbytes > _MAX_ANSWER_BYTES:
+    if table.nbytes > _MAX_ANSWER_BYTES:
         raise QueryError("the result is larger than 16 MB; select fewer columns or shorter text")
-    more = found.num_rows > LIMITS.rows
-    found = found.slice(0, LIMITS.rows)
-    columns = [ResultColumn(field.name, str(field.type), _is_number(field.type)) for field in found.schema]
-    cells = [_cells(column, field.name) for field, column in zip(columns, found.columns, strict=True)]
+    more = table.num_rows > LIMITS.rows
+    table = table.slice(0, LIMITS.rows)
+    columns = [ResultColumn(field.name, str(field.type), is_number(field.type)) for field in table.schema]
+    named = zip(table.columns, table.schema.names, strict=True)
+    cells = [[_cell(value) for value in plain_values(*column)] for column in named]
     return QueryResult(columns, [list(row) for row in zip(*cells, strict=True)], more, seconds)
-
-
-def _cells(column: pa.ChunkedArray, name: str) -> list[Any]:
-    try:
-        return [_cell(value) for value in column.to_pylist()]
-    except OverflowError as error:
-        raise QueryError(
-            f"the column {name} holds a date outside the years 1 to 9999; select it as text, with "
-            "CAST(… AS VARCHAR)"
-        ) from error
 
 
 def _cell(value: Any) -> str | float | bool | None:
     """A value that JSON and JavaScript hold unchanged."""
-    if isinstance(value, Decimal):
-        value = int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, int) and abs(value) > _MAX_EXACT:
         return str(value)
     return value if value is None or isinstance(value, (str, bool, int)) else str(value)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def _one_line(message: str) -> str:

@@ -1,7 +1,7 @@
 """Every request that the page can make about a trace, and the function that answers it.
 
 The server and the single file both use this table. The return type of each function is the answer;
-`stepscope.faces.page.api_docs` generates the page's types and the reference from it.
+`scripts/api_docs.py` generates the page's types and the reference from it.
 """
 
 from __future__ import annotations

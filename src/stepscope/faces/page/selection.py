@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,13 +36,13 @@ class Selection:
     backward: Ids
 
     @classmethod
-    def joined(cls, *several: Selection) -> Selection:
+    def joined(cls, *several: Selection | Level) -> Selection:
         return cls(
-            [path for one in several for path in one.paths],
-            [operation for one in several for operation in one.operations],
-            Costs.joined([one.costs for one in several]),
-            np.concatenate([one.forward for one in several]),
-            np.concatenate([one.backward for one in several]),
+            [path for part in several for path in part.paths],
+            [operation for part in several for operation in part.operations],
+            Costs.joined([part.costs for part in several]),
+            np.concatenate([part.forward for part in several]),
+            np.concatenate([part.backward for part in several]),
         )
 
 
@@ -73,12 +72,6 @@ def selected(path: str, level: Level, row: int) -> Selection:
     rows = np.array([row])
     costs = level.costs.take(rows)
     return Selection([path], [level.operations[row]], costs, level.forward[rows], level.backward[rows])
-
-
-def selected_all(levels: Sequence[Level]) -> Selection:
-    return Selection.joined(
-        *(Selection(one.paths, one.operations, one.costs, one.forward, one.backward) for one in levels)
-    )
 
 
 def step_of(view: TraceView, path: str, operation: Operation) -> tuple[int | None, int]:

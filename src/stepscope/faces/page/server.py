@@ -180,16 +180,10 @@ def listen(port: int | None) -> socket.socket:
             listening.listen()  # at once: until then another server could bind it too
         except (OSError, OverflowError) as error:
             listening.close()
-            reason = error
+            reason = str(getattr(error, "strerror", None) or error).lower()  # address already in use
             continue
         return listening
-    raise ServeError(f"cannot listen on {HOST}:{port}: {_reason(reason)}; choose another with --port")
-
-
-def _reason(error: Exception) -> str:
-    """`address already in use`."""
-    strerror = error.strerror if isinstance(error, OSError) else None
-    return (strerror or str(error)).lower()
+    raise ServeError(f"cannot listen on {HOST}:{port}: {reason}; choose another with --port")
 
 
 def _has_screen() -> bool:

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from stepscope.base.json_text import json_bytes
 from stepscope.errors import ServeError, StepscopeError
 from stepscope.faces.page import export_answers as export
 from stepscope.faces.page.bundle import page_in_one
 from stepscope.faces.page.diff_answers import ranks_of
 from stepscope.faces.page.export_answers import KeyedAnswer, Report, request_key
 from stepscope.faces.page.open_files import TraceEntry, Traces
-from stepscope.faces.page.requests import encode
 from stepscope.faces.page.step_answers import by_cost, details_of_levels, step_of_levels
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.contexts import build_contexts
@@ -110,7 +110,7 @@ class Archive:
 
     def add_some(self, answers: Iterable[KeyedAnswer], reserve: int) -> int:
         """Write answers one by one while there is room; returns how many."""
-        return sum(1 for _ in takewhile(lambda one: self.add(one, reserve=reserve), answers))
+        return sum(1 for _ in takewhile(lambda keyed: self.add(keyed, reserve=reserve), answers))
 
     def add_largest(self, key: str, answer: Callable[[int], msgspec.Struct], most: int, reserve: int) -> int:
         """Write one answer, as large as there is room for; returns how large."""
@@ -132,11 +132,11 @@ class Archive:
         return fits
 
     def close(self, left_out: list[str], traces: Traces) -> bytes:
-        self._write(b'},"left_out":' + encode(left_out) + b',"traces":' + encode(traces) + b"}")
+        self._write(b'},"left_out":' + json_bytes(left_out) + b',"traces":' + json_bytes(traces) + b"}")
         return b"".join([*self._pieces, self._compressor.flush()])
 
     def _with(self, *answers: KeyedAnswer) -> _Grown:
-        texts = (encode(key) + b":" + encode(value) for key, value in answers)
+        texts = (json_bytes(key) + b":" + json_bytes(value) for key, value in answers)
         compressor = self._compressor.copy()
         piece = compressor.compress(self._comma + b",".join(texts))
         return _Grown(compressor, piece, len(compressor.copy().flush()))
@@ -167,7 +167,7 @@ def project_files(view: TraceView) -> list[str]:
     """
     sources = view.sources
     names = sorted(sources.names) if sources.root is not None else []
-    return [one for one in names if not sources.is_installed(one) and sources.is_readable(one)]
+    return [name for name in names if not sources.is_installed(name) and sources.is_readable(name)]
 
 
 def single_file(

@@ -130,17 +130,17 @@ def source(view: TraceView, query: Query) -> Source:
         whole: 1 for the whole recording, if contexts were collected.
     """
     name = query.text("file")
-    found = view.sources.read(name)
+    text = view.sources.read(name)
     costs, steps = _costs(view, query)
     whole = _whole_ns(view, query) or 1
     recorded = max(int((view.trace["steps"]["rank"] == view.rank_of(query)).sum()), 1)
     lines = [_line(cost, steps, recorded, whole) for cost in costs if cost.place.file == name]
     return Source(
         file=name,
-        readable=found.text is not None,
-        reason=found.reason,
-        text=found.text,
-        changed=found.changed,
+        readable=text.text is not None,
+        reason=text.reason,
+        text=text.text,
+        changed=text.changed,
         per=_per(view, query),
         lines=sorted(lines, key=lambda line: line.line),
     )

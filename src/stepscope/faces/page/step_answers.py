@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from stepscope.base.json_text import json_bytes
 from stepscope.faces.page.instance_answers import Instances
 from stepscope.faces.page.level_columns import (
     DeviceColumns,
@@ -19,8 +20,7 @@ from stepscope.faces.page.level_columns import (
     resources_of,
 )
 from stepscope.faces.page.operation_details import detail_columns
-from stepscope.faces.page.requests import encode
-from stepscope.faces.page.selection import Selection, selected, selected_all
+from stepscope.faces.page.selection import Selection, selected
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.timeline.chosen_events import events_inside
 from stepscope.facts.timeline.level import Level, Opening, ResourceRow
@@ -155,8 +155,8 @@ def by_cost(openings: Sequence[Opening]) -> list[int]:
 
 def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> StepAnswer:
     """A step with some of its levels, those that contain them included."""
-    whole = [one.every for one in openings]
-    levels = [*whole, *(one.shown for one in openings if one.shown is not one.every)]
+    whole = [opening.every for opening in openings]
+    levels = [*whole, *(opening.shown for opening in openings if opening.shown is not opening.every)]
     paths = (inside for level in whole for inside in level.paths)
     place = {path: 0} | {inside: number for number, inside in enumerate(paths, 1)}
     strings: Interner[str] = Interner()
@@ -166,16 +166,16 @@ def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> S
     rows = LevelRows(
         opened=[place["/".join(level.path)] for level in levels],
         lists=[
-            *(_BOTH if one.shown is one.every else _EVERY for one in openings),
+            *(_BOTH if opening.shown is opening.every else _EVERY for opening in openings),
             *(_SHOWN for _ in levels[len(whole) :]),
         ],
         name=strings.codes(level.name for level in levels).tolist(),
         through=[strings.codes(level.through).tolist() for level in levels],
-        start_ns=[level.start_ns for level in levels],
         length_ns=[level.end_ns - level.start_ns for level in levels],
-        shift_ns=[level.shift_ns for level in levels],
-        passed=[level.passed for level in levels],
-        hidden=[level.hidden for level in levels],
+        **{
+            name: [getattr(level, name) for level in levels]
+            for name in ("start_ns", "shift_ns", "passed", "hidden")
+        },
         resources=counts,
         operations=[len(level) for level in levels],
         device=[len(listed_parts(level)) for level in levels],
@@ -196,9 +196,8 @@ def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> S
 
 
 def details_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> DetailColumns:
-    both = Selection.joined(
-        selected(path, *view.timeline.find(path)), selected_all([one.every for one in openings])
-    )
+    step = selected(path, *view.timeline.find(path))
+    both = Selection.joined(step, *(opening.every for opening in openings))
     columns = detail_columns(view, both, _FEW_ROWS)
     return DetailColumns(path, {name: _column(values) for name, values in columns.items()})
 
@@ -206,15 +205,14 @@ def details_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -
 def _resources(levels: Sequence[Level]) -> tuple[list[ResourceRow], ResourceColumns, list[int]]:
     """The distinct resources of levels, a row for each of each level, and how many each has."""
     tracks: dict[tuple[str, int], ResourceRow] = {}
-    number: dict[tuple[str, int], int] = {}
+    number: Interner[tuple[str, int]] = Interner()
     columns, counts = ResourceColumns([], [], []), []
     for level in levels:
         rows = resources_of(level)
         counts.append(len(rows))
         for row in rows:
-            key = (row.kind, row.id)
-            tracks.setdefault(key, row)
-            columns.track.append(number.setdefault(key, len(number)))
+            tracks.setdefault((row.kind, row.id), row)
+            columns.track.append(number[row.kind, row.id])
             columns.busy_ns.append(row.busy_ns)
             columns.shown.append(int(row.shown))
     return list(tracks.values()), columns, counts
@@ -239,21 +237,18 @@ def _events(view: TraceView, path: str, levels: Sequence[Level]) -> tuple[EventC
 
 def _column(values: list[Any]) -> Column:
     if {type(value) for value in values} <= _PLAIN:
-        kept = list(dict.fromkeys(values))
-        number = {value: code for code, value in enumerate(kept)}
-        return Column(kept, [number[value] for value in values])
+        plain: Interner[Any] = Interner()
+        codes = plain.codes(values).tolist()
+        return Column(list(plain), codes)
     seen: dict[int, int] = {}  # answers that operations share are encoded once
-    distinct: dict[bytes, int] = {}
+    texts: Interner[bytes] = Interner()
     answers: list[Any] = []
-    codes = []
     for value in values:
-        code = seen.get(id(value), -1)
-        if code < 0:
+        if id(value) not in seen:
             short = _short(value)
-            code = seen[id(value)] = distinct.setdefault(encode(short), len(answers))
-            answers += [short] if code == len(answers) else []
-        codes.append(code)
-    return Column(answers, codes)
+            seen[id(value)] = texts[json_bytes(short)]
+            answers += [short] if len(texts) > len(answers) else []
+    return Column(answers, [seen[id(value)] for value in values])
 
 
 def _short(value: Any) -> Any:

@@ -73,8 +73,8 @@ def levels(view: TraceView, query: Query) -> Levels:
         every: 1 to list all threads and streams.
     """
     path = query.text("path")
-    found = view.timeline.levels(path, query.flag("every"))
-    return Levels(path, [wire_level(level, view) for level in found])
+    shown = view.timeline.levels(path, query.flag("every"))
+    return Levels(path, [wire_level(level, view) for level in shown])
 
 
 def level(view: TraceView, query: Query) -> LevelAnswer:
@@ -85,8 +85,8 @@ def level(view: TraceView, query: Query) -> LevelAnswer:
         every: 1 to list all threads and streams.
     """
     path = query.text("path")
-    found = view.timeline.level(path, query.flag("every"))
-    return LevelAnswer(path, wire_level(found, view))
+    opened = view.timeline.level(path, query.flag("every"))
+    return LevelAnswer(path, wire_level(opened, view))
 
 
 def levels_inside(view: TraceView, query: Query) -> Levels:
@@ -97,8 +97,8 @@ def levels_inside(view: TraceView, query: Query) -> Levels:
         every: 1 to list all threads and streams.
     """
     path = query.text("path")
-    found = view.timeline.inside(path, query.flag("every"))
-    return Levels(path, [wire_level(level, view) for level in found])
+    inside = view.timeline.inside(path, query.flag("every"))
+    return Levels(path, [wire_level(level, view) for level in inside])
 
 
 def path(view: TraceView, query: Query) -> Place:
@@ -160,8 +160,7 @@ def in_step_of(view: TraceView, query: Query, rows: IntArray) -> Mask:
     if not path:
         return np.zeros(len(rows), np.bool_)
     index, (step, rank) = view.timeline.index, StepId.of(path)
-    result: Mask = (index.events["step"][rows] == step) & (index.rank[rows] == rank)
-    return result
+    return (index.events["step"][rows] == step) & (index.rank[rows] == rank)
 
 
 class SearchAnswer(msgspec.Struct):
@@ -241,8 +240,8 @@ def search(view: TraceView, query: Query) -> SearchAnswer:
         every: 1 if all threads and streams are on screen.
     """
     text = query.text("text")
-    found = view.timeline.search(text)
-    return SearchAnswer(text, found.total, hits(view, query, found))
+    marks = view.timeline.search(text)
+    return SearchAnswer(text, marks.total, hits(view, query, marks))
 
 
 def search_hits(view: TraceView, query: Query) -> SearchHits:

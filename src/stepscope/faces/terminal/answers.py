@@ -52,8 +52,10 @@ def answer_of(
         StepscopeError: if the file cannot be read, or `make` raises it.
     """
     key = _key(kind, file, asked)
-    kept = _fetch(kind, key, file.path) if key else None
-    if kept is None:
+    kept = _fetch(kind, key) if key else None
+    if kept is not None:
+        kept = msgspec.structs.replace(kept, answer=kind.named(kept.answer, file.path))
+    else:
         trace = file.open()
         kept = _Kept(make(trace), ranks_without_steps(trace))
         if key and key == _key(kind, file, asked):  # else the file changed while it was read
@@ -78,14 +80,12 @@ def _key(kind: AnswerKind[Answer], file: Source, asked: tuple[Any, ...]) -> Key 
     return key_of_text(Path(file.path), file.model, file.as_recorded, what, kind.packages)
 
 
-def _fetch(kind: AnswerKind[Answer], key: Key, source: str) -> _Kept[Answer] | None:
+def _fetch(kind: AnswerKind[Answer], key: Key) -> _Kept[Answer] | None:
     from stepscope.trace.cache import fetch_text
 
-    if (text := fetch_text(key)) is None:
-        return None
+    text = fetch_text(key)
     try:
-        kept = _decoded(kind, text)
-        return msgspec.structs.replace(kept, answer=kind.named(kept.answer, source))
+        return None if text is None else _decoded(kind, text)
     except (msgspec.MsgspecError, RecursionError):
         return None
 

@@ -8,18 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.faces.terminal.options import OutputFile, ScriptPath, above_zero, at_least_one
+from stepscope.faces.terminal.options import (
+    MeasuringCommand,
+    OutputFile,
+    ScriptPath,
+    above_zero,
+    at_least_one,
+)
 from stepscope.faces.terminal.output import echo_json, show_answer, write_text
-from stepscope.faces.terminal.script_options import MeasuringCommand
 
 if TYPE_CHECKING:
-    from stepscope.facts.roofline.device_memory import Capacity
     from stepscope.models.batch_size import Result
     from stepscope.models.batch_size.entry import Entry
     from stepscope.models.devices import Wanted
     from stepscope.models.devices.device_answer import DevicesAnswer
 
     Elsewhere = Callable[[Result], DevicesAnswer | None]
+
+
+ELEMENT, DEVICES_ELEMENT = "stepscope-batch", "stepscope-devices"  # of the page, with its data
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -108,7 +115,7 @@ def batch(
     few times for a few steps, at batch sizes near its own. Each run sees a scratch view of the
     project, so nothing in the project changes.
     """
-    from stepscope.facts.roofline.device_memory import find_capacity
+    from stepscope.facts.roofline.rates import find_capacity
     from stepscope.models.batch_size import open_entry
     from stepscope.models.batch_size.entry import module_file
     from stepscope.models.devices import Wanted
@@ -122,11 +129,12 @@ def batch(
         _print_sites(opened, as_json)
         return
     opened = _with_scratch(opened, how["in_place"])
-    result, found = _profiled(opened, how, elsewhere)
+    result, predicted = _profiled(opened, how, elsewhere)
     if page:
-        _write_page(result, capacities, Path(page), found)
+        capacity = capacities[0].bytes if capacities else None
+        write_text(Path(page), _html(result, capacity, predicted))
     fits = [result.fits(capacity) for capacity in capacities]
-    (_print_json if as_json else _print_text)(result, at, fits, found)
+    (_print_json if as_json else _print_text)(result, at, fits, predicted)
 
 
 def _elsewhere(devices: str | None, prices: str | None, wanted: Wanted) -> Elsewhere:
@@ -176,12 +184,13 @@ def _profiled(opened: Any, how: dict[str, Any], elsewhere: Elsewhere) -> tuple[R
         return result, elsewhere(result)
 
 
-def _write_page(
-    result: Result, capacities: Sequence[Capacity], out: Path, devices: DevicesAnswer | None
-) -> None:
-    from stepscope.faces.page.batch_page import batch_page
+def _html(result: Result, capacity: float | None, devices: DevicesAnswer | None) -> str:
+    """The page about batch sizes with its data, as HTML that needs nothing else."""
+    from stepscope.faces.page.bundle import data_element, page_in_one
+    from stepscope.models.batch_size.batch_panel import batch_profile
 
-    write_text(out, batch_page(result, capacities[0].bytes if capacities else None, devices))
+    data = data_element(ELEMENT, batch_profile(result, capacity))
+    return page_in_one(data + (data_element(DEVICES_ELEMENT, devices) if devices else ""), "batch.html")
 
 
 def _print_json(

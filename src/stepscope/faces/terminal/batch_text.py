@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.facts.roofline.device_memory import usable_bytes
+from stepscope.facts.roofline.rates import usable_bytes
 from stepscope.facts.summary.numbers import bar, ms, percent, size
 from stepscope.facts.summary.text_tables import WIDE, plain_table
 from stepscope.models.batch_size.fit import check_failed
@@ -262,17 +262,17 @@ def _predictions(answer: DevicesAnswer) -> Iterator[tuple[str, DevicePrediction]
 def _step_table(answer: DevicesAnswer, wide: bool) -> Table:
     heads = ("", "batch>", "ms per step>", "samples/s>", "range", *(["memory>"] * wide), "")
     table = plain_table("On other devices, predicted", *heads)
-    for name, one in _predictions(answer):
-        words, style = _FITS[one.fits]
-        memory = size(round(one.bytes.value)) if one.bytes else ""
+    for name, prediction in _predictions(answer):
+        words, style = _FITS[prediction.fits]
+        memory = size(round(prediction.bytes.value)) if prediction.bytes else ""
         table.add_row(
             name,
-            f"{one.batch}",
-            ms(one.ms.value),
-            _amount(one.throughput.value),
-            Text(_between(one.throughput), "dim"),
+            f"{prediction.batch}",
+            ms(prediction.ms.value),
+            _amount(prediction.throughput.value),
+            Text(_between(prediction.throughput), "dim"),
             *([memory] * wide),
-            Text(words + ("*" if one.extrapolated else ""), style),
+            Text(words + ("*" if prediction.extrapolated else ""), style),
         )
     return table
 
@@ -280,16 +280,16 @@ def _step_table(answer: DevicesAnswer, wide: bool) -> Table:
 def _cost_table(answer: DevicesAnswer, wide: bool) -> Table:
     heads = ("", "batch>", "hours>", "USD>", "range", *(["kWh at most>"] * wide), "J/sample>")
     table = plain_table(f"{answer.samples:,} samples, on demand", *heads)
-    for name, one in _predictions(answer):
-        energy = _amount(one.joules.value * answer.samples / _KWH) if one.joules else "–"
+    for name, prediction in _predictions(answer):
+        energy = _amount(prediction.joules.value * answer.samples / _KWH) if prediction.joules else "–"
         table.add_row(
             name,
-            f"{one.batch}",
-            _amount(one.hours.value),
-            _value(one.usd),
-            Text(_between(one.usd), "dim"),
+            f"{prediction.batch}",
+            _amount(prediction.hours.value),
+            _value(prediction.usd),
+            Text(_between(prediction.usd), "dim"),
             *([energy] * wide),
-            _value(one.joules),
+            _value(prediction.joules),
         )
     return table
 
@@ -299,22 +299,22 @@ def _rank_table(answer: DevicesAnswer, bandwidth_gbps: float, wide: bool) -> Tab
     title = f"Data-parallel ranks, {bandwidth_gbps:g} Gbit/s between them"
     table = plain_table(title, *heads)
     for row in answer.devices:
-        for number, one in enumerate(row.ranks):
+        for number, prediction in enumerate(row.ranks):
             table.add_row(
                 "" if number else row.name,
-                f"{one.ranks}",
-                ms(one.ms.value),
-                _amount(one.throughput.value),
-                *([Text(_between(one.throughput), "dim")] * wide),
-                percent(one.efficiency),
-                _value(one.usd),
+                f"{prediction.ranks}",
+                ms(prediction.ms.value),
+                _amount(prediction.throughput.value),
+                *([Text(_between(prediction.throughput), "dim")] * wide),
+                percent(prediction.efficiency),
+                _value(prediction.usd),
             )
     return table
 
 
 def _notes(answer: DevicesAnswer) -> Text:
     text = Text(f"\n{answer.sentence}", "dim")
-    if any(one.extrapolated for _, one in _predictions(answer)):
+    if any(prediction.extrapolated for _, prediction in _predictions(answer)):
         text.append("\n* memory and time are extrapolated beyond the measured batch sizes.")
     text.append(f"\nData sheets read {answer.data_sheets_date}. Energy is at the power limit.")
     if (here := answer.measured) is not None:
@@ -329,13 +329,15 @@ def _notes(answer: DevicesAnswer) -> Text:
 
 def _instance(row: DeviceRow) -> str:
     power = f"{row.watts:g} W" if row.watts else "power limit unknown"
-    one = row.instance
-    if one is None:
+    instance = row.instance
+    if instance is None:
         return f"{row.name}: {power}, no price known; give a table with --prices"
-    share = f", 1/{one.count} of it per device" if one.count > 1 else ""
-    region = f" in {one.region}" if one.region not in ("", "any") else ""
-    price = f"{one.usd_per_hour:g} USD/h{share}"
-    return f"{row.name}: {power}; {one.provider} {one.name}{region}, {price}, {one.date}".strip()
+    share = f", 1/{instance.count} of it per device" if instance.count > 1 else ""
+    region = f" in {instance.region}" if instance.region not in ("", "any") else ""
+    price = f"{instance.usd_per_hour:g} USD/h{share}"
+    return (
+        f"{row.name}: {power}; {instance.provider} {instance.name}{region}, {price}, {instance.date}".strip()
+    )
 
 
 def _between(value: RangedValue | None) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -40,41 +40,32 @@ def call(command: Callable[..., Any], *args: Any, **options: Any) -> None:
     action()
 
 
-class CommandEntry(NamedTuple):
-    """A subcommand: the module of its function, of the same name, and what it does."""
-
-    module: str
-    help: str
-
-
-def _entries(**helps: str) -> dict[str, CommandEntry]:
-    return {name: CommandEntry(f"stepscope.faces.terminal.{name}", text) for name, text in helps.items()}
-
-
-# The help is here so that `stepscope --help` loads none of them.
+# What each command does, said here so that `stepscope --help` loads none of them.
 GROUPS = {
-    "Record": _entries(run="Run a training script and record a few of its steps."),
-    "What is slow?": _entries(
-        report="Show where the time of a training step goes.", view="Open traces in the browser."
-    ),
-    "Why is it slow?": _entries(
-        analyze="List problems of the step and how to fix them.",
-        contexts="Show time by call path.",
-        ranks="Find the slow ranks of a job.",
-        diff="Compare two runs.",
-    ),
-    "What would a fix buy?": _entries(
-        whatif="Predict how a change would affect step time.",
-        verify="Apply a change and compare with its prediction.",
-        calibrate="Benchmark this CPU for predictions.",
-    ),
-    "What fills the memory?": _entries(memory="Show what fills and fragments device memory."),
-    "Which batch size?": _entries(
-        batch="Predict throughput and memory by batch size.", lsp="Start the language server for editors."
-    ),
-    "Data": _entries(query="Run SQL on the tables of a trace.", cache="Show or clear cached data."),
+    "Record": {"run": "Run a training script and record a few of its steps."},
+    "What is slow?": {
+        "report": "Show where the time of a training step goes.",
+        "view": "Open traces in the browser.",
+    },
+    "Why is it slow?": {
+        "analyze": "List problems of the step and how to fix them.",
+        "contexts": "Show time by call path.",
+        "ranks": "Find the slow ranks of a job.",
+        "diff": "Compare two runs.",
+    },
+    "What would a fix buy?": {
+        "whatif": "Predict how a change would affect step time.",
+        "verify": "Apply a change and compare with its prediction.",
+        "calibrate": "Benchmark this CPU for predictions.",
+    },
+    "What fills the memory?": {"memory": "Show what fills and fragments device memory."},
+    "Which batch size?": {
+        "batch": "Predict throughput and memory by batch size.",
+        "lsp": "Start the language server for editors.",
+    },
+    "Data": {"query": "Run SQL on the tables of a trace.", "cache": "Show or clear cached data."},
 }
-COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+COMMANDS = [name for group in GROUPS.values() for name in group]
 
 
 class Refusal(click.ClickException):
@@ -94,8 +85,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return named_plugin("commands", cmd_name, click.Command)
-        command: click.Command = getattr(import_module(COMMANDS[cmd_name].module), cmd_name)
-        return command
+        return getattr(import_module(f"stepscope.faces.terminal.{cmd_name}"), cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -113,7 +103,7 @@ class Commands(click.Group):
         for question, group in GROUPS.items():
             formatter.write(f"\n{question}\n")
             formatter.indent()
-            formatter.write_dl([(name.ljust(width), entry.help) for name, entry in group.items()])
+            formatter.write_dl([(name.ljust(width), text) for name, text in group.items()])
             formatter.dedent()
         if names := [name for name in plugin_names("commands") if name not in COMMANDS]:
             formatter.write("\nExtensions\n" + "".join(f"  {name}\n" for name in names))

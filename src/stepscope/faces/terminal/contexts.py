@@ -126,12 +126,12 @@ def _named(tree: ContextTree, option: str, pattern: str, files: bool) -> Mask:
         names = re.compile(pattern)
     except re.error as error:
         raise TraceError(f"{option}: {pattern!r} is not a regular expression: {error}") from error
-    found: Mask = tree.nodes.text("name").where(lambda name: bool(names.search(name)))
+    mask: Mask = tree.nodes.text("name").where(lambda name: bool(names.search(name)))
     if files:
-        found = found | tree.nodes.text("file").where(lambda name: bool(names.search(name)))
-    if not found.any():
+        mask = mask | tree.nodes.text("file").where(lambda name: bool(names.search(name)))
+    if not mask.any():
         raise TraceError(f"{option}: {pattern!r} matches no name in {tree.source}")
-    return found
+    return mask
 
 
 def _exported(tree: ContextTree, by: str, form: str) -> list[str]:

@@ -70,7 +70,10 @@ def diff(
     if all(trace.metadata.format in MEMORY_FORMATS for trace in sides):
         if fail_above is not None:
             raise click.UsageError("--fail-above compares steps, and files of memory alone have none")
-        _print_memory(sides, rows, as_json)
+        if as_json:
+            echo_json(_memory_json(sides))
+        else:
+            _print_memory(sides, rows)
         return
     found = compare(*sides, rank=rank, to_rank=to_rank)
     if as_json:
@@ -79,22 +82,19 @@ def diff(
         from stepscope.faces.terminal.diff_text import print_comparison
 
         print_comparison(terminal(), found, rows)
-        _print_memory(sides, rows, as_json)
+        _print_memory(sides, rows)
     if fail_above is not None:
         _apply_limit(context, found, fail_above)
 
 
 def _memory_json(sides: list[Trace]) -> dict[str, Any]:
     compared = _compared_memory(sides)
-    return {} if compared is None else {"memory": [one.to_json() for one in compared]}
+    return {} if compared is None else {"memory": compared}
 
 
-def _print_memory(sides: list[Trace], rows: int, as_json: bool) -> None:
+def _print_memory(sides: list[Trace], rows: int) -> None:
     from stepscope.models.memory.memory_comparison import print_memory_comparison
 
-    if as_json:
-        echo_json(_memory_json(sides))
-        return
     for device in _compared_memory(sides) or []:
         print_memory_comparison(terminal(), device, rows)
 

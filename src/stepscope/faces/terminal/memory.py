@@ -35,6 +35,8 @@ def show_memory(trace: Trace, as_json: bool, gpu: int | None = None) -> None:
         click.UsageError: if there is no such device.
         MemoryFactsError: if nothing about memory was recorded.
     """
+    import msgspec
+
     from stepscope.models.memory import memory_facts
     from stepscope.models.memory.memory_findings import find_problems
     from stepscope.models.memory.memory_text import print_memory
@@ -43,12 +45,7 @@ def show_memory(trace: Trace, as_json: bool, gpu: int | None = None) -> None:
     if not devices:
         raise click.UsageError(f"the file has no device {gpu}")
     if as_json:
-        echo_json(
-            [
-                {**facts.to_json(), "findings": [problem.to_json() for problem in find_problems(facts)]}
-                for facts in devices
-            ]
-        )
+        echo_json([{**msgspec.structs.asdict(facts), "findings": find_problems(facts)} for facts in devices])
         return
     console = terminal()
     for facts in devices:

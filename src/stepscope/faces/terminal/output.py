@@ -7,10 +7,12 @@ import errno
 import json
 import math
 import os
+import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +31,7 @@ SIMILAR = "stepscope-similar"  # names the handler of errors of an output's enco
 _SIMILAR = dict(zip("…›◀↩▶▼·µ×–—→←━─│•█▉▊▋▌▍▎▏", "~><^>v.ux--><--|*#####:::", strict=True))
 Clock = Callable[[], float]
 _PATIENCE_S = 1.0  # before a bar appears
-_WRITTEN = -1  # level of a piece that is text already
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
 def terminal() -> Console:
@@ -90,21 +92,20 @@ def step_progress() -> Iterator[Callable[[str, int, int], None]]:
 def _bar() -> Iterator[Callable[[str, int, int], None]]:
     """A function that shows a bar on stderr, from its first call on."""
     with ExitStack() as stack:
-        bar: Any = None
 
-        def show(words: str, done: int, total: int) -> None:
-            nonlocal bar
-            if bar is None:
-                from rich.console import Console
-                from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        @cache
+        def started() -> Any:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-                columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-                progress = Progress(*columns, console=Console(stderr=True), transient=True)
-                bar = stack.enter_context(progress)
-                bar.add_task(words)
-            bar.update(bar.task_ids[0], description=words, completed=done, total=total)
+            columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+            bar = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+            bar.add_task("")
+            return bar
 
-        yield show
+        yield lambda words, done, total: started().update(
+            started().task_ids[0], description=words, completed=done, total=total
+        )
 
 
 def write_text(out: Path, text: str) -> None:
@@ -135,7 +136,10 @@ def _write_whole(out: Path, content: bytes) -> None:
 
 def echo_json(facts: Any) -> None:
     """Print facts as JSON that every reader takes: a number that is not finite is null."""
-    click.echo("".join(_pieces(facts)))
+    from stepscope.base.json_text import json_bytes
+
+    text = json_bytes(facts, indent=1).decode()
+    click.echo(_NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text))
 
 
 def show_answer(facts: Any, lines: Iterable[str], as_json: bool) -> None:
@@ -144,34 +148,6 @@ def show_answer(facts: Any, lines: Iterable[str], as_json: bool) -> None:
         echo_json(facts)
     else:
         click.echo("\n".join(lines))
-
-
-def _pieces(facts: Any) -> Iterator[str]:
-    """`json.dumps(facts, indent=1)`, without recursion: a model may nest hundreds of modules."""
-    import msgspec
-
-    pending: list[tuple[Any, int]] = [(facts, 0)]
-    while pending:
-        value, level = pending.pop()
-        if isinstance(value, msgspec.Struct):
-            value = msgspec.structs.asdict(value)
-        if level == _WRITTEN:
-            yield value
-        elif isinstance(value, Mapping) and value:
-            keys = [f"{json.dumps(key if isinstance(key, str) else json.dumps(key))}: " for key in value]
-            pending += reversed(_members("{}", keys, list(value.values()), level))
-        elif isinstance(value, list | tuple) and value:
-            pending += reversed(_members("[]", [""] * len(value), list(value), level))
-        else:
-            yield json.dumps(finite(value), allow_nan=False)
-
-
-def _members(ends: str, heads: Sequence[str], values: Sequence[Any], level: int) -> list[tuple[Any, int]]:
-    parts: list[tuple[Any, int]] = []
-    for place, (head, value) in enumerate(zip(heads, values, strict=True)):
-        before = "," if place else ends[0]
-        parts += [(f"{before}\n{' ' * (level + 1)}{head}", _WRITTEN), (value, level + 1)]
-    return [*parts, (f"\n{' ' * level}{ends[1]}", _WRITTEN)]
 
 
 def finite(value: Any) -> Any:

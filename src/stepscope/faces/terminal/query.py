@@ -6,7 +6,6 @@ import csv
 import json
 import sys
 from collections.abc import Callable, Iterator
-from decimal import Decimal
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,10 +67,12 @@ def as_table(result: pa.Table) -> Iterator[str]:
         ----  -
         mm    2
     """
+    from stepscope.trace.query import is_number
+
     rows = [[_cell(value) for value in row] for row in _rows(result)]
     names = result.schema.names
     widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
-    right = [_is_number(kind) for kind in result.schema.types]
+    right = [is_number(kind) for kind in result.schema.types]
     for row in (names, ["-" * width for width in widths], *rows):
         cells = zip(row, widths, right, strict=True)
         yield "  ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in cells).rstrip()
@@ -108,25 +109,13 @@ FORMATS: dict[str, Callable[[pa.Table], Iterator[str]]] = {"table": as_table, "j
 
 def _rows(result: pa.Table) -> Iterator[tuple[Any, ...]]:
     """Plain values, a batch at a time, so that a long result is never all objects at once."""
+    from stepscope.trace.query import plain_values
+
     for batch in result.to_batches(max_chunksize=_BATCH_ROWS):
-        yield from zip(*map(_values, batch.columns, batch.schema.names), strict=True)
-
-
-def _values(column: pa.Array, name: str) -> list[Any]:
-    try:
-        return [_plain(value) for value in column.to_pylist()]
-    except OverflowError as error:
-        raise QueryError(
-            f"the column {name} holds a date outside the years 1 to 9999; select it as text, with "
-            "CAST(… AS VARCHAR)"
-        ) from error
-
-
-def _plain(value: Any) -> Any:
-    """DuckDB sums integers to a 128-bit one, which Arrow knows as a decimal only."""
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
-    return None if value != value else value
+        columns = map(plain_values, batch.columns, batch.schema.names)
+        yield from zip(
+            *([None if cell != cell else cell for cell in column] for column in columns), strict=True
+        )
 
 
 def _cell(value: Any) -> str:
@@ -134,12 +123,6 @@ def _cell(value: Any) -> str:
         return _NULL
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= _WIDEST_CELL else text[: _WIDEST_CELL - 1] + "…"
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
 def _csv_line(values: Any) -> str:

@@ -205,5 +205,5 @@ def _others(trace: Trace, compared: Sequence[Trace]) -> dict[str, TraceView]:
     from stepscope.faces.page.open_files import trace_ids
     from stepscope.faces.page.trace_view import TraceView
 
-    names = [Path(one.metadata.source).name for one in (trace, *compared)]
-    return {id: TraceView(one) for id, one in zip(trace_ids(names)[1:], compared, strict=True)}
+    names = [Path(other.metadata.source).name for other in (trace, *compared)]
+    return {id: TraceView(other) for id, other in zip(trace_ids(names)[1:], compared, strict=True)}

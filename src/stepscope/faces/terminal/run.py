@@ -10,8 +10,7 @@ import click
 
 from stepscope.errors import CaptureError
 from stepscope.faces.terminal.commands import Deferred, call
-from stepscope.faces.terminal.options import Command, NamedPath, ScriptPath, at_least_one
-from stepscope.faces.terminal.script_options import ScriptCommand
+from stepscope.faces.terminal.options import Command, NamedPath, ScriptCommand, ScriptPath, at_least_one
 from stepscope.record.contexts import ContextOptions
 from stepscope.record.options import Rank, RecordOptions
 from stepscope.record.run import run_program

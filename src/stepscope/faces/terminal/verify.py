@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.faces.terminal.options import ScriptPath, at_least_one
+from stepscope.faces.terminal.options import MeasuringCommand, ScriptPath, at_least_one
 from stepscope.faces.terminal.output import show_answer
-from stepscope.faces.terminal.script_options import MeasuringCommand
 
 if TYPE_CHECKING:
     from stepscope.models.verify import MeasuredRuns, TrialComparison
@@ -62,8 +61,9 @@ def verify(
     fresh process that ends after the requested steps. Each run sees a scratch view of the project,
     so nothing in the project changes. The script's output goes to stderr.
     """
-    from stepscope.models.verify import Script, TrialPlan, verify_change
+    from stepscope.models.verify import TrialPlan, verify_change
     from stepscope.models.verify.verify import parse_specs
+    from stepscope.record.script_runner import Program
 
     def show(label: str, line: str) -> None:
         if not quiet:
@@ -73,7 +73,7 @@ def verify(
         click.echo(f"stepscope: {text}", err=True)
 
     specs = parse_specs(change)
-    comparison = verify_change(Script(script, arguments, as_module), specs, TrialPlan(**plan), show, say)
+    comparison = verify_change(Program(script, arguments, as_module), specs, TrialPlan(**plan), show, say)
     show_answer(comparison.to_json(), _lines(comparison), as_json)
 
 

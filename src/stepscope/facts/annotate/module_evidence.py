@@ -79,11 +79,11 @@ def _path(node: Mapping[str, Any], modules: list[Module], parent: int) -> str:
 
 def enclosing(modules: Sequence[Module], module: int) -> list[int]:
     """A module and those around it, outermost first; none for -1."""
-    found = []
+    chain = []
     while module >= 0:
-        found.append(module)
+        chain.append(module)
         module = modules[module].parent
-    return found[::-1]
+    return chain[::-1]
 
 
 def innermost_around(modules: Sequence[Module], some: Iterable[int]) -> int:

@@ -218,12 +218,12 @@ def _main_tracks(trace: Trace, host: Mask) -> list[int]:
     events, tracks = trace.events, len(trace["tracks"])
     marks = host & events.text("name").where(is_step)
     calls = host & events.text("category").mask("cpu_op", "python", "runtime")
-    found: list[int] = []
+    main: list[int] = []
     for named in (marks, calls, host):
         weight = np.bincount(events["track"][named], events["self_ns"][named] + 1.0, tracks)
         for rank in trace.metadata.ranks:
             of_rank = np.where(trace["tracks"]["rank"] == rank, weight, 0.0)
-            known = {int(trace["tracks"]["rank"][track]) for track in found}
-            if tracks and of_rank.max() > 0 and rank not in known:
-                found.append(int(of_rank.argmax()))
-    return found
+            ranks = {int(trace["tracks"]["rank"][track]) for track in main}
+            if tracks and of_rank.max() > 0 and rank not in ranks:
+                main.append(int(of_rank.argmax()))
+    return main

@@ -78,26 +78,20 @@ def _frames(tree: ContextTree) -> tuple[list[Frame], list[int]]:
         numbers.setdefault((tree.label(node) or "(unnamed)", files[node], lines[node]), len(numbers))
         for node in range(len(tree))
     ]
-    return [_frame(*key) for key in numbers], of_node
-
-
-def _frame(name: str, file: str, line: int) -> Frame:
-    frame: Frame = {"name": name}
-    if file:
-        frame["file"] = file
-        if line >= 0:
-            frame["line"] = line
-    return frame
+    return [
+        {"name": name, **({"file": file} if file else {}), **({"line": line} if file and line >= 0 else {})}
+        for name, file, line in numbers
+    ], of_node
 
 
 def _profile(tree: ContextTree, by: str, stacks: list[list[int]]) -> dict[str, Any]:
-    found = measure(tree, by)
-    rows = np.flatnonzero(found.own > 0)
-    weights = found.own[rows]
+    shown = measure(tree, by)
+    rows = np.flatnonzero(shown.own > 0)
+    weights = shown.own[rows]
     return {
         "type": "sampled",
-        "name": found.meaning,
-        "unit": _UNITS.get(found.unit, "none"),
+        "name": shown.meaning,
+        "unit": _UNITS.get(shown.unit, "none"),
         "startValue": 0,
         "endValue": plain_numbers(weights.sum(keepdims=True))[0],
         "samples": [stacks[row] or [0] for row in rows.tolist()],

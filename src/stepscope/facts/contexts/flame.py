@@ -6,15 +6,16 @@ begins where the previous box of its level ends, or where its caller begins.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from stepscope.base.arrays import Array, Floats, Ids, Mask
 from stepscope.facts.contexts.call_paths import levels, preorder
-from stepscope.facts.contexts.node_values import hot_path, measure, plain_numbers, short_label
+from stepscope.facts.contexts.node_values import Measure, hot_path, measure, plain_numbers, short_label
 from stepscope.facts.contexts.tree import ContextTree
 from stepscope.trace.row_order import inverse
 from stepscope.trace.sets import Interner
@@ -22,6 +23,74 @@ from stepscope.trace.table import Text
 
 MOST = 100_000  # nodes; of the others those below a node share one box
 REST = -1
+
+
+class PathNode(msgspec.Struct):
+    """A node on the path to the first box."""
+
+    node: int
+    name: str
+
+
+class Boxes(msgspec.Struct):
+    """Columns of one length, in preorder, the largest of siblings first.
+
+    Attributes:
+        node: of the tree; -1 for a rest, which groups nodes too small to show.
+        parent: box of the caller, -1 for the first box.
+        name: index into `strings`.
+        kind: index into `strings`.
+        file: index into `strings`.
+        line: -1 if unknown.
+        value: of the node and all below it.
+        own: of the node alone.
+        count: samples or events.
+        hidden: number of nodes that a rest groups; ask again with `start` to see them.
+        hot: 1 on the hot path.
+        backward: 1 if the box is below its caller as backward work.
+        before: value in the other trace, if two traces are compared.
+        width: what it takes to draw both, if two traces are compared.
+    """
+
+    node: list[int]
+    parent: list[int]
+    name: list[int]
+    kind: list[int]
+    file: list[int]
+    line: list[int]
+    value: list[int | float]
+    own: list[int | float]
+    count: list[int]
+    hidden: list[int]
+    hot: list[int]
+    backward: list[int]
+    before: list[int | float] | UnsetType = UNSET
+    width: list[int | float] | UnsetType = UNSET
+
+
+class FlameGraph(msgspec.Struct, kw_only=True):
+    """The boxes of a flame graph.
+
+    Attributes:
+        by: name of the measure shown.
+        unit: ns, B, or empty for a number.
+        start: node of the first box.
+        path: leads to the first box.
+        total: value of the first box.
+        total_before: the same in the other trace, if two traces are compared.
+        nodes: number of nodes at and below `start`.
+    """
+
+    by: str
+    meaning: str
+    unit: str
+    start: int
+    path: list[PathNode]
+    total: int | float
+    total_before: int | float | None
+    nodes: int
+    boxes: Boxes
+    strings: list[str]
 
 
 @dataclass(frozen=True)
@@ -44,49 +113,36 @@ class FlameBoxes:
 
 
 def flame(
-    tree: ContextTree,
-    by: str,
-    *,
-    start: int = 0,
-    most: int = MOST,
-    before: ContextTree | None = None,
-    marked: Sequence[Sequence[int]] = (),
-) -> dict[str, Any]:
+    tree: ContextTree, by: str, *, start: int = 0, most: int = MOST, before: ContextTree | None = None
+) -> FlameGraph:
     """The boxes of a flame graph.
 
     Args:
         by: a measure, as `measure` takes it.
-        start: the node of the first box; the result's `path` leads to it.
+        start: the node of the first box.
         most: maximum number of nodes; the hidden nodes below a node are one box, a rest.
         before: a tree with the same nodes (`difference`) to compare with.
-        marked: nodes to color, one sequence per finding.
-
-    Returns:
-        A dict that `json` can write. `boxes` has columns of equal length in preorder: `node` (-1
-        for a rest), `parent` (a box), `name`, `kind` and `file` (indices into `strings`), `line`
-        (-1 for none), `value` (inclusive), `own`, `count` (samples), `hidden`, `hot` (1 on the hot
-        path), `backward` (1 for backward work below its forward call), `finding` (index of the
-        first finding, -1 for none), and, in a comparison, `before` and `width`, which covers both
-        profiles.
     """
-    found = measure(tree, by)
-    value = found.inclusive
+    shown = measure(tree, by)
     earlier = measure(before, by).inclusive if before is not None else None
-    size = value if before is None else _widths(tree, before, by)
+    size = shown.inclusive if before is None else _widths(tree, before, by)
     boxes = _laid_out(tree, size, _shown(tree, size, start, most), start)
     strings: Interner[str] = Interner()
-    return {
-        "by": by,
-        "meaning": found.meaning,
-        "unit": found.unit,
-        "start": start,
-        "path": [{"node": node, "name": short_label(tree, node)} for node in tree.path(start)],
-        "total": float(value[start]),
-        "total_before": None if earlier is None else float(earlier[start]),
-        "nodes": int(tree.end[start] - start),
-        "boxes": _columns(tree, boxes, by, marked, strings) | _compared(tree, boxes, size, earlier),
-        "strings": list(strings),
-    }
+    columns = _columns(tree, boxes, shown, strings)
+    if earlier is not None:
+        columns.before, columns.width = _values(tree, boxes, earlier), _values(tree, boxes, size)
+    return FlameGraph(
+        by=by,
+        meaning=shown.meaning,
+        unit=shown.unit,
+        start=start,
+        path=[PathNode(node, short_label(tree, node)) for node in tree.path(start)],
+        total=float(shown.inclusive[start]),
+        total_before=None if earlier is None else float(earlier[start]),
+        nodes=int(tree.end[start] - start),
+        boxes=columns,
+        strings=list(strings),
+    )
 
 
 # -- choice and layout of boxes
@@ -144,41 +200,25 @@ def _hidden_below(tree: ContextTree, missing: Ids, tops: Ids) -> Ids:
 # -- columns of the boxes
 
 
-def _columns(
-    tree: ContextTree, boxes: FlameBoxes, by: str, marked: Sequence[Sequence[int]], strings: Interner[str]
-) -> dict[str, list[Any]]:
-    found = measure(tree, by)
+def _columns(tree: ContextTree, boxes: FlameBoxes, shown: Measure, strings: Interner[str]) -> Boxes:
     hot = np.zeros(len(tree), np.int64)
-    hot[hot_path(tree, by, int(boxes.node[0]))] = 1
-    finding = np.full(len(tree), -1, np.int64)
-    for number, evidence in reversed(list(enumerate(marked))):
-        finding[list(evidence)] = number
+    hot[hot_path(tree, shown.name, int(boxes.node[0]))] = 1
     kinds, files = tree.nodes.text("kind"), tree.nodes.text("file")
     nodes: list[int] = boxes.node.tolist()
-    return {
-        "node": nodes,
-        "parent": boxes.parent.tolist(),
-        "name": strings.codes(_name(tree, boxes, box) for box in range(len(nodes))).tolist(),
-        "kind": strings.codes(_text(kinds, node, "others") for node in nodes).tolist(),
-        "file": strings.codes(_text(files, node, "") for node in nodes).tolist(),
-        "line": _of(boxes, tree.nodes["line"], -1).tolist(),
-        "value": _values(tree, boxes, found.inclusive),
-        "own": plain_numbers(_of(boxes, found.own, 0.0)),
-        "count": _of(boxes, tree.inclusive(found.metric).count, 0).tolist(),
-        "hidden": boxes.hidden.tolist(),
-        "hot": _of(boxes, hot, 0).tolist(),
-        "backward": _of(boxes, tree.nodes.text("via").mask("backward").astype(int), 0).tolist(),
-        "finding": _of(boxes, finding, -1).tolist(),
-    }
-
-
-def _compared(
-    tree: ContextTree, boxes: FlameBoxes, size: Floats, earlier: Floats | None
-) -> dict[str, list[Any]]:
-    """Earlier values of the boxes, and widths for the larger of both."""
-    if earlier is None:
-        return {}
-    return {"before": _values(tree, boxes, earlier), "width": _values(tree, boxes, size)}
+    return Boxes(
+        node=nodes,
+        parent=boxes.parent.tolist(),
+        name=strings.codes(_name(tree, boxes, box) for box in range(len(nodes))).tolist(),
+        kind=strings.codes(_text(kinds, node, "others") for node in nodes).tolist(),
+        file=strings.codes(_text(files, node, "") for node in nodes).tolist(),
+        line=_of(boxes, tree.nodes["line"], -1).tolist(),
+        value=_values(tree, boxes, shown.inclusive),
+        own=plain_numbers(_of(boxes, shown.own, 0.0)),
+        count=_of(boxes, tree.inclusive(shown.metric).count, 0).tolist(),
+        hidden=boxes.hidden.tolist(),
+        hot=_of(boxes, hot, 0).tolist(),
+        backward=_of(boxes, tree.nodes.text("via").mask("backward").astype(int), 0).tolist(),
+    )
 
 
 def _name(tree: ContextTree, boxes: FlameBoxes, box: int) -> str:

@@ -50,8 +50,8 @@ def frame_of(name: str, category: str) -> Frame:
         >>> frame_of("train.py(12): step", "python")
         Frame(kind='python', name='step', file='train.py', line=12)
     """
-    if found := _MODULE.match(name):
-        return Frame("module", found[1])
+    if match := _MODULE.match(name):
+        return Frame("module", match[1])
     if category == "python":
         return _python_frame(name)
     if is_step(name):
@@ -62,9 +62,9 @@ def frame_of(name: str, category: str) -> Frame:
 def _python_frame(name: str) -> Frame:
     if frame := FrameName.of(name):
         return Frame("python", frame.function, frame.file, frame.line)
-    if found := _BUILTIN.match(name):
-        owner = (found[2] or "").removesuffix(" object")
-        return Frame("python", found[1] if owner in ("", "type") else f"{owner}.{found[1]}")
+    if match := _BUILTIN.match(name):
+        owner = (match[2] or "").removesuffix(" object")
+        return Frame("python", match[1] if owner in ("", "type") else f"{owner}.{match[1]}")
     return Frame("python", _ADDRESS.sub("", name))
 
 

@@ -65,9 +65,9 @@ def measure(tree: ContextTree, name: str) -> Measure:
     """
     metric, statistic, meaning = MEASURES.get(name, (name, "sum", name))
     if metric not in tree.metrics:
-        known = ", ".join(measures(tree)) or "none"
+        available = ", ".join(measures(tree)) or "none"
         source = tree.source or "the tree"
-        raise TraceError(f"no metric {name!r}; {source} has {known}")
+        raise TraceError(f"no metric {name!r}; {source} has {available}")
     own, whole = tree.own(metric), tree.inclusive(metric)
     return Measure(
         name=name,
@@ -99,8 +99,8 @@ def default_measure(tree: ContextTree) -> str:
 
     Samples cover Python code, which operator times do not.
     """
-    known = measures(tree)
-    return next((name for name in ("device", "elapsed", "sampled") if name in known), "cpu")
+    available = measures(tree)
+    return next((name for name in ("device", "elapsed", "sampled") if name in available), "cpu")
 
 
 def hot_path(tree: ContextTree, by: str, start: int = 0, least: float = 0.5) -> list[int]:
@@ -128,9 +128,9 @@ def hotspots(tree: ContextTree, by: str, least: float = 0.1) -> Ids:
 
     Source: DEEPCONTEXT section 4.3, hotspot identification.
     """
-    found = measure(tree, by)
-    hot = np.flatnonzero((found.own > 0) & (found.own >= least * found.inclusive[0]))
-    return hot[np.argsort(-found.own[hot], kind="stable")]
+    values = measure(tree, by)
+    hot = np.flatnonzero((values.own > 0) & (values.own >= least * values.inclusive[0]))
+    return hot[np.argsort(-values.own[hot], kind="stable")]
 
 
 def short_label(tree: ContextTree, node: int, width: int = _WIDEST) -> str:

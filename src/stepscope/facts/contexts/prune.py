@@ -133,22 +133,16 @@ def without_unused(tree: ContextTree) -> ContextTree:
     used = np.zeros(len(tree), np.bool_)
     for own in tree.metrics.values():
         used |= own.count > 0
-    return keep_nodes(tree, used)
-
-
-def keep_nodes(tree: ContextTree, wanted: Mask) -> ContextTree:
-    """The tree of the wanted nodes and their ancestors; samples of other nodes are dropped."""
-    keep = _leads_to(tree, wanted)
+    keep = _leads_to(tree, used)
     keep[0] = True
     if keep.all():
         return tree
-    number = np.append(np.cumsum(keep) - 1, -1)
-    number[:-1][~keep] = -1
     rows = np.flatnonzero(keep)
-    nodes = tree.nodes.take(rows)
+    number = np.full(len(tree) + 1, -1)
+    number[rows] = np.arange(len(rows))
     return replace(
         tree,
-        nodes=nodes.with_columns(parent=number[nodes["parent"]]),
+        nodes=tree.nodes.take(rows).with_columns(parent=number[tree.parent[rows]]),
         metrics={name: own.take(rows) for name, own in tree.metrics.items()},
         event_node=None if tree.event_node is None else number[tree.event_node],
     )

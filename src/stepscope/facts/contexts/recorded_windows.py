@@ -64,8 +64,8 @@ def _unlinked(share: float) -> str:
 def _target(tree: ContextTree, size: int) -> Ids:
     """The recorded context that each node is a mark of, -1 for none, int64, shape (nodes,)."""
     names = tree.nodes.text("name")
-    found = (_MARK.match(name) for name in names.values)
-    numbers = [int(match[1]) if match else -1 for match in found]
+    matches = (_MARK.match(name) for name in names.values)
+    numbers = [int(match[1]) if match else -1 for match in matches]
     target = np.array([*numbers, -1], np.int64)[names.codes]
     return np.where(target < size, target, -1)
 

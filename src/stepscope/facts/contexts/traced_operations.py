@@ -69,13 +69,8 @@ def _leaves(
     others = np.flatnonzero(~largest)
     element = rows[owner]
     element[others] = _add_distinct(above[others], frame[rows[owner[others]]], synthetic)
-    begins = np.flatnonzero(np.diff(owner, prepend=-1))
-    total = np.cumsum(share)
-    before = np.repeat(total[begins] - share[begins], np.diff(np.append(begins, len(owner))))
-    until = total - before
-    until[np.append(begins[1:] - 1, len(owner) - 1)] = 1.0
     several = np.bincount(owner)[owner] > 1
-    return result, Shares(rows[owner][several], element[several], until[several])
+    return result, Shares.of(rows[owner][several], element[several], share[several])
 
 
 def _add_distinct(parent: Ids, frame: Ids, synthetic: SyntheticElements, via: int = _CALL) -> Ids:

@@ -10,16 +10,8 @@ from dataclasses import dataclass
 from math import nan, prod
 from typing import Any, NamedTuple
 
+from stepscope.trace.arguments import element_bytes
 from stepscope.trace.trace import Trace
-
-_TYPES = {
-    16: ("complex<double>",),
-    8: ("double", "long", "long int", "int64_t", "complex<float>"),
-    4: ("float", "int"),
-    2: ("half", "bfloat16", "short", "short int"),
-    1: ("bool", "char", "signed char", "unsigned char", "float8_e4m3fn", "float8_e5m2"),
-}
-_BYTES = {name: size for size, names in _TYPES.items() for name in names}
 
 
 @dataclass(frozen=True)
@@ -115,7 +107,7 @@ def _tensors(dims: Any, kind: str) -> tuple[Tensor, ...]:
         return ()
     if dims and all(isinstance(shape, list) for shape in dims):
         return tuple(tensor for shape in dims for tensor in _tensors(shape, kind))
-    width = _BYTES.get(kind.removeprefix("c10::").lower(), 0)
+    width = element_bytes(kind)
     is_tensor = width > 0 or (kind == "TensorList" and bool(dims))
     if not is_tensor or not all(isinstance(size, int) for size in dims):
         return ()
@@ -165,11 +157,11 @@ def _recurrent(products: int) -> Formula:
 
     def formula(call: OperatorCall) -> Work | None:
         x = call.tensor(0)
-        matrices = [one for given in call.inputs[1:3] for one in given if len(one.shape) == 2]
+        matrices = [tensor for given in call.inputs[1:3] for tensor in given if len(tensor.shape) == 2]
         if not x or len(x.shape) not in (2, 3) or not matrices:
             return None
         elements = x.elements // max(x.shape[-1], 1)
-        return Work(products * 2 * elements * sum(one.elements for one in matrices), nan)
+        return Work(products * 2 * elements * sum(tensor.elements for tensor in matrices), nan)
 
     return formula
 
@@ -181,20 +173,21 @@ def _convolution(call: OperatorCall) -> Work | None:
         return None
     if call.is_true(6):  # transposed: the filter applies to every input element
         return Work(2 * x.elements * prod(weight.shape[1:]), nan)
-    places = _places(x, weight, call)
+    places = output_places(x.shape, weight.shape, call)
     if places is None:
         return None
     out = x.shape[0] * weight.shape[0] * places
     return Work(2 * out * prod(weight.shape[1:]), x.bytes + weight.bytes + out * x.width)
 
 
-def _places(x: Tensor, weight: Tensor, call: OperatorCall) -> int | None:
-    """The number of output positions per filter; None without stride, padding and dilation."""
+def output_places(x: tuple[int, ...], weight: tuple[int, ...], call: OperatorCall) -> int | None:
+    """The number of a convolution's output positions per filter, by the shapes of input and weight;
+    None without stride, padding and dilation."""
     lists = [call.numbers(place) for place in (3, 4, 5)]
     known = [values for values in lists if values is not None]
     if len(known) < len(lists):
         return None
-    kernel, size = weight.shape[2:], x.shape[2:]
+    kernel, size = weight[2:], x[2:]
     every = [values * len(kernel) if len(values) == 1 else values for values in known]
     places = (
         (n + 2 * pad - space * (k - 1) - 1) // stride + 1
@@ -271,16 +264,16 @@ def _embedding(call: OperatorCall) -> Work | None:
     return Work(0, 2 * rows + index.bytes)
 
 
-def _elementwise(inputs: int) -> Formula:
-    """Reads the inputs, and writes as many bytes as the largest tensor has.
+def _elementwise(inputs: int | None) -> Formula:
+    """Reads the inputs (None: all), and writes as many bytes as the largest tensor has.
 
     A tensor after the inputs is the output.
     """
 
     def formula(call: OperatorCall) -> Work | None:
-        whole = _pass(call)
+        elements = max((sum(t.elements for t in tensors) for tensors in call.inputs), default=0)
         sizes = [sum(tensor.bytes for tensor in tensors) for tensors in call.inputs]
-        return Work(whole.flops, sum(sizes[:inputs]) + max(sizes)) if whole else None
+        return Work(elements, sum(sizes[:inputs]) + max(sizes)) if elements else None
 
     return formula
 
@@ -288,13 +281,6 @@ def _elementwise(inputs: int) -> Formula:
 def _copy(call: OperatorCall) -> Work | None:
     """Reads the second tensor, writes the first."""
     return _reduction(OperatorCall(call.inputs[:2], ()))
-
-
-def _pass(call: OperatorCall) -> Work | None:
-    """Reads every input, and writes as many bytes as the largest has."""
-    elements = max((sum(t.elements for t in tensors) for tensors in call.inputs), default=0)
-    sizes = [sum(tensor.bytes for tensor in tensors) for tensors in call.inputs]
-    return Work(elements, sum(sizes) + max(sizes)) if elements else None
 
 
 def _reduction(call: OperatorCall) -> Work | None:
@@ -348,7 +334,7 @@ _OTHERS: tuple[tuple[str, Formula], ...] = (
         r"|native_dropout_backward|native_batch_norm|native_layer_norm\w*|native_group_norm\w*"
         r"|native_batch_norm_backward|cudnn_batch_norm\w*|miopen_batch_norm\w*|bernoulli"
         r"|max_pool2d_with_indices\w*|avg_pool2d\w*|_foreach_\w+|_fused_\w+)_?(\.\w+)?",
-        _pass,
+        _elementwise(None),
     ),
     # Kernels of inductor get their outputs as arguments too: each tensor is moved once. That one
     # updated in place is moved twice is not recorded.

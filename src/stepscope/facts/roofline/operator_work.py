@@ -50,46 +50,6 @@ _DECODER = Decoder(_RecordedWork, strict=False)
 _NOTHING = _RecordedWork()
 
 
-class InstructionWork(NamedTuple):
-    """The work of the executions of instructions.
-
-    Attributes:
-        execution: first event of the execution that an event is part of, -1 for events that
-            execute no instruction of known work, int32, shape (events,).
-        rows: those that do, shape (n,).
-        flops: operations of the execution, nan if unknown; of one that multiplies, those of its
-            products, shape (n,).
-        bytes: bytes that it moves, nan if unknown, shape (n,).
-        width: bytes per element of its products' operands, 0 if unknown, int8, shape (n,).
-        origin: XLA or SHAPES, whichever gave the operations; else NO_ORIGIN; int8, shape (n,).
-    """
-
-    execution: Ids32
-    rows: IntArray
-    flops: Floats
-    bytes: Floats
-    width: Codes8
-    origin: Codes8
-
-
-def instruction_work(trace: Trace) -> InstructionWork:
-    """The work of all compiled operations and kernels of a trace of XLA; else of none."""
-    events, compiled = trace.events, trace.metadata.framework in _FRAMEWORKS
-    rows = np.flatnonzero(events.text("category").mask("cpu_op", "kernel") & compiled)
-    rows = rows[np.argsort(events["source"][rows], kind="stable")]
-    found = [_decoded(text) for text in trace.arguments.texts(events["source"][rows])]
-    values = np.array([_work(recorded) for recorded in found], np.float64).reshape(-1, 4)
-    known = ~np.isnan(values[:, :2]).all(axis=1)
-    names = [(recorded.program, recorded.operation) for recorded in found]
-    codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
-    instruction = np.array([codes[name] for name in names], np.int64)
-    rows, values, instruction = rows[known], values[known], instruction[known]
-    execution = np.full(len(events), -1, np.int32)
-    execution[rows] = _executions(trace, rows, instruction)
-    flops, size, width, origin = values.T
-    return InstructionWork(execution, rows, flops, size, width.astype(np.int8), origin.astype(np.int8))
-
-
 def _decoded(text: bytes) -> _RecordedWork:
     if b"bytes_" not in text and b'"flops' not in text:
         return _NOTHING
@@ -164,13 +124,26 @@ class Operators:
         self._execution = self._add_instructions(trace)
 
     def _add_instructions(self, trace: Trace) -> Ids32:
-        """The execution of an instruction that each event is part of, -1 for none."""
-        found = instruction_work(trace)
-        rows = found.rows
-        self.flops[rows], self.bytes[rows] = found.flops, found.bytes
-        self.width[rows], self.origin[rows] = found.width, found.origin
+        """The first event of the execution of an instruction of XLA that each event is part of.
+
+        Returns:
+            int32, shape (events,), -1 for events that execute no instruction of known work.
+        """
+        events, compiled = trace.events, trace.metadata.framework in _FRAMEWORKS
+        rows = np.flatnonzero(events.text("category").mask("cpu_op", "kernel") & compiled)
+        rows = rows[np.argsort(events["source"][rows], kind="stable")]
+        recorded = [_decoded(text) for text in trace.arguments.texts(events["source"][rows])]
+        values = np.array([_work(work) for work in recorded], np.float64).reshape(-1, 4)
+        known = ~np.isnan(values[:, :2]).all(axis=1)
+        codes: dict[tuple[int, str], int] = {}
+        names = ((work.program, work.operation) for work in recorded)
+        instruction = np.array([codes.setdefault(name, len(codes)) for name in names], np.int64)
+        rows, values = rows[known], values[known]
+        self.flops[rows], self.bytes[rows], self.width[rows], self.origin[rows] = values.T
         self._seen[rows] = True
-        return found.execution
+        execution = np.full(len(events), -1, np.int32)
+        execution[rows] = _executions(trace, rows, instruction[known])
+        return execution
 
     @classmethod
     def of(cls, trace: Trace) -> Operators:

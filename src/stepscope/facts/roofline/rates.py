@@ -1,9 +1,13 @@
-"""The precision of a product, by its inputs and its kernel's name, and peak rates of devices.
+"""The precision of a product, by its inputs and its kernel's name; peak rates and memory of devices.
 
 The rates are those of data sheets, in `data/gpus.json`."""
 
+from __future__ import annotations
+
 import json
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
@@ -11,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.base.arrays import IntArray
-from stepscope.errors import TraceError
+from stepscope.errors import BatchError, TraceError
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Trace
 
@@ -115,3 +119,83 @@ def _is_in(known: str, name: str) -> bool:
     """Whether a name contains another as whole words: GH200 is not H200, A1000 is not A100."""
     words = rf"(?<![A-Za-z0-9]){re.escape(known)}(?![A-Za-z0-9])"
     return re.search(words, name, re.IGNORECASE) is not None
+
+
+# -- memory of a device, by its name or as a plain size
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])(i?)b?", re.IGNORECASE)
+_STATED = re.compile(r"(?<![\w])(\d+) ?G(?:i?B)?\b", re.IGNORECASE)
+_POWER = {"k": 1, "m": 2, "g": 3, "t": 4}
+_GIB = 1 << 30  # bytes
+_MOST_TIMES = 2  # what a device's name says may be so many times what is listed: A100 80GB
+_CONTEXT_BYTES = 700_000_000  # of a CUDA context with the libraries that PyTorch loads
+_FRAGMENTATION = 0.02  # of a device's memory
+_SYSTEM_SHARE = 0.1  # of main memory, for everything else that runs
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """A device to fit into.
+
+    Attributes:
+        name: as asked for.
+        bytes: its memory.
+        is_size: whether a plain size was asked for, not a device by its name.
+    """
+
+    name: str
+    bytes: int
+    is_size: bool = False
+
+    @property
+    def usable_bytes(self) -> int:
+        """Bytes available for tensors: without the device's context and fragmentation."""
+        context = min(_CONTEXT_BYTES, self.bytes // 4)
+        return round((1 - _FRAGMENTATION) * self.bytes) - context
+
+
+def usable_bytes(device: Mapping[str, Any]) -> int | None:
+    """Bytes for tensors on the device that was measured on; None if its memory is unknown."""
+    total = int(device.get("memory_bytes") or 0)
+    if not total:
+        return None
+    if device.get("type") == "cpu":
+        return round((1 - _SYSTEM_SHARE) * total)
+    return Capacity(str(device.get("name")), total).usable_bytes
+
+
+def find_capacity(text: str) -> Capacity:
+    """A size such as `24GB` or `24GiB`, or a device such as `A100` or `RTX 4090`.
+
+    GB is 10^9 bytes, GiB is 2^30. A device's memory comes from its data sheet;
+    `Capacity.usable_bytes` subtracts what the driver and the context take.
+
+    Raises:
+        BatchError: it is neither.
+
+    Example:
+        >>> find_capacity("24GB").bytes, find_capacity("rtx 4090").bytes // 2**30
+        (24000000000, 24)
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match and not text.lower().endswith("ti"):  # a 3080 Ti
+        number, unit, binary = match.groups()
+        size = int(float(number) * (1024 if binary else 1000) ** _POWER[unit.lower()])
+        return Capacity(text, size, is_size=True)
+    known = [(name, gib) for name, gib in device_memory_gib().items() if _mentions(name, text)]
+    if known:
+        _, gib = max(known, key=lambda entry: len(entry[0]))  # 3080 Ti, not 3080
+        stated = _STATED.search(text)
+        # A GH200 480GB has that much on its CPU.
+        is_its_own = stated is not None and int(stated[1]) <= _MOST_TIMES * gib
+        return Capacity(text, (int(stated[1]) if stated and is_its_own else gib) * _GIB)
+    raise BatchError(
+        f"expected a capacity such as 24GB or a known device such as A100, found {text!r}; give the capacity"
+    )
+
+
+def _mentions(name: str, text: str) -> bool:
+    """Whether a text contains a device's name as whole words: A4000 is not A40, GH200 not H200."""
+    words = r"[\s_-]*".join(map(re.escape, name.split()))
+    before = "[0-9]" if name[0].isdigit() else "[a-z]"
+    return re.search(rf"(?<!{before}){words}(?![0-9])", text, re.IGNORECASE) is not None

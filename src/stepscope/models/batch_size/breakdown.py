@@ -16,20 +16,14 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from stepscope.base.typed_data import decode
 from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.attribution import Attribution, attribute
 from stepscope.facts.annotate.range_names import Line
-from stepscope.models.batch_size.peak_memory import (
-    KINDS,
-    Footprint,
-    KeptStorage,
-    KeptStorages,
-    PeakBlock,
-    find_footprint,
-)
+from stepscope.models.batch_size.peak_memory import KINDS, Footprint, find_footprint
 from stepscope.models.batch_size.step_costs import Cost, find_costs
+from stepscope.models.memory.recorded_allocations import AllocationRecord
 from stepscope.read import read
+from stepscope.read.recorded.members_json import KeptStorage, kept_storages
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
@@ -143,8 +137,7 @@ class StepBreakdown(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """As `stepscope batch --json` has it."""
-        facts: dict[str, Any] = msgspec.to_builtins(self)
-        return facts
+        return msgspec.to_builtins(self)
 
     def memory_at(self, batch: int, peak_bytes: int) -> dict[str, int]:
         """The peak at another batch size, by kind: what the model keeps stays, inputs grow with the
@@ -162,38 +155,32 @@ class StepBreakdown(msgspec.Struct, frozen=True):
 def read_breakdown(capture: Path, batch: int, step_ms: float) -> StepBreakdown | None:
     """The breakdown of a capture that a measuring process wrote.
 
-    Args:
-        capture: the file; `NAME.storages.json` is next to it.
-
     Returns:
         The breakdown; None if the capture has no complete step.
     """
-    storages = decode(capture.with_suffix(".storages.json").read_bytes(), KeptStorages)
     trace = annotate(read(capture))
     if not len(trace["steps"]):
         return None
     attribution = attribute(trace)
-    first = int(trace["steps"]["step"][0])
-    footprint = find_footprint(trace, storages, attribution) or Footprint(first, 0, (), ())
+    footprint = find_footprint(trace, attribution)
     recorded_ms = _length_ms(trace, footprint.step)
     scale = step_ms / recorded_ms if recorded_ms else 1.0
     costs = find_costs(trace, attribution, footprint.step, scale)
+    memory, storages = footprint.split(), kept_storages(capture)
     return StepBreakdown(
         batch,
         step_ms,
         recorded_ms,
-        footprint.bytes,
-        footprint.split(),
+        sum(memory.values()),
+        memory,
         cost_tree(trace, attribution, costs, footprint, step_ms),
-        line_costs(attribution, costs, footprint.kept, trace, storages.after),
+        line_costs(attribution, costs, footprint, trace, storages),
     )
 
 
 def _length_ms(trace: Trace, step: int) -> float:
-    steps = trace["steps"]
-    row = int(np.flatnonzero(steps["step"] == step)[0])
-    end = max(int(steps["end_ns"][row]), int(steps["device_end_ns"][row]))
-    return (end - int(steps["start_ns"][row])) / 1e6
+    row = trace["steps"].take(trace["steps"]["step"] == step)
+    return float(np.maximum(row["end_ns"], row["device_end_ns"])[0] - row["start_ns"][0]) / 1e6
 
 
 def cost_tree(
@@ -210,13 +197,15 @@ def cost_tree(
     tree = _Tree(trace, attribution)
     for cost in costs:
         tree.add_cost(cost)
-    for block in footprint.blocks:
-        node = tree.owner_of(block)
-        node.add("bytes", block.bytes)
-        if block.kind != "activations":
-            node.add(f"{block.kind}_bytes", block.bytes)
-    for block in footprint.kept:
-        tree.owner_of(block).add("activations_bytes", block.bytes)
+    if footprint.memory:
+        recording = footprint.memory.recording
+        for allocation, kind, size in footprint.sizes(footprint.peak):
+            node = tree.owner_of(recording, allocation)
+            node.add("bytes", size)
+            if kind != "activations":
+                node.add(f"{kind}_bytes", size)
+        for allocation, _, size in footprint.sizes(footprint.kept):
+            tree.owner_of(recording, allocation).add("activations_bytes", size)
     return tree.build(step_ms)
 
 
@@ -225,7 +214,6 @@ class _Tree:
         self._attribution = attribution
         self._modules = [*trace["modules"].rows()]
         self._nodes = [_module_node(row, len(trace["steps"])) for row in self._modules]
-        self._rows = {str(row["path"]): number for number, row in enumerate(self._modules)}
         self._stages: dict[str, CostNode] = {}
         self._operators: dict[tuple[int, int, int, int], CostNode] = {}
         self._root = CostNode(name="step", kind="step")
@@ -237,17 +225,14 @@ class _Tree:
         node.add("backward_ms" if cost.backward else "forward_ms", cost.ms)
         node.calls += cost.calls
 
-    def owner_of(self, block: PeakBlock) -> CostNode:
-        if block.storage is not None:
-            return self._owner(self._rows.get(block.storage.path, -1), -1)
-        if block.event < 0:
-            return self._owner(-1, -1)
-        columns = self._attribution
-        module, stage = int(columns.module[block.event]), int(columns.stage[block.event])
-        operator = int(columns.operator[block.event])
+    def owner_of(self, recording: AllocationRecord, allocation: int) -> CostNode:
+        module, event = int(recording.module[allocation]), int(recording.event[allocation])
+        if recording.storage[allocation] >= 0 or event < 0:
+            return self._owner(module, -1)
+        stage, operator = int(recording.stage[allocation]), int(self._attribution.operator[event])
         if operator < 0:
             return self._owner(module, stage)
-        return self._operator(module, stage, operator, int(columns.lines[block.event]))
+        return self._operator(module, stage, operator, int(self._attribution.lines[event]))
 
     def build(self, step_ms: float) -> CostNode:
         """The whole tree, with the time in which nothing known runs, as on a device."""
@@ -260,8 +245,7 @@ class _Tree:
         _sum_up(root)
         idle_ms = step_ms - root.ms
         if idle_ms > _ROUNDING * step_ms:
-            idle = CostNode(name="idle", kind="stage", ms=idle_ms, self_ms=idle_ms)
-            root.children.append(idle)
+            root.children.append(CostNode(name="idle", kind="stage", ms=idle_ms, self_ms=idle_ms))
             root.ms = step_ms
         _sort(root)
         return root
@@ -280,9 +264,8 @@ class _Tree:
             name = self._attribution.operators[operator] if operator >= 0 else "Python"
             stack = self._attribution.stacks[lines] if lines >= 0 else ()
             file, line = stack[-1] if stack else (None, None)
-            node = CostNode(name=name, kind="operator", file=file, line=line)
-            self._operators[key] = node
-            self._owner(module, stage).children.append(node)
+            self._operators[key] = CostNode(name=name, kind="operator", file=file, line=line)
+            self._owner(module, stage).children.append(self._operators[key])
         return self._operators[key]
 
 
@@ -313,7 +296,7 @@ def _sum_up(node: CostNode) -> None:
 
 def _sort(node: CostNode) -> None:
     """Leave out children without a number, and put the longest first."""
-    costly = [one for one in node.children if any(getattr(one, name) > 0 for name in _SUMS)]
+    costly = (child for child in node.children if any(getattr(child, name) > 0 for name in _SUMS))
     node.children = sorted(costly, key=lambda child: -child.ms)
     for child in node.children:
         _sort(child)
@@ -322,18 +305,20 @@ def _sort(node: CostNode) -> None:
 def line_costs(
     attribution: Attribution,
     costs: Iterable[Cost],
-    kept: Iterable[PeakBlock],
+    footprint: Footprint,
     trace: Trace,
-    storages: Iterable[KeptStorage] = (),
+    storages: Iterable[KeptStorage],
 ) -> list[LineBreakdown]:
     """Costs by line, the longest first."""
     lines = _Lines(attribution, trace)
     for cost in costs:
         if cost.lines >= 0:
             lines.add_cost(cost)
-    for block in kept:
-        if block.storage is None and block.event >= 0 and attribution.lines[block.event] >= 0:
-            lines.add_kept(attribution.stacks[attribution.lines[block.event]], block.bytes)
+    for allocation, _, size in footprint.sizes(footprint.kept):
+        assert footprint.memory is not None
+        event = footprint.memory.recording.event[allocation]
+        if event >= 0 and attribution.lines[event] >= 0:
+            lines.add_kept(attribution.stacks[attribution.lines[event]], size)
     for storage in storages:
         if storage.kind == "parameter":
             for line in set(storage.lines):
@@ -355,10 +340,8 @@ class _Lines:
         for line in dict.fromkeys(stack):
             row = self.row(line)
             row.ms += cost.ms
-            if cost.backward:
-                row.backward_ms += cost.ms
-            else:
-                row.forward_ms += cost.ms
+            row.backward_ms += cost.ms * cost.backward
+            row.forward_ms += cost.ms * (not cost.backward)
             self._operators[line][name] += cost.ms
             if cost.module >= 0:
                 self._modules[line][self._paths[cost.module]] += cost.ms
@@ -378,10 +361,8 @@ class _Lines:
     def sorted(self) -> list[LineBreakdown]:
         """All lines, the longest first, with the parts of each."""
         for line, row in self._rows.items():
-            row.operators = [OperatorTime(*part) for part in _longest_first(self._operators[line])]
-            row.modules = [ModuleTime(*part) for part in _longest_first(self._modules[line])]
+            operators = (OperatorTime(*part) for part in self._operators[line].items())
+            modules = (ModuleTime(*part) for part in self._modules[line].items())
+            row.operators = sorted(operators, key=lambda part: -part.ms)
+            row.modules = sorted(modules, key=lambda part: -part.ms)
         return sorted(self._rows.values(), key=lambda row: -row.ms)
-
-
-def _longest_first(sums: dict[str, float]) -> list[tuple[str, float]]:
-    return sorted(sums.items(), key=lambda pair: -pair[1])

@@ -130,9 +130,10 @@ def open_entry(
         return edited.get(os.path.realpath(file)) or read_source(file)
 
     source = source_of(full)
-    read = lambda file: source_of(file).text  # noqa: E731
-    site = find_site(source.text, full, arguments, choice, folder=here, read=read)
-    sources = {one.path: one for one in edited.values()} | {full: source}
+    site = find_site(
+        source.text, full, arguments, choice, folder=here, read=lambda file: source_of(file).text
+    )
+    sources = {text.path: text for text in edited.values()} | {full: source}
     if site.path != full:
         settings = str(Path(site.path).absolute())
         sources[settings] = source_of(settings)

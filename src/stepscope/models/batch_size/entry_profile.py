@@ -146,17 +146,11 @@ class Profile:
     def suggestion(self, capacity: float | None = None) -> int | None:
         """The smallest batch size with 90 % of the limit of throughput, or the largest that memory
         allows before that; None where no prediction there can be trusted."""
-        batch = self._near_limit(capacity)
-        return batch if batch is not None and self.trusts(batch) else None
-
-    def _near_limit(self, capacity: float | None) -> int | None:
         if self._limit is None:
             return None
-        batch = self.batch_for_throughput(_KNEE * self._limit)
-        most = self.largest_fitting(capacity)
-        if batch is None or (most is not None and batch > most):
-            return most
-        return batch
+        batch, most = self.batch_for_throughput(_KNEE * self._limit), self.largest_fitting(capacity)
+        reached = min((size for size in (batch, most) if size is not None), default=None)
+        return reached if reached is not None and self.trusts(reached) else None
 
     def to_json(self, at: Sequence[int] = ()) -> dict[str, Any]:
         """As `stepscope batch --json` has it; None where three points could not be had."""
@@ -203,12 +197,11 @@ def make_profile(
 
 
 def _fitted(points: Sequence[BatchPoint], quantity: str, tolerance: float) -> Model:
-    kept = [point for point in points if not point.held_back]
-    held = [point for point in points if point.held_back]
+    kept, held = ([point for point in points if point.held_back == side] for side in (False, True))
     error = None
     if held and len(kept) >= 2:
         trial = _fit(kept, quantity, tolerance)
-        error = max(hold_back(trial, one.batch, getattr(one, quantity)) for one in held)
+        error = max(hold_back(trial, point.batch, getattr(point, quantity)) for point in held)
     return replace(_fit(points, quantity, tolerance), own_error=error)
 
 
@@ -230,13 +223,10 @@ def _rate(samples: float, ms: float) -> float | None:
 def _coefficients(model: Model | None, slope: str, intercept: str) -> dict[str, Any] | None:
     if model is None:
         return None
-    result: dict[str, Any] = {slope: model.slope, intercept: model.intercept}
-    if not model.linear:
-        result["pieces"] = [
-            {"from_batch": piece.start, slope: piece.slope, intercept: piece.intercept}
-            for piece in model.pieces
-        ]
-    return result
+    lines = [{slope: piece.slope, intercept: piece.intercept} for piece in model.pieces]
+    starts = ({"from_batch": piece.start} for piece in model.pieces)
+    pieces = [start | line for start, line in zip(starts, lines, strict=True)]
+    return lines[-1] if model.linear else {**lines[-1], "pieces": pieces}
 
 
 def _first(holds: Callable[[int], bool]) -> int | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stepscope.facts.roofline.device_memory import Capacity, usable_bytes
+from stepscope.facts.roofline.rates import Capacity, usable_bytes
 from stepscope.models.batch_size.breakdown import StepBreakdown
 from stepscope.models.batch_size.entry import Entry
 from stepscope.models.batch_size.entry_profile import BatchPrediction, Profile, suggestions
@@ -65,14 +65,13 @@ class Result:
         its being part of the model or the step, such as the data set, stays in host memory.
 
         Returns:
-            `{"name", "capacity_bytes", "usable_bytes", "host_bytes", "batch", "extrapolated",
-            "bytes", "bytes_range", "throughput", "throughput_range"}`; batch is None if not even
-            one sample fits. The throughput is that of the device that was measured on.
+            What `stepscope batch --fits --json` has; batch is None if not even one sample fits. The
+            throughput is that of the device that was measured on.
         """
         host = self.host_bytes
         batch = self.profile.batch_for_bytes(capacity.usable_bytes + host)
-        found: BatchPrediction = self.profile.predict(batch) if batch else {}
-        sizes = [found.get("bytes"), *found.get("bytes_range", (None, None))]
+        predicted: BatchPrediction = self.profile.predict(batch) if batch else {}
+        sizes = [predicted.get("bytes"), *predicted.get("bytes_range", (None, None))]
         on_device = [max(size - host, 0) if size is not None else None for size in sizes]
         return {
             "name": capacity.name,
@@ -80,11 +79,11 @@ class Result:
             "usable_bytes": capacity.usable_bytes,
             "host_bytes": host,
             "batch": batch,
-            "extrapolated": found.get("extrapolated"),
+            "extrapolated": predicted.get("extrapolated"),
             "bytes": on_device[0],
             "bytes_range": on_device[1:],
-            "throughput": found.get("throughput"),
-            "throughput_range": found.get("throughput_range"),
+            "throughput": predicted.get("throughput"),
+            "throughput_range": predicted.get("throughput_range"),
         }
 
     @property
@@ -116,14 +115,11 @@ def curve(
     stride = -(-most // _CHOICES)
     grid = range(stride, most + 1, stride)
     sizes = sorted({1, *grid, *(size for size in (*measured, batch) if size <= most)})
-    return [_row(profile, breakdown, size) for size in sizes]
-
-
-def _row(profile: Profile, breakdown: StepBreakdown | None, batch: int) -> BatchPrediction:
-    row = profile.predict(batch)
-    if breakdown is not None and breakdown.memory and "bytes" in row:
-        row["memory"] = breakdown.memory_at(batch, row["bytes"])
-    return row
+    rows = [profile.predict(size) for size in sizes]
+    for row in rows if breakdown and breakdown.memory else ():
+        if breakdown and "bytes" in row:
+            row["memory"] = breakdown.memory_at(row["batch"], row["bytes"])
+    return rows
 
 
 def batch_answer(result: Result, capacity: float | None = None) -> dict[str, Any]:

@@ -121,18 +121,20 @@ class _Finder:
     def groups(self) -> list[list[Site]]:
         """Places by strength of evidence; evaluation comes last."""
         loaded, sure = self._loaded()
-        read, unread = self._settings()
-        named = [*unread, *self._named()]
-        found = [self._provider_group(), sure, _certain(loaded), loaded, _certain(read), read]
-        found += [_certain(named), named]
-        training = [[site for site in group if site.role == "train"] for group in found]
-        evaluation = [site for group in found for site in group if site.role != "train"]
+        # Settings whose key the script reads and does not define, and other ones.
+        read = [site for site in self.settings if site.name.rpartition(".")[2] in self.resolver.missing]
+        named = [*(site for site in self.settings if site not in read), *self._named()]
+        groups = [self._provider_group(), sure]
+        for group in (loaded, read, named):  # those that say by their name that they are for training first
+            groups += [[site for site in group if is_training(site.name)], group]
+        training = [[site for site in group if site.role == "train"] for group in groups]
+        evaluation = [site for group in groups for site in group if site.role != "train"]
         return _each_once([*training, evaluation])
 
     def _batch_sizes(self, kind: str) -> Iterator[Definition]:
         """Definitions of a kind with the very name `batch_size`."""
         definitions = self.facts.definitions
-        return (one for one in definitions if (one.kind, one.name) == (kind, "batch_size"))
+        return (size for size in definitions if (size.kind, size.name) == (kind, "batch_size"))
 
     def _provider_group(self) -> list[Site]:
         sizes = [*self._batch_sizes("provider")]
@@ -163,39 +165,31 @@ class _Finder:
         value = value or next(iter(positional(call.node)[1:2]), None)
         if value is not None:
             return Definition("loader", "batch_size", call.scope, value)
-        spread = {last_name(one.value) for one in call.node.keywords if one.arg is None} - {""}
+        spread = {last_name(given.value) for given in call.node.keywords if given.arg is None} - {""}
         return next((size for size in self._batch_sizes("entry") if size.holder in spread), None)
 
     def _named(self) -> list[Site]:
         sites = []
-        for one in self.facts.definitions:
-            if is_batch_size(one.name) and one.value is not None:
-                origins = self.resolver.follow(one.value, one)
-                around = f"{one.name} {one.holder} {'_'.join(one.scope)}"
-                for origin in origins:
+        for definition in self.facts.definitions:
+            if is_batch_size(definition.name) and definition.value is not None:
+                around = f"{definition.name} {definition.holder} {'_'.join(definition.scope)}"
+                for origin in self.resolver.follow(definition.value, definition):
                     evaluates = is_evaluation(around) or is_evaluation(origin.definition.name)
-                    site = self._site(origin)
-                    sites.append(site.at(role="evaluate" if evaluates else "train"))
+                    sites.append(self._site(origin).at(role="evaluate" if evaluates else "train"))
         return _of_best_role(sites)
 
-    def _settings(self) -> tuple[list[Site], list[Site]]:
-        """Settings whose key the script reads and does not define, and other ones."""
-        keys = self.resolver.missing
-        read = [site for site in self.settings if site.name.rpartition(".")[2] in keys]
-        return read, [site for site in self.settings if site not in read]
-
     def _site(self, origin: NumberOrigin) -> Site:
-        node, one = origin.node, origin.definition
+        node, definition = origin.node, origin.definition
         assert node is not None
         start, end = self.facts.span(node)
         before, written = self.facts.text[:start], self.facts.text[start:end]
         line_start = max(before.rfind("\n"), before.rfind("\r")) + 1
-        name = one.option if one.kind == "option" and one.option else one.name
+        named = definition.option if definition.kind == "option" else None
         option = origin.option if (origin.option or "").startswith("-") else None
         return Site(
-            kind=one.kind,
+            kind=definition.kind,
             path=self.path,
-            name=name,
+            name=named or definition.name,
             value=written_number(node) or 0,
             text=written,
             start=start,
@@ -226,11 +220,6 @@ def _of_best_role(sites: Iterable[Site]) -> list[Site]:
         if best[key].option is None and site.option:
             best[key] = best[key].at(option=site.option)
     return list(best.values())
-
-
-def _certain(sites: list[Site]) -> list[Site]:
-    """Those that say by their name that they are for training, if there are any."""
-    return [site for site in sites if is_training(site.name)]
 
 
 def _each_once(groups: list[list[Site]]) -> list[list[Site]]:

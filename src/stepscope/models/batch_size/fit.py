@@ -86,7 +86,7 @@ class Model:
 
     def at(self, batch: float) -> float:
         """The value at a batch size."""
-        piece = [one for one in self.pieces if one.start <= batch] or [self.pieces[0]]
+        piece = [piece for piece in self.pieces if piece.start <= batch] or [self.pieces[0]]
         return piece[-1].slope * batch + piece[-1].intercept
 
     def first_with(self, rate: float) -> int | None:
@@ -152,18 +152,14 @@ def fit_model(
 ) -> Model:
     """Run time: a line, or lines from point to point where one misses by more than `tolerance`."""
     x, y = _by_batch(batches, values)
-    one = _model((fit_time_line(x, y),), x, y, errors, repeats)
-    if one.residual() <= tolerance or len(x) < _LEAST_POINTS:
-        return one
+    straight = _model((fit_time_line(x, y),), x, y, errors, repeats)
+    if straight.residual() <= tolerance or len(x) < _LEAST_POINTS:
+        return straight
     runs = [(x[run], y[run]) for run in _runs(x, y, tolerance)]
     lines = [fit_line(*run) for run in runs]
-    pieces = (*_below(lines[0], *runs[0]), *lines, *_beyond(lines[-1], *runs[-1]))
-    return _model(pieces, x, y, errors, repeats)
-
-
-def _below(line: Piece, x: Floats, y: Floats) -> tuple[Piece, ...]:
-    """Below the smallest batch size the first line goes on, if it leads to some time at none."""
-    return () if line.intercept >= 0 else (Piece(0.0, float(y[0] / x[0]), 0.0),)
+    # Below the smallest batch size the first line goes on, if it leads to some time at none.
+    below = [] if lines[0].intercept >= 0 else [Piece(0.0, float(y[0] / x[0]), 0.0)]
+    return _model((*below, *lines, *_beyond(lines[-1], *runs[-1])), x, y, errors, repeats)
 
 
 def _beyond(line: Piece, x: Floats, y: Floats) -> tuple[Piece, ...]:
@@ -188,12 +184,12 @@ def fit_peaks(batches: Sequence[float], values: Sequence[float], tolerance: floa
     line misses by more than `tolerance`, points in a row on one line make a piece, if slopes grow.
     """
     x, y = _by_batch(batches, values)
-    one = _model((fit_line(x, y),), x, y, None, None)
-    if one.residual() <= tolerance or len(x) < 3:
-        return one
+    straight = _model((fit_line(x, y),), x, y, None, None)
+    if straight.residual() <= tolerance or len(x) < 3:
+        return straight
     pieces = tuple(fit_line(x[run], y[run]) for run in _runs(x, y, tolerance))
     grows = all(left.slope < right.slope for left, right in pairwise(pieces))
-    return _model(pieces, x, y, None, None) if grows else one
+    return _model(pieces, x, y, None, None) if grows else straight
 
 
 def _runs(x: Floats, y: Floats, tolerance: float) -> list[slice]:
@@ -222,7 +218,7 @@ def _model(
 ) -> Model:
     """Noise is pooled from the residuals and from the repeats."""
     freedom, bare = max(0, len(x) - 2 * len(pieces)), Model(pieces, (), (), 0.0, 0)
-    squares = float(sum((bare.at(one) - value) ** 2 for one, value in zip(x, y, strict=True)))
+    squares = float(sum((bare.at(batch) - value) ** 2 for batch, value in zip(x, y, strict=True)))
     if errors is not None and repeats is not None:
         extra = int(sum(max(0, count - 1) for count in repeats))
         squares += extra * float(np.mean(np.square(errors))) if extra else 0.0
@@ -274,20 +270,18 @@ def time_warnings(time: Model, points: Sequence[BatchPoint]) -> list[str]:
 
 def memory_warnings(memory: Model) -> list[str]:
     """Sentences about where the points contradict the model of memory."""
+    notes = []
     if not memory.linear:
-        return [
+        notes.append(
             "the memory peak moves to another place in the step from batch size "
-            f"{memory.pieces[-1].start:.0f} on; predictions use the segment of their batch size",
-            *_check_warning(memory, "memory"),
-        ]
-    miss = memory.residual()
-    if miss <= MEMORY_TOLERANCE:
-        return _check_warning(memory, "memory")
-    return [
-        f"memory deviates from its line by up to {miss:.1%}: the peak is not at the same place in "
-        "the step at all batch sizes",
-        *_check_warning(memory, "memory"),
-    ]
+            f"{memory.pieces[-1].start:.0f} on; predictions use the segment of their batch size"
+        )
+    elif (miss := memory.residual()) > MEMORY_TOLERANCE:
+        notes.append(
+            f"memory deviates from its line by up to {miss:.1%}: the peak is not at the same place in "
+            "the step at all batch sizes"
+        )
+    return [*notes, *_check_warning(memory, "memory")]
 
 
 def _check_warning(model: Model, quantity: str) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stepscope.base.scratch import listed_writes
 from stepscope.errors import BatchError
 from stepscope.models.batch_size.breakdown import StepBreakdown, read_breakdown
 from stepscope.models.batch_size.entry import Entry
@@ -70,7 +71,7 @@ def estimate(
     tensors; says why."""
     unique = dict.fromkeys(batches)
     facts = {batch: _estimate_at(worker, entry, batch, timeout_s) for batch in unique}
-    sizes = {batch: int(one["bytes"]) for batch, one in facts.items()}
+    sizes = {batch: int(estimated["bytes"]) for batch, estimated in facts.items()}
     first = facts[batches[0]]
     model = fit_peaks(list(sizes), list(sizes.values())) if len(sizes) > 1 else None
     error = first["bytes"] / measured - 1 if measured else None
@@ -206,31 +207,24 @@ def _place(error: RunError, entry: Entry) -> tuple[str, int | None]:
 
 def _of_steps(swept: Sweep, plan: Plan) -> list[str]:
     """Warnings from the steps: varying inputs, memory not counted, too few to time."""
-    facts = [one.facts for rounds in swept.rounds.values() for one in rounds]
-    notes = [*_of_outside_writes(facts), *_of_samples(swept)]
+    facts = [measured.facts for rounds in swept.rounds.values() for measured in rounds]
+    notes = _of_samples(swept)
+    if paths := listed_writes(path for fact in facts for path in fact.get("outside_writes", ())):
+        notes.insert(
+            0, f"the script also writes files outside its project, which stay after each run: {paths}"
+        )
     ranges = [fact["input_elements"] for fact in facts]
     if any(low < 0.95 * high for low, high in ranges):
         low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
         notes.append(
             f"inputs vary in size from step to step ({low:,} to {high:,} elements); the longest were taken"
         )
-    if not all(one["exact"] for one in facts):
+    if not all(fact["exact"] for fact in facts):
         notes.append(_INEXACT[facts[0]["framework"]])
-    fewest = min(len(one["steps_ms"]) for one in facts)
+    fewest = min(len(fact["steps_ms"]) for fact in facts)
     if fewest < plan.effort.least:
         notes.append(f"the script ended early: some times are the median of {fewest} steps only")
     return notes
-
-
-def _of_outside_writes(facts: list[RunFacts]) -> list[str]:
-    paths = list(dict.fromkeys(path for fact in facts for path in fact.get("outside_writes", ())))
-    if not paths:
-        return []
-    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-    return [
-        f"the script also writes files outside its project, which stay after each run: "
-        f"{', '.join(paths[:3])}{more}"
-    ]
 
 
 def _of_samples(swept: Sweep) -> list[str]:

@@ -83,13 +83,13 @@ def scatter(points: Sequence[BatchPoint]) -> float:
 
 def combine(rounds: Sequence[MeasuredBatch], held_back: bool = False) -> BatchPoint:
     """One point of all measurements at a batch size."""
-    medians = [one.ms for one in rounds]
-    samples = medians if len(medians) > 2 else [ms for one in rounds for ms in one.steps_ms]
-    powers = [one.watts for one in rounds if one.watts is not None]
+    medians = [measured.ms for measured in rounds]
+    samples = medians if len(medians) > 2 else [ms for measured in rounds for ms in measured.steps_ms]
+    powers = [measured.watts for measured in rounds if measured.watts is not None]
     return BatchPoint(
         rounds[0].batch,
         statistics.median(medians),
-        max(one.bytes for one in rounds),
+        max(measured.bytes for measured in rounds),
         _error_of_median(samples),
         len(samples),
         held_back,

@@ -72,16 +72,8 @@ class Session:
         """Measure an entry file at several batch sizes.
 
         Args:
-            path: a training script, or a file with provider functions.
-            arguments: its command line.
-            unsaved: texts that an editor has not saved, by path; the script reads them in place of
-                the files.
-            choice: which batch size, if there are several.
-            folder: where to run; by default here.
+            path, arguments, unsaved, choice, folder: as `open_entry` takes them.
             plan: how much to measure.
-
-        Returns:
-            Models, predictions and breakdowns.
 
         Raises:
             AmbiguousBatchSize: there are several batch sizes; it holds them.

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from stepscope.models.batch_size.source_facts import (
     Definition,
-    Scope,
     SourceCall,
     SourceFacts,
     keyword,
@@ -125,63 +124,57 @@ class Resolver:
             for part in _parts(node):
                 yield from self._follow(part, at)
 
-    def _of(self, one: Definition) -> list[NumberOrigin]:
+    def _of(self, definition: Definition) -> list[NumberOrigin]:
         """The origins of a definition's value; none while they are being resolved (recursion)."""
-        key = id(one)
+        key = id(definition)
         if key not in self._known:
             self._known[key] = []
-            origins = self._parameter(one) if one.kind in _PARAMETERS else self._value(one)
-            self._known[key] = [_through(one, origin) for origin in origins]
+            origins = self._follow(definition.value, definition)
+            if definition.kind in _PARAMETERS:
+                origins = self._parameter(definition)
+            self._known[key] = [_through(definition, origin) for origin in origins]
         return self._known[key]
 
-    def _value(self, one: Definition) -> Iterator[NumberOrigin]:
-        return self._follow(one.value, one)
-
     def _defined(self, name: str, kinds: Collection[str]) -> list[Definition]:
-        return [one for one in self._by_name.get(name, ()) if one.kind in kinds]
+        return [definition for definition in self._by_name.get(name, ()) if definition.kind in kinds]
 
     def _name(self, name: str, at: Definition) -> Iterator[NumberOrigin]:
         """The innermost scope that defines the name counts, as in Python."""
         defined = self._defined(name, _NAMES)
         for length in range(len(at.scope), -1, -1):
-            inside = [one for one in defined if one.scope == at.scope[:length]]
-            for one in inside:
-                yield from self._of(one)
+            inside = [definition for definition in defined if definition.scope == at.scope[:length]]
+            for definition in inside:
+                yield from self._of(definition)
             if inside:
                 return
 
-    def _parameter(self, one: Definition) -> Iterator[NumberOrigin]:
+    def _parameter(self, definition: Definition) -> Iterator[NumberOrigin]:
         """The values that callers in this file pass, and the default if one of them passes none."""
-        passed = [(self._passed(call, one), call) for call in self._calls_of(one.scope)]
+        scope = definition.scope
+        called = scope[-2] if scope[-1] == "__init__" and len(scope) > 1 else scope[-1]
+        passed = [(self._passed(call, definition), call) for call in self.facts.calls if call.name == called]
         for value, call in passed:
-            here = Definition("argument", one.name, call.scope, value)
+            here = Definition("argument", definition.name, call.scope, value)
             yield from self._follow(value, here)
-        if one.value is not None and (not passed or any(value is None for value, _ in passed)):
-            yield from self._follow(one.value, one)
-        if one.value is None and not passed:
-            yield from self._options(one.name)
+        if definition.value is not None and (not passed or any(value is None for value, _ in passed)):
+            yield from self._follow(definition.value, definition)
+        if definition.value is None and not passed:
+            for option in self._defined(definition.name, ("option",)):
+                yield from self._of(option)
 
-    def _calls_of(self, scope: Scope) -> list[SourceCall]:
-        name = scope[-2] if scope[-1] == "__init__" and len(scope) > 1 else scope[-1]
-        return [call for call in self.facts.calls if call.name == name]
-
-    def _passed(self, call: SourceCall, one: Definition) -> ast.expr | None:
-        names = [n for n in self.facts.parameters[one.scope] if n not in ("self", "cls")]
+    def _passed(self, call: SourceCall, definition: Definition) -> ast.expr | None:
+        names = [n for n in self.facts.parameters[definition.scope] if n not in ("self", "cls")]
         values = positional(call.node)
-        place = names.index(one.name)
-        return keyword(call.node, one.name) or (values[place] if place < len(values) else None)
+        place = names.index(definition.name)
+        return keyword(call.node, definition.name) or (values[place] if place < len(values) else None)
 
     def _key(self, name: str) -> list[NumberOrigin]:
         """`args.batch_size`, `self.batch_size`, `config["batch_size"]`."""
-        valued = (one for one in self._defined(name, _KEYS) if one.value is not None)
-        origins = [origin for one in valued for origin in self._of(one)]
+        valued = (definition for definition in self._defined(name, _KEYS) if definition.value is not None)
+        origins = [origin for definition in valued for origin in self._of(definition)]
         if not origins:
             self.missing.add(name)
         return origins
-
-    def _options(self, name: str) -> Iterator[NumberOrigin]:
-        for one in self._defined(name, ("option",)):
-            yield from self._of(one)
 
     def _call(self, node: ast.Call, at: Definition) -> Iterator[NumberOrigin]:
         """`cfg.get("batch_size", 32)`, `getattr(args, "batch_size", 32)`, `int(x)`."""
@@ -198,9 +191,9 @@ class Resolver:
             yield from origins or fallback
 
 
-def _through(one: Definition, origin: NumberOrigin) -> NumberOrigin:
+def _through(definition: Definition, origin: NumberOrigin) -> NumberOrigin:
     """Note the command line option passed on the way."""
-    return NumberOrigin(origin.node, origin.definition, origin.option or one.option)
+    return NumberOrigin(origin.node, origin.definition, origin.option or definition.option)
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:

@@ -105,7 +105,8 @@ class SiteChoice:
     def of(cls, site: Site, candidates: Iterable[Site]) -> SiteChoice:
         """The choice of a site among candidates."""
         alike = _alike(candidates, site.path, site.name)
-        return cls(site.path, site.name, [one.start for one in alike].index(site.start), len(alike))
+        place = [candidate.start for candidate in alike].index(site.start)
+        return cls(site.path, site.name, place, len(alike))
 
     def among(self, candidates: Iterable[Site]) -> Site | None:
         """The chosen candidate, or None if it is not clear which one it is."""
@@ -151,9 +152,6 @@ class Edit:
 
 def edit_site(text: str, site: Site, batch: int) -> Edit:
     """The edit that makes `batch` of the batch size at `site`.
-
-    Returns:
-        The edit; `edit.apply(text)` is the new text.
 
     Raises:
         BatchError: the text is no longer what the site was found in, or the change would touch
@@ -207,7 +205,7 @@ def _pairs(old: ast.AST, new: ast.AST, leaf: ast.AST) -> Iterator[tuple[ast.AST,
         yield before, after
         if before is not leaf:
             pairs = zip_longest(ast.iter_child_nodes(before), ast.iter_child_nodes(after))
-            pending += [(one, other) for one, other in pairs if one is not None]
+            pending += [(part, other) for part, other in pairs if part is not None]
 
 
 def _plain_fields(node: ast.AST | None) -> Any:
@@ -260,14 +258,13 @@ def _parser(path: str) -> Callable[[str], Any] | None:
     except ImportError:  # the script's own environment reads it; ours need not
         return None
     if module == "tomllib":
-        parse: Callable[[str], Any] = parser.loads
-        return parse
+        return parser.loads
     return lambda text: list(parser.safe_load_all(text))
 
 
 def _leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], Any]]:
     if isinstance(value, dict):
-        return [leaf for key, one in value.items() for leaf in _leaves(one, (*path, key))]
+        return [leaf for key, inner in value.items() for leaf in _leaves(inner, (*path, key))]
     if isinstance(value, list):
-        return [leaf for key, one in enumerate(value) for leaf in _leaves(one, (*path, key))]
+        return [leaf for key, inner in enumerate(value) for leaf in _leaves(inner, (*path, key))]
     return [(path, value)]

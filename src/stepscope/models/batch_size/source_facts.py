@@ -92,7 +92,8 @@ def read_facts(text: str, path: str) -> SourceFacts:
     Returns:
         Shared by callers: not to be changed.
     """
-    facts = SourceFacts(text, parse_python(text, path), _line_starts(text))
+    starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
+    facts = SourceFacts(text, parse_python(text, path), starts)
     _collect(facts)
     return facts
 
@@ -112,10 +113,6 @@ def parse_python(text: str, path: str) -> ast.Module:
         raise BatchError(f"syntax error at {path}:1: {error}", path, 1) from error
     except (RecursionError, MemoryError) as error:
         raise BatchError(f"cannot parse {path}: it is nested too deeply", path) from error
-
-
-def _line_starts(text: str) -> list[int]:
-    return [0, *(match.end() for match in _LINE_END.finditer(text))]
 
 
 @dataclass(frozen=True)
@@ -143,7 +140,7 @@ def _children(node: ast.AST) -> list[ast.AST]:
     """Decorators come before what they decorate; keys next to their values."""
     if isinstance(node, ast.Dict):
         pairs = zip(node.keys, node.values, strict=True)
-        return [one for pair in pairs for one in pair if one is not None]
+        return [part for pair in pairs for part in pair if part is not None]
     children = list(ast.iter_child_nodes(node))
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         decorators = node.decorator_list
@@ -168,7 +165,9 @@ class _Collector:
         if isinstance(node, ast.NamedExpr):
             self._assign(node.target, node.value, place)
         elif isinstance(node, ast.Dict):
-            self._entries(node, place)
+            for key, entry in zip(node.keys, node.values, strict=True):
+                if (name := text_of(key)) is not None:
+                    self._define("entry", name, entry, place)
         elif isinstance(node, ast.Call):
             self._call(node, place)
         elif (value := text_of(node)) is not None and len(value) < 200:
@@ -178,11 +177,11 @@ class _Collector:
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, place: _NodePlace) -> _NodePlace:
         inside = _NodePlace((*place.scope, node.name), bound=place.bound)
         everyone = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        self.facts.parameters[inside.scope] = [one.arg for one in everyone]
+        self.facts.parameters[inside.scope] = [parameter.arg for parameter in everyone]
         kind = "provider" if node.name in PROVIDERS else "parameter"
-        for one, default in zip(everyone, _defaults(node.args), strict=True):
+        for parameter, default in zip(everyone, _defaults(node.args), strict=True):
             value = default and (_field_default(default) or default)
-            self._define(kind, one.arg, value, inside)
+            self._define(kind, parameter.arg, value, inside)
         return inside
 
     def _assignment(
@@ -195,8 +194,8 @@ class _Collector:
 
     def _assign(self, target: ast.expr, value: ast.expr, place: _NodePlace) -> None:
         if isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
-            for one, its in zip(target.elts, value.elts, strict=False):
-                self._assign(one, its, place)
+            for part, its in zip(target.elts, value.elts, strict=False):
+                self._assign(part, its, place)
         elif isinstance(target, ast.Name):
             kind = "field" if place.in_class else "constant"
             self._define(kind, target.id, _field_default(value) or value, place)
@@ -205,17 +204,11 @@ class _Collector:
         elif isinstance(target, ast.Subscript) and (key := text_of(target.slice)):
             self._define("entry", key, value, place)
 
-    def _entries(self, node: ast.Dict, place: _NodePlace) -> None:
-        for key, value in zip(node.keys, node.values, strict=True):
-            name = text_of(key)
-            if name is not None:
-                self._define("entry", name, value, place)
-
     def _define(
         self, kind: str, name: str, value: ast.expr | None, place: _NodePlace, option: str | None = None
     ) -> None:
-        one = Definition(kind, name, place.scope, value, option, place.bound)
-        self.facts.definitions.append(one)
+        definition = Definition(kind, name, place.scope, value, option, place.bound)
+        self.facts.definitions.append(definition)
 
     def _call(self, node: ast.Call, place: _NodePlace) -> None:
         name = last_name(node.func)
@@ -284,7 +277,7 @@ def text_of(node: ast.AST | None) -> str | None:
 
 def keyword(call: ast.Call, name: str) -> ast.expr | None:
     """The value of a keyword argument."""
-    return next((one.value for one in call.keywords if one.arg == name), None)
+    return next((given.value for given in call.keywords if given.arg == name), None)
 
 
 def positional(call: ast.Call) -> list[ast.expr]:
@@ -300,20 +293,16 @@ def written_number(node: ast.expr | None) -> int | None:
 
 def _value(node: ast.expr | None) -> int | None:
     if isinstance(node, ast.Constant):
-        return _literal(node.value)
+        value = node.value
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS:
+            return int(value)
+        return value if type(value) is int else None  # a bool is an int
     if isinstance(node, ast.BinOp):
         left, right = _value(node.left), _value(node.right)
         return None if left is None or right is None else _combine(node.op, left, right)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int":
         return _value(node.args[0]) if len(node.args) == 1 and not node.keywords else None
     return None
-
-
-def _literal(value: object) -> int | None:
-    if isinstance(value, str):
-        digits = value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
-        return int(value) if digits else None
-    return value if type(value) is int else None  # a bool is an int
 
 
 def _combine(operator: ast.operator, left: int, right: int) -> int | None:

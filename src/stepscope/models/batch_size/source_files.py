@@ -134,7 +134,7 @@ def _entries(text: str, path: str) -> Iterator[Site]:
         code = _without_comment(line)
         indent = len(line) - len(line.lstrip())
         if code.strip():
-            around = [one for one in around if one[0] < indent]
+            around = [outer for outer in around if outer[0] < indent]
         if table := _TABLE.match(code) if path.endswith(".toml") else None:
             around = [(-1, table["key"].strip())]
         for match in _ENTRY.finditer(code):
@@ -146,35 +146,22 @@ def _entries(text: str, path: str) -> Iterator[Site]:
 
 
 def _quoted_lines(text: str, path: str) -> Iterator[tuple[str, bool]]:
-    """Lines with their ends, and whether each continues a string of several lines."""
-    lines = _LINE.findall(text)
-    if path.endswith(".toml"):
-        yield from _toml_lines(lines)
-    elif path.endswith((".yaml", ".yml")):
-        yield from _yaml_lines(lines)
-    else:
-        yield from ((line, False) for line in lines)
+    """Lines with their ends, and whether each continues a string of several lines.
 
-
-def _yaml_lines(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """A block scalar goes on while lines are indented deeper than its key."""
-    block: int | None = None
-    for line in lines:
+    A string in three quotes of TOML goes on to the next three, a block scalar of YAML while lines are
+    indented deeper than its key.
+    """
+    inside, block = "", None
+    for line in _LINE.findall(text):
         indent = len(line) - len(line.lstrip())
         if block is not None and line.strip() and indent <= block:
             block = None
-        yield line, block is not None
-        if block is None and _BLOCK.search(_without_comment(line).rstrip()):
-            block = indent
-
-
-def _toml_lines(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """A string in three quotes goes on to the next three."""
-    inside = ""
-    for line in lines:
-        yield line, bool(inside)
-        for mark in _TRIPLE.findall(line):
+        yield line, bool(inside) or block is not None
+        for mark in _TRIPLE.findall(line) if path.endswith(".toml") else ():
             inside = "" if inside == mark else inside or mark
+        in_yaml = path.endswith((".yaml", ".yml")) and block is None
+        if in_yaml and _BLOCK.search(_without_comment(line).rstrip()):
+            block = indent
 
 
 def _without_comment(line: str) -> str:

@@ -44,16 +44,8 @@ def find_costs(trace: Trace, attribution: Attribution, step: int, scale: float) 
     rows = np.flatnonzero(here & _main_thread(trace, step))
     device_ns = _device_time(trace)
     on_device = bool(device_ns[np.flatnonzero(events["step"] == step)].any())
-    key = np.stack(
-        [
-            attribution.module[rows],
-            attribution.operator[rows],
-            attribution.lines[rows],
-            attribution.stage[rows],
-            attribution.backward[rows],
-        ],
-        axis=1,
-    )
+    names = ("module", "operator", "lines", "stage", "backward")
+    key = np.stack([getattr(attribution, name)[rows] for name in names], axis=1)
     groups, place = np.unique(key, axis=0, return_inverse=True)
     place = place.ravel()
 
@@ -63,11 +55,11 @@ def find_costs(trace: Trace, attribution: Attribution, step: int, scale: float) 
 
     cpu = total(events["self_ns"])
     own = attribution.root == np.arange(len(events))
-    calls = np.bincount(place, own[rows] & ~attribution.backward[rows], len(groups))
+    calls = np.bincount(place[own[rows] & ~attribution.backward[rows]], minlength=len(groups))
     times = total(device_ns) if on_device else cpu
     parts = zip(groups.tolist(), times, cpu, calls.tolist(), strict=True)
     return [
-        Cost(module, operator, lines, stage, bool(backward), ms, cpu_ms, int(count))
+        Cost(module, operator, lines, stage, bool(backward), ms, cpu_ms, count)
         for (module, operator, lines, stage, backward), ms, cpu_ms, count in parts
     ]
 

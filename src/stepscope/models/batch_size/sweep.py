@@ -121,7 +121,7 @@ def refine(points: Sequence[BatchPoint]) -> int | None:
 
 def _time_model(points: Sequence[BatchPoint]) -> Model:
     return fit_model(
-        [point.batch for point in points], [one.ms for one in points], tolerance=time_tolerance(points)
+        [point.batch for point in points], [point.ms for point in points], tolerance=time_tolerance(points)
     )
 
 
@@ -129,7 +129,7 @@ def _misses(model: Model, points: Sequence[BatchPoint]) -> bool:
     """Whether the model, or the one without the held-back point, is off by more than noise."""
     worst = model.residual()
     for held in (point for point in points if point.held_back):
-        others = _time_model([one for one in points if one is not held])
+        others = _time_model([point for point in points if point is not held])
         worst = max(worst, hold_back(others, held.batch, held.ms))
     return worst > time_tolerance(points)
 
@@ -157,7 +157,7 @@ def _disagreement(points: Sequence[BatchPoint], at: int) -> float:
     led = [_led(before, low, batch)]
     if at + 2 < len(points):
         led.append(_led(high, points[at + 2], batch))
-    return min(abs(one / middle - 1) for one in led)
+    return min(abs(value / middle - 1) for value in led)
 
 
 def _led(left: BatchPoint, right: BatchPoint, batch: float) -> float:
@@ -185,6 +185,12 @@ class Sweep:
     rounds: dict[int, list[MeasuredBatch]] = field(default_factory=dict)
     too_large: int | None = None
     stable: bool | None = None
+
+    def add(self, batch: int, measured: MeasuredBatch | None) -> bool:
+        """Add a measurement; False where the batch size did not fit."""
+        if measured is not None:
+            self.rounds.setdefault(batch, []).append(measured)
+        return measured is not None
 
     def points(self) -> list[BatchPoint]:
         """One point a batch size, by size; beyond three, the one measured last is held back."""
@@ -219,20 +225,17 @@ def sweep(
     result = Sweep()
     while (batch := next_batch(start, result.rounds, result.too_large, wanted)) is not None:
         progress(f"batch size {batch}", len(result.rounds), wanted * most_rounds)
-        measurement = measure(batch)
-        if measurement is None:
+        if not result.add(batch, measure(batch)):
             result.too_large = min(batch, result.too_large or batch)
-        else:
-            result.rounds[batch] = [measurement]
     if not result.rounds:
         raise NothingFits(
             f"batch size {result.too_large} does not fit into memory; make the model or its inputs smaller"
         )
     for number in range(1, most_rounds):
-        before = _medians(result)
+        before = [point.ms for point in result.points()]
         _again(result, measure, number, most_rounds, progress)
-        after = _medians(result)
-        result.stable = all(abs(after[batch] - ms) <= _STABLE * ms for batch, ms in before.items())
+        pairs = zip(before, result.points(), strict=True)
+        result.stable = all(abs(point.ms - ms) <= _STABLE * ms for ms, point in pairs)
         if result.stable:
             break
     _refine(result, measure, extra, progress)
@@ -248,19 +251,11 @@ def _refine(result: Sweep, measure: MeasureBatch, extra: int, progress: Progress
             return
         for count in range(times):
             progress(f"batch size {batch} too", number * times + count, extra * times)
-            measurement = measure(batch)
-            if measurement is not None:
-                result.rounds.setdefault(batch, []).append(measurement)
+            result.add(batch, measure(batch))
 
 
 def _again(result: Sweep, measure: MeasureBatch, number: int, most_rounds: int, progress: Progress) -> None:
-    for place, (batch, rounds) in enumerate(result.rounds.items()):
+    for place, batch in enumerate(result.rounds):
         done = number * len(result.rounds) + place
         progress(f"batch size {batch} again", done, most_rounds * len(result.rounds))
-        measurement = measure(batch)
-        if measurement is not None:
-            rounds.append(measurement)
-
-
-def _medians(result: Sweep) -> dict[int, float]:
-    return {point.batch: point.ms for point in result.points()}
+        result.add(batch, measure(batch))

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -111,7 +110,9 @@ class Worker:
         self._count += 1
         result = self.folder / f"{self._count}.json"
         log = self.folder / f"{self._count}.log"
-        with _store(request) as store:
+        scratch = request.scratch and Scratch.from_json(request.scratch)
+        # What the script writes to its scratch view is gone with the run.
+        with scratch.new_store() if scratch else contextlib.nullcontext("") as store:
             request = replace(request, result=str(result), log=str(log), store=store)
             self.start()
             self._failure = ""
@@ -207,12 +208,14 @@ class Worker:
     def _facts(self, result: Path, status: int | None, output: str, request: Request) -> RunFacts:
         """The result, or what its absence means."""
         if result.exists():
-            facts: RunFacts = json.loads(result.read_text("utf-8"))
-            return facts
+            return json.loads(result.read_text("utf-8"))
         if status == -signal.SIGKILL:
             return {"outcome": "out_of_memory", "error": {"message": "the system killed the process"}}
         hung = status is None or "Timeout (" in output
-        return _failed(hung, self._failure or _how_it_died(status), output, request)
+        died = f"the process exited with code {status}"
+        if status is not None and status < 0:
+            died = f"the process was killed by signal {signal.Signals(-status).name}"
+        return _failed(hung, self._failure or died, output, request)
 
     def _stop(self) -> None:
         """End the request; the process is kept where it forks."""
@@ -246,16 +249,6 @@ def _why_not_started(process: subprocess.Popen[bytes], failure: str) -> str:
         )
     reason = " ".join(failure.split()) or "it needs Python 3.10 or later and PyTorch"
     return f"cannot start stepscope's measuring process: {reason}"
-
-
-@contextlib.contextmanager
-def _store(request: Request) -> Iterator[str]:
-    """A folder for what the script writes to its scratch view; gone with the run."""
-    if request.scratch is None:
-        yield ""
-        return
-    with Scratch.from_json(request.scratch).new_store() as store:
-        yield store
 
 
 def _close_streams(process: subprocess.Popen[bytes]) -> None:
@@ -296,9 +289,3 @@ def _last_place(output: str, request: Request) -> tuple[str | None, int | None]:
         if match["file"].startswith(folder):
             return match["file"], int(match["line"])
     return request.entry, None
-
-
-def _how_it_died(status: int | None) -> str:
-    if status is not None and status < 0:
-        return f"the process was killed by signal {signal.Signals(-status).name}"
-    return f"the process exited with code {status}"

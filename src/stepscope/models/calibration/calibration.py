@@ -203,14 +203,6 @@ class Calibration:
         rest = {name: value for name, value in data.items() if name != "version"}
         return cls(**{**rest, "machine": Machine(**rest["machine"])})
 
-    def cast_ns(self, elements: float, *, down: bool) -> float:
-        """The time to cast this many elements to 16 bits, or back."""
-        return between(self.casts, elements, 1 if down else 2)
-
-    def copy_rate(self, size: float) -> float | None:
-        """The rate of a copy of `size` bytes, bytes/ns; None if not measured."""
-        return size / between(self.copies, size, 1) if self.copies and size > 0 else None
-
 
 def between(rows: Sequence[Sequence[float]], at: float, column: int) -> float:
     """A column interpolated at `at` (column 0), on logarithmic scales.
@@ -307,7 +299,9 @@ def _less_disturbed(before: Calibration, now: Calibration) -> Calibration:
     """The calibration that got more of a core, with all operators that were asked for now."""
     if now.core_share >= before.core_share:
         return now
-    more = {one: times for one, times in now.operators.items() if one not in before.operators}
+    more = {
+        signature: times for signature, times in now.operators.items() if signature not in before.operators
+    }
     share = now.core_share if more else before.core_share
     return replace(before, operators={**before.operators, **more}, core_share=share)
 
@@ -357,5 +351,4 @@ def _in_child(request: dict[str, object]) -> dict[str, Any]:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise ChangeError(f"could not calibrate with {sys.executable}: {last}")
-    facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return facts
+    return json.loads(done.stdout.splitlines()[-1])

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from stepscope.models.calibration.measured_inputs import cold_arrays, parts_in_turn, prepare
-from stepscope.models.calibration.timed import QUIET, Timed, least, least_share, plain, shorter
+from stepscope.models.calibration.timed import QUIET, Timed, each_time, least, least_share, plain
 from stepscope.models.calibration.two_processes import reducing, sharding
 
 _MOST_PASSES = 3  # of measurements that other processes disturbed
@@ -59,16 +59,16 @@ def casts() -> list[list[Any]]:
 
 def copies() -> list[list[Any]]:
     """Rows of bytes, and the time to copy them where no cache has them."""
-    arrays = cold_arrays(2)
-    return [[4.0 * elements, *_copy(parts_in_turn(arrays, elements))] for elements in _SIZES]
+    arrays, rows = cold_arrays(2), []
+    for elements in _SIZES:
+        parts = parts_in_turn(arrays, elements)
 
+        def copy() -> None:
+            source, target = next(parts)  # noqa: B023
+            target.copy_(source)
 
-def _copy(parts: Iterator[tuple[torch.Tensor, ...]]) -> list[Timed]:
-    def copy() -> None:
-        source, target = next(parts)
-        target.copy_(source)
-
-    return least([copy])
+        rows.append([4.0 * elements, *least([copy])])
+    return rows
 
 
 def fused_steps() -> dict[str, list[list[Any]]]:
@@ -153,13 +153,13 @@ def undisturbed(wanted: Mapping[str, Measurement]) -> dict[str, Any]:
 
     Of repetitions the shorter times count.
     """
-    found: dict[str, Any] = {}
+    measured: dict[str, Any] = {}
     for _ in range(_MOST_PASSES):
         for name, measurement in wanted.items():
             again = measurement()
-            found[name] = shorter(found[name], again) if name in found else again
-        wanted = {name: one for name, one in wanted.items() if least_share(found[name]) < QUIET}
-    return found
+            measured[name] = each_time(min, measured[name], again) if name in measured else again
+        wanted = {name: again for name, again in wanted.items() if least_share(measured[name]) < QUIET}
+    return measured
 
 
 _GRADIENT_SIZES = [1 << n for n in (12, 16, 18, 20, 22)] + [25 << 18]  # elements; the last are 25 MiB

@@ -97,4 +97,4 @@ def parts_in_turn(arrays: Sequence[Tensor], elements: int) -> Iterator[tuple[Ten
     length = len(arrays[0])
     apart = max(1, length // elements // _PARTS) * elements
     starts = range(0, length - elements + 1, apart)
-    return cycle([tuple(one[start : start + elements] for one in arrays) for start in starts])
+    return cycle([tuple(array[start : start + elements] for array in arrays) for start in starts])

@@ -5,7 +5,7 @@ Runs in the measuring process.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,7 +73,7 @@ def _with_share(call: Callable[[], object]) -> Timed:
     now, thread = queued_ns(), threading.get_native_id()
     # A wait while the system is asked may be no wait of the call.
     around = time.perf_counter_ns() - begin - wall
-    waits = {one: max(ns - before.get(one, 0) - around, 0) for one, ns in now.items()}
+    waits = {number: max(ns - before.get(number, 0) - around, 0) for number, ns in now.items()}
     share = _share(max(waits.values(), default=0), wall)
     return Timed(float(max(wall - waits.get(thread, 0), 1)), share)
 
@@ -86,34 +86,23 @@ def _once(call: Callable[[], object]) -> int:
     return wall
 
 
-def shorter(first: Any, second: Any) -> Any:
-    """Of two equal measurements the shorter of each time."""
-    if isinstance(first, Timed):
-        return min(first, second) if isinstance(second, Timed) else first
+def each_time(function: Callable[..., Any], *measured: Any) -> Any:
+    """What a function makes of the times in equal measurements; whatever else they hold stays."""
+    first = measured[0]
     if isinstance(first, dict):
-        return {key: shorter(value, second[key]) for key, value in first.items()}
+        return {key: each_time(function, *(values[key] for values in measured)) for key in first}
     if isinstance(first, list):
-        return [shorter(*pair) for pair in zip(first, second, strict=True)]
-    return first
+        return [each_time(function, *values) for values in zip(*measured, strict=True)]
+    return function(*measured) if all(isinstance(value, Timed) for value in measured) else first
 
 
 def plain(measured: Any) -> Any:
     """The same with times as numbers, ns."""
-    if isinstance(measured, Timed):
-        return measured.ns
-    if isinstance(measured, dict):
-        return {key: plain(value) for key, value in measured.items()}
-    return [plain(one) for one in measured] if isinstance(measured, list) else measured
+    return each_time(lambda time: time.ns, measured)
 
 
 def least_share(measured: Any) -> float:
     """The smallest share of a core that any of the times got."""
-    return min((one.share for one in _times(measured)), default=1.0)
-
-
-def _times(measured: Any) -> Iterator[Timed]:
-    if isinstance(measured, Timed):
-        yield measured
-    elif isinstance(measured, (dict, list)):
-        for one in measured.values() if isinstance(measured, dict) else measured:
-            yield from _times(one)
+    shares = [1.0]
+    each_time(lambda time: shares.append(time.share), measured)
+    return min(shares)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
@@ -65,37 +65,29 @@ _CALLS, _MOST_CALLS = 5, 25
 
 def reducing() -> list[list[Any]]:
     """Rows of bytes, time and CPU time per process, ns; empty if processes cannot be forked."""
-    return between_two_processes(_rows) or []
 
+    def rows() -> list[list[Any]]:
+        arrays = cold_arrays(1)
+        return [[float(size), *_all_reduce(parts_in_turn(arrays, size // 4))] for size in _BYTES]
 
-def _rows() -> list[list[Any]]:
-    arrays = cold_arrays(1)
-    return [[float(size), *_all_reduce(parts_in_turn(arrays, size // 4))] for size in _BYTES]
+    return between_two_processes(rows) or []
 
 
 def _all_reduce(parts: Iterator[tuple[Tensor, ...]]) -> tuple[Timed, float]:
     """The medians of those repetitions that other processes disturbed least."""
     distributed.all_reduce(next(parts)[0])
-    found: list[_Repetition] = []
-    while len(found) < _CALLS or (
-        sum(one.share >= QUIET for one in found) < _CALLS and len(found) < _MOST_CALLS
+    calls: list[tuple[float, int, int]] = []
+    while len(calls) < _CALLS or (
+        sum(share >= QUIET for share, _, _ in calls) < _CALLS and len(calls) < _MOST_CALLS
     ):
-        found.append(_repetition(next(parts)[0]))
-    best = sorted(found, key=lambda one: -one.share)[:_CALLS]
-    share = min(one.share for one in best)
-    return (
-        Timed(float(statistics.median(one.ns for one in best)), share),
-        float(statistics.median(one.cpu_ns for one in best)),
-    )
+        calls.append(_repetition(next(parts)[0]))
+    best = sorted(calls, key=lambda call: -call[0])[:_CALLS]
+    shares, walls, cpu = zip(*best, strict=True)
+    return Timed(float(statistics.median(walls)), min(shares)), float(statistics.median(cpu))
 
 
-class _Repetition(NamedTuple):
-    ns: int
-    cpu_ns: int
-    share: float
-
-
-def _repetition(values: Tensor) -> _Repetition:
+def _repetition(values: Tensor) -> tuple[float, int, int]:
+    """The share of a core that the slower process got, and the time and the CPU time of this one."""
     distributed.barrier()
     queued = queued_ns()
     wall, cpu = time.perf_counter_ns(), time.process_time_ns()
@@ -104,7 +96,7 @@ def _repetition(values: Tensor) -> _Repetition:
     share = torch.tensor([share_since(queued, queued_ns(), wall)], dtype=torch.float64)
     # Both processes go on, or both stop.
     distributed.all_reduce(share, op=distributed.ReduceOp.MIN)
-    return _Repetition(wall, cpu, float(share))
+    return float(share), wall, cpu
 
 
 # Square weights: (number, width); 16 KiB to 16 MiB in total.
@@ -131,14 +123,14 @@ def sharding() -> dict[str, Any]:
         Adam's operators. Times in ns. Empty if processes cannot be forked, or if this torch does
         not shard models on a CPU.
     """
-    return between_two_processes(_facts) or {}
 
+    def facts() -> dict[str, Any]:
+        try:
+            return {"units": [_unit_ns(*unit) for unit in _UNITS], "operator": _operator_ns()}
+        except (ImportError, RuntimeError, TypeError):
+            return {}  # both are the same torch, and fail alike
 
-def _facts() -> dict[str, Any]:
-    try:
-        return {"units": [_unit_ns(*unit) for unit in _UNITS], "operator": _operator_ns()}
-    except (ImportError, RuntimeError, TypeError):
-        return {}  # both are the same torch, and fail alike
+    return between_two_processes(facts) or {}
 
 
 def _unit_ns(tensors: int, width: int) -> list[float]:

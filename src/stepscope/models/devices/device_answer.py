@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from stepscope.models.devices.device_choice import CloudInstance
+
 BasisName = Literal["kernels", "operations"]
 Fit = Literal["yes", "no", "unsure", "unknown"]
 
@@ -71,30 +73,13 @@ class RankPrediction(msgspec.Struct):
     usd: RangedValue | None
 
 
-class CloudInstance(msgspec.Struct):
-    """The instance whose price counts.
-
-    Attributes:
-        usd_per_hour: of the whole instance; a device costs its share.
-        count: number of devices.
-        date: when the price was checked.
-    """
-
-    name: str
-    provider: str
-    region: str
-    usd_per_hour: float
-    count: int
-    date: str
-    source: str
-
-
 class DeviceRow(msgspec.Struct):
     """A device and its predictions.
 
     Attributes:
         watts: power limit by its data sheet; null if unknown.
         usable_bytes: memory for tensors.
+        instance: the one whose price counts; null if no price is known.
         predictions: by batch size.
         ranks: by number of ranks; empty if not asked for.
         ranks_problem: why they cannot be predicted, else null.

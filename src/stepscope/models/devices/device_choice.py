@@ -10,15 +10,18 @@ import msgspec
 from stepscope.base.typed_data import decode
 from stepscope.errors import BatchError
 from stepscope.facts.roofline import known_gpus, rates_of
-from stepscope.facts.roofline.device_memory import Capacity
+from stepscope.facts.roofline.rates import Capacity
 from stepscope.models.whatif.parts.kernel_times import Rates
 
 
-class RentedInstance(msgspec.Struct, frozen=True):
+class CloudInstance(msgspec.Struct, frozen=True):
     """A cloud instance and its price on demand.
 
     Attributes:
         device: a device of `roofline/data/gpus.json`.
+        usd_per_hour: of the whole instance; a device costs its share.
+        date: when the price was checked.
+        count: number of devices.
     """
 
     name: str
@@ -44,18 +47,17 @@ class PriceTable(msgspec.Struct, frozen=True):
         'g6.xlarge'
     """
 
-    instances: tuple[RentedInstance, ...]
+    instances: tuple[CloudInstance, ...]
     about: str = ""
 
-    def named(self, name: str) -> RentedInstance | None:
+    def named(self, name: str) -> CloudInstance | None:
         """The instance of a name, in any case; None if there is none."""
-        same = (one for one in self.instances if one.name.lower() == name.lower())
-        return next(same, None)
+        return next((rented for rented in self.instances if rented.name.lower() == name.lower()), None)
 
-    def cheapest(self, device: str) -> RentedInstance | None:
+    def cheapest(self, device: str) -> CloudInstance | None:
         """The instance with the lowest price per device; None if no price is known."""
-        having = [one for one in self.instances if one.device == device]
-        return min(having, key=lambda one: one.usd_per_device_hour, default=None)
+        having = (rented for rented in self.instances if rented.device == device)
+        return min(having, key=lambda rented: rented.usd_per_device_hour, default=None)
 
 
 def read_prices(path: str | None = None) -> PriceTable:
@@ -66,9 +68,10 @@ def read_prices(path: str | None = None) -> PriceTable:
         table = decode((Path(path) if path else packaged).read_bytes(), PriceTable)
     except (OSError, msgspec.MsgspecError) as error:
         raise BatchError(f"cannot read prices from {path}: {error}") from error
-    for one in table.instances:
-        if (known := rates_of(one.device)) is None or known["name"] != one.device:
-            raise BatchError(f"{path or 'prices.json'}: {one.name} has the unknown device {one.device!r}")
+    for rented in table.instances:
+        if (rates := rates_of(rented.device)) is None or rates["name"] != rented.device:
+            where = f"{path or 'prices.json'}: {rented.name}"
+            raise BatchError(f"{where} has the unknown device {rented.device!r}")
     return table
 
 
@@ -85,7 +88,7 @@ class Target:
     """
 
     rates: Rates
-    instance: RentedInstance | None
+    instance: CloudInstance | None
 
     @property
     def name(self) -> str:
@@ -95,8 +98,7 @@ class Target:
     @property
     def watts(self) -> float | None:
         """Its power limit, None if unknown."""
-        watts: float | None = self.rates["watts"]
-        return watts
+        return self.rates["watts"]
 
     @property
     def usable_bytes(self) -> int:
@@ -114,7 +116,6 @@ def parse_targets(text: str, prices: PriceTable) -> tuple[Target, ...]:
         BatchError: if a name is neither.
 
     Example:
-        >>> from stepscope.models.devices.device_choice import read_prices
         >>> [target.name for target in parse_targets("a100,g6.xlarge", read_prices())]
         ['A100', 'L4']
     """
@@ -129,6 +130,6 @@ def _target(name: str, prices: PriceTable) -> Target:
     rates = rates_of(instance.device if instance else name)
     if rates is None:
         devices = ", ".join(gpu["name"] for gpu in known_gpus())
-        instances = ", ".join(one.name for one in prices.instances)
+        instances = ", ".join(rented.name for rented in prices.instances)
         raise BatchError(f"unknown device or instance {name!r}; devices: {devices}; instances: {instances}")
     return Target(rates, instance or prices.cheapest(str(rates["name"])))

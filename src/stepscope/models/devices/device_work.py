@@ -42,7 +42,7 @@ class LaunchedKernels:
         event: events.id of its operator; the first, if one kernel serves several.
         flops, bytes: float64.
         precision: of products: `half`, `tf32` or `fp32`.
-        product: whether it is a matrix product, a convolution or attention.
+        kind: position in KERNEL_KINDS.
         known: share of the training stages' CPU time whose work is known.
     """
 
@@ -52,8 +52,7 @@ class LaunchedKernels:
     flops: Floats
     bytes: Floats
     precision: Text
-    product: Mask
-    is_convolution: Mask
+    kind: Ids
     known: float
 
 
@@ -107,19 +106,11 @@ def find_device_work(graph: Graph) -> LaunchedKernels:
         np.bincount(group, np.nan_to_num(values[event]), len(first)).astype(np.float64)
         for values in (operators.flops, operators.bytes)
     )
-    kind = events["kind"][event[first]]
-    names = events.text("name").take(event[first])
-    return LaunchedKernels(
-        task[first],
-        _launches(graph, event[first], task[first]),
-        event[first],
-        flops,
-        size,
-        precisions(names, operators.width[event[first]].astype(np.int64)),
-        np.isin(kind, PRODUCTS),
-        kind == _CONVOLUTION,
-        known,
-    )
+    event, task = event[first], task[first]
+    names, kind = events.text("name").take(event), events["kind"][event]
+    precision = precisions(names, operators.width[event].astype(np.int64))
+    launch = _launches(graph, event, task)
+    return LaunchedKernels(task, launch, event, flops, size, precision, kind, known)
 
 
 def _launches(graph: Graph, event: Ids, task: Ids) -> Ids:
@@ -176,14 +167,12 @@ def _known_share(graph: Graph, known: Mask, outer: Mask) -> float:
     computes &= ~events.text("name").where(lambda name: bool(_COMPUTES_NOTHING.search(name)))
     unknown = training_tasks(graph) & np.append(computes, False)[event] & ~known
     other = np.bincount(event[unknown], time[unknown], len(events)) - _DISPATCH_NS
-    lost = sum(min(other[row], _most_ns(graph, row)) for row in np.flatnonzero(other > 0).tolist())
+    lost = 0.0
+    for row in np.flatnonzero(other > 0).tolist():
+        tensors = [tensor for several in call_of(graph.trace, row).inputs for tensor in several]
+        most = sum(tensor.bytes for tensor in tensors) * _MOST_NS_PER_BYTE if tensors else inf
+        lost += min(other[row], most)
     return float(time[known].sum() / max(time[known].sum() + lost, 1.0))
-
-
-def _most_ns(graph: Graph, event: int) -> float:
-    """The most that an operator's inputs can account for, ns; infinity without shapes."""
-    tensors = [tensor for several in call_of(graph.trace, event).inputs for tensor in several]
-    return sum(tensor.bytes for tensor in tensors) * _MOST_NS_PER_BYTE if tensors else inf
 
 
 def _with_parents(parent: Ids32, own: Ids) -> Mask:
@@ -226,8 +215,6 @@ def offload(graph: Graph, rates: Rates, samples: float = 1.0, estimate: OffloadE
     stage = graph.tasks.text("stage").take(work.task)
     growth = np.where(stage.mask(*_PER_SAMPLE), samples, 1.0)
     time = kernels_ns(work, rates, growth) * estimate.longer / work.known
-    columns = {name: graph.tasks[name][work.task].astype(np.int64) for name in ("step", "module")}
-    kinds = graph.trace.events.text("kind").take(work.event)
     names = [str(name) for name in graph.trace.events.text("name").take(work.event)]
     host = _with_launches(graph, work, samples, estimate.launch_ns)
     host, stream = add_thread(host, str(rates["name"]), "device", 0)
@@ -237,9 +224,10 @@ def offload(graph: Graph, rates: Rates, samples: float = 1.0, estimate: OffloadE
         names,
         duration_ns=np.rint(time).astype(np.int64),
         category="kernel",
-        kind=kinds,
+        kind=graph.trace.events.text("kind").take(work.event),
         stage=stage,
-        **columns,
+        step=graph.tasks["step"][work.task].astype(np.int64),
+        module=graph.tasks["module"][work.task].astype(np.int64),
     )
     # The stream is the last thread, so the ids of all other tasks are unchanged.
     return add_links(moved, work.launch, kernels, "launch", estimate.launch_ns)
@@ -254,11 +242,11 @@ def kernels_ns(work: LaunchedKernels, rates: Rates, growth: Floats) -> Floats:
 
 def _peaks(work: LaunchedKernels, rates: Rates) -> Floats:
     """TFLOPS for each kernel; convolutions use TF32 where PyTorch's default does."""
-    peak = np.full(len(work.flops), float(rates["fp32"]))
+    peak, product = np.full(len(work.flops), float(rates["fp32"])), np.isin(work.kind, PRODUCTS)
     for name in ("half", "tf32"):
-        peak[work.product & work.precision.mask(name)] = peak_rate(rates, name)
+        peak[product & work.precision.mask(name)] = peak_rate(rates, name)
     if int(rates.get("major") or 0) >= _TF32_SINCE:
-        convolution = work.is_convolution & work.precision.mask("fp32")
+        convolution = (work.kind == _CONVOLUTION) & work.precision.mask("fp32")
         peak[convolution] = peak_rate(rates, "tf32")
     return peak
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stepscope.base.typed_data import convert
 from stepscope.errors import BatchError, ChangeError
 from stepscope.facts.annotate import annotate
 from stepscope.facts.roofline import data_sheets_date
@@ -12,7 +11,6 @@ from stepscope.models.batch_size.entry_profile import Profile
 from stepscope.models.batch_size.entry_result import Result
 from stepscope.models.devices.device_answer import (
     BasisName,
-    CloudInstance,
     DevicePrediction,
     DeviceRow,
     DevicesAnswer,
@@ -142,11 +140,10 @@ def project(result: Result, targets: Sequence[Target], wanted: Wanted) -> Device
     graph = build_graph(annotate(read(result.capture)))
     batch = result.captured_batch or result.entry.batch
     try:
-        basis: Basis
-        if graph.on_device.any():
-            basis = MeasuredKernels(graph, batch, result.profile)
-        else:
-            basis = CountedOperations(graph, batch)
+        on_device = graph.on_device.any()
+        basis: Basis = (
+            MeasuredKernels(graph, batch, result.profile) if on_device else CountedOperations(graph, batch)
+        )
         return Projection(result, basis, wanted).answer(targets)
     except ChangeError as error:
         raise BatchError(f"other devices cannot be predicted: {error}") from error
@@ -182,13 +179,12 @@ class Projection:
         return None
 
     def _row(self, target: Target) -> DeviceRow:
-        instance = target.instance
         ranks, problem = self._scaling(target)
         return DeviceRow(
             target.name,
             target.watts,
             target.usable_bytes,
-            convert(instance, CloudInstance, from_attributes=True) if instance else None,
+            target.instance,
             [self._prediction(target, batch) for batch in self._batches()],
             ranks,
             problem,

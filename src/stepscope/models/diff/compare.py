@@ -62,11 +62,8 @@ class RunComparison:
     @property
     def differing(self) -> dict[str, tuple[str, str]]:
         """Facts that differ between the sides: device, framework, ranks."""
-        return {
-            name: (self.before.facts[name], self.after.facts[name])
-            for name in self.before.facts
-            if self.before.facts[name] != self.after.facts[name]
-        }
+        both = {name: (before, self.after.facts[name]) for name, before in self.before.facts.items()}
+        return {name: pair for name, pair in both.items() if pair[0] != pair[1]}
 
     @property
     def device_work(self) -> Row | None:
@@ -93,14 +90,14 @@ class RunComparison:
         return next(rows, None)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as dicts and lists that `json` can write."""
+        """What `stepscope diff --json` prints."""
         return {
             "before": _run_json(self.before),
             "after": _run_json(self.after),
             "differing": {name: list(pair) for name, pair in self.differing.items()},
-            "step": msgspec.to_builtins(self.step),
-            "device_work": msgspec.to_builtins(self.device_work),
-            **{name.replace(" ", "_"): msgspec.to_builtins(rows) for name, rows in self.parts.items()},
+            "step": self.step,
+            "device_work": self.device_work,
+            **{name.replace(" ", "_"): rows for name, rows in self.parts.items()},
         }
 
 
@@ -131,7 +128,7 @@ def compare(
     return RunComparison(
         first,
         second,
-        _row(("step",), first.step_ns, second.step_ns, None, None, shares),
+        _row(("step",), (first.step_ns, second.step_ns), (None, None), shares),
         {name: _rows(first.parts[name], second.parts[name], shares) for name in first.parts},
     )
 
@@ -140,10 +137,8 @@ def _rows(before: Sample, after: Sample, shares: Sequence[float]) -> list[Row]:
     rows = [
         _row(
             key,
-            before.times.get(key),
-            after.times.get(key),
-            before.counts.get(key),
-            after.counts.get(key),
+            (before.times.get(key), after.times.get(key)),
+            (before.counts.get(key), after.counts.get(key)),
             shares,
         )
         for key in dict.fromkeys([*before.times, *after.times])
@@ -151,18 +146,18 @@ def _rows(before: Sample, after: Sample, shares: Sequence[float]) -> list[Row]:
     return sorted(rows, key=lambda row: -abs(row.change_ms))
 
 
-def _row(
-    key: Key,
-    before: Floats | None,
-    after: Floats | None,
-    calls_before: Floats | None,
-    calls_after: Floats | None,
-    core_shares: Sequence[float],
-) -> Row:
-    side_a, side_b = _side(before, calls_before), _side(after, calls_after)
+Both = tuple[Floats | None, Floats | None]
+"""Values of a part in the steps before and after; None where it has none."""
+
+
+def _row(key: Key, times: Both, calls: Both, core_shares: Sequence[float]) -> Row:
+    side_a, side_b = map(_side, times, calls)
     was, is_ = side_a.median_ms if side_a else 0.0, side_b.median_ms if side_b else 0.0
-    verdict = _verdict(before, after, is_ - was)
-    if verdict in ("slower", "faster") and _waiting_explains(was, is_, core_shares):
+    verdict = _verdict(*times, is_ - was)
+    longer, share = max(zip((was, is_), core_shares, strict=True))
+    # The longer side may be as short as the other but for its wait for a core.
+    waits = share < QUIET and share * longer <= min(was, is_)
+    if verdict in ("slower", "faster") and waits:
         verdict = "unclear"
     return Row(key, side_a, side_b, is_ - was, is_ / was if was else None, verdict)
 
@@ -188,12 +183,6 @@ def _verdict(before: Floats | None, after: Floats | None, change_ms: float) -> s
         return "unclear"
     # The sign comes from the medians shown: a single slow step can pull the mean.
     return "slower" if change_ms > 0 else "faster"
-
-
-def _waiting_explains(was: float, is_: float, core_shares: Sequence[float]) -> bool:
-    """Whether the longer side may be as short as the other but for its wait for a core."""
-    longer, share = max(zip((was, is_), core_shares, strict=True))
-    return share < QUIET and share * longer <= min(was, is_)
 
 
 def _run_json(run: MeasuredRun) -> dict[str, Any]:
@@ -282,7 +271,11 @@ def _reasons(comparison: RunComparison) -> Iterator[str]:
     work = comparison.device_work
     later = work is None or (waits and abs(waits[0].change_ms) > abs(work.change_ms))
     yield from reversed(reasons) if later else reasons
-    yield from _bounds(comparison)
+    before, after = (_bound(comparison, side) for side in ("before", "after"))
+    if before and before == after:
+        yield f"the step stays bound by {after}"
+    elif before and after:
+        yield f"the step is now bound by {after}, before by {before}"
 
 
 def _device_work(comparison: RunComparison) -> Iterator[str]:
@@ -292,8 +285,8 @@ def _device_work(comparison: RunComparison) -> Iterator[str]:
     if row.verdict not in _CHANGED or abs(row.ratio - 1) < _LEAST:
         yield "device work is the same"
         return
-    kinds = (one for one in comparison.parts["kinds"] if one.change_ms * row.change_ms > 0)
-    kind = next((one.key[0] for one in kinds if one.verdict in _CHANGED), "")
+    kinds = (part for part in comparison.parts["kinds"] if part.change_ms * row.change_ms > 0)
+    kind = next((part.key[0] for part in kinds if part.verdict in _CHANGED), "")
     moved = "rose" if row.change_ms > 0 else "fell"
     mostly = f" (mostly {_KINDS.get(kind, kind)})" if kind else ""
     yield f"device work {moved} by {_percent(row.ratio - 1)}{mostly}"
@@ -312,18 +305,10 @@ def _percent(change: float) -> str:
     return f"{abs(change):.0%}" if abs(change) >= _ROUGH else f"{abs(change):.1%}"
 
 
-def _bounds(comparison: RunComparison) -> Iterator[str]:
-    before, after = (_bound(comparison, side) for side in ("before", "after"))
-    if before and before == after:
-        yield f"the step stays bound by {after}"
-    elif before and after:
-        yield f"the step is now bound by {after}, before by {before}"
-
-
 def _bound(comparison: RunComparison, side: str) -> str:
     """What bounds the step of one side: the device if it computes for half of it."""
-    sides: dict[str, Side | None] = {row.key[0]: getattr(row, side) for row in comparison.parts["time use"]}
-    time = {name: one.median_ms for name, one in sides.items() if one}
+    rows = comparison.parts["time use"]
+    time = {row.key[0]: value.median_ms for row in rows if (value := getattr(row, side))}
     whole: Side | None = getattr(comparison.step, side)
     exchanged = time.get("busy: exposed communication", 0.0)
     if whole and time.get("device busy", 0.0) - exchanged >= _MOSTLY * whole.median_ms:

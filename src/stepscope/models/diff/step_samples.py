@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,6 +11,7 @@ from stepscope.base.arrays import Floats, Ids, IntArray, Times
 from stepscope.errors import TraceError
 from stepscope.facts.annotate.device.idle import busiest_device, cause_names
 from stepscope.facts.annotate.links.launches import device_work, launch_of, on_host
+from stepscope.facts.annotate.modules.costs import subtree_totals
 from stepscope.facts.annotate.steps.step_table import (
     no_such_rank,
     ranks_with_steps,
@@ -39,16 +40,10 @@ class Sample:
     counts: Mapping[Key, Floats] = field(default_factory=dict)
 
 
-def sample(keys: Sequence[Key], key: Ids, step: Ids, time: IntArray, steps: int) -> Sample:
-    """Add up the time of events by key and step."""
-    shape = (len(keys), steps)
-    bins, size = key * steps + step, len(keys) * steps
-    times = np.bincount(bins, time, size).reshape(shape)
-    counts = np.bincount(bins, minlength=size).astype(np.float64).reshape(shape)
-    return Sample(
-        {name: times[number] for number, name in enumerate(keys)},
-        {name: counts[number] for number, name in enumerate(keys)},
-    )
+def totals(key: Ids, step: Ids, time: IntArray | None, shape: tuple[int, int]) -> Floats:
+    """The time of events by key and step, or how many there are, float64, shape (keys, steps)."""
+    bins = np.bincount(key * shape[1] + step, time, shape[0] * shape[1])
+    return bins.astype(np.float64).reshape(shape)
 
 
 _NONE = "(none)"
@@ -108,7 +103,7 @@ def measure_run(trace: Trace, rank: int | None = None, on_device: bool | None = 
             "kinds": work.by(trace.events.text("kind")),
             "modules": _modules(trace, work),
             "operators": _operators(trace, work),
-            "kernels": _kernels(trace, work),
+            "kernels": work.by(trace.events.text("name")) if work.on_device else Sample({}),
         },
         facts=_facts(trace),
         core_share=None if work.on_device else core_share(trace.metadata.capture),
@@ -157,16 +152,11 @@ class _Work:
         """Time and count by the value of a text column, shape (events,)."""
         chosen = text.take(self.rows).compact()
         codes = np.where(chosen.codes >= 0, chosen.codes, len(chosen.values)).astype(np.int64)
-        keys = [(value,) for value in [*chosen.values, _NONE]]
-        made = sample(keys, codes, self.step, self.time, self.steps)
-        return made if (codes == len(chosen.values)).any() else _without(made, (_NONE,))
-
-
-def _without(made: Sample, key: Key) -> Sample:
-    return Sample(
-        {name: value for name, value in made.times.items() if name != key},
-        {name: value for name, value in made.counts.items() if name != key},
-    )
+        unnamed = [_NONE] if (chosen.codes < 0).any() else []
+        keys: list[Key] = [(value,) for value in [*chosen.values, *unnamed]]
+        shape = len(keys), self.steps
+        sums = (totals(codes, self.step, values, shape) for values in (self.time, None))
+        return Sample(*(dict(zip(keys, table, strict=True)) for table in sums))
 
 
 def _time_use(trace: Trace, rank: int, steps: Table) -> Sample:
@@ -179,31 +169,23 @@ def _time_use(trace: Trace, rank: int, steps: Table) -> Sample:
     place = step_places(steps["step"], idle["step"][rows])
     length = (idle["end_ns"] - idle["start_ns"])[rows]
     times: dict[Key, Floats] = {("device busy",): steps["device_busy_ns"].astype(np.float64)}
-    for code, cause in enumerate(cause_names(trace)):
-        of_cause = idle["cause"][rows] == code
-        spent = np.bincount(place[of_cause], length[of_cause] * 1.0, len(steps))
-        name = "busy: exposed communication" if cause == "communication" else f"idle: {cause}"
-        times[(name,)] = spent.astype(np.float64)
+    causes = cause_names(trace)
+    spent = totals(idle["cause"][rows].astype(np.int64), place, length, (len(causes), len(steps)))
+    for cause, value in zip(causes, spent, strict=True):
+        times["busy: exposed communication" if cause == "communication" else f"idle: {cause}",] = value
     return Sample({key: value for key, value in times.items() if value.any()})
 
 
 def _stages(trace: Trace, rank: int, steps: Table) -> Sample:
     runs = trace["stages"].take(trace["stages"]["rank"] == rank)
-    numbers = steps["step"].tolist()
+    place = step_places(steps["step"], runs["step"])
+    runs, place = runs.take(place >= 0), place[place >= 0]
+    stage, shape = runs["stage"].astype(np.int64), (len(STAGES), len(steps))
+    cpu, device = (totals(stage, place, runs[column], shape) for column in ("cpu_ns", "device_ns"))
     times: dict[Key, Floats] = {}
-    for code, stage in enumerate(STAGES):
-        for column, where in (("cpu_ns", "CPU"), ("device_ns", "device")):
-            of_stage = runs["stage"] == code
-            value = np.array(
-                [float(runs[column][of_stage & (runs["step"] == number)].sum()) for number in numbers]
-            )
-            if value.any():
-                times[stage, where] = value
-    return Sample(times)
-
-
-def _kernels(trace: Trace, work: _Work) -> Sample:
-    return work.by(trace.events.text("name")) if work.on_device else Sample({})
+    for code, name in enumerate(STAGES):
+        times |= {(name, "CPU"): cpu[code], (name, "device"): device[code]}
+    return Sample({key: value for key, value in times.items() if value.any()})
 
 
 def _operators(trace: Trace, work: _Work) -> Sample:
@@ -233,11 +215,6 @@ def _modules(trace: Trace, work: _Work) -> Sample:
     own = trace.events["module"][work.rows].astype(np.int64)
     inside = own >= 0
     keys: list[Key] = [(path or "(model)",) for path in modules.text("path")]
-    size = len(modules)
-    times = np.bincount(
-        own[inside] * work.steps + work.step[inside], work.time[inside], size * work.steps
-    ).reshape(size, work.steps)
-    for row in reversed(range(size)):  # parents come before children
-        if (above := int(modules["parent"][row])) >= 0:
-            times[above] += times[row]
-    return Sample({key: times[row] for row, key in enumerate(keys) if times[row].any()})
+    own_times = totals(own[inside], work.step[inside], work.time[inside], (len(modules), work.steps))
+    times = subtree_totals(own_times, modules["parent"])
+    return Sample({key: row for key, row in zip(keys, times, strict=True) if row.any()})

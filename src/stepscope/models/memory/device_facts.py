@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
-from stepscope.base.arrays import Counts, Floats, Ids, Rows, Times
+from stepscope.base.arrays import Counts, Ids, Rows
 from stepscope.errors import TraceError
 from stepscope.models.memory.growth import find_growth, recorded_growth
 from stepscope.models.memory.history import MemoryHistory, memory_histories
@@ -138,15 +138,11 @@ def _recorded_failure(history: MemoryHistory, failed: dict[str, Any]) -> OutOfMe
 def _failure(history: MemoryHistory, row: int) -> OutOfMemory:
     events, changes = history.trace["memory_events"], history.changes
     time, free = int(events["time_ns"][row]), int(events["device_free_bytes"][row])
+    times, reserved = history.reserved
     return OutOfMemory(
         time_ns=time,
         requested=int(events["bytes"][row]),
         device_free=free if free >= 0 else None,
         allocated=int(changes.levels[changes.count_until(time)]),
-        reserved=_at(*history.reserved, time),
+        reserved=int(reserved[max(0, int(np.searchsorted(times, time, side="right")) - 1)]),
     )
-
-
-def _at(times: Times | Floats, values: Counts | Floats, time_ns: int) -> int:
-    """The value in force at a moment."""
-    return int(values[max(0, int(np.searchsorted(times, time_ns, side="right")) - 1)])

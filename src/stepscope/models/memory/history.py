@@ -170,7 +170,9 @@ def living_at(history: MemoryHistory, count: int) -> list[Living]:
 
 
 def _grouped(history: MemoryHistory, rows: Rows, size: Ids) -> list[Living]:
-    parts = [_codes(history, by, rows) for by in ("kind", "module", "line")]
+    groupings = (history.groupings.get(by) for by in ("kind", "module", "line"))
+    none = np.full(len(rows), -1, np.int64)
+    parts = [none if grouping is None else grouping.code[rows] for grouping in groupings]
     keys, group = np.unique(np.stack(parts), axis=1, return_inverse=True)
     group = group.ravel()
     total = np.bincount(group, size, keys.shape[1]).astype(np.int64)
@@ -180,8 +182,3 @@ def _grouped(history: MemoryHistory, rows: Rows, size: Ids) -> list[Living]:
     order = np.argsort(-total, kind="stable").tolist()
     columns = (*keys, total, count, largest)
     return [Living(*(int(column[row]) for column in columns)) for row in order]
-
-
-def _codes(history: MemoryHistory, by: str, rows: Rows) -> Codes | Ids:
-    grouping = history.groupings.get(by)
-    return np.full(len(rows), -1, np.int64) if grouping is None else grouping.code[rows]

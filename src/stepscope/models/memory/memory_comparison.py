@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -48,10 +48,6 @@ class MemoryComparison(msgspec.Struct, frozen=True):
     kinds: tuple[MemoryRow, ...]
     modules: tuple[MemoryRow, ...]
     lines: tuple[MemoryRow, ...]
-
-    def to_json(self) -> Any:
-        """A dict that `json` can write."""
-        return msgspec.to_builtins(self)
 
 
 def holds_memory(trace: Trace) -> bool:

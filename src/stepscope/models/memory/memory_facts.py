@@ -95,10 +95,6 @@ class MemoryFacts(msgspec.Struct, frozen=True):
     update_line: str = ""
     has_lifetimes: bool = True
 
-    def to_json(self) -> Any:
-        """A dict that `json` can write."""
-        return msgspec.to_builtins(self)
-
 
 def shares(size: Counts, group: Codes | Ids, names: Sequence[str]) -> tuple[MemoryShare, ...]:
     """The groups that hold something, the largest first; what is in none is a row without a name.

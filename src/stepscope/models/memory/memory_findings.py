@@ -1,7 +1,6 @@
 """What to do about a full memory: findings with their gain in bytes."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import msgspec
 
@@ -40,10 +39,6 @@ class MemoryFinding(msgspec.Struct, frozen=True):
     advice: str
     gain_bytes: int
     place: str = ""
-
-    def to_json(self) -> Any:
-        """A dict that `json` can write."""
-        return msgspec.to_builtins(self)
 
 
 def find_problems(facts: MemoryFacts) -> list[MemoryFinding]:

@@ -24,7 +24,9 @@ def print_memory(console: Console, facts: MemoryFacts) -> None:
     device = facts.device_name or f"device {facts.device}"
     console.print(Text(f"{facts.source}   {device} · {_extent(facts)}", "bold"))
     console.print()
-    console.print(Text(f"Peak {size(facts.peak_bytes)} allocated", "bold"), _reserved(facts))
+    most = facts.reserved_peak_bytes
+    reserved = "" if most is None else f"  {size(most)} reserved at most"
+    console.print(Text(f"Peak {size(facts.peak_bytes)} allocated", "bold"), reserved)
     console.print(Text(f"▶ {verdict(facts, findings)}", "bold yellow"), soft_wrap=True)
     if facts.has_lifetimes or len(facts.kinds) > 1:
         _print_shares(console, "At the peak, by kind", facts.kinds, facts.peak_bytes)
@@ -85,12 +87,6 @@ def _extent(facts: MemoryFacts) -> str:
         return "no history: the state at the snapshot"
     without = "" if facts.has_lifetimes else ", without addresses: lifetimes are unknown"
     return f"{facts.entries:,} entries of history{without}"
-
-
-def _reserved(facts: MemoryFacts) -> str:
-    if facts.reserved_peak_bytes is None:
-        return ""
-    return f"  {size(facts.reserved_peak_bytes)} reserved at most"
 
 
 def _print_shares(console: Console, title: str, shares: Sequence[MemoryShare], whole: int) -> None:

@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 
-from stepscope.base.arrays import Counts, Ids
+from stepscope.base.arrays import Counts, Ids, Mask
 from stepscope.models.memory.history import MemoryHistory
 from stepscope.models.memory.lifetimes import RETURNS, TAKES
 from stepscope.trace.trace import Trace
@@ -51,10 +51,8 @@ def find_fragmentation(trace: Trace, device: int) -> Fragmentation:
     """How a device's reserved memory is used at the snapshot."""
     segments, blocks = trace["segments"], trace["blocks"]
     mine = segments["device"] == device
-    of = blocks["segment"]
+    of, size = blocks["segment"], blocks["bytes"]
     used = blocks.text("state").where(lambda state: state.startswith("active"))
-    here = mine[of]
-    size = blocks["bytes"]
     used_bytes = np.bincount(of, np.where(used, size, 0), len(segments)).astype(np.int64)
     free_bytes = np.bincount(of, np.where(used, 0, size), len(segments)).astype(np.int64)
     pinned = np.where(mine & (used_bytes > 0), free_bytes, 0)
@@ -63,14 +61,13 @@ def find_fragmentation(trace: Trace, device: int) -> Fragmentation:
         in_use=int(used_bytes[mine].sum()),
         cached=int(segments["bytes"][mine & (used_bytes == 0)].sum()),
         pinned=int(pinned.sum()),
-        largest_free=int(size[here & ~used].max(initial=0)),
-        segments=_worst(trace, pinned.astype(np.int64)),
+        largest_free=int(size[mine[of] & ~used].max(initial=0)),
+        segments=_worst(trace, pinned.astype(np.int64), used),
     )
 
 
-def _worst(trace: Trace, pinned: np.ndarray) -> tuple[PinnedSegment, ...]:
+def _worst(trace: Trace, pinned: Ids, used: Mask) -> tuple[PinnedSegment, ...]:
     segments, blocks = trace["segments"], trace["blocks"]
-    used = blocks.text("state").where(lambda state: state.startswith("active"))
     segments_kept = []
     for row in np.argsort(-pinned, kind="stable")[:_LISTED]:
         holders = np.flatnonzero(used & (blocks["segment"] == row))
@@ -148,8 +145,9 @@ def _covered(begin: Ids, end: Ids, sign: Ids, apart: Ids) -> tuple[Ids, Counts]:
 
 def _blocks(history: MemoryHistory, count: int) -> tuple[Ids, Counts, Ids]:
     """Start, size and kind of the allocations in use, by address."""
+    none = np.zeros(0, np.int64)
     if history.life is None or history.address is None:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return none, none, none
     rows = history.changes.holding(count)
     rows = rows[np.argsort(history.address[rows], kind="stable")]
     size = -(-history.life.bytes[rows] // _ROUNDING) * _ROUNDING

@@ -203,8 +203,7 @@ class StackedLevels:
 
 def _used(changes: MemoryChanges, code: Codes | Ids) -> list[int]:
     """The groups with an owner that holds something at some moment, ascending."""
-    used: list[int] = np.union1d(code[changes.owner], code[changes.before > 0]).tolist()
-    return used
+    return np.union1d(code[changes.owner], code[changes.before > 0]).tolist()
 
 
 def _largest(changes: MemoryChanges, code: Codes | Ids, names: int) -> list[int]:

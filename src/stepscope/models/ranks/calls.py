@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -179,7 +179,10 @@ def calls_of(
         begins, ends: of the steps, ns, shape (steps,); calls outside of them are left out. Of more
             than 1,200 calls, those of every second, fourth, … step are kept.
     """
-    progress = _progress(timeline.waits)
+
+    def progress(times: Times) -> Times:
+        return times - timeline.waits.before(np.asarray(times, np.int64))
+
     first, last = progress(begins), progress(ends)
     calls = timeline.kept
     events, rows = trace.events, timeline.rows[calls]
@@ -316,10 +319,6 @@ def _waiting_since(trace: Trace, work: Ids, following: Ids, has_next: Mask, end:
     begin = np.append(events["start_ns"][sync], 0)[place]
     until = np.append(events["start_ns"][sync] + events["duration_ns"][sync], 0)[place]
     return np.asarray(np.where((place >= 0) & (until >= end), np.minimum(since, begin), since))
-
-
-def _progress(waits: Intervals) -> Callable[[Times], Times]:
-    return lambda times: times - waits.before(np.asarray(times, np.int64))
 
 
 def _even_arrivals(

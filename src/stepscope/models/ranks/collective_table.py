@@ -159,14 +159,14 @@ def collective_table(trace: Trace, rank: int, step: int | None = None) -> Collec
     met = np.flatnonzero(matched.meeting >= 0)
     late = matched.late_ns(met, int(matched.rank.max(initial=0)) + 1) * _MS / selected.count
     ranks = np.unique(matched.rank[met])
-    arrivals = [Arrival(*one) for one in zip(ranks.tolist(), late[ranks].tolist(), strict=True)]
+    arrivals = map(Arrival, ranks.tolist(), late[ranks].tolist())
     return Collectives(
         rank,
         selected.steps["step"].tolist(),
         selected.length_ns * _MS / selected.count,
         spans_of(trace, events[mine]).total() * _MS / selected.count,
         table.exposed_ns(events[mine]) * _MS / selected.count,
-        sorted(arrivals, key=lambda one: -one.late_ms),
+        sorted(arrivals, key=lambda arrival: -arrival.late_ms),
         sorted(rows, key=lambda row: (-row.exposed_ms, -row.total_ms, row.kind)),
     )
 
@@ -185,19 +185,20 @@ class _Table:
         trace = self.selected.trace
         device = trace["tracks"]["device"][trace.events["track"][events]]
         total = 0
-        for one in np.unique(device).tolist():
-            calls = spans_of(trace, events[device == one])
-            total += calls.minus(self.computing.get(one, Intervals([], []))).total()
+        for number in np.unique(device).tolist():
+            calls = spans_of(trace, events[device == number])
+            total += calls.minus(self.computing.get(number, Intervals([], []))).total()
         return total
 
     def row(self, number: int, calls: Rows) -> CollectiveRow:
         trace, count, matched = self.selected.trace, self.selected.count, self.matched
         key, events = matched.keys[number], self.events[calls]
         met = matched.meeting[calls][matched.meeting[calls] >= 0]
-        members = int(np.median(matched.sizes[met])) if len(met) else _known(key.size)
+        members = int(np.median(matched.sizes[met])) if len(met) else max(key.size, 0) or None
         duration, waited = matched.columns.duration_ns[calls], matched.waited_ns[calls]
-        size = matched.columns.sent[calls]
-        sizes, rate = size[size >= 0], _rate(size, duration - waited)
+        size, transfer = matched.columns.sent[calls], duration - waited
+        sizes, timed = size[size >= 0], (size > 0) & (transfer > 0)
+        rate = float(np.median(size[timed] / transfer[timed])) if timed.any() else None  # bytes per ns
         last, share = matched.last(calls) or (None, None)
         return CollectiveRow(
             kind=key.kind,
@@ -209,7 +210,7 @@ class _Table:
             total_ms=float(duration.sum()) * _MS / count,
             exposed_ms=self.exposed_ns(events) * _MS / count,
             wait_ms=float(waited.sum()) * _MS / count if len(met) else None,
-            transfer_ms=float(np.median(duration - waited)) * _MS,
+            transfer_ms=float(np.median(transfer)) * _MS,
             algorithm_gbs=rate,
             bus_gbs=rate * wire_factor(key.kind, members) if rate and members else None,
             last_rank=last,
@@ -217,16 +218,6 @@ class _Table:
             stages=_stages(trace, events),
             longest_event=int(events[duration.argmax()]),
         )
-
-
-def _known(size: int) -> int | None:
-    return size if size >= 0 else None
-
-
-def _rate(size: Ids, transfer: Ids) -> float | None:
-    """Bytes per ns of the median call, which are GB/s."""
-    known = (size > 0) & (transfer > 0)
-    return float(np.median(size[known] / transfer[known])) if known.any() else None
 
 
 def _stages(trace: Trace, rows: Rows) -> dict[str, float]:

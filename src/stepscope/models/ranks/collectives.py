@@ -39,6 +39,14 @@ class GroupKey(NamedTuple):
     pair: tuple[int, int] = _NO_PAIR
     size: int = -1
 
+    @classmethod
+    def of(cls, kind: CallKind, rank: int | None = None) -> GroupKey:
+        """The key of a rank's calls; without a rank, a send and its receive stay single."""
+        if kind.kind not in _PAIRS or kind.peer < 0 or rank is None:
+            return cls(kind.kind, kind.group, kind.ranks, size=kind.size)
+        pair = (rank, kind.peer) if kind.kind == "send" else (kind.peer, rank)
+        return cls("sendrecv", kind.group, "", pair)
+
     @property
     def name(self) -> str:
         """The process group, or the two ranks of a `send`."""
@@ -100,15 +108,11 @@ class Matched:
         """The bytes of each meeting, -1 if unknown, shape (meetings,)."""
         return np.maximum(self.columns.sent, self.columns.received)[self.first]
 
-    def calls_of(self, key: int) -> Ids:
-        """The calls of one kind."""
-        order, first = self._by_key
-        return order[first[key] : first[key + 1]]
-
     @cached_property
-    def _by_key(self) -> tuple[Ids, Ids]:
+    def calls_by_key(self) -> list[Ids]:
+        """The calls of each kind."""
         order = np.argsort(self.key, kind="stable")
-        return order, np.searchsorted(self.key[order], np.arange(len(self.keys) + 1))
+        return np.split(order, np.searchsorted(self.key[order], np.arange(1, len(self.keys))))
 
     def take(self, calls: Ids) -> Matched:
         """Some of the calls; meetings that lose a member are none."""
@@ -199,17 +203,10 @@ def _of_sketch(
     kept = np.flatnonzero(number[columns.step] >= 0)
     columns = columns.take(kept)
     columns = columns._replace(step=number[columns.step])
-    codes = [keys.setdefault(_key(kind, sketch.rank), len(keys)) for kind in sketch.calls.kinds]
+    codes = [keys.setdefault(GroupKey.of(kind, sketch.rank), len(keys)) for kind in sketch.calls.kinds]
     sends = np.array([kind.kind == "send" for kind in sketch.calls.kinds], np.int64)
     key = np.array(codes, np.int64)[columns.kind]
     return (np.full(len(kept), row), key, sends[columns.kind]), columns
-
-
-def _key(kind: CallKind, rank: int) -> GroupKey:
-    if kind.kind not in _PAIRS or kind.peer < 0:
-        return GroupKey(kind.kind, kind.group, kind.ranks, size=kind.size)
-    pair = (rank, kind.peer) if kind.kind == "send" else (kind.peer, rank)
-    return GroupKey("sendrecv", kind.group, "", pair)
 
 
 def match_trace(trace: Trace, steps: Ids) -> tuple[Rows, Matched]:
@@ -222,8 +219,7 @@ def match_trace(trace: Trace, steps: Ids) -> tuple[Rows, Matched]:
     rows = outermost_calls(trace)
     rows = np.sort(rows[np.isin(events["step"][rows], steps)])
     keys: dict[GroupKey, int] = {}
-    kinds = (call_kind(*call) for call in named_calls(trace, rows))
-    groups = (GroupKey(kind.kind, kind.group, kind.ranks, size=kind.size) for kind in kinds)
+    groups = (GroupKey.of(call_kind(*call)) for call in named_calls(trace, rows))
     key = np.array([keys.setdefault(group, len(keys)) for group in groups], np.int64)
     none, size = np.zeros(len(rows), np.int64), events["bytes"][rows].astype(np.int64)
     columns = CallColumns(*[none] * len(CallColumns._fields))._replace(

@@ -74,10 +74,9 @@ def _quoted(text: str) -> str:
 
 def _sketches(dataset: Path) -> list[Sketched]:
     """The file and the sketch of each rank, numbered as in the report."""
-    kept = sorted(read_sketches(dataset).values(), key=lambda one: one.file)
-    return [
-        (one.file, one.sketch) for one in numbered([(one.file, one.sketch) for one in kept]) if one.sketch
-    ]
+    kept = sorted(read_sketches(dataset).values(), key=lambda kept: kept.file)
+    ranks = numbered([(sketch.file, sketch.sketch) for sketch in kept])
+    return [(rank.file, rank.sketch) for rank in ranks if rank.sketch]
 
 
 def _ranks(ranks: Sequence[Sketched]) -> pa.Table:

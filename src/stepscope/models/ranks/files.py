@@ -63,7 +63,9 @@ class RankFile:
             return
         with TemporaryDirectory(prefix="stepscope-rank-") as folder:
             path = Path(folder, PurePosixPath(self.name).name)
-            _fetch(self.name, path)
+            with _one_line_errors(self.name):
+                store, name = _store(self.name)
+                store.get_file(name, str(path))
             try:
                 yield path
             except IngestError as error:
@@ -141,12 +143,6 @@ def _of_url(source: str) -> list[RankFile]:
     return [one for one in files if _ENDINGS.search(one.name)]
 
 
-def _fetch(url: str, path: Path) -> None:
-    with _one_line_errors(url):
-        store, name = _store(url)
-        store.get_file(name, str(path))
-
-
 def _store(url: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
@@ -154,8 +150,7 @@ def _store(url: str) -> tuple[Any, str]:
         raise EngineError(
             f"{url}: reading from a URL needs fsspec; install it with: pip install 'stepscope[remote]'"
         ) from error
-    found: tuple[Any, str] = url_to_fs(url)
-    return found
+    return url_to_fs(url)
 
 
 @contextmanager

@@ -63,14 +63,11 @@ def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: i
     }
     spread = [(round(float(least), 6), round(float(most), 6)) for least, most in zip(low, high, strict=True)]
     parts = [slice(starts[row], starts[row] + counts[row]) for row in longest[:_MOST_BY_STEP]]
-    means = [_means(duration[part], place[part], steps) for part in parts]
+    sums = (np.bincount(place[part], duration[part], steps) for part in parts)
+    counts_by_step = (np.bincount(place[part], minlength=steps) for part in parts)
+    means = [total / np.maximum(count, 1) for total, count in zip(sums, counts_by_step, strict=True)]
     medians = (1e6 * median[:_MOST_BY_STEP]).tolist()
     return KernelTimes(kernels, spread, packed_by_step(means, medians))
-
-
-def _means(duration: Floats, place: Ids, steps: int) -> Floats:
-    total = np.bincount(place, duration, steps)
-    return np.asarray(total / np.maximum(np.bincount(place, minlength=steps), 1))
 
 
 def packed_by_step(means: Sequence[Floats], medians: Sequence[float]) -> bytes:

@@ -83,7 +83,8 @@ def sketch_files(
     all_files = [RankFile.of(one) if isinstance(one, Path) else one for one in files]
     known = _known(all_files, dataset, tables) if dataset else {}
     left = [one for one in all_files if one not in known]
-    above = _above_nodes(all_files)
+    folders = {file.folder if file.is_remote else str(Path(file.folder).absolute()) for file in all_files}
+    above = os.path.commonpath(folders) if len(folders) > 1 else ""  # its subfolders are machines
 
     def keep(file: RankFile, result: Sketch | IngestError) -> None:
         if dataset and not isinstance(result, IngestError):
@@ -201,12 +202,6 @@ def _node(above: str, file: RankFile) -> str:
     return os.path.relpath(file.folder, above) if above else ""
 
 
-def _above_nodes(files: Sequence[RankFile]) -> str:
-    """The folder whose subfolders are machines; empty if all files are in one folder."""
-    folders = {one.folder if one.is_remote else str(Path(one.folder).absolute()) for one in files}
-    return os.path.commonpath(folders) if len(folders) > 1 else ""
-
-
 def on_dask(address: str) -> Engine:
     """The workers of a Dask cluster, which retries what lost workers were doing.
 
@@ -241,8 +236,7 @@ def _on_cluster(
 def _result(future: Any, file: RankFile) -> Outcome:
     error = future.exception()
     if error is None:
-        outcome: Outcome = future.result()
-        return outcome
+        return future.result()
     return IngestError(f"{file.name}: the cluster gave up: {type(error).__name__}: {one_line(error)}")
 
 

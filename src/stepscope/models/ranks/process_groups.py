@@ -84,7 +84,9 @@ def groups_by_shape(table: JobTable, matched: Matched) -> dict[Shape, list[int]]
     shapes: dict[Shape, list[int]] = {}
     for key, members in sorted(matched.members.items()):
         axis = _axis(table, matched, key, members)
-        shape = Shape(matched.keys[key].kind, axis, len(members), _scope(table, members))
+        nodes = {table.sketches[row].node for row in members}
+        scope = "" if "" in nodes else "within nodes" if len(nodes) == 1 else "between nodes"
+        shape = Shape(matched.keys[key].kind, axis, len(members), scope)
         shapes.setdefault(shape, []).append(key)
     return shapes
 
@@ -104,7 +106,7 @@ def _axis(table: JobTable, matched: Matched, key: int, members: list[int]) -> st
     if len(members) == len(table.sketches):
         return "world"
     gaps = set(np.diff(sorted(table.sketches[row].rank for row in members)).tolist())
-    calls = matched.calls_of(key)[:_MOST_PLACES].tolist()
+    calls = matched.calls_by_key[key][:_MOST_PLACES].tolist()
     if gaps == {1} and any(_place(table, matched, one).startswith("forward") for one in calls):
         return "tensor"
     reduces = kind.startswith(("allreduce", "reducescatter", "allgather"))
@@ -115,13 +117,6 @@ def _place(table: JobTable, matched: Matched, call: int) -> str:
     places = table.sketches[int(matched.rank[call])].calls.places
     place = int(matched.columns.place[call])
     return places[place] if 0 <= place < len(places) else ""
-
-
-def _scope(table: JobTable, members: list[int]) -> str:
-    nodes = {table.sketches[row].node for row in members}
-    if "" in nodes:
-        return ""
-    return "within nodes" if len(nodes) == 1 else "between nodes"
 
 
 def group_rows(table: JobTable, matched: Matched, groups: Mapping[Shape, list[int]]) -> tuple[GroupRow, ...]:
@@ -139,11 +134,8 @@ def _row(table: JobTable, matched: Matched, shape: Shape, keys: list[int]) -> Gr
     last, share, place = _last(table, matched, meetings)
     steps = len(np.unique(matched.columns.step[call[meetings]]))
     return GroupRow(
-        kind=shape.kind,
-        axis=shape.axis,
+        **shape._asdict(),
         groups=len(keys),
-        members=shape.members,
-        scope=shape.scope,
         calls=round(len(meetings) / len(keys) / steps, 2),
         bytes=int(np.median(matched.bytes[meetings])),
         transfer_ms=_median_ms(matched.transfer_ns[meetings]),
@@ -179,7 +171,7 @@ def lateness(table: JobTable, matched: Matched, groups: Mapping[Shape, list[int]
         calls = np.flatnonzero(np.isin(matched.key, keys) & (matched.meeting >= 0))
         late = matched.late_ns(calls, len(table.sketches)) / 1e6 / len(table.steps)
         arrivals.append(Lateness(shape, late))
-    return sorted(arrivals, key=lambda one: -float(np.nanmax(np.abs(one.late_ms))))
+    return sorted(arrivals, key=lambda arrival: -float(np.nanmax(np.abs(arrival.late_ms))))
 
 
 class _Transfers(NamedTuple):

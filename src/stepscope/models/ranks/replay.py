@@ -71,7 +71,7 @@ class Replay:
         code = self.rank * steps + self.step
         total = np.bincount(code, longer, ranks * steps)
         share = np.minimum(excess_ms.ravel() * 1e6 / np.maximum(total, 1), 1)
-        return self.with_own(self.own - longer * share[code])
+        return replace(self, own=self.own - longer * share[code])
 
     def in_balance(self, extra_ms: Floats) -> Replay:
         """With the mean own work of all ranks: part by part where all meet in the same order.
@@ -80,7 +80,7 @@ class Replay:
             extra_ms: what a rank does more (or less) than the mean, shape (ranks, steps).
         """
         if self._is_in_step:
-            return self.with_own(self._even_parts(extra_ms))
+            return replace(self, own=self._even_parts(extra_ms))
         own = self.own_ms(extra_ms.shape[1])
         target = np.maximum(own.mean(axis=0, keepdims=True) + extra_ms, 0)
         return self.scaled(np.where(own > 0, target / np.maximum(own, 1e-9), 1))
@@ -106,23 +106,11 @@ class Replay:
         total = np.bincount(code, apart, ranks * steps)[code]
         return np.asarray(np.maximum(mean + extra * apart / np.maximum(total, 1), 0))
 
-    def with_own(self, own: Floats) -> Replay:
-        """With other work before each mark, ns, shape (marks,)."""
-        return replace(self, own=own)
-
-    def together(self) -> Replay:
-        """With all ranks beginning at once."""
-        return replace(self, begin=np.zeros(len(self.begin)))
-
     def own_ms(self, steps: int) -> Floats:
         """Each rank's own work in each step, ms, shape (ranks, steps); 0 where not replayed."""
         code = self.rank * steps + self.step
         total = np.bincount(code, self.own, len(self.begin) * steps) / 1e6
         return total.reshape(len(self.begin), steps).astype(np.float64)
-
-    def with_transfer(self, transfer: Floats) -> Replay:
-        """With other transfer times, ns, shape (meetings,)."""
-        return replace(self, transfer=transfer)
 
     @property
     def step_ms(self) -> float:
@@ -229,7 +217,10 @@ def _begin_times(sketches: Sequence[Sketch], matched: Matched) -> Floats:
     columns = matched.columns
     end = begin[matched.rank] + columns.start_ns + columns.duration_ns
     ahead, known = np.zeros(len(sketches), np.int64), np.zeros(len(sketches), np.bool_)
-    waiting, members = _largest_first(matched), matched.members
+    # Of these nobody gets the result before all have contributed.
+    kinds, members = ("all", "reducescatter", "sendrecv"), matched.members
+    together = (key for key in members if matched.keys[key].kind.startswith(kinds))
+    waiting = sorted(together, key=lambda key: -len(members[key]))
     known[members[waiting[0]][:1] if waiting else []] = True
     while usable := [key for key in waiting if known[members[key]].any()]:
         for key in usable:
@@ -240,15 +231,6 @@ def _begin_times(sketches: Sequence[Sketch], matched: Matched) -> Floats:
         return np.zeros(len(sketches))
     corrected = np.where(known, begin - ahead, (begin - ahead)[known].min())
     return np.asarray(corrected - corrected[known].min(), np.float64)
-
-
-def _largest_first(matched: Matched) -> list[int]:
-    together = [
-        key
-        for key in matched.members
-        if matched.keys[key].kind.startswith(("all", "reducescatter", "sendrecv"))
-    ]
-    return sorted(together, key=lambda key: -len(matched.members[key]))
 
 
 def _compare(matched: Matched, key: int, end: Ids, ahead: Ids, known: np.ndarray) -> None:
@@ -328,10 +310,8 @@ def _edges(matched: Matched, rank: Ids, arrives: Ids, waits: Ids) -> tuple[Ids, 
         (meeting + number, waits[met], none, number),
         (meeting + earlier, arrival + after, nothing, earlier),
     ]
-    source, target, own, transfer = (
-        np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True)
-    )
-    return source, target, own, transfer
+    source, target, *times = (np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True))
+    return source, target, times[0], times[1]
 
 
 def _before_on_stream(matched: Matched, met: Ids) -> tuple[Ids, Ids]:

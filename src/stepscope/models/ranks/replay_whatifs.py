@@ -6,7 +6,7 @@ Work is balanced to the mean, transfers to the median.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
@@ -131,7 +131,7 @@ def _faster_link(one: Straggler, table: JobTable, replay: Replay) -> Replay:
         on_wire = bus_bandwidth(matched, wider) * matched.transfer_ns[wider]
         saved = np.nan_to_num(on_wire / rate * (1 - 1 / (1 + one.excess)))
         transfer[wider] = np.maximum(transfer[wider] - saved, transfer[wider] / (1 + one.excess))
-    return replay.with_transfer(transfer)
+    return replace(replay, transfer=transfer)
 
 
 def _meetings(keys: list[bool], one: Straggler, table: JobTable, replay: Replay) -> Mask:
@@ -162,14 +162,14 @@ class _Balanced:
         transfer = self.transfer
         if slow is not None:
             transfer = np.where(slow, self.original.transfer, transfer)
-        replay = self.original.with_own(self.original.even if own is None else own)
+        replay = replace(self.original, own=self.original.even if own is None else own)
         more = np.zeros_like(self.own) if extra is None else extra
-        return replay.in_balance(more).with_transfer(transfer).step_ms
+        return replace(replay.in_balance(more), transfer=transfer).step_ms
 
 
 def slowdown(table: JobTable, replay: Replay) -> Slowdown:
     """Compare a job with itself in balance."""
-    replay = replay.together()
+    replay = replace(replay, begin=np.zeros(len(replay.begin)))  # all at once
     balanced = _Balanced(replay.own_ms(len(table.steps)), replay, _even_transfers(replay))
     measured, ideal = replay.step_ms, balanced.step_ms()
     lost = measured - ideal
@@ -258,7 +258,7 @@ def job_with(table: JobTable, replay: Replay, name: str, factor: float) -> Repla
     if name == "no_straggler" and len(table.sketches) > 1:
         return _without_stragglers(table, replay)
     if name == "bandwidth" and replay.transfer.any():
-        return replay.with_transfer(replay.transfer / factor)
+        return replace(replay, transfer=replay.transfer / factor)
     return None
 
 

@@ -232,14 +232,10 @@ def late_launches(trace: Trace, work: Ids, begins: Times, ends: Times, waits: In
     launched = np.where(is_known, np.append(events["start_ns"][caller], 0), until)
     late = Intervals(since, np.clip(launched, since, np.maximum(until, since)))
     unknown = Intervals(since[~is_known], np.maximum(until, since)[~is_known])
-    late = late.minus(unknown.intersect(_communication(trace)))
-    return late.minus(waits).minus(data_loading_times(trace))
-
-
-def _communication(trace: Trace) -> Intervals:
-    events = trace.events
     on_device = (trace["tracks"]["device"] >= 0)[events["track"]]
-    return spans_of(trace, np.flatnonzero(events.text("category").mask("communication") & on_device))
+    communicates = events.text("category").mask("communication") & on_device
+    late = late.minus(unknown.intersect(spans_of(trace, np.flatnonzero(communicates))))
+    return late.minus(waits).minus(data_loading_times(trace))
 
 
 def _ms(values: Any) -> list[float]:

@@ -154,14 +154,14 @@ class TrialComparison:
         return (self.prediction.speedup > 1) == (self.measured_speedup > 1)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as dicts and lists for `json`."""
-        prediction = None if self.prediction is None else self.prediction.to_json()
+        """What `stepscope verify --json` prints."""
+        prediction = self.prediction
         return {
             "script": self.script,
             "changes": list(self.changes),
-            "predicted_step_ms": prediction and prediction["predicted_step_ms"],
-            "range": prediction and prediction["range"],
-            "predicted_speedup": prediction and prediction["speedup"],
+            "predicted_step_ms": prediction and prediction.predicted_step_ms,
+            "range": prediction and prediction.range,
+            "predicted_speedup": prediction and prediction.speedup,
             "no_prediction": self.reason,
             "measured_speedup": self.measured_speedup,
             "error": self.error,

@@ -20,20 +20,12 @@ from typing import Any
 from stepscope.base.scratch import Scratch, plan_scratch, scratch_view
 from stepscope.base.scratch.plan import IN_PLACE
 from stepscope.errors import CaptureError
+from stepscope.record.script_runner import Program
 
 Show = Callable[[str, str], None]
 """Shows a line of the script's output, under the label of its run."""
 _POLL_S = 0.05  # seconds between looks at whether a process has ended; a run takes several
 _LAST_LINES = 5  # lines of output that are kept, of which a failure cites the last
-
-
-@dataclass(frozen=True)
-class Script:
-    """A script by its path, or a module by its name, with its arguments."""
-
-    target: str
-    arguments: Sequence[str] = ()
-    is_module: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,7 +39,7 @@ class TrialRun:
         scratch: how the project is protected from the script; None for not at all.
     """
 
-    script: Script
+    script: Program
     warmup: int
     steps: int
     changes: Sequence[tuple[str, Mapping[str, Any]]] = ()
@@ -58,17 +50,14 @@ class TrialRun:
     scratch: Scratch | None = None
 
 
-def script_scratch(script: Script, in_place: bool = False) -> Scratch:
+def script_scratch(script: Program, in_place: bool = False) -> Scratch:
     """How a script's project is protected from it; raises ScratchError."""
     folder = str(Path.cwd())
-    target = _module_file(script.target) if script.is_module else script.target
+    target = script.target
+    if script.is_module:  # a file of its package; one in the working folder if it is not found
+        top = PathFinder.find_spec(target.partition(".")[0], [folder, *sys.path])
+        target = (top.origin if top else None) or str(Path("__main__.py").absolute())
     return plan_scratch(target, folder, in_place=in_place)
-
-
-def _module_file(name: str) -> str:
-    """A file of a module's package; one in the working folder if it is not found."""
-    top = PathFinder.find_spec(name.partition(".")[0], [str(Path.cwd()), *sys.path])
-    return (top.origin if top else None) or str(Path("__main__.py").absolute())
 
 
 def execute(run: TrialRun, show: Show) -> dict[str, Any]:
@@ -125,8 +114,7 @@ class _TrialProcess:
         """The results that it wrote; empty if it wrote none."""
         if not self._result.exists():
             return {}
-        facts: dict[str, Any] = json.loads(self._result.read_text("utf-8"))
-        return facts
+        return json.loads(self._result.read_text("utf-8"))
 
     def raise_failure(self) -> None:
         if self.stopped:
@@ -134,15 +122,14 @@ class _TrialProcess:
         facts = self.facts()
         if facts and facts["failure"] is None and self.code == 0:
             return
-        what = facts.get("failure") or f"{_ending(self.code)}{self._words()}"
+        what = facts.get("failure")
+        if not what:
+            code = self.code or 0
+            ending = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            what = f"{ending}: {self._last[-1].strip()}" if self._last else ending
         under = " and ".join(name for name, _ in self._run.changes)
         script = self._run.script.target
-        if under:
-            raise CaptureError(f"{script} fails under {under}: {what}")
-        raise CaptureError(f"{script} fails without any change: {what}")
-
-    def _words(self) -> str:
-        return f": {self._last[-1].strip()}" if self._last else ""
+        raise CaptureError(f"{script} fails {f'under {under}' if under else 'without any change'}: {what}")
 
     def _read(self) -> None:
         several = self._run.processes > 1
@@ -238,7 +225,3 @@ def _complete(run: TrialRun, facts: dict[str, Any]) -> dict[str, Any]:
         if not evidence["count"]:
             raise CaptureError(f"{name}: nothing to apply it to in {run.script.target}")
     return facts
-
-
-def _ending(code: int | None) -> str:
-    return f"killed by signal {-code}" if code and code < 0 else f"exit code {code}"

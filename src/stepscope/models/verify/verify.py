@@ -8,14 +8,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from stepscope.base.scratch import Scratch
+from stepscope.base.scratch import Scratch, listed_writes
 from stepscope.errors import ChangeError
 from stepscope.facts.load import open as open_trace
 from stepscope.graph import Graph, build_graph
 from stepscope.models.calibration import calibrate
 from stepscope.models.calibration.calibration import cpu_model
 from stepscope.models.verify.comparison import MeasuredRuns, TrialComparison, unrecorded
-from stepscope.models.verify.trials import Script, Show, TrialRun, execute, script_scratch
+from stepscope.models.verify.trials import Show, TrialRun, execute, script_scratch
 from stepscope.models.whatif import CHANGES, Change, Prediction, Request, parse_request, predict
 from stepscope.models.whatif.change import Application
 from stepscope.models.whatif.cpu.calibrated import loopback, on_cpu
@@ -42,12 +42,13 @@ class ChangeSpec:
     @property
     def arguments(self) -> dict[str, Any]:
         """Parameters for applying it."""
-        return {name: self.values[name] for name in _application(self.change).arguments}
+        return {name: self.values[name] for name in (self.change.application or Application("")).arguments}
 
     @property
     def processes(self) -> int:
         """The number of processes of the script."""
-        return int(self.values["workers"]) if _application(self.change).processes else 1
+        application = self.change.application
+        return int(self.values["workers"]) if application and application.processes else 1
 
     def requests(self, graph: Graph) -> tuple[Request, ...]:
         """The changes that predict it on this machine, where all processes share the cores."""
@@ -78,18 +79,13 @@ def requests_of(specs: Sequence[ChangeSpec], graph: Graph) -> tuple[Request, ...
 
 
 def _spec(text: str) -> ChangeSpec:
-    name, known = text.partition(":")[0], verifiable_changes()
-    if name not in known:
-        raise ChangeError(f"PyTorch cannot apply {name!r} to a script; choose one of {', '.join(known)}")
-    change, application = known[name], _application(known[name])
+    name, changes = text.partition(":")[0], verifiable_changes()
+    if name not in changes or not (application := changes[name].application):
+        raise ChangeError(f"PyTorch cannot apply {name!r} to a script; choose one of {', '.join(changes)}")
     values = {**application.defaults, **parse_request(text, CHANGES).values}
     if application.check:
         application.check(values)
-    return ChangeSpec(text, change, values)
-
-
-def _application(change: Change) -> Application:
-    return change.application or Application("")
+    return ChangeSpec(text, changes[name], values)
 
 
 Say = Callable[[str], None]
@@ -118,7 +114,7 @@ class TrialPlan:
 
 
 def verify_change(
-    script: Script, specs: Sequence[ChangeSpec], plan: TrialPlan, show: Show, say: Say
+    script: Program, specs: Sequence[ChangeSpec], plan: TrialPlan, show: Show, say: Say
 ) -> TrialComparison:
     """Compare the predicted with the measured effect of changes on a script's step.
 
@@ -126,7 +122,7 @@ def verify_change(
         CaptureError: if the script fails, with the change or without it.
         ChangeError: if a change does not apply to it.
     """
-    Program(script.target, script.arguments, script.is_module).check()
+    script.check()
     scratch = script_scratch(script, in_place=plan.in_place)
     say(f"running {script.target} {2 * plan.rounds + 1} times or more {scratch.sentence}")
     graphs = [_recorded(script, plan, scratch, show, say)]
@@ -146,12 +142,13 @@ def verify_change(
             graphs.append(_recorded(script, plan, scratch, show, say))
     # Noise only makes a recording longer.
     graph = min(graphs, key=_recorded_ms)
-    _report_outside_writes([*before, *after], say)
+    if paths := listed_writes(path for run in (*before, *after) for path in run.get("outside_writes", ())):
+        say(f"the script also writes outside its project, at each run: {paths}")
     return _compared(script, specs, graph, before, after, say)
 
 
 def _compared(
-    script: Script,
+    script: Program,
     specs: Sequence[ChangeSpec],
     graph: Graph,
     before: Sequence[Json],
@@ -173,15 +170,7 @@ def _compared(
     )
 
 
-def _report_outside_writes(runs: Sequence[Json], say: Say) -> None:
-    paths = list(dict.fromkeys(path for run in runs for path in run.get("outside_writes", ())))
-    if paths:
-        more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-        names = ", ".join(paths[:3])
-        say(f"the script also writes outside its project, at each run: {names}{more}")
-
-
-def _recorded(script: Script, plan: TrialPlan, scratch: Scratch, show: Show, say: Say) -> Graph:
+def _recorded(script: Program, plan: TrialPlan, scratch: Scratch, show: Show, say: Say) -> Graph:
     say("recording the unchanged script")
     with TemporaryDirectory(prefix="stepscope-") as folder:
         path = Path(folder, "unchanged.stepscope")
@@ -202,7 +191,7 @@ def _predicted(graph: Graph, specs: Sequence[ChangeSpec], say: Say) -> Predictio
 
 
 def _run(
-    script: Script, specs: Sequence[ChangeSpec], plan: TrialPlan, number: int, scratch: Scratch
+    script: Program, specs: Sequence[ChangeSpec], plan: TrialPlan, number: int, scratch: Scratch
 ) -> TrialRun:
     processes = max((spec.processes for spec in specs), default=1)
     label = "+".join(spec.text for spec in specs) or "unchanged"

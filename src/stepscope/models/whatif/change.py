@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -34,36 +34,26 @@ GROUPS = (
 OURS = "ours"
 """The source of errors that are measured in docs/evidence/accuracy.md."""
 
-_BOOLEANS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _LARGEST = 1e6  # larger factors give times that a trace cannot hold
+_BOOLEANS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _DESCRIBED = re.compile(r"^    ([\w, ]+): (.+(?:\n        .+)*)", re.MULTILINE)
-
-
-def _bool(text: str) -> bool:
-    if text.lower() not in _BOOLEANS:
-        raise ValueError(text)
-    return _BOOLEANS[text.lower()]
-
-
-def _number(text: str) -> float:
-    number = float(text)
-    if number and not 1 / _LARGEST <= abs(number) <= _LARGEST:  # refuses nan, too
-        raise ValueError(text)
-    return number
-
-
-def _integer(text: str) -> int:
-    if abs(number := int(text)) > _LARGEST:
-        raise ValueError(text)
-    return number
-
-
-_PARSERS: dict[str, Callable[[str], Any]] = {"float": _number, "int": _integer, "str": str, "bool": _bool}
 _EXPECTED = {
     "float": "a number from 1e-6 to 1e6, or 0",
     "int": "a whole number up to 1e6",
     "bool": "true or false",
 }
+
+
+def _parsed(kind: str, text: str) -> Any:
+    """The value of a parameter; raises ValueError for what `_EXPECTED` excludes."""
+    if kind == "str":
+        return text
+    if kind == "bool":
+        return _BOOLEANS[text.lower()]
+    number = int(text) if kind == "int" else float(text)
+    if number and not 1 / _LARGEST <= abs(number) <= _LARGEST:  # refuses nan, too
+        raise ValueError(text)
+    return number
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -176,10 +166,16 @@ class Change:
                 declared.append(Parameter(name, kind, default, meanings.get(name, "")))
         return {parameter.name: parameter for parameter in declared}
 
+    @property
+    def needed(self) -> list[str]:
+        """The parameters without a default."""
+        return [name for name, parameter in self.parameters.items() if parameter.default is None]
+
     def assumed(self, graph: Graph) -> tuple[str, ...]:
         """What has to hold for its prediction on this graph."""
-        special = self.on_cpu.assumptions if self.on_cpu and on_cpu(graph) else None
-        return special(graph) if special else self.assumptions
+        if self.on_cpu and self.on_cpu.assumptions and on_cpu(graph):
+            return self.on_cpu.assumptions(graph)
+        return self.assumptions
 
     def based_on(self, graph: Graph) -> str:
         """Where its numbers come from on this graph."""
@@ -225,18 +221,15 @@ class Request:
         return f"{self.change.name}:{values}" if values else self.change.name
 
 
-def parse_request(text: str, known: Mapping[str, Change]) -> Request:
+def parse_request(text: str, changes: Mapping[str, Change]) -> Request:
     """Parse a request such as `bandwidth:factor=2`; raises ChangeError if there is no such change or
     parameter, or a value has the wrong type."""
     name, _, rest = text.partition(":")
-    if name not in known:
-        raise ChangeError(f"there is no change {name!r}; choose one of {', '.join(known)}")
-    change = known[name]
+    if name not in changes:
+        raise ChangeError(f"there is no change {name!r}; choose one of {', '.join(changes)}")
+    change = changes[name]
     values = dict(_value(change, part) for part in rest.split(",") if part)
-    missing = [
-        one.name for one in change.parameters.values() if one.default is None and one.name not in values
-    ]
-    if missing:
+    if missing := [parameter for parameter in change.needed if parameter not in values]:
         raise ChangeError(f"{name} needs {' and '.join(missing)}: {name}:{missing[0]}=…")
     return Request(change, values)
 
@@ -248,8 +241,8 @@ def _value(change: Change, part: str) -> tuple[str, Any]:
         raise ChangeError(f"{change.name}: expected KEY=VALUE with KEY one of {listed}, found {part!r}")
     kind = change.parameters[key].type
     try:
-        return key, _PARSERS[kind](text)
-    except ValueError:
+        return key, _parsed(kind, text)
+    except (KeyError, ValueError):
         raise ChangeError(f"{change.name}: expected {key} to be {_EXPECTED[kind]}, found {text!r}") from None
 
 
@@ -265,10 +258,13 @@ def _type_name(annotation: Any) -> str:
 def _fields_as_parameters(default: Any) -> list[Parameter]:
     meanings = _meanings(_doc(type(default)))
     return [
-        Parameter(one.name, _type_name(one.type), getattr(default, one.name), meanings.get(one.name, ""))
-        for one in fields(default)
-        if one.metadata.get("parameter", True)
+        Parameter(name, _type_name(column.type), getattr(default, name), meanings.get(name, ""))
+        for name, column in _public_fields(default).items()
     ]
+
+
+def _public_fields(default: Any) -> dict[str, Field[Any]]:
+    return {column.name: column for column in fields(default) if column.metadata.get("parameter", True)}
 
 
 def _grouped(function: Callable[..., Graph], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -276,12 +272,8 @@ def _grouped(function: Callable[..., Graph], values: Mapping[str, Any]) -> dict[
     result, rest = {}, dict(values)
     for name, given in _arguments(function).items():
         if is_dataclass(given.default) and not isinstance(given.default, type):
-            mine = {
-                one.name: rest.pop(one.name)
-                for one in fields(given.default)
-                if one.metadata.get("parameter", True) and one.name in rest
-            }
-            result[name] = replace(given.default, **mine)
+            own = {field: rest.pop(field) for field in _public_fields(given.default) if field in rest}
+            result[name] = replace(given.default, **own)
     return {**result, **rest}
 
 

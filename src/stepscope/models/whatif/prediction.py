@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -73,11 +72,6 @@ class Prediction(msgspec.Struct, frozen=True):
         low, high = self.range
         return not low <= self.replayed_step_ms <= high
 
-    def to_json(self) -> dict[str, Any]:
-        """The same as dicts and lists for `json`."""
-        facts: dict[str, Any] = msgspec.to_builtins(self)
-        return facts
-
 
 class TimePrediction(msgspec.Struct, frozen=True):
     """The step's time with changes: see `Prediction`."""
@@ -143,15 +137,11 @@ class Baseline:
         return [request.chosen(self.graph) for request in requests]
 
     def predict(self, requests: Sequence[Request]) -> tuple[Prediction, Simulation]:
-        """The effect of the changes, applied in this order, on the steps and their memory.
-
-        Raises:
-            ChangeError: if one does not apply, with the reason.
-        """
+        """The effect of the changes, applied in this order, on the steps and their memory; raises
+        ChangeError if one does not apply, with the reason."""
         requests = self._chosen(requests)
         time, after = self._time_with(requests)
         replayed, predicted = time.replayed_step_ms, time.predicted_step_ms
-        busy_ms, idle_ms = self.device_ms
         prediction = Prediction(
             measured_step_ms=self.measured_ms,
             replayed_step_ms=replayed,
@@ -160,12 +150,12 @@ class Baseline:
             speedup=replayed / predicted if predicted else float("inf"),
             range=time.range,
             changes=tuple(map(str, requests)),
-            basis=tuple(one.change.based_on(self.graph) for one in requests),
+            basis=tuple(request.change.based_on(self.graph) for request in requests),
             assumptions=_assumptions(self.graph, requests, self.unexplained),
             breakdown={"before": self.breakdown, "after": breakdown(after)},
             critical_path={"before": self.critical_ms, "after": critical_ms(after)},
-            device_busy_ms=busy_ms,
-            device_idle_ms=idle_ms,
+            device_busy_ms=self.device_ms[0],
+            device_idle_ms=self.device_ms[1],
             memory=self.predict_memory(requests),
         )
         return prediction, after
@@ -182,9 +172,10 @@ class Baseline:
 
     def _time_with(self, requests: Sequence[Request]) -> tuple[TimePrediction, Simulation]:
         after = simulate(_changed(self.graph, requests))
-        error = max(abs(self._error), abs(self.unexplained))
         steps = [_step_ms(after), *_bounds_ms(self.graph, requests)]
-        within = _range(requests, steps, error)
+        published = (request.change.error for request in requests)
+        error = max(abs(self._error), abs(self.unexplained), *published)
+        within = min(steps) * (1 - error), max(steps) * (1 + error)
         return TimePrediction(_step_ms(self.simulation), steps[0], within), after
 
 
@@ -205,24 +196,23 @@ def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
 
 
 def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) -> tuple[str, ...]:
-    kept = f"{unexplained:.1%} of the step are delays without a known cause; they stay"
-    known = (kept,) if abs(unexplained) >= _LEAST_UNEXPLAINED else ()
-    always = (_ALWAYS, _TOGETHER if graph.window.rank < 0 else _ALIKE)
-    load = load_warning(graph.trace.metadata.capture)
-    busy = (f"the times of the CPU are typical, although {load}",) if load else ()
-    of_changes = (text for one in requests for text in one.change.assumed(graph))
-    return (*always, *known, *busy, *of_changes)
+    assumed = [_ALWAYS, _TOGETHER if graph.window.rank < 0 else _ALIKE]
+    if abs(unexplained) >= _LEAST_UNEXPLAINED:
+        assumed.append(f"{unexplained:.1%} of the step are delays without a known cause; they stay")
+    if load := load_warning(graph.trace.metadata.capture):
+        assumed.append(f"the times of the CPU are typical, although {load}")
+    return (*assumed, *(text for request in requests for text in request.change.assumed(graph)))
 
 
 def _changed(graph: Graph, requests: Sequence[Request], side: str = "") -> Graph:
-    for one in requests:
-        graph = one.apply(graph, getattr(one.change, side) if side else None)
+    for request in requests:
+        graph = request.apply(graph, getattr(request.change, side) if side else None)
     return graph
 
 
 def _bounds_ms(graph: Graph, requests: Sequence[Request]) -> list[float]:
     """The step if the changes gain least and most; nothing where that is no different."""
-    if not any(one.change.low or one.change.high for one in requests):
+    if not any(request.change.low or request.change.high for request in requests):
         return []
     return in_threads(
         lambda side: _step_ms(simulate(_changed(graph, requests, side))),
@@ -230,15 +220,6 @@ def _bounds_ms(graph: Graph, requests: Sequence[Request]) -> list[float]:
         len(graph),
         MOST_TASKS,
     )
-
-
-def _range(requests: Sequence[Request], steps: Sequence[float], error: float) -> tuple[float, float]:
-    """The smallest and largest prediction, widened by the largest of three errors.
-
-    They are the replay's, the unexplained share of the step, and the published one.
-    """
-    error = max(error, *(one.change.error for one in requests), 0.0)
-    return min(steps) * (1 - error), max(steps) * (1 + error)
 
 
 def _step_ms(simulation: Simulation) -> float:
@@ -283,14 +264,14 @@ def predict_memory(memory: RecordedMemory, requests: Sequence[Request]) -> Memor
     for request in requests:
         change = request.change.memory
         if change is not None:
-            known = inspect.signature(change).parameters
-            values = {name: value for name, value in request.values.items() if name in known}
+            taken = inspect.signature(change).parameters
+            values = {name: value for name, value in request.values.items() if name in taken}
             changed = change(changed, **values)
-    errors = [one.change.memory_error for one in requests if one.change.memory]
+    errors = [request.change.memory_error for request in requests if request.change.memory]
     return MemoryPrediction(
         device=memory.recording.device,
         measured_bytes=memory.lifetimes.peak()[0],
         predicted_bytes=changed.lifetimes.peak()[0],
-        error=None if None in errors else max((one or 0.0 for one in errors), default=0.0),
-        unknown=tuple(str(one) for one in requests if one.change.memory is None),
+        error=None if None in errors else max((error or 0.0 for error in errors), default=0.0),
+        unknown=tuple(str(request) for request in requests if request.change.memory is None),
     )

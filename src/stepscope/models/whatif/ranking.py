@@ -1,8 +1,8 @@
 """Every change that applies, by gain, and those that make the step fit into a memory."""
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
-from typing import Any
+from itertools import combinations, compress
+from math import prod
 
 import msgspec
 import numpy as np
@@ -45,22 +45,21 @@ def rank_changes(graph: Graph) -> Ranking:
     """The prediction of each change on its own."""
     baseline = Baseline(graph)
     changes = [change for change in CHANGES.values() if change.ranked]
-    tried = in_threads(lambda change: _tried(baseline, change), changes, len(graph), MOST_TASKS)
-    gains = [one for one in tried if isinstance(one, Prediction)]
-    pairs = zip(changes, tried, strict=True)
-    errors = {change.name: one for change, one in pairs if not isinstance(one, Prediction)}
+
+    def tried(change: Change) -> Prediction | StepscopeError:
+        try:
+            return baseline.predict([Request(change)])[0]
+        except StepscopeError as error:
+            return error
+
+    answers = list(zip(changes, in_threads(tried, changes, len(graph), MOST_TASKS), strict=True))
+    gains = [answer for _, answer in answers if isinstance(answer, Prediction)]
+    errors = {change.name: answer for change, answer in answers if not isinstance(answer, Prediction)}
     return Ranking(
         sorted(gains, key=lambda prediction: prediction.predicted_step_ms),
         {name: str(error).removeprefix(f"{name}: ") for name, error in errors.items()},
         [name for name, error in errors.items() if isinstance(error, NotMeasured)],
     )
-
-
-def _tried(baseline: Baseline, change: Change) -> Prediction | StepscopeError:
-    try:
-        return baseline.predict([Request(change)])[0]
-    except StepscopeError as error:
-        return error
 
 
 _FEWER_SAMPLES = (0.5, 0.25, 0.125)  # of the batch: halves, as users try them
@@ -80,11 +79,6 @@ class Fit(msgspec.Struct, frozen=True):
     step_ms: float | None
     cost: float | None
     why_no_time: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """A dict that `json` can write."""
-        facts: dict[str, Any] = msgspec.to_builtins(self)
-        return facts
 
 
 Fitting = tuple[list[Request], MemoryPrediction]
@@ -107,8 +101,10 @@ def find_fits(graph: Graph, limit_bytes: int) -> list[Fit]:
         )
     if memory.lifetimes.peak()[0] <= limit_bytes:
         return [Fit((), predict_memory(memory, []), baseline.measured_ms, 0.0)]
-    fitting = _without_needless([*_fitting(baseline, _checkpoints(memory), limit_bytes)])
-    fits = [_priced(baseline, requests, answer) for requests, answer in fitting]
+    fitting = [*_fitting(baseline, _checkpoints(memory), limit_bytes)]
+    sets = [set(map(str, requests)) for requests, _ in fitting]
+    needed = [not any(fewer < own for fewer in sets) for own in sets]  # none does more than another one
+    fits = [_priced(baseline, *answer) for answer in compress(fitting, needed)]
     fits.sort(key=lambda fit: (fit.cost is None, fit.cost or 0.0, fit.memory.predicted_bytes))
     return fits[:_MOST]
 
@@ -132,12 +128,6 @@ def _fitting(baseline: Baseline, checkpoints: list[list[Request]], limit: int) -
             if best := _smallest(baseline, before, fewer, limit)[0]:
                 yield best
                 break
-
-
-def _without_needless(fitting: list[Fitting]) -> list[Fitting]:
-    """Without those that do more than another one that fits as well."""
-    sets = [set(map(str, requests)) for requests, _ in fitting]
-    return [one for one, own in zip(fitting, sets, strict=True) if not any(set_ < own for set_ in sets)]
 
 
 def _request(text: str) -> Request:
@@ -186,6 +176,7 @@ def _priced(baseline: Baseline, requests: list[Request], memory: MemoryPredictio
         prediction = baseline.predict_time(requests)[0]
     except StepscopeError as error:
         return Fit(names, memory, None, None, str(error))
-    samples = float(np.prod([one.values["factor"] for one in requests if one.change.name == "batch_size"]))
+    fewer = (request for request in requests if request.change.name == "batch_size")
+    samples = prod(request.values["factor"] for request in fewer)
     cost = prediction.predicted_step_ms / samples / prediction.replayed_step_ms - 1
     return Fit(names, memory, prediction.predicted_step_ms, cost)

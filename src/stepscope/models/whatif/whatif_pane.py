@@ -102,7 +102,16 @@ class Pane:
     @cached_property
     def changes(self) -> list[ListedChange]:
         """Every change."""
-        return [self._listed(change) for change in CHANGES.values()]
+        return [
+            ListedChange(
+                change.name,
+                change.summary,
+                list(change.parameters.values()),
+                list(change.assumptions),
+                *self._applies(change),
+            )
+            for change in CHANGES.values()
+        ]
 
     def answer(self, changes: Sequence[str], most: int = 2000) -> PaneAnswer:
         """The prediction, and the timelines before and after.
@@ -123,15 +132,9 @@ class Pane:
         timeline = SimulatedTimelines(rows, self._drawn[most], rectangles(after, most))
         return PaneAnswer(prediction, timeline)
 
-    def _listed(self, change: Change) -> ListedChange:
-        applies, reason = self._applies(change)
-        parameters, assumptions = list(change.parameters.values()), list(change.assumptions)
-        return ListedChange(change.name, change.summary, parameters, assumptions, applies, reason)
-
     def _applies(self, change: Change) -> tuple[bool, str]:
-        missing = [one.name for one in change.parameters.values() if one.default is None]
-        if missing:
-            return True, f"needs {' and '.join(missing)}"
+        if change.needed:
+            return True, f"needs {' and '.join(change.needed)}"
         try:
             Request(change).apply(self.graph)
         except StepscopeError as error:
@@ -149,16 +152,15 @@ def rectangles(simulation: Simulation, most: int) -> Rectangles:
     Args:
         most: the maximum; a thread with work has at least one.
     """
-    tasks, rows = simulation.graph.tasks, _in_order(simulation)
+    tasks = simulation.graph.tasks
+    rows = np.flatnonzero(tasks["duration_ns"] > 0)
+    rows = rows[np.lexsort((simulation.start_ns[rows], tasks["thread"][rows]))]
     length_us = simulation.last_end_ns / 1000
     if not len(rows):
         return Rectangles(length_us, [], [], [], [], [], [], [])
     start, end = simulation.start_ns[rows], simulation.end_ns[rows]
-    first = merge_short(tasks["thread"][rows], start, end, most)
-    count = np.diff(np.append(first, len(rows)))
-    group = np.repeat(np.arange(len(first)), count)
-    order = np.lexsort((start - end, group))
-    longest = rows[order[np.searchsorted(group, np.arange(len(first)))]]
+    first, count, longest = merged_intervals(tasks["thread"][rows], start, end, most)
+    longest = rows[longest]
     names, stages, kinds = (list(tasks.text(one).take(longest)) for one in ("name", "stage", "kind"))
     return Rectangles(
         length_us=length_us,
@@ -186,6 +188,15 @@ def _firsts(label: Ids, start: Times, end: Times, width: int) -> Ids:
     # A run of short intervals is cut now and then, so that its content stays visible.
     together &= start[1:] // (16 * width) == start[:-1] // (16 * width)
     return np.flatnonzero(np.append(True, ~together))
+
+
+def merged_intervals(label: Ids, start: Times, end: Times, most: int) -> tuple[Ids, Ids, Ids]:
+    """The first of the intervals that each rectangle merges, their number, and the longest."""
+    first = merge_short(label, start, end, most)
+    count = np.diff(np.append(first, len(label)))
+    group = np.repeat(np.arange(len(first)), count)
+    order = np.lexsort((start - end, group))
+    return first, count, order[np.searchsorted(group, np.arange(len(first)))]
 
 
 def merge_short(label: Ids, start: Times, end: Times, most: int) -> Ids:

@@ -1,7 +1,5 @@
 """The categories of events, and the tracks that they run on."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -34,7 +32,7 @@ def category_by_name(name: str) -> str:
         >>> category_by_name("aten::mm"), category_by_name("cudaLaunchKernel")
         ('cpu_op', 'runtime')
     """
-    return next((found for pattern, found in _BY_NAME if pattern.search(name)), "other")
+    return next((category for pattern, category in _BY_NAME if pattern.search(name)), "other")
 
 
 def category_on_stream(name: str) -> str:
@@ -76,12 +74,12 @@ def _called_streams(columns: RecordColumns) -> Iterator[bool]:
 
 def devices_by_label(columns: RecordColumns) -> dict[Any, int]:
     """The number of the device by process labeled as one ("GPU 3", "NPU"); 0 without a number."""
-    found = {
+    matches = {
         process: _KIND_OF_DEVICE.match(label)
         for (process, _, kind), label in columns.labels.items()
         if kind != "thread_name"
     }
-    return {process: int(match["number"] or 0) for process, match in found.items() if match}
+    return {process: int(match["number"] or 0) for process, match in matches.items() if match}
 
 
 def _launched_on(recorded: RecordedEvents, count: int) -> Mask:
@@ -167,10 +165,10 @@ def category(recorded: str, name: str) -> str:
     if not recorded:
         return "annotation" if _RANGE.match(name) else category_by_name(name)
     key = recorded.lower()
-    found = _EXACT.get(key) or next((to for test, to in _PATTERNS if test.search(key)), "other")
-    if found == "kernel" and _MTIA_COPY.match(name):
+    named = _EXACT.get(key) or next((to for test, to in _PATTERNS if test.search(key)), "other")
+    if named == "kernel" and _MTIA_COPY.match(name):
         return "memcpy"
-    return "annotation" if found == "cpu_op" and _RANGE.match(name) else found
+    return "annotation" if named == "cpu_op" and _RANGE.match(name) else named
 
 
 def on_device(recorded: str) -> bool:
@@ -246,8 +244,8 @@ def _names(recorded: RecordedEvents, keys: list[tuple[Any, Any]], is_device: lis
 
 def _stream(thread: Any) -> int:
     """The number of a stream; recorders of 2021 wrote "stream 7" for stream 7."""
-    found = _STREAM_NUMBER.match(thread) if isinstance(thread, str) else None
-    return int(found[1]) if found else _number(thread)
+    match = _STREAM_NUMBER.match(thread) if isinstance(thread, str) else None
+    return int(match[1]) if match else _number(thread)
 
 
 def _number(value: Any) -> int:

@@ -1,7 +1,5 @@
 """The columns of some consecutive events, as a decoder makes them of a piece of a file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -43,33 +41,24 @@ class Label(NamedTuple):
 
 @dataclass
 class Chunk:
-    """Consecutive events as columns; codes are indices into lists of the chunk's own.
+    """Consecutive events as columns of shape (events,), and metadata events.
 
-    Attributes:
-        size: number of records, metadata events included.
-        places: distinct places in order of first appearance, those of metadata events included.
-        labels: the metadata events, at least the first with arguments of each place and name.
-        source: position of every other event among the records, shape (events,).
-        place: code of its place, shape (events,).
-        names: distinct names in order of first appearance.
-        name: code of its name, shape (events,).
-        identities: the `id` of each, else the text of its `id2`, else None; integers of shape
-            (events,) if none is text, `NO_IDENTITY` for None.
-        numbers: `time_ns`, `duration_us`, and what some event has of `thread_duration_us` and the
-            `KnownArguments`, each of shape (events,).
-        arguments: of those events that have some, in blocks.
+    Codes are indices into lists of the chunk's own, in order of first appearance.
     """
 
-    size: int
-    places: list[ChromePlace]
-    labels: list[Label]
-    source: Ids32
+    size: int  # number of records, metadata events included
+    places: list[ChromePlace]  # distinct ones, those of metadata events included
+    labels: list[Label]  # metadata events, at least the first with arguments of each place and name
+    source: Ids32  # position of every other event among the records
     place: Codes32
-    names: list[str]
+    names: list[str]  # distinct ones
     name: Codes32
+    # The `id` of each, else the text of its `id2`, else None; integers if none is text, with
+    # `NO_IDENTITY` for None.
     identities: Times | list[Any]
+    # `time_ns`, `duration_us`, and what some event has of `thread_duration_us` and `KnownArguments`.
     numbers: dict[str, Array] = field(default_factory=dict)
-    arguments: Sequence[ArgumentBlock] = ()
+    arguments: Sequence[ArgumentBlock] = ()  # of those events that have some
 
 
 class KnownArguments(Struct, gc=False):
@@ -108,8 +97,8 @@ def known_of(text: bytes | Raw) -> KnownArguments:
 def _coerced(text: bytes | Raw) -> KnownArguments:
     """Known arguments of unexpected types: numbers in strings are converted, the rest ignored."""
     values = parse(bytes(text))
-    found = {field: _integer(values.get(key)) for field, key in FIELDS.items()}
-    return KnownArguments(**{field: value for field, value in found.items() if value is not None})
+    numbers = {field: _integer(values.get(key)) for field, key in FIELDS.items()}
+    return KnownArguments(**{field: value for field, value in numbers.items() if value is not None})
 
 
 def _integer(value: Any) -> int | None:

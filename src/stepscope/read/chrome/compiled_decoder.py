@@ -1,8 +1,7 @@
 """Calls the compiled decoder of trace events, `native/decode_events.cpp`.
 
 It decodes what is well formed and leaves text that is odd in any way to `tolerant_json.py`. Of each
-value that needs more than a glance it returns the place in the text, and msgspec decodes it here,
-as it does in `records.py`.
+value that needs more than a glance it returns the place in the text, and msgspec decodes it here.
 """
 
 from __future__ import annotations
@@ -85,21 +84,39 @@ def decode_chunk(text: bytes, size: int) -> Chunk | None:
     if size > _MOST_BYTES:
         return None
     try:
-        if not function("stepscope_is_ascii")(text, size):
-            text[:size].decode()
-        decoded = _decoded(text, size)
+        decoded = _decoded(text, size, size // _BYTES_PER_ROW + 1)
         return decoded.chunk() if decoded else None
     except ValueError:  # of msgspec, or not UTF-8
         return None
 
 
-def _decoded(text: bytes, size: int) -> _Decoded | None:
+def is_event(text: bytes) -> bool:
+    """Whether a text is one event that `decode_events` takes."""
+    try:
+        decoded = _decoded(text, len(text), 1)
+        return decoded is not None and decoded.is_whole()
+    except ValueError:
+        return False
+
+
+def decode_events(texts: list[bytes]) -> Chunk:
+    """The columns of some events, of which each `is_event`."""
+    joined = b",".join(texts)
+    decoded = _decoded(joined, len(joined), len(texts))
+    assert decoded
+    return decoded.chunk()
+
+
+def _decoded(text: bytes, size: int, rows: int) -> _Decoded | None:
     """What is in a text, None where it is odd; decoded again if places of values are needed.
 
-    A file that needs them for one chunk mostly needs them for the next.
+    A file that needs them for one chunk mostly needs them for the next. Raises ValueError if it is not
+    UTF-8.
     """
+    if not function("stepscope_is_ascii")(text, size):
+        text[:size].decode()
     decode_events = function("stepscope_decode_events")
-    room = _room(size // _BYTES_PER_ROW + 1)
+    room = _room(rows)
     counts = np.empty(len(_COUNTS), np.int64)
     while True:
         texts = room.texts if room.needs_texts else _NO_ROOM
@@ -107,9 +124,9 @@ def _decoded(text: bytes, size: int) -> _Decoded | None:
         joined = np.empty(size, np.uint8)
         if not decode_events(text, size, room.rows, *columns, joined, counts):
             return None
-        found = _Decoded(text, room, dict(zip(_COUNTS, counts.tolist(), strict=True)), joined)
-        if room.needs_texts or not found.needs_texts:
-            return found
+        decoded = _Decoded(text, room, dict(zip(_COUNTS, counts.tolist(), strict=True)), joined)
+        if room.needs_texts or not decoded.needs_texts:
+            return decoded
         room.needs_texts = True
 
 
@@ -145,8 +162,12 @@ class _Decoded:
             self._count[f"odd_{name}"] for name in ("times", "durations", "thread_durations", "identities")
         )
 
+    def is_whole(self) -> bool:
+        """True; raises ValueError for what only msgspec finds odd, such as a process that is no integer."""
+        return bool(self.chunk() if self.needs_texts else self._places())
+
     def chunk(self) -> Chunk:
-        """The columns, in memory of their own."""
+        """The columns, in memory of their own; raises ValueError as `is_whole` does."""
         places = self._places()
         numbers = {"time_ns": self._times(), "duration_us": self._reals("duration")}
         if self._is_used("thread_duration_us"):
@@ -169,12 +190,10 @@ class _Decoded:
     # -- the columns in memory that is used again
 
     def _numbers(self, name: str, rows: str = "events") -> IntArray:
-        column: IntArray = self._room.numbers[_NUMBERS.index(name), : self._count[rows]]
-        return column
+        return self._room.numbers[_NUMBERS.index(name), : self._count[rows]]
 
     def _codes(self, name: str, rows: str = "events", offset: int = 0) -> Codes32:
-        column: Codes32 = self._room.codes[_CODE_START[name] + offset, : self._count[rows]]
-        return column
+        return self._room.codes[_CODE_START[name] + offset, : self._count[rows]]
 
     def _is_used(self, name: str) -> bool:
         return bool(self._count["used"] >> _OPTIONAL.index(name) & 1)
@@ -223,9 +242,9 @@ class _Decoded:
     def _identities(self) -> Times | list[Any]:
         if self._count["odd_identities"]:
             texts = self._texts_of_events("identity")
-            found = _IDENTITIES.decode(_array(texts, b"null"))
+            identities = _IDENTITIES.decode(_array(texts, b"null"))
             local = self._texts_of_events("local_identity")
-            return [b or None if a is None else a for a, b in zip(found, local, strict=True)]
+            return [b or None if a is None else a for a, b in zip(identities, local, strict=True)]
         if self._is_used("identity"):
             return self._numbers("identity").astype(np.int64)
         return constant(NO_IDENTITY, self._count["events"])
@@ -253,9 +272,9 @@ class _Decoded:
     def _mend(self, columns: dict[str, Array]) -> None:
         """Decode the arguments of other types than expected."""
         rows = self._codes("odd_event", "odd_arguments")
-        known = [known_of(text) for text in self._texts("odd_text", "odd_arguments")]
+        arguments = [known_of(text) for text in self._texts("odd_text", "odd_arguments")]
         for field, column in columns.items():
-            column[rows] = integers(known, field)
+            column[rows] = integers(arguments, field)
 
 
 def _array(texts: list[bytes], absent: bytes) -> bytes:

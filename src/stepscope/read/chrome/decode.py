@@ -12,8 +12,6 @@ Source: Trace Event Format, "JSON Object Format" and "JSON Array Format"
 (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import deque
@@ -26,9 +24,15 @@ from stepscope.base.parallel import usable_cores
 from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Warn
 from stepscope.read.chrome.chunk import Chunk
-from stepscope.read.chrome.compiled_decoder import decode_chunk
-from stepscope.read.chrome.records import Coercion, Written, chunk_of, whole
-from stepscope.read.chrome.tolerant_json import MAX_PENDING_BYTES, TolerantReader, excerpt
+from stepscope.read.chrome.compiled_decoder import decode_chunk, decode_events
+from stepscope.read.chrome.tolerant_json import (
+    MAX_PENDING_BYTES,
+    Coercion,
+    TolerantReader,
+    Written,
+    excerpt,
+    whole,
+)
 from stepscope.read.shared import NestingError, parse_json
 from stepscope.read.unsupported import foreign_json
 
@@ -51,16 +55,8 @@ class _Ahead(NamedTuple):
 class EventReader:
     """Reads the events of one JSON trace from chunks of its text.
 
-    Args:
-        chunks: the text.
-        warn: called with (code, message) for everything malformed.
-        decode: decodes the first bytes of a text, some events, or returns None.
-
-    Attributes:
-        properties: the top-level values other than the events, complete after iteration.
-
-    Raises:
-        IngestError: while iterating, if the text is no trace at all.
+    `warn` is called for everything malformed; `decode` decodes the first bytes of a text, or returns
+    None. Iterating raises IngestError if the text is no trace at all.
     """
 
     def __init__(self, chunks: Iterator[bytes], warn: Warn, decode: Decode = decode_chunk) -> None:
@@ -69,7 +65,7 @@ class EventReader:
         self._decode = decode
         self._offset = 0
         self._is_object = False
-        self.properties: dict[str, Any] = {}
+        self.properties: dict[str, Any] = {}  # top-level values but the events, complete after iteration
 
     def __iter__(self) -> Generator[Chunk]:
         """The events in file order; close the generator to end its threads."""
@@ -185,11 +181,11 @@ class EventReader:
             if rest.strip():
                 self._warn("trailing_text", f"text after the array of events: {excerpt(rest)}")
             return
-        found = trailer(rest)
-        if found is None:
+        parts = trailer(rest)
+        if parts is None:
             self._warn("malformed_trailer", f"text after the events is not JSON: {excerpt(rest)}")
             return
-        properties, further = found
+        properties, further = parts
         self.properties.update(properties)
         yield from self._further(further)
 
@@ -200,7 +196,7 @@ class EventReader:
         if len(events) < len(values):
             self._warn("not_an_event", "expected events (objects) in a repeated `traceEvents`")
         if events:
-            yield chunk_of([coercion.record(event) for event in events])
+            yield decode_events([coercion.text(event) for event in events])
 
 
 def _borders(text: bytes) -> Iterator[tuple[int, int, bool]]:
@@ -226,17 +222,13 @@ _LEVELS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 class ArrayFinder:
-    """Finds the top-level array `traceEvents` in a growing text, scanning each byte once.
-
-    Attributes:
-        is_deep: whether the properties nest too deeply to be read; then they are left out.
-        scanned: number of tokens scanned, for tests.
-    """
+    """Finds the top-level array `traceEvents` in a growing text, scanning each byte once."""
 
     def __init__(self) -> None:
         self._position = self._depth = 0
-        self._is_malformed = self.is_deep = False
-        self.scanned = 0
+        self._is_malformed = False
+        self.is_deep = False  # whether the properties nest too deeply to be read; then they are left out
+        self.scanned = 0  # tokens, for tests
 
     def find(self, text: bytes) -> tuple[dict[str, Any], int] | None:
         """The properties before the array and the start of its content, or None if not there yet.

@@ -1,7 +1,5 @@
 """The columns of all events of a file, joined from its chunks, and selections of their rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import cached_property
@@ -30,20 +28,13 @@ _MOST_CODE = 2**31  # ids below it are codes themselves
 
 
 class RecordColumns:
-    """The columns of every event read so far, except metadata events, in file order.
-
-    Attributes:
-        phases: (phase, category) pairs by code.
-        names: event names by code.
-        tracks: (pid, tid) by code.
-        labels: value of a metadata event by (pid, tid, its name).
-    """
+    """The columns of every event read so far, except metadata events, in file order."""
 
     def __init__(self) -> None:
-        self.phases: Interner[tuple[str, str]] = Interner()
+        self.phases: Interner[tuple[str, str]] = Interner()  # phase and category
         self.names: Interner[str] = Interner()
-        self.tracks: Interner[tuple[Any, Any]] = Interner()
-        self.labels: dict[tuple[Any, Any, str], str] = {}
+        self.tracks: Interner[tuple[Any, Any]] = Interner()  # pid and tid
+        self.labels: dict[tuple[Any, Any, str], str] = {}  # of metadata events, by pid, tid, and name
         self._growing: dict[str, GrowingArray] = {}
         self._finished: dict[str, Array] = {}
         self._arguments = GrowingArguments()
@@ -108,11 +99,11 @@ class RecordColumns:
         if self._text_identities:
             codes: Interner[Any] = Interner({None: -1})
             return codes.codes(chain.from_iterable(self._with_texts(values))).astype(np.int64)
-        found = values != NO_IDENTITY
-        if values.min(where=found, initial=0) >= 0 and values.max(initial=0) < _MOST_CODE:
+        has_identity = values != NO_IDENTITY
+        if values.min(where=has_identity, initial=0) >= 0 and values.max(initial=0) < _MOST_CODE:
             return np.maximum(values, -1, out=values)
         result = np.full(len(values), -1, np.int64)
-        result[found] = np.unique(values[found], return_inverse=True)[1]
+        result[has_identity] = np.unique(values[has_identity], return_inverse=True)[1]
         return result
 
     def _with_texts(self, values: Times) -> list[list[Any]]:
@@ -134,9 +125,9 @@ class RecordColumns:
 
     def take(self, name: str) -> Array:
         """A column that nobody asks for again."""
-        found = self.column(name)
+        column = self.column(name)
         del self._finished[name]
-        return found
+        return column
 
     def _finish(self, name: str) -> Array:
         if name not in self._growing:
@@ -152,23 +143,14 @@ class RecordColumns:
 
 
 class RecordedEvents:
-    """The columns of the recorded events, in file order.
-
-    Attributes:
-        phases: (phase, category) as recorded, by code.
-        phase: code of each event, shape (events,).
-        time_ns: absolute, ns, shape (events,).
-        track: code of each event's (pid, tid), shape (events,).
-        name: of each event.
-        usable: whether the event has a plausible timestamp, shape (events,).
-    """
+    """The columns of the recorded events, in file order, shape (events,)."""
 
     def __init__(self, columns: RecordColumns, log: WarningLog) -> None:
         self.columns, self.log = columns, log
-        self.phases = list(columns.phases)
+        self.phases = list(columns.phases)  # (phase, category) as recorded, by code
         self.phase = columns.column("phase")
-        self.time_ns = columns.column("time_ns")
-        self.track = columns.column("track")
+        self.time_ns = columns.column("time_ns")  # absolute
+        self.track = columns.column("track")  # code of (pid, tid)
         self.name = Text(columns.column("name"), list(columns.names))
         self.usable = self._usable()
 

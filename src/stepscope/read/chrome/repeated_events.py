@@ -5,8 +5,6 @@ category, name, track, time, duration, id and arguments. Traces hold some such e
 copies are dropped only where they are a large part of a file or of one of its categories.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -14,8 +12,7 @@ import numpy as np
 
 from stepscope.base.arrays import Codes, Ids, Mask, Rows
 from stepscope.read.chrome.event_columns import RecordedEvents
-from stepscope.read.chrome.instant_events import ARROWS
-from stepscope.read.chrome.slices import ASYNC, STACKED
+from stepscope.read.chrome.slices import ARROWS, ASYNC, STACKED
 from stepscope.trace.row_order import begins_run
 
 _SAMPLED = 1 << 8  # events, spread over the file
@@ -29,19 +26,12 @@ _NO_DURATION = -1.0
 
 
 class _Groups(NamedTuple):
-    """Equal events together, and in file order within a group.
+    """Equal events together, and in file order within a group; columns of shape (n,)."""
 
-    Attributes:
-        rows: of events, shape (n,).
-        group: number of the group of each, ascending, shape (n,).
-        size: of this group, shape (n,).
-        place: in this group, from 0, shape (n,).
-    """
-
-    rows: Rows
-    group: Ids
-    size: Ids
-    place: Ids
+    rows: Rows  # of events
+    group: Ids  # number of the group of each, ascending
+    size: Ids  # of this group
+    place: Ids  # in this group, from 0
 
 
 def drop_repeated_events(recorded: RecordedEvents) -> None:
@@ -85,10 +75,10 @@ def _sampled_twins(recorded: RecordedEvents) -> int:
     arrow = _of_phases(recorded, ARROWS)
     sample = sample[recorded.usable[sample] & ~arrow[recorded.phase[sample]]]
     sample = sample[_durations(recorded, sample) != 0]
-    known = np.zeros(1 << _TABLE_BITS, np.bool_)
-    known[_slot(time[sample])] = True
+    is_sampled = np.zeros(1 << _TABLE_BITS, np.bool_)
+    is_sampled[_slot(time[sample])] = True
     parts = (range(start, min(start + _PART, len(time))) for start in range(0, len(time), _PART))
-    near = [part.start + np.flatnonzero(known[_slot(time[part.start : part.stop])]) for part in parts]
+    near = [part.start + np.flatnonzero(is_sampled[_slot(time[part.start : part.stop])]) for part in parts]
     rows = np.concatenate([np.zeros(0, np.intp), *near])
     groups = _groups(recorded, rows[recorded.usable[rows]])
     return int(np.isin(groups.rows[groups.size > 1], sample).sum())
@@ -107,8 +97,8 @@ def _slot(time: Ids) -> Ids:
 
 def _durations(recorded: RecordedEvents, rows: Rows) -> np.typing.NDArray[np.float64]:
     """Of each event, µs; -1 if it has none."""
-    found = recorded.columns.column("duration_us")[rows]
-    return np.where(np.isnan(found), _NO_DURATION, found)
+    duration = recorded.columns.column("duration_us")[rows]
+    return np.where(np.isnan(duration), _NO_DURATION, duration)
 
 
 def _equal_events(recorded: RecordedEvents, rows: Rows) -> _Groups:

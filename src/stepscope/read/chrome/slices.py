@@ -3,8 +3,6 @@
 Source: Trace Event Format, "Duration Events" and "Async Events".
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -139,6 +137,7 @@ class _Stack:
 
 ASYNC = {"b": False, "S": False, "e": True, "F": True}
 STACKED = {"B": False, "E": True}
+ARROWS = {"s": False, "t": True, "f": True}
 
 
 class ChromeSlices(NamedTuple):
@@ -221,12 +220,12 @@ def _mark(recorded: RecordedEvents, row: int, ends: Mapping[str, bool]) -> Slice
 def _paired(
     recorded: RecordedEvents, marks: Mapping[Any, list[SliceMark]], tracks: Mapping[Any, int], last: int
 ) -> ChromeSlices:
-    found = [
+    rows = [
         (slice_.row, slice_.start_ns, slice_.end_ns - slice_.start_ns, tracks[key])
         for key, group in marks.items()
         for slice_ in pair(group, last, recorded.log)
     ]
-    return ChromeSlices(*np.array(found, np.int64).reshape(-1, 4).T)
+    return ChromeSlices(*np.array(rows, np.int64).reshape(-1, 4).T)
 
 
 def event_columns(recorded: RecordedEvents, slices: ChromeSlices, streams: Mask) -> dict[str, Any]:
@@ -260,9 +259,9 @@ def _categories(recorded: RecordedEvents, slices: ChromeSlices, streams: Mask) -
     codes = [
         CATEGORIES.index(category(recorded.phases[phase][1], names.values[name])) for phase, name in pairs
     ]
-    found = Text(np.array(codes, np.int8)[pair_of], CATEGORIES)
+    categories = Text(np.array(codes, np.int8)[pair_of], CATEGORIES)
     if not streams.any():
-        return found
+        return categories
     on_stream = (slices.track < len(streams)) & streams[np.minimum(slices.track, len(streams) - 1)]
     bare = np.array([not category for _, category in recorded.phases], np.bool_)
-    return set_device_work(found, names.take(rows), on_stream & bare[recorded.phase[rows]])
+    return set_device_work(categories, names.take(rows), on_stream & bare[recorded.phase[rows]])

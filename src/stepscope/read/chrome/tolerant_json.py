@@ -1,7 +1,7 @@
-"""Reads events one by one from malformed JSON.
+"""Reads events one by one from malformed JSON, and writes them as the compiled decoder takes them.
 
-The standard library's reader accepts what JSON forbids but recorders write: NaN, raw control
-characters, bytes that are not UTF-8. Unreadable text is skipped with a warning, and reading
+The standard library's reader accepts what JSON forbids but recorders write: raw control characters,
+bytes that are not UTF-8, numbers as names. Unreadable text is skipped with a warning, and reading
 continues at the next object that has a phase.
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import re
 import sys
+from contextlib import suppress
+from math import isnan
 from typing import Any
-
-import msgspec
 
 from stepscope.read.byte_stream import Warn
 from stepscope.read.chrome.chunk import Chunk
-from stepscope.read.chrome.records import Coercion, Record, Written, chunk_of, whole
+from stepscope.read.chrome.compiled_decoder import decode_events, is_event
 
 MAX_PENDING_BYTES = 64 << 20  # of one event: more is no list of events
 _NEXT = re.compile(r"[,\n]\s*(?=\{)")
@@ -26,18 +26,98 @@ _COSTLY, _TRIES = 1 << 12, 16  # characters of an attempt that counts; so many, 
 _TOKEN = re.compile(r'[\[{\]}]|"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 _LEVELS = {"[": 1, "{": 1, "]": -1, "}": -1}
 _TAIL = 16  # a truncated number or literal at the end of the text is shorter
+_NOT_UNICODE = re.compile("[\ud800-\udfff]")
+_ESCAPED = re.compile(r'["\\\x00-\x1f]')
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_LONGEST_US = 1e300  # JSON has no infinity; any such duration is refused later
+
+
+class Written(float):
+    """A number that keeps its text: a float alone would lose its nanoseconds."""
+
+    text: str
+
+    def __new__(cls, text: str) -> Written:
+        self = super().__new__(cls, text)
+        self.text = text
+        return self
+
+
+def whole(text: str) -> int | Written:
+    """An integer, or its text if it has thousands of digits, which Python refuses to convert."""
+    try:
+        return int(text)
+    except ValueError:
+        return Written(text)
+
+
 DECODER = json.JSONDecoder(strict=False, parse_float=Written, parse_int=whole)
-_RECORD = msgspec.json.Decoder(Record)
+
+
+class Coercion:
+    """Writes parsed JSON as text of an event, whatever the types of its values; warns of changes."""
+
+    def __init__(self, warn: Warn) -> None:
+        self._warn = warn
+
+    def text(self, value: dict[str, Any]) -> bytes:
+        """The text of an event, which the compiled decoder takes."""
+        with suppress(RecursionError):
+            if is_event(text := self._written(value)):
+                return text
+        self._warn("deep_arguments", "skipped an event's arguments: nested too deeply")
+        flat = {key: part for key, part in value.items() if not isinstance(part, dict | list)}
+        return self._written(flat)
+
+    def _written(self, value: dict[str, Any]) -> bytes:
+        fields = {
+            "ph": _ESCAPED.sub(_REPLACEMENT, self._text(value.get("ph"))),
+            **{name: self._text(value.get(name)) for name in ("name", "cat")},
+            "ts": _number_text(value.get("ts")),
+            **{name: _float(value.get(name)) for name in ("dur", "tdur")},
+            **{name: self._identity(value.get(name)) for name in ("pid", "tid", "id")},
+            **{name: value.get(name) for name in ("id2", "args")},
+        }
+        present = {name: part for name, part in fields.items() if part is not None}
+        return self._clean(json.dumps(present, ensure_ascii=False)).encode()
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, Written):
+            return self._clean(value.text)
+        return self._clean(value if isinstance(value, str) else "" if value is None else json.dumps(value))
+
+    def _clean(self, text: str) -> str:
+        cleaned = _NOT_UNICODE.sub(_REPLACEMENT, text)
+        if cleaned != text:
+            self._warn("invalid_text", "some text is not valid Unicode; invalid characters are shown as �")
+        return cleaned
+
+    def _identity(self, value: Any) -> int | str | None:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, int):
+            is_plain = abs(value) < 1 << 63 and not isinstance(value, bool)
+            return value if is_plain else str(value)
+        return None if value is None else self._text(value)
+
+
+def _float(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return None if isnan(number) else min(max(number, -_LONGEST_US), _LONGEST_US)
+
+
+def _number_text(value: Any) -> str | None:
+    """A number as written, in a string, which the decoder of times takes as well."""
+    return None if value is None else str(getattr(value, "text", value))
 
 
 class TolerantReader:
-    """Reads the events in some text.
+    """Reads the events in some text, which begins at the border of two events and `offset` bytes on.
 
-    Args:
-        data: text that begins at the border of two events.
-        offset: its position in the file, bytes.
-        last: whether it is the end of the file.
-        warn: called with (code, message) for everything malformed.
+    `last` is whether the file ends there; `warn` is called for everything malformed.
     """
 
     def __init__(self, data: bytes, offset: int, last: bool, warn: Warn) -> None:
@@ -45,7 +125,7 @@ class TolerantReader:
         self._last = last
         self._warn = warn
         self._coercion = Coercion(warn)
-        self._records: list[Record] = []
+        self._events: list[bytes] = []
         self._place = (0, offset)
 
     def read(self) -> tuple[Chunk, bytes, bool]:
@@ -61,7 +141,7 @@ class TolerantReader:
         if self._last and not closed and rest:
             self._warn("truncated_event", f"the file ends inside an event, at {excerpt(rest)}")
             rest = b""
-        return chunk_of(self._records), rest, closed
+        return decode_events(self._events), rest, closed
 
     def _step(self, position: int) -> int | None:
         """Read the event at `position`; return where to continue, or None to wait for more text."""
@@ -75,11 +155,10 @@ class TolerantReader:
                 self._reject(position, following, error)
             return following
         if isinstance(value, dict):
-            exact = _exact(self._text[position:end])
-            self._records.append(exact or self._coercion.record(value))
+            self._events.append(_exact(self._text[position:end]) or self._coercion.text(value))
         else:
-            found = self._excerpt(position, end)
-            self._warn("not_an_event", f"expected an event (an object), found {found}")
+            shown = self._excerpt(position, end)
+            self._warn("not_an_event", f"expected an event (an object), found {shown}")
         return end
 
     def _decode(self, position: int) -> tuple[Any, int]:
@@ -155,10 +234,10 @@ class TolerantReader:
         return None
 
     def _reject(self, position: int, end: int, error: Exception) -> None:
-        found = self._excerpt(position, end)
+        shown = self._excerpt(position, end)
         why = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
         self._warn(
-            "malformed_event", f"an event is not JSON ({why}), first at byte {self._byte(position)}: {found}"
+            "malformed_event", f"an event is not JSON ({why}), first at byte {self._byte(position)}: {shown}"
         )
 
     def _excerpt(self, position: int, end: int) -> str:
@@ -177,12 +256,12 @@ class TolerantReader:
         return match.end() if match else position
 
 
-def _exact(text: str) -> Record | None:
-    """The record of an event, with its arguments as written; None where it is not well formed."""
-    try:
-        return _RECORD.decode(text.encode())
-    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
-        return None
+def _exact(text: str) -> bytes | None:
+    """The text of an event as written; None where it is not well formed."""
+    with suppress(UnicodeEncodeError):
+        if is_event(event := text.encode()):
+            return event
+    return None
 
 
 def _at_end(error: json.JSONDecodeError, text: str) -> bool:

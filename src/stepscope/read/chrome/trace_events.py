@@ -4,8 +4,6 @@ Source: Trace Event Format (Chrome); Kineto's output_json.cpp for the meaning of
 arguments (https://github.com/pytorch/kineto/blob/main/libkineto/src/output_json.cpp).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from contextlib import closing
@@ -14,16 +12,17 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from stepscope.base.arrays import Rows
 from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Progress, chunks
 from stepscope.read.chrome.categories import streams_by_label, track_columns
 from stepscope.read.chrome.decode import EventReader
 from stepscope.read.chrome.event_columns import RecordColumns, RecordedEvents
-from stepscope.read.chrome.instant_events import arrows_of, counter_columns, instant_columns, memory_columns
 from stepscope.read.chrome.repeated_events import drop_repeated_events
-from stepscope.read.chrome.slices import event_columns, slices_of
+from stepscope.read.chrome.slices import ARROWS, ASYNC, STACKED, event_columns, slices_of
 from stepscope.read.shared import MOST_RANKS, WarningLog
-from stepscope.trace.builder import Parts, build
+from stepscope.trace.arguments import parse
+from stepscope.trace.builder import Arrows, Parts, build
 from stepscope.trace.trace import Metadata, Trace
 
 
@@ -80,8 +79,8 @@ _UNREAD = ("samples", "stackFrames", "systemTraceEvents", "controllerTraceDataKe
 def metadata_of(properties: Mapping[str, Any], log: WarningLog) -> Metadata:
     """Metadata from the top level of a trace file; `log` receives what is skipped."""
     unread = {key: _size(properties[key]) for key in _UNREAD if key in properties}
-    found = ", ".join(f"{key} ({size})" for key, size in unread.items() if size)
-    log("unread_section", f"skipped parts of the file: {found}", sum(unread.values()))
+    skipped = ", ".join(f"{key} ({size})" for key, size in unread.items() if size)
+    log("unread_section", f"skipped parts of the file: {skipped}", sum(unread.values()))
     info, devices = properties.get("distributedInfo"), properties.get("deviceProperties")
     info = info if isinstance(info, Mapping) else {}
     devices = devices if isinstance(devices, list) else []
@@ -126,3 +125,97 @@ def _python_side(track: tuple[Any, Any]) -> tuple[Any, Any]:
     if isinstance(thread, str) and thread.endswith(_OF_CPP):
         return process, thread.removesuffix(_OF_CPP) + _OF_PYTHON
     return track
+
+
+_ELSEWHERE = {"X", "C", *STACKED, *ASYNC, *ARROWS}
+_MEMORY_NAME = "[memory]"
+_DEVICES = {0: "cpu", 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 19: "mtia"}
+
+
+def arrows_of(recorded: RecordedEvents) -> Arrows:
+    """The ends of every flow arrow."""
+    rows = recorded.of_phase(*ARROWS)
+    heads = np.array([ARROWS.get(phase, False) for phase, _ in recorded.phases] or [False])
+    return Arrows(
+        kind=recorded.categories(rows),
+        identity=recorded.columns.identity[rows].astype(np.int64),
+        is_head=heads[recorded.phase[rows]],
+        time_ns=recorded.time_ns[rows],
+        track=recorded.track[rows].astype(np.int32),
+    )
+
+
+def instant_columns(recorded: RecordedEvents) -> dict[str, Any]:
+    """Columns of the instants: every phase that no other table has, so that none is lost."""
+    rows = recorded.rows(lambda phase, category: phase not in _ELSEWHERE)
+    rows = np.setdiff1d(rows, _memory_rows(recorded), assume_unique=True)
+    return {
+        "time_ns": recorded.time_ns[rows],
+        "track": recorded.track[rows],
+        "name": recorded.name.take(rows),
+        "category": recorded.categories(rows),
+        "phase": recorded.letters(rows),
+        "source": recorded.columns.column("source")[rows],
+    }
+
+
+def memory_columns(recorded: RecordedEvents, rank: int) -> dict[str, Any]:
+    """Columns of the memory table, empty if no allocation was recorded."""
+    rows = _memory_rows(recorded)
+    if not len(rows):
+        return {}
+    columns = recorded.columns
+    kinds, indices = columns.column("device_type")[rows], columns.column("device_id")[rows]
+    return {
+        "time_ns": recorded.time_ns[rows],
+        "track": recorded.track[rows],
+        "rank": np.full(len(rows), rank),
+        "device": list(map(_device, kinds.tolist(), indices.tolist())),
+        "address": columns.column("address")[rows],
+        "bytes": columns.column("allocation")[rows],
+        "allocated_bytes": columns.column("allocated")[rows],
+        "reserved_bytes": columns.column("reserved")[rows],
+    }
+
+
+def _memory_rows(recorded: RecordedEvents) -> Rows:
+    rows = recorded.of_phase("i", "I")
+    named = recorded.name.take(rows).mask(_MEMORY_NAME)
+    sized = recorded.columns.column("allocation")[rows] != 0
+    return np.asarray(rows[named & sized], np.intp)
+
+
+def _device(kind: int, index: int) -> str:
+    name = _DEVICES.get(kind, f"device type {kind}")
+    return name if index < 0 else f"{name}:{index}"
+
+
+def counter_columns(recorded: RecordedEvents) -> dict[str, Any]:
+    """Columns of the counters: a row for each number of a counter event."""
+    rows = recorded.of_phase("C")
+    texts = recorded.columns.arguments.texts(recorded.columns.column("source")[rows])
+    numbers = list(map(_numbers, texts))
+    empty = sum(not each for each in numbers)
+    recorded.log("counter_without_value", "skipped a counter event without a number", empty)
+    values = [(row, *pair) for row, pairs in zip(rows.tolist(), numbers, strict=True) for pair in pairs]
+    at: Rows = np.array([row for row, _, _ in values], np.intp)
+    return {
+        "time_ns": recorded.time_ns[at],
+        "track": recorded.track[at],
+        "name": recorded.name.take(at),
+        "series": [series for _, series, _ in values],
+        "value": [value for _, _, value in values],
+    }
+
+
+def _numbers(text: bytes) -> list[tuple[str, float]]:
+    return [
+        (series, number) for series, value in parse(text).items() if (number := _number(value)) is not None
+    ]
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value) if isinstance(value, int | float) else None
+    except OverflowError:
+        return None

@@ -3,8 +3,6 @@
 Nothing is extracted: some members are read by their exact names, none beyond a stated size.
 """
 
-from __future__ import annotations
-
 import re
 import zipfile
 import zlib
@@ -22,9 +20,8 @@ from stepscope.read.byte_stream import Progress
 from stepscope.read.chrome.trace_events import read_trace_events
 from stepscope.read.memory_snapshot.memory_snapshot import with_snapshot
 from stepscope.read.model_json import parse_model
-from stepscope.read.recorded.compiled_json import parse_compiled
 from stepscope.read.recorded.contexts_json import parse_contexts
-from stepscope.read.recorded.memory_json import with_memory
+from stepscope.read.recorded.members_json import parse_compiled, with_memory
 from stepscope.read.recorded.samples_json import with_samples
 from stepscope.read.shared import AGAIN, MOST_RANKS, checked, parse_json
 from stepscope.read.xplane.xplane import LONGEST_BYTES, read_xplane
@@ -177,8 +174,7 @@ class Manifest(Struct):
 def read_capture(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     """The trace that a `.stepscope` capture holds; empty, with a warning, if nothing was recorded.
 
-    Raises:
-        IngestError: if the file is damaged, encrypted, or another kind of archive.
+    Raises IngestError if the file is damaged, encrypted, or another kind of archive.
     """
     if gzipped:
         raise IngestError(
@@ -196,9 +192,9 @@ def _check_members(archive: zipfile.ZipFile) -> None:
     names = archive.namelist()
     if _MANIFEST not in names:
         hint = " (a PyTorch checkpoint)" if any(n.endswith("data.pkl") for n in names) else ""
-        found = ", ".join(map(repr, names[:3])) or "nothing"
+        members = ", ".join(map(repr, names[:3])) or "nothing"
         raise IngestError(
-            f"expected a .stepscope capture with {_MANIFEST}, found a zip archive of {found}{hint}"
+            f"expected a .stepscope capture with {_MANIFEST}, found a zip archive of {members}{hint}"
             "; give a capture or a trace outside an archive"
         )
     for info in archive.infolist():
@@ -249,17 +245,17 @@ def _read(archive: zipfile.ZipFile, progress: Progress) -> Trace:
 
 
 def _warnings(manifest: Manifest, members: list[str]) -> list[tuple[str, str, int]]:
-    found = [("capture", text, 1) for text in manifest.warnings]
+    warnings = [("capture", text, 1) for text in manifest.warnings]
     recorded = bool({*_TRACES, _CONTEXTS}.intersection(members))
     if manifest.outcome != "complete" or not recorded:
         code = manifest.outcome if recorded else "nothing_recorded"
-        found.append((code, f"the recording ended as `{manifest.outcome}`: {manifest.message}", 1))
-    found += [
+        warnings.append((code, f"the recording ended as `{manifest.outcome}`: {manifest.message}", 1))
+    warnings += [
         ("unread_member", f"skipped {name} of the capture: unknown member", 1)
         for name in members
         if name not in _LIMITS and not MEMBER.match(name)
     ]
-    return found
+    return warnings
 
 
 def _manifest(text: bytes) -> tuple[dict[str, Any], Manifest]:
@@ -286,13 +282,13 @@ def _recording(archive: zipfile.ZipFile, progress: Progress) -> Trace:
 
 
 def _metadata(
-    found: Metadata, recorded: Mapping[str, Any], manifest: Manifest, model: Mapping[str, Any]
+    traced: Metadata, recorded: Mapping[str, Any], manifest: Manifest, model: Mapping[str, Any]
 ) -> Metadata:
     return replace(
-        found,
-        framework=manifest.framework or found.framework,
-        framework_version=manifest.framework_version or found.framework_version,
-        devices=_devices(manifest.devices, found.devices),
+        traced,
+        framework=manifest.framework or traced.framework,
+        framework_version=manifest.framework_version or traced.framework_version,
+        devices=_devices(manifest.devices, traced.devices),
         ranks=(manifest.rank,),
         world_size=manifest.world_size,
         capture=recorded,
@@ -304,8 +300,8 @@ def _devices(
     recorded: Sequence[Mapping[str, Any]], traced: tuple[Mapping[str, Any], ...]
 ) -> tuple[Mapping[str, Any], ...]:
     """The devices of the recorder, each with what the profiler says of it, too."""
-    known = {device.get("id"): device for device in traced}
-    merged = tuple({**known.get(device.get("index"), {}), **device} for device in recorded)
+    by_number = {device.get("id"): device for device in traced}
+    merged = tuple({**by_number.get(device.get("index"), {}), **device} for device in recorded)
     return merged or traced
 
 
@@ -315,19 +311,12 @@ _LARGEST_BYTES, _MOST = 64 << 20, 64
 
 @dataclass(frozen=True)
 class WindowProfiles:
-    """What a capture has of its run in windows.
+    """What a capture has of its run in windows."""
 
-    Attributes:
-        traces: one of each window, before annotation.
-        recorded_s: how long the windows were, in all.
-        elapsed_s: how long the run was.
-        warnings: what could not be read.
-    """
-
-    traces: list[Trace]
-    recorded_s: float
-    elapsed_s: float
-    warnings: list[WarningRow]
+    traces: list[Trace]  # one of each window, before annotation
+    recorded_s: float  # how long the windows were, in all
+    elapsed_s: float  # how long the run was
+    warnings: list[WarningRow]  # what could not be read
 
 
 class _Elapsed(Struct):
@@ -340,10 +329,10 @@ def read_windows(path: Path) -> WindowProfiles | None:
         names = [name for name in archive.namelist() if MEMBER.match(name)][:_MOST]
         if not names:
             return None
-        found = {name: _profile(archive, name) for name in names}
+        profiles = {name: _profile(archive, name) for name in names}
         elapsed = decode(archive.read("contexts.json"), _Elapsed)
-    traces = {name: trace for name, trace in found.items() if isinstance(trace, Trace)}
-    warnings = [("window", text, 1) for text in found.values() if isinstance(text, str)]
+    traces = {name: trace for name, trace in profiles.items() if isinstance(trace, Trace)}
+    warnings = [("window", text, 1) for text in profiles.values() if isinstance(text, str)]
     spans = [match.groups() for match in map(MEMBER.match, traces) if match]
     recorded_s = sum(int(end) - int(begin) for begin, end in spans) / 1e6
     return WindowProfiles(list(traces.values()), recorded_s, elapsed.elapsed_ns / 1e9, warnings)

@@ -1,7 +1,5 @@
 """Reader of a capture's calling contexts, `contexts.json` (docs/reference/contexts_format.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -87,15 +85,15 @@ def parse_contexts(text: bytes) -> RecordedContexts:
     Raises IngestError if it has another form than docs/reference/contexts_format.md describes.
     """
     with checked("contexts.json"):
-        found = decode(text, Contexts)
-        _check(found)
-        return RecordedContexts(_contexts(found), _metrics(found), list(_warnings(found)))
+        contexts = decode(text, Contexts)
+        _check(contexts)
+        return RecordedContexts(_contexts(contexts), _metrics(contexts), list(_warnings(contexts)))
 
 
-def _check(found: Contexts) -> None:
-    if found.version > VERSION:
-        raise ValueError(f"version {found.version}; this stepscope reads versions up to {VERSION}")
-    nodes = found.nodes
+def _check(contexts: Contexts) -> None:
+    if contexts.version > VERSION:
+        raise ValueError(f"version {contexts.version}; this stepscope reads versions up to {VERSION}")
+    nodes = contexts.nodes
     if not nodes.parent or nodes.parent[0] != -1:
         raise ValueError("no root in the first row of `nodes`")
     for name in ("kind", "name", "relation", "file", "line", "class_"):
@@ -105,7 +103,7 @@ def _check(found: Contexts) -> None:
     for row, parent in enumerate(nodes.parent[1:], 1):
         if not 0 <= parent < row:
             raise ValueError(f"node {row} has parent {parent}, which does not come before it")
-    for name, metric in found.metrics.items():
+    for name, metric in contexts.metrics.items():
         _check_metric(name, metric, len(nodes.parent))
 
 
@@ -120,10 +118,10 @@ def _check_metric(name: str, metric: ContextMetric, size: int) -> None:
 # -- nodes
 
 
-def _contexts(found: Contexts) -> Table:
-    nodes, strings = found.nodes, found.strings
+def _contexts(contexts: Contexts) -> Table:
+    nodes, strings = contexts.nodes, contexts.strings
     name = Text(codes_of(nodes.name, strings, _MISSING), strings)
-    kind = _kinds(found)
+    kind = _kinds(contexts)
     via = np.array(nodes.relation or [0] * len(kind), np.int64) > 0
     launched = np.isin(kind, [CONTEXT_KINDS.index(name) for name in _WORK])
     code = np.where(launched, VIAS.index("launch"), np.where(via, VIAS.index("backward"), 0))
@@ -141,24 +139,26 @@ def _contexts(found: Contexts) -> Table:
     )
 
 
-def _kinds(found: Contexts) -> Codes8:
+def _kinds(contexts: Contexts) -> Codes8:
     """The kind of each node: for device work by its class, `other` if unknown."""
-    known = {name: code for code, name in enumerate(CONTEXT_KINDS)}
-    codes = np.array([known.get(name, known["other"]) for name in found.kinds], np.int8)
-    kind = codes[np.array(found.nodes.kind, np.int64)]
-    work = np.flatnonzero(kind == known["kernel"])
-    classes = found.nodes.class_ or [0] * len(kind)
-    kind[work] = [known.get(found.strings[classes[row]], known["kernel"]) for row in work.tolist()]
-    names = [found.strings[number] for number in found.nodes.name]
-    kind[np.array([name == _OTHERS for name in names], np.bool_)] = known["others"]
+    codes_of_kinds = {name: code for code, name in enumerate(CONTEXT_KINDS)}
+    codes = np.array([codes_of_kinds.get(name, codes_of_kinds["other"]) for name in contexts.kinds], np.int8)
+    kind = codes[np.array(contexts.nodes.kind, np.int64)]
+    work = np.flatnonzero(kind == codes_of_kinds["kernel"])
+    classes = contexts.nodes.class_ or [0] * len(kind)
+    kind[work] = [
+        codes_of_kinds.get(contexts.strings[classes[row]], codes_of_kinds["kernel"]) for row in work.tolist()
+    ]
+    names = [contexts.strings[number] for number in contexts.nodes.name]
+    kind[np.array([name == _OTHERS for name in names], np.bool_)] = codes_of_kinds["others"]
     return kind
 
 
 # -- metrics
 
 
-def _metrics(found: Contexts) -> Table:
-    tables = [_metric(name, metric) for name, metric in found.metrics.items() if metric.node]
+def _metrics(contexts: Contexts) -> Table:
+    tables = [_metric(name, metric) for name, metric in contexts.metrics.items() if metric.node]
     return stacked(tables) if tables else Table(CONTEXT_METRICS, {})
 
 
@@ -190,9 +190,9 @@ def _spread(metric: ContextMetric) -> list[float]:
     return spread
 
 
-def _warnings(found: Contexts) -> Iterator[WarningRow]:
-    for text in [*found.lacks, *found.notes]:
+def _warnings(contexts: Contexts) -> Iterator[WarningRow]:
+    for text in [*contexts.lacks, *contexts.notes]:
         yield "contexts", text, 1
-    for name, count in found.dropped.items():
+    for name, count in contexts.dropped.items():
         if count:
             yield f"dropped_{name}", _DROPPED.get(name, f"dropped {name}"), count

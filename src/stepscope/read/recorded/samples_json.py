@@ -1,7 +1,5 @@
 """Reader of `samples.json`: which line the training loop's thread executed, as instants."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import numpy as np
@@ -35,27 +33,17 @@ class SamplerMark(Struct):
 
 
 class Samples(Struct):
-    """The form of samples.json.
+    """The form of samples.json."""
 
-    Attributes:
-        thread: the sampled thread, as the system numbers it.
-        since_unix_ns: when the first sample was taken.
-        after_ns: the time of each sample after the first.
-        place: position in `places` of each sample.
-        mark: what relates the thread and its clock to the trace; None where both have Unix times
-            and the numbers of threads.
-        loop: positions in `places` of lines of the training loop itself, and of what calls it.
-        lacks: why nothing was sampled.
-    """
-
-    thread: int = 0
-    since_unix_ns: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
-    after_ns: list[Count] = []
-    place: list[Count] = []
+    thread: int = 0  # the sampled thread, as the system numbers it
+    since_unix_ns: Annotated[int, Meta(ge=0, le=1 << 62)] = 0  # when the first sample was taken
+    after_ns: list[Count] = []  # the time of each sample after the first
+    place: list[Count] = []  # position in `places` of each sample
     places: list[SampledLine] = []
+    # Relates the thread and its clock to the trace; None where both have Unix times and thread numbers.
     mark: SamplerMark | None = None
-    loop: list[Count] = []
-    lacks: str = ""
+    loop: list[Count] = []  # positions in `places` of lines of the training loop, and of what calls it
+    lacks: str = ""  # why nothing was sampled
 
 
 def with_samples(trace: Trace, text: bytes) -> Trace:
@@ -65,41 +53,41 @@ def with_samples(trace: Trace, text: bytes) -> Trace:
     another form.
     """
     with checked("samples.json"):
-        found = decode(text, Samples)
-        if len(found.after_ns) != len(found.place):
+        samples = decode(text, Samples)
+        if len(samples.after_ns) != len(samples.place):
             raise ValueError("columns differ in length")
-        if max([*found.place, *found.loop], default=-1) >= len(found.places):
+        if max([*samples.place, *samples.loop], default=-1) >= len(samples.places):
             raise ValueError("a place is not in the list")
-    if found.lacks:
-        properties = {**trace.metadata.properties, NOT_SAMPLED: found.lacks}
+    if samples.lacks:
+        properties = {**trace.metadata.properties, NOT_SAMPLED: samples.lacks}
         return trace.with_metadata(properties=properties)
-    place = _place(trace, found)
-    return trace.with_table(_joined(trace, found, *place)) if place else trace
+    place = _place(trace, samples)
+    return trace.with_table(_joined(trace, samples, *place)) if place else trace
 
 
-def _place(trace: Trace, found: Samples) -> tuple[int, int] | None:
+def _place(trace: Trace, samples: Samples) -> tuple[int, int] | None:
     """The track of the sampled thread, and the time of the first sample in the trace, if known."""
-    if found.mark:
-        marks = np.flatnonzero(trace.events.text("name").mask(found.mark.name))
+    if samples.mark:
+        marks = np.flatnonzero(trace.events.text("name").mask(samples.mark.name))
         track, time = (trace.events[name][marks] for name in ("track", "start_ns"))
-        since = found.since_unix_ns - found.mark.unix_ns
+        since = samples.since_unix_ns - samples.mark.unix_ns
     else:
-        track = np.flatnonzero(trace["tracks"].text("thread").mask(str(found.thread)))
-        time, since = np.zeros_like(track), found.since_unix_ns - clock_of(trace.metadata)
+        track = np.flatnonzero(trace["tracks"].text("thread").mask(str(samples.thread)))
+        time, since = np.zeros_like(track), samples.since_unix_ns - clock_of(trace.metadata)
     return (int(track[0]), int(time[0]) + since) if len(track) else None
 
 
-def _joined(trace: Trace, found: Samples, track: int, since: int) -> Table:
+def _joined(trace: Trace, recorded: Samples, track: int, since: int) -> Table:
     """The instants of the trace, and one for each sample from the time `since` on."""
-    names = [f"{place.function} ({place.file}:{place.line})" for place in found.places]
-    loop = set(found.loop)
-    kinds = [IN_LOOP if place in loop else CATEGORY for place in found.place]
-    count = len(found.place)
+    names = [f"{place.function} ({place.file}:{place.line})" for place in recorded.places]
+    loop = set(recorded.loop)
+    kinds = [IN_LOOP if place in loop else CATEGORY for place in recorded.place]
+    count = len(recorded.place)
     samples: dict[str, Any] = {
-        "time_ns": np.array(found.after_ns, np.int64) + since,
+        "time_ns": np.array(recorded.after_ns, np.int64) + since,
         "track": np.full(count, track),
         "source": np.full(count, -1),
-        "name": [names[place] for place in found.place],
+        "name": [names[place] for place in recorded.place],
         "category": kinds,
         "phase": Text.constant("i", count),
     }

@@ -8,8 +8,6 @@ The declaration of a change is in `stepscope/models/whatif/changes`, since this 
 process and must not load the analysis.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Protocol
@@ -25,5 +23,4 @@ class Applied(Protocol):
 
 def apply_change(name: str, parameters: Mapping[str, Any]) -> Applied:
     """Make a change to everything that the script does from now on."""
-    applied: Applied = import_module(f"{__name__}.{name}").Apply(**parameters)
-    return applied
+    return import_module(f"{__name__}.{name}").Apply(**parameters)

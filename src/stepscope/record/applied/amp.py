@@ -1,7 +1,5 @@
 """`amp`: calls of the model, and of losses that are modules, under autocast to bfloat16."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from stepscope.record.applied.patches import around_outermost_calls, device_of

@@ -1,7 +1,5 @@
 """`compile`: torch.compile on each model that the script calls."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from stepscope.record.applied.patches import around_outermost_calls, is_model

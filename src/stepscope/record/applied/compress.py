@@ -1,7 +1,5 @@
 """`compress`: gradients are all-reduced in bfloat16, by a communication hook."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from stepscope.record.applied.patches import with_arguments

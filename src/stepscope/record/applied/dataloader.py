@@ -1,7 +1,5 @@
 """`dataloader`: worker processes make the batches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from stepscope.record.applied.patches import with_arguments

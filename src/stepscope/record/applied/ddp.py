@@ -1,7 +1,5 @@
 """`ddp`: each model that the script calls inside DistributedDataParallel, over gloo."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from stepscope.record.applied.patches import around_outermost_calls, is_model

@@ -1,7 +1,5 @@
 """`fsdp`: torch's fully_shard on each model that the script calls, over gloo."""
 
-from __future__ import annotations
-
 from fnmatch import fnmatchcase
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`fused_optimizer`: `fused=True` for the optimizers of torch.optim that support it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from stepscope.record.applied.patches import with_arguments

@@ -1,7 +1,5 @@
 """Replace what a script calls: constructor arguments of a class, and calls of a model."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,12 +8,9 @@ Around = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], An
 
 
 def with_arguments(cls: Any, arguments: Mapping[str, Any], seen: Callable[[Any], object]) -> None:
-    """From now on instances of `cls` are constructed with `arguments`.
+    """From now on instances of `cls` are constructed with `arguments`, in place of the script's own.
 
-    Args:
-        cls: the class; its subclasses get them through their call of its constructor.
-        arguments: by name, in place of the script's own.
-        seen: called with each instance once it is constructed.
+    Subclasses get them through their call of its constructor; `seen` gets each constructed instance.
     """
     import inspect
 

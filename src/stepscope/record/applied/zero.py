@@ -1,7 +1,5 @@
 """`zero`: `ddp`, and each optimizer's state sharded by torch's ZeroRedundancyOptimizer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from stepscope.record.applied import ddp

@@ -4,11 +4,10 @@ On the CPU device only: with a fake `cuda` and no GPU, torch's backward ends the
 GPU's kernels would choose otherwise (attention, cuDNN workspaces) is therefore not in it.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -18,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stepscope.record.batch_size.kernel_workspace import OneDnnLstm, with_workspace, workspace
 from stepscope.record.batch_size.request import Request
-from stepscope.record.batch_size.torch_inputs import tensors_in
-from stepscope.record.batch_size.torch_steps import WHY_NO_STEPS, watch_optimizers
+from stepscope.record.batch_size.torch_steps import WHY_NO_STEPS, tensors_in, watch_optimizers
+from stepscope.record.memory.memory_recorder import kept_tensors
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry
 
@@ -27,7 +26,13 @@ _SCALAR = torch.ops.aten._local_scalar_dense.default
 Json = dict[str, Any]
 _Module: Any = torch.nn.Module
 _graph_task: Any = torch._C._current_graph_task_id
-_KINDS = ("weights", "buffers", "gradients", "optimizer_state", "activations", "temporaries")
+_KIND_OF_STORAGE = {
+    "parameter": "weights",
+    "buffer": "buffers",
+    "gradient": "gradients",
+    "optimizer_state": "optimizer_state",
+}
+_KINDS = (*_KIND_OF_STORAGE.values(), "activations", "temporaries")
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,14 +79,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _use(self, size: int) -> None:
         """An operator holds so much until its results are there."""
-        if not size:
-            return
-        self._count += 1
-        if self.total + size > self.peak:
-            self.peak, self.peak_at = self.total + size, self._count
-        if self._count == self._wanted:
-            own = StorageEntry(0, size, "workspace", self._where()[1])
-            self.snapshot = (*self._alive.values(), own)
+        if size:
+            self._hold(self.total + size, StorageEntry(0, size, "workspace", self._where()[1]))
 
     def note(self, tensor: Any) -> None:
         storage = tensor.untyped_storage()
@@ -92,11 +91,15 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._alive[key] = StorageEntry(key, size, phase, module)
         self._watchers[key] = weakref.ref(storage, lambda _: self._freed(key))
         self.total += size
+        self._hold(self.total)
+
+    def _hold(self, size: int, *workspaces: StorageEntry) -> None:
+        """After one more allocation so many bytes are held, with what only an operator holds."""
         self._count += 1
-        if self.total > self.peak:
-            self.peak, self.peak_at = self.total, self._count
+        if size > self.peak:
+            self.peak, self.peak_at = size, self._count
         if self._count == self._wanted:
-            self.snapshot = tuple(self._alive.values())
+            self.snapshot = (*self._alive.values(), *workspaces)
 
     def entry_of(self, tensor: Any) -> StorageEntry | None:
         return self._alive.get(tensor.untyped_storage()._cdata)
@@ -140,14 +143,12 @@ class Estimate:
         """From now on nothing computes."""
         _Module._apply = _apply
         _stay_in_this_process()
-        self._watch_optimizers()
+        torch_optimizer.register_optimizer_step_pre_hook(partial(self._set_stepping, True))
+        torch_optimizer.register_optimizer_step_post_hook(partial(self._set_stepping, False))
         self._ranges.install()
-        mode: Any = FakeTensorMode
-        mode.__enter__(self._fake)
-        mode = Ledger
-        mode.__enter__(self._ledger)
-        mode = OneDnnLstm
-        mode.__enter__(OneDnnLstm())
+        modes: tuple[Any, ...] = (self._fake, self._ledger, OneDnnLstm())
+        for mode in modes:
+            mode.__enter__()
         _teach_fake_tensors()
 
     def ended(self) -> None:
@@ -188,38 +189,15 @@ class Estimate:
             return "optimizer", module
         return ("forward" if _graph_task() == -1 else "backward"), module
 
-    def _watch_optimizers(self) -> None:
-        def begin(optimizer: Any, args: object, kwargs: object) -> None:
-            self._stepping = True
-
-        def end(optimizer: Any, args: object, kwargs: object) -> None:
-            self._stepping = False
-
-        torch_optimizer.register_optimizer_step_pre_hook(begin)
-        torch_optimizer.register_optimizer_step_post_hook(end)
+    def _set_stepping(self, stepping: bool, *_: object) -> None:
+        self._stepping = stepping
 
     def _note_owners(self) -> None:
         """Kind and module of the storages that training keeps, while they are there."""
-        paths: dict[int, str] = {}
-        for node in self.registry.nodes():
-            for kind, held in (("weights", node.module._parameters), ("buffers", node.module._buffers)):
-                for tensor in held.values():
-                    if tensor is not None:
-                        paths.setdefault(id(tensor), node.path)
-                        self._own(tensor, kind, node.path)
-        for optimizer in self._optimizers.values():
-            for parameter, state in optimizer.state.items():
-                for tensor in state.values():
-                    self._own(tensor, "optimizer_state", paths.get(id(parameter), ""))
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    self._own(parameter, "weights", "")
-                    self._own(parameter.grad, "gradients", paths.get(id(parameter), ""))
-
-    def _own(self, tensor: Any, kind: str, path: str) -> None:
-        entry = self._ledger.entry_of(tensor) if isinstance(tensor, torch.Tensor) else None
-        if entry is not None:
-            self._owners.setdefault(entry, (kind, path))
+        for row, tensor in kept_tensors(self.registry, self._optimizers.values(), {}):
+            entry = self._ledger.entry_of(tensor)
+            if entry is not None:
+                self._owners.setdefault(entry, (_KIND_OF_STORAGE[row["kind"]], row["path"]))
 
     def _judge(self, entry: StorageEntry) -> tuple[str, str]:
         phase = "activations" if entry.phase == "forward" else "temporaries"

@@ -1,33 +1,39 @@
-"""Memory, time and device of JAX's training steps: the function that returns what its next call
-takes ends them.
+"""Memory, time, device and samples of JAX's training steps: the function that returns what its next
+call takes ends them.
 
 Memory is XLA's buffer assignment of each program that a step calls, known without running it, and
 the arrays that the program holds besides: such as the optimizer's state while gradients are made.
 JAX returns before the work is done. While steps are timed, each waits for the results of the
 previous one, so a step takes as long as it does on average and the loop still runs ahead of it.
 
-The steps in which memory is looked at can be recorded, for predictions of other devices.
+JAX has no data loader. A batch is an argument that no compiled function returned before, with the
+batch size as its leading dimension, `(32, 224, 224, 3)`, or as its second one with time first,
+`(128, 32)`. Divided among devices or micro-batches, it is `(4, 8, 64)`.
 """
-
-from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax import tree_util
 
 from stepscope.errors import CaptureError
-from stepscope.record.batch_size.batch_samples import BatchSamples
-from stepscope.record.batch_size.energy_counters import PowerMeter, cpu_counters
-from stepscope.record.batch_size.measured_steps import Peak, StepClock, StepCounts, Steps, main_memory
+from stepscope.record.batch_size.measured_steps import (
+    Peak,
+    PowerMeter,
+    StepCounts,
+    Steps,
+    cpu_counters,
+    main_memory,
+)
 from stepscope.record.batch_size.request import Request
 from stepscope.record.capture_file import write_capture
 from stepscope.record.jax import MEMBER
-from stepscope.record.jax.jax_step_detector import UNSURE_STEPS, JaxStepDetector
+from stepscope.record.jax.jax_step_detector import UNSURE_STEPS, JaxStepDetector, arrays_in
 from stepscope.record.jax.jax_window import JaxWindow, RunAhead
 from stepscope.record.jax.jit_calls import JitCall, JitCallWatch
 from stepscope.record.manifest import Result, Run, build_manifest
@@ -36,29 +42,48 @@ from stepscope.record.options import RecordOptions
 _OPTIMIZERS = re.compile(
     r"(?<![A-Za-z])(mu|nu|trace|count|momentum|moments?|velocity|velocities|opt\w*)(?![A-Za-z])"
 )
-_Made = dict[int, "weakref.ref[Any]"]
 _OPTIONS = RecordOptions(warmup=0, steps=0)
 _RUN_IN = 1  # the first step is in progress when recording begins
 Json = dict[str, Any]
 
 
 class ProgramMemory:
-    """The memory of programs by kind; knows what was returned by which function before."""
+    """The most that XLA assigns to a program of a step, with what is held besides it, and its kinds."""
 
     def __init__(self) -> None:
-        self._made: dict[str, _Made] = {}
+        self.is_watching = False
+        self.bytes = 0
+        self.is_exact = True  # whether all programs said what they take
+        self.kinds: Json = {}
+        self._returned: dict[str, ArraySet] = {}  # by the function that returned them last
 
     def returned(self, call: JitCall) -> None:
         """A call has returned: what it returned is state where another one takes it."""
+        if self.is_watching:
+            self._look_at(call)
         leaves = tree_util.tree_leaves(call.outputs)
-        arrays = [leaf for leaf in leaves if hasattr(leaf, "sharding")]
-        self._made[call.name] = {id(array): weakref.ref(array) for array in arrays}
+        self._returned[call.name] = ArraySet(leaf for leaf in leaves if hasattr(leaf, "sharding"))
 
-    def kinds(self, call: JitCall, stats: Any, others: int) -> dict[str, int]:
+    def _look_at(self, call: JitCall) -> None:
+        """Bytes on the first device while a program runs."""
+        leaves = tree_util.tree_leaves((call.inputs, call.outputs))
+        of_call = set(map(id, leaves))
+        others = sum(bytes_on_device(array) for array in jax.live_arrays() if id(array) not in of_call)
+        try:
+            stats = call.memory()
+            size = assigned_bytes(stats)
+        except Exception:  # of a function compiled ahead of time, nothing is known but its arrays
+            self.is_exact, stats = False, None
+            size = sum(bytes_on_device(leaf) for leaf in leaves if isinstance(leaf, jax.Array))
+        if size + others >= self.bytes:  # of equal ones, the last: more of its state is known
+            self.bytes = size + others
+            self.kinds = self._kinds(call, stats, others) if stats else {}
+
+    def _kinds(self, call: JitCall, stats: Any, others: int) -> dict[str, int]:
         """Bytes by kind, which add up to the peak."""
         kept = {"parameters": 0, "optimizer_state": 0}
         for path, leaf in tree_util.tree_flatten_with_path(call.inputs)[0]:
-            if self._is_state(leaf):
+            if any(leaf in arrays for arrays in self._returned.values()):
                 name = tree_util.keystr(path)
                 kind = "optimizer_state" if _OPTIMIZERS.search(name) else "parameters"
                 kept[kind] += size_on_device(leaf)
@@ -72,10 +97,6 @@ class ProgramMemory:
             "temporaries": int(stats.temp_size_in_bytes),
             "others": others,
         }
-
-    def _is_state(self, leaf: Any) -> bool:
-        made = (arrays.get(id(leaf)) for arrays in self._made.values())
-        return any(ref is not None and ref() is leaf for ref in made)
 
 
 def size_on_device(array: Any) -> int:
@@ -129,77 +150,6 @@ class RecordedPrograms:
         write_capture(self._path, manifest, {"roots": []}, {MEMBER: window.export})
 
 
-class JaxFramework:
-    """Measures what XLA assigns to the programs of a step."""
-
-    def __init__(self, request: Request | None = None) -> None:
-        self._recording = RecordedPrograms(request) if request and request.capture else None
-        self.least_memory_steps = 2 if self._recording else 1  # it begins within the first
-        self._ahead = RunAhead()
-        self._bytes = 0
-        self._is_watching = False
-        self._exact = True
-        self._programs = ProgramMemory()
-        self._kinds: Json = {}
-
-    def returned(self, call: JitCall) -> None:
-        if self._is_watching:
-            self._look_at(call)
-        self._programs.returned(call)
-
-    def step_ended(self, outputs: Any) -> None:
-        """Keep the loop from running further ahead."""
-        self._ahead.step_ended(outputs)
-        if self._recording:
-            self._recording.step_ended(outputs, is_last=not self._is_watching)
-
-    def begin_memory(self, step: int) -> None:
-        self._is_watching = True
-        if self._recording:
-            self._recording.start(step)
-
-    def end_memory_step(self, *, last: bool) -> None:
-        self._is_watching = not last
-
-    def peak(self) -> Peak:
-        """The program that needs most, with what is held besides it."""
-        return Peak(self._bytes)
-
-    def clock(self) -> StepClock:
-        return StepClock()
-
-    def power_meter(self) -> PowerMeter:
-        """RAPL's counters on a CPU; JAX does not say which counters its GPUs have."""
-        on_cpu = jax.local_devices()[0].platform == "cpu"
-        return PowerMeter("RAPL", cpu_counters()) if on_cpu else PowerMeter("NVML", [])
-
-    def facts(self) -> Json:
-        return {
-            "framework": "jax",
-            "version": str(jax.__version__),
-            "device": _device(),
-            "threads": None,
-            "exact": self._exact,
-            "memory": self._kinds,
-        }
-
-    def _look_at(self, call: JitCall) -> None:
-        """Bytes on the first device while a program runs."""
-        of_call = {id(leaf) for leaf in tree_util.tree_leaves((call.inputs, call.outputs))}
-        others = [array for array in jax.live_arrays() if id(array) not in of_call]
-        besides = sum(map(bytes_on_device, others))
-        try:
-            stats = call.memory()
-            size = assigned_bytes(stats)
-        except Exception:  # of a function compiled ahead of time, nothing is known but its arrays
-            self._exact, stats = False, None
-            leaves = tree_util.tree_leaves((call.inputs, call.outputs))
-            size = sum(bytes_on_device(leaf) for leaf in leaves if isinstance(leaf, jax.Array))
-        if size + besides >= self._bytes:  # of equal ones, the last: more of its state is known
-            self._bytes = size + besides
-            self._kinds = self._programs.kinds(call, stats, besides) if stats else {}
-
-
 def assigned_bytes(stats: Any) -> int:
     """What a program takes of its device: arguments, results, temporaries; donated ones once."""
     return int(
@@ -231,13 +181,42 @@ class JaxSteps(Steps):
 
     def __init__(self, request: Request, finish: Callable[[Json], object]) -> None:
         counts = StepCounts()
-        self._jax = JaxFramework(request)
-        super().__init__(request, finish, self._jax, counts)
+        super().__init__(request, finish, counts)
+        self._recording = RecordedPrograms(request) if request.capture else None
+        self.least_memory_steps = 2 if self._recording else 1  # it begins within the first
+        self._ahead = RunAhead()
+        self._memory = ProgramMemory()
         self._batches = BatchSamples(counts, request.batch)
         self._detector = JaxStepDetector()
         self._boundary: object = None
         self._outputs: Any = ()
         JitCallWatch(self._returned)
+
+    def begin_memory(self, step: int) -> None:
+        self._memory.is_watching = True
+        if self._recording:
+            self._recording.start(step)
+
+    def end_memory_step(self, *, last: bool) -> None:
+        self._memory.is_watching = not last
+
+    def peak(self) -> Peak:
+        return Peak(self._memory.bytes)
+
+    def power_meter(self) -> PowerMeter:
+        """RAPL's counters on a CPU; JAX does not say which counters its GPUs have."""
+        on_cpu = jax.local_devices()[0].platform == "cpu"
+        return PowerMeter("RAPL", cpu_counters()) if on_cpu else PowerMeter("NVML", [])
+
+    def facts(self) -> Json:
+        return {
+            "framework": "jax",
+            "version": str(jax.__version__),
+            "device": _device(),
+            "threads": None,
+            "exact": self._memory.is_exact,
+            "memory": self._memory.kinds,
+        }
 
     @property
     def trains(self) -> bool:
@@ -254,7 +233,9 @@ class JaxSteps(Steps):
 
     def ended(self) -> None:
         """A training step ends here; the next one may not run further ahead."""
-        self._jax.step_ended(self._outputs)
+        self._ahead.step_ended(self._outputs)
+        if self._recording:
+            self._recording.step_ended(self._outputs, is_last=not self._memory.is_watching)
         self._batches.step_ended()
         super().ended()
 
@@ -262,7 +243,7 @@ class JaxSteps(Steps):
         if self.is_timing:
             self._batches.returned_again(call)
         else:
-            self._jax.returned(call)
+            self._memory.returned(call)
             self._batches.returned(call)
         self._outputs = call.outputs
         ends = self._detector.advance(call.name, call.inputs, call.outputs)
@@ -271,3 +252,94 @@ class JaxSteps(Steps):
             self.restart()
         if ends and self.detects:
             self.ended()
+
+
+class StepArgument(NamedTuple):
+    """One array that a step takes: its shape, and whether the previous step took it too."""
+
+    shape: tuple[int, ...]
+    is_kept: bool = False
+
+
+class ArraySet:
+    """Arrays by identity, which it does not keep alive: memory is measured meanwhile."""
+
+    def __init__(self, arrays: Iterable[Any] = ()) -> None:
+        self._refs: dict[int, weakref.ref[Any]] = {}
+        self.update(arrays)
+
+    def __contains__(self, array: object) -> bool:
+        reference = self._refs.get(id(array))
+        return reference is not None and reference() is array
+
+    def update(self, arrays: Iterable[Any]) -> None:
+        for array in arrays:
+            with suppress(TypeError):  # NumPy's scalars, to which no reference can be made
+                self._refs[id(array)] = weakref.ref(array)
+
+    def forget_gone(self) -> None:
+        self._refs = {key: ref for key, ref in self._refs.items() if ref() is not None}
+
+
+class BatchSamples:
+    """Counts the samples in the batches that the calls of a step take, each batch once."""
+
+    def __init__(self, counts: StepCounts, batch: int) -> None:
+        self._counts, self._batch = counts, batch
+        self._returned = ArraySet()
+        self._state_shapes: set[tuple[int, ...]] = set()
+        self._of_call: dict[str, int] = {}
+        self._taken = ArraySet()  # by the running step
+        self._before = ArraySet()  # by the previous step
+
+    def returned(self, call: JitCall) -> None:
+        leaves = [leaf for leaf in tree_util.tree_leaves(call.inputs) if hasattr(leaf, "shape")]
+        state = [leaf for leaf in leaves if leaf in self._returned]
+        self._state_shapes.update(leaf.shape for leaf in state)
+        fresh = [leaf for leaf in leaves if self._is_fresh(leaf)]
+        self._returned.update(arrays_in(call.outputs))
+        arguments = [StepArgument(leaf.shape, leaf in self._before) for leaf in fresh]
+        self._of_call[call.name] = samples_in(arguments, self._batch)
+        self._taken.update(fresh)
+        self.returned_again(call)
+
+    def returned_again(self, call: JitCall) -> None:
+        """The same where steps are timed: the call takes what its function took before."""
+        self._counts.add_samples(self._of_call.get(call.name, 0))
+
+    def step_ended(self) -> None:
+        """The batches of the next step are others, even if they are the same arrays."""
+        self._before, self._taken = self._taken, ArraySet()
+        self._returned.forget_gone()
+
+    def _is_fresh(self, leaf: Any) -> bool:
+        """Whether no function returned it, nor is it shaped as state, such as summed gradients."""
+        if leaf in self._returned or leaf in self._taken:
+            return False
+        return leaf.shape not in self._state_shapes
+
+
+def samples_in(arguments: Sequence[StepArgument], batch: int) -> int:
+    """The samples that a call takes; 0 if no argument is a batch.
+
+    An array that every step takes may be a whole data set, so it counts only if its size is the
+    batch size itself.
+
+    Example:
+        >>> [samples_in([StepArgument(shape)], 32) for shape in [(32, 9), (4, 8, 9), (64, 9), (7,)]]
+        [32, 32, 64, 0]
+        >>> samples_in([StepArgument((4, 32, 9)), StepArgument((4, 32))], 32)  # inputs and their targets
+        128
+        >>> samples_in([StepArgument((128, 32)), StepArgument((128, 32))], 32)  # time first
+        32
+    """
+    shapes = [argument.shape for argument in arguments if argument.shape]
+    pairs = [shape[:2] for shape in shapes if len(shape) > 1]
+    if any(shape[0] == batch for shape in shapes) or batch in [a * b for a, b in pairs]:
+        return batch
+    if second := [shape for shape in shapes if len(shape) > 1 and shape[1] == batch]:
+        groups = second[0][0]
+        ranks = {len(shape) for shape in second if shape[0] == groups}
+        return groups * batch if len(ranks) > 1 else batch
+    changing = [argument.shape[0] for argument in arguments if argument.shape and not argument.is_kept]
+    return max((size for size in changing if size % batch == 0), default=0)

@@ -10,8 +10,6 @@ aten/src/ATen/native/mkldnn/RNN.cpp. Its memory kept for backward follows the la
 src/cpu/rnn/rnn_utils.cpp, checked against recorded allocations for seven sizes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Source: Yu et al., Skyline (UIST 2020), "Provider Functions".
 """
 
-from __future__ import annotations
-
 import functools
 import io
 import sys
@@ -67,12 +65,8 @@ def watch_imports(makers: Makers) -> list[Any]:
     """A list that gets what each maker makes, when the module of its name has been imported."""
     made: list[Any] = []
     for name, make in makers.items():
-        AfterImport(name, functools.partial(_add, made, make)).install()
+        AfterImport(name, lambda make=make: made.append(make())).install()  # type: ignore[misc]
     return made
-
-
-def _add(made: list[Any], make: Callable[[], Any]) -> None:
-    made.append(make())
 
 
 def run_providers(request: Request, finish: Callable[[Json], NoReturn]) -> NoReturn:

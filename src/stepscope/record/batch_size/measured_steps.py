@@ -1,4 +1,4 @@
-"""From the end of one step to the end of the next: what is measured when.
+"""From the end of one step to the end of the next: what is measured when, power included.
 
 step   0 … warmup-1     memory steps             1         timed steps
        observed         memory watched,          settles   nothing at work but a clock
@@ -7,13 +7,15 @@ step   0 … warmup-1     memory steps             1         timed steps
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from stepscope.record.batch_size.energy_counters import PowerMeter
 from stepscope.record.batch_size.request import Request
 
 _ALIKE = 0.95  # of the largest inputs: these count as equally long
@@ -92,30 +94,6 @@ class Peak(NamedTuple):
     reserved: int = 0
 
 
-class Framework(Protocol):
-    """Memory, time and device of training steps; one implementation for each framework."""
-
-    least_memory_steps: int
-
-    def begin_memory(self, step: int) -> None:
-        """Watch memory from now on, where step number `step` begins."""
-
-    def end_memory_step(self, *, last: bool) -> None:
-        """A step in which memory is watched ends here."""
-
-    def peak(self) -> Peak:
-        """The peak of the steps in which memory was watched; they are over."""
-
-    def clock(self) -> StepClock:
-        """A clock for steps from now on."""
-
-    def power_meter(self) -> PowerMeter:
-        """A meter of the devices in use."""
-
-    def facts(self) -> Json:
-        """`framework`, `version`, `device`, `threads`, and whether the peak is `exact`."""
-
-
 def main_memory() -> int | None:
     """Bytes of this machine's memory; None if unknown."""
     try:
@@ -124,17 +102,19 @@ def main_memory() -> int | None:
         return None
 
 
-class Steps:
-    """Measures some of the steps, then calls `finish`; `detects` is whether it finds their ends itself."""
+class Steps(ABC):
+    """Measures some of the steps, then calls `finish`; `detects` is whether it finds their ends itself.
 
-    def __init__(
-        self, request: Request, finish: Callable[[Json], object], framework: Framework, counts: StepCounts
-    ) -> None:
+    How memory, time and device are measured is for each framework to say.
+    """
+
+    least_memory_steps = 1
+
+    def __init__(self, request: Request, finish: Callable[[Json], object], counts: StepCounts) -> None:
         self.request = request
         self.count = 0
         self.detects = True
         self._finish = finish
-        self._framework = framework
         self._counts = counts
         self._watched = 0
         self._is_watching = False
@@ -142,6 +122,29 @@ class Steps:
         self._clock: StepClock | None = None
         self._power: PowerMeter | None = None
         self._first_timed = 0
+
+    @abstractmethod
+    def begin_memory(self, step: int) -> None:
+        """Watch memory from now on, where step number `step` begins."""
+
+    @abstractmethod
+    def end_memory_step(self, *, last: bool) -> None:
+        """A step in which memory is watched ends here."""
+
+    @abstractmethod
+    def peak(self) -> Peak:
+        """The peak of the steps in which memory was watched; they are over."""
+
+    @abstractmethod
+    def power_meter(self) -> PowerMeter:
+        """A meter of the devices in use."""
+
+    @abstractmethod
+    def facts(self) -> Json:
+        """`framework`, `version`, `device`, `threads`, and whether the peak is `exact`."""
+
+    def clock(self) -> StepClock:
+        return StepClock()
 
     @property
     def unsure_steps(self) -> int:
@@ -165,7 +168,7 @@ class Steps:
     def forget_measured(self) -> None:
         """Measure again from the warm-up on."""
         if self._is_watching:
-            self._framework.end_memory_step(last=True)
+            self.end_memory_step(last=True)
         self._watched, self._is_watching, self._clock, self._power = 0, False, None, None
 
     def ended(self) -> None:
@@ -178,7 +181,7 @@ class Steps:
         elif self.count >= self.request.effort.warmup + self.unsure_steps:
             self._counts.forget()
             self._is_watching = True
-            self._framework.begin_memory(self.count)
+            self.begin_memory(self.count)
 
     def result(self) -> Json:
         lengths = self._clock.lengths_ms() if self._clock else []
@@ -197,25 +200,25 @@ class Steps:
             "bytes": self._peak.bytes,
             "reserved_bytes": self._peak.reserved or None,
             "power": _reading(self._power),
-            **self._framework.facts(),
+            **self.facts(),
         }
 
     def _watch(self) -> None:
         self._watched += 1
         varied = self._counts.varied
-        wanted = max(self.request.effort.memory, self._framework.least_memory_steps)
+        wanted = max(self.request.effort.memory, self.least_memory_steps)
         last = self._watched >= (_VARIED_STEPS if varied else wanted)
-        self._framework.end_memory_step(last=last)
+        self.end_memory_step(last=last)
         if last:
             self._is_watching = False
-            self._peak = self._framework.peak()
-            self._clock = self._framework.clock()
+            self._peak = self.peak()
+            self._clock = self.clock()
 
     def _time(self, clock: StepClock) -> None:
         clock.tick()
         effort = self.request.effort
         if clock.steps == 0:
-            self._power = self._framework.power_meter()
+            self._power = self.power_meter()
             self._first_timed = len(self._counts.sizes)
         long = sum(map(self._counts.is_long, self._counts.sizes[self._first_timed :]))
         enough = long >= effort.least and clock.elapsed_s >= effort.seconds
@@ -228,3 +231,85 @@ def _reading(power: PowerMeter | None) -> Json | None:
         return power.reading() if power else None
     except OSError:  # the counter went away
         return None
+
+
+_LEAST_S = 0.5  # counters are renewed every 20 to 100 ms
+_POWERCAP = Path("/sys/class/powercap")
+_NVML = "libnvidia-ml.so.1"
+Counter = Callable[[], float]  # joules since an unknown time
+
+
+class PowerMeter:
+    """Mean power from its making to a reading."""
+
+    def __init__(self, source: str, counters: Iterable[Counter]) -> None:
+        self._source = source
+        self._counters = list(counters)
+        self._begun = time.perf_counter()
+        self._before = [read() for read in self._counters]
+
+    def reading(self) -> dict[str, Any] | None:
+        """`{"watts", "seconds", "source"}`; None if there are no counters, or too little time."""
+        seconds = time.perf_counter() - self._begun
+        if not self._counters or seconds < _LEAST_S:
+            return None
+        joules = sum(read() - before for read, before in zip(self._counters, self._before, strict=True))
+        return {"watts": joules / seconds, "seconds": seconds, "source": self._source}
+
+
+def gpu_counters(uuids: Iterable[str]) -> list[Counter]:
+    """Counters of NVIDIA GPUs by UUID (`GPU-…`); none if any of them has none.
+
+    Source: NVIDIA, NVML reference, nvmlDeviceGetTotalEnergyConsumption (Volta or newer).
+    """
+    try:
+        library = ctypes.CDLL(_NVML)
+        if library.nvmlInit_v2():
+            return []
+        counters = [_gpu_counter(library, uuid) for uuid in uuids]
+        for read in counters:
+            read()
+    except (OSError, AttributeError):
+        return []
+    return counters
+
+
+def _gpu_counter(library: Any, uuid: str) -> Counter:
+    handle = ctypes.c_void_p()
+    if library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)):
+        raise OSError(f"no GPU {uuid}")
+
+    def read() -> float:
+        millijoules = ctypes.c_ulonglong()
+        if library.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(millijoules)):
+            raise OSError(f"no energy counter of GPU {uuid}")
+        return millijoules.value / 1e3
+
+    return read
+
+
+def cpu_counters(folder: Path = _POWERCAP) -> list[Counter]:
+    """Counters of all CPU packages, whatever runs on them; none if one cannot be read.
+
+    Source: the Linux kernel, Documentation/power/powercap/powercap.rst.
+    """
+    try:
+        packages = [package for package in folder.glob("intel-rapl:*") if package.name.count(":") == 1]
+        return [_package_counter(package) for package in packages]
+    except (OSError, ValueError):
+        return []
+
+
+def _package_counter(package: Path) -> Counter:
+    file = package / "energy_uj"
+    whole = int((package / "max_energy_range_uj").read_text())
+    last, turns = int(file.read_text()), 0
+
+    def read() -> float:
+        nonlocal last, turns
+        now = int(file.read_text())
+        turns += now < last  # the counter began again
+        last = now
+        return (turns * whole + now) / 1e6
+
+    return read

@@ -1,27 +1,34 @@
-"""Memory, time and device of PyTorch's training steps, which its optimizers end.
+"""Memory, time, device and inputs of PyTorch's training steps, which its optimizers end.
 
 Memory comes from torch's allocators. Watching allocations costs time, which the timed steps must
 not pay: the allocator's table is switched off before them.
 """
 
-from __future__ import annotations
-
 import itertools
-import json
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.modules import module as torch_module
+from torch.utils.data import dataloader
 
-from stepscope.record.batch_size.energy_counters import PowerMeter, cpu_counters, gpu_counters
-from stepscope.record.batch_size.measured_steps import Peak, StepClock, StepCounts, Steps, main_memory
+from stepscope.record.batch_size.measured_steps import (
+    Peak,
+    PowerMeter,
+    StepClock,
+    StepCounts,
+    Steps,
+    cpu_counters,
+    gpu_counters,
+    main_memory,
+)
 from stepscope.record.batch_size.request import Request
-from stepscope.record.batch_size.torch_inputs import InputSizes, LoadedSamples
 from stepscope.record.capture_file import write_capture
 from stepscope.record.manifest import Result, Run, build_manifest
 from stepscope.record.memory.allocators import CpuTable
-from stepscope.record.memory.memory_recorder import list_storages
+from stepscope.record.memory.memory_recorder import list_storages, memory_json
 from stepscope.record.memory.operator_lines import Creations, LineRanges
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry, describe_registry
@@ -113,15 +120,16 @@ class RecordedSteps:
         self._storages["after"] = self._list()
 
     def write(self) -> None:
-        """Write the capture and its companion, `NAME.storages.json`; the window is closed."""
+        """Write the capture; the window is closed."""
         assert self._window is not None
         command = [self._request.entry, *self._request.arguments]
         result = Result("complete", "recorded", self._steps[-1] + 1, self._steps)
         manifest = build_manifest(Run(command, _RECORDING), result)
         modules = describe_registry(self.registry)
-        write_capture(self._path, manifest, modules, {"trace.json": self._window.export})
-        storages = self._path.with_suffix(".storages.json")
-        storages.write_text(json.dumps(self._storages), encoding="utf-8")
+        memory = memory_json(**self._storages)
+        write_capture(
+            self._path, manifest, modules, {"trace.json": self._window.export, "memory.json": memory}
+        )
 
     def _list(self) -> list[dict[str, Any]]:
         made_at = self._creations.lines
@@ -132,11 +140,10 @@ class TorchSteps(Steps):
     """Measured steps that know the program's optimizers, and what torch allocates in them."""
 
     why_no_steps = WHY_NO_STEPS
-    least_memory_steps = 1
 
     def __init__(self, request: Request, finish: Callable[[Json], object]) -> None:
         counts = StepCounts()
-        super().__init__(request, finish, self, counts)
+        super().__init__(request, finish, counts)
         self.recording = RecordedSteps(request) if request.capture else None
         self._optimizers: dict[int, Any] = {}
         self._table = CpuTable()
@@ -235,3 +242,69 @@ def watch_optimizers(steps: Any) -> Any:
 
     OptimizerWatch(stepped)
     return steps
+
+
+_DEEPEST = 6  # batches nest a few lists and dicts; a deeper value is none
+
+
+class InputSizes:
+    """Counts the elements of the tensors that the first model called in a step was given.
+
+    The first step is watched by a hook of all modules, which only finds the model; later ones by a
+    hook of that model alone.
+    """
+
+    def __init__(self, counts: StepCounts) -> None:
+        self._counts = counts
+        self._hook = torch_module.register_module_forward_pre_hook(self._first_call)
+
+    def _first_call(self, module: Any, args: Any) -> None:
+        self._hook.remove()
+        self._hook = module.register_forward_pre_hook(self._called, with_kwargs=True)
+
+    def _called(self, module: Any, args: Any, kwargs: Any) -> None:
+        self._counts.add_inputs(sum(tensor.numel() for tensor in tensors_in((args, kwargs))))
+
+
+def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
+    """The tensors in a value, lists and dicts included, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth < _DEEPEST:
+        if hasattr(value, "values") and callable(value.values):
+            value = list(value.values())
+        for part in value if isinstance(value, list | tuple) else ():
+            yield from tensors_in(part, depth + 1)
+
+
+class LoadedSamples:
+    """Counts the samples that data loaders hand out while gradients are enabled.
+
+    A loader's batch counts with the number of its indices, so gradient accumulation, a batch size
+    divided among devices and a short last batch all count as they are.
+    """
+
+    def __init__(self, counts: StepCounts) -> None:
+        self._counts = counts
+        self._indices: dict[int, deque[int]] = {}
+        self._watch(dataloader._BaseDataLoaderIter)
+
+    def _watch(self, loader: Any) -> None:
+        next_index, next_batch = loader._next_index, loader.__next__
+
+        def index(iterator: Any) -> Any:
+            indices = next_index(iterator)
+            if isinstance(indices, list | tuple):  # else the data set makes the batches itself
+                self._indices.setdefault(id(iterator), deque()).append(len(indices))
+            return indices
+
+        def batch(iterator: Any) -> Any:
+            samples = next_batch(iterator)
+            waiting = self._indices.get(id(iterator))
+            sizes = (len(tensor) for tensor in tensors_in(samples) if tensor.dim() and len(tensor))
+            count = waiting.popleft() if waiting else next(sizes, 0)
+            if torch.is_grad_enabled():
+                self._counts.add_samples(count)
+            return samples
+
+        loader._next_index, loader.__next__ = index, batch

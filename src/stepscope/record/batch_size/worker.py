@@ -6,8 +6,6 @@ not survive a fork), or when the parent names none: the script cares what happen
 systems the request runs right here, and the process ends with it.
 """
 
-from __future__ import annotations
-
 import _io
 import builtins
 import faulthandler
@@ -245,8 +243,7 @@ def _serve(request: Request) -> NoReturn:
 
     def write(facts: Json) -> None:
         for watch in watches:
-            watch.stop()
-            facts["outside_writes"] = list(watch.paths)
+            facts["outside_writes"] = watch.stop()
         request.write(facts)
 
     def finish(facts: Json) -> NoReturn:

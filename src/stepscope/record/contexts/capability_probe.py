@@ -3,8 +3,6 @@
 python -m stepscope.record.contexts.capability_probe
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from stepscope.record.contexts import native_build as build

@@ -5,8 +5,6 @@ context of a compilation includes everything that it runs. After it, torch repor
 and why (`CompilationMetrics`), under the number that the context began with.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import sys

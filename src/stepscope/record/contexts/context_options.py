@@ -1,7 +1,5 @@
 """What to collect, the kinds of frames that are collected, and how the file is kept up to date."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

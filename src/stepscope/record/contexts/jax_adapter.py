@@ -1,13 +1,24 @@
-"""Reports what a JAX program does to the collector: calls, compilations, waits, transfers."""
+"""Reports what a JAX program does to the collector: calls, compilations, waits, transfers.
+
+JAX reports each part of a compilation when it has ended (`jax.monitoring`). The reason follows from
+the arguments: those of this call, compared with those that the function was compiled for before.
+"""
 
 from __future__ import annotations
 
+import inspect
+import os
+import threading
+import time
+import weakref
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
+from jax import monitoring, tree_util
 
-from stepscope.record.contexts.jax_compilations import JitCompilations, JitFunctions
+from stepscope.record.jax.compilation_counter import unregister_duration_listener
 from stepscope.record.jax.program_ranges import watch_waits
 from stepscope.record.patch import undo
 
@@ -17,7 +28,7 @@ class JaxAdapter:
 
     def __init__(self, extension: Any, windows: bool = False) -> None:
         self._extension = extension
-        self._functions = JitFunctions(extension.forget_call)
+        self._sees_calls = getattr(extension, "sees_calls", True)
         self._compilations = JitCompilations(extension)
         self._restore: list[Callable[[], None]] = []
         self._wants_windows = windows
@@ -37,7 +48,8 @@ class JaxAdapter:
     def detach(self) -> None:
         if self._windows:
             self._windows.detach()
-        self._extension.leave_jax()
+        if self._sees_calls:
+            self._extension.leave_jax()
         self._compilations.close()
         undo(self._restore)
 
@@ -49,11 +61,14 @@ class JaxAdapter:
             self._extension.note(f"{what}: JAX {jax.__version__}: {problem}")
 
     def _watch_calls(self) -> str:
+        if not self._sees_calls:
+            return _NATIVE_ONLY
         kind = type(jax.jit(lambda x: x))
         if kind.__module__.partition(".")[0] != "jaxlib":
             return f"jax.jit makes a {kind.__module__}.{kind.__name__}"
-        describe, returned = self._functions.describe, self._compilations.call_returned
-        return str(self._extension.watch_calls(kind, describe, returned))
+        functions = JitFunctions(self._extension.forget_call)
+        returned = self._compilations.call_returned
+        return str(self._extension.watch_calls(kind, functions.describe, returned))
 
     def _open_windows(self) -> str:
         try:
@@ -66,8 +81,282 @@ class JaxAdapter:
         return ""
 
     def _watch_buffers(self) -> str:
+        if not self._sees_calls:
+            return _NATIVE_ONLY
         try:
             from jax._src.array import ArrayImpl
         except ImportError as error:
             return str(error)
         return str(self._extension.watch_buffers(ArrayImpl, "wait: np.asarray(x)"))
+
+
+_NATIVE_ONLY = "only the native collector sees them"
+_PARTS = {
+    "/jax/core/compile/jaxpr_trace_duration": "trace",
+    "/jax/core/compile/jaxpr_to_mlir_module_duration": "lower",
+    "/jax/core/compile/backend_compile_duration": "compile",
+    "/jax/compilation_cache/cache_retrieval_time_sec": "load from the compilation cache",
+}
+_MOST_REASONS = 32  # of a program: each is a context of its own
+_LONGEST = 160  # characters of a reason
+_MOST_NESTED = 64  # durations that a later one may contain
+_MOST_KEPT = 8  # signatures of a function
+_SCALARS = (bool, int, float, complex)
+# By importance: what makes JAX compile again, in words.
+_CHANGES = (
+    ("shape", "new shape of"),
+    ("dtype", "new type of"),
+    ("weak", "new weak type of"),
+    ("place", "new sharding of"),
+    ("value", "new static argument"),
+)
+_OF_JAX = str(Path(jax.__file__).parent) + os.sep
+
+
+class JitCompilations:
+    """Follows the compilations of all threads."""
+
+    def __init__(self, extension: Any) -> None:
+        self._extension = extension
+        self._is_closed = False
+        self._open = _Open()
+        self._known: weakref.WeakKeyDictionary[Any, KnownSignatures] = weakref.WeakKeyDictionary()
+        self._compiled: set[FunctionSite] = set()
+        self._reasons: set[str] = set()
+        self._listener = self._part_ended  # one object, which can be found again
+
+    def follow(self) -> None:
+        monitoring.register_event_duration_secs_listener(self._listener)
+
+    def close(self) -> None:
+        """End; where JAX cannot forget a listener, it does nothing."""
+        self._is_closed = True
+        unregister_duration_listener(self._listener)
+
+    def call_returned(self, function: Any, arguments: Any, keywords: Any) -> None:
+        """A call during which something was compiled is about to end, in any thread."""
+        parts = self._open.take()
+        if not parts:
+            return
+        site = site_of(function)
+        if "trace" in parts and len(parts) == 1:
+            self._count(f"tracing of {site.name}", site, parts)
+            return
+        why = self._why_again(function, site, arguments, keywords or {})
+        self._count(f"compilation of {site.name}{why}", site, parts)
+
+    def _part_ended(self, event: str, duration: float, **about: Any) -> None:
+        part = _PARTS.get(event)
+        if part is None or self._is_closed:
+            return
+        own = self._open.durations.own(time.perf_counter(), duration)
+        if self._extension.compiled():
+            self._open.add(part, own)
+        else:  # ahead of time, outside any call
+            name = str(about.get("fun_name") or "a function").removeprefix("jit(").removesuffix(")")
+            when = ", ahead of time" if getattr(self._extension, "sees_calls", True) else ""
+            whole = f"compilation of {name}{when}"
+            self._extension.spend(whole, "", 0, {part: own * 1e9}, False)
+
+    def _why_again(self, function: Any, site: FunctionSite, arguments: Any, keywords: dict[str, Any]) -> str:
+        signatures = self._known.setdefault(function, KnownSignatures())
+        try:
+            why = signatures.why_again(signature_of(function, arguments, keywords))
+        except Exception:  # arguments of any kind; the program must not notice
+            why = ""
+        if not why and site.file and site in self._compiled:  # a primitive has many functions
+            why = "the function was created again"
+        self._compiled.add(site)
+        if len(self._reasons) < _MOST_REASONS:
+            self._reasons.add(why)
+        why = why if why in self._reasons else "another reason"
+        return f", again: {why[:_LONGEST]}" if why else ""
+
+    def _count(self, name: str, site: FunctionSite, parts: dict[str, float]) -> None:
+        spent = {part: seconds * 1e9 for part, seconds in parts.items()}
+        self._extension.spend(name, site.file, site.line, spent, True)
+
+
+class _Open(threading.local):
+    """What the running call of this thread has compiled so far."""
+
+    def __init__(self) -> None:
+        self.durations = NestedDurations()
+        self._parts: dict[str, float] = {}
+
+    def add(self, part: str, seconds: float) -> None:
+        self._parts[part] = self._parts.get(part, 0.0) + seconds
+
+    def take(self) -> dict[str, float]:
+        parts, self._parts = self._parts, {}
+        self.durations = NestedDurations()
+        return parts
+
+
+class NestedDurations:
+    """Finds the part of each duration that no earlier one covers, so that the parts add up.
+
+    Example:
+        >>> durations = NestedDurations()
+        >>> durations.own(5.0, 1.0)
+        1.0
+        >>> durations.own(8.0, 6.0)  # contains it
+        5.0
+    """
+
+    def __init__(self) -> None:
+        self._ended: list[tuple[float, float]] = []
+
+    def own(self, now: float, duration: float) -> float:
+        """The part of a duration that ends now which is not within an earlier one, seconds."""
+        begin, inside = now - duration, 0.0
+        while self._ended and self._ended[-1][0] >= begin:
+            inside += self._ended.pop()[1]
+        self._ended = [*self._ended[1 - _MOST_NESTED :], (begin, duration)]
+        return max(duration - inside, 0.0)
+
+
+class Leaf(NamedTuple):
+    """An argument, or a part of one."""
+
+    shape: tuple[int, ...] | None  # None for what is no array
+    dtype: str  # that of the array, or the type of the value
+    weak: bool  # whether the type yields to that of other operands
+    place: str  # the devices that it is committed to
+    value: object  # of a number, or a hash of what may be a static argument; None for arrays
+
+
+Signature = dict[str, Leaf]
+
+
+class KnownSignatures:
+    """The last signatures that a function was compiled for."""
+
+    def __init__(self) -> None:
+        self._kept: list[Signature] = []
+
+    def why_again(self, now: Signature) -> str:
+        """Why `now` is compiled although others were; empty for the first. It is kept.
+
+        Example:
+            >>> known = KnownSignatures()
+            >>> known.why_again({"x": Leaf((2,), "float32", False, "", None)})
+            ''
+            >>> known.why_again({"x": Leaf((3,), "float32", False, "", None)})
+            'new shape of x'
+        """
+        before = self._kept
+        self._kept = [*before[1 - _MOST_KEPT :], now]
+        if not before:
+            return ""
+        nearest = min(reversed(before), key=lambda signature: _distance(signature, now))
+        return change_between(nearest, now)
+
+
+def change_between(before: Signature, now: Signature) -> str:
+    """What changed between two signatures: `new shape of batch['x'] and 2 more`."""
+    if before.keys() != now.keys():
+        differing = [path for path in now if path not in before] or list(before.keys() - now.keys())
+        return f"new structure of {_root(differing[0])}"
+    for field, words in _CHANGES:
+        changed = [p for p in now if getattr(before[p], field) != getattr(now[p], field)]
+        if changed:
+            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            return f"{words} {changed[0]}{more}"
+    return "same arguments"
+
+
+def signature_of(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Signature:
+    """The arguments of a call by their paths; a donated array still has its shape."""
+    try:
+        bound = inspect.signature(function).bind(*arguments, **keywords).arguments
+    except (TypeError, ValueError):
+        bound = {"args": arguments, **keywords}
+    leaves = tree_util.tree_flatten_with_path(dict(bound), is_leaf=lambda leaf: leaf is None)[0]
+    return {_path(path): _leaf(value) for path, value in leaves}
+
+
+def _leaf(value: Any) -> Leaf:
+    if isinstance(value, _SCALARS):
+        return Leaf((), str(jax.dtypes.result_type(value)), True, "", repr(value))
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is None or dtype is None:
+        return Leaf(None, type(value).__qualname__, False, "", _hash(value))
+    place = str(value.sharding) if getattr(value, "committed", False) else ""
+    return Leaf(tuple(shape), str(dtype), bool(getattr(value, "weak_type", False)), place, None)
+
+
+def _hash(value: Any) -> int:
+    """Static arguments must be hashable; JAX compares them in the same way."""
+    try:
+        return hash(value)
+    except TypeError:
+        return id(value)
+
+
+def _path(keys: tuple[Any, ...]) -> str:
+    return f"{keys[0].key}{tree_util.keystr(keys[1:])}"
+
+
+def _root(path: str) -> str:
+    """The parameter that a path begins with."""
+    return path.partition("[")[0].partition(".")[0]
+
+
+def _distance(before: Signature, now: Signature) -> int:
+    """In how many arguments two signatures differ; a value counts least."""
+    differing = len(before.keys() ^ now.keys())
+    changed = [(before[p], now[p]) for p in now if p in before and before[p] != now[p]]
+    return 2 * differing + sum(1 + (old[:4] != new[:4]) for old, new in changed)
+
+
+# -- compiled functions
+
+
+class FunctionSite(NamedTuple):
+    """A function and where it is defined; `file` is empty for functions of JAX."""
+
+    name: str
+    file: str = ""
+    line: int = 0
+
+
+class JitFunctions:
+    """Describes compiled functions and keeps none alive; `died` gets the address of one that is gone."""
+
+    def __init__(self, died: Callable[[int], object]) -> None:
+        self._died = died
+        self._living: dict[int, weakref.ref[Any]] = {}
+
+    def describe(self, function: Any) -> tuple[str, str, int]:
+        """Name, file and line of a compiled function, as its contexts are named."""
+        address = id(function)
+        self._living[address] = weakref.ref(function, self._forgets(address))
+        site = site_of(function)
+        return f"jit({site.name})", site.file, site.line
+
+    def _forgets(self, address: int) -> Callable[[object], None]:
+        owner = weakref.ref(self)
+
+        def forget(reference: object) -> None:
+            functions = owner()
+            if functions is not None and functions._living.get(address) is reference:
+                del functions._living[address]
+                functions._died(address)
+
+        return forget
+
+
+def site_of(function: Any) -> FunctionSite:
+    """The name and definition of what a compiled function was made from.
+
+    Example:
+        >>> site_of(jax.jit(max)).name
+        'max'
+    """
+    name = getattr(function, "__qualname__", None) or "compiled"
+    short = name.rpartition("<locals>.")[2]
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None or code.co_filename.startswith(_OF_JAX):
+        return FunctionSite(short)
+    return FunctionSite(short, code.co_filename, code.co_firstlineno)

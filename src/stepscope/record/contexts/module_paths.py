@@ -5,8 +5,6 @@ asks once for each module and place, and again after any known module has died, 
 come again.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 import weakref
@@ -17,8 +15,7 @@ from typing import Any
 import torch
 
 from stepscope.record.call_sites import name_in, user_frame
-from stepscope.record.model_tree import unwrap
-from stepscope.record.module_registry import class_name, class_site, is_bare, unused_name
+from stepscope.record.module_registry import class_name, class_site, is_bare, unused_name, unwrap
 from stepscope.record.torch_internals import CompilerPaused, hide_from_compiler
 
 _Module: Any = torch.nn.Module

@@ -44,36 +44,23 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class MonitorEvent:
-    """An event that a callback receives.
-
-    Attributes:
-        name: the operator, the compilation, the memory's device, or the kernel.
-        address: of memory.
-        bytes: of memory.
-        nanoseconds: duration of a device activity.
-        context: the context that launched a device activity, for `call_path`; else the operator's.
-    """
+    """An event that a callback receives."""
 
     domain: Domain
     phase: Phase
-    name: str
-    address: int
-    bytes: int
-    nanoseconds: int
-    context: int
+    name: str  # of the operator, the compilation, the memory's device, or the kernel
+    address: int  # of memory
+    bytes: int  # of memory
+    nanoseconds: int  # duration of a device activity
+    context: int  # that launched a device activity, for `call_path`; else the operator's
 
 
 @dataclass(frozen=True)
 class PathFrame:
-    """A frame of a call path.
+    """A frame of a call path."""
 
-    Attributes:
-        kind: python, module, operator, annotation, runtime, native, kernel or instruction.
-        is_backward: whether it is the backward of the frame before it.
-    """
-
-    kind: str
-    is_backward: bool
+    kind: str  # python, module, operator, annotation, runtime, native, kernel or instruction
+    is_backward: bool  # whether it is the backward of the frame before it
     name: str
     file: str
     line: int
@@ -87,12 +74,9 @@ class Monitor:
         self._watches: list[int] = []
 
     def watch(self, domain: Domain, callback: Callable[[MonitorEvent], object]) -> Callable[[], None]:
-        """Call `callback` for each event of `domain`, in the event's thread.
+        """Call `callback` for each event of `domain`, in the event's thread; returns what ends that.
 
         The callback's own operators are neither reported nor counted. Its exceptions go to stderr.
-
-        Returns:
-            A function that ends it.
         """
 
         def call(domain: int, phase: int, *rest: Any) -> None:
@@ -118,14 +102,9 @@ class Monitor:
     def call_path(
         self, sources: Iterable[str] = ("python", "module", "operator"), context: int = 0
     ) -> list[PathFrame]:
-        """The frames of this thread's innermost context, outermost first.
+        """The frames of this thread's innermost context, outermost first; or those of another context.
 
-        Args:
-            sources: the kinds to include: python, module, operator, native, kernel.
-            context: a context that a callback was given; 0 for this thread's own.
-
-        Raises:
-            CaptureError: there is no such source.
+        Raises CaptureError if `sources` has another kind than python, module, operator, native, kernel.
         """
         wanted = set(sources)
         if unknown := wanted - set(SOURCES):
@@ -155,15 +134,14 @@ def monitoring(options: ContextOptions | None = None) -> Iterator[Monitor]:
     Args:
         options: which frames call paths are to have, where no collection of contexts runs.
 
-    Raises:
-        CaptureError: the native collector cannot be built here.
+    Raises CaptureError if the native collector cannot be built here.
 
     Example:
         with monitoring() as monitor:
             monitor.watch(Domain.OPERATOR, lambda what: print(what.name, monitor.call_path()))
             train()
     """
-    from stepscope.record.contexts.collection import Collection
+    from stepscope.record.contexts.sessions import Collection
 
     torch = build.loaded_torch()
     try:

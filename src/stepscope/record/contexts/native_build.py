@@ -14,13 +14,13 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepscope.record.capture_file import locked
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import ModuleType
 
 SOURCES = Path(__file__).parent.parent / "native"
@@ -56,14 +56,10 @@ class Recipe:
 
 
 def load(torch: Any = None, say: Any = lambda line: None) -> ModuleType:
-    """The collector, built first where that has not been done before.
+    """The collector, built first where that has not been done before; `say` gets a line then.
 
-    Args:
-        torch: the PyTorch to follow; None for a collector that other frameworks feed.
-        say: called with a line before a build that takes a while.
-
-    Raises:
-        BuildError: there is no compiler, no folder to write to, or the compiler refuses.
+    It follows the PyTorch `torch`; None for a collector that other frameworks feed. Raises BuildError
+    if there is no compiler, no folder to write to, or the compiler refuses.
     """
     recipe = make_recipe(torch)
     if recipe.key not in _loaded:
@@ -134,23 +130,13 @@ def _built(recipe: Recipe, say: Any) -> Path:
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         check_trusted(home)
-        with _locked(home / f"{recipe.key}.lock"):
+        with locked(home):  # of two processes that need it, one builds
             if not result.is_file():
                 say("building the native collector for this version, once (seconds)")
                 _build(recipe, result)
     except OSError as error:
         raise BuildError(f"cannot build in {home}: {error}; set {FOLDER_VARIABLE}") from error
     return result
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Two processes that need the same collector: one builds, the other waits."""
-    import fcntl
-
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _build(recipe: Recipe, result: Path) -> None:

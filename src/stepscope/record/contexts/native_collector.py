@@ -5,8 +5,6 @@ An adapter for another framework may be written in Python, on the extension's fu
 `begin(name)` and `end(token)` around each operator, `emit` for compilations and memory.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -113,8 +111,7 @@ class NativeCollector:
             adapter.name_contexts()
         if self._follows_devices and not complete:
             self._extension.flush_devices()
-        content: bytes | None = self._extension.snapshot(complete)
-        return content
+        return self._extension.snapshot(complete)
 
     def members(self) -> dict[str, Member]:
         """Further members of the capture: profiles of windows."""

@@ -4,15 +4,12 @@ It sees PyTorch's operators through a dispatch mode, and JAX's waits, transfers 
 through the same adapter as the native one.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -30,7 +27,6 @@ _LACKS_OF_JAX = [
     "calls of compiled functions, and why one is compiled again",
     "C++ frames, samples, memory, and device work",
 ]
-_NATIVE_ONLY = "only the native collector sees them"
 # Frames between the program and this file.
 _HIDDEN = ("/stepscope/record/", "/jax/_src/", "/jaxlib/", "torch/utils/_python_dispatch")
 _COLLECTED = SOURCES["python"] | SOURCES["module"] | SOURCES["operator"]
@@ -42,23 +38,16 @@ _Token = tuple[str, int, int]  # name, begin on the clock and in the thread's CP
 
 
 class PythonCollector:
-    """Collects in the program's own threads.
+    """Collects in the program's own threads: of PyTorch too, where the program has imported it."""
 
-    Args:
-        options: what to collect.
-        reason: why the native collector is not here.
-        torch: the PyTorch to follow; None where the program has not imported it.
-    """
-
-    sees_calls = False  # of compiled functions of JAX
+    sees_calls = False  # of compiled functions of JAX, and reads of its arrays as buffers
 
     def __init__(self, options: ContextOptions, reason: str, torch: Any) -> None:
         self._options = options
         self._notes = [f"collected in Python: {reason}"]
         self._lacks = list(_LACKS_OF_TORCH if torch else _LACKS_OF_JAX)
         self._nodes = _Nodes(options.limit)
-        self._cpu: dict[int, _Stat] = {}
-        self._thread_cpu: dict[int, _Stat] = {}
+        self._cpu, self._thread_cpu = _Metric(), _Metric()
         self._modules = _ModuleNumbers() if torch else None
         self._mode: Any = _dispatch_mode(self._operator_ended) if torch else None
         self._jax: Any = None
@@ -99,11 +88,11 @@ class PythonCollector:
     def content(self, complete: bool) -> bytes:
         if self._modules:
             self._modules.paths.name_all()
-        stats, sources = dict(self._cpu), self._options.sources & _COLLECTED
-        metrics = {"cpu_ns": _rows(stats, "inclusive", "time on the CPU thread")}
+        cpu, sources = self._cpu.copy(), self._options.sources & _COLLECTED
+        metrics = {"cpu_ns": _described(cpu, "inclusive", "time on the CPU thread")}
         if self._jax:
-            cpu = _rows(dict(self._thread_cpu), "exclusive", "CPU time of the calling thread")
-            metrics["thread_cpu_ns"] = cpu
+            of_thread = self._thread_cpu.copy()
+            metrics["thread_cpu_ns"] = _described(of_thread, "exclusive", "CPU time of the calling thread")
         if not self._modules:
             sources &= ~SOURCES["module"]
         return json.dumps(
@@ -119,8 +108,8 @@ class PythonCollector:
                 **self._nodes.columns(self._modules.names if self._modules else {}),
                 "metrics": metrics,
                 "totals": {
-                    "operators": sum(stat.count for stat in stats.values()),
-                    "cpu_ns": sum(stat.sum for stat in stats.values()),
+                    "operators": sum(count for count, *_ in cpu.values()),
+                    "cpu_ns": sum(total for _, total, *_ in cpu.values()),
                     "backward": 0,
                     "backward_linked": 0,
                 },
@@ -156,38 +145,24 @@ class PythonCollector:
         if token:
             name, begun, cpu_begun = token
             node = self._operator_ended(name, ended - begun)
-            self._thread_cpu.setdefault(node, _Stat()).add(cpu_ns - cpu_begun)
+            self._thread_cpu.add(node, cpu_ns - cpu_begun)
 
     def spend(self, name: str, file: str, line: int, parts: dict[str, float], is_one_call: bool) -> None:
         """An annotation has ended, with the nanoseconds of its parts."""
         whole = self._nodes.child(self._caller(), (_ANNOTATION, name, file, line, ""))
         for part, ns in parts.items():
             node = self._nodes.child(whole, (_ANNOTATION, part, "", 0, ""))
-            self._cpu.setdefault(node, _Stat()).add(int(ns))
+            self._cpu.add(node, int(ns))
 
     def compiled(self) -> bool:
         """Whether a compilation is inside a watched call: none is watched."""
         return False
 
-    def watch_calls(self, kind: type, resolve: Any, compiled: Any) -> str:
-        """Why calls are not recorded."""
-        return _NATIVE_ONLY
-
-    def watch_buffers(self, kind: type, name: str) -> str:
-        """Why reads are not recorded."""
-        return _NATIVE_ONLY
-
-    def leave_jax(self) -> None:
-        """Nothing to undo."""
-
-    def forget_call(self, address: int) -> None:
-        """Nothing is remembered."""
-
     # -- the tree
 
     def _operator_ended(self, name: str, elapsed_ns: int) -> int:
         node = self._nodes.child(self._caller(), (_OPERATOR, name, "", 0, ""))
-        self._cpu.setdefault(node, _Stat()).add(elapsed_ns)
+        self._cpu.add(node, elapsed_ns)
         if self._plan and time.monotonic() >= self._due_s:
             self._flush(self._plan)
         return node
@@ -277,22 +252,17 @@ class _ModuleNumbers:
         """Nothing is remembered by address here."""
 
 
-@dataclass
-class _Stat:
-    """Statistics of the values so far."""
+_Statistics = tuple[int, int, int, int, float]
+_STATISTICS = ("count", "sum", "min", "max", "squares")
 
-    count: int = 0
-    sum: int = 0
-    min: int = 1 << 63
-    max: int = 0
-    squares: float = 0.0
 
-    def add(self, value: int) -> None:
-        self.count += 1
-        self.sum += value
-        self.min = min(self.min, value)
-        self.max = max(self.max, value)
-        self.squares += float(value) ** 2
+class _Metric(dict[int, _Statistics]):
+    """Statistics of the values of each node so far."""
+
+    def add(self, node: int, value: int) -> None:
+        count, total, least, most, squares = self.get(node, (0, 0, value, value, 0.0))
+        least, most = min(least, value), max(most, value)
+        self[node] = count + 1, total + value, least, most, squares + float(value) ** 2
 
 
 class _Nodes:
@@ -329,9 +299,8 @@ class _Nodes:
         return {"strings": list(strings), "kinds": KINDS, "nodes": nodes}
 
 
-def _rows(stats: dict[int, _Stat], nesting: str, meaning: str) -> dict[str, Any]:
+def _described(metric: dict[int, _Statistics], nesting: str, meaning: str) -> dict[str, Any]:
     """A metric of contexts.json, in nanoseconds."""
-    names = ("count", "sum", "min", "max", "squares")
-    nodes = sorted(stats)
-    columns = {name: [getattr(stats[node], name) for node in nodes] for name in names}
+    nodes = sorted(metric)
+    columns = {name: [metric[node][at] for node in nodes] for at, name in enumerate(_STATISTICS)}
     return {"unit": "ns", "nesting": nesting, "meaning": meaning, "node": nodes, **columns}

@@ -5,8 +5,6 @@ function is then on the stack, with the function that it was made from (jax/_src
 `cache_miss`); in a version without this name, compilations are counted, but no functions are known.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 import time

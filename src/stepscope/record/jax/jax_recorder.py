@@ -66,8 +66,7 @@ class JaxRecording(Recording[JaxWindow]):
 class JaxRecorder:
     """Watches the compiled functions of this process and records a few training steps.
 
-    Raises:
-        CaptureError: this version of JAX lacks what the recorder hooks into.
+    Raises CaptureError if this version of JAX lacks what the recorder hooks into.
     """
 
     framework = "jax"

@@ -13,8 +13,6 @@ Where several calls of a function make a step (`MicroBatches`), only the first o
 Functions that JAX compiles itself (`jnp.mean`, operators outside any `jit`) are never counted.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace

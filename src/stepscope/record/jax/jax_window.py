@@ -1,7 +1,5 @@
 """Consecutive training steps under JAX's profiler; the program runs at most one step ahead."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any, NamedTuple

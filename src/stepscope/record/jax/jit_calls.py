@@ -8,8 +8,6 @@ each time, where they are wrapped, if that is possible; else they are not seen. 
 compiled functions are reported as calls too (`watch_gradients`).
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import threading
@@ -44,10 +42,8 @@ OnCall = Callable[[JitCall], None]
 class JitCallWatch:
     """Calls `on_call(call)` on the main thread, until closed.
 
-    The program's own hook is still called.
-
-    Raises:
-        CaptureError: this version of JAX has no such hook.
+    The program's own hook is still called. Raises CaptureError if this version of JAX has no such
+    hook.
     """
 
     def __init__(self, on_call: OnCall) -> None:
@@ -99,17 +95,12 @@ class JitCallWatch:
 
 
 def _install_hook(hook: Callable[..., None]) -> tuple[Callable[[], Any], Callable[[], None]]:
-    """Set JAX's hook after each call; before JAX 0.7 an attribute of the state of all threads.
+    """Set JAX's hook after each call.
 
-    Returns:
-        Functions that give the program's own hook, if it has one, and that remove ours.
+    Returns functions that give the program's own hook, if it has one, and that remove ours.
     """
     try:
-        state: Any = getattr(api, "_post_hook_state", None)
-        if state is None:
-            threads = api.jax_jit.global_state()
-            before, threads.post_hook = threads.post_hook, hook
-            return lambda: before, lambda: setattr(threads, "post_hook", before)
+        state: Any = api._post_hook_state
         ours = type(state)("stepscope", None, include_in_jit_key=False)
         ours.set_global(hook)
         api.jax_jit.set_post_hook_state(ours)
@@ -136,8 +127,7 @@ def name_of(function: Any) -> str | None:
         return _name_under_pmap(function)
     if not module or module.partition(".")[0] in _OF_JAX:
         return None
-    name: str = function.__qualname__.rpartition("<locals>.")[2]
-    return name
+    return function.__qualname__.rpartition("<locals>.")[2]
 
 
 def _name_under_pmap(function: Any) -> str:
@@ -174,8 +164,7 @@ def watch_gradients(on_gradient: OnGradient) -> Callable[[], None]:
         on_gradient: gets the name of the call, `grad(loss)`, its arguments and its results, within
             a range that the profiler records.
 
-    Returns:
-        A function that undoes it.
+    Returns a function that undoes it.
     """
     for excluded in (source_info_util, traceback_util):  # so lines and tracebacks stay the user's
         if register := getattr(excluded, "register_exclusion", None):

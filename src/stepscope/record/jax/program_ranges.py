@@ -1,7 +1,5 @@
 """Ranges around calls of a JAX program in recorded steps: loaders, savers, waits, transfers."""
 
-from __future__ import annotations
-
 import functools
 import sys
 import threading
@@ -122,10 +120,8 @@ def watch_waits(ranges: Ranges, transfers: bool = True) -> tuple[list[Callable[[
     """Put a range around each wait and each transfer.
 
     JAX returns from a call before its work is done. The program waits where it asks for a value:
-    explicitly (`block_until_ready`), or by using one (`float(x)`, `print(x)`).
-
-    Returns:
-        Functions that undo it, and the names of what this version of JAX lacks.
+    explicitly (`block_until_ready`), or by using one (`float(x)`, `print(x)`). Returns functions
+    that undo it, and the names of what this version of JAX lacks.
     """
     restore: list[Callable[[], None]] = []
     missing: list[str] = []

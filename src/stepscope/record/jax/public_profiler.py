@@ -5,8 +5,6 @@ compilation until a few seconds pass without another one, and its reader finds t
 calls in it.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import threading
@@ -111,7 +109,9 @@ class PublicProfilerRecorder:
     def _begin(self) -> None:
         folder = Path(tempfile.mkdtemp(prefix="stepscope-"))
         try:
-            self._start_trace(str(folder), **_profiler_options(self._options))
+            options = jax.profiler.ProfileOptions()
+            options.python_tracer_level = int(self._options.stack)
+            self._start_trace(str(folder), profiler_options=options)
         except Exception as error:
             shutil.rmtree(folder, ignore_errors=True)
             own = isinstance(error, RuntimeError)
@@ -160,13 +160,3 @@ def what_is_lost(why: str) -> str:
         "the calls in the profile, --warmup and --steps have no effect, and the loop may run ahead "
         "of its devices"
     )
-
-
-def _profiler_options(options: RecordOptions) -> dict[str, Any]:
-    """The options of the public profiler; versions that have none record Python too."""
-    make = getattr(jax.profiler, "ProfileOptions", None)
-    if make is None:
-        return {}
-    chosen = make()
-    chosen.python_tracer_level = int(options.stack)
-    return {"profiler_options": chosen}

@@ -1,7 +1,5 @@
 """What torch's own allocators record: the CPU's table of totals, and the history of CUDA."""
 
-from __future__ import annotations
-
 import ctypes
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What `stepscope run --memory` records next to torch.profiler's allocations."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -61,14 +59,7 @@ class MemoryRecorder:
         return self._members([], storages, out_of_memory=asdict(failed))
 
     def _members(self, before: list[Json], after: list[Json], **more: Json) -> dict[str, Member]:
-        members: dict[str, Member] = {
-            "memory.json": {
-                "format": "stepscope memory",
-                "version": 1,
-                "storages": {"before": before, "after": after},
-                **more,
-            }
-        }
+        members: dict[str, Member] = {"memory.json": {**memory_json(before, after), **more}}
         if self.cuda.has_events:
             members["snapshot.pickle"] = self.cuda.write
         return members
@@ -89,6 +80,11 @@ class MemoryRecorder:
         self.cuda.close()
 
 
+def memory_json(before: list[Json], after: list[Json]) -> Json:
+    """The capture's `memory.json` of storages before and after the recorded steps."""
+    return {"format": "stepscope memory", "version": 1, "storages": {"before": before, "after": after}}
+
+
 def list_storages(
     registry: ModuleRegistry,
     optimizers: Iterable[Any],
@@ -102,17 +98,24 @@ def list_storages(
         parameter, buffer, gradient, optimizer_state or input, `path` that of the module, if any.
     """
     rows: dict[tuple[str, int], Json] = {}
-    owners: dict[int, tuple[str, str]] = {}
-    for row, tensor in _of_models(registry, made_at):
-        owners.setdefault(id(tensor), (row["path"], row["name"]))
-        _add(rows, tensor, row)
-        if tensor.grad is not None:
-            _add(rows, tensor.grad, {**row, "kind": "gradient", "lines": []})
-    for row, tensor in _of_optimizers(optimizers, owners):
+    for row, tensor in kept_tensors(registry, optimizers, made_at):
         _add(rows, tensor, row)
     for tensor in _tensors(inputs):
         _add(rows, tensor, _row("input", "", ""))
     return list(rows.values())
+
+
+def kept_tensors(
+    registry: ModuleRegistry, optimizers: Iterable[Any], made_at: dict[tuple[int, str], list[tuple[str, int]]]
+) -> Iterator[tuple[Json, Any]]:
+    """The tensors that training keeps from step to step, with what they are; some several times."""
+    owners: dict[int, tuple[str, str]] = {}
+    for row, tensor in _of_models(registry, made_at):
+        owners.setdefault(id(tensor), (row["path"], row["name"]))
+        yield row, tensor
+        if tensor.grad is not None:
+            yield {**row, "kind": "gradient", "lines": []}, tensor.grad
+    yield from _of_optimizers(optimizers, owners)
 
 
 def _of_models(
@@ -176,12 +179,9 @@ def tensor_uses(profiler: Any) -> Json:
     that the process keeps has it. With it the analysis knows what each allocation is for, and until
     when it is needed. Source: torch/profiler/_memory_profiler.py.
 
-    Args:
-        profiler: recorded with `record_shapes` and `profile_memory`.
-
-    Returns:
-        Columns of one length, `time_ns` (when the operator began), `address` (of the storage),
-        `shape` and `dtype`, positions in the lists `shapes` and `dtypes`.
+    The profiler recorded with `record_shapes` and `profile_memory`. Columns of one length are
+    `time_ns` (when the operator began), `address` (of the storage), `shape` and `dtype`, positions in
+    the lists `shapes` and `dtypes`.
     """
     columns: Json = {"time_ns": [], "address": [], "shape": [], "dtype": []}
     shapes: dict[tuple[int, ...], int] = {}

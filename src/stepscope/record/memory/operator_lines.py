@@ -4,8 +4,6 @@ While a step is recorded, each call of torch's API is a range named by the lines
 outermost first. Lines inside torch and inside stepscope are left out.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from types import FrameType

@@ -1,7 +1,5 @@
 """An out-of-memory error: what was asked for, where, and what held the memory."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -5,13 +5,11 @@ They are a few: backward passes, optimizer steps, requests for batches, blocks w
 microseconds per step.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import sys
 import threading
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -36,6 +34,7 @@ from stepscope.record.torch_internals import (
     CompilerPaused,
     Function,
     hide_from_compiler,
+    hide_methods,
     wrap,
 )
 
@@ -305,19 +304,7 @@ def _stepping_optimizer(optimizer: Any, number: int) -> SteppingOptimizer:
     return SteppingOptimizer(name, place.function, place.file, place.line, number)
 
 
-def _hide(function: object) -> None:
-    """Only functions written here: a decorator may share its code with others."""
-    if isinstance(function, property):
-        function = function.fget
-    function = getattr(function, "__wrapped__", function)
-    if isinstance(function, FunctionType):
-        hide_from_compiler(function.__code__)
-
-
 # torch.compile must not compile what its own compiled functions lead to.
-_CLASSES = (ActivityLog, Activity, SteppingOptimizer, OptimizerOrder, DurationHistogram, ActivityHooks)
-for _class in _CLASSES:
-    for _member in vars(_class).values():
-        _hide(_member)
+hide_methods(ActivityLog, Activity, SteppingOptimizer, OptimizerOrder, DurationHistogram, ActivityHooks)
 for _function in (user_frame, is_internal, _stepping_optimizer):
-    _hide(_function)
+    hide_from_compiler(_function.__code__)

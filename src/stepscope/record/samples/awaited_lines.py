@@ -1,4 +1,4 @@
-"""Lines of coroutines that wait: while an event loop waits, no frame of them is on the stack.
+"""Lines of a stack, and of coroutines that wait, which are on no stack while an event loop waits.
 
 The loop waits in its selector. Around that call, in recorded steps only, the line is noted at which
 the task that trains is suspended: the innermost one of the program's own files.
@@ -15,12 +15,38 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from stepscope.record.call_sites import LIBRARIES
-from stepscope.record.samples.stack_sampler import SampledPlace, place_of
 
-_DEEPEST = 100  # coroutines that await each other
+_DEEPEST = 512  # frames of a stack, from the innermost on, as in C++; coroutines that await each other
 _MOST = 20_000  # waits
 _FRAMES = ("cr_frame", "ag_frame", "gi_frame")
 _AWAITED = ("cr_await", "ag_await", "gi_yieldfrom")
+
+
+class SampledPlace(NamedTuple):
+    """A line that a frame executes."""
+
+    function: str
+    file: str
+    line: int
+
+
+def places_of_stack(frame: FrameType | None) -> list[SampledPlace]:
+    """The lines of a stack, innermost first, as Python shows them."""
+    places: list[SampledPlace] = []
+    while frame is not None and len(places) < _DEEPEST:
+        places.append(_place_of(frame))
+        frame = frame.f_back
+    return places
+
+
+def _place_of(frame: FrameType) -> SampledPlace:
+    code = frame.f_code
+    name = getattr(code, "co_qualname", code.co_name)  # from Python 3.11 on
+    return SampledPlace(_readable(name), _readable(code.co_filename), frame.f_lineno or 0)
+
+
+def _readable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 class Wait(NamedTuple):
@@ -69,7 +95,7 @@ def place_at(waits: list[Wait], moment_ns: int) -> SampledPlace | None:
 def _awaiting(task: Any) -> SampledPlace | None:
     """The innermost line of the program's own at which a task is suspended."""
     own = [frame for frame in _frames(task.get_coro()) if not frame.f_code.co_filename.startswith(LIBRARIES)]
-    return place_of(own[-1]) if own else None
+    return _place_of(own[-1]) if own else None
 
 
 def _frames(awaited: Any) -> Iterator[FrameType]:

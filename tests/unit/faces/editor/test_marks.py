@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from lsprotocol import types as lsp
 
-from stepscope.faces.editor.documents import Documents, findings_by_file
+from stepscope.faces.editor.documents import Documents, of_findings
 from stepscope.faces.editor.line_marks import LineMark, hover_text, marks_of, milliseconds, percent, size
 from stepscope.faces.editor.measured_costs import FileCosts, Measured, Problem, Settings, settings_of
 from stepscope.models.batch_size.breakdown import LineBreakdown, ModuleTime, OperatorTime
@@ -92,9 +92,9 @@ def test_a_finding_is_at_every_line_it_names_once():
     evidence = [{"file": "/m.py", "line": 4}, {"file": "/m.py", "line": 4}, {"file": "", "line": 1}]
     finding = {"severity": "critical", "what": "Slow.", "advice": "Fuse.", "evidence": evidence}
     nowhere = {"severity": "info", "what": "Waits.", "advice": "Load.", "evidence": []}
-    found = findings_by_file(Measured("/t.py", {}, findings=[finding, nowhere]))
-    assert [(one.range.start.line, one.message) for one in found["/m.py"]] == [(3, "Slow. Fuse.")]
-    (top,) = found["/t.py"]
+    (slow, first), (entry, top) = of_findings(Measured("/t.py", {}, findings=[finding, nowhere]))
+    assert (slow, first.range.start.line, first.message) == ("/m.py", 3, "Slow. Fuse.")
+    assert entry == "/t.py"
     assert (top.range.start.line, top.severity) == (0, lsp.DiagnosticSeverity.Information)
 
 

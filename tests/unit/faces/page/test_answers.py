@@ -10,9 +10,10 @@ import msgspec
 import pytest
 from serving import ask, opened
 
+from stepscope.base.json_text import json_bytes
 from stepscope.errors import ServeError
 from stepscope.faces.page import timeline_answers
-from stepscope.faces.page.requests import Query, encode
+from stepscope.faces.page.requests import Query
 from stepscope.faces.page.routes import ROUTES, answer
 from stepscope.faces.page.trace_view import TraceView
 
@@ -397,7 +398,7 @@ OTHERS |= {"select", "path", "source", "diff", "query"}
 @pytest.mark.parametrize("name", [name for name in ROUTES if name not in OTHERS])
 def test_every_answer_is_plain_json(trace: TraceView, name: str) -> None:
     told = ask(trace, name, path="s1.0")
-    assert json.loads(encode(told)) == json.loads(json.dumps(told))
+    assert json.loads(json_bytes(told)) == json.loads(json.dumps(told))
 
 
 def test_a_trace_without_steps_has_one_empty_level() -> None:

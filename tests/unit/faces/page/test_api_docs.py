@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
+from api_docs import generated, glossary, typescript, typescript_type
 from msgspec import UNSET, UnsetType
 
-from stepscope.faces.page.api_docs import generated, glossary, typescript, typescript_type
 from stepscope.faces.page.routes import ROUTES
 
 ROOT = Path(__file__).parents[4]
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[4]
 def test_generated_files_are_current(name: str) -> None:
     (text,) = [text for file, text in generated(ROOT).items() if file.name == name]
     (file,) = [file for file in generated(ROOT) if file.name == name]
-    assert file.read_text("utf-8") == text, "run python -m stepscope.faces.page.api_docs"
+    assert file.read_text("utf-8") == text, "run python scripts/api_docs.py"
 
 
 def test_every_request_documents_its_parameters() -> None:

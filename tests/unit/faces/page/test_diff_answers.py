@@ -7,8 +7,8 @@ import json
 import pytest
 from serving import ask
 
+from stepscope.base.json_text import json_bytes
 from stepscope.errors import ServeError, TraceError
-from stepscope.faces.page.requests import encode
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
@@ -52,7 +52,7 @@ def test_kernels_are_compared_by_name_the_largest_change_first() -> None:
     assert after == pytest.approx([0.2, 0.201, 0.202, 1])
     assert gemm["ratio"] == pytest.approx(0.201 / 0.101)
     assert answer["on_device"]
-    assert json.loads(encode(answer)) == json.loads(json.dumps(answer))
+    assert json.loads(json_bytes(answer)) == json.loads(json.dumps(answer))
 
 
 def test_the_use_of_time_that_changed_with_the_step_is_its_cause() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from serving import ask
 
-from stepscope.faces.page.requests import encode
+from stepscope.base.json_text import json_bytes
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
@@ -54,7 +54,7 @@ def test_a_step_begins_at_zero_wherever_it_was_recorded() -> None:
     assert pieces(answer)["CPU", "data loading"] == (0, 400)
     assert pieces(answer)["device", "gemm"] == (430, 100)
     assert answer["timeline"]["length_us"] == 900
-    assert json.loads(encode(answer)) == json.loads(json.dumps(answer))
+    assert json.loads(json_bytes(answer)) == json.loads(json.dumps(answer))
 
 
 def test_work_has_the_stage_that_it_belongs_to() -> None:

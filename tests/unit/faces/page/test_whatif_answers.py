@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from serving import ask, opened
 
+from stepscope.base.json_text import json_bytes
 from stepscope.errors import ServeError, StepscopeError
-from stepscope.faces.page.requests import encode
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.models.whatif import CHANGES
 
@@ -29,7 +29,7 @@ def test_every_change_is_listed_with_why_it_does_not_apply(trace: TraceView) -> 
     (bandwidth,) = [one for one in told if one["name"] == "bandwidth"]
     assert (bandwidth["applies"], bandwidth["reason"]) == (False, "these steps have no collectives")
     assert bandwidth["parameters"][0]["default"] == 2.0
-    assert encode(told)
+    assert json_bytes(told)
 
 
 def test_the_changes_of_all_lines_apply_together_in_their_order(trace: TraceView) -> None:

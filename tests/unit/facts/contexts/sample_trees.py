@@ -5,6 +5,7 @@ from __future__ import annotations
 from inspect import cleandoc
 
 import numpy as np
+from oracles.context_tree import checked
 
 from stepscope.facts.contexts.metrics import SampleStats
 from stepscope.facts.contexts.tree import ContextTree
@@ -28,7 +29,7 @@ def drawn_tree(text: str) -> ContextTree:
         samples.append([int(word) for word in words[1:]])
     node = np.repeat(np.arange(len(names)), [len(one) for one in samples])
     values = np.array([value for one in samples for value in one])
-    return tree_of(parents, names, {"cpu_ns": SampleStats.of(node, values, len(names))}).check()
+    return checked(tree_of(parents, names, {"cpu_ns": SampleStats.of(node, values, len(names))}))
 
 
 def tree_of(parents: list[int], names: list[str], metrics: dict[str, SampleStats]) -> ContextTree:
@@ -59,7 +60,7 @@ def grown_tree(seed: int, size: int = 60) -> ContextTree:
         "cpu_ns": SampleStats.of(node, values, size),
         "device_ns": SampleStats.of(node[::2], values[::2], size),
     }
-    return tree_of(parents, names, metrics).check()
+    return checked(tree_of(parents, names, metrics))
 
 
 def lines(tree: ContextTree, metric: str = "cpu_ns") -> list[str]:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from oracles.context_tree import checked
 
 from stepscope.errors import TraceError
 from stepscope.facts.annotate import annotate
@@ -32,7 +33,7 @@ STEPS = """
 
 
 def tree_of(text: str, **options: int) -> ContextTree:
-    return build_contexts(annotate(drawn_trace(text)), **options).check()
+    return checked(build_contexts(annotate(drawn_trace(text)), **options))
 
 
 def drawn(tree: ContextTree, metric: str = "cpu_ns") -> list[str]:
@@ -187,7 +188,7 @@ def test_a_trace_of_another_tool_becomes_a_tree_of_its_ranges() -> None:
 
 
 def test_an_empty_trace_has_a_root() -> None:
-    tree = build_contexts(drawn_trace("")).check()
+    tree = checked(build_contexts(drawn_trace("")))
     assert len(tree) == 1
     assert tree.total("cpu_ns") == 0
 
@@ -218,7 +219,7 @@ MODEL = {
 
 
 def test_modules_without_ranges_are_between_the_step_and_their_operators() -> None:
-    tree = build_contexts(annotate(drawn_trace(MATCHED), MODEL)).check()
+    tree = checked(build_contexts(annotate(drawn_trace(MATCHED), MODEL)))
     (conv,) = tree.search("^aten::conv2d$")
     assert [tree.label(node) for node in tree.path(conv)][2:] == [
         "step",

@@ -3,8 +3,10 @@
 import json
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from oracles.context_tree import checked
 from sample_trees import drawn_tree, grown_tree, tree_of
 
 from stepscope.facts.contexts import bottom_up, difference
@@ -22,6 +24,10 @@ TREE = drawn_tree("""
 """)
 
 
+def drawn_boxes(*tree: Any, **options: Any) -> dict[str, Any]:
+    return msgspec.to_builtins(flame(*tree, **options))
+
+
 def drawn(data: dict[str, Any]) -> list[str]:
     """`name value`, indented; asserts that a page can lay them out in one pass."""
     boxes, depth, lines = data["boxes"], [], []
@@ -35,7 +41,7 @@ def drawn(data: dict[str, Any]) -> list[str]:
 
 
 def test_boxes_are_in_preorder_and_the_largest_sibling_is_first() -> None:
-    data = flame(TREE, "cpu")
+    data = drawn_boxes(TREE, "cpu")
     assert drawn(data) == [
         "all 45",
         "  step 45",
@@ -51,7 +57,7 @@ def test_boxes_are_in_preorder_and_the_largest_sibling_is_first() -> None:
 
 
 def test_hidden_nodes_are_one_box_below_their_caller() -> None:
-    data = flame(TREE, "cpu", most=4)
+    data = drawn_boxes(TREE, "cpu", most=4)
     assert drawn(data) == [
         "all 45",
         "  step 45",
@@ -67,7 +73,7 @@ def test_hidden_nodes_are_one_box_below_their_caller() -> None:
 
 def test_a_zoomed_node_is_the_first_box_and_the_answer_has_its_path() -> None:
     (linear,) = TREE.search("^linear$")
-    data = flame(TREE, "cpu", start=int(linear))
+    data = drawn_boxes(TREE, "cpu", start=int(linear))
     assert drawn(data) == ["linear 37", "  mm 30", "  add 3"]
     assert [one["name"] for one in data["path"]] == ["all", "step", "linear"]
     assert [one["node"] for one in data["path"]] == TREE.path(linear)
@@ -77,7 +83,7 @@ def test_a_zoomed_node_is_the_first_box_and_the_answer_has_its_path() -> None:
 @pytest.mark.parametrize("most", [1, 5, 20, 1000])
 def test_a_box_is_as_wide_as_its_own_value_and_its_children(seed: int, most: int) -> None:
     for tree in (grown_tree(seed), bottom_up(grown_tree(seed))):
-        data = flame(tree, "device", most=most)
+        data = drawn_boxes(tree, "device", most=most)
         drawn(data)
         boxes = {name: np.array(column) for name, column in data["boxes"].items()}
         inside = boxes["own"].astype(float)
@@ -100,7 +106,7 @@ def test_a_comparison_has_the_values_of_both_profiles() -> None:
             relu 9
     """)
     laid = difference(TREE, after)
-    data = flame(laid.after, "cpu", before=laid.before)
+    data = drawn_boxes(laid.after, "cpu", before=laid.before)
     strings = data["strings"]
     rows = {
         strings[name]: (before, now)
@@ -119,13 +125,6 @@ def test_a_comparison_has_the_values_of_both_profiles() -> None:
     assert (width >= np.maximum(data["boxes"]["before"], data["boxes"]["value"])).all()
 
 
-def test_a_node_shows_its_first_finding() -> None:
-    linear, mm = (int(TREE.search(f"^{name}$")[0]) for name in ("linear", "mm"))
-    data = flame(TREE, "cpu", marked=[[linear], [linear, mm]])
-    found = dict(zip(data["boxes"]["node"], data["boxes"]["finding"], strict=True))
-    assert (found[linear], found[mm], found[0]) == (0, 1, -1)
-
-
 def test_a_hundred_thousand_nodes_keep_their_sums() -> None:
     size = 100_000
     random = np.random.default_rng(0)
@@ -137,8 +136,8 @@ def test_a_hundred_thousand_nodes_keep_their_sums() -> None:
     turned = [int(place[parents[row]]) if parents[row] >= 0 else -1 for row in order.tolist()]
     names = [f"n{row}" for row in range(size)]
     own = SampleStats.of(np.arange(size), random.integers(1, 100, size), size)
-    tree = tree_of(turned, names, {"cpu_ns": own}).check()
-    data = flame(tree, "cpu", most=20_000)
+    tree = checked(tree_of(turned, names, {"cpu_ns": own}))
+    data = drawn_boxes(tree, "cpu", most=20_000)
     boxes = data["boxes"]
     assert boxes["value"][0] == own.sum.sum()
     assert sum(boxes["hidden"]) == size - 20_000

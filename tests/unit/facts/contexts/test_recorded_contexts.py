@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracles.context_tree import checked
 
 from stepscope.errors import IngestError
 from stepscope.facts.contexts import ContextTree, build_contexts
@@ -96,7 +97,7 @@ def trace_of(form: bytes = changed()) -> Trace:
 
 
 def tree() -> ContextTree:
-    return build_contexts(trace_of()).check()
+    return checked(build_contexts(trace_of()))
 
 
 def test_nodes_are_as_recorded() -> None:
@@ -156,7 +157,7 @@ def test_the_tree_says_what_was_not_collected() -> None:
 
 
 def test_ranks_are_merged() -> None:
-    both = build_contexts(concat([of_rank(trace_of(), rank) for rank in (0, 1)])).check()
+    both = checked(build_contexts(concat([of_rank(trace_of(), rank) for rank in (0, 1)])))
     assert len(both) == len(tree())
     assert both.total("cpu_ns") == 2 * tree().total("cpu_ns")
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from oracles.context_tree import checked
 from sample_trees import drawn_tree, grown_tree, lines
 
 from stepscope.errors import TraceError
@@ -74,7 +75,7 @@ def test_bottom_up_has_each_place_once_with_its_callers_below() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_bottom_up_totals_equal_a_search_by_hand(seed: int) -> None:
     tree = grown_tree(seed)
-    turned = bottom_up(tree).check()
+    turned = checked(bottom_up(tree))
     whole = turned.inclusive("cpu_ns")
     for place in turned.children(0):
         own = tree.own("cpu_ns").take(tree.search(f"^{turned.label(place)}$"))
@@ -87,7 +88,7 @@ def test_bottom_up_totals_equal_a_search_by_hand(seed: int) -> None:
 
 def test_bottom_up_by_one_metric_lists_only_places_with_samples() -> None:
     tree = grown_tree(0)
-    turned = bottom_up(tree, "device_ns").check()
+    turned = checked(bottom_up(tree, "device_ns"))
     assert list(turned.metrics) == ["device_ns"]
     assert turned.total("device_ns") == tree.total("device_ns")
 
@@ -95,7 +96,7 @@ def test_bottom_up_by_one_metric_lists_only_places_with_samples() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_merge_adds_nodes_in_any_order(seed: int) -> None:
     one, other, third = (grown_tree(seed + shift, 40) for shift in (0, 100, 200))
-    merged = merge_trees([one, other, third]).check()
+    merged = checked(merge_trees([one, other, third]))
     assert merged.total("cpu_ns") == sum(tree.total("cpu_ns") for tree in (one, other, third))
     expected: dict[tuple[str, ...], float] = {}
     for tree in (one, other, third):
@@ -148,7 +149,7 @@ def test_pruning_keeps_sums_and_the_largest_nodes(seed: int) -> None:
         prune(tree, "cpu", least=0.05),
         prune(tree, "device", depth=2),
     ):
-        small.check()
+        checked(small)
         for metric in tree.metrics:
             assert small.total(metric) == tree.total(metric)
             assert small.inclusive(metric).count[0] == tree.inclusive(metric).count[0]
@@ -213,8 +214,8 @@ def test_two_trees_are_aligned_path_by_path() -> None:
     assert change["mm", "k9"] == 40
     assert change["step", "linear"] == 52 - 135
     assert change["all",] == after.total("cpu_ns") - TREE.total("cpu_ns")
-    laid.before.check()
-    laid.after.check()
+    checked(laid.before)
+    checked(laid.after)
 
 
 def test_a_tree_compared_with_itself_has_no_difference() -> None:

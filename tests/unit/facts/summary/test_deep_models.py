@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from stepscope.faces.page.requests import encode
+from stepscope.base.json_text import json_bytes
 from stepscope.faces.terminal.commands import stepscope
-from stepscope.faces.terminal.output import _pieces, finite
+from stepscope.faces.terminal.output import echo_json, finite
 from stepscope.facts.annotate import annotate
 from stepscope.facts.summary.report_facts import summarize
 from stepscope.read import read
@@ -52,13 +52,14 @@ def test_the_report_as_a_table(deep: Path) -> None:
 
 def test_the_answer_for_the_page(deep: Path) -> None:
     summary = summarize(annotate(read(deep)))
-    assert encode(summary.modules).count(b'"children":') == DEEP
+    assert json_bytes(summary.modules).count(b'"children":') == DEEP
 
 
 @pytest.mark.parametrize(
     "facts",
-    [{}, [], [[]], "é", {"a": [1, {"b": ()}], 1: 2.5, None: {}}, [float("nan"), (1, float("inf"))]],
+    [{}, [], [[]], "é", {"a": [1, {"b": ()}], 1: 2.5, "c": {}}, [float("nan"), (1, float("inf"))]],
     ids=str,
 )
-def test_json_is_written_as_by_the_standard_library(facts: Any) -> None:
-    assert "".join(_pieces(facts)) == json.dumps(finite(facts), indent=1, allow_nan=False)
+def test_json_is_written_as_by_the_standard_library(facts: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    echo_json(facts)
+    assert capsys.readouterr().out == json.dumps(finite(facts), indent=1, allow_nan=False) + "\n"

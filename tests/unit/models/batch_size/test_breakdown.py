@@ -13,6 +13,6 @@ def test_time_in_which_nothing_runs_is_a_complete_node() -> None:
     trace = annotate(
         drawn_trace("main | 0 100 | ProfilerStep#1 | category=user_annotation\nmain | 10 20 | aten::mm")
     )
-    tree = cost_tree(trace, attribute(trace), [], Footprint(0, 0, (), ()), step_ms=5.0)
+    tree = cost_tree(trace, attribute(trace), [], Footprint(0), step_ms=5.0)
     (idle,) = tree.children
     assert (idle.name, idle.ms, idle.self_ms, idle.self_bytes) == ("idle", 5.0, 5.0, 0.0)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from stepscope.errors import CaptureError
-from stepscope.models.verify import Script
 from stepscope.models.verify.trials import TrialRun, execute
+from stepscope.record.script_runner import Program
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from stepscope.models.verify.trials import TrialRun, execute
     ],
 )
 def test_a_prefix_that_is_no_command_is_told(prefix: str, message: str) -> None:
-    run = TrialRun(Script("train.py"), 1, 1, prefix=prefix)
+    run = TrialRun(Program("train.py"), 1, 1, prefix=prefix)
     with pytest.raises(CaptureError, match=message):
         execute(run, lambda label, line: None)
 
@@ -29,7 +29,7 @@ def test_a_script_without_torch_is_told(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("print('hi')")
     for capture in (None, tmp_path / "x.stepscope"):
-        run = TrialRun(Script(str(script)), 1, 1, capture=capture)
+        run = TrialRun(Program(str(script)), 1, 1, capture=capture)
         with pytest.raises(CaptureError, match="does not train with PyTorch: it never imports torch"):
             execute(run, lambda label, line: None)
 
@@ -40,7 +40,7 @@ def test_a_script_that_only_infers_is_told(tmp_path: Path) -> None:
         "import torch\nmodel, x = torch.nn.Linear(2, 2), torch.ones(1, 2)\nfor _ in range(9):\n    model(x)\n"
     )
     for capture in (None, tmp_path / "x.stepscope"):
-        run = TrialRun(Script(str(script)), 1, 1, capture=capture)
+        run = TrialRun(Program(str(script)), 1, 1, capture=capture)
         with pytest.raises(CaptureError, match="no optimizer made a step in its process"):
             execute(run, lambda label, line: None)
 
@@ -57,5 +57,5 @@ def test_the_first_process_is_ended_where_the_second_cannot_start(monkeypatch: p
 
     monkeypatch.setattr("stepscope.models.verify.trials.subprocess.Popen", once)
     with pytest.raises(CaptureError, match="cannot run"):
-        execute(TrialRun(Script("train.py"), 1, 1, processes=2), lambda label, line: None)
+        execute(TrialRun(Program("train.py"), 1, 1, processes=2), lambda label, line: None)
     assert started[0].returncode == -9

@@ -9,8 +9,9 @@ import torch
 from torch.nn import functional as F
 
 from stepscope.models.calibration.calibration import Operator
-from stepscope.models.whatif.cpu.autocast import forward_effects, kept, lowered
+from stepscope.models.whatif.parts.autocast_flow import forward_effects, policy_of
 
+CPU = policy_of("cpu")
 IMAGE, ROWS = (2, 4, 8, 8), (2, 3, 16)
 
 
@@ -31,7 +32,8 @@ def test_the_residual_stream_of_a_transformer_stays_in_32_bits() -> None:
             call("layer_norm", ROWS),
             call("linear", ROWS, (16, 16)),
             call("add", ROWS, ROWS),
-        ]
+        ],
+        CPU,
     )
     assert [effect.half for effect in effects] == [False, True, False, False, True, False]
 
@@ -53,7 +55,8 @@ def test_all_of_a_convolutional_network_is_in_16_bits_once_an_image_was_cast() -
             convolution,
             call("add_", IMAGE, IMAGE),
             call("relu_", IMAGE),
-        ]
+        ],
+        CPU,
     )
     assert [effect.half for effect in effects] == [True] * 6
     # The image and each weight are cast; what a layer made is in 16 bits already.
@@ -61,7 +64,9 @@ def test_all_of_a_convolutional_network_is_in_16_bits_once_an_image_was_cast() -
 
 
 def test_a_loss_is_computed_in_32_bits_after_a_cast() -> None:
-    linear, loss = forward_effects([call("linear", (8, 16), (10, 16)), call("cross_entropy_loss", (8, 10))])
+    linear, loss = forward_effects(
+        [call("linear", (8, 16), (10, 16)), call("cross_entropy_loss", (8, 10))], CPU
+    )
     assert linear.half
     assert (loss.half, loss.up) == (False, (80,))
 
@@ -104,11 +109,11 @@ HALVES: dict[str, Callable[[], torch.Tensor]] = {
 def test_what_the_list_says_becomes_16_bits_does_so_in_torch(name: str) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         dtype = SINGLE[name]().dtype
-    assert (dtype == torch.bfloat16) == (name in lowered())
+    assert (dtype == torch.bfloat16) == (name in CPU.lowered)
 
 
 @pytest.mark.parametrize("name", HALVES)
 def test_what_the_list_says_becomes_32_bits_does_so_in_torch(name: str) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         dtype = HALVES[name]().dtype
-    assert (dtype == torch.float32) == (name in kept())
+    assert (dtype == torch.float32) == (name in CPU.kept)

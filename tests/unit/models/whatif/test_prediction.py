@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from drawn_steps import V100, graph_of
+from msgspec import to_builtins
 from test_changes import COLLECTIVE, FORWARD
 
 from stepscope.errors import ChangeError
@@ -30,7 +31,7 @@ def test_the_prediction_of_twice_the_bandwidth() -> None:
 
 
 def test_the_parts_add_up_to_the_step_before_and_after() -> None:
-    answer = predict(graph_of(FORWARD, devices=V100), [parse_request("amp", CHANGES)]).to_json()
+    answer = to_builtins(predict(graph_of(FORWARD, devices=V100), [parse_request("amp", CHANGES)]))
     for side, step in (("before", "replayed_step_ms"), ("after", "predicted_step_ms")):
         assert sum(answer["breakdown"][side].values()) == pytest.approx(answer[step])
         stages = answer["critical_path"][side]["stages"]

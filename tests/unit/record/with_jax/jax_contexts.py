@@ -10,8 +10,7 @@ import pytest
 from jax._src import array as jax_array
 from jax._src import dispatch
 
-from stepscope.record.contexts.jax_adapter import JaxAdapter
-from stepscope.record.contexts.jax_compilations import JitFunctions
+from stepscope.record.contexts.jax_adapter import JaxAdapter, JitFunctions
 
 
 class Extension:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stepscope.record.contexts.jax_compilations import (
+from stepscope.record.contexts.jax_adapter import (
     KnownSignatures,
     NestedDurations,
     change_between,

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from stepscope.record.batch_size.jax_steps import JaxFramework, assigned_bytes, bytes_on_device
+from stepscope.record.batch_size.jax_steps import ProgramMemory, assigned_bytes, bytes_on_device
 from stepscope.record.jax.jit_calls import JitCall, JitCallWatch
 
 
@@ -37,31 +37,31 @@ def test_the_peak_is_the_program_with_the_most_and_what_is_held_besides() -> Non
     small = jax.jit(lambda x: x + 1)
     for function, arguments in ((product, (weights, x)), (small, (kept,))):
         function(*arguments)  # the calls that compile are not reported
-    framework = JaxFramework()
-    watch = JitCallWatch(framework.returned)
-    framework.begin_memory(0)
+    memory = ProgramMemory()
+    watch = JitCallWatch(memory.returned)
+    memory.is_watching = True
     product(weights, x)
     small(kept)
-    framework.end_memory_step(last=True)
+    memory.is_watching = False
     product(weights, x)
     watch.close()
     assigned = assigned_bytes(product.lower(weights, x).compile().memory_analysis())
-    assert framework.peak().bytes == assigned + kept.nbytes
-    assert framework.facts()["exact"]
+    assert memory.bytes == assigned + kept.nbytes
+    assert memory.is_exact
 
 
 def kinds(update: Any, state: Any, batch: Any) -> dict[str, int]:
     """Memory by kind of a function that returns the state that its next call takes."""
-    framework = JaxFramework()
-    watch = JitCallWatch(framework.returned)
+    memory = ProgramMemory()
+    watch = JitCallWatch(memory.returned)
     for _ in range(3):
         state = update(*state, batch)
-    framework.begin_memory(0)
+    memory.is_watching = True
     update(*state, batch)
-    framework.end_memory_step(last=True)
+    memory.is_watching = False
     watch.close()
-    found: dict[str, int] = framework.facts()["memory"]
-    assert sum(found.values()) == framework.peak().bytes
+    found: dict[str, int] = memory.kinds
+    assert sum(found.values()) == memory.bytes
     return {kind: size for kind, size in found.items() if kind not in ("temporaries", "others")}
 
 
@@ -90,14 +90,14 @@ def test_donated_state_takes_no_memory_for_results() -> None:
 
 
 def test_a_program_of_unknown_memory_counts_with_its_arrays() -> None:
-    framework = JaxFramework()
-    framework.begin_memory(0)
+    memory = ProgramMemory()
+    memory.is_watching = True
     x, y = jnp.ones(10), jnp.ones(20)
     others = sum(bytes_on_device(array) for array in jax.live_arrays()) - 120
 
     def unknown() -> None:
         raise AttributeError("lower")
 
-    framework.returned(JitCall("compiled", ((x,), {}), y, unknown))
-    assert framework.peak().bytes == 120 + others
-    assert not framework.facts()["exact"]
+    memory.returned(JitCall("compiled", ((x,), {}), y, unknown))
+    assert memory.bytes == 120 + others
+    assert not memory.is_exact

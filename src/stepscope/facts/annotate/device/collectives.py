@@ -16,6 +16,7 @@ import numpy as np
 from stepscope.base.arrays import Ids, Mask
 from stepscope.facts.annotate.device.kernel_kinds import kind_of
 from stepscope.facts.annotate.links.launches import launch_of, on_host
+from stepscope.trace.arguments import element_bytes
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import CATEGORIES, TRACK_KINDS
 from stepscope.trace.table import Table, Text
@@ -126,13 +127,6 @@ _KIND = re.compile(
     re.IGNORECASE,
 )
 _GROUP = ("Process Group Name", "Process Group Ranks", "Group size")
-_DTYPES = {
-    1: "byte char bool float8_e4m3fn float8_e5m2",
-    2: "half bfloat16 short",
-    4: "int float",
-    8: "long double",
-}
-_DTYPE_BYTES = {name: size for size, names in _DTYPES.items() for name in names.split()}
 
 
 def mark_communication(trace: Trace) -> Trace:
@@ -148,7 +142,9 @@ def mark_communication(trace: Trace) -> Trace:
     category, name = events.text("category"), events.text("name")
     kernel = category.mask("kernel")
     communicates = name.where(is_communication_kernel) | _with_group_arguments(trace, kernel)
-    communicates |= _launched_by_collective(trace) | _exchanges_experts(trace)
+    operator = category.mask("cpu_op", "annotation")
+    communicates |= _launched_in(trace, operator, name.where(is_communication_call))
+    communicates |= _exchanges_experts(trace)
     communicates |= _on_named_stream(trace)
     communicates &= kernel
     host_work = category.mask("annotation", "cpu_op") & name.where(is_host_communication)
@@ -169,12 +165,6 @@ def _with_group_arguments(trace: Trace, kernel: Mask) -> Mask:
     texts = trace.arguments.texts(source[order]) if len(order) else []
     marked = [bool(GROUP_ARGUMENTS.search(text)) for text in texts]
     return np.isin(trace.events["name"], names[order][np.array(marked, np.bool_)])
-
-
-def _launched_by_collective(trace: Trace) -> Mask:
-    call = trace.events.text("name").where(is_communication_call)
-    operator = trace.events.text("category").mask("cpu_op", "annotation")
-    return _launched_in(trace, operator, call)
 
 
 def _exchanges_experts(trace: Trace) -> Mask:
@@ -229,7 +219,7 @@ def _bytes(trace: Trace, communicates: Mask) -> Ids:
 def _size(trace: Trace, event: int) -> int:
     """Bytes of a collective from its recorded element counts and type, or -1."""
     arguments = trace.event_arguments(event)
-    width = _DTYPE_BYTES.get(str(arguments.get("dtype", "")).lower())
+    width = element_bytes(str(arguments.get("dtype", "")))
     counts = [arguments.get(f"{way} msg nelems") for way in ("In", "Out")]
     known = [count for count in counts if isinstance(count, int)]
     return max(known) * width if width and known else -1

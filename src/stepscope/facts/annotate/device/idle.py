@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,17 +20,9 @@ from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 Spans = list[tuple[int, int, int]]
+_Gaps = tuple[int, int, int, Intervals]  # step, device, cause (index in `IDLE_CAUSES`), and when
 _WAITS = re.compile(r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue")
 _LEAST_NS = 1  # the resolution of times
-
-
-class _Gaps(NamedTuple):
-    """The gaps of one device in one step by one cause (index in `IDLE_CAUSES`)."""
-
-    step: int
-    device: int
-    cause: np.int8
-    gaps: Intervals
 
 
 def find_idle(trace: Trace) -> Trace:
@@ -44,16 +36,17 @@ def find_idle(trace: Trace) -> Trace:
     spans = windows(trace)
     devices = distinct(trace["tracks"]["device"][trace.events["track"][device_work(trace)]])
     parts = [part for device in devices for part in _idle_of_device(trace, int(device), spans)]
-    counts = [len(part.gaps) for part in parts]
+    counts = [len(gaps) for *_, gaps in parts]
     if not sum(counts):
         return _with_busy_times(trace)
+    step, device, cause = (np.repeat([part[place] for part in parts], counts) for place in range(3))
     columns: dict[str, Any] = {
-        "step": np.repeat([part.step for part in parts], counts),
+        "step": step,
         "rank": np.full(sum(counts), trace.metadata.ranks[0]),
-        "device": np.repeat([part.device for part in parts], counts),
-        "start_ns": np.concatenate([part.gaps.starts for part in parts]),
-        "end_ns": np.concatenate([part.gaps.ends for part in parts]),
-        "cause": Text(np.repeat([part.cause for part in parts], counts), IDLE_CAUSES),
+        "device": device,
+        "start_ns": np.concatenate([gaps.starts for *_, gaps in parts]),
+        "end_ns": np.concatenate([gaps.ends for *_, gaps in parts]),
+        "cause": Text(cause.astype(np.int8), IDLE_CAUSES),
     }
     return _with_busy_times(trace.with_table(Table(IDLE, columns)))
 
@@ -111,6 +104,7 @@ def _with_busy_times(trace: Trace) -> Trace:
 
 
 def _idle_of_device(trace: Trace, device: int, spans: Spans) -> list[_Gaps]:
+    """The gaps of one device, by step and cause."""
     events = trace.events
     here = (trace["tracks"]["device"] == device)[events["track"]]
     work = np.flatnonzero(device_work(trace) & here)
@@ -118,7 +112,7 @@ def _idle_of_device(trace: Trace, device: int, spans: Spans) -> list[_Gaps]:
     busy = computing.union(communicating)
     causes = {"communication": communicating, **_gap_causes(trace, work, busy, spans)}
     return [
-        _Gaps(step, device, np.int8(IDLE_CAUSES.index(cause)), intervals.clip(first, last))
+        (step, device, IDLE_CAUSES.index(cause), intervals.clip(first, last))
         for step, first, last in spans
         for cause, intervals in causes.items()
     ]

@@ -212,17 +212,12 @@ def by_external_id(trace: Trace, device: Ids32) -> Ids32:
     Source: `args."External id"` in the trace-event output of libkineto.
     """
     wanted = _external_ids(trace, device)
-    result = np.full(len(device), -1, np.int32)
     if not (wanted >= 0).any():
-        return result
+        return np.full(len(device), -1, np.int32)
     operators = np.flatnonzero(trace.events.text("category").mask("cpu_op") & on_host(trace))
     ids = _external_ids(trace, operators)
-    order = np.lexsort((operators, ids))
-    operators, ids = operators[order], ids[order]
-    place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1) if len(ids) else wanted * 0
-    found = (wanted >= 0) & bool(len(ids)) & (ids[place] == wanted if len(ids) else False)
-    result[found] = operators[place[found]]
-    return _through_calls(trace, device, result)
+    order = np.argsort(ids, kind="stable")
+    return _through_calls(trace, device, _look_up(ids[order], operators[order], wanted))
 
 
 def by_order(trace: Trace, device: Ids32, caller: Ids32) -> Ids32:
@@ -302,9 +297,9 @@ def _launch_calls(trace: Trace) -> tuple[Ids, Codes8]:
     """The outermost runtime calls that launch device work, and the kind of work."""
     events = trace.events
     runtime = events.text("category").mask("runtime")
-    kinds = events.text("name").map(lambda name: str(_kind_of_call(name)))
-    table = np.array([*(int(value) for value in kinds.values), _NO_LAUNCH], np.int8)
-    kind = np.where(runtime, table[kinds.codes], _NO_LAUNCH)
+    names = events.text("name")
+    table = np.array([*map(_kind_of_call, names.values), _NO_LAUNCH], np.int8)
+    kind = np.where(runtime, table[names.codes], _NO_LAUNCH)
     rows = np.flatnonzero(outermost(events["parent"], kind >= 0))
     return rows, kind[rows].astype(np.int8)
 

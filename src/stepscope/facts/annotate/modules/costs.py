@@ -138,12 +138,7 @@ def _shares(trace: Trace) -> Shares:
     table = trace["module_shares"]
     if not len(table):
         return NO_SHARES
-    event = table["event"].astype(np.int64)
-    first = np.flatnonzero(np.diff(event, prepend=-1))
-    until = np.cumsum(table["share"])
-    until -= np.repeat(until[first] - table["share"][first], np.diff(np.append(first, len(event))))
-    until[np.append(first[1:] - 1, len(event) - 1)] = 1.0
-    return Shares(event, table["module"].astype(np.int64), until)
+    return Shares.of(table["event"].astype(np.int64), table["module"].astype(np.int64), table["share"])
 
 
 def subtree_totals(own: Array, parent: Ids32) -> Array:

@@ -64,15 +64,15 @@ def calls_in(code: str, parameters: Sequence[bool] = ()) -> list[Call]:
     nodes: tuple[str, ...] = ()
     returned: list[str] = []
     for line in map(str.strip, code.splitlines()):
-        if found := _NODES.search(line):
-            nodes = tuple(name for name in re.split(r",\s*", found[1]) if name)
-        elif found := _KERNEL.match(line) or _OPERATOR.match(line):
-            calls.append(Call(found[2], found.re is _KERNEL, nodes))
-            for name in {found[1] or "", *_BUFFER.findall(line)}:
+        if match := _NODES.search(line):
+            nodes = tuple(name for name in re.split(r",\s*", match[1]) if name)
+        elif match := _KERNEL.match(line) or _OPERATOR.match(line):
+            calls.append(Call(match[2], match.re is _KERNEL, nodes))
+            for name in {match[1] or "", *_BUFFER.findall(line)}:
                 writer.setdefault(name, len(calls) - 1)
             nodes = ()
-        elif (found := _ASSIGNED.match(line)) and found[2] in writer and "[" in line:
-            writer[found[1]] = writer[found[2]]
+        elif (match := _ASSIGNED.match(line)) and match[2] in writer and "[" in line:
+            writer[match[1]] = writer[match[2]]
         elif line.startswith("return ("):
             returned = list(_elements(line.removeprefix("return (")))
     for place, text in _gradients(returned, parameters):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, Ids32, Mask
+from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows
 from stepscope.facts.annotate.links.launches import launch_of, on_host
 from stepscope.facts.annotate.module_evidence import Evidence, enclosing, innermost_around
 from stepscope.facts.annotate.modules.inductor_code import Call, Parts, calls_in, modules_of_calls
@@ -91,11 +91,11 @@ class _Attribution:
 
     def result(self) -> CompiledOperators:
         rows = np.flatnonzero(self.is_program)
-        found = [run for row in rows.tolist() if (run := self._run(row))]
-        for run in found:
+        runs = [run for row in rows.tolist() if (run := self._run(row))]
+        for run in runs:
             self._attribute(run)
         self._follow_launches()
-        return CompiledOperators(self.module, self.calls, self._shares(), len(rows) - len(found))
+        return CompiledOperators(self.module, self.calls, self._shares(), len(rows) - len(runs))
 
     @cached_property
     def is_program(self) -> Mask:
@@ -142,10 +142,7 @@ class _Attribution:
         rows = np.arange(count)
         mark = np.where(self.is_program, rows, np.where(operator, count + rows, -1))
         within = np.append(inherit(events["parent"], mark.astype(np.int32)), -1)[events["parent"]]
-        found: dict[int, list[int]] = {}
-        for row in np.flatnonzero(operator & (within >= 0) & (within < count)).tolist():
-            found.setdefault(int(within[row]), []).append(row)
-        return found
+        return _grouped(np.flatnonzero(operator & (within >= 0) & (within < count)), within)
 
     def _run(self, row: int) -> _ProgramRun | None:
         backward = bool(self._in_backward[row])
@@ -219,11 +216,7 @@ class _Attribution:
     @cached_property
     def _children(self) -> dict[int, list[int]]:
         parent = self.events["parent"]
-        found: dict[int, list[int]] = {}
-        wanted = np.append(self.is_program, False)[parent]
-        for row in np.flatnonzero(wanted).tolist():
-            found.setdefault(int(parent[row]), []).append(row)
-        return found
+        return _grouped(np.flatnonzero(np.append(self.is_program, False)[parent]), parent)
 
     def _numbered(self, parts: Parts, run: _ProgramRun) -> dict[int, float]:
         result: dict[int, float] = {}
@@ -288,6 +281,14 @@ class _Attribution:
             "share": [work / totals[row] for row, _, work in parts],
         }
         return Table(MODULE_SHARES, columns)
+
+
+def _grouped(rows: Rows, holder: IntArray) -> dict[int, list[int]]:
+    """Some events by what holds them, in order."""
+    groups: dict[int, list[int]] = {}
+    for row in rows.tolist():
+        groups.setdefault(int(holder[row]), []).append(row)
+    return groups
 
 
 def _program(graph: Mapping[str, Any], program: Mapping[str, Any]) -> _InductorProgram:

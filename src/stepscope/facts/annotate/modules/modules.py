@@ -39,16 +39,15 @@ def attribute_modules(trace: Trace) -> Trace:
     evidence = from_ranges(trace) or from_frames(trace) or _of_compiled(trace) or from_tree(trace)
     if evidence is None:
         return trace
-    known, calls = evidence.call_of, np.zeros(len(evidence.modules), np.int64)
+    call_of, calls = evidence.call_of, np.zeros(len(evidence.modules), np.int64)
     if scripted := scripted_operators(trace, evidence):
-        known = np.where(scripted.module >= 0, scripted.module, known)
+        call_of = np.where(scripted.module >= 0, scripted.module, call_of)
         calls = calls + scripted.calls
     if compiled := compiled_operators(trace, evidence):
-        known = np.where(compiled.module >= 0, compiled.module, known)
+        call_of = np.where(compiled.module >= 0, compiled.module, call_of)
         calls = calls + compiled.calls
         trace = trace.with_table(compiled.shares).with_warnings(compiled.warnings())
-    module = known if evidence.own else _by_call(trace, known)
-    trace = trace.with_events(module=module)
+    trace = trace.with_events(module=call_of if evidence.own else _by_call(trace, call_of))
     table = module_table(trace, evidence)
     return trace.with_table(table.with_columns(calls=table["calls"] + calls))
 

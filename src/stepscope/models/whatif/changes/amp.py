@@ -7,8 +7,10 @@ from stepscope.base.arrays import Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale
 from stepscope.models.whatif.change import Application, Change
-from stepscope.models.whatif.cpu.autocast import amp_on_cpu, autocast_assumptions, data_table
+from stepscope.models.whatif.cpu.autocast import amp_on_cpu, autocast_assumptions
 from stepscope.models.whatif.cpu.calibrated import OnCpu, on_cpu
+from stepscope.models.whatif.parts.autocast_flow import data_table
+from stepscope.models.whatif.parts.gpu_precision import autocast_on_gpu, precise_gpu
 from stepscope.models.whatif.parts.kernel_times import (
     bound_by_memory,
     compute_bound,
@@ -24,23 +26,31 @@ _MEMORY = ("normalization", "elementwise", "reduction", "embedding", "other")
 _AMD = re.compile(r"AMD|Instinct|Radeon")
 
 
-def amp(graph: Graph, estimate: str = "typical") -> Graph:
+def amp(graph: Graph, dtype: str = "bfloat16", estimate: str = "typical") -> Graph:
     """Automatic mixed precision: forward and backward run in 16 bits.
 
-    Kernels of forward, loss and backward that still run in 32 bits get the speedups in
-    `whatif/data/amp.json` for the device's generation; each has its source. A matrix product that
-    is memory-bound by its shape gains what memory-bound kernels gain.
+    On a GPU whose products are known, each operator does what autocast makes of it: products,
+    convolutions, attention and recurrent layers take what their sizes take in 16 bits, other
+    kernels move fewer bytes or stay in FP32, and casts cost the device and the CPU. Without shapes,
+    kernels that still run in 32 bits get the speedups in `whatif/data/amp.json` for the device's
+    generation.
 
     Args:
-        estimate: which speedups: `low`, `typical` or `high`; ignored on a CPU, whose speedups are
-            calibrated.
+        dtype: `bfloat16` or `float16`.
+        estimate: `low`, `typical` or `high`: how much kernels gain; ignored on a CPU, whose
+            operators are calibrated.
 
-    Source: DAYDREAM section 5.1, algorithm 3.
+    Source: DAYDREAM section 5.1, algorithm 3, for the speedups by generation.
     """
     if estimate not in ("low", "typical", "high"):
         raise ChangeError(f"amp: expected estimate=low, typical or high; found {estimate!r}")
+    if dtype not in ("bfloat16", "float16"):
+        raise ChangeError(f"amp: expected dtype=bfloat16 or float16; found {dtype!r}")
     if on_cpu(graph):
         return amp_on_cpu(graph)
+    gpu = precise_gpu(graph)
+    if gpu is not None:
+        return autocast_on_gpu(graph, gpu, estimate, bfloat=dtype == "bfloat16")
     factors = _factors(graph)
     compute, tensor, memory = graph.once(_kernels)
     for tasks, bound in ((compute, "compute"), (tensor, "tensor"), (memory, "memory")):

@@ -39,10 +39,6 @@ def with_batch(memory: RecordedMemory, factor: float) -> RecordedMemory:
 
     What depends on the input data grows, but for gradients and for statistics of channels, which
     are vectors as large as a parameter that is a vector.
-
-    Args:
-        memory: of the recorded steps.
-        factor: how many times as many samples.
     """
     grows = batched(memory)
     if not grows.any():

@@ -151,11 +151,6 @@ def checkpointed(memory: RecordedMemory, module: str, **_: float) -> RecordedMem
     What forward of such a module keeps for its backward is released as soon as forward no longer
     reads it, and the module's input is kept. When its backward begins, all is allocated again.
 
-    Args:
-        memory: of the recorded steps.
-        module: glob for module paths; of nested matches the outermost counts.
-        _: what else the change takes; memory does not depend on it.
-
     Source: `torch.utils.checkpoint`, with `use_reentrant=False`.
     """
     calls = _module_calls(memory.recording, module)
@@ -175,13 +170,13 @@ def _module_calls(recording: AllocationRecord, module: str) -> list[_ModuleCall]
     linked = np.flatnonzero(events["forward_event"] >= 0)
     linked = linked[np.argsort(recording.starts[events["forward_event"][linked]], kind="stable")]
     forward = recording.starts[events["forward_event"][linked]]
-    found = []
+    calls = []
     for low, high in zip(begin[outermost].tolist(), end[outermost].tolist(), strict=True):
         own = linked[slice(*np.searchsorted(forward, [low, high]))]
         if len(own):
             first, last = recording.starts[own].min(), recording.ends[own].max()
-            found.append(_ModuleCall(low, high, float(first), float(last)))
-    return found
+            calls.append(_ModuleCall(low, high, float(first), float(last)))
+    return calls
 
 
 def _matches(name: str, module: str) -> bool:
@@ -201,20 +196,15 @@ def _repeated_lifetimes(memory: RecordedMemory, call: _ModuleCall) -> Lifetimes:
     given &= np.isin(life.kind, [_ACTIVATIONS, KINDS.index("inputs")])
     end = np.where(given, np.maximum(end, call.done), end)
     again = np.flatnonzero(inside & (ends_early | (life.end <= call.end)))
-    repeated = life.changed(end=end).plus(_copies(life, again, call))
+    # What the repeated forward allocates just before backward begins.
+    copy = life.take(again)
+    until = np.where(copy.end <= call.end, _again(copy.end, call), copy.end)
+    repeated = life.changed(end=end).plus(copy.changed(start=_again(copy.start, call), end=until))
     if memory.recording.device != "cpu":
         return repeated
     # The state of the CPU's random numbers, which the checkpoint keeps to repeat dropout.
     state = Lifetimes.added([_RANDOM_STATE_BYTES], [call.begin], [call.done], [KINDS.index("unknown")])
     return repeated.plus(state)
-
-
-def _copies(life: Lifetimes, rows: Ids, call: _ModuleCall) -> Lifetimes:
-    """What the repeated forward allocates just before backward begins."""
-    copy = life.take(rows)
-    return copy.changed(
-        start=_again(copy.start, call), end=np.where(copy.end <= call.end, _again(copy.end, call), copy.end)
-    )
 
 
 def _again(time: Floats, call: _ModuleCall) -> Floats:

@@ -4,7 +4,7 @@ import numpy as np
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale, select
-from stepscope.models.whatif.change import Change
+from stepscope.models.whatif.change import OURS, Change
 from stepscope.trace.schema import FORWARD_STAGES
 
 _CAPTURED = (*FORWARD_STAGES, "zero_grad", "backward", "optimizer")
@@ -33,4 +33,6 @@ CHANGE = Change(
     group="Launches and waits",
     basis="an upper bound: launching costs nothing",
     assumptions=("shapes and control flow never change; a replay costs the CPU nothing",),
+    error=0.055,  # the largest of six models on an H200, where graphs copy inputs and gradients
+    error_source=OURS,
 )

@@ -1,14 +1,13 @@
 """`dataloader`: worker processes make the batches."""
 
-from typing import Any
-
 import numpy as np
 
 from stepscope.base.arrays import Mask
 from stepscope.errors import ChangeError
+from stepscope.facts.roofline.formulas import call_of
 from stepscope.graph import Graph, scale, select, simulate
 from stepscope.models.whatif.change import Application, Change
-from stepscope.models.whatif.cpu.calibrated import OnCpu, handover_ns, on_cpu
+from stepscope.models.whatif.cpu.calibrated import OnCpu, calibrated, on_cpu
 
 _WORKERS = "_MultiProcessingDataLoaderIter"
 
@@ -64,7 +63,8 @@ def _within(graph: Graph, loading: Mask) -> Mask:
 def _wait_ns(graph: Graph, loading: Mask, batch_ns: float, workers: int, computing: float) -> float:
     """Time that the training loop still spends on a batch: fetching it and waiting for it."""
     rest_ns = float(simulate(_scaled(graph, loading, 0)).step_ns.mean())
-    fetch_ns, send_ns = handover_ns(graph, _batch_bytes(graph))
+    times = calibrated(graph, "loading", [_batch_bytes(graph)], 1, 2) or np.zeros((2, 1))
+    fetch_ns, send_ns = (float(column[0]) for column in times)
     batch_ns += send_ns
     capture = graph.trace.metadata.capture
     cores = int(capture.get("cpu_count") or 0)
@@ -79,12 +79,8 @@ def _batch_bytes(graph: Graph) -> float:
     events = graph.trace.events
     stacked = events.text("name").mask("aten::stack") & events.text("stage").mask("data_loading")
     rows = np.flatnonzero(stacked & np.isin(events["step"], graph.window.steps))
-    return 4 * max((_elements(graph.trace.event_arguments(row)) for row in rows.tolist()), default=0)
-
-
-def _elements(arguments: dict[str, Any]) -> int:
-    dims = arguments.get("Input Dims") or [[]]
-    return sum(int(np.prod(size)) for size in dims[0] if isinstance(size, list))
+    calls = (call_of(graph.trace, row) for row in rows.tolist())
+    return max((sum(tensor.bytes for tensor in call.inputs[0]) for call in calls if call.inputs), default=0)
 
 
 CHANGE = Change(

@@ -6,7 +6,7 @@ from stepscope.base.arrays import Floats, Ids, Times
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, Simulation, insert, numbers_after, simulate
 from stepscope.models.whatif.change import Change
-from stepscope.models.whatif.cpu.calibrated import OnCpu, collectives_cpu_ns, on_cpu
+from stepscope.models.whatif.cpu.calibrated import OnCpu, calibrated, on_cpu
 from stepscope.models.whatif.parts.network import blocks_its_caller
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.row_order import ends_run
@@ -68,10 +68,10 @@ def _with_copying(graph: Graph, slower: float) -> Graph:
     target, source = graph.links["target"][into], graph.links["source"][into]
     order = np.lexsort((source, target))
     last = order[ends_run(target[order])]
-    alone = collectives_cpu_ns(graph, graph.tasks["bytes"][target[last]])
-    if alone is None:
+    times = calibrated(graph, "reducing", graph.tasks["bytes"][target[last]], 2)
+    if times is None:
         return graph
-    cost = slower * alone
+    cost = slower * times[0]
     graph, new = insert(
         graph,
         source[last],

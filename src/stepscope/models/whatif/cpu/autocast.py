@@ -1,31 +1,19 @@
-"""`amp` on a CPU: autocast to bfloat16, by a calibration.
-
-A trace does not identify tensors, so precision is tracked by size: an input is taken for the last
-result with as many elements. There are two exceptions. A value added to a result of the same size
-is taken for the last such sum: the residual stream of a transformer stays in FP32, that of a
-ResNet is in 16 bits. And a value that no operator made is a parameter or data, in FP32."""
+"""`amp` on a CPU: autocast to bfloat16, by a calibration."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
-from math import prod
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.base.arrays import Floats, Ids, Mask
+from stepscope.base.arrays import Floats, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.models.calibration import Calibration, find_operators
-from stepscope.models.calibration.calibration import Operator, ScriptOperators
+from stepscope.models.calibration.calibration import Operator, ScriptOperators, between
 from stepscope.models.whatif.cpu.calibrated import needed_calibration
-from stepscope.trace.nesting import inherit
+from stepscope.models.whatif.parts.autocast_flow import Effect, effects_of, policy_of
 from stepscope.trace.schema import FORWARD_STAGES
-from stepscope.trace.trace import Trace
 
 _STAGES = (*FORWARD_STAGES, "backward")
 _LEAST_SHARE = 0.5  # of the time in 16 bits that is calibrated; of less, most would be a guess
@@ -94,7 +82,7 @@ def _autocast(graph: Graph, calibration: Calibration) -> _Autocast:
     chosen = events.text("stage").mask(*_STAGES) & np.isin(events["step"], graph.window.steps)
     operators = find_operators(graph.trace, chosen)
     ratio = np.array([_ratio(calibration, call) for call in operators.calls], np.float64)
-    return _Autocast(operators, _effects(graph, operators), ratio)
+    return _Autocast(operators, effects_of(graph, operators, policy_of("cpu")), ratio)
 
 
 def _ratio(calibration: Calibration, call: Operator | None) -> float:
@@ -104,31 +92,9 @@ def _ratio(calibration: Calibration, call: Operator | None) -> float:
     return half / single if single and half else float("nan")
 
 
-def _effects(graph: Graph, operators: ScriptOperators) -> list[Effect]:
-    """The effect of autocast on each operator; backward computes as its forward did."""
-    events = graph.trace.events
-    step = events["step"][operators.rows]
-    backward = events.text("stage").mask("backward")[operators.rows]
-    effects = [Effect()] * len(operators.rows)
-    for number in graph.window.steps:
-        rows = np.flatnonzero((step == number) & ~backward)
-        found = forward_effects([operators.calls[row] for row in rows.tolist()])
-        for row, effect in zip(rows.tolist(), found, strict=True):
-            effects[row] = effect
-    ahead = np.where(backward, forward_of(graph.trace, operators), -1)
-    seen: set[int] = set()
-    for row in np.flatnonzero(ahead >= 0).tolist():
-        source = int(ahead[row])
-        first, forward = source not in seen, effects[source]
-        seen.add(source)
-        # The gradient of a cast is a cast the other way.
-        effects[row] = Effect(forward.half, *((forward.up, forward.down) if first else ((), ())))
-    return effects
-
-
 def _casts_ns(calibration: Calibration, effect: Effect) -> float:
-    down = sum(calibration.cast_ns(elements, down=True) for elements in effect.down)
-    return down + sum(calibration.cast_ns(elements, down=False) for elements in effect.up)
+    sides = ((1, effect.down), (2, effect.up))
+    return sum(between(calibration.casts, size, column) for column, sizes in sides for size in sizes)
 
 
 def _retimed(graph: Graph, operators: ScriptOperators, ratio: Floats, added_ns: Floats) -> Graph:
@@ -140,131 +106,3 @@ def _retimed(graph: Graph, operators: ScriptOperators, ratio: Floats, added_ns: 
     rows = known[first]
     length[rows] += added_ns[place[rows]]
     return graph.with_tasks(duration_ns=np.rint(length))
-
-
-Size = tuple[int, ...]
-_FLOAT = "6"  # torch.float32 as an argument
-
-
-@dataclass(frozen=True)
-class Effect:
-    """The effect of autocast on one operator.
-
-    Attributes:
-        half: whether it computes in 16 bits.
-        down: elements of each input that is cast to 16 bits.
-        up: elements of each input that is cast to FP32.
-    """
-
-    half: bool = False
-    down: tuple[int, ...] = ()
-    up: tuple[int, ...] = ()
-
-
-@dataclass
-class _SizeFlow:
-    """Precision of the values computed so far, by their number of elements: True for 16 bits."""
-
-    made: dict[int, bool] = field(default_factory=dict)
-    sums: dict[int, bool] = field(default_factory=dict)
-    last: bool = False
-
-    def effect(self, call: Operator) -> Effect:
-        wide = [prod(size) for size in call.floats if len(size) > 1]
-        if call.name in lowered():
-            sizes = [prod(size) for size in call.floats]
-            effect = Effect(True, tuple(n for n in sizes if not self.made.get(n, False)))
-        elif call.name in kept() or (call.name in ("to", "_to_copy") and _FLOAT in call.values):
-            effect = Effect(False, (), tuple(n for n in wide if self.made.get(n, self.last)))
-        else:
-            effect = Effect(bool(wide) and all(self._inputs(call, wide)))
-        self._remember(call, wide, effect.half)
-        return effect
-
-    def _inputs(self, call: Operator, wide: list[int]) -> Iterator[bool]:
-        if _is_sum(call, wide):
-            yield self.made.get(wide[0], self.last)
-            yield self.sums.get(wide[0], self.made.get(wide[0], self.last))
-            return
-        yield from (self.made.get(n, self.last) for n in wide)
-
-    def _remember(self, call: Operator, wide: list[int], half: bool) -> None:
-        size = _result(call, wide)
-        if not size:
-            return
-        self.made[size] = self.last = half
-        if _is_sum(call, wide):
-            self.sums[size] = half
-
-
-def forward_effects(calls: list[Operator | None]) -> list[Effect]:
-    """The effect on each operator of one step's forward, given in order of time."""
-    flow = _SizeFlow()
-    return [Effect() if call is None else flow.effect(call) for call in calls]
-
-
-def forward_of(trace: Trace, operators: ScriptOperators) -> Ids:
-    """The index of the forward operator that each backward operator differentiates, or -1."""
-    ahead = inherit(trace.events["parent"], trace.events["forward_event"])[operators.rows]
-    return np.where(ahead >= 0, np.append(operators.around, -1)[ahead], -1)
-
-
-@cache
-def lowered() -> frozenset[str]:
-    """Operators that autocast runs in 16 bits."""
-    return frozenset(data_table("autocast_cpu.json")["lower"])
-
-
-@cache
-def kept() -> frozenset[str]:
-    """Operators that autocast runs in FP32."""
-    return frozenset(data_table("autocast_cpu.json")["single"])
-
-
-@cache
-def data_table(name: str) -> dict[str, Any]:
-    """A table of `whatif/data`."""
-    text = files("stepscope.models.whatif").joinpath("data", name).read_text("utf-8")
-    table: dict[str, Any] = json.loads(text)
-    return table
-
-
-def _is_sum(call: Operator, wide: list[int]) -> bool:
-    return call.name in ("add", "add_") and len(wide) == 2 and wide[0] == wide[1]
-
-
-def _result(call: Operator, wide: list[int]) -> int:
-    """Number of elements of the operator's result; for others, those of its largest input."""
-    tensors: list[Size] = [tuple(s) for s in call.dims if s and isinstance(s[0], int)]
-    if call.name == "linear" and len(tensors) > 1:
-        return prod(tensors[0][:-1]) * tensors[1][0]
-    if call.name in ("mm", "bmm", "matmul") and len(tensors) > 1:
-        return prod(tensors[0][:-1]) * tensors[1][-1]
-    if call.name in ("addmm", "baddbmm") and len(tensors) > 2:
-        return prod(tensors[1][:-1]) * tensors[2][-1]
-    if call.name == "embedding" and len(tensors) > 1:
-        return prod(tensors[1]) * tensors[0][-1]
-    if call.name in ("conv1d", "conv2d", "conv3d") and len(tensors) > 1:
-        return _convolved(call, tensors[0], tensors[1])
-    return max(wide, default=0)
-
-
-def _convolved(call: Operator, data: Size, weight: Size) -> int:
-    """Source: PyTorch, `torch.nn.Conv2d`, "Shape"."""
-    lists = [_numbers(text, len(data) - 2) for text in call.values[3:6]]
-    if len(lists) < 3 or not all(lists):
-        return prod(data)
-    positions: Iterator[int] = (
-        (n + 2 * pad - space * (k - 1) - 1) // stride + 1
-        for n, k, stride, pad, space in zip(data[2:], weight[2:], *lists, strict=True)
-    )
-    return data[0] * weight[0] * prod(positions)
-
-
-def _numbers(text: str, count: int) -> list[int]:
-    try:
-        values = json.loads(text)
-    except ValueError:
-        return []
-    numbers = [int(value) for value in (values if isinstance(values, list) else [values])]
-    return numbers * count if len(numbers) == 1 else numbers

@@ -1,13 +1,14 @@
 """What the machine's calibration says about a graph's steps where the CPU does the work.
 
-Changes ask here instead of reading the calibration. Each answer is None where the machine was not
-calibrated, or its calibration lacks such times.
+Each answer is None where the machine was not calibrated, or its calibration lacks such times.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from stepscope.base.arrays import Floats
 from stepscope.errors import ChangeError, NotMeasured
@@ -16,7 +17,8 @@ from stepscope.models.calibration import Calibration, Machine, find_calibration
 from stepscope.models.calibration.calibration import between
 from stepscope.models.whatif.parts.kernel_times import memory_rate
 
-_FLOAT_BYTES = 4  # of an FP32 value; tables of gradients and casts count elements
+FLOAT_BYTES = 4  # of an FP32 value; tables of gradients and casts count elements
+CalibrationTable = Literal["casts", "copies", "sparse_gradients", "reducing", "loading"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class OnCpu:
 
     def based_on(self, graph: Graph, otherwise: str) -> str:
         """The basis, and how busy the machine was when it was calibrated, if it was."""
-        calibration = _calibration(graph)
+        calibration = find_calibration(graph.trace.metadata)
         busy = f" (calibration {calibration.load})" if calibration and calibration.is_disturbed else ""
         return (self.basis or otherwise) + busy
 
@@ -66,42 +68,20 @@ def copy_rate(graph: Graph, size: float) -> float | None:
 
     As calibrated; else half of the rate of this step's elementwise work, which reads and writes.
     """
-    calibration = _calibration(graph)
-    rate = calibration.copy_rate(size) if calibration else None
-    moved = memory_rate(graph) if rate is None else None
-    return moved / 2 if moved else rate
+    if size > 0 and (times := calibrated(graph, "copies", [size], 1)):
+        return float(size / times[0][0])
+    moved = memory_rate(graph)
+    return moved / 2 if moved else None
 
 
-def casts_ns(graph: Graph, size: Floats) -> tuple[Floats, Floats] | None:
-    """Time to cast FP32 values of some bytes to 16 bits, and back, each of shape (n,)."""
-    calibration = _calibration(graph)
-    if calibration is None or not calibration.casts or not on_cpu(graph):
+def calibrated(graph: Graph, table: CalibrationTable, at: ArrayLike, *columns: int) -> list[Floats] | None:
+    """Columns of a table of the calibration, interpolated at some places, each of shape (places,)."""
+    calibration = find_calibration(graph.trace.metadata)
+    rows = getattr(calibration, table, None)
+    if not rows:
         return None
-    down, up = _columns(calibration.casts, size / _FLOAT_BYTES, 1, 2)
-    return down, up
-
-
-def sparse_gradients_ns(graph: Graph, size: Floats) -> tuple[Floats, Floats, Floats] | None:
-    """Time to compress gradients of some bytes, to add one worker's share, and to empty."""
-    calibration = _calibration(graph)
-    if calibration is None or not calibration.sparse_gradients or not on_cpu(graph):
-        return None
-    packed, added, emptied = _columns(calibration.sparse_gradients, size / _FLOAT_BYTES, 1, 2, 3)
-    return packed, added, emptied
-
-
-def handover_ns(graph: Graph, size: float) -> tuple[float, float]:
-    """CPU time that handing over a batch costs the loop and the worker; 0 if not calibrated."""
-    calibration = _calibration(graph)
-    if calibration is None or not calibration.loading:
-        return 0.0, 0.0
-    return between(calibration.loading, size, 1), between(calibration.loading, size, 2)
-
-
-def collectives_cpu_ns(graph: Graph, size: Floats) -> Floats | None:
-    """CPU time of an all-reduce between two processes of this machine, by its bytes."""
-    calibration = _calibration(graph)
-    return _columns(calibration.reducing, size, 2)[0] if calibration and calibration.reducing else None
+    places = np.asarray(at, np.float64).tolist()
+    return [np.array([between(rows, place, column) for place in places]) for column in columns]
 
 
 def loopback(graph: Graph) -> dict[str, float]:
@@ -110,7 +90,7 @@ def loopback(graph: Graph) -> dict[str, float]:
     Source: the time of a ring of two in `stepscope.models.whatif.parts.network`: bytes over the
     bandwidth, and two latencies.
     """
-    calibration = _calibration(graph)
+    calibration = find_calibration(graph.trace.metadata)
     if calibration is None or not calibration.reducing:
         return {}
     rows = [(row[0], row[1]) for row in calibration.reducing]
@@ -119,12 +99,3 @@ def loopback(graph: Graph) -> dict[str, float]:
         "bandwidth_gbps": round(size * 8 / max(long_ns - short_ns, 1.0), 3),
         "latency_us": round(short_ns / 2e3, 1),
     }
-
-
-def _calibration(graph: Graph) -> Calibration | None:
-    return find_calibration(graph.trace.metadata)
-
-
-def _columns(rows: Sequence[Sequence[float]], at: Floats, *columns: int) -> list[Floats]:
-    """Columns of a calibrated table, interpolated at some places."""
-    return [np.array([between(rows, one, column) for one in at.tolist()]) for column in columns]

@@ -60,17 +60,18 @@ def fused_assumptions(graph: Graph) -> tuple[str, ...]:
 
 def _fused_ns(trace: Trace, step: int, calibration: Calibration) -> float:
     cls = optimizer_class(str(trace.events.text("name")[step]))
-    names, inputs = _called(trace, step)
+    rows = np.flatnonzero(trace.events["parent"] == step).tolist()
+    names = list(trace.events.text("name").take(rows))
     momentum = cls == "SGD" and any(name in _MOMENTUM for name in names)
-    sizes = [size for name, size in zip(names, inputs, strict=True) if name in _UPDATES[cls]]
-    tensors = [elements for size in sizes for elements in size]
+    updates = (row for row, name in zip(rows, names, strict=True) if name in _UPDATES[cls])
+    tensors = [elements for row in updates for elements in _elements(trace.event_arguments(row))]
     if not tensors:
         raise ChangeError(f"fused_optimizer: {cls} is fused already, or its shapes were not recorded")
     share = 0.5 if momentum else 1.0  # the other half updates the momentum
-    rows = calibration.optimizers.get(f"{cls} with momentum" if momentum else cls)
-    if not rows:
+    times = calibration.optimizers.get(f"{cls} with momentum" if momentum else cls)
+    if not times:
         raise ChangeError(f"fused_optimizer: torch {calibration.machine.torch} has no fused {cls} for CPUs")
-    return step_ns(rows, len(tensors) * share, sum(tensors) * share)
+    return step_ns(times, len(tensors) * share, sum(tensors) * share)
 
 
 def step_ns(rows: Sequence[Sequence[float]], tensors: float, elements: float) -> float:
@@ -91,19 +92,6 @@ def step_ns(rows: Sequence[Sequence[float]], tensors: float, elements: float) ->
     rates = [[at, max(time - once, 1.0) / at] for at, time in large]
     rate = between(rates, min(elements, rates[-1][0]), 1)
     return once + tensors * each + elements * rate
-
-
-def _called(trace: Trace, step: int) -> tuple[list[str], list[list[int]]]:
-    """Names of the operators directly inside an optimizer's step, and the elements they write."""
-    events = trace.events
-    rows = np.flatnonzero(events["parent"] == step)
-    wanted = {name for names in _UPDATES.values() for name in names}
-    names = [str(events.text("name")[row]) for row in rows.tolist()]
-    sizes = [
-        _elements(trace.event_arguments(row)) if name in wanted else []
-        for row, name in zip(rows.tolist(), names, strict=True)
-    ]
-    return names, sizes
 
 
 def _elements(arguments: dict[str, Any]) -> list[int]:

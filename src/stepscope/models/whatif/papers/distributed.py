@@ -8,7 +8,7 @@ from stepscope.base.arrays import Floats, Ids
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, add_thread
 from stepscope.models.whatif.change import OURS, Change
-from stepscope.models.whatif.cpu.calibrated import OnCpu, copy_rate, on_cpu, sparse_gradients_ns
+from stepscope.models.whatif.cpu.calibrated import FLOAT_BYTES, OnCpu, calibrated, copy_rate, on_cpu
 from stepscope.models.whatif.parts.gradients import Gradients, converted, find_gradients
 from stepscope.models.whatif.parts.kernel_times import bytes_per_ns
 from stepscope.models.whatif.parts.layers import add_channel, begins_next
@@ -146,15 +146,21 @@ def blueconnect(
 
     Source: DAYDREAM sections 5.2 and A.6, algorithm 8; Cho et al., "BlueConnect", MLSys 2019.
     """
-    sizes, speeds = _integers("factors", factors), _numbers("gbps", gbps)
+    sizes, speeds = (_numbers(*given) for given in (("factors", factors), ("gbps", gbps)))
+    if not all(size.is_integer() for size in sizes):
+        raise ChangeError(f"blueconnect: expected factors such as 4x2, found {factors!r}")
     if len(sizes) != len(speeds):
         raise ChangeError(f"blueconnect: expected one bandwidth for each factor, found {factors} and {gbps}")
     refuse_unsized(graph, "blueconnect", all_reduces(graph))
     tasks = np.flatnonzero(all_reduces(graph))
-    graph, channels = _channels(graph, tasks, 1 if one_switch else len(sizes))
+    device = int(graph.threads["device"][graph.tasks["thread"][tasks[0]]])
+    channels = []
+    for level in range(1 if one_switch else len(sizes)):
+        graph, channel = add_thread(graph, f"level {level}", "communication", device, ordered=False)
+        channels.append(channel)
     scatter, gather = [], []
-    for level, (workers, speed) in enumerate(zip(sizes, speeds, strict=True)):
-        below = prod(sizes[:level])
+    for level, (workers, speed) in enumerate(zip(map(int, sizes), speeds, strict=True)):
+        below = int(prod(sizes[:level]))
         speed = speed if one_switch else speed / below
         network = Network(workers, speed, latency_us, workers, speed, latency_us)
         part = graph.tasks["bytes"][tasks] / below
@@ -168,34 +174,18 @@ def blueconnect(
 
 def _adding_ns(graph: Graph, size: Floats) -> Floats:
     """Time to add `size` received bytes: two reads and a write, where a copy reads and writes."""
-    rates = [copy_rate(graph, one) if on_cpu(graph) else None for one in size.tolist()]
-    return np.array([1.5 * one / rate if rate else 0.0 for one, rate in zip(size, rates, strict=True)])
-
-
-def _channels(graph: Graph, tasks: Ids, count: int) -> tuple[Graph, list[int]]:
-    device = int(graph.threads["device"][graph.tasks["thread"][tasks[0]]])
-    channels = []
-    for level in range(count):
-        graph, channel = add_thread(graph, f"level {level}", "communication", device, ordered=False)
-        channels.append(channel)
-    return graph, channels
-
-
-def _integers(name: str, text: str) -> list[int]:
-    found = _numbers(name, text)
-    if not all(value.is_integer() for value in found):
-        raise ChangeError(f"blueconnect: expected {name} such as 4x2, found {text!r}")
-    return [int(value) for value in found]
+    rates = [copy_rate(graph, bytes_) if on_cpu(graph) else None for bytes_ in size.tolist()]
+    return 1.5 * size / np.array([rate or np.inf for rate in rates])
 
 
 def _numbers(name: str, text: str) -> list[float]:
     try:
-        found = [float(part) for part in text.split("x")]
+        numbers = [float(part) for part in text.split("x")]
     except ValueError:
-        found = []
-    if not found or not all(value > 0 for value in found):
+        numbers = []
+    if not numbers or not all(number > 0 for number in numbers):
         raise ChangeError(f"blueconnect: expected {name} such as 4x2, found {text!r}")
-    return found
+    return numbers
 
 
 # Lin et al., algorithm 4 and section 3, in reads and writes of the whole gradient: momentum
@@ -236,12 +226,11 @@ def dgc(graph: Graph, ratio: float = 0.001, workers: int = 2) -> Graph:
 
 def _compression_ns(graph: Graph, size: Floats, workers: int) -> tuple[Floats, Floats]:
     """Time to compress gradients of some bytes, and to add up what was received."""
-    calibrated = sparse_gradients_ns(graph, size)
-    if calibrated is None:
-        pass_ns = size / bytes_per_ns(graph, "dgc")
-        return _COMPRESS_PASSES * pass_ns, _DECOMPRESS_PASSES * pass_ns
-    packed, added, emptied = calibrated
-    return packed, emptied + workers * added
+    if on_cpu(graph) and (times := calibrated(graph, "sparse_gradients", size / FLOAT_BYTES, 1, 2, 3)):
+        packed, added, emptied = times
+        return packed, emptied + workers * added
+    pass_ns = size / bytes_per_ns(graph, "dgc")
+    return _COMPRESS_PASSES * pass_ns, _DECOMPRESS_PASSES * pass_ns
 
 
 P3 = Change(

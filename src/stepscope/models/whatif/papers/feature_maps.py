@@ -1,7 +1,10 @@
 """Feature maps that are in host memory (vdnn), or encoded (gist), between forward and backward."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -105,6 +108,31 @@ def convolutions(graph: Graph, change: str) -> tuple[Layers, Ids]:
 
 Job = tuple[str, int, int, float]  # name, task that it follows, row of the layer, passes
 _MAKERS = {"relu": "relu", "pool": "pool", "conv": "convolution"}
+_BITS, _INDEX = 1 / 32, 1.25  # one bit for 32; a byte of index for each value that is kept
+
+
+class Encoding(NamedTuple):
+    """How a feature map is kept: passes over it to encode and decode, and the share of its size.
+
+    Compressed rows need a count of the nonzero values (1 pass), a read (1), and a write of the
+    values with a byte each for their index (5/4); decoding reads as much and writes all (1). A
+    cast to 16 bits reads all and writes half. Backward reads single bits directly.
+    """
+
+    name: str
+    encode: float
+    decode: float
+    share: float
+
+    @classmethod
+    def of(cls, maker: str, reader: str, lossy: bool, sparsity: float) -> Encoding | None:
+        """The encoding of what an operator makes and the next one reads, by their kinds."""
+        kept = _INDEX * (1 - sparsity)
+        if (maker, reader) == ("relu", "pool"):
+            return cls("binarize", 1 + _BITS, 0.0, _BITS)
+        if reader == "convolution" and maker in ("relu", "pool"):
+            return cls("ssdc", 2 + kept, 1 + kept, min(1.0, kept))
+        return cls("dpr", 1.5, 1.5, 0.5) if reader == "convolution" and lossy else None
 
 
 def gist(graph: Graph, lossy: bool = False, sparsity: float = 0.5) -> Graph:
@@ -141,41 +169,25 @@ def gist(graph: Graph, lossy: bool = False, sparsity: float = 0.5) -> Graph:
 
 
 def _jobs(graph: Graph, layers: Layers, lossy: bool, sparsity: float) -> list[Job]:
-    """The encodings and decodings, and their number of passes over the map.
-
-    Compressed rows need a count of the nonzero values (1 pass), a read (1), and a write of the
-    values with a byte each for their index (5/4); decoding reads as much and writes all (1). A
-    cast to 16 bits reads all and writes half. Backward reads the bits directly.
-    """
-    kept = 1.25 * (1 - sparsity)
+    """Encodings after a layer's forward, and decodings before its backward, if that is known."""
     jobs: list[Job] = []
+    in_front = np.where(layers.begun >= 0, neighbor(graph, layers.begun, -1), -1).tolist()
     for before, row in pairwise(range(len(layers.name))):
         kinds = _class(layers.name[before]), _class(layers.name[row])
-        if layers.step[before] != layers.step[row]:
+        encoding = Encoding.of(*kinds, lossy, sparsity)
+        if encoding is None or layers.step[before] != layers.step[row]:
             continue
-        if kinds == ("relu", "pool"):
-            jobs.append(("binarize", int(layers.last[row]), before, 1 + 1 / 32))
-        elif kinds[1] == "convolution" and kinds[0] in ("relu", "pool"):
-            jobs += _around(graph, layers, row, "ssdc", 2 + kept, 1 + kept)
-        elif kinds[1] == "convolution" and lossy:
-            jobs += _around(graph, layers, row, "dpr", 1.5, 1.5)
-    return jobs
-
-
-def _around(graph: Graph, layers: Layers, row: int, name: str, encode: float, decode: float) -> list[Job]:
-    """Encode after the layer's forward and decode before its backward, if that is known."""
-    jobs: list[Job] = [(f"{name} encode", int(layers.last[row]), row, encode)]
-    in_front = int(neighbor(graph, layers.begun[row : row + 1], -1)[0])
-    if layers.begun[row] >= 0 and in_front >= 0:
-        jobs.append((f"{name} decode", in_front, row, decode))
+        if not encoding.decode:  # the map is what the layer before made
+            jobs.append((encoding.name, int(layers.last[row]), before, encoding.encode))
+            continue
+        jobs.append((f"{encoding.name} encode", int(layers.last[row]), row, encoding.encode))
+        if in_front[row] >= 0:
+            jobs.append((f"{encoding.name} decode", in_front[row], row, encoding.decode))
     return jobs
 
 
 def _class(name: str | None) -> str:
     return next((kind for part, kind in _MAKERS.items() if part in (name or "")), "")
-
-
-_BITS, _INDEX = 1 / 32, 1.25  # one bit for 32; a byte of index for each value that is kept
 
 
 def offloaded(memory: RecordedMemory) -> RecordedMemory:
@@ -184,9 +196,8 @@ def offloaded(memory: RecordedMemory) -> RecordedMemory:
     Source: Rhu et al., "vDNN", MICRO 2016.
     """
     maps = _kept_maps(memory.recording)
-    return _between(
-        memory, {one: 0.0 for one, (_, reader) in maps.items() if reader == "convolution"}, "vdnn"
-    )
+    gone = {allocation: 0.0 for allocation, (_, reader) in maps.items() if reader == "convolution"}
+    return _between(memory, gone, "vdnn")
 
 
 def encoded(memory: RecordedMemory, lossy: bool = False, sparsity: float = 0.5) -> RecordedMemory:
@@ -194,14 +205,9 @@ def encoded(memory: RecordedMemory, lossy: bool = False, sparsity: float = 0.5) 
 
     Source: Jain et al., "Gist", ISCA 2018, section 4.
     """
-    share: dict[int, float] = {}
-    for one, (maker, reader) in _kept_maps(memory.recording).items():
-        if (maker, reader) == ("relu", "pool"):
-            share[one] = _BITS
-        elif reader == "convolution" and maker in ("relu", "pool"):
-            share[one] = min(1.0, _INDEX * (1 - sparsity))
-        elif reader == "convolution" and lossy:
-            share[one] = 0.5
+    maps = _kept_maps(memory.recording).items()
+    encodings = {allocation: Encoding.of(*kinds, lossy, sparsity) for allocation, kinds in maps}
+    share = {allocation: encoding.share for allocation, encoding in encodings.items() if encoding}
     return _between(memory, share, "gist")
 
 
@@ -209,13 +215,12 @@ def _kept_maps(recording: AllocationRecord) -> dict[int, tuple[str, str]]:
     """Allocations kept for backward, with the kinds of operator that made and that keep them."""
     uses, names = recording.uses, recording.trace.events.text("name")
     rows = np.flatnonzero(uses.saver >= 0)
-    found: dict[int, tuple[str, str]] = {}
-    for one, saver in zip(uses.allocation[rows].tolist(), uses.saver[rows].tolist(), strict=True):
-        maker = int(recording.root[one])
-        reader = _class(names[int(recording.attribution.root[saver])])
-        if maker >= 0 and maker != recording.attribution.root[saver] and reader:
-            found[one] = (_class(names[maker]), reader)
-    return found
+    maps: dict[int, tuple[str, str]] = {}
+    for allocation, saver in zip(uses.allocation[rows].tolist(), uses.saver[rows].tolist(), strict=True):
+        maker, root = int(recording.root[allocation]), int(recording.attribution.root[saver])
+        if maker >= 0 and maker != root and (reader := _class(names[root])):
+            maps[allocation] = (_class(names[maker]), reader)
+    return maps
 
 
 def _between(memory: RecordedMemory, share: Mapping[int, float], change: str) -> RecordedMemory:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, inherited, insert, numbers_after, redirect, select, simulate
 from stepscope.models.whatif.cpu.calibrated import copy_rate, on_cpu
 from stepscope.models.whatif.parts.layers import (
+    TaskColumns,
     add_channel,
     first_of,
     in_backward,
@@ -23,12 +24,13 @@ from stepscope.models.whatif.parts.layers import (
     working,
 )
 from stepscope.models.whatif.parts.network import Network, append_collectives
+from stepscope.trace.row_order import ends_run
 
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 
 @dataclass(frozen=True)
-class Gradients:
+class Gradients(TaskColumns):
     """One row per parameter (or module, if parameters are not recorded) and step, by readiness.
 
     Attributes:
@@ -44,11 +46,6 @@ class Gradients:
     module: Ids
     used: Ids
     begun: Ids
-
-    def take(self, rows: ArrayLike) -> Gradients:
-        """Some of the rows."""
-        index = np.asarray(rows)
-        return Gradients(*(getattr(self, column.name)[index] for column in fields(self)))
 
 
 def find_gradients(graph: Graph, change: str) -> Gradients:
@@ -145,13 +142,16 @@ def _of_modules(graph: Graph, change: str) -> Gradients:
     end = simulate(graph).end_ns
     step, module = graph.tasks["step"][rows], graph.tasks["module"][rows]
     order = np.lexsort((end[rows], module, step))
-    last = np.append((np.diff(module[order]) != 0) | (np.diff(step[order]) != 0), True)
-    rows = rows[order][last]
-    parts = [
-        _every_module(graph, rows[graph.tasks["step"][rows] == number], sizes)
-        for number in np.unique(step).tolist()
-    ]
-    ready, module = (np.concatenate([part[n] for part in parts]) for n in (0, 1))
+    rows = rows[order][ends_run(module[order]) | ends_run(step[order])]
+    with_parameters = np.flatnonzero(sizes > 0)
+    by_step = []
+    for number in np.unique(step).tolist():
+        ends = rows[graph.tasks["step"][rows] == number]
+        # A module without known backward is ready with the module registered before it, whose
+        # backward comes later.
+        before = np.searchsorted(graph.tasks["module"][ends], with_parameters, side="right") - 1
+        by_step.append(ends[np.maximum(before, 0)])
+    module, ready = np.tile(with_parameters, len(by_step)), np.concatenate(by_step)
     step = graph.tasks["step"][ready].astype(np.int64)
     used, begun = _uses(
         graph, _in_step(graph, graph.tasks["module"], graph.tasks["step"]), _in_step(graph, module, step)
@@ -163,18 +163,6 @@ def _in_step(graph: Graph, module: ArrayLike, step: ArrayLike) -> Ids:
     """A number for each module and step, -1 for no module."""
     module, step = np.asarray(module, np.int64), np.asarray(step, np.int64)
     return np.where(module >= 0, step * len(graph.trace["modules"]) + module, -1)
-
-
-def _every_module(graph: Graph, ends: Ids, sizes: Ids) -> tuple[Ids, Ids]:
-    """The task that ends the backward of each module with parameters, and the module.
-
-    A module without known backward is ready with the module registered before it, whose backward
-    comes later.
-    """
-    known = graph.tasks["module"][ends]
-    modules = np.flatnonzero(sizes > 0)
-    before = np.searchsorted(known, modules, side="right") - 1
-    return ends[np.maximum(before, 0)], modules
 
 
 def _own_bytes(graph: Graph, change: str) -> Ids:
@@ -199,16 +187,24 @@ _FIRST_BUCKET_MIB = 1.0  # torch.distributed's _DEFAULT_FIRST_BUCKET_BYTES
 def buckets_of(gradients: Gradients, cap: float) -> Ids:
     """The bucket of each gradient, numbered over all steps.
 
-    Source: PyTorch, torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size: a
-    bucket is closed once it has reached its limit.
+    Source: PyTorch, torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size.
+    """
+    return filled(gradients.step, gradients.bytes, cap, min(_FIRST_BUCKET_MIB * MIB, cap))
+
+
+def filled(step: Ids, size: Ids, cap: float, first: float) -> Ids:
+    """The bucket of each tensor: one is closed once it has reached its limit, or its step ends.
+
+    Args:
+        first: the limit of the first bucket of a step, bytes.
     """
     result, number, room, current = [], -1, 0.0, None
-    for step, size in zip(gradients.step.tolist(), gradients.bytes.tolist(), strict=True):
-        if step != current or room <= 0:
-            room = cap if step == current else min(_FIRST_BUCKET_MIB * MIB, cap)
-            number, current = number + 1, step
+    for of_step, bytes_ in zip(step.tolist(), size.tolist(), strict=True):
+        if of_step != current or room <= 0:
+            room = cap if of_step == current else first
+            number, current = number + 1, of_step
         result.append(number)
-        room -= size
+        room -= bytes_
     return np.array(result, np.int64)
 
 

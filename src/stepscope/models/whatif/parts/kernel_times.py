@@ -178,7 +178,10 @@ def _by_kind(graph: Graph, old: Rates, new: Rates) -> Floats:
     parts = ((compute & half, "half"), (compute & tf32, "tf32"), (compute & ~half & ~tf32, "fp32"))
     for tasks, rate in parts:
         if tasks.any():
-            ratio[tasks] = _ratio(old, new, rate)
+            before, after = peak_rate(old, rate), peak_rate(new, rate)
+            if not before or not after:
+                raise ChangeError(f"faster_gpu: {old['name']} or {new['name']} has no {rate} rate")
+            ratio[tasks] = after / before
     return ratio
 
 
@@ -188,10 +191,3 @@ def _by_work(graph: Graph, old: Rates, new: Rates, otherwise: Floats) -> Floats:
     before, after = (np.maximum(*times_ns(graph, flops, size, rates)) for rates in (old, new))
     known = (before > 0) & (after > 0)
     return np.where(known, before / np.where(known, after, 1), otherwise)
-
-
-def _ratio(old: Rates, new: Rates, precision: str) -> float:
-    before, after = peak_rate(old, precision), peak_rate(new, precision)
-    if not before or not after:
-        raise ChangeError(f"faster_gpu: {old['name']} or {new['name']} has no {precision} rate")
-    return after / before

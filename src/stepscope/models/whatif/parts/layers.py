@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from stepscope.base.arrays import Ids, Mask
 from stepscope.errors import ChangeError
@@ -90,8 +91,21 @@ def input_bytes(graph: Graph, event: int) -> int:
     return tensor.bytes if tensor else 0
 
 
+Taken = TypeVar("Taken", bound="TaskColumns")
+
+
 @dataclass(frozen=True)
-class Layers:
+class TaskColumns:
+    """Arrays of equal length, which the fields of a subclass are."""
+
+    def take(self: Taken, rows: ArrayLike) -> Taken:
+        """Some of the rows."""
+        index = np.asarray(rows)
+        return type(self)(*(getattr(self, column.name)[index] for column in fields(self)))
+
+
+@dataclass(frozen=True)
+class Layers(TaskColumns):
     """Forward operators with a backward, in the order in which forward runs them.
 
     Attributes:
@@ -101,20 +115,11 @@ class Layers:
     """
 
     operator: Ids
-    name: tuple[str, ...]
+    name: NDArray[np.object_]
     step: Ids
     first: Ids
     last: Ids
     begun: Ids
-
-    def take(self, rows: ArrayLike) -> Layers:
-        """Some of the rows."""
-        index = np.asarray(rows)
-        if index.dtype == np.bool_:
-            index = np.flatnonzero(index)
-        names = tuple(self.name[row] for row in index.tolist())
-        columns = (column[index] for column in (self.step, self.first, self.last, self.begun))
-        return Layers(self.operator[index], names, *columns)
 
 
 def find_layers(graph: Graph) -> Layers:
@@ -128,9 +133,9 @@ def find_layers(graph: Graph) -> Layers:
     first, last = rows[place][order], rows[::-1][from_end][order]
     operator = operator[order]
     begun = first_of(keys, np.flatnonzero(works & backward), operator)
-    names = graph.trace.events.text("name").take(operator)
+    names = np.array(list(graph.trace.events.text("name").take(operator)), object)
     step = graph.tasks["step"][first].astype(np.int64)
-    return Layers(operator, tuple(map(str, names)), step, first, last, begun)
+    return Layers(operator, names, step, first, last, begun)
 
 
 def calls_of(graph: Graph, tasks: Ids) -> Ids:

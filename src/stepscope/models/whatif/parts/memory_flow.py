@@ -4,10 +4,9 @@ Precision flows from operator to operator along the recorded tensors. An operato
 lowers gets a 16-bit copy of each FP32 input. Of a parameter there is one copy until the region
 ends; of other values each operator has its own, and backward keeps it instead of the original."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.owners import KINDS
 from stepscope.models.memory.recorded_allocations import AllocationRecord
 from stepscope.models.memory.recorded_memory import RecordedMemory
-from stepscope.models.whatif.cpu.autocast import kept, lowered
+from stepscope.models.whatif.parts.autocast_flow import policy_of
 from stepscope.trace.schema import STAGES
 
 
@@ -45,8 +44,8 @@ def operations(recording: AllocationRecord) -> Iterator[FlowOperation]:
     roots = roots[np.argsort(recording.starts[roots], kind="stable")]
     reads = _grouped(roots, root[read], uses.allocation[read])
     makes = _grouped(roots, recording.root[made], made)
-    for number, one in enumerate(roots.tolist()):
-        yield FlowOperation(one, reads[number], makes[number])
+    for root_event, reading, making in zip(roots.tolist(), reads, makes, strict=True):
+        yield FlowOperation(root_event, reading, making)
 
 
 def _grouped(keys: Ids, key: Ids, values: Ids) -> list[Ids]:
@@ -75,7 +74,7 @@ def autocasted(memory: RecordedMemory) -> RecordedMemory:
     """The memory if forward and loss ran under `torch.autocast` to bfloat16."""
     if not len(memory.recording.trace["tensor_uses"]):
         raise ChangeError("amp: memory is predicted from captures made with --memory --shapes")
-    flow = _PrecisionFlow.of(memory)
+    flow = _PrecisionFlow(memory)
     for operation in operations(memory.recording):
         flow.run(operation)
     if not flow.lowers:
@@ -83,114 +82,89 @@ def autocasted(memory: RecordedMemory) -> RecordedMemory:
     return memory.with_lifetimes(flow.lifetimes())
 
 
-@dataclass(eq=False)
 class _PrecisionFlow:
     """What is known of each recorded allocation as operators run one after the other."""
 
-    memory: RecordedMemory
-    names: list[str]
-    stage: Ids
-    floats: Mask
-    elements: dict[tuple[int, int], int]
-    saved: dict[int, dict[int, float]]
-    backward_starts: Floats
-    half: Mask
-    share: Floats
-    octets: Mask
-    starts: Floats
-    ends: Floats
-    last_backward: dict[int, float]
-    dropped: dict[int, set[int]] = field(default_factory=dict)
-    casts: dict[int, list[int]] = field(default_factory=dict)
-    raised: dict[int, list[int]] = field(default_factory=dict)
-    half_results: set[int] = field(default_factory=set)
-    copied: set[tuple[int, float]] = field(default_factory=set)
-    added: list[tuple[int, float, float, int]] = field(default_factory=list)
-    lowers: bool = False
-
-    @classmethod
-    def of(cls, memory: RecordedMemory) -> _PrecisionFlow:
-        recording = memory.recording
-        events, attribution, count = recording.trace.events, recording.attribution, len(recording)
-        text = events.text("name")
-        names = [name.removeprefix("aten::") for name in text.values]
+    def __init__(self, memory: RecordedMemory) -> None:
+        self.memory, self.recording = memory, memory.recording
+        self.policy = policy_of("cpu" if memory.recording.device.startswith("cpu") else "cuda")
+        events, count = memory.recording.trace.events, len(memory.recording)
+        starts, attribution = memory.recording.starts, memory.recording.attribution
+        self.names = events.text("name")
+        self.floats, self.octets = (_holds(self.recording, dtype) for dtype in ("float32", "uint8"))
+        self.elements = _elements(self.recording)
+        self.saved = _saved(self.recording)
         backward = np.flatnonzero(attribution.backward & (events["stage"] == _BACKWARD))
-        return cls(
-            memory=memory,
-            names=[names[code] for code in text.codes.tolist()],
-            stage=attribution.stage.astype(np.int64),
-            floats=_holds(recording, "float32"),
-            elements=_elements(recording),
-            saved=_saved(recording),
-            backward_starts=np.append(recording.starts[backward], np.inf),
-            half=np.zeros(count, np.bool_),
-            share=np.ones(count),
-            octets=_holds(recording, "uint8"),
-            starts=recording.lifetimes.start.copy(),
-            ends=np.full(count, np.inf),
-            last_backward=_last_backward(recording),
-        )
-
-    @property
-    def recording(self) -> AllocationRecord:
-        return self.memory.recording
+        self.backward_starts = np.append(starts[backward], np.inf)
+        # When the last backward operator of each outermost forward operator begins.
+        self.last_backward = np.full(len(events) + 1, -np.inf)
+        linked = np.flatnonzero(events["forward_event"] >= 0)
+        np.maximum.at(self.last_backward, attribution.root[events["forward_event"][linked]], starts[linked])
+        self.half, self.share = np.zeros(count, np.bool_), np.ones(count)
+        self.starts, self.ends = self.recording.lifetimes.start.copy(), np.full(count, np.inf)
+        self.dropped: dict[int, set[int]] = {}
+        self.casts: dict[int, list[int]] = {}
+        self.raised: dict[int, list[int]] = {}
+        self.half_results: set[int] = set()
+        self.copied: set[tuple[int, float]] = set()
+        self.added: list[tuple[int, float, float, int]] = []
+        self.lowers = False
 
     def run(self, operation: FlowOperation) -> None:
-        stage = self.stage[operation.root]
+        stage = int(self.recording.attribution.stage[operation.root])
         if stage in _FORWARD:
             self._forward(operation)
         elif stage == _BACKWARD:
             self._backward(operation)
 
     def _forward(self, operation: FlowOperation) -> None:
-        name, root = self.names[operation.root], operation.root
-        reads = [one for one in operation.reads.tolist() if self.floats[one]]
+        root, name = operation.root, str(self.names[operation.root]).removeprefix("aten::")
+        reads = [allocation for allocation in operation.reads.tolist() if self.floats[allocation]]
         kind = self.memory.lifetimes.kind
-        if name in lowered():
+        if name in self.policy.lowered:
             self.lowers = True
-            for one in reads:
-                if not self.half[one] and kind[one] in _PARAMETERS:
-                    self._cast_weight(one, root)
-                elif not self.half[one]:
-                    self._cast(one, root, 2, self.casts)
+            for allocation in reads:
+                if not self.half[allocation] and kind[allocation] in _PARAMETERS:
+                    self._cast_weight(allocation, root)
+                elif not self.half[allocation]:
+                    self._cast(allocation, root, 2, self.casts)
             half = True
-        elif name in kept():
-            for one in reads:
-                if self.half[one]:
-                    self._cast(one, root, 4, self.raised)
+        elif name in self.policy.kept:
+            for allocation in reads:
+                if self.half[allocation]:
+                    self._cast(allocation, root, 4, self.raised)
             half = False
         else:
-            values = [
-                one
-                for one in reads
-                if kind[one] not in _PARAMETERS and self.recording.lifetimes.bytes[one] > _SCALAR_BYTES
-            ]
-            half = bool(values) and all(self.half[one] for one in values)
+            size = self.recording.lifetimes.bytes
+            values = [row for row in reads if kind[row] not in _PARAMETERS and size[row] > _SCALAR_BYTES]
+            half = bool(values) and bool(self.half[values].all())
         if half:
             self.half_results.add(root)
             self.half[operation.makes] = self.floats[operation.makes]
             self.share[operation.makes[self.octets[operation.makes]]] = _WORKSPACE
 
-    def _cast_weight(self, one: int, root: int) -> None:
+    def _cast_weight(self, allocation: int, root: int) -> None:
         """There is one copy in 16 bits until the region ends."""
         begin, _ = self._span(root)
         # The autocast region ends where backward begins.
         region = float(self.backward_starts[np.searchsorted(self.backward_starts, begin)])
-        if (one, region) not in self.copied:
-            self.copied.add((one, region))
-            self._add_copy(one, root, 2, region)
+        if (allocation, region) not in self.copied:
+            self.copied.add((allocation, region))
+            self._add_copy(allocation, root, 2, region)
 
-    def _cast(self, one: int, root: int, width: int, casts: dict[int, list[int]]) -> None:
+    def _cast(self, allocation: int, root: int, width: int, casts: dict[int, list[int]]) -> None:
         """Backward of an operator keeps its copy, no longer the original."""
-        casts.setdefault(root, []).append(int(self.recording.lifetimes.bytes[one]))
-        self._add_copy(one, root, width, self._span(root)[1])
-        if root in self.saved.get(one, {}):
-            self.dropped.setdefault(one, set()).add(root)
+        casts.setdefault(root, []).append(int(self.recording.lifetimes.bytes[allocation]))
+        self._add_copy(allocation, root, width, self._span(root)[1])
+        if root in self.saved.get(allocation, {}):
+            self.dropped.setdefault(allocation, set()).add(root)
 
-    def _add_copy(self, one: int, root: int, width: int, end: float) -> None:
+    def _add_copy(self, allocation: int, root: int, width: int, end: float) -> None:
         """A copy of so many bytes an element, until `end` or as long as backward needs it."""
-        size = width * self.elements.get((root, one), int(self.recording.lifetimes.bytes[one]) // 4)
-        needed = self.saved.get(one, {}).get(root, -np.inf)
+        size = width * self.elements.get(
+            (root, allocation), int(self.recording.lifetimes.bytes[allocation]) // 4
+        )
+        needed = self.saved.get(allocation, {}).get(root, -np.inf)
         self.added.append((size, self._span(root)[0], max(end, needed), _ACTIVATIONS))
 
     def _backward(self, operation: FlowOperation) -> None:
@@ -198,25 +172,25 @@ class _PrecisionFlow:
         forward = int(self.recording.trace.events["forward_event"][operation.root])
         root = int(self.recording.attribution.root[forward]) if forward >= 0 else -1
         begin, end = self._span(operation.root)
-        for one in operation.makes.tolist():
-            if self.floats[one]:
-                self._gradient(one, root, begin, end)
+        for allocation in operation.makes.tolist():
+            if self.floats[allocation]:
+                self._gradient(allocation, root, begin, end)
 
-    def _gradient(self, one: int, root: int, begin: float, end: float) -> None:
-        size = int(self.recording.lifetimes.bytes[one])
-        start = float(self.recording.lifetimes.start[one])
-        is_kept = self.memory.lifetimes.kind[one] == _GRADIENTS
+    def _gradient(self, allocation: int, root: int, begin: float, end: float) -> None:
+        size = int(self.recording.lifetimes.bytes[allocation])
+        start = float(self.recording.lifetimes.start[allocation])
+        is_kept = self.memory.lifetimes.kind[allocation] == _GRADIENTS
         if root in self.half_results:
             if is_kept or size in self.casts.get(root, ()):
                 # Made in 16 bits, then cast to the FP32 of the parameter or value.
                 self.added.append((size // 2, start, end + _INSTANT, _TEMPORARIES))
-                self.starts[one] = end
+                self.starts[allocation] = end
             else:
-                self.half[one] = True
-        elif size in self.raised.get(root, ()) and self.last_backward.get(root) == begin:
-            recorded_end = float(self.recording.lifetimes.end[one])
+                self.half[allocation] = True
+        elif size in self.raised.get(root, ()) and self.last_backward[root] == begin:
+            recorded_end = float(self.recording.lifetimes.end[allocation])
             self.added.append((size // 2, end, recorded_end, _TEMPORARIES))
-            self.ends[one] = end + _INSTANT
+            self.ends[allocation] = end + _INSTANT
 
     def _span(self, root: int) -> tuple[float, float]:
         return float(self.recording.starts[root]), float(self.recording.ends[root])
@@ -230,22 +204,19 @@ class _PrecisionFlow:
             bytes=np.rint(life.bytes * share).astype(np.int64),
             start=np.maximum(life.start, begun),
             end=np.minimum(life.end, released),
-        ).plus(self._copies())
+        ).plus(Lifetimes.added(*zip(*self.added or [(0, 0.0, 0.0, 0)], strict=True)))
 
     def _ends(self) -> Floats:
         """When each recorded allocation is released if backward keeps copies of it; else inf."""
         ends = np.full(len(self.half), np.inf)
         reads, recorded = _last_reads(self.recording), self.recording.lifetimes.end
-        for one, roots in self.dropped.items():
-            others = [time for root, time in self.saved[one].items() if root not in roots]
-            event = int(self.recording.released_by[one])
+        for allocation, roots in self.dropped.items():
+            others = [time for root, time in self.saved[allocation].items() if root not in roots]
+            event = int(self.recording.released_by[allocation])
             held_by_backward = event >= 0 and self.recording.attribution.backward[event]
-            if np.isfinite(recorded[one]) and held_by_backward:
-                ends[one] = max([float(reads[one]), *others])
+            if np.isfinite(recorded[allocation]) and held_by_backward:
+                ends[allocation] = max([float(reads[allocation]), *others])
         return ends
-
-    def _copies(self) -> Lifetimes:
-        return Lifetimes.added(*zip(*self.added or [(0, 0.0, 0.0, 0)], strict=True))
 
 
 def _holds(recording: AllocationRecord, dtype: str) -> Mask:
@@ -259,21 +230,10 @@ def _holds(recording: AllocationRecord, dtype: str) -> Mask:
     return result & (recording.lifetimes.bytes > _SCALAR_BYTES)
 
 
-def _last_backward(recording: AllocationRecord) -> dict[int, float]:
-    """When the last backward operator of each outermost forward operator begins."""
-    forward = recording.trace.events["forward_event"]
-    rows = np.flatnonzero(forward >= 0)
-    root = recording.attribution.root[forward[rows]]
-    found: dict[int, float] = {}
-    for one, start in zip(root.tolist(), recording.starts[rows].tolist(), strict=True):
-        found[one] = max(found.get(one, -np.inf), start)
-    return found
-
-
 def _elements(recording: AllocationRecord) -> dict[tuple[int, int], int]:
     """Elements of each tensor as an outermost operator first sees it: (operator, allocation)."""
     uses, shape = recording.uses, recording.trace["tensor_uses"].text("shape")
-    sizes = np.array([_product(text) for text in shape.values] + [0])
+    sizes = np.array([prod(int(size) for size in text.split(",") if size) for text in shape.values] + [0])
     rows = np.flatnonzero((uses.row >= 0) & ~uses.backward)
     root = recording.attribution.root[uses.event[rows]]
     count = sizes[shape.codes[uses.row[rows]]]
@@ -284,10 +244,6 @@ def _elements(recording: AllocationRecord) -> dict[tuple[int, int], int]:
     return found
 
 
-def _product(shape: str) -> int:
-    return int(np.prod([int(one) for one in shape.split(",") if one], dtype=np.int64))
-
-
 def _saved(recording: AllocationRecord) -> dict[int, dict[int, float]]:
     """For each allocation the forward operators that keep it, until the end of their backward."""
     uses = recording.uses
@@ -295,8 +251,10 @@ def _saved(recording: AllocationRecord) -> dict[int, dict[int, float]]:
     root = recording.attribution.root[uses.saver[rows]]
     back = recording.ends[recording.attribution.root[uses.event[rows]].astype(np.int64)]
     found: dict[int, dict[int, float]] = {}
-    for one, operator, end in zip(uses.allocation[rows].tolist(), root.tolist(), back.tolist(), strict=True):
-        keepers = found.setdefault(one, {})
+    for allocation, operator, end in zip(
+        uses.allocation[rows].tolist(), root.tolist(), back.tolist(), strict=True
+    ):
+        keepers = found.setdefault(allocation, {})
         keepers[operator] = max(keepers.get(operator, -np.inf), end)
     return found
 

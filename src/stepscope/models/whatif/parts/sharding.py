@@ -20,6 +20,7 @@ from stepscope.models.whatif.parts.gradients import (
     Gradients,
     after_backward,
     buckets_of,
+    filled,
     find_gradients,
     with_all_reduces,
     with_bucket_copies,
@@ -77,7 +78,7 @@ def units_of(
     key = (
         _by_module(graph, change, gradients.take(rows), glob)
         if glob
-        else _by_size(gradients.bytes[rows], most)
+        else filled(gradients.step[rows], gradients.bytes[rows], most, most)
     )
     _, order = np.unique(key, return_index=True)
     for first in np.sort(order).tolist():
@@ -91,16 +92,6 @@ def units_of(
             ready[np.argsort(end[ready], kind="stable")],
             stays=bool(key[first] < 0),
         )
-
-
-def _by_size(size: Ids, most: float) -> Ids:
-    number, room, result = -1, 0.0, []
-    for bytes_ in size.tolist():
-        if room <= 0:
-            number, room = number + 1, most
-        result.append(number)
-        room -= bytes_
-    return np.array(result, np.int64)
 
 
 def _by_module(graph: Graph, change: str, gradients: Gradients, glob: str) -> Ids:
@@ -119,12 +110,7 @@ SHARDING_ASSUMPTIONS = (
 
 
 def with_sharded_units(graph: Graph, change: str, network: Network, unit: str, unit_mb: float) -> Graph:
-    """Shard parameters, gradients and optimizer state in units.
-
-    Args:
-        unit: glob for the paths of the modules that are units; empty for units by size.
-        unit_mb: without `unit`, the size at which a unit is full, MiB.
-    """
+    """Shard parameters, gradients and optimizer state in units; see `fsdp`."""
     refuse_communication(graph, change)
     gradients = find_gradients(graph, change)
     units = {
@@ -132,7 +118,7 @@ def with_sharded_units(graph: Graph, change: str, network: Network, unit: str, u
         for step in graph.window.steps
     }
     if on_cpu(graph):
-        all_units = [one for step in graph.window.steps for one in units[step]]
+        all_units = [unit for step in graph.window.steps for unit in units[step]]
         return shard_on_cpu(graph, change, network, all_units)
     graph = shard_update(graph, change, network.workers)
     updated, consumers = last_updates(graph), after_backward(graph, gradients)
@@ -156,11 +142,11 @@ def _with_units(
     """Add the all-gathers of one step, in forward and backward order, and its reduce-scatters."""
     count = len(units)
     start = simulate(graph).start_ns
-    used, begun = (np.array([getattr(one, when) for one in units]) for when in ("used", "begun"))
-    dropped = np.flatnonzero([not one.stays for one in units])
+    used, begun = (np.array([getattr(unit, when) for unit in units]) for when in ("used", "begun"))
+    dropped = np.flatnonzero([not unit.stays for unit in units])
     backward = dropped[np.argsort(start[begun[dropped]], kind="stable")]
     order = np.append(np.arange(count), backward)
-    size = np.array([one.bytes for one in units], np.int64)
+    size = np.array([unit.bytes for unit in units], np.int64)
     names = [f"all-gather {unit}" for unit in order] + [f"reduce-scatter {n}" for n in range(count)]
     sizes = np.append(size[order], size)
     graph, new = append_collectives(graph, channel, names, network.gather_ns(sizes), bytes=sizes, step=step)
@@ -172,8 +158,8 @@ def _with_units(
     graph = add_links(graph, before_use[1:-1], gather[2:], "communication")
     if previous >= 0:
         graph = add_links(graph, [previous, previous], gather[:2], "communication")
-    for one, task in zip(units, scatter.tolist(), strict=True):
-        graph = add_links(graph, one.ready, np.full(len(one.ready), task), "communication")
+    for unit, task in zip(units, scatter.tolist(), strict=True):
+        graph = add_links(graph, unit.ready, np.full(len(unit.ready), task), "communication")
     return add_links(graph, scatter, np.full(count, consumer), "communication")
 
 
@@ -251,11 +237,7 @@ _GATHERED = 2  # one unit computes while the next one is gathered
 def zero_sharded(
     memory: RecordedMemory, stage: int = 2, workers: int = 8, bucket_cap_mb: float = 25.0
 ) -> RecordedMemory:
-    """The memory of one rank under ZeRO.
-
-    Args:
-        stage: 1 shards optimizer state, 2 also gradients, 3 also parameters.
-        bucket_cap_mb: what is communicated at once, MiB.
+    """The memory of one rank under ZeRO; see `zero`.
 
     Source: Rajbhandari et al., "ZeRO", SC 2020, section 5.
     """
@@ -267,7 +249,7 @@ def zero_sharded(
 def fully_sharded(
     memory: RecordedMemory, unit: str = "", workers: int = 8, unit_mb: float = 25.0
 ) -> RecordedMemory:
-    """The memory of one rank under FSDP; `unit_mb`: without `unit`, the size of a unit, MiB."""
+    """The memory of one rank under FSDP; see `fsdp`."""
     largest = _largest_unit(memory, unit) if unit else int(unit_mb * MIB)
     kinds = ("optimizer state", "gradients", "weights")
     return _sharded(memory, kinds, workers, _GATHERED * largest)

@@ -1,9 +1,9 @@
 // Decodes the text of trace events, objects separated by commas, into columns of numbers and of
-// places in the text. `compiled_decoder.py` calls it; `decode.py` does the same without it.
+// places in the text, for `compiled_decoder.py`.
 //
-// It accepts only what msgspec accepts too, and gives up at anything else: a repeated key, half of
-// a surrogate pair, a deep value, a name that is a number. Whoever calls it then reads the same text
-// in Python, so that odd files are read by one program alone.
+// It gives up at what JSON forbids, but for numbers such as NaN in arguments, and at half of a
+// surrogate pair, a deep value, a name that is a number. `tolerant_json.py` then reads the same text
+// in Python, and writes its events as they are accepted here.
 //
 // Source: RFC 8259; Trace Event Format.
 
@@ -306,8 +306,8 @@ Span read_arguments(Tokens& tokens, Event& event, Columns& columns) {
     }
     unsigned seen = 0;
     tokens.object(1, [&](Span key) {
-        if (tokens.has_escape()) throw Odd();  // it may be one of ours
-        const Optional argument = argument_of(key);
+        if (tokens.has_escape()) event.has_odd_arguments = true;  // it may be one of ours
+        const Optional argument = tokens.has_escape() ? OPTIONALS : argument_of(key);
         const Span text = tokens.value(2);
         if (argument == OPTIONALS) return;
         std::int64_t value = 0;
@@ -327,7 +327,7 @@ Event read_event(Tokens& tokens, Columns& columns) {
             tokens.value(1);
             return;
         }
-        if (event.fields[field]) throw Odd();
+        if (field == ARGS && event.fields[ARGS]) event.has_odd_arguments = true;  // the last count
         const Span text = field == ARGS ? read_arguments(tokens, event, columns) : tokens.value(1);
         check_type(field, text);
         event.fields[field] = text;

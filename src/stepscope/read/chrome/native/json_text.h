@@ -17,7 +17,7 @@
 
 namespace {
 
-constexpr int MOST_LEVELS = 64;
+constexpr int MOST_LEVELS = 900;  // as many as Python reads
 
 struct Odd {};  // thrown at everything that Python shall read instead
 
@@ -169,6 +169,10 @@ public:
 
     void skip_number() {
         const char* at = at_ + (*at_ == '-');
+        if (*at == 'I' && at != at_) {
+            at_ = at;
+            return skip_word("Infinity");
+        }
         at = *at == '0' ? at + 1 : digits_end(at);
         if (*at == '.') at = digits_end(at + 1);
         if (*at == 'e' || *at == 'E') {
@@ -187,6 +191,8 @@ public:
             case 't': skip_word("true"); break;
             case 'f': skip_word("false"); break;
             case 'n': skip_word("null"); break;
+            case 'N': skip_word("NaN"); break;  // as recorders write them
+            case 'I': skip_word("Infinity"); break;
             default: skip_number();
         }
         return {begin, at_};

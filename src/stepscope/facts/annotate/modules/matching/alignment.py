@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from stepscope.base.arrays import Codes8, Floats, Ids, Ids32, Mask
-from stepscope.facts.annotate.modules.matching.shapes import BLOCK_AGAIN, Kinds, ModuleShape
+from stepscope.facts.annotate.modules.matching.roles import BLOCK_AGAIN, Kinds, ModuleShape
 
 # Costs, relative to one operator that certainly belongs to a module but is unclaimed.
 UNCLAIMED, UNCLAIMED_UNSURE = 1.0, 0.2
@@ -42,20 +42,12 @@ Order = dict[Kinds, tuple[int, ...]]
 """The children of a class of blocks in the order of calls, where that is not the tree's."""
 
 
-class CallMatch(NamedTuple):
-    """One explanation of a run of operators: a call, and the calls inside it, in order."""
+class OwnedOperator(NamedTuple):
+    """An operator and the path of what runs it; a key for each call on the path."""
 
-    cost: float
-    length: int
-    inner: tuple[InnerCall, ...] = ()
-
-
-class InnerCall(NamedTuple):
-    """A call inside another: its offset, and the number of the child."""
-
-    offset: int
-    child: int
-    call: CallMatch
+    row: int
+    path: Path
+    keys: list[tuple[int, int]]
 
 
 class _Move(NamedTuple):
@@ -84,17 +76,16 @@ class Aligner:
         self._number = {id(path[-1]): number for number, path in enumerate(self._paths)}
         self._count = Counter(part.kinds for part in {part for path in self._paths for part in path})
 
-    def explain(self, tokens: Sequence[int]) -> CallMatch:
-        """The cheapest calls of the root's children that explain all operators.
+    def explain(self, tokens: Sequence[int]) -> list[OwnedOperator]:
+        """The operators that calls in the cheapest alignment run, in order; none if that costs more.
 
         Args:
             tokens: bits of the roles that each operator may play, and of the sizes of the
                 parameters that it may work on, if known.
         """
-        nothing = CallMatch(UNCLAIMED * len(tokens), len(tokens))
         left = _MOST_CELLS - len(self._paths) * len(tokens)
         if not self._paths or not tokens or left < 0:
-            return nothing
+            return []
         best = self._align(tokens, self._order)
         for _ in range(_ROUNDS):
             orders = list(self._orders(best.moves(self._count)[:_TRIES]))
@@ -102,11 +93,11 @@ class Aligner:
             if left < 0:
                 break
             tried = ((self._align(tokens, order), order, extra) for order, extra in orders)
-            found = min(tried, key=lambda trial: trial[0].cost + trial[2], default=None)
-            if found is None or found[0].cost + found[2] >= best.cost:
+            cheapest = min(tried, key=lambda trial: trial[0].cost + trial[2], default=None)
+            if cheapest is None or cheapest[0].cost + cheapest[2] >= best.cost:
                 break
-            best, self._order, _ = found
-        return best.calls(self._root) if best.cost < nothing.cost else nothing
+            best, self._order, _ = cheapest
+        return best.owned() if best.cost < UNCLAIMED * len(tokens) else []
 
     def _orders(self, moves: Sequence[_Move]) -> Iterator[tuple[Order, float]]:
         """Orders to try and what they cost: with one move, or with children of a kind in front.
@@ -296,8 +287,8 @@ class _Alignment:
                 votes.update(_moves(token, token & self._leaves.sizes, before, after))
         return sorted(votes, key=lambda move: (-votes[move], -count[move.kinds]))
 
-    def calls(self, root: ModuleShape) -> CallMatch:
-        """The calls of the alignment; operators between leaves are inside what encloses both."""
+    def owned(self) -> list[OwnedOperator]:
+        """What runs each operator; those between leaves are run by what encloses both."""
         owners = {row: self._paths[leaf] for row, leaf in enumerate(self._leaf_of) if leaf >= 0}
         for row, before, after in self._unclaimed():
             token = self._tokens[row]
@@ -305,15 +296,15 @@ class _Alignment:
             if path := path or self._repeated(token, before, after):
                 owners[row] = path
         turns: Counter[int] = Counter()
-        found: list[_Owned] = []
+        result: list[OwnedOperator] = []
         loops = [*self._looped, (len(self._tokens), -1)]
         for row in sorted(owners):
             while loops[0][0] < row:
                 turns[id(self._blocks.parts[loops.pop(0)[1]])] += 1
             path = owners[row]
             keys = [(id(part), row if part.is_leaf else turns[id(part)]) for part in path]
-            found.append(_Owned(row, path, keys))
-        return _call(root, 0, found, (0, len(self._tokens)), self.cost)
+            result.append(OwnedOperator(row, path, keys))
+        return result
 
     def _repeated(self, token: int, before: Path, after: Path) -> Path:
         """The leaf that runs an operator again between two leaves; none if that is unlikely."""
@@ -377,36 +368,9 @@ def _moves(token: int, sizes: int, before: Path, after: Path) -> Iterator[_Move]
                     yield _Move(part.kinds, child, number, is_after)
 
 
-# -- the alignment as calls
-
-
-class _Owned(NamedTuple):
-    """An operator and the path of what runs it; a key for each call on the path."""
-
-    row: int
-    path: Path
-    keys: list[tuple[int, int]]
-
-
 def _owner(token: int, path: Path) -> Path:
     """The path to the innermost branch around a leaf that runs such an operator itself."""
     for depth in range(len(path) - 1, 0, -1):
         if not path[depth].is_leaf and path[depth].own & token:
             return path[: depth + 1]
     return ()
-
-
-def _call(
-    shape: ModuleShape, depth: int, found: list[_Owned], span: tuple[int, int], cost: float = 0.0
-) -> CallMatch:
-    """The call of a module that explains the operators of a span, with the calls inside it."""
-    inner: list[InnerCall] = []
-    numbers = {id(child): number for number, child in enumerate(shape.children)}
-    inside = [owned for owned in found if len(owned.path) > depth + 1]
-    for _, group in groupby(inside, key=lambda owned: owned.keys[depth + 1]):
-        rows = list(group)
-        child = rows[0].path[depth + 1]
-        begin, end = rows[0].row, rows[-1].row + 1
-        call = _call(child, depth + 1, rows, (begin, end))
-        inner.append(InnerCall(begin - span[0], numbers[id(child)], call))
-    return CallMatch(cost, span[1] - span[0], tuple(inner))

@@ -14,18 +14,18 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, takewhile
+from itertools import groupby, pairwise, takewhile
 
-from stepscope.facts.annotate.modules.matching.alignment import CallMatch
+from stepscope.facts.annotate.modules.matching.alignment import OwnedOperator
 from stepscope.facts.annotate.modules.matching.roles import (
     CONTAINERS,
     ONE_OPERATOR,
+    ModuleShape,
     Role,
     plain,
     role_around,
     role_of,
 )
-from stepscope.facts.annotate.modules.matching.shapes import ModuleShape
 
 _NOBODY = -1
 
@@ -50,23 +50,28 @@ class MatchedCalls:
     _counts: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, root: ModuleShape, call: CallMatch, classes: Sequence[str]) -> MatchedCalls:
-        """Expand the result of an alignment."""
-        calls = cls(classes, claimed=[0] * call.length)
-        calls._add(root, call, 0, _NOBODY)
+    def of(
+        cls, root: ModuleShape, owned: list[OwnedOperator], count: int, classes: Sequence[str]
+    ) -> MatchedCalls:
+        """The calls of an alignment of so many operators."""
+        calls = cls(classes, claimed=[0] * count)
+        calls._add(root, 0, owned, _NOBODY)
         return calls
 
-    def _add(self, part: ModuleShape, call: CallMatch, start: int, outer: int) -> None:
+    def _add(self, part: ModuleShape, depth: int, owned: list[OwnedOperator], outer: int) -> None:
+        """A call of a module, which runs some operators, and the calls inside it."""
         number = len(self.module)
         self.module.append(part.module)
         self.outer.append(outer)
         self.runs.append(part.own != 0)
-        self.claimed[start : start + call.length] = [number] * call.length
-        ambiguous = _ambiguous(part, {found.child for found in call.inner})
-        for found in call.inner:
-            child = part.children[found.child]
+        inside = [operator for operator in owned if len(operator.path) > depth + 1]
+        inner = [list(group) for _, group in groupby(inside, key=lambda operator: operator.keys[depth + 1])]
+        ambiguous = _ambiguous(part, {rows[0].path[depth + 1] for rows in inner})
+        for rows in inner:
+            child, first, end = rows[0].path[depth + 1], rows[0].row, rows[-1].row + 1
             if child.shape not in ambiguous:
-                self._add(child, found.call, start + found.offset, number)
+                self.claimed[first:end] = [len(self.module)] * (end - first)
+                self._add(child, depth + 1, rows, number)
 
     def class_of(self, call: int) -> str:
         """The class of the module that a call calls, empty for the first call."""
@@ -87,18 +92,17 @@ class MatchedCalls:
 
     def chain(self, call: int) -> list[int]:
         """A call and its enclosing calls, outermost first."""
-        found = []
+        chain = []
         while call >= 0:
-            found.append(call)
+            chain.append(call)
             call = self.outer[call]
-        return found[::-1]
+        return chain[::-1]
 
 
-def _ambiguous(part: ModuleShape, called: set[int]) -> set[int]:
+def _ambiguous(part: ModuleShape, called: set[ModuleShape]) -> set[int]:
     """Shapes of leaves of which only some are called: which ones is unknown, so none is chosen."""
-    leaves = [(number, child.shape) for number, child in enumerate(part.children) if child.is_leaf]
-    not_called = {shape for number, shape in leaves if number not in called}
-    return {shape for number, shape in leaves if number in called} & not_called
+    leaves = {child for child in part.children if child.is_leaf}
+    return {leaf.shape for leaf in leaves & called} & {leaf.shape for leaf in leaves - called}
 
 
 # -- operators between calls
@@ -125,19 +129,19 @@ def owners(calls: MatchedCalls, positions: Sequence[int], names: Sequence[str]) 
     Returns:
         A call for each name; call 0, which stands for no module, if it is outside all calls.
     """
-    found = [0] * len(names)
+    owner = [0] * len(names)
     claims = [(place, call) for place, call in zip(positions, calls.claimed, strict=True) if call]
     for position, call in claims:
-        found[position] = call
+        owner[position] = call
     gaps = [
         _Gap(start + 1, end, before, after)
         for (start, before), (end, after) in pairwise([(-1, 0), *claims, (len(names), 0)])
     ]
-    _give_helpers(gaps, found, calls, names)
-    _give_common(gaps, found, calls, names)
+    _give_helpers(gaps, owner, calls, names)
+    _give_common(gaps, owner, calls, names)
     for gap in gaps:
-        found[gap.first : gap.end] = [_between(gap, calls)] * (gap.end - gap.first)
-    return found
+        owner[gap.first : gap.end] = [_between(gap, calls)] * (gap.end - gap.first)
+    return owner
 
 
 def _give_helpers(gaps: list[_Gap], found: list[int], calls: MatchedCalls, names: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ from stepscope.base.arrays import Ids, Mask
 from stepscope.facts.annotate.module_evidence import Module
 from stepscope.facts.annotate.modules.matching.roles import class_name
 from stepscope.facts.annotate.modules.matching.sequences import common_positions
+from stepscope.trace.sets import Interner
 
 _LEAST_ALIKE = 3  # blocks, of which two or more are the same
 _VARIANT = 0.5  # an arrangement this often as frequent as the usual one exists on purpose
@@ -45,19 +46,22 @@ class CompletedTree:
 
 
 class _BlockChild(NamedTuple):
-    """A child of a block: its index in the given tree, or -1 and the class of a supplied leaf."""
+    """A child of a block.
+
+    Attributes:
+        module: its index in the given tree, -1 for a leaf that was supplied.
+        kind: its class.
+        key: what it is compared by with the children of other blocks: its name, else its class.
+    """
 
     module: int
-    kind: str = ""
+    kind: str
+    key: str
     doubtful: bool = False
     ambiguous: bool = False
 
 
-class _Entry(NamedTuple):
-    """A child as compared with the children of other blocks: by its name, else by its class."""
-
-    key: str
-    module: int
+_Row = Sequence[_BlockChild]
 
 
 def complete(modules: Sequence[Module]) -> CompletedTree:
@@ -71,7 +75,8 @@ def complete(modules: Sequence[Module]) -> CompletedTree:
     """
     children: dict[int, list[_BlockChild]] = defaultdict(list)
     for index, module in enumerate(modules):
-        children[module.parent].append(_BlockChild(index))
+        kind = class_name(module)
+        children[module.parent].append(_BlockChild(index, kind, kind))
     for blocks in _groups(modules).values():
         if len(blocks) >= _LEAST_ALIKE and any(children[block] for block in blocks):
             children.update(_aligned(modules, blocks, children))
@@ -90,88 +95,80 @@ def _aligned(
     modules: Sequence[Module], blocks: Sequence[int], children: dict[int, list[_BlockChild]]
 ) -> dict[int, list[_BlockChild]]:
     """The children of each block that differs from the arrangements that others have."""
-    inner = {
-        class_name(modules[child.module])
-        for block in blocks
-        for child in children[block]
-        if children.get(child.module)
-    }
-    names = Counter(modules[child.module].name for block in blocks for child in children[block])
+    below = [child for block in blocks for child in children[block]]
+    inner = {child.kind for child in below if children.get(child.module)}
+    names = Counter(modules[child.module].name for child in below)
     common = {name for name, count in names.items() if name and 2 * count > len(blocks)}
-    rows = {block: [_entry(modules, child.module, common) for child in children[block]] for block in blocks}
-    usual = _usual(modules, rows, inner)
+    rows = {block: [_by_name(modules, child, common) for child in children[block]] for block in blocks}
+    usual = _usual(rows, inner)
     result = {}
     for block, row in rows.items():
-        branches = _branches(modules, row, inner)
-        found = [other for other in usual if _branches(modules, other, inner) == branches]
-        if found and _keys(row) not in map(_keys, found):
-            best = max(found, key=lambda other: len(_pairs(other, row)) / (len(other) + len(row)))
+        alike = [other for other in usual if _branches(other, inner) == _branches(row, inner)]
+        if alike and _keys(row) not in map(_keys, alike):
+            best = max(alike, key=lambda other: len(_pairs(other, row)) / (len(other) + len(row)))
             if 4 * len(_pairs(best, row)) >= len(best) + len(row) or not row:
-                result[block] = _merged(modules, best, row)
+                result[block] = _merged(best, row)
     return result
 
 
-def _entry(modules: Sequence[Module], module: int, common: set[str]) -> _Entry:
-    name = modules[module].name
-    return _Entry(f".{name}" if name in common else class_name(modules[module]), module)
+def _by_name(modules: Sequence[Module], child: _BlockChild, common: set[str]) -> _BlockChild:
+    name = modules[child.module].name
+    return child._replace(key=f".{name}") if name in common else child
 
 
-def _keys(row: Sequence[_Entry]) -> tuple[str, ...]:
-    return tuple(entry.key for entry in row)
+def _keys(row: _Row) -> tuple[str, ...]:
+    return tuple(child.key for child in row)
 
 
-def _branches(modules: Sequence[Module], row: Sequence[_Entry], inner: set[str]) -> tuple[str, ...]:
+def _branches(row: _Row, inner: set[str]) -> tuple[str, ...]:
     """The keys of the blocks in a row; a block may have lost its leaves."""
-    return tuple(entry.key for entry in row if class_name(modules[entry.module]) in inner)
+    return tuple(child.key for child in row if child.kind in inner)
 
 
-def _usual(modules: Sequence[Module], rows: dict[int, list[_Entry]], inner: set[str]) -> list[list[_Entry]]:
+def _usual(rows: dict[int, list[_BlockChild]], inner: set[str]) -> list[_Row]:
     """The arrangements of children that exist on purpose, the most frequent first.
 
     Of those with the same inner blocks: the most frequent, and others that are about as frequent.
     """
-    counts = Counter(map(_keys, rows.values()))
     example = {_keys(row): row for row in rows.values()}
     most: dict[tuple[str, ...], int] = {}
-    found = []
-    for keys, count in counts.most_common():
-        branches = _branches(modules, example[keys], inner)
+    usual: list[_Row] = []
+    for keys, count in Counter(map(_keys, rows.values())).most_common():
+        branches = _branches(example[keys], inner)
         if count >= max(2, _VARIANT * most.setdefault(branches, count)) and keys:
-            found.append(example[keys])
-    return found
+            usual.append(example[keys])
+    return usual
 
 
-def _pairs(usual: Sequence[_Entry], row: Sequence[_Entry]) -> list[tuple[int, int]]:
-    bits: dict[str, int] = {}
-    codes = [[1 << bits.setdefault(entry.key, len(bits)) for entry in entries] for entries in (usual, row)]
-    return common_positions(*codes)
+def _pairs(usual: _Row, row: _Row) -> list[tuple[int, int]]:
+    number: Interner[str] = Interner()
+    return common_positions(*([1 << number[child.key] for child in children] for children in (usual, row)))
 
 
-def _merged(modules: Sequence[Module], usual: Sequence[_Entry], row: Sequence[_Entry]) -> list[_BlockChild]:
+def _merged(usual: _Row, row: _Row) -> list[_BlockChild]:
     """The children of a block in the usual order, with those that it lacks or has in addition."""
     partner = _partners(usual, row)
     ambiguous = _ambiguous(usual, partner)
     merged: list[tuple[float, _BlockChild]] = []
-    for position, entry in enumerate(usual):
-        place = partner.get(position, -1)
-        module = row[place].module if place >= 0 else -1
-        child = _BlockChild(module, modules[entry.module].kind, place < 0, position in ambiguous)
-        merged.append((position, child))
+    for position, child in enumerate(usual):
+        supplied = child._replace(module=-1, doubtful=True)
+        own = row[partner[position]] if position in partner else supplied
+        merged.append((position, own._replace(ambiguous=position in ambiguous)))
     before = -1
     position_of = {place: position for position, place in partner.items()}
-    for place, entry in enumerate(row):
+    for place, child in enumerate(row):
         before = position_of.get(place, before)
         if place not in position_of:
-            merged.append((before + 0.5, _BlockChild(entry.module, "", True)))
+            merged.append((before + 0.5, child._replace(doubtful=True)))
     return [child for _, child in sorted(merged, key=lambda pair: pair[0])]
 
 
-def _partners(usual: Sequence[_Entry], row: Sequence[_Entry]) -> dict[int, int]:
+def _partners(usual: _Row, row: _Row) -> dict[int, int]:
     """The child of a block at each usual position: in order, or moved, or under another name."""
     partner = dict(_pairs(usual, row))
     left = [place for place in range(len(row)) if place not in partner.values()]
-    for position, entry in enumerate(usual):
-        moved = next((place for place in left if row[place].key == entry.key), -1)
+    for position, child in enumerate(usual):
+        moved = next((place for place in left if row[place].key == child.key), -1)
         if position not in partner and moved >= 0:
             partner[position] = moved
             left.remove(moved)
@@ -182,17 +179,17 @@ def _partners(usual: Sequence[_Entry], row: Sequence[_Entry]) -> dict[int, int]:
     return partner
 
 
-def _ambiguous(usual: Sequence[_Entry], partner: dict[int, int]) -> set[int]:
+def _ambiguous(usual: _Row, partner: dict[int, int]) -> set[int]:
     """Positions next to equal ones of which some are missing: which ones is unknown."""
-    found: set[int] = set()
+    ambiguous: set[int] = set()
     first = 0
     for position in range(1, len(usual) + 1):
         if position == len(usual) or usual[position].key != usual[first].key:
             run = range(first, position)
             if any(place not in partner for place in run):
-                found.update(run)
+                ambiguous.update(run)
             first = position
-    return found
+    return ambiguous
 
 
 def _in_order(modules: Sequence[Module], children: dict[int, list[_BlockChild]]) -> CompletedTree:

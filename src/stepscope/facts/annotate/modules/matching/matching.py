@@ -21,7 +21,7 @@ from stepscope.facts.annotate.module_evidence import Evidence, Module, tree_modu
 from stepscope.facts.annotate.modules.matching.alignment import Aligner
 from stepscope.facts.annotate.modules.matching.calls import MatchedCalls, owners
 from stepscope.facts.annotate.modules.matching.completion import complete
-from stepscope.facts.annotate.modules.matching.roles import Roles, class_name
+from stepscope.facts.annotate.modules.matching.roles import Roles, class_name, root_shape
 from stepscope.facts.annotate.modules.matching.sequences import (
     backward_rows,
     common_positions,
@@ -31,7 +31,6 @@ from stepscope.facts.annotate.modules.matching.sequences import (
     repeated_rows,
     with_neighbors,
 )
-from stepscope.facts.annotate.modules.matching.shapes import root_shape
 from stepscope.trace.schema import DEVICE_WORK, STAGES
 from stepscope.trace.trace import Trace
 
@@ -152,7 +151,8 @@ class _Matcher:
         bits = [self._bits_of(event, inside.get(event, ())) for event in rows.tolist()]
         positions = [position for position, value in enumerate(bits) if value]
         identifying = [bits[position] for position in positions]
-        calls = MatchedCalls.of(self._root, self._aligner.explain(identifying), self._classes)
+        owned = self._aligner.explain(identifying)
+        calls = MatchedCalls.of(self._root, owned, len(identifying), self._classes)
         names = [self._names[row] or "" for row in rows]
         modules = np.array(calls.module)[owners(calls, positions, names)]
         # A loss outside the modules of the tree belongs to the training loop.

@@ -89,10 +89,10 @@ def names_inside(trace: Trace, opaque: Mask) -> dict[int, set[int]]:
     holder = np.where(caller >= 0, holder[caller], holder)
     inner = np.flatnonzero((holder >= 0) & (holder != events["id"]))
     pairs = np.unique(np.stack([holder[inner], events["name"][inner]]), axis=1)
-    found: dict[int, set[int]] = {}
+    codes_inside: dict[int, set[int]] = {}
     for event, name in zip(*pairs.tolist(), strict=True):
-        found.setdefault(event, set()).add(name)
-    return found
+        codes_inside.setdefault(event, set()).add(name)
+    return codes_inside
 
 
 # -- recomputed operators

@@ -1,12 +1,12 @@
-"""Reader of a capture's `memory.json`: what training keeps, and which tensors operators use."""
+"""Readers of what a capture knows of memory and of compiled graphs: `memory.json`, `compiled.json`."""
 
-from __future__ import annotations
-
-from typing import Any, Literal
+import zipfile
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from stepscope.base.arrays import Codes, Ids32
 from stepscope.base.typed_data import decode
@@ -72,30 +72,35 @@ class MemoryJson(Struct):
 def with_memory(trace: Trace, text: bytes) -> Trace:
     """The trace of a capture with the tables `storages` and `tensor_uses` of its memory.json.
 
-    Raises:
-        IngestError: if that has another form than docs/reference/capture_format.md describes.
+    Raises IngestError if that has another form than docs/reference/capture_format.md describes.
     """
     with checked("memory.json"):
-        found = decode(text, MemoryJson)
-        _check(found)
-        trace = trace.with_table(_storages(found.storages)).with_table(_uses(found.uses, trace))
-    if found.out_of_memory is None:
+        memory = decode(text, MemoryJson)
+        _check(memory)
+        trace = trace.with_table(_storages(memory.storages)).with_table(_uses(memory.uses, trace))
+    if memory.out_of_memory is None:
         return trace
-    failed: dict[str, Any] = msgspec.to_builtins(found.out_of_memory)
+    failed: dict[str, Any] = msgspec.to_builtins(memory.out_of_memory)
     properties = {**trace.metadata.properties, "out_of_memory": failed}
     return trace.with_metadata(properties=properties)
 
 
-def _check(found: MemoryJson) -> None:
-    if found.version > _VERSION:
-        raise ValueError(f"version {found.version}; this stepscope reads versions up to {_VERSION}")
-    uses = found.uses
+def kept_storages(capture: Path) -> list[KeptStorage]:
+    """What training kept after the recorded steps of a capture, with all lines that led to it."""
+    with zipfile.ZipFile(capture) as archive:
+        return decode(archive.read("memory.json"), MemoryJson).storages.after
+
+
+def _check(memory: MemoryJson) -> None:
+    if memory.version > _VERSION:
+        raise ValueError(f"version {memory.version}; this stepscope reads versions up to {_VERSION}")
+    uses = memory.uses
     if len({len(uses.time_ns), len(uses.address), len(uses.shape), len(uses.dtype)}) != 1:
         raise ValueError("columns of `uses` differ in length")
 
 
-def _storages(found: KeptStorages) -> Table:
-    rows = [("before", row) for row in found.before] + [("after", row) for row in found.after]
+def _storages(kept: KeptStorages) -> Table:
+    rows = [("before", row) for row in kept.before] + [("after", row) for row in kept.after]
     places = [row.lines[-1] if row.lines else ("", -1) for _, row in rows]
     return Table(
         STORAGES,
@@ -111,18 +116,18 @@ def _storages(found: KeptStorages) -> Table:
     )
 
 
-def _uses(found: Uses, trace: Trace) -> Table:
-    time = np.array(found.time_ns, np.int64) - clock_of(trace.metadata)
+def _uses(uses: Uses, trace: Trace) -> Table:
+    time = np.array(uses.time_ns, np.int64) - clock_of(trace.metadata)
     order = np.argsort(time, kind="stable")
-    shapes = [",".join(map(str, shape)) for shape in found.shapes]
+    shapes = [",".join(map(str, shape)) for shape in uses.shapes]
     return Table(
         TENSOR_USES,
         {
             "event": _begun_at(trace, time)[order],
             "time_ns": time[order],
-            "address": np.array(found.address, np.int64)[order],
-            "shape": Text(codes_of(found.shape, shapes, _MISSING)[order], shapes),
-            "dtype": Text(codes_of(found.dtype, found.dtypes, _MISSING)[order], found.dtypes),
+            "address": np.array(uses.address, np.int64)[order],
+            "shape": Text(codes_of(uses.shape, shapes, _MISSING)[order], shapes),
+            "dtype": Text(codes_of(uses.dtype, uses.dtypes, _MISSING)[order], uses.dtypes),
         },
     )
 
@@ -133,3 +138,53 @@ def _begun_at(trace: Trace, time: Codes) -> Ids32:
     starts = np.append(trace.events["start_ns"][operators], np.iinfo(np.int64).max)
     place = np.searchsorted(starts, time)
     return np.where(starts[place] == time, np.append(operators, -1)[place], -1).astype(np.int32)
+
+
+Count = Annotated[int, Meta(ge=0, le=1 << 60)]
+
+
+class TracedOperation(Struct):
+    """A node of a graph as Dynamo traced it; `reads` are positions of inputs."""
+
+    name: str
+    target: str
+    path: str | None
+    elements: Count
+    operations: Count
+    reads: list[Count] = []
+
+
+class InductorProgram(Struct):
+    """The forward or backward program made from a graph: its key, and the code of its calls."""
+
+    key: str | None
+    backward: bool
+    code: str
+
+
+class InductorGraph(Struct):
+    """A compiled graph."""
+
+    region: str  # its number, as in the range `Torch-Compiled Region: 0/0`
+    base: str | None  # the path of the module whose call was compiled
+    inputs: list[str | None]  # the path of the module of each input that is a parameter, else null
+    nodes: list[TracedOperation]
+    programs: list[InductorProgram]
+
+
+class Compiled(Struct):
+    """The form of compiled.json."""
+
+    graphs: list[InductorGraph]
+
+
+def parse_compiled(text: bytes) -> dict[str, Any]:
+    """The compiled graphs as plain data; raises IngestError if the text has another form."""
+    with checked("compiled.json"):
+        compiled = decode(text, Compiled)
+        for graph in compiled.graphs:
+            for node in graph.nodes:
+                if max(node.reads, default=-1) >= len(graph.inputs):
+                    raise ValueError(f"{node.name} reads input {max(node.reads)} of {len(graph.inputs)}")
+        graphs: dict[str, Any] = msgspec.to_builtins(compiled)
+    return graphs

@@ -9,7 +9,7 @@ _HEAD = """\
 # What-if changes
 
 This page is generated: change a file in `src/stepscope/models/whatif` and run \
-`python -m stepscope.models.whatif.changes_docs > docs/reference/changes.md`.
+`python scripts/changes_docs.py > docs/reference/changes.md`.
 
 `stepscope whatif FILE CHANGE[:KEY=VALUE,…]` predicts these changes \
 ([guide](../guide/whatif.md)), and `stepscope verify CHANGE SCRIPT` applies some of them \
@@ -50,7 +50,10 @@ def _error(change: Change) -> str:
 def _parameters(parameters: list[Parameter]) -> list[str]:
     if not parameters:
         return []
-    rows = [f"| `{one.name}` | {_default(one)} | {_cell(one.meaning)} |" for one in parameters]
+    rows = [
+        f"| `{parameter.name}` | {_default(parameter)} | {_cell(parameter.meaning)} |"
+        for parameter in parameters
+    ]
     return ["| parameter | default | meaning |", "|---|---|---|", *rows, ""]
 
 

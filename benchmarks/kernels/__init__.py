@@ -1,0 +1,1 @@
+"""The engine that predicts kernels, fitted on public measurements and tested on devices left out."""

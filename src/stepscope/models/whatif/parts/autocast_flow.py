@@ -1,0 +1,161 @@
+"""What autocast does to the operators of a step, one after the other.
+
+A trace does not identify tensors, so precision is tracked by size: an input is taken for the last
+result with as many elements. There are two exceptions. A value added to a result of the same size
+is taken for the last such sum: the residual stream of a transformer stays in FP32, that of a
+ResNet is in 16 bits. And a value that no operator made is a parameter or data, in FP32."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from stepscope.base.arrays import Ids, Mask
+from stepscope.facts.roofline.formulas import OperatorCall, output_places
+from stepscope.graph import Graph
+from stepscope.models.calibration.calibration import Operator, ScriptOperators
+from stepscope.trace.nesting import inherit
+from stepscope.trace.trace import Trace
+
+Size = tuple[int, ...]
+_FLOAT = "6"  # torch.float32 as an argument
+_PRODUCTS = ("linear", "mm", "bmm", "matmul", "addmm", "baddbmm")
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The effect of autocast on one operator.
+
+    Attributes:
+        half: whether it computes in 16 bits.
+        down: elements of each input that is cast to 16 bits.
+        up: elements of each input that is cast to FP32.
+        mixed: whether it adds a value in 16 bits to one in FP32.
+    """
+
+    half: bool = False
+    down: tuple[int, ...] = ()
+    up: tuple[int, ...] = ()
+    mixed: bool = False
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The operators of a device's autocast: those in 16 bits, and those kept in FP32."""
+
+    lowered: frozenset[str]
+    kept: frozenset[str]
+
+
+@cache
+def policy_of(device: str) -> Policy:
+    """Autocast's policy for a `cpu` or `cuda` device."""
+    table = data_table("autocast.json")[device]
+    return Policy(frozenset(table["lower"]), frozenset(table["single"]))
+
+
+@dataclass
+class _SizeFlow:
+    """Precision of the values computed so far, by their number of elements: True for 16 bits."""
+
+    policy: Policy
+    made: dict[int, bool] = field(default_factory=dict)
+    sums: dict[int, bool] = field(default_factory=dict)
+    last: bool = False
+
+    def effect(self, call: Operator) -> Effect:
+        wide = [prod(size) for size in call.floats if len(size) > 1]
+        if call.name in self.policy.lowered:
+            sizes = [prod(size) for size in call.floats]
+            effect = Effect(True, tuple(n for n in sizes if not self.made.get(n, False)))
+        elif call.name in self.policy.kept or (call.name in ("to", "_to_copy") and _FLOAT in call.values):
+            effect = Effect(False, (), tuple(n for n in wide if self.made.get(n, self.last)))
+        else:
+            inputs = [self.made.get(n, self.last) for n in wide]
+            if _is_sum(call, wide):
+                inputs[1] = self.sums.get(wide[1], inputs[1])
+            mixed = any(inputs) and _is_sum(call, wide)
+            effect = Effect(bool(wide) and all(inputs), mixed=mixed)
+        self._remember(call, wide, effect.half)
+        return effect
+
+    def _remember(self, call: Operator, wide: list[int], half: bool) -> None:
+        size = _result(call, wide)
+        if not size:
+            return
+        self.made[size] = self.last = half
+        if _is_sum(call, wide):
+            self.sums[size] = half
+
+
+def forward_effects(calls: Sequence[Operator | None], policy: Policy) -> list[Effect]:
+    """The effect on each operator of one step's forward, given in order of time."""
+    flow = _SizeFlow(policy)
+    return [Effect() if call is None else flow.effect(call) for call in calls]
+
+
+def effects_of(graph: Graph, operators: ScriptOperators, policy: Policy) -> list[Effect]:
+    """The effect of autocast on each operator; backward computes as its forward did."""
+    events = graph.trace.events
+    step = events["step"][operators.rows]
+    backward = events.text("stage").mask("backward")[operators.rows]
+    effects = [Effect()] * len(operators.rows)
+    for number in graph.window.steps:
+        rows = np.flatnonzero((step == number) & ~backward)
+        found = forward_effects([operators.calls[row] for row in rows.tolist()], policy)
+        for row, effect in zip(rows.tolist(), found, strict=True):
+            effects[row] = effect
+    ahead, first = forward_rows(graph.trace, operators, backward)
+    for row in np.flatnonzero(ahead >= 0).tolist():
+        forward = effects[ahead[row]]
+        # The gradient of a cast is a cast the other way.
+        effects[row] = Effect(forward.half, *((forward.up, forward.down) if first[row] else ((), ())))
+    return effects
+
+
+def forward_rows(trace: Trace, operators: ScriptOperators, backward: Mask) -> tuple[Ids, Mask]:
+    """The operator that each backward operator differentiates, or -1; and whether it is the first."""
+    ahead = np.where(backward, forward_of(trace, operators), -1)
+    _, begin = np.unique(ahead, return_index=True)
+    first = np.zeros(len(ahead), np.bool_)
+    first[begin] = True
+    return ahead, first & (ahead >= 0)
+
+
+def forward_of(trace: Trace, operators: ScriptOperators) -> Ids:
+    """The index of the forward operator that each backward operator differentiates, or -1."""
+    ahead = inherit(trace.events["parent"], trace.events["forward_event"])[operators.rows]
+    return np.where(ahead >= 0, np.append(operators.around, -1)[ahead], -1)
+
+
+@cache
+def data_table(name: str) -> dict[str, Any]:
+    """A table of `whatif/data`."""
+    text = files("stepscope.models.whatif").joinpath("data", name).read_text("utf-8")
+    return json.loads(text)
+
+
+def _is_sum(call: Operator, wide: list[int]) -> bool:
+    return call.name in ("add", "add_") and len(wide) == 2 and wide[0] == wide[1]
+
+
+def _result(call: Operator, wide: list[int]) -> int:
+    """Number of elements of the operator's result; for others, those of its largest input."""
+    tensors: list[Size] = [tuple(s) for s in call.dims if s and isinstance(s[0], int)]
+    left = 1 if call.name in ("addmm", "baddbmm") else 0
+    if call.name in _PRODUCTS and len(tensors) > left + 1:
+        return prod(tensors[left][:-1]) * tensors[left + 1][0 if call.name == "linear" else -1]
+    if call.name == "embedding" and len(tensors) > 1:
+        return prod(tensors[1]) * tensors[0][-1]
+    if call.name in ("conv1d", "conv2d", "conv3d") and len(tensors) > 1:
+        data, weight = tensors[:2]
+        places = output_places(data, weight, OperatorCall((), call.values))
+        return prod(data) if places is None else data[0] * weight[0] * places
+    return max(wide, default=0)
