@@ -51,8 +51,9 @@ def active_share(capture: Mapping[str, Any], steps: str = "recorded_steps") -> f
     elapsed, queued, cpu = (times.get(f"{name}_ns") for name in ("elapsed", "queued", "cpu"))
     if not elapsed or queued is None or cpu is None:
         return 1.0
-    if each := times.get("each"):
-        cpu, times = sum(each["cpu_ns"]), {"median_ns": sum(each["elapsed_ns"])}
+    if each := times.get("each"):  # between steps the recorder works, and does not wait
+        blocked = max(elapsed - times["used_ns"] - queued, 0)
+        return float(max(1 - blocked / max(sum(each["elapsed_ns"]), 1), 0.0))
     share: float = cpu / max(times.get("median_ns", 0), 1) + queued / elapsed
     return min(share, 1.0)
 

@@ -26,6 +26,7 @@ _LEAST_OF_XLA = 20.0
 _RANGE, _TRIED, _PRIOR = 30.0, 61, 0.05
 _MOST_TIMES = 100.0  # that a recorded step is as long as an unrecorded one
 _UNLIKELY = 5.0  # e-folds: more than steps of a kind differ
+_ESTIMATE = 0.5  # e-folds by which a kind may be farther than the estimate
 _UNUSUAL = 3.0  # times the events of the step with the fewest
 _TWICE, _MUCH = 2, 0.1  # of the unrecorded steps, and of their time: less is noise, or matters little
 _ACTIVITY = "stepscope."  # what ranges of activities begin with: `stepscope.evaluation: f (file:1)`
@@ -96,6 +97,7 @@ def _kinds_of(work: Floats, events: Floats, truth: Floats, jax: bool) -> Rows:
     far = np.abs(np.log(left)[:, :, None] - np.log(truth))
     impossible = ~(truth >= least * events[:, None])
     far = far + _UNLIKELY * impossible
+    far[..., -1] += _ESTIMATE  # elapsed times of a run, whose first ones may be longer
     unlikely = far.min(axis=2).sum(axis=1) + _PRIOR * np.abs(np.log(each[:, 0] / usual))
     unseen = impossible[:, :-1].all(axis=1) & (events > _UNUSUAL * events.min())
     best = far[unlikely.argmin()].argmin(axis=1)

@@ -33,11 +33,11 @@ def test_the_share_of_the_cores_that_threads_of_xla_got() -> None:
 
 
 def test_a_loop_that_sleeps_is_blocked_however_busy_the_machine_is() -> None:
-    """Steps of 28 ms sleep for 20 ms; the median step is one with less waiting for a core."""
-    each = {"cpu_ns": [3_000_000, 3_000_000, 4_000_000], "elapsed_ns": [26_000_000, 28_000_000, 30_000_000]}
-    times = {"median_ns": 28_000_000, "cpu_ns": 3_000_000, "elapsed_ns": 84_000_000, "each": each}
-    active = active_share({"recorded_steps": {**times, "queued_ns": 14_000_000}})
-    assert active == pytest.approx((10 + 14) / 84)
+    """Steps of 28 ms sleep for 20 ms; between them the recorder works, and waits for a core, for 30 ms."""
+    each = {"cpu_ns": [3_000_000] * 3, "elapsed_ns": [28_000_000] * 3}
+    times = {"median_ns": 28_000_000, "cpu_ns": 3_000_000, "elapsed_ns": 3 * 58_000_000, "each": each}
+    spent = {"used_ns": 3 * 15_000_000, "queued_ns": 3 * 23_000_000}
+    assert active_share({"recorded_steps": {**times, **spent}}) == pytest.approx(8 / 28)
 
 
 def test_one_step_that_waited_for_a_core_says_nothing_of_the_others() -> None:
