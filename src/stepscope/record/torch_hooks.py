@@ -198,7 +198,7 @@ class TorchHooks:
         self._open_ranges.is_recording = False
         if self._timer and self._times and (times := self._times.describe()):
             own = {"page_fault_ns": page_fault_ns(), "changes": self._timer.changes()}
-            recording.times = times | own
+            recording.times = times | own | {"each": self._times.describe_each()}
         recording.stop_samples()
         kept = self.memory.stop() if self.memory else []
         recording.window.close()
