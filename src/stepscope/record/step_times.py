@@ -23,6 +23,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from stepscope.record.device_times import DeviceTimes
+
 try:
     import resource
 except ImportError:  # of Unix only
@@ -259,11 +261,15 @@ class UnrecordedSteps:
 
     At the end of a step the clocks are read, and nothing else is done until a block is over:
     whatever runs between steps takes caches from the program, and made its steps 10 to 15 % longer.
-    `time_in` changes the detail; None if everything must be timed.
+    `time_in` changes the detail; None if everything must be timed. Host and device come `apart` at
+    the end, since they wait for the device between steps.
     """
 
-    def __init__(self, clock: MarkingClock, time_in: Callable[[Detail], None] | None) -> None:
-        self._clock, self._time_in = clock, time_in
+    def __init__(
+        self, clock: MarkingClock, time_in: Callable[[Detail], None] | None, apart: DeviceTimes | None = None
+    ) -> None:
+        self._clock, self._time_in, self._apart = clock, time_in, apart
+        self._are_timed = False  # whether only host and device are left
         self._waited, self._is_waiting = StepReadings(), True
         self._timed = {detail: StepReadings() for detail in Detail}
         self._detail = Detail.CALLS
@@ -275,12 +281,21 @@ class UnrecordedSteps:
         self._clock.mark()
 
     def step_ended(self) -> None:
+        if self._are_timed and self._apart:
+            self._apart.end()
+            self._time_apart(self._apart)
+            return
         self._clock.mark()
         self._left -= 1
         if not self._left:
             self._collect()
             self._plan_block()
             self._clock.mark()
+
+    def _time_apart(self, apart: DeviceTimes) -> None:
+        self.is_complete = apart.is_over
+        if not apart.is_over:
+            apart.begin()
 
     def describe(self) -> dict[str, Any] | None:
         """As `StepReadings.describe_kinds`, without the cost of timing parts and watching calls."""
@@ -295,7 +310,8 @@ class UnrecordedSteps:
         for kind, of_kind in enumerate((facts or {}).get("kinds", ())):
             chosen = partial(StepReadings.of_kind, bounds=bounds, kind=kind)
             self._remove_cost(of_kind, chosen(steps), chosen)
-        return facts
+        apart = self._apart.describe() if self._apart else None
+        return facts | {"apart": apart} if facts and apart else facts
 
     def _collect(self) -> None:
         steps = self._waited if self._is_waiting else self._timed[self._detail]
@@ -313,7 +329,13 @@ class UnrecordedSteps:
             self._left, self._skipped = _BLOCK + _SKIPPED, _SKIPPED
         else:
             self._left = _BLOCK
-        self.is_complete = self._has_enough()
+        self._are_timed = self._has_enough()
+        if self._are_timed and self._apart:
+            if self._time_in:
+                self._time_in(Detail.STEP)
+            self._time_apart(self._apart)
+        else:
+            self.is_complete = self._are_timed
 
     def _has_enough(self) -> bool:
         timed_ns = sum(sum(steps.lengths_ns) for steps in self._timed.values())

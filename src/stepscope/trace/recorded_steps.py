@@ -4,6 +4,7 @@ Functions that take a capture take its manifest; shares are from 0 to 1.
 """
 
 from collections.abc import Mapping
+from statistics import median
 from typing import Any, NamedTuple
 
 
@@ -149,3 +150,13 @@ def worker_restarts(capture: Mapping[str, Any]) -> WorkerRestarts | None:
     remakes = times["loaders"] > times["datasets"]
     part = restarts / starts
     return WorkerRestarts(times["workers"], restarts, remakes, part * own, part * (own + first))
+
+
+def apart_ms(capture: Mapping[str, Any]) -> tuple[float, float] | None:
+    """What the CPU and the device need for a step, each alone (medians), ms; None if not timed.
+
+    The CPU launched into an empty queue, and the device worked off a full one.
+    """
+    apart = (capture.get("unrecorded_steps") or {}).get("apart") or {}
+    host, device = apart.get("host_ns"), apart.get("device_ns")
+    return (median(host) / 1e6, median(device) / 1e6) if host and device else None

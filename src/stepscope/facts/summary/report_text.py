@@ -24,7 +24,7 @@ from stepscope.facts.summary.run_shares import run_lines
 from stepscope.facts.summary.text_tables import STAGE_STYLE, TIME_WORDS, bar_for, plain_table, stage_words
 from stepscope.facts.summary.work_text import efficiency_parts, kernels_parts, modules_table
 from stepscope.trace.missing_records import NOTES
-from stepscope.trace.recorded_steps import QUIET, load_warning
+from stepscope.trace.recorded_steps import QUIET, apart_ms, load_warning
 
 _ROOM_FOR_BARS = 76  # columns of the terminal
 _SKEWED = 0.1  # of the median: if the mean is so far from it, both are shown
@@ -34,6 +34,7 @@ _NOTABLE_COST = 0.01  # of the step: less changes no conclusion
 _MOST_US = 10.0  # that recording one event takes, as when it is corrected
 _MANY_PAGE_FAULTS = 500  # 2 MB, about half a millisecond
 _MOST_OF_FAULT_MS = 0.005  # with what the caches lose; one takes 0.1 to 2 µs by itself
+_ALIKE = 0.05  # relative; chosen: less is noise of either side
 _UNEXPLAINED = 0.1  # of an unrecorded step: a difference that needs a cause
 _TIME_STYLE = {
     "computing": "green",
@@ -126,6 +127,17 @@ def recording_cost(summary: Summary) -> str:
     return "; ".join(notes)
 
 
+def host_and_device(summary: Summary) -> str:
+    """Which of the two limits steps that nothing records, and by how much; empty if not timed."""
+    apart = apart_ms(summary.capture)
+    if apart is None:
+        return ""
+    host, device = apart
+    who = "CPU" if host > device else "device"
+    by = f"the {who} limits it" if abs(host - device) > _ALIKE * max(host, device) else "both limit it"
+    return f"each alone, the CPU needs {ms(host)} ms for a step and the device {ms(device)} ms: {by}"
+
+
 def _other_cause(summary: Summary, ms: float) -> str:
     """Why recorded steps took so much longer than unrecorded ones, besides the recording itself."""
     if summary.core_share is not None and summary.core_share < QUIET:
@@ -214,6 +226,8 @@ class _Report:
             text.append(f"\nexcludes the warm-up {left_out}", "dim")
         if cost := recording_cost(self.main):
             text.append(f"\n{cost}", "dim")
+        if apart := host_and_device(self.main):
+            text.append(f"\n{apart}", "dim")
         if step_is := self.main.capture.get("step_is"):
             text.append(f"\na step is {step_is}", "dim")
         if inner := _inner_steps(steps):
