@@ -82,7 +82,7 @@ def _device(selected: SelectedSteps, idle: Table, compared: Rows, device: int) -
         idle_ms=causes,
         communication_ms=communication,
         overlapped_ms=max(0.0, communication - causes["communication"]),
-        one_off_ms=causes["one_off"] + comparing,
+        one_off_ms=causes.get("one_off", 0.0) + comparing,
     )
 
 
