@@ -159,7 +159,7 @@ def _whatif(gain: Prediction) -> str:
     low, high = gain.range
     unsure = "" if gain.is_certain else ", may change nothing"
     return (
-        f"- {' '.join(gain.changes)}: {ms(gain.replayed_step_ms)} → {ms(gain.predicted_step_ms)} ms "
+        f"- {' '.join(gain.changes)}: replayed {ms(gain.replayed_step_ms)} → {ms(gain.predicted_step_ms)} ms "
         f"({ms(low)} to {ms(high)}), {gain.speedup:.2f}x{unsure}; {', '.join(gain.basis)}"
     )
 
