@@ -50,9 +50,14 @@ def explain(file: Source, tokens: int, rank: int | None) -> None:
     \b
     stepscope explain train.stepscope | pbcopy
     """
+    click.echo(document(file, tokens, rank))
+
+
+def document(file: Source, tokens: int, rank: int | None) -> str:
+    """The document about a file, of at most so many tokens."""
     from stepscope.faces.assistant.explanation import explanation
 
-    click.echo(explanation(_knowledge(file, rank), tokens))
+    return explanation(_knowledge(file, rank), tokens)
 
 
 def _knowledge(file: Source, rank: int | None) -> Knowledge:

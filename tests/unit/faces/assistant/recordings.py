@@ -16,7 +16,10 @@ def waiting_steps(folder: Path, *, names: tuple[str, ...] = ("aten::mm",), name:
         for begin, length, name, kind in (
             (0, 1000, f"ProfilerStep#{number}", "user_annotation"),
             (10, 500, LOADER, "user_annotation"),
-            *((520 + 470 * at / len(names), 470 / len(names), text, "cpu_op") for at, text in enumerate(names)),
+            *(
+                (520 + 470 * at / len(names), 470 / len(names), text, "cpu_op")
+                for at, text in enumerate(names)
+            ),
         )
     ]
     file = folder / f"{name}.json"
