@@ -13,6 +13,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -105,13 +106,13 @@ class Recordings:
                 self._open.popitem(last=False)
             return self._open[key]
 
-    def files(self) -> Iterator[Path]:
-        """The recordings, by name."""
+    def names(self) -> Iterator[str]:
+        """The recordings, as `path` takes them."""
         for folder in self.folders:
-            inside = sorted(folder.rglob("*")) if folder.is_dir() else [folder]
-            yield from (
-                path for path in inside if path.is_file() and self._holds(path.resolve()) and is_trace(path)
-            )
+            above = folder if folder.is_dir() else folder.parent
+            for path in sorted(folder.rglob("*")) if folder.is_dir() else [folder]:
+                if path.is_file() and self._holds(path.resolve()) and is_trace(path):
+                    yield str(path.relative_to(above))
 
 
 class Answers:
@@ -128,10 +129,7 @@ class Answers:
     def open(self, file: str = "") -> Any:
         """List the recordings; of one, say what it holds: ranks, steps, devices, doubts. Start here."""
         if not file:
-            names = [
-                str(path) for _, path in zip(range(_MOST_LISTED), self._recordings.files(), strict=False)
-            ]
-            return {"folders": list(map(str, self._recordings.folders)), "recordings": names}
+            return {"recordings": [*islice(self._recordings.names(), _MOST_LISTED)]}
         overview: Any = self._page(file, "overview")
         keys = ("start", "rank", "ranks", "has", "why", "warnings", "steps")
         facts = overview.facts
@@ -208,7 +206,7 @@ class Answers:
         return [{**msgspec.structs.asdict(facts), "findings": find_problems(facts)} for facts in devices]
 
     def contexts(self, file: str, by: str = "", rank: int | None = None, step: int | None = None) -> Any:
-        """The hottest call paths, by own value over the recording: Python line, module, operator, kernel."""
+        """The hottest call paths: Python line, module, operator, kernel; totals over all recorded steps."""
         from stepscope.facts.contexts import build_contexts, default_measure, measure, measures
 
         view = self._recordings.view(file)
@@ -226,7 +224,11 @@ class Answers:
 
         unit = chosen.unit or "count"
         rows = [
-            {"path": path(node), f"own_{unit}": chosen.own[node], f"inclusive_{unit}": chosen.inclusive[node]}
+            {
+                "path": " › ".join(path(node)),
+                f"own_{unit}": chosen.own[node],
+                f"inclusive_{unit}": chosen.inclusive[node],
+            }
             for node in hottest.tolist()
             if chosen.own[node] > 0
         ]

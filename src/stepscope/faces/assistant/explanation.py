@@ -120,11 +120,11 @@ def _stages(summary: Summary) -> Iterator[str]:
         bound = f", bound by {stage.bound_by}" if stage.bound_by else ""
         cpu = f"CPU {ms(stage.cpu_ms)} ms, {percent(stage.share)} of the step"
         yield f"- {stage_words(stage.stage)}: {cpu}{device}{bound}"
-    for device in summary.devices:
-        window = device.window_ms or 1.0
-        parts = {name: part for name, part in device.parts_ms.items() if part >= _LEAST_SHARE * window}
+    for gpu in summary.devices:
+        window = gpu.window_ms or 1.0
+        parts = {name: part for name, part in gpu.parts_ms.items() if part >= _LEAST_SHARE * window}
         times = "; ".join(f"{TIME_WORDS[name]} {ms(part)} ms" for name, part in parts.items())
-        yield f"- device {device.device}: {times or 'no work'}"
+        yield f"- device {gpu.device}: {times or 'no work'}"
     yield from _lines(places_text(summary).plain)
     if summary.run:
         yield from _lines("\n".join(run_lines(summary.run)))

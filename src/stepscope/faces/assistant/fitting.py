@@ -16,7 +16,10 @@ MOST_BYTES = 64_000  # of an answer at most; chosen: a tenth of a large context 
 _ROWS = (1000, 500, 250, 120, 80, 60, 45, 32, 24, 18, 13, 9, 6, 4, 3, 2, 1, 0)  # of a list; tried in turn
 _FEWER = 3  # times fewer rows in each list inside another: the outer rows say more
 _CHARACTERS = 300  # of a text; names of kernels run to thousands
+_SHORT = 6  # scalars of a list that is kept whole
+_KEYS = 30  # of a dict that are always there: more than a Struct has
 _DIGITS = 5  # significant ones of a number that is no integer: more are noise
+_LONGEST = 6  # bytes of a character in JSON, as `\\u0000`
 _MORE = "…"  # key of what a dict leaves out
 
 
@@ -57,13 +60,7 @@ def part_of(value: Any, part: str) -> Any:
         elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
             value = value[int(key)]
         else:
-            names = (
-                ", ".join(value)
-                if isinstance(value, dict)
-                else f"{len(value)} rows"
-                if isinstance(value, list)
-                else "no parts"
-            )
+            names = _names(value)
             raise ServeError(f"no part {key[:80]!r} in {part[:80]!r}; there: {names[:500]}")
     return value
 
@@ -79,18 +76,26 @@ def _cut(value: Any, part: str, rows: int, first: int = 0) -> Any:
     if isinstance(value, str):
         return value if len(value) <= _CHARACTERS else value[: _CHARACTERS - 1] + "…"
     if isinstance(value, list):
-        kept = value[first : first + rows]
-        shown = [_cut(inner, _inside(part, first + at), rows // _FEWER) for at, inner in enumerate(kept)]
-        rest = len(value) - first - len(kept)
-        return (
-            [*shown, f"… {rest} more of {len(value)}: {_how(part, first + len(kept))}"] if rest > 0 else shown
-        )
+        return _cut_list(value, part, max(rows, _SHORT if _is_short(value) else 0), first)
     if isinstance(value, dict):
-        kept = list(value.items())[: max(rows * _FEWER, 30)]
-        shown = {key: _cut(inner, _inside(part, key), rows) for key, inner in kept}
-        rest = len(value) - len(kept)
-        return {**shown, _MORE: f"{rest} more of {len(value)} keys"} if rest > 0 else shown
+        shown = {key: _cut(value[key], _inside(part, key), rows) for key in [*value][: max(rows, _KEYS)]}
+        rest = len(value) - len(shown)
+        return {**shown, _MORE: f"{rest} more of {len(value)} keys"} if rest else shown
     return value
+
+
+def _cut_list(values: list[Any], part: str, rows: int, first: int) -> list[Any]:
+    kept = values[first : first + rows]
+    shown = [_cut(inner, _inside(part, first + at), rows // _FEWER) for at, inner in enumerate(kept)]
+    rest = len(values) - first - len(kept)
+    if rest > 0:
+        shown.append(f"… {rest} more of {len(values)}: {_how(part, first + len(kept))}")
+    return shown
+
+
+def _is_short(values: list[Any]) -> bool:
+    """Whether it is rather one value than rows: a range, a place, some names."""
+    return len(values) <= _SHORT and not any(isinstance(inner, list | dict) for inner in values)
 
 
 def _inside(part: str, key: object) -> str:
@@ -99,13 +104,17 @@ def _inside(part: str, key: object) -> str:
 
 def _how(part: str, first: int) -> str:
     """The arguments that show what is left out."""
-    return (
-        ", ".join(filter(None, [f"part={part}" if part else "", f"first={first}" if first else ""]))
-        or "first=0"
-    )
+    return f"part={part}, first={first}" if part else f"first={first}"
+
+
+def _names(value: Any) -> str:
+    """What parts a value has."""
+    if isinstance(value, list):
+        return f"rows 0 to {len(value) - 1}"
+    return ", ".join(value) if isinstance(value, dict) else "none"
 
 
 def _outline(value: Any, limit: int) -> Any:
     """What parts there are, where even a row of each does not fit."""
-    names = ", ".join(value) if isinstance(value, dict) else f"{len(value)} rows"
-    return {_MORE: f"too large for limit_bytes; parts: {names}"[:limit]}
+    text = f"too large for limit_bytes; parts: {_names(value)}"
+    return {_MORE: text[: limit // _LONGEST]}

@@ -93,7 +93,7 @@ def test_every_tool_that_reads_is_tried(folder: Path) -> None:
 
 def test_recordings_are_listed_and_opened(folder: Path) -> None:
     server = server_for(folder)
-    names = [Path(path).name for path in data(server, "open")["recordings"]]
+    names = data(server, "open")["recordings"]
     assert names == ["other.json", "waits.json"]  # not the link that leads out
     opened = data(server, "open", file="other.json")
     assert opened["verdict"]["bound_by"] == "data"
