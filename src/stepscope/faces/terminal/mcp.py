@@ -13,6 +13,13 @@ from stepscope.errors import ServeError
 from stepscope.faces.terminal.options import NamedPath
 
 TOKEN = "STEPSCOPE_MCP_TOKEN"
+_SKILL = Path(__file__).parents[1] / "assistant" / "SKILL.md"
+
+
+def _show_skill(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(_SKILL.read_text("utf-8"), nl=False)
+        context.exit()
 
 
 @click.command()
@@ -23,6 +30,14 @@ TOKEN = "STEPSCOPE_MCP_TOKEN"
     type=click.IntRange(0, 65535),
     metavar="N",
     help="Serve HTTP on this port of 127.0.0.1 instead of standard input; 0 chooses a free one.",
+)
+@click.option(
+    "--skill",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_skill,
+    help="Print the skill, how to investigate a slow step, as SKILL.md; needs no FOLDER.",
 )
 @click.option("--no-cache", is_flag=True, help="Do not use the cache.")
 def mcp(folders: Sequence[str], allow_run: bool, port: int | None, no_cache: bool) -> None:
