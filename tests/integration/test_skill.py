@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from machine_calibration import calibrated
 
 from stepscope.faces.terminal.commands import stepscope
 
@@ -29,7 +28,6 @@ for step in range(12):
 
 def test_every_command_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path / ".cache"))
-    calibrated()
     (tmp_path / "train.py").write_text(SCRIPT)
     (tmp_path / "job").mkdir()
     for rank in (0, 1):

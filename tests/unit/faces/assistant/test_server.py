@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -89,6 +90,18 @@ def test_every_tool_that_reads_is_tried(folder: Path) -> None:
     names = {tool.name for tool in tools}
     assert names == {*FILE_TOOLS, "fits", "diff", "ranks", "memory"}
     assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
+
+
+def test_the_reference_names_every_tool_with_its_arguments(folder: Path) -> None:
+    tools = with_client(server_for(folder, run=True), lambda client: client.list_tools()).tools
+    page = (Path(__file__).parents[4] / "docs" / "reference" / "mcp.md").read_text("utf-8")
+    rows = {
+        row[1]: re.findall(r"`(\w+)`", row[2]) for row in re.finditer(r"^\| `(\w+)` \| (`.*?) \|", page, re.M)
+    }
+    limits = {"part", "first", "limit_bytes"}
+    assert {
+        tool.name: [name for name in tool.input_schema["properties"] if name not in limits] for tool in tools
+    } == rows
 
 
 def test_recordings_are_listed_and_opened(folder: Path) -> None:
