@@ -29,8 +29,10 @@ from stepscope.facts.load import open as open_trace
 from stepscope.facts.summary.facts import ModuleNode
 from stepscope.models.memory import memory_facts
 from stepscope.models.memory.memory_findings import find_problems
+from stepscope.models.ranks.job import files_of_many, sketched
 from stepscope.models.whatif.whatif_pane import Pane
 from stepscope.read import is_trace
+from stepscope.read.rank_folder import trace_files
 from stepscope.trace.trace import Trace
 
 _MOST_OPEN = 4  # recordings kept in memory; chosen: two to compare, and two more
@@ -97,6 +99,8 @@ class Recordings:
     def view(self, file: str) -> TraceView:
         """An opened recording; the last few are kept."""
         path = self.path(file)
+        if many := files_of_many(path):
+            raise ServeError(f"{file} holds {len(many)} ranks; compare them with ranks, or name one's file")
         key = (path, path.stat().st_mtime_ns)
         with self._lock:  # one at a time: each needs the memory of a whole trace
             if key not in self._open:
@@ -191,9 +195,6 @@ class Answers:
 
     def ranks(self, folder: str) -> Any:
         """Compare the ranks of a folder with one file per rank: which is slow, where, why, at what cost."""
-        from stepscope.models.ranks.job import sketched
-        from stepscope.read.rank_folder import trace_files
-
         path = self._recordings.path(folder)
         if not path.is_dir():
             raise ServeError(f"{folder} is a file; ranks needs a folder with one file per rank")
@@ -307,6 +308,8 @@ class Programs:
 
     def verify(self, change: str, script: str, arguments: list[str], timeout_s: int = 600) -> Any:
         """Run a script with and without a change, in a scratch view of its project, and compare."""
+        if change.startswith("-"):
+            raise ServeError(f"expected a change such as amp, found {change[:80]!r}")
         path = self._recordings.path(script)
         return _output(["verify", "--quiet", change, str(path), *arguments], path.parent, timeout_s)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -25,9 +25,12 @@ Answer = TypeVar("Answer")
 class _ReadOnce(Source):
     """A file that several answers are of, read once."""
 
-    @cache  # noqa: B019 - there is one for each run of the command
     def open(self, *, memory: bool = False) -> Trace:
-        return super().open(memory=memory)
+        return self._trace
+
+    @cached_property
+    def _trace(self) -> Trace:
+        return super().open()
 
 
 @click.command()

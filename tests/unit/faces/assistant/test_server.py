@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -18,12 +19,14 @@ from starlette.testclient import TestClient
 
 from stepscope.faces.assistant.answers import Answers, Programs, Recordings
 from stepscope.faces.terminal.commands import stepscope
-from stepscope.faces.terminal.mcp import _document
+from stepscope.faces.terminal.mcp import TOKEN, _document
 
 pytest.importorskip("mcp.server.mcpserver", reason="the extra mcp is not installed")
 
+import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
 
 from stepscope.faces.assistant.server import SCHEMA_URI, http_app, make_server
 
@@ -153,6 +156,17 @@ def test_a_folder_with_a_link_that_leads_out_is_refused(folder: Path) -> None:
     assert (failed, "within the folders of this server" in text) == (True, True)
 
 
+def test_many_ranks_are_compared_and_not_joined(tmp_path: Path) -> None:
+    for rank in range(20):
+        waiting_steps(tmp_path, name=f"rank{rank}")
+    server = server_for(tmp_path)
+    assert data(server, "ranks", folder=".")["ranks"] == 20
+    failed, text = call(server, "findings", file=".")
+    assert (failed, "holds 20 ranks; compare them with ranks" in text) == (True, True)
+    failed, text = call(server, "overview", file=".")
+    assert (failed, "## Slow ranks" in text) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("tool", "asked", "words"),
     [
@@ -221,6 +235,9 @@ def test_what_a_command_writes(folder: Path) -> None:
     assert answer["exit_code"] not in (0, None)
     failed, _ = call(server_for(folder, True), "run", script="../fails.py", arguments=[])
     assert failed
+    asked = {"change": "--prefix=sh", "script": "fails.py", "arguments": []}
+    failed, _ = call(server_for(folder, True), "verify", **asked)
+    assert failed
 
 
 def test_over_standard_input_and_output(folder: Path) -> None:
@@ -229,6 +246,27 @@ def test_over_standard_input_and_output(folder: Path) -> None:
         command=sys.executable, args=["-m", "stepscope", "mcp", str(folder)], env=environment
     )
     assert data(stdio_client(command), "open")["recordings"]
+
+
+def test_over_http(folder: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), TOKEN: "secret"}
+    command = [sys.executable, "-m", "stepscope", "mcp", str(folder), "--port", "0"]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        address = process.stderr.readline().split()[2].rstrip(",")
+
+        async def listed() -> Any:
+            headers = {"Authorization": "Bearer secret"}
+            async with (
+                httpx2.AsyncClient(headers=headers) as http,
+                Client(streamable_http_client(address, http_client=http)) as client,
+            ):
+                return await client.call_tool("open", {})
+
+        try:
+            assert "waits.json" in asyncio.run(listed()).content[0].text
+        finally:
+            process.terminate()
 
 
 LOCAL = "http://127.0.0.1:8000"
