@@ -25,6 +25,7 @@ from stepscope.errors import ChangeError, GraphError, ServeError
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.routes import answer
 from stepscope.faces.page.trace_view import TraceView
+from stepscope.facts.contexts import ContextTree, build_contexts, default_measure, measure, measures
 from stepscope.facts.load import open as open_trace
 from stepscope.facts.summary.facts import ModuleNode
 from stepscope.models.memory import memory_facts
@@ -208,30 +209,15 @@ class Answers:
 
     def contexts(self, file: str, by: str = "", rank: int | None = None, step: int | None = None) -> Any:
         """The hottest call paths: Python line, module, operator, kernel; totals over all recorded steps."""
-        from stepscope.facts.contexts import build_contexts, default_measure, measure, measures
-
         view = self._recordings.view(file)
         tree = view.cached(("tree", rank, step), lambda: build_contexts(view.trace, step=step, rank=rank))
         chosen = measure(tree, by or default_measure(tree))
-        hottest = np.argsort(-chosen.own, kind="stable")[:_MOST_CONTEXTS]
-        parent, name = tree.nodes["parent"], tree.nodes.text("name")
-
-        def path(node: int) -> list[str]:
-            names: list[str] = []
-            while node > 0 and len(names) < _LEVELS:
-                names.insert(0, name[node] or "")
-                node = int(parent[node])
-            return names
-
-        unit = chosen.unit or "count"
+        unit, own, inclusive = chosen.unit or "count", chosen.own, chosen.inclusive
+        hottest = np.argsort(-own, kind="stable")[:_MOST_CONTEXTS].tolist()
         rows = [
-            {
-                "path": " › ".join(path(node)),
-                f"own_{unit}": chosen.own[node],
-                f"inclusive_{unit}": chosen.inclusive[node],
-            }
-            for node in hottest.tolist()
-            if chosen.own[node] > 0
+            {"path": _call_path(tree, node), f"own_{unit}": own[node], f"inclusive_{unit}": inclusive[node]}
+            for node in hottest
+            if own[node] > 0
         ]
         return {"by": chosen.meaning, "measures": measures(tree), "paths": rows}
 
@@ -287,6 +273,16 @@ class Answers:
 def _gain(gain: Any) -> dict[str, Any]:
     keys = ("changes", "replayed_step_ms", "predicted_step_ms", "speedup", "range", "is_certain", "basis")
     return {key: getattr(gain, key) for key in keys}
+
+
+def _call_path(tree: ContextTree, node: int) -> str:
+    """The innermost names of the path to a node."""
+    parent, name = tree.nodes["parent"], tree.nodes.text("name")
+    names: list[str] = []
+    while node > 0 and len(names) < _LEVELS:
+        names.insert(0, name[node] or "")
+        node = int(parent[node])
+    return " › ".join(names)
 
 
 def _nodes(tree: Sequence[ModuleNode]) -> Iterator[ModuleNode]:
