@@ -226,7 +226,9 @@ class Answers:
         modules: Any = self._page(file, "modules", rank=rank, step=step)
         nodes = sorted(_nodes(modules.tree), key=lambda node: -max(node.device_ms, node.cpu_ms))
         rows = [
-            {key: getattr(node, key) for key in node.__struct_fields__ if key not in _TREE} for node in nodes
+            {"path": node.path, "cpu_ms": node.cpu_ms, "device_ms": node.device_ms}
+            | {key: getattr(node, key) for key in node.__struct_fields__ if key not in _TREE}
+            for node in nodes
         ]
         return {"step_ms": modules.step_ms, "evidence": modules.evidence, "modules": rows}
 
