@@ -28,6 +28,7 @@ from stepscope.models.kernels.operators import (
     Product,
     attention_ns,
     launches_of,
+    padded,
     products_ns,
     products_of,
     tensors,
@@ -41,13 +42,14 @@ from stepscope.trace.schema import FORWARD_STAGES
 # Products take at most so many times as long, or as short, as predicted: 95 % of those in the tables
 # of `kernels.products` on a device that was left out.
 _LONGER = {"typical": 1.0, "low": 1.35, "high": 1 / 1.35}
+CHANNELS_LAST, ALIGNED_ROWS = "channels_last", "aligned_rows"  # settings of a graph
 _STAGES = (*FORWARD_STAGES, "backward")
 _FLOOR_NS = 1000.0  # of a kernel that moves nothing, on any device: the shortest ones of an H200
 _LONG_NS = 20_000  # chosen: a cell's kernel of a recurrent layer that is longer moves its gates
 _STAYS = re.compile(r"\bat::native\b")
 _CELL = re.compile(r"elemWise|elementWise")  # of cuDNN's recurrent layers
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "_cudnn_rnn_backward")
-_NORMS = ("batch_norm", "cudnn_batch_norm_backward", "native_batch_norm_backward")
+NORMS = ("batch_norm", "cudnn_batch_norm_backward", "native_batch_norm_backward")
 _NATIVE_NORM = 1.2  # of FP32's time: batch norm leaves cuDNN in bfloat16; ResNet-50, U-Net on an H200
 _MIXED_SUM = 10 / 12  # of the bytes: one of two values read is in 16 bits
 _SIMPLE = ("add", "add_", "mul", "relu", "relu_", "gelu", "tanh", "copy_", "to", "div", "sum", "clone")
@@ -60,7 +62,7 @@ def precise_gpu(graph: Graph) -> Gpu | None:
 
 
 def _has_shapes(graph: Graph) -> bool:
-    return any(call is not None for call in graph.once(_step_work).operators.calls)
+    return any(call is not None for call in graph.once(step_work).operators.calls)
 
 
 def autocast_on_gpu(graph: Graph, gpu: Gpu, estimate: str = "typical", bfloat: bool = True) -> Graph:
@@ -73,25 +75,26 @@ def autocast_on_gpu(graph: Graph, gpu: Gpu, estimate: str = "typical", bfloat: b
     Raises:
         ChangeError: if nothing computes in FP32.
     """
-    work = graph.once(_step_work)
+    work = graph.once(step_work)
     effects = effects_of(graph, work.operators, policy_of("cuda"))
     if not any(effect.half for effect in effects):
         raise ChangeError("amp: no matrix product or convolution runs in 32 bits")
     rate = memory_rate(graph) or bandwidth_reached(gpu)
-    model = _Autocast(work, gpu, effects, rate, bfloat, _LONGER[estimate])
+    model = _Autocast(work, gpu, effects, rate, bfloat, _LONGER[estimate], graph.settings)
     rows = range(len(effects))
     casts = [model.casts(row) for row in rows]
     moving = np.array([sum(map(model.cast_ns, sizes)) for sizes in casts])
     calls = np.array([len(sizes) for sizes in casts]) * work.simple_call_ns[work.backward.astype(np.int8)]
-    return work.retimed(graph, [model.kernels(row) for row in rows], moving, calls)
+    return work.retimed(graph, [model.kernels(row) for row in rows], moving, calls).having(HALF)
 
 
 def tf32_on_gpu(graph: Graph, gpu: Gpu) -> Graph:
     """FP32 products and convolutions in TF32."""
-    work = graph.once(_step_work)
+    work = graph.once(step_work)
     rows = range(len(work.operators.rows))
     nothing = np.zeros(len(rows))
-    return work.retimed(graph, [_in_tf32(work, gpu, row) for row in rows], nothing, nothing)
+    kernels = [_in_tf32(work, gpu, row, ALIGNED_ROWS in graph.settings) for row in rows]
+    return work.retimed(graph, kernels, nothing, nothing).having(TF32)
 
 
 class Kernels(NamedTuple):
@@ -110,10 +113,10 @@ class Kernels(NamedTuple):
     called: float = 1.0
 
 
-def _in_tf32(work: StepWork, gpu: Gpu, row: int) -> Kernels:
-    call, forward = work.call(row), work.forward_call(row)
+def _in_tf32(work: StepWork, gpu: Gpu, row: int, pads: bool) -> Kernels:
+    call = work.call(row)
     recorded, other = float(work.product_ns[row]), float(work.other_ns[row])
-    products = products_of(call, forward) if call and call.floats else []
+    products = work.products(row, pads) if call and call.floats else []
     if not products or not recorded:
         return Kernels(recorded, other)
     if work.cells_ns[row]:
@@ -175,6 +178,12 @@ class StepWork:
         ahead = int(self.ahead[row])
         return self.operators.calls[ahead] if ahead >= 0 else None
 
+    def products(self, row: int, pads: bool = False) -> list[Product]:
+        """The products of an operator; with `pads`, of sizes whose rows are aligned."""
+        call = self.call(row)
+        products = products_of(call, self.forward_call(row)) if call else []
+        return list(map(padded, products)) if pads else products
+
     def retimed(self, graph: Graph, kernels: Sequence[Kernels], added: Floats, called: Floats) -> Graph:
         """The graph with other kernels of each operator.
 
@@ -209,7 +218,8 @@ class StepWork:
         return result
 
 
-def _step_work(graph: Graph) -> StepWork:
+def step_work(graph: Graph) -> StepWork:
+    """The operators of a graph's steps, with the work of their kernels as the graph has it."""
     events = graph.trace.events
     stage = events.text("stage")
     chosen = stage.mask(*_STAGES) & np.isin(events["step"], graph.window.steps)
@@ -279,6 +289,30 @@ def _simple_call_ns(
     return np.array([float(np.median(one)) if len(one) else 0.0 for one in stages])
 
 
+def changes_of_layout(call: Operator, forward: Operator | None, gpu: Gpu) -> tuple[float, int]:
+    """The time and number of kernels that change layouts around a convolution in 16 bits.
+
+    It computes with channels last: values of other layouts are changed, and changed back.
+    """
+    backward = call.name == "convolution_backward"
+    convolution = Convolution.of(forward if backward and forward else call) if "conv" in call.name else None
+    if convolution is None or convolution.channels_last:
+        return 0.0, 0
+    passes = 2 if backward else 1
+    elements = convolution.inputs + convolution.results
+    return passes * (transposing_ns(elements, gpu) + 2 * _FLOOR_NS), 2 * passes
+
+
+def norm_ns(call: Operator, precision: str, rate: float) -> float:
+    """The time of batch norm with channels last, by its bytes at so many per ns.
+
+    Forward reads its input twice and writes once; backward reads two values twice and writes one.
+    """
+    passes = 5 if call.name.endswith("backward") else 3
+    size = float(np.prod(next(iter(tensors(call)), (0,))))
+    return passes * BYTES[precision] * size / rate + 2 * _FLOOR_NS
+
+
 @dataclass(frozen=True, eq=False)
 class _Autocast:
     """Device time of each operator under autocast.
@@ -287,6 +321,7 @@ class _Autocast:
         rate: bytes per ns of this step's elementwise work.
         bfloat: whether 16 bits are bfloat16, else float16.
         longer: than predicted that products take, as a factor.
+        settings: of the graph.
     """
 
     work: StepWork
@@ -295,6 +330,7 @@ class _Autocast:
     rate: float
     bfloat: bool
     longer: float
+    settings: frozenset[str]
 
     def casts(self, row: int) -> tuple[int, ...]:
         """Elements of each value that is cast at an operator."""
@@ -311,20 +347,24 @@ class _Autocast:
         recorded, other = float(work.product_ns[row]), float(work.other_ns[row])
         if call is None or not self._computes_in_half(row):
             return Kernels(recorded, self._moving_ns(row, _MIXED_SUM) if effect.mixed else other)
-        if call.name in _NORMS and self.bfloat:
+        if call.name in NORMS and CHANNELS_LAST in self.settings:
+            return Kernels(recorded, min(other, norm_ns(call, HALF, self.rate)))
+        if call.name in NORMS and self.bfloat:
             return Kernels(recorded * _NATIVE_NORM, other * _NATIVE_NORM)
         if not recorded:
             return Kernels(recorded, self._moving_ns(row, 0.5))
         if "attention" in call.name:
             return Kernels(self._attention_ns(row, call), self._moving_ns(row, 0.5))
-        products = products_of(call, work.forward_call(row))
+        products = work.products(row, ALIGNED_ROWS in self.settings)
         if not products:
             return Kernels(self._bytes_ns(recorded, row, 0.5), self._moving_ns(row, 0.5))
         if work.cells_ns[row]:
             return self._recurrent(row, products)
         # No library takes kernels that are slower than those of FP32.
         multiplied = min(products_ns(products, HALF, self.gpu) * self.longer, recorded)
-        layouts_ns, layouts = self._layouts(call, work.forward_call(row))
+        layouts_ns, layouts = 0.0, 0
+        if CHANNELS_LAST not in self.settings:
+            layouts_ns, layouts = changes_of_layout(call, work.forward_call(row), self.gpu)
         return Kernels(multiplied + layouts_ns, self._moving_ns(row, 0.5), launches_of(products) + layouts)
 
     def _recurrent(self, row: int, products: Sequence[Product]) -> Kernels:
@@ -343,18 +383,6 @@ class _Autocast:
     def _name(self, row: int) -> str:
         call = self.work.call(row)
         return call.name if call else ""
-
-    def _layouts(self, call: Operator, forward: Operator | None) -> tuple[float, int]:
-        """Convolutions in 16 bits compute with channels last: other layouts are changed and back."""
-        backward = call.name == "convolution_backward"
-        convolution = (
-            Convolution.of(forward if backward and forward else call) if "conv" in call.name else None
-        )
-        if convolution is None or convolution.channels_last:
-            return 0.0, 0
-        passes = 2 if backward else 1
-        elements = convolution.inputs + convolution.results
-        return passes * (transposing_ns(elements, self.gpu) + 2 * _FLOOR_NS), 2 * passes
 
     def _attention_ns(self, row: int, call: Operator) -> float:
         """Forward reads three values and writes one; backward reads five and writes three."""
