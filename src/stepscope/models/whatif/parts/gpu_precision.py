@@ -255,6 +255,13 @@ def step_work(graph: Graph) -> StepWork:
     )
 
 
+def of_products(work: StepWork, tasks: Mask) -> Mask:
+    """Operators with a kernel among some tasks that computes products, shape (operators,)."""
+    rows = tasks & work.replaced
+    result: Mask = np.bincount(work.of_task[rows], minlength=len(work.operators.rows)) > 0
+    return result
+
+
 def _replaced(graph: Graph, of_task: Ids, count: int) -> Mask:
     """Kernels that a product in another precision does without: its own, and those of the library
     that prepare it, such as the transforms of FFT and Winograd. PyTorch's own stay."""
