@@ -252,8 +252,8 @@ def padded(product: Product) -> Product:
     """A product of sizes that are multiples of what aligns rows in 16 bits."""
     if not any(line % _CHANNELS for line in product.lines):
         return product
-    sizes = (-(-size // _CHANNELS) * _CHANNELS for size in product[:3])
-    return Product(*sizes, product.batch, product.times, elements=product.elements, slower=product.slower)
+    rows, columns, inner = (-(-size // _CHANNELS) * _CHANNELS for size in product[:3])
+    return product._replace(rows=rows, columns=columns, inner=inner, lines=())
 
 
 def _product_ns(one: Product, precision: str, gpu: Gpu) -> float:

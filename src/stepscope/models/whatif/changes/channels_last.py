@@ -4,23 +4,22 @@ import re
 
 import numpy as np
 
-from stepscope.base.arrays import Floats, Mask
+from stepscope.base.arrays import Floats
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
-from stepscope.models.kernels.gpu import HALF, SINGLE, Gpu
+from stepscope.models.kernels.gpu import HALF, Gpu
+from stepscope.models.kernels.products import bandwidth_reached
 from stepscope.models.whatif.change import OURS, Application, Change
-from stepscope.models.whatif.parts.autocast_flow import effects_of, policy_of
 from stepscope.models.whatif.parts.gpu_precision import (
     CHANNELS_LAST,
     NORMS,
-    Kernels,
-    StepWork,
     changes_of_layout,
     norm_ns,
     precise_gpu,
-    step_work,
+    precisions_of_operators,
 )
-from stepscope.models.whatif.parts.kernel_times import in_half, memory_rate
+from stepscope.models.whatif.parts.kernel_times import memory_rate
+from stepscope.models.whatif.parts.step_work import Kernels, StepWork, step_work
 
 LAYOUT_KERNELS = re.compile(
     r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|NCHW2NHWC|NHWC2NCHW|batched_transpose_\d"
@@ -48,12 +47,9 @@ def channels_last(graph: Graph) -> Graph:
         raise ChangeError("channels_last: these steps have no convolutions")
     if all(_is_channels_last(work, row) for row in rows):
         raise ChangeError("channels_last: every convolution has its channels last")
-    layout = graph.tasks.text("name").where(lambda name: bool(LAYOUT_KERNELS.search(name)))
-    layout &= graph.on_device & (work.of_task >= 0)
-    model = _Layouts(graph, work, gpu, layout)
-    nothing = np.zeros(len(work.operators.rows))
-    kernels = [model.kernels(row) for row in range(len(nothing))]
-    return work.retimed(graph, kernels, nothing, nothing).having(CHANNELS_LAST)
+    model = _Layouts(graph, work, gpu)
+    changed = {row: model.kernels(row) for row in range(len(work.operators.rows))}
+    return work.with_kernels(graph, changed).having(CHANNELS_LAST)
 
 
 def _is_channels_last(work: StepWork, row: int) -> bool:
@@ -65,42 +61,33 @@ def _is_channels_last(work: StepWork, row: int) -> bool:
 class _Layouts:
     """The kernels of each operator with channels last."""
 
-    def __init__(self, graph: Graph, work: StepWork, gpu: Gpu, layout: Mask) -> None:
+    def __init__(self, graph: Graph, work: StepWork, gpu: Gpu) -> None:
         self._work, self._gpu = work, gpu
-        self._rate = memory_rate(graph) or gpu.bandwidth
-        count = len(work.operators.rows)
-        self._recorded: Floats = np.bincount(
-            work.of_task[layout], graph.tasks["duration_ns"][layout].astype(np.float64), count
-        )
-        self._half = _computes_in_half(graph, work)
+        # After `amp` kernels move fewer bytes than their recorded shapes say, and seem too fast.
+        self._rate = min(memory_rate(graph) or np.inf, bandwidth_reached(gpu))
+        self._precision = precisions_of_operators(graph, work)
         self._predicted = HALF in graph.settings
+        layout = graph.tasks.text("name").where(lambda name: bool(LAYOUT_KERNELS.search(name)))
+        layout &= graph.on_device & (work.of_task >= 0)
+        time = graph.tasks["duration_ns"][layout].astype(np.float64)
+        count = len(work.operators.rows)
+        self._recorded: Floats = np.bincount(work.of_task[layout], time, count).astype(np.float64)
 
     def kernels(self, row: int) -> Kernels:
+        """Those of an operator."""
         work, call = self._work, self._work.call(row)
-        product, other = float(work.product_ns[row]), float(work.other_ns[row])
+        recorded, precision = work.unchanged(row), self._precision[row]
         if call is None or _is_channels_last(work, row):
-            return Kernels(product, other)
+            return recorded
         if call.name in NORMS:
-            precision = HALF if self._half[row] else SINGLE
-            return Kernels(product, min(other, norm_ns(call, precision, self._rate)))
-        if "conv" not in call.name or not product:
-            return Kernels(product, other)
+            return recorded._replace(other_ns=min(recorded.other_ns, norm_ns(call, precision, self._rate)))
+        if "conv" not in call.name:
+            return recorded
         lost, count = float(self._recorded[row]), -1
-        if self._predicted and self._half[row]:
+        if self._predicted and precision == HALF:
             lost, kernels = changes_of_layout(call, work.forward_call(row), self._gpu)
             count = int(work.kernels[row]) - kernels
-        return Kernels(max(product - lost, 0.0), other, count)
-
-
-def _computes_in_half(graph: Graph, work: StepWork) -> Mask:
-    """Operators in 16 bits: as `amp` has it, else those of such kernels or inputs."""
-    if HALF in graph.settings:
-        return np.array([one.half for one in effects_of(graph, work.operators, policy_of("cuda"))])
-    rows = in_half(graph) & graph.on_device & (work.of_task >= 0)
-    named = np.bincount(work.of_task[rows], minlength=len(work.operators.rows)) > 0
-    typed = [bool(call) and not call.floats for call in work.operators.calls]
-    result: Mask = named | np.array(typed, np.bool_)
-    return result
+        return recorded._replace(multiplied_ns=max(recorded.multiplied_ns - lost, 0.0), launches=count)
 
 
 CHANGE = Change(

@@ -1,12 +1,10 @@
 """`cudnn_benchmark`: cuDNN times its algorithms and takes the fastest."""
 
-import numpy as np
-
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.parts.equal_work import slow_convolutions
-from stepscope.models.whatif.parts.gpu_precision import Kernels, step_work
+from stepscope.models.whatif.parts.step_work import Kernels, step_work
 
 
 def cudnn_benchmark(graph: Graph) -> Graph:
@@ -21,12 +19,8 @@ def cudnn_benchmark(graph: Graph) -> Graph:
             "cudnn_benchmark: no convolution is far slower than others of equal work in these steps"
         )
     work = graph.once(step_work)
-    nothing = np.zeros(len(work.operators.rows))
-    kernels = [
-        Kernels(slow.get(row, float(product)), float(other))
-        for row, (product, other) in enumerate(zip(work.product_ns, work.other_ns, strict=True))
-    ]
-    return work.retimed(graph, kernels, nothing, nothing)
+    changed = {row: Kernels(time, float(work.other_ns[row])) for row, time in slow.items()}
+    return work.with_kernels(graph, changed)
 
 
 CHANGE = Change(

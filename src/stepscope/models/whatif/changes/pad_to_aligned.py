@@ -1,23 +1,12 @@
 """`pad_to_aligned`: matrix products of sizes whose rows begin at multiples of 16 bytes."""
 
-import numpy as np
-
-from stepscope.base.arrays import Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
-from stepscope.models.kernels.gpu import HALF, TF32, Gpu
+from stepscope.models.kernels.gpu import HALF, SINGLE, TF32, Gpu
 from stepscope.models.kernels.operators import padded, products_ns
 from stepscope.models.whatif.change import OURS, Change
-from stepscope.models.whatif.parts.autocast_flow import effects_of, policy_of
-from stepscope.models.whatif.parts.gpu_precision import (
-    ALIGNED_ROWS,
-    Kernels,
-    StepWork,
-    of_products,
-    precise_gpu,
-    step_work,
-)
-from stepscope.models.whatif.parts.kernel_times import in_half, in_tf32
+from stepscope.models.whatif.parts.gpu_precision import ALIGNED_ROWS, precise_gpu, precisions_of_operators
+from stepscope.models.whatif.parts.step_work import Kernels, StepWork, step_work
 
 
 def pad_to_aligned(graph: Graph) -> Graph:
@@ -36,38 +25,26 @@ def pad_to_aligned(graph: Graph) -> Graph:
     work = graph.once(step_work)
     if not misaligned(work):
         raise ChangeError("pad_to_aligned: every matrix product has rows of multiples of 16 bytes")
-    half, tf32 = _in_precision(graph, work)
-    kernels = [_kernels(work, gpu, row, HALF if half[row] else TF32 if tf32[row] else "") for row in _rows(work)]
-    nothing = np.zeros(len(kernels))
-    return work.retimed(graph, kernels, nothing, nothing).having(ALIGNED_ROWS)
+    precision = precisions_of_operators(graph, work)
+    predicted = not graph.settings.isdisjoint((HALF, TF32))
+    changed = {row: _padded(work, gpu, row, precision[row], predicted) for row in misaligned(work)}
+    return work.with_kernels(graph, changed).having(ALIGNED_ROWS)
 
 
 def misaligned(work: StepWork) -> list[int]:
     """The operators whose products gain by aligned rows in 16 bits."""
-    return [row for row in _rows(work) if any(padded(one) != one for one in work.products(row))]
+    rows = range(len(work.operators.rows))
+    return [row for row in rows if any(padded(size) != size for size in work.products(row))]
 
 
-def _rows(work: StepWork) -> range:
-    return range(len(work.operators.rows))
-
-
-def _kernels(work: StepWork, gpu: Gpu, row: int, precision: str) -> Kernels:
-    product, other = float(work.product_ns[row]), float(work.other_ns[row])
-    products = work.products(row) if precision and product else []
-    if not products:
-        return Kernels(product, other)
+def _padded(work: StepWork, gpu: Gpu, row: int, precision: str, predicted: bool) -> Kernels:
+    """Less by as much as predicted; of a recorded time, by the same share."""
+    now, products = work.unchanged(row), work.products(row)
+    if precision == SINGLE or not now.multiplied_ns:
+        return now
     before, after = (products_ns(sizes, precision, gpu) for sizes in (products, list(map(padded, products))))
-    return Kernels(product * min(after / before, 1.0), other)
-
-
-def _in_precision(graph: Graph, work: StepWork) -> tuple[Mask, Mask]:
-    """Operators in 16 bits and in TF32: as earlier changes have it, else by their kernels."""
-    half, tf32 = of_products(work, in_half(graph)), of_products(work, in_tf32(graph))
-    if HALF in graph.settings:
-        half |= np.array([one.half for one in effects_of(graph, work.operators, policy_of("cuda"))])
-    if TF32 in graph.settings:
-        tf32 |= ~half
-    return half, tf32
+    saved = max(before - after, 0.0) * (1 if predicted else now.multiplied_ns / before)
+    return now._replace(multiplied_ns=max(now.multiplied_ns - saved, min(after, now.multiplied_ns)))
 
 
 CHANGE = Change(

@@ -15,8 +15,8 @@ import numpy as np
 from stepscope.graph import Graph
 from stepscope.models.calibration.calibration import Operator
 from stepscope.models.kernels.operators import tensors
-from stepscope.models.whatif.parts.gpu_precision import StepWork, of_products, step_work
 from stepscope.models.whatif.parts.kernel_times import in_half, in_tf32
+from stepscope.models.whatif.parts.step_work import StepWork, step_work
 
 # Chosen: on an H200 convolutions of equal work differ by less, up to 2.3 times, through their shape.
 FAR_SLOWER = 2.5
@@ -44,7 +44,7 @@ class _Shape(NamedTuple):
 
 def slow_convolutions(graph: Graph) -> dict[int, float]:
     """The operators of `step_work` that are far slower than equal ones, with those' median time, ns."""
-    result = {}
+    result: dict[int, float] = {}
     for shapes in _kinds(graph, graph.once(step_work)).values():
         for shape in shapes:
             expected = _of_equal_work(shape, shapes)
@@ -66,7 +66,7 @@ def _of_equal_work(shape: _Shape, shapes: list[_Shape]) -> float:
 
 
 def _kinds(graph: Graph, work: StepWork) -> dict[_Kind, list[_Shape]]:
-    half, tf32 = of_products(work, in_half(graph)), of_products(work, in_tf32(graph))
+    half, tf32 = work.with_product(in_half(graph)), work.with_product(in_tf32(graph))
     alike: dict[tuple[_Kind, str], list[int]] = defaultdict(list)
     for row, call in enumerate(work.operators.calls):
         if call is None or "conv" not in call.name or not work.flops[row] or not work.product_ns[row]:
