@@ -163,3 +163,13 @@ def test_padding_alone_gains_nothing_in_fp32() -> None:
 def test_aligned_sizes_need_no_padding() -> None:
     with pytest.raises(ChangeError, match="every matrix product has rows of multiples of 16 bytes"):
         step_us(step(linear(50304, 7000)), "pad_to_aligned")
+
+
+def test_a_product_on_another_gpu_takes_what_its_size_takes_there() -> None:
+    h100 = find_gpu({"name": "H100"})
+    assert GPU is not None and h100 is not None
+    sizes = 4096, 50304, 768, "fp32"
+    expected = 7000 * float(product_ns(*sizes, h100) / product_ns(*sizes, GPU))
+    times = kernel_us(step(linear(50304, 7000), RELU), "faster_gpu:to=H100")
+    assert times["sgemm_128x64"] == pytest.approx(expected, rel=0.001)
+    assert times["at::native::relu_kernel"] == pytest.approx(5 + 30 * 4800 / 3350, rel=0.01)
