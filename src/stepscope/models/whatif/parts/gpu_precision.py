@@ -8,11 +8,12 @@ and the CPU a call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from stepscope.base.arrays import Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.models.calibration.calibration import Operator
@@ -105,13 +106,17 @@ def _in_tf32(work: StepWork, gpu: Gpu, row: int, pads: bool) -> Kernels:
 def precisions_of_operators(graph: Graph, work: StepWork) -> list[str]:
     """The precision that each operator computes in: as changes have set it, else as recorded."""
     half = work.with_product(in_half(graph))
-    half |= np.array([call is not None and call.types[:1] in _SIXTEEN_BITS for call in work.operators.calls])
+    half |= _flags(call is not None and call.types[:1] in _SIXTEEN_BITS for call in work.operators.calls)
     tf32 = work.with_product(in_tf32(graph))
     if HALF in graph.settings:
-        half |= np.array([one.half for one in effects_of(graph, work.operators, policy_of("cuda"))])
+        half |= _flags(effect.half for effect in effects_of(graph, work.operators, policy_of("cuda")))
     if TF32 in graph.settings:
         tf32[:] = True
     return np.where(half, HALF, np.where(tf32, TF32, SINGLE)).tolist()
+
+
+def _flags(values: Iterable[bool]) -> Mask:
+    return np.array(list(values), np.bool_)
 
 
 def changes_of_layout(call: Operator, forward: Operator | None, gpu: Gpu) -> tuple[float, int]:
