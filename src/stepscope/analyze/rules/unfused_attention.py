@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stepscope.analyze.finding import Finding
+from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Mask, Rows
 from stepscope.facts.summary.numbers import rounded
@@ -60,8 +60,16 @@ def unfused_attention(context: RuleContext) -> Iterator[Finding]:
         f"it take {rounded(spent)} ms per step{context.main_place(_work(context, rows))}.",
         _why(context, falls_back) if len(falls_back) else context.advice(ADVICE, **LIBRARIES),
         _work(context, rows),
-        context.gains.scaled(rows, 0.0, "at most: a fused kernel that computes the softmax in passing"),
+        _gain(context, rows, written_out=not len(falls_back)),
     )
+
+
+def _gain(context: RuleContext, rows: Rows, written_out: bool) -> Gain:
+    """As `stepscope whatif sdpa` has it; without sizes, the softmax and what is around it."""
+    found = context.gains.whatif("sdpa") if written_out and context.measures.has_device else None
+    if found is not None:
+        return found
+    return context.gains.scaled(rows, 0.0, "at most: a fused kernel that computes the softmax in passing")
 
 
 def _why(context: RuleContext, falls_back: Rows) -> str:

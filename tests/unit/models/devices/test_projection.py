@@ -59,7 +59,8 @@ def test_a_step_is_scaled_like_its_kernels() -> None:
     basis = MeasuredKernels(graph(), 16, profile())
     found = basis.step_ms(target("A100"), 16)
     v100, a100 = (find_gpu({"name": name}) for name in ("V100", "A100"))
-    assert v100 is not None and a100 is not None
+    assert v100 is not None
+    assert a100 is not None
     sizes = 4096, 4096, 4096, "fp32"
     kernel = 1005 * float(product_ns(*sizes, a100) / product_ns(*sizes, v100))
     assert found.value == pytest.approx((20 + kernel) / 1025, rel=1e-3)

@@ -167,7 +167,8 @@ def test_aligned_sizes_need_no_padding() -> None:
 
 def test_a_product_on_another_gpu_takes_what_its_size_takes_there() -> None:
     h100 = find_gpu({"name": "H100"})
-    assert GPU is not None and h100 is not None
+    assert GPU is not None
+    assert h100 is not None
     sizes = 4096, 50304, 768, "fp32"
     expected = 7000 * float(product_ns(*sizes, h100) / product_ns(*sizes, GPU))
     times = kernel_us(step(linear(50304, 7000), RELU), "faster_gpu:to=H100")

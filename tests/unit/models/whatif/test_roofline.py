@@ -81,7 +81,8 @@ def test_a_task_that_was_disturbed_does_not_tell_how_fast_memory_is() -> None:
 def kernels_us(text: str, old: str, new: str) -> list[float]:
     devices = ({"id": 0, "name": f"NVIDIA {old}"},)
     before, after = rates_of(old), rates_of(new)
-    assert before is not None and after is not None
+    assert before is not None
+    assert after is not None
     graph = graph_of(text, devices=devices)
     return (scaled_kernels_ns(graph, before, after)[graph.on_device] / 1e3).tolist()
 

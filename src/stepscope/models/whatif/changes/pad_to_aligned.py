@@ -2,8 +2,9 @@
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
-from stepscope.models.kernels.gpu import HALF, SINGLE, TF32, Gpu
+from stepscope.models.kernels.gpu import BYTES, HALF, SINGLE, TF32, Gpu
 from stepscope.models.kernels.operators import padded, products_ns
+from stepscope.models.kernels.products import ALIGNED
 from stepscope.models.whatif.change import OURS, Change
 from stepscope.models.whatif.parts.gpu_precision import ALIGNED_ROWS, precise_gpu, precisions_of_operators
 from stepscope.models.whatif.parts.step_work import Kernels, StepWork, step_work
@@ -29,6 +30,13 @@ def pad_to_aligned(graph: Graph) -> Graph:
     predicted = not graph.settings.isdisjoint((HALF, TF32))
     changed = {row: _padded(work, gpu, row, precision[row], predicted) for row in misaligned(work)}
     return work.with_kernels(graph, changed).having(ALIGNED_ROWS)
+
+
+def odd_sizes(graph: Graph) -> list[int]:
+    """Sizes of rows that are not multiples of 16 bytes, in elements, largest first."""
+    work = graph.once(step_work)
+    lines = {line for row in misaligned(work) for size in work.products(row) for line in size.lines}
+    return sorted((line for line in lines if line % (ALIGNED // BYTES[HALF])), reverse=True)
 
 
 def misaligned(work: StepWork) -> list[int]:
