@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 from drawn_findings import found
 
@@ -145,3 +147,39 @@ def test_a_scaler_that_waits_is_named(unscale: str, is_scaler: bool) -> None:
     finding = found("synchronizing_calls", SCALED.format(unscale=unscale), devices=H200)
     assert finding is not None
     assert finding.advice.startswith("GradScaler.step reads") == is_scaler
+
+
+def compiled(*products: tuple[str, int]) -> str:
+    """A program of XLA: products by sizes and batch, with a fusion after each."""
+    lines, at = ["main | 0 5000 | ProfilerStep#0", "main | 5 20 | cudaGraphLaunch | corr=1"], 20
+    for sizes, batch in products:
+        flops = 2 * batch * prod(map(int, sizes.split("x")))
+        arguments = f"product__sizes={sizes} product__flops__from__shapes={flops}"
+        lines.append(f"stream 7 | {at} {at + 100} | gemm_fusion_dot | corr=1 {arguments}")
+        lines.append(f"stream 7 | {at + 100} {at + 400} | loop_fusion | corr=1")
+        at += 400
+    return "\n".join([*lines, f"main | 30 {at} | cudaDeviceSynchronize"])
+
+
+def test_attention_of_jax_is_found_by_the_sizes_of_its_products() -> None:
+    finding = found(
+        "unfused_attention",
+        compiled(("512x128x512", 256), ("128x512x512", 256)),
+        devices=H200,
+        framework="jax",
+    )
+    assert finding is not None
+    assert "the kernels between its products take 0.3 ms per step" in finding.what
+    assert "implementation='cudnn'" in finding.advice
+
+
+@pytest.mark.parametrize(
+    "products",
+    [
+        [("512x128x512", 1), ("128x512x512", 1)],  # a layer's gradients: single products
+        [("512x128x512", 256), ("512x256x128", 256)],
+        [("512x1024x512", 256), ("1024x512x512", 256)],  # wider than any head
+    ],
+)
+def test_other_products_of_jax_are_no_attention(products: list[tuple[str, int]]) -> None:
+    assert found("unfused_attention", compiled(*products), devices=H200, framework="jax") is None

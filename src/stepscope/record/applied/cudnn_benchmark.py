@@ -16,5 +16,6 @@ class Apply:
     def evidence(self) -> dict[str, Any]:
         import torch
 
-        works = torch.cuda.is_available() and torch.backends.cudnn.is_available()
-        return {"count": int(works and torch.backends.cudnn.benchmark), "devices": torch.cuda.device_count()}
+        cudnn: Any = torch.backends.cudnn
+        works = torch.cuda.is_available() and cudnn.is_available()
+        return {"count": int(works and cudnn.benchmark), "devices": torch.cuda.device_count()}

@@ -18,7 +18,7 @@ from stepscope.models.whatif.parts.step_work import Kernels, StepWork
 
 SDPA = "sdpa"  # setting of a graph: its attention is fused
 _NEAR = 8  # operators between a product and the softmax: scale, mask, cast, dropout
-_LARGEST_HEAD = 256  # numbers of a head that fused kernels take: PyTorch, `scaled_dot_product_attention`
+LARGEST_HEAD = 256  # numbers of a head that fused kernels take: PyTorch, `scaled_dot_product_attention`
 _VIEWS = (
     *("view", "reshape", "transpose", "permute", "t", "expand", "unsqueeze", "squeeze", "slice"),
     *("select", "narrow", "detach", "flatten", "unflatten", "chunk", "split", "unbind", "contiguous"),
@@ -97,7 +97,7 @@ def _next_product(work: StepWork, works: np.ndarray, places: range) -> int | Non
 
 def _fit(scores: Product, values: Product) -> bool:
     same = (scores.batch, scores.rows, scores.columns) == (values.batch, values.rows, values.inner)
-    return same and max(scores.inner, values.columns) <= _LARGEST_HEAD
+    return same and max(scores.inner, values.columns) <= LARGEST_HEAD
 
 
 def _name(work: StepWork, row: int) -> str:
