@@ -24,14 +24,8 @@ from stepscope.facts.annotate import annotate
 from stepscope.facts.roofline import rates_of
 from stepscope.graph import Graph, build_graph, select
 from stepscope.models.devices.device_work import EFFICIENCY, offload
-from stepscope.models.whatif.parts.kernel_times import (
-    FIXED_NS,
-    Rates,
-    device_of,
-    scaled_kernels_ns,
-    times_ns,
-    work_of_tasks,
-)
+from stepscope.models.whatif.parts.kernel_times import FIXED_NS, Rates, device_of, times_ns, work_of_tasks
+from stepscope.models.whatif.parts.other_gpu import kernels_on_ns
 from stepscope.read import read
 
 PAIRS = (
@@ -109,7 +103,7 @@ def scaled(traces: Path) -> Iterator[Comparison]:
     for model, first, second in PAIRS:
         for here, there in ((first, second), (second, first)):
             old, new = kernels_of(traces / here), kernels_of(traces / there)
-            time = scaled_kernels_ns(old.graph, old.rates, new.rates)[old.rows]
+            time = kernels_on_ns(old.graph, old.rates, new.rates)[old.rows]
             how = f"{old.rates['name']} to {new.rates['name']}"
             yield Comparison(model, how, old.per_step_ms(time), new.measured_ms, 1.0)
 

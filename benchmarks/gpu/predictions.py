@@ -51,6 +51,8 @@ TRIALS = (
     Trial("tf32", "precision", "fp32", "tf32"),
     Trial("fused_optimizer", "optimizers", "foreach", "fused"),
     Trial("cuda_graphs", "layouts", "plain", "CUDA graph"),
+    Trial("channels_last", "layouts", "plain", "channels_last"),
+    Trial("amp channels_last", "layouts", "plain", "bf16 channels_last"),
     Trial("checkpoint", "layouts", "plain", "checkpointing"),
     Trial("dataloader", "loading", "0 workers", "one batch", capture="loader"),
 )
@@ -184,7 +186,7 @@ def _graph(path: Path, host: float | None = None) -> Graph:
 def _asked(change: str, graph: Graph, model: str) -> list[str]:
     """A change as the command line has it; checkpointing names the modules that were."""
     if change != "checkpoint":
-        return [change]
+        return change.split()
     modules = graph.trace["modules"]
     blocks = [name in MODELS[model].blocks for name in modules.text("class")]
     paths = [path for path, is_block in zip(modules.text("path"), blocks, strict=True) if is_block]

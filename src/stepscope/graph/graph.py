@@ -149,6 +149,7 @@ class Graph:
         trace: the trace that it was built from, for modules and devices.
         window: the steps that it covers.
         schedule: chooses the next ready task; None for the earliest, then the highest priority.
+        settings: what changes have set for all of its work, such as `half`; later ones follow it.
 
     Example:
         >>> graph = build_graph(stepscope.open("run.stepscope"))  # doctest: +SKIP
@@ -163,6 +164,7 @@ class Graph:
     trace: Trace
     window: Window
     schedule: Schedule | None = None
+    settings: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -196,6 +198,10 @@ class Graph:
         Source: DAYDREAM section 4.4, "Schedule".
         """
         return replace(self, schedule=schedule)
+
+    def having(self, setting: str) -> Graph:
+        """The graph with one more setting."""
+        return replace(self, settings=self.settings | {setting})
 
     @cached_property
     def links_by_source(self) -> tuple[IntArray, Ids]:

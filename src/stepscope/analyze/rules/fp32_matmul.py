@@ -4,14 +4,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stepscope.analyze.finding import Finding
+from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.errors import StepscopeError
 from stepscope.facts.summary.numbers import rounded
+from stepscope.graph import Graph
+from stepscope.models.whatif import CHANGES
+from stepscope.models.whatif.changes.pad_to_aligned import odd_sizes
 from stepscope.trace.schema import PRODUCT_KINDS
 
 _FP32 = r"sgemm|scudnn|_f32f32_f32f32|<float, (float|\d)|, float, float,|simt_s|_SB_|_S_MT"
 _OTHER = r"tf32|TF32|half|bf16|f16|bfloat|hmma|s1688|s16816|h884|s884|fp16|__half|double"
 _BOUND = "at most the time of these kernels: the file does not show when the CPU waits for them"
+_WORTH = 0.01  # of the step
 _TF32_SINCE = 8  # compute capability: Ampere
 LIBRARIES = {
     "transformers": "Set bf16=True (or tf32=True) in TrainingArguments.",
@@ -40,14 +45,46 @@ def fp32_matmul(context: RuleContext) -> Iterator[Finding]:
     if context.measures.is_small(gain.ms) and not len(context.search.find(category="cpu_op")):
         # Without operators nothing shows when the CPU works and when it waits for these kernels.
         gain = context.gains.bound(context.measures.ms(rows), _BOUND)
+    padded, aligning = _alignment(context)
+    if padded is not None and padded.ms > gain.ms:
+        gain = padded
     yield context.finding(
         f"{rounded(context.measures.calls(rows), 4)} kernels per step "
         f"({rounded(context.measures.ms(rows))} ms) compute matrix products or convolutions in "
         "FP32 on a device with tensor cores.",
-        context.advice(_advice(major), jax=_jax(major), **LIBRARIES),
+        aligning + context.advice(_advice(major), jax=_jax(major), **LIBRARIES),
         rows,
         gain,
     )
+
+
+def _alignment(context: RuleContext) -> tuple[Gain | None, str]:
+    """The gain of AMP with sizes padded first, and advice to pad where the device then gains more."""
+    both = context.gains.whatif("amp", "pad_to_aligned")
+    if both is None:
+        return None, ""
+    graph = context.gains.graph
+    saved = max(_saved_ms(graph, change) for change in ("amp", "tf32"))
+    if saved < _WORTH * context.measures.step_ms:
+        return None, ""
+    sizes = graph.once(odd_sizes)
+    listed = ", ".join(map(str, sizes[:3])) + (", …" if len(sizes) > 3 else "")
+    return both, (
+        f"First pad sizes that are not multiples of 8 ({listed}): in TF32 or 16 bits they cost the device "
+        f"up to {rounded(saved)} ms per step, since tensor cores are slow on rows that are not multiples "
+        "of 16 bytes. "
+    )
+
+
+def _saved_ms(graph: Graph, change: str) -> float:
+    """What padding saves of the device's work after a change, ms per step."""
+    try:
+        changed = CHANGES[change].apply(graph)
+        padded = CHANGES["pad_to_aligned"].apply(changed)
+    except StepscopeError:
+        return 0.0
+    work = (int(one.tasks["duration_ns"][one.on_device].sum()) for one in (changed, padded))
+    return (next(work) - next(work)) / 1e6 / len(graph.window.steps)
 
 
 def _advice(major: int) -> str:

@@ -8,12 +8,9 @@ from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
+from stepscope.models.whatif.changes.channels_last import LAYOUT_KERNELS
 from stepscope.trace.schema import MODEL_STAGES
 
-_KERNELS = (
-    r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|NCHW2NHWC|NHWC2NCHW|batched_transpose_\d"
-    r"|transpose_\w*(NHWC|NCHW|nhwc|nchw)|convert_tensor_layout|tensorTransformGeneric"
-)
 _CONVOLUTION = r"^aten::_?(\w+_)?conv(olution)?\w*$"
 _STAGES = (*MODEL_STAGES, "backward")
 LEAST_A_STEP = 4  # conversions
@@ -35,7 +32,7 @@ def layout_conversions(context: RuleContext) -> Iterator[Finding]:
 
     Source: DEEPCONTEXT section 6.2: U-Net, 15 % of GPU time; 54 s to 42 s without.
     """
-    kernels = context.search.find(_KERNELS, on_device=True)
+    kernels = context.search.find(LAYOUT_KERNELS.pattern, on_device=True)
     rows = kernels if context.measures.has_device else _copies(context)
     if context.measures.calls(rows) < LEAST_A_STEP:
         return

@@ -62,6 +62,11 @@ CLIPPING = (
     "If this clips gradients, torch.nn.utils.clip_grad_norm_(model.parameters(), …) computes the "
     "norm of all of them, and reads no value."
 )
+SCALER = (
+    "GradScaler.step reads whether a gradient overflowed before each update. Compute in bfloat16, which "
+    "needs no scaler, or give Adam, AdamW or SGD fused=True: it takes the answer on the device."
+)
+_UNSCALE = r"^aten::_amp_foreach_non_finite_check_and_unscale_$"
 _TO_HOST = r"Memcpy DtoH|MemcpyD2H|CopyDeviceToHost"
 _EXPLICIT = r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize$"
 
@@ -88,6 +93,8 @@ def synchronizing_calls(context: RuleContext) -> Iterator[Finding]:
         advice = context.advice(call.advice, **LIBRARIES)
         if not context.measures.has_device and _mostly_before_updates(context, rows):
             advice = f"{CLIPPING} {advice}"
+        if _mostly_of_scaler(context, rows):
+            advice = SCALER
         yield context.finding(what, advice, rows, _gain(context, rows))
     if context.measures.has_device:
         yield from _copies(context, reported)
@@ -110,6 +117,17 @@ def _calls(context: RuleContext, call: BlockingCall) -> Rows:
 def _mostly_before_updates(context: RuleContext, rows: Rows) -> bool:
     """Whether most calls are between backward and the update, where gradients are clipped."""
     return bool(2 * context.events.text("stage").mask("optimizer")[rows].sum() > len(rows))
+
+
+def _mostly_of_scaler(context: RuleContext, rows: Rows) -> bool:
+    """Whether most calls are the first ones after a GradScaler unscaled gradients."""
+    unscaled = context.search.find(_UNSCALE, category="cpu_op")
+    if not len(unscaled) or not context.measures.has_device:
+        return False
+    start = context.events["start_ns"]
+    ordered = rows[np.argsort(start[rows], kind="stable")]
+    after = np.unique(np.searchsorted(start[ordered], start[unscaled]))
+    return bool(2 * (after < len(ordered)).sum() > len(ordered))
 
 
 def _gain(context: RuleContext, rows: Rows) -> Gain:

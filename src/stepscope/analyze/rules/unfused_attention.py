@@ -1,14 +1,17 @@
 """`unfused_attention`: attention written out as products and a softmax."""
 
+import itertools
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from stepscope.analyze.finding import Finding
+from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Mask, Rows
 from stepscope.facts.summary.numbers import rounded
+from stepscope.models.whatif.parts.fused_attention import LARGEST_HEAD
 
 CAUSE = "attention"
 NEAR = 8  # operators between a product and the softmax: scale, mask, cast, dropout
@@ -17,6 +20,10 @@ _PRODUCT = re.compile(r"^aten::(bmm|baddbmm|matmul|einsum)$")
 _MATH = r"^aten::_scaled_dot_product_attention_math$"
 _FUSED = r"^aten::_scaled_dot_product_(flash|efficient|cudnn|fused)\w*$"
 ADVICE = "Use F.scaled_dot_product_attention, which does not write the attention matrix to memory."
+JAX = (
+    "Use jax.nn.dot_product_attention(…, implementation='cudnn') on float16 or bfloat16, which does not "
+    "write the attention matrix to memory."
+)
 FALLS_BACK = (
     "F.scaled_dot_product_attention falls back to its math kernel. Use float16 or bfloat16, a head "
     "dimension of at most 256, is_causal=True instead of a mask where possible, and equal shapes "
@@ -41,9 +48,13 @@ LIBRARIES = {
 def unfused_attention(context: RuleContext) -> Iterator[Finding]:
     """Attention that writes its matrix of scores to memory: product, softmax, product.
 
-    Silent below 5 % of the step, and if the softmax is not between two batched products.
+    Silent below 5 % of the step, and if the softmax is not between two batched products. In a
+    program of XLA if no kernels lie between batched products with the sizes of attention.
     """
     if context.context_trace:
+        return
+    if context.is_jax:
+        yield from _compiled(context)
         return
     rows = _softmax_between_products(context)
     falls_back = context.search.find(_MATH)
@@ -60,8 +71,61 @@ def unfused_attention(context: RuleContext) -> Iterator[Finding]:
         f"it take {rounded(spent)} ms per step{context.main_place(_work(context, rows))}.",
         _why(context, falls_back) if len(falls_back) else context.advice(ADVICE, **LIBRARIES),
         _work(context, rows),
+        _gain(context, rows, written_out=not len(falls_back)),
+    )
+
+
+def _compiled(context: RuleContext) -> Iterator[Finding]:
+    """Kernels of a program of XLA between the scores of attention and their product with values."""
+    rows = _between_batched_products(context)
+    spent = context.measures.ms(rows)
+    if not len(rows) or context.measures.is_small(spent):
+        return
+    yield context.finding(
+        f"Attention writes its matrix of scores to memory: the kernels between its products take "
+        f"{rounded(spent)} ms per step{context.main_place(rows)}.",
+        JAX,
+        rows,
         context.gains.scaled(rows, 0.0, "at most: a fused kernel that computes the softmax in passing"),
     )
+
+
+def _between_batched_products(context: RuleContext) -> Rows:
+    """Kernels after a batch of (L, d) times (d, L), before one whose inner size is L."""
+    rows = context.search.find(on_device=True, category="kernel")
+    rows = rows[np.argsort(context.events["start_ns"][rows], kind="stable")]
+    sizes = [_batched_sizes(arguments) for arguments in context.search.arguments(rows)]
+    products = [place for place, size in enumerate(sizes) if size is not None]
+    chosen = np.zeros(len(rows), np.bool_)
+    for first, last in itertools.pairwise(products):
+        scores, values = sizes[first], sizes[last]
+        if scores and values and last - first <= NEAR and _is_attention(scores, values):
+            chosen[first + 1 : last] = True
+    return rows[chosen]
+
+
+def _batched_sizes(arguments: dict[str, Any]) -> tuple[int, ...] | None:
+    """Rows, inner size and columns of a product, () of a single one; None if there is none."""
+    text = str(arguments.get("product_sizes", ""))
+    if not text:
+        return None
+    sizes = tuple(int(size) for size in text.split("x"))
+    single = float(arguments.get("product_flops_from_shapes") or 0) < 4 * np.prod(sizes, dtype=float)
+    return () if single or len(sizes) != 3 else sizes
+
+
+def _is_attention(scores: tuple[int, ...], values: tuple[int, ...]) -> bool:
+    length, head, columns = scores
+    fits = values[1] == length and length in (values[0], values[2])
+    return length == columns and head < length and head <= LARGEST_HEAD and fits
+
+
+def _gain(context: RuleContext, rows: Rows, written_out: bool) -> Gain:
+    """As `stepscope whatif sdpa` has it; without sizes, the softmax and what is around it."""
+    found = context.gains.whatif("sdpa") if written_out and context.measures.has_device else None
+    if found is not None:
+        return found
+    return context.gains.scaled(rows, 0.0, "at most: a fused kernel that computes the softmax in passing")
 
 
 def _why(context: RuleContext, falls_back: Rows) -> str:

@@ -248,6 +248,14 @@ def products_ns(products: Sequence[Product], precision: str, gpu: Gpu) -> float:
     return sum(_product_ns(one, precision, gpu) for one in products)
 
 
+def padded(product: Product) -> Product:
+    """A product of sizes that are multiples of what aligns rows in 16 bits."""
+    if not any(line % _CHANNELS for line in product.lines):
+        return product
+    rows, columns, inner = (-(-size // _CHANNELS) * _CHANNELS for size in product[:3])
+    return product._replace(rows=rows, columns=columns, inner=inner, lines=())
+
+
 def _product_ns(one: Product, precision: str, gpu: Gpu) -> float:
     sizes = one.rows, one.columns, one.inner
     aligned = not any(BYTES[precision] * line % ALIGNED for line in one.lines)

@@ -14,10 +14,11 @@ from stepscope.models.batch_size.entry_profile import Profile, make_profile
 from stepscope.models.batch_size.measurement import BatchPoint
 from stepscope.models.devices import Target, Wanted, parse_targets, read_prices
 from stepscope.models.devices.projection import MeasuredKernels, Projection
+from stepscope.models.kernels import find_gpu, product_ns
 from stepscope.testing import drawn_trace
 
 V100 = ({"id": 0, "name": "Tesla V100-SXM2-16GB", "computeMajor": 7, "computeMinor": 0},)
-# One FP32 product of 1005 us, of which 5 stay on any device; the CPU takes 20 us.
+# One FP32 product of 1005 us; the CPU takes 20 us.
 STEP = """
     main     |    0 40   | ProfilerStep#0
     main     |   10 20   | aten::mm | Input_Dims=[[4096,4096],[4096,4096]] Input_type=["float","float"]
@@ -57,10 +58,13 @@ def test_the_device_that_was_measured_on_takes_what_was_measured() -> None:
 def test_a_step_is_scaled_like_its_kernels() -> None:
     basis = MeasuredKernels(graph(), 16, profile())
     found = basis.step_ms(target("A100"), 16)
-    ratio = (20 + 5 + 1000 * 15.7 / 19.5) / 1025
-    assert found.value == pytest.approx(ratio, rel=1e-3)
-    slow = (20 + 1.6 * (5 + 1000 * 15.7 / 19.5)) / 1025
-    fast = (20 + (5 + 1000 * 15.7 / 19.5) / 1.6) / 1025
+    v100, a100 = (find_gpu({"name": name}) for name in ("V100", "A100"))
+    assert v100 is not None
+    assert a100 is not None
+    sizes = 4096, 4096, 4096, "fp32"
+    kernel = 1005 * float(product_ns(*sizes, a100) / product_ns(*sizes, v100))
+    assert found.value == pytest.approx((20 + kernel) / 1025, rel=1e-3)
+    slow, fast = (20 + 1.6 * kernel) / 1025, (20 + kernel / 1.6) / 1025
     low, high = profile().predict(16)["ms_range"]
     assert (found.low, found.high) == pytest.approx((fast * low, slow * high), rel=1e-3)
 

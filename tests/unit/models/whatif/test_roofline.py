@@ -7,10 +7,17 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
-from drawn_steps import V100, graph_of, step_us
+from drawn_steps import V100, changed, graph_of
 
+from stepscope.facts.roofline import rates_of
 from stepscope.graph import select
-from stepscope.models.whatif.parts.kernel_times import bound_by_memory, memory_rate, work_of_tasks
+from stepscope.models.kernels import find_gpu, product_ns
+from stepscope.models.whatif.parts.kernel_times import (
+    bound_by_memory,
+    memory_rate,
+    scaled_kernels_ns,
+    work_of_tasks,
+)
 
 # A V100 has 15.7 TFLOPS and 900 GB/s: from 17.4 operations a byte on compute binds.
 STEP = """
@@ -71,23 +78,51 @@ def test_a_task_that_was_disturbed_does_not_tell_how_fast_memory_is() -> None:
     assert memory_rate(graph) == 0.8  # 8,000 bytes in 10 us
 
 
+def kernels_us(text: str, old: str, new: str) -> list[float]:
+    devices = ({"id": 0, "name": f"NVIDIA {old}"},)
+    before, after = rates_of(old), rates_of(new)
+    assert before is not None
+    assert after is not None
+    graph = graph_of(text, devices=devices)
+    return (scaled_kernels_ns(graph, before, after)[graph.on_device] / 1e3).tolist()
+
+
 def test_another_device_by_both_rooflines() -> None:
     # FP32 19.5 against 15.7 TFLOPS, memory 1555 against 900 GB/s; the flat product is bound by it.
     # 5 us of each kernel stay.
-    square, flat = (graph_of(text, devices=V100) for text in (SQUARE, FLAT))
-    expected = 20 + 10 + 35 * 15.7 / 19.5 + 5 * 900 / 1555
-    assert step_us(square, "faster_gpu:to=A100") == pytest.approx(expected, abs=0.01)
-    expected = 20 + 10 + 40 * 900 / 1555
-    assert step_us(flat, "faster_gpu:to=A100") == pytest.approx(expected, abs=0.01)
+    expected = 5 + 35 * 15.7 / 19.5, 5 + 5 * 900 / 1555
+    assert kernels_us(SQUARE, "V100", "A100") == pytest.approx(expected, abs=0.01)
+    expected = 5 + 35 * 900 / 1555, 5 + 5 * 900 / 1555
+    assert kernels_us(FLAT, "V100", "A100") == pytest.approx(expected, abs=0.01)
 
 
 def test_a_device_without_tf32_computes_in_fp32() -> None:
-    a100 = ({"id": 0, "name": "NVIDIA A100-SXM4-40GB"},)
     text = SQUARE.replace("volta_sgemm_128x64", "sm80_xmma_gemm_tf32f32")
     # TF32 156 against FP32 15.7 TFLOPS: by the roofline the product was bound by its bytes.
     before = max(2 * 512**3 / 156e12, 4 * 3 * 512 * 512 / 1555e9)
-    expected = 20 + 10 + 35 * (2 * 512**3 / 15.7e12) / before + 5 * 1555 / 900
-    assert step_us(graph_of(text, devices=a100), "faster_gpu:to=V100") == pytest.approx(expected, abs=0.01)
+    expected = 5 + 35 * (2 * 512**3 / 15.7e12) / before, 5 + 5 * 1555 / 900
+    assert kernels_us(text, "A100", "V100") == pytest.approx(expected, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "old", "new", "precisions"),
+    [
+        ("volta_sgemm_128x64", "V100", "A100", ("fp32", "fp32")),
+        ("sm80_xmma_gemm_tf32f32", "A100", "V100", ("tf32", "fp32")),
+    ],
+)
+def test_products_of_known_sizes_change_as_products_of_these_sizes_do(
+    kernel: str, old: str, new: str, precisions: tuple[str, str]
+) -> None:
+    graph = graph_of(SQUARE.replace("volta_sgemm_128x64", kernel), devices=({"id": 0, "name": old},))
+    times = []
+    for name, precision in zip((old, new), precisions, strict=True):
+        gpu = find_gpu({"name": name})
+        assert gpu is not None
+        times.append(float(product_ns(512, 512, 512, precision, gpu)))
+    after = changed(graph, f"faster_gpu:to={new}")
+    product = float(after.tasks["duration_ns"][after.on_device][0]) / 1e3
+    assert product == pytest.approx(40 * times[1] / times[0], rel=1e-3)
 
 
 def test_every_figure_of_the_data_has_a_source() -> None:

@@ -9,6 +9,7 @@ from stepscope.facts.roofline import known_gpus, rates_of
 from stepscope.graph import Graph, scale
 from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.parts.kernel_times import SCALING_ERROR, Rates, device_of, scaled_kernels_ns
+from stepscope.models.whatif.parts.other_gpu import kernels_on_ns
 
 _PREFERRED = "H100"
 _FASTER = 0.99  # of the kernels' time; chosen: a device that takes less counts as faster
@@ -16,11 +17,13 @@ _LONGER = {"typical": 1.0, "low": SCALING_ERROR, "high": 1 / SCALING_ERROR}
 
 
 def faster_gpu(graph: Graph, to: str = "", estimate: str = "typical") -> Graph:
-    """Kernels run on the device TO, by the peak rates of both devices.
+    """Kernels run on the device TO, by the sizes of products and the peak rates of both devices.
 
-    5 us of each kernel stay. The rest changes by the rooflines of both devices if an operator's
-    shapes were recorded; else by the ratio of compute (in its precision) or memory bandwidth,
-    depending on the kind of kernel. Peak rates and their sources: `roofline/data/gpus.json`.
+    Between two NVIDIA GPUs products of recorded sizes take as much longer or shorter as products of
+    these sizes do. Of every other kernel 5 us stay, and the rest changes by the rooflines of both
+    devices if an operator's shapes were recorded; else by the ratio of compute (in its precision)
+    or memory bandwidth, depending on the kind of kernel. Peak rates and their sources:
+    `roofline/data/gpus.json`.
 
     Args:
         to: a device of `data/gpus.json`; by default H100, or the next one that is faster.
@@ -32,7 +35,7 @@ def faster_gpu(graph: Graph, to: str = "", estimate: str = "typical") -> Graph:
     if not graph.on_device.any():
         raise ChangeError("faster_gpu: these steps have no device work")
     old = _rates(str(device_of(graph).get("name", "")))
-    time = scaled_kernels_ns(graph, old, _rates(to) if to else _faster(graph, old))
+    time = kernels_on_ns(graph, old, _rates(to) if to else _faster(graph, old))
     kernels = ~np.isnan(time)
     before = np.maximum(graph.tasks["duration_ns"][kernels], 1)
     return scale(graph, kernels, time[kernels] * _LONGER[estimate] / before)
@@ -70,7 +73,7 @@ def _rates(name: str) -> Rates:
 CHANGE = Change(
     faster_gpu,
     group="Compute",
-    basis="the data sheets of both devices",
+    basis="the data sheets of both devices, and measurements of others on GPUs",
     assumptions=(
         "kernels gain what the peak rates of both devices suggest; CPU times do not change",
         "copies and collectives take as long as they did",

@@ -1,0 +1,50 @@
+"""`slow_convolution`: convolutions that are far slower than others of equal work."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.facts.summary.numbers import rounded
+from stepscope.models.whatif.parts.equal_work import slow_convolutions
+from stepscope.models.whatif.parts.step_work import step_work
+
+_CONVOLUTION = r"^aten::(conv\w*[123]d|convolution_backward)$"
+ADVICE = (
+    "Set torch.backends.cudnn.benchmark = True: cuDNN then times its algorithms once for each size, "
+    "instead of choosing by rules of thumb."
+)
+
+
+def slow_convolution(context: RuleContext) -> Iterator[Finding]:
+    """Convolutions that take far longer than others of equal work in the same step.
+
+    Silent if shapes were not recorded, on a CPU, and if no other convolution has as many operations,
+    the same filters and no fewer bytes.
+    """
+    if not context.measures.has_device or context.context_trace:
+        return
+    convolutions = context.search.find(_CONVOLUTION, category="cpu_op")
+    gain = context.gains.whatif("cudnn_benchmark") if len(convolutions) else None
+    if gain is None:
+        return
+    graph = context.gains.graph
+    work, slow = graph.once(step_work), graph.once(slow_convolutions)
+    chosen = np.array(sorted(slow), np.int64)
+    chosen = chosen[np.isin(work.operators.rows[chosen], convolutions)]
+    if not len(chosen):
+        return
+    rows = np.sort(work.operators.rows[chosen])
+    took, expected = float(work.product_ns[chosen].sum()), sum(slow[row] for row in chosen.tolist())
+    rate = float(work.flops[chosen].sum()) / took / 1e3
+    steps = len(graph.window.steps)
+    yield context.finding(
+        f"{rounded(len(chosen) / steps, 4)} convolutions per step take {rounded(took / 1e6 / steps)} ms, "
+        f"{rounded(took / expected, 2)} times as long as others of equal work{context.main_place(rows)}: "
+        f"{rounded(rate, 2)} TFLOP/s, others {rounded(rate * took / expected, 2)}.",
+        ADVICE,
+        rows,
+        gain,
+        recurs=False,
+    )

@@ -1,0 +1,222 @@
+"""The operators of a step with the device work that each launches, and graphs with other kernels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.base.arrays import Floats, Ids, Mask
+from stepscope.facts.annotate.links.launches import launch_of
+from stepscope.graph import Graph, remove
+from stepscope.models.calibration import find_operators
+from stepscope.models.calibration.calibration import Operator, ScriptOperators
+from stepscope.models.kernels.operators import Product, padded, products_of
+from stepscope.models.whatif.parts.autocast_flow import forward_rows
+from stepscope.models.whatif.parts.kernel_times import compute_bound, work_of_tasks
+from stepscope.trace.schema import FORWARD_STAGES
+
+_STAGES = (*FORWARD_STAGES, "backward")
+_STAYS = re.compile(r"\bat::native\b")
+_CELL = re.compile(r"elemWise|elementWise")  # of cuDNN's recurrent layers
+_SIMPLE = ("add", "add_", "mul", "relu", "relu_", "gelu", "tanh", "copy_", "to", "div", "sum", "clone")
+
+
+class Kernels(NamedTuple):
+    """The kernels of an operator after a change.
+
+    Attributes:
+        multiplied_ns: those of products and what prepares them.
+        other_ns: the others.
+        launches: how many of the first kind; -1 for as many as recorded.
+        called: what the CPU takes for the operator, relative to what it took.
+    """
+
+    multiplied_ns: float
+    other_ns: float
+    launches: int = -1
+    called: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class StepWork:
+    """The outermost operators of forward and backward, with the device work that each launches.
+
+    Attributes:
+        ahead: the operator that each differentiates, or -1; shape (operators,), as all below.
+        first: whether a backward operator is the first of its forward's.
+        device_ns: all kernels.
+        product_ns: kernels of products, convolutions and attention, and those that prepare them.
+        kernels: how many kernels.
+        launches: how many operations of the device, with those that clear memory.
+        replaced: whether each task is one of `product_ns`; shape (tasks,).
+        cells_ns: of `product_ns`, the cells of recurrent layers.
+        flops, moved: operations and bytes by the roofline; 0 if unknown.
+        task: the first CPU task of each, or -1.
+        kernel: the first kernel of each, or -1.
+        of_task: the operator of each task of the graph, or -1; shape (tasks,).
+        backward: whether it belongs to the backward pass.
+        simple_call_ns: what the CPU takes for an operator of one elementwise kernel, in forward and
+            in backward; shape (2,).
+    """
+
+    operators: ScriptOperators
+    ahead: Ids
+    first: Mask
+    device_ns: Floats
+    product_ns: Floats
+    kernels: Ids
+    launches: Ids
+    replaced: Mask
+    cells_ns: Floats
+    flops: Floats
+    moved: Floats
+    task: Ids
+    kernel: Ids
+    of_task: Ids
+    backward: Mask
+    simple_call_ns: Floats
+
+    @property
+    def other_ns(self) -> Floats:
+        """Kernels that multiply nothing."""
+        return self.device_ns - self.product_ns
+
+    def call(self, row: int) -> Operator | None:
+        """The call of an operator."""
+        return self.operators.calls[row]
+
+    def forward_call(self, row: int) -> Operator | None:
+        """The call that a backward operator differentiates."""
+        ahead = int(self.ahead[row])
+        return self.operators.calls[ahead] if ahead >= 0 else None
+
+    def products(self, row: int, pads: bool = False) -> list[Product]:
+        """The products of an operator; with `pads`, of sizes whose rows are aligned."""
+        call = self.call(row)
+        products = products_of(call, self.forward_call(row)) if call else []
+        return list(map(padded, products)) if pads else products
+
+    def with_product(self, tasks: Mask) -> Mask:
+        """The operators that have one of some tasks among the kernels of their products."""
+        rows = tasks & self.replaced
+        result: Mask = np.bincount(self.of_task[rows], minlength=len(self.operators.rows)) > 0
+        return result
+
+    def unchanged(self, row: int) -> Kernels:
+        """The kernels of an operator as they are."""
+        return Kernels(float(self.product_ns[row]), float(self.other_ns[row]))
+
+    def with_kernels(self, graph: Graph, changed: Mapping[int, Kernels]) -> Graph:
+        """The graph with other kernels of some operators."""
+        rows = range(len(self.operators.rows))
+        nothing = np.zeros(len(rows))
+        kernels = [changed[row] if row in changed else self.unchanged(row) for row in rows]
+        return self.retimed(graph, kernels, nothing, nothing)
+
+    def retimed(self, graph: Graph, kernels: Sequence[Kernels], added: Floats, called: Floats) -> Graph:
+        """The graph with other kernels of each operator.
+
+        Args:
+            kernels: of each operator.
+            added: casts, before an operator's first kernel, ns.
+            called: what they cost the CPU, before its first task, ns.
+        """
+        multiplied, other, count, pace = (np.array(column) for column in zip(*kernels, strict=True))
+        surplus = self._surplus(graph, count)
+        length = graph.tasks["duration_ns"].astype(np.float64)
+        works = graph.on_device & (self.of_task >= 0) & ~surplus
+        for time, rows in ((multiplied, works & self.replaced), (other, works & ~self.replaced)):
+            before = _sums(self.of_task[rows], length[rows], len(time))
+            length[rows] *= (time / np.maximum(before, 1))[self.of_task[rows]]
+        host = ~graph.on_device & (self.of_task >= 0)
+        length[host] *= pace[self.of_task[host]]
+        for place, extra in ((self.kernel, added), (self.task, called)):
+            has = (place >= 0) & (extra > 0)
+            np.add.at(length, place[has], extra[has])
+        return remove(graph.with_tasks(duration_ns=np.rint(length)), surplus)
+
+    def _surplus(self, graph: Graph, count: Ids) -> Mask:
+        """Kernels beyond the count of an operator, the shortest, and what clears memory for them."""
+        changed = np.append(count >= 0, False)[self.of_task]
+        result = changed & graph.on_device & graph.tasks.text("category").mask("memset")
+        rows = np.flatnonzero(changed & self.replaced)
+        rows = rows[np.lexsort((-graph.tasks["duration_ns"][rows], self.of_task[rows]))]
+        owner = self.of_task[rows]
+        place = np.arange(len(rows)) - np.searchsorted(owner, owner)
+        result[rows[place >= np.maximum(count[owner], 1)]] = True
+        return result
+
+
+def step_work(graph: Graph) -> StepWork:
+    """The operators of a graph's steps, with the work of their kernels as the graph has it."""
+    events = graph.trace.events
+    stage = events.text("stage")
+    chosen = stage.mask(*_STAGES) & np.isin(events["step"], graph.window.steps)
+    operators = find_operators(graph.trace, chosen)
+    count, device = len(operators.rows), graph.on_device
+    event = graph.tasks["event"]
+    caller = np.where(device, launch_of(graph.trace)[event], event)
+    of_task = np.where((event >= 0) & (caller >= 0), np.append(operators.around, -1)[caller], -1)
+    rows = np.flatnonzero(device & (of_task >= 0))
+    backward = stage.mask("backward")[operators.rows]
+    ahead, first = forward_rows(graph.trace, operators, backward)
+    flops, moved = (np.nan_to_num(work) for work in graph.once(work_of_tasks))
+    time = graph.tasks["duration_ns"]
+    multiplies = _replaced(graph, of_task, count)
+    kernels = _sums(of_task[rows], graph.tasks.text("category").mask("kernel")[rows], count)
+    return StepWork(
+        operators=operators,
+        ahead=ahead,
+        first=first,
+        device_ns=_sums(of_task[rows], time[rows], count),
+        product_ns=_sums(of_task[rows], np.where(multiplies, time, 0)[rows], count),
+        kernels=kernels.astype(np.int64),
+        launches=np.bincount(of_task[rows], minlength=count),
+        replaced=multiplies,
+        cells_ns=_sums(of_task[rows], np.where(_cells(graph), time, 0)[rows], count),
+        flops=_sums(of_task[rows], flops[rows], count),
+        moved=_sums(of_task[rows], moved[rows], count),
+        task=_first(of_task, np.flatnonzero(~device & (of_task >= 0)), count),
+        kernel=_first(of_task, rows, count),
+        of_task=of_task,
+        backward=backward,
+        simple_call_ns=_simple_call_ns(graph, operators, of_task, (kernels == 1), backward),
+    )
+
+
+def _replaced(graph: Graph, of_task: Ids, count: int) -> Mask:
+    """Kernels that a product in another precision does without: its own, and those of the library
+    that prepare it, such as the transforms of FFT and Winograd. PyTorch's own stay."""
+    product = compute_bound(graph) & (of_task >= 0)
+    multiplying = np.bincount(of_task[product], minlength=count) > 0
+    inside = np.append(multiplying, False)[of_task] & graph.tasks.text("category").mask("kernel")
+    return inside & ~graph.tasks.text("name").where(lambda name: bool(_STAYS.search(name)))
+
+
+def _cells(graph: Graph) -> Mask:
+    return graph.tasks.text("name").where(lambda name: bool(_CELL.search(name)))
+
+
+def _sums(group: Ids, values: Floats | Mask, count: int) -> Floats:
+    return np.bincount(group, values.astype(np.float64), count).astype(np.float64)
+
+
+def _first(of_task: Ids, rows: Ids, count: int) -> Ids:
+    result = np.full(count, -1, np.int64)
+    result[of_task[rows[::-1]]] = rows[::-1]
+    return result
+
+
+def _simple_call_ns(
+    graph: Graph, operators: ScriptOperators, of_task: Ids, single: Mask, backward: Mask
+) -> Floats:
+    names = [call.name if call else "" for call in operators.calls]
+    simple = np.isin(names, _SIMPLE) & single
+    host = ~graph.on_device & (of_task >= 0)
+    time = _sums(of_task[host], graph.tasks["duration_ns"][host], len(names))
+    stages = (time[simple & ~backward], time[simple & backward])
+    return np.array([float(np.median(one)) if len(one) else 0.0 for one in stages])
