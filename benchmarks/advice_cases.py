@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 OWN_PATCH = ""
 
@@ -99,6 +99,66 @@ loader = DataLoader(Disk(), batch_size={batch})
     return Case(f"loader-{name}", "input_bound", setup, _LOSS, batches="loader", waits=True)
 
 
+def _computing_loader(name: str, loops: int, batch: int) -> Case:
+    case = _loader(name, 0.0, batch, 64)
+    setup = case.setup.replace("time.sleep(0.0)", f"sum(k * index for k in range({loops}))")
+    return replace(case, setup=setup)
+
+
+def _restarting(name: str, batches: int, options: str = "num_workers=2") -> Case:
+    """Each epoch starts the workers again; as many epochs as make up the steps."""
+    setup = f"""
+data = torch.utils.data.TensorDataset(torch.randn({batches} * 64, 64))
+{_LINEAR}
+loader = DataLoader(data, batch_size=64, {options})
+"""
+    epochs = f"(batch for _ in range(-(-STEPS // {batches})) for batch, in loader)"
+    return Case(f"restarts-{name}", "restarted_workers", setup, _LOSS, batches=epochs, waits=True)
+
+
+def _tokens(name: str, experts: int, size: int, tokens: int) -> Case:
+    """Each token alone through its expert; grouped by experts instead."""
+    setup = f"""
+class MoE(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear({size}, {experts})
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear({size}, 4 * {size}), nn.GELU(), nn.Linear(4 * {size}, {size}))
+            for _ in range({experts})
+        )
+
+    def alone(self, x, weight, chosen):
+        return torch.cat([self.experts[int(k)](x[n : n + 1]) * weight[n] for n, k in enumerate(chosen)])
+
+    def grouped(self, x, weight, chosen):
+        out = torch.zeros_like(x)
+        for k, expert in enumerate(self.experts):
+            rows = (chosen == k).nonzero().squeeze(1)
+            out = out.index_add(0, rows, expert(x[rows]) * weight[rows, None])
+        return out
+
+    def forward(self, x):
+        weight, chosen = self.gate(x).softmax(-1).max(-1)
+        return self.alone(x, weight, chosen)
+
+
+model = MoE()
+{_SGD}
+"""
+    batches = f"(torch.randn({tokens}, {size}) for _ in range(STEPS))"
+    return Case(f"tokens-{name}", "expert_loop", setup, _LOSS, "self.alone(", "self.grouped(", batches)
+
+
+def _rows(name: str, rows: int, layers: int) -> Case:
+    """The model is called for each row."""
+    setup = f"{_MODEL.format(64, layers)}\n{_SGD}"
+    alone = "torch.stack([model(row) for row in batch])"
+    body = f"loss = {alone}.square().mean()\n{_TRAIN}"
+    batches = f"(torch.randn({rows}, 64) for _ in range(STEPS))"
+    return Case(f"each-row-{name}", "repeated_module", setup, body, alone, "model(batch)", batches)
+
+
 def _written_out(name: str, written: str, fused: str, size: int = 64) -> Case:
     setup = f"model = nn.ModuleList(nn.Linear({size}, {size}) for _ in range(5))\n{_SGD}"
     body = f"x = batch\nfor layer in model:\n    x = layer(x)\n    x = {written}\n"
@@ -172,6 +232,14 @@ CASES = (
     _loader("slower-disk", 0.005, 8, 256),
     _loader("many-small", 0.0005, 32, 128),
     _loader("large-samples", 0.003, 8, 1024),
+    _computing_loader("computes", 2000, 16),
+    _computing_loader("computes-more", 20_000, 8),
+    _restarting("short-epochs", 6),
+    _restarting("longer-epochs", 12),
+    _tokens("few-experts", 8, 64, 256),
+    _tokens("many-experts", 16, 32, 128),
+    _rows("shallow", 64, 3),
+    _rows("deep", 32, 8),
     _written_out(
         "gelu", "0.5 * x * (1 + torch.tanh(0.8 * (x + 0.04 * x * x * x)))", "F.gelu(x, approximate='tanh')"
     ),

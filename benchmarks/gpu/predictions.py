@@ -5,8 +5,8 @@
 Recording slows the CPU, so each graph runs at the pace of the model's CPU that nothing watched: the
 least of the times of steps by hand-set timers and of the smallest batch, which a GPU does not
 limit. Where the step without a change is that of the graph, the prediction is relative to it. A
-model's run time and memory over the batch size are made of three of the sizes that were measured,
-as SKYLINE makes them; they predict the others, from a quarter of the least on.
+model's run time and memory over the batch size are made of five of the sizes that were measured,
+chosen as `stepscope batch` chooses them on a GPU; they predict the others.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,13 @@ from benchmarks.gpu.results import MEASURED, read_results
 import stepscope
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, build_graph
-from stepscope.models.batch_size.entry_profile import make_profile
+from stepscope.models.batch_size.entry_profile import BatchPrediction, make_profile
 from stepscope.models.batch_size.measurement import BatchPoint
-from stepscope.models.batch_size.sweep import POINTS
+from stepscope.models.batch_size.sweep import WANTED, widest
 from stepscope.models.whatif import CHANGES, parse_request, predict
 from stepscope.models.whatif.anchor import anchored
 
 Json = dict[str, Any]
-_BELOW = 4
 _HELD = 0.1  # of a step; chosen: steps of GPUs differ by less from run to run, CPUs by up to 48 %
 
 
@@ -209,15 +209,16 @@ class Sizes:
     predicted: tuple[int, ...]
     throughput: tuple[float, ...]
     memory: tuple[float, ...]
+    covered: tuple[bool, ...]
 
 
 def batch_sizes(device: Path) -> Iterator[Sizes]:
-    """SKYLINE's experiment, where more than three sizes were measured."""
+    """`stepscope batch` with the sizes that were measured, where there are more than five."""
     found = measured(device, "batch_sizes")
     for model in MODELS:
         mine = [one for key, one in found.items() if key.startswith(f"{model}/")]
         points = sorted(map(_point, mine), key=lambda point: point.batch)
-        if len(points) > POINTS:
+        if len(points) > WANTED:
             yield _sizes(model, points)
 
 
@@ -227,18 +228,30 @@ def _point(one: Json) -> BatchPoint:
 
 
 def _sizes(model: str, points: list[BatchPoint]) -> Sizes:
-    """Three neighbors from the usual batch size on, or the last three before the edge."""
-    smaller = sum(point.batch < MODELS[model].batch_size for point in points)
-    first = min(smaller, len(points) - POINTS)
-    fitted = points[first : first + POINTS]
+    """Both ends and the usual size, then where time or memory is least certain."""
+    own = min(points, key=lambda point: abs(log(point.batch / MODELS[model].batch_size)))
+    fitted = sorted({points[0], own, points[-1]}, key=lambda point: point.batch)
+    while len(fitted) < WANTED:
+        chosen = widest(fitted, [point.batch for point in points if point not in fitted])
+        if chosen is None:
+            break
+        fitted = [point for point in points if point in fitted or point.batch == chosen]
     profile = make_profile(fitted)
-    others = [one for one in points if one not in fitted and one.batch >= fitted[0].batch / _BELOW]
-    predicted = [profile.predict(point.batch) for point in others]
-    pairs = list(zip(predicted, others, strict=True))
+    others = [one for one in points if one not in fitted]
+    pairs = [(profile.predict(point.batch), point) for point in others]
     return Sizes(
         model,
         tuple(point.batch for point in fitted),
         tuple(point.batch for point in others),
         tuple(abs(one["throughput"] / point.throughput - 1) for one, point in pairs),
         tuple(abs(one["bytes"] / point.bytes - 1) for one, point in pairs if point.bytes),
+        tuple(low <= value <= high for low, value, high in _ranges(pairs)),
     )
+
+
+def _ranges(pairs: Sequence[tuple[BatchPrediction, BatchPoint]]) -> Iterator[tuple[float, float, float]]:
+    """The range of time and of memory around each measured value, as wide as noise at least."""
+    for predicted, point in pairs:
+        for key, value, noise in (("ms_range", point.ms, 0.03), ("bytes_range", point.bytes, 0.002)):
+            low, high = predicted[key]
+            yield low * (1 - noise), value, high * (1 + noise)

@@ -102,15 +102,16 @@ def test_predictions_from_fp32_captures_are_as_near_as_they_were(
 
 
 @pytest.mark.parametrize("path", each("*/batch_sizes.json"))
-def test_batch_sizes_are_predicted_where_three_sizes_show_the_slope(path):
-    """SKYLINE: 0.037 and 0.0019. Three sizes show no slope where the CPU limits small batches,
-    and none of memory where cuDNN takes other workspaces for other sizes."""
-    found = {one.model: one for one in batch_sizes(path.parent)}
-    assert statistics.mean(found["resnet50"].throughput) < 0.037
-    assert statistics.mean(found["transformer"].memory) < 0.0019
-    assert statistics.mean(found["gpt2"].memory) < 0.0019
-    assert statistics.median(statistics.mean(one.throughput) for one in found.values()) < 0.15
-    assert statistics.median(statistics.mean(one.memory) for one in found.values()) < 0.05
+def test_batch_sizes_are_predicted_from_five_of_them(path):
+    """SKYLINE: 0.037 and 0.0019. Memory of a U-Net jumps where cuDNN takes other workspaces."""
+    found = list(batch_sizes(path.parent))
+    throughput = [error for one in found for error in one.throughput]
+    memory = [error for one in found if one.model != "unet" for error in one.memory]
+    covered = [is_inside for one in found for is_inside in one.covered]
+    assert len(throughput) >= 27
+    assert statistics.mean(throughput) <= 0.03
+    assert statistics.mean(memory) <= 0.007
+    assert statistics.mean(covered) >= 0.85
 
 
 @pytest.mark.parametrize("path", each("*/captures/*.plain.stepscope"))

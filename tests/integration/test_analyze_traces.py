@@ -33,7 +33,12 @@ FOUND = {
         "kernel_fusion",
     },
     "steps_ns_v100/rank0.json.gz": {"fp32_matmul"},
-    "diff_a100_v100/a100_rank3of8.json.gz": {"exposed_communication", "kernel_fusion", "synchronizing_calls"},
+    "diff_a100_v100/a100_rank3of8.json.gz": {
+        "cpu_latency",
+        "exposed_communication",
+        "kernel_fusion",
+        "synchronizing_calls",
+    },
     "pair_h100_mi300x/timesformer_h100.json.gz": {
         "hotspot",
         "odd_shapes",

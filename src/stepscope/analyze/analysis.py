@@ -19,6 +19,7 @@ from stepscope.models.whatif.prediction import MOST_TASKS
 from stepscope.trace.recorded_steps import core_share, load_warning
 
 LEAST_GAIN = 0.01  # of the step: smaller gains are dropped
+LEAST_EXPLAINED = 0.5  # of the idle time that bounds the step
 MOST_GROUPS = 5  # that a reader is shown, and that are simulated together
 _NO_ADVICE = "The trace is of {framework}; stepscope has advice for PyTorch and JAX only."
 _SAME_EVIDENCE = 0.5  # of the events of the smaller finding
@@ -39,6 +40,7 @@ class Heading(msgspec.Struct, frozen=True):
             order in time.
         work_is_missing: whether device work is missing in the file, so that only findings about
             recorded work count.
+        step_ms, steady_ms: mean length of a step as recorded, and without one-off costs and delays.
     """
 
     source: str
@@ -50,6 +52,8 @@ class Heading(msgspec.Struct, frozen=True):
     unit: str = "step"
     steps: StepTimes | None = None
     work_is_missing: bool = False
+    step_ms: float = 0.0
+    steady_ms: float = 0.0
 
 
 class Analysis(msgspec.Struct, frozen=True):
@@ -94,6 +98,8 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
         "run" if context.context_trace and context.is_jax else "step",
         None if context.context_trace else context.measures.summary.steps,
         bool(work_is_missing(context.trace, context.rank)),
+        context.measures.step_ms,
+        context.measures.steady_ms,
     )
     together = context.gains.combined([one.main.gain for one in group_findings(findings)[:MOST_GROUPS]])
     return Analysis(heading, findings, together)
@@ -107,10 +113,10 @@ def _notes(context: RuleContext) -> tuple[str, ...]:
 
 
 def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
-    """The findings of the rules, by severity and then by gain.
+    """The findings of the rules, by severity and then by the share that they save.
 
     Findings with a gain below 1 % of the step are dropped. Rules that explain a stall in general
-    apply only if no other finding explains what bounds the step.
+    apply only if no other finding explains what bounds the step, or half of what the CPU does.
 
     Raises:
         RuleError: if a rule fails.
@@ -118,9 +124,16 @@ def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
     found = _found(context, [rule for rule in rules if not rule.fallback])
     bound_by = context.measures.summary.verdict.bound_by
     explaining = {rule.name for rule in rules if bound_by in rule.explains}
-    if not any(one.rule in explaining for one in found):
+    explained = [one.gain.ms for one in found if one.rule in explaining]
+    # Loading and communication have one rule each; of what the CPU does a finding may be a part.
+    most = LEAST_EXPLAINED * context.measures.idle_ms("host") if bound_by == "host" else 0.0
+    if not explained or sum(explained) < most:
         found += _found(context, [rule for rule in rules if rule.fallback])
-    return sorted(found, key=lambda one: (-LEVELS.index(one.severity), -one.gain.ms, one.rule))
+    return sorted(found, key=_worst_first)
+
+
+def _worst_first(finding: Finding) -> tuple[int, float, float, str]:
+    return -LEVELS.index(finding.severity), -finding.share, -finding.gain.ms, finding.rule
 
 
 def _found(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:

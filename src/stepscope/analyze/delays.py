@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Mask, Rows, Times
+from stepscope.facts.annotate.device.one_off_costs import COMPILING
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.annotate.steps.step_table import steady_steps
 from stepscope.facts.annotate.steps.steps import main_track
@@ -150,9 +151,3 @@ def _cut(trace: Trace, delays: Intervals) -> Trace:
     for table in trace.tables.values():
         trace = trace.with_table(with_times(table, moved)) if len(table) else trace
     return trace
-
-
-COMPILING = (
-    r"dynamo_timed|compile_inner|^_compile|CompilationMetrics|compile_fx|entire_frame_compile"
-    r"|^backend_compile(_and_load)?$"  # of JAX
-)

@@ -10,9 +10,11 @@ import msgspec
 import numpy as np
 
 from stepscope.analyze.delays import without_delays
+from stepscope.analyze.source_places import what_is_called
 from stepscope.analyze.trace_from_contexts import ContextTrace, trace_from_contexts
 from stepscope.base.arrays import Ids, Ids32, Mask, Rows, Times
 from stepscope.errors import TraceError
+from stepscope.facts.annotate.device.one_off_costs import OneOffCosts, one_off_costs
 from stepscope.facts.annotate.links.launches import device_work as mask_of_device_work
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.steps.step_table import no_such_rank, require_steps, steady_steps
@@ -22,6 +24,7 @@ from stepscope.facts.roofline.equal_calls import Counted, numbered_calls
 from stepscope.trace.arguments import parse
 from stepscope.trace.nesting import inherit, totals_inside
 from stepscope.trace.row_order import inverse
+from stepscope.trace.schema import MODEL_STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace
 
@@ -107,6 +110,20 @@ class EventSearch:
             chosen &= self.within(inside)
         return np.flatnonzero(chosen)
 
+    def find_functions(self, pattern: str, of_libraries: str = "^$") -> Rows:
+        """The outermost calls of functions, and ranges, whose own names match (`what_is_called`).
+
+        Or whose names with their files match `of_libraries`.
+        """
+        rows = self.find(category=("python", "annotation"), on_device=False)
+        named, in_file = re.compile(pattern), re.compile(of_libraries)
+        called = (
+            self.events.text("name")
+            .take(rows)
+            .where(lambda name: bool(named.search(what_is_called(name)) or in_file.search(name)))
+        )
+        return self.outermost(rows[called])
+
     def within(self, rows: Rows) -> Mask:
         """Mask of events that run in `rows` or were launched by them, `rows` included."""
         return self.enclosing(rows) >= 0
@@ -136,6 +153,13 @@ class EventSearch:
         inside = self.within(rows)
         found = np.flatnonzero((origin >= 0) & inside[np.maximum(origin, 0)])
         return self.outermost(found)
+
+    def trained(self) -> Mask:
+        """Mask of events with work in them that has a backward pass, or is one."""
+        own = self.events.text("stage").mask("backward").astype(np.int64)
+        origin = self.events["forward_event"]
+        own[origin[origin >= 0]] = 1
+        return totals_inside(self.events["parent"], own) > 0
 
     def is_range(self, rows: Rows) -> Mask:
         """Mask of `rows` that are ranges around Python code, not operators."""
@@ -212,9 +236,24 @@ class EventSearch:
         return mask_of_device_work(self.trace)
 
     @cached_property
-    def _of_rank(self) -> Mask:
+    def one_off(self) -> OneOffCosts:
+        """What the rank pays once in the recording; nothing in a tree, which has no order."""
+        if self.context_trace:
+            return OneOffCosts(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return one_off_costs(self.recorded, self.rank)
+
+    @cached_property
+    def in_steps(self) -> Mask:
+        """Events of the analyzed rank and steps."""
         rank = self.trace["tracks"]["rank"][self.events["track"]]
         result: Mask = (rank == self.rank) & np.isin(self.events["step"], self.steps["step"])
+        return result
+
+    @cached_property
+    def _of_rank(self) -> Mask:
+        """The same without work that only compares algorithms."""
+        result = self.in_steps.copy()
+        result[self.one_off.work] = False
         return result
 
     @cached_property
@@ -262,6 +301,8 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(size, int) for size in value)
 
 
+MOST_BETWEEN = 4  # times as many calls as usual lie between two iterations; more lie between loops
+MOST_FILLED = 2  # calls between two of a loop that belong to it: a sum for weights and bias
 DISPATCH_NS = 20_000  # of Python and C++ between two operators; in a longer time something else ran
 
 
@@ -282,14 +323,30 @@ class EagerCalls:
 
         At most `DISPATCH_NS` longer than the call itself.
         """
+        return self._events["duration_ns"][self.rows] + np.clip(self._gaps[0], 0, DISPATCH_NS)
+
+    @cached_property
+    def _gaps(self) -> tuple[Times, Ids]:
+        """The time until the next call of the same thread, and its position if it is of the same step."""
         start, duration = (self._events[name][self.rows] for name in ("start_ns", "duration_ns"))
-        track = self._events["track"][self.rows]
+        track, step = (self._events[name][self.rows] for name in ("track", "step"))
         order = np.lexsort((start, track))
-        gap = np.zeros(len(order), np.int64)
-        gap[order[:-1]] = start[order][1:] - (start + duration)[order][:-1]
-        same = np.zeros(len(order), np.bool_)
-        same[order[:-1]] = np.diff(track[order]) == 0
-        return duration + np.where(same, np.clip(gap, 0, DISPATCH_NS), 0)
+        gap, following = np.zeros(len(order), np.int64), np.full(len(order), -1, np.int64)
+        same = np.diff(track[order]) == 0
+        gap[order[:-1]] = np.where(same, start[order][1:] - (start + duration)[order][:-1], 0)
+        following[order[:-1]] = np.where(same & (np.diff(step[order]) == 0), order[1:], -1)
+        return np.maximum(gap, 0), following
+
+    def elapsed_ms(self, calls: Mask) -> float:
+        """At most what these calls cost, with all of the time between calls of model and backward.
+
+        Autograd plans a backward pass before it, and frees the graph after it.
+        """
+        gap, following = self._gaps
+        graph = self._events.text("stage").mask(*MODEL_STAGES, "loss", "backward")[self.rows]
+        time = np.where(calls, self._events["duration_ns"][self.rows], 0)
+        time += np.where((calls | graph) & (following >= 0), gap, 0)
+        return float(time.sum()) / 1e6 / self._search.step_count
 
     @cached_property
     def forward(self) -> Ids:
@@ -306,6 +363,37 @@ class EagerCalls:
         """The positions of the calls in which these events run, ascending."""
         found = self._positions[rows]
         return distinct(found[found >= 0])
+
+    def of_loops(self, rows: Rows) -> Mask:
+        """The calls of loops whose iterations each have some of `rows`, and of their backward pass.
+
+        A loop goes on from one of `rows` to the next of the same step and thread, if not many more
+        calls lie between these than usual.
+        """
+        position = self.around(rows)
+        inside = np.zeros(len(self.rows) + 1, np.int64)
+        if len(position) > 1:
+            event = self.rows[position]
+            between = np.diff(position)
+            follows = np.diff(self._events["step"][event]) == 0
+            follows &= np.diff(self._events["track"][event]) == 0
+            follows &= between <= MOST_BETWEEN * np.median(between)
+            np.add.at(inside, position[:-1][follows], 1)
+            np.add.at(inside, position[1:][follows], -1)
+        loops = np.cumsum(inside)[:-1] > 0
+        loops[position] = True
+        return self._filled(self.with_backward(loops))
+
+    def _filled(self, calls: Mask) -> Mask:
+        """Also the few calls between two of these, as the sums of gradients in a backward pass."""
+        at = np.flatnonzero(calls)
+        step = self._events["step"][self.rows]
+        near = (np.diff(at) <= 1 + MOST_FILLED) & (np.diff(step[at]) == 0)
+        inside = np.zeros(len(calls) + 1, np.int64)
+        np.add.at(inside, at[:-1][near], 1)
+        np.add.at(inside, at[1:][near], -1)
+        filled: Mask = calls | (np.cumsum(inside)[:-1] > 0)
+        return filled
 
     def with_backward(self, calls: Mask) -> Mask:
         """These calls, and those of their backward pass."""

@@ -48,14 +48,18 @@ def patch_of(
     Returns:
         None if the call is unknown, in a library, one of several, or has these arguments already.
     """
+    call = only_call(metadata, what, name)
+    return _patched(call, arguments) if call else None
+
+
+def only_call(metadata: Metadata, what: str, name: str = "") -> Mapping[str, Any] | None:
+    """The only call of the user's that creates such an object, as the capture has it."""
     found = [
         one
         for one in metadata.capture.get("created") or ()
         if one.get("what") == what and name in ("", one.get("class")) and one.get("call")
     ]
-    if len(found) != 1 or _LIBRARY.search(found[0]["file"]):
-        return None
-    return _patched(found[0], arguments)
+    return found[0] if len(found) == 1 and not _LIBRARY.search(found[0]["file"]) else None
 
 
 def _patched(created: Mapping[str, Any], arguments: Mapping[str, str | None]) -> Patch | None:
@@ -260,6 +264,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         patch: the lines to change, where the object to change is created in one known call.
         steady_ms: the same without first-use costs and one-off delays; shares are of it.
         certain: the part of the gain that other processes on the machine cannot explain, 0 to 1.
+        of: what the gain is a share of: `step`, or `run`, whose time per step the two lengths are then.
     """
 
     what: str
@@ -274,10 +279,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     steady_ms: float = 0.0
     patch: Patch | None = None
     certain: float = 1.0
+    of: str = "step"
 
     @property
     def share(self) -> float:
-        """The gain as a share of the steady step, 0 to 1."""
+        """The gain as a share of the steady step, or of the run, 0 to 1."""
         step_ms = self.steady_ms or self.step_ms
         return min(self.gain.ms / step_ms, 1.0) if step_ms else 0.0
 
@@ -302,6 +308,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
             "patch": self.patch and asdict(self.patch),
             "gain_ms": self.gain.ms,
             "share": self.share,
+            "share_of": self.of,
             "gain_by": self.gain.words,
             "range_ms": self.gain.range_ms,
             "changes": self.gain.changes,

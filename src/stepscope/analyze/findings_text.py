@@ -38,19 +38,19 @@ def _head(findings: Sequence[Finding], heading: Heading) -> Text:
     text = Text.assemble((heading.source.rpartition("/")[2], "bold"))
     text.append(f"   {plural(len(findings), 'finding')} · {plural(heading.rules, 'rule')}", "dim")
     if findings:
-        step = f"{ms(findings[0].step_ms)} ms"
+        step = f"{ms(heading.step_ms)} ms"
         of_tree = f"{step} of operators per step" if heading.unit == "step" else f"{step} in all"
         length = of_tree if heading.of_tree else f"step time {step}"
-        text.append(f" · {length}{_steady(findings[0])}", "dim")
+        text.append(f" · {length}{_steady(heading)}", "dim")
         text.append(" (first step excluded as warm-up)" if heading.excludes_warm_up else "", "dim")
         text.append(_device(heading.steps), "dim")
     return text.append("".join(f"\n! {note}" for note in heading.notes), "yellow")
 
 
-def _steady(finding: Finding) -> str:
+def _steady(heading: Heading) -> str:
     """The length of a step without what happens once, where that makes a difference."""
-    if finding.steady_ms and finding.steady_ms < 0.99 * finding.step_ms:
-        return f", {ms(finding.steady_ms)} ms without one-off costs and delays"
+    if heading.steady_ms and heading.steady_ms < 0.99 * heading.step_ms:
+        return f", {ms(heading.steady_ms)} ms without one-off costs and delays"
     return ""
 
 
@@ -95,9 +95,8 @@ def _tail(
     if combined is None:
         yield Text("\nEach gain is for that fix alone; gains do not add up.", "dim")
         return
-    main = groups[0].main
-    share = percent(combined.ms / (main.steady_ms or main.step_ms))
-    text = Text("\nTogether, the simulated fixes above save ", "dim")
+    share = percent(combined.ms / (heading.steady_ms or heading.step_ms))
+    text = Text("\nTogether, the simulated fixes above that do not exclude each other save ", "dim")
     yield text.append(f"{ms(combined.ms)} ms", "green").append(f", {share} of the step.", "dim")
 
 
@@ -132,8 +131,10 @@ def _gain(finding: Finding, unit: str) -> Text:
     gain = finding.gain
     low, high = gain.stated_ms
     is_bound = (low, high) == (0.0, gain.ms)
+    unit = unit if finding.of == "step" else finding.of
     text = Text("saves up to " if is_bound else "saves about ", "dim")
     text.append(f"{ms(gain.ms)} ms", "green")
+    text.append(" per step" if finding.of == "run" else "", "dim")
     text.append(f", {percent(finding.share)} of the {unit}", "dim")
     if not is_bound:
         text.append(f" ({ms(low)} to {ms(high)} ms)", "dim")

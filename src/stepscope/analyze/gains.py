@@ -21,6 +21,7 @@ from stepscope.models.whatif.prediction import Baseline
 UNUSUAL = 1.5  # a step that is longer than this many medians is not typical
 MIN_STEPS = 3  # with fewer nothing shows which step is typical
 _MOST_TRIED = 4  # names of events in what is tried
+_ALTERNATIVE = 0.5  # of what a fix saves
 _ALIKE = 0.1  # gains that differ by less, as a share, are of the same fix
 
 
@@ -118,27 +119,54 @@ class Gains:
         """An upper bound, for fixes that no change simulates."""
         return Gain(float(min(ms, self._measures.steady_ms)), why)
 
+    def of_run(self, ms: float, why: str, least_ms: float = 0.0, most_ms: float = 0.0) -> Gain:
+        """What a fix saves of the whole run, ms per training step: `least_ms` to `most_ms`, by default
+        up to `ms`."""
+        whole = self._measures.run_ms
+        most_ms = min(max(most_ms, ms), whole)
+        return Gain(min(ms, whole), why, range_ms=(min(least_ms, whole), most_ms))
+
     def combined(self, gains: Sequence[Gain]) -> Gain | None:
-        """Simulate several fixes together; None if fewer than two can be simulated."""
+        """Simulate several fixes together; None if fewer than two can be simulated.
+
+        A fix that shortens mostly what an earlier one shortens is an alternative to it, and left out.
+        """
         edits = [self._edits[gain.edit] for gain in gains if gain.edit is not None]
         if self._search.context_trace or len(edits) < 2:
             return None
-        graph = self.graph
+        graph, count = self.graph, 0
+        shortened = np.zeros(len(graph.trace.events) + 1, np.bool_)
         for edit in edits:
+            saved = self._saved_of_events(edit)
+            if saved[shortened].sum() > _ALTERNATIVE * saved.sum():
+                continue
             with contextlib.suppress(StepscopeError):  # an earlier fix may leave nothing to change
-                graph = edit(graph)
-        return Gain(max(self._saved_ms(graph), 0.0), "simulated together")
+                graph, count = edit(graph), count + 1
+                shortened |= saved > 0
+        return Gain(max(self._saved_ms(graph), 0.0), "simulated together") if count > 1 else None
 
-    @cached_property
+    def _saved_of_events(self, edit: Callable[[Graph], Graph]) -> Times:
+        """How much shorter each event gets by a fix, ns, shape (events + 1,); the last is no event's."""
+        try:
+            after = edit(self.graph)
+        except StepscopeError:
+            after = self.graph
+        size = len(self.graph.trace.events) + 1
+        before, left = (
+            np.bincount(one.tasks["event"] % size, one.tasks["duration_ns"] + one.tasks["gap_ns"], size)
+            for one in (self.graph, after)
+        )
+        saved: Times = np.maximum(before - left, 0).astype(np.int64)
+        saved[-1] = 0
+        return saved
+
+    @property
     def graph(self) -> Graph:
-        """The dependency graph of the steps, without first-use costs and noise.
+        """The dependency graph of the steps, without one-off costs and noise.
 
         It covers all ranks, unless the caller chose one.
         """
-        graph = self._built()
-        excluded = np.union1d(self._measures.first_use, self._measures.noise)
-        chosen = np.isin(graph.tasks["event"], excluded)
-        return scale(graph, chosen, 0.0) if chosen.any() else graph
+        return self._baseline.graph
 
     @cached_property
     def _built(self) -> Callable[[], Graph]:
@@ -155,7 +183,7 @@ class Gains:
 
     @cached_property
     def _baseline(self) -> Baseline:
-        return Baseline(self.graph)
+        return Baseline(self._built(), self._measures.noise)
 
     def _saved_ms(self, graph: Graph) -> float:
         return self._typical_ms(simulate(graph.check()).step_ns)

@@ -1,12 +1,10 @@
 """Measure events: time per step, shares of the step, idle time, and one-off costs."""
 
-import re
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.analyze.delays import COMPILING
 from stepscope.analyze.event_search import EventSearch
 from stepscope.analyze.finding import WARNING
 from stepscope.base.arrays import Floats, Mask, Rows
@@ -22,6 +20,7 @@ from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Text
 
+_MOST_LEFT_OUT = 1_000  # of a step's length: less than that is left of none
 _MIN_STEPS = 3  # with fewer nothing shows which step is typical
 LEAST_SHARE = WARNING  # of the step: most rules are silent about what takes less
 LONG_CALL_NS = 1_000_000  # such runtime calls allocate or load kernels: launches take some 10 us
@@ -62,14 +61,27 @@ class Measures:
     @cached_property
     def steady_ms(self) -> float:
         """Mean step length without first-use costs and one-off delays, ms."""
-        once = self.spans(np.union1d(self.first_use, self.noise)).total()
         length = self._per_step(sum(end - start for _, start, end in self._windows))
-        return max(length - self._per_step(once), length / 10)
+        noise = self.spans(self.noise).minus(self.spans(self.first_use))
+        left = length - self._one_off_ms - self._per_step(noise.total())
+        return max(left, length / _MOST_LEFT_OUT)
+
+    @cached_property
+    def _one_off_ms(self) -> float:
+        """What first use costs per step, as the report states it; on a CPU all of it."""
+        device = self.busiest_device
+        return device.one_off_ms if device else self._per_step(self.spans(self.first_use).total())
+
+    @property
+    def run_ms(self) -> float:
+        """The run per training step, without its start-up, ms; 0 if it was not measured."""
+        run = self.summary.run
+        return run.work_ms_per_step if run else 0.0
 
     @cached_property
     def first_use(self) -> Rows:
-        """Events that only the first use of a kernel or a function costs (events.id)."""
-        return first_use(self._search)
+        """Events that later steps do not pay, such as the first use of a kernel (events.id)."""
+        return self._search.one_off.calls[self._search.in_steps[self._search.one_off.calls]]
 
     @cached_property
     def noise(self) -> Rows:
@@ -97,12 +109,14 @@ class Measures:
         """How much of the time of `rows` recurs, 0 to 1.
 
         The step with the most of it (of ten or more, one in ten) counts as much as the one with the
-        next most, so that what a busy machine does to one step does not count.
+        next most, so that what a busy machine does to one step does not count. Nor do one-off costs.
         """
         steps = np.unique(self._steps["step"])
         place = np.searchsorted(steps, self._events["step"][rows])
         known = place < len(steps)
-        spent = np.bincount(place[known], self._events["duration_ns"][rows][known], len(steps))
+        once = self.spans(self.first_use).within(*self._events.spans(rows))
+        length = self._events["duration_ns"][rows] - np.where(self._search.device_work[rows], 0, once)
+        spent = np.bincount(place[known], length[known], len(steps))
         if len(steps) < _MIN_STEPS or not spent.sum():
             return 1.0
         return float(_without_most(spent.astype(np.float64)) / spent.mean())
@@ -191,14 +205,14 @@ class Measures:
     def idle_share(self, *causes: str) -> float:
         """Share of the step in which the busiest device idles with one of these causes.
 
-        The verdict and the report state the same number, which has no correction for first use.
+        The verdict states the same number, which leaves out one-off costs.
         """
         device = self.busiest_device
-        return self.idle_ms(*causes) / (device.window_ms or self.step_ms) if device else 0.0
+        return self.idle_ms(*causes) / (device.steady_ms or self.step_ms) if device else 0.0
 
     def share_of_window(self, gaps: Intervals) -> float:
         """Share of the step that gaps in the work of the busiest device take, as `idle_share`."""
-        window = self.busiest_device.window_ms or self.step_ms
+        window = self.busiest_device.steady_ms or self.step_ms
         return self._per_step(gaps.total()) / window
 
     def idle_during_ms(self, spans: Intervals) -> float:
@@ -222,7 +236,7 @@ class Measures:
         gaps = self._idle_gaps(length < most[idle["cause"]])
         calls = self._search.find(category="runtime")
         long = self._events["duration_ns"][calls] >= LONG_CALL_NS
-        return gaps.minus(self.spans(np.union1d(calls[long], self.first_use)))
+        return gaps.minus(self.spans(calls[long]))
 
     def roofline_ns(self, rows: Rows) -> Floats:
         """The least time of each kernel by the peak rates of the device, ns; nan if unknown."""
@@ -257,10 +271,10 @@ class Measures:
         return bounds.precision.values[code] if code >= 0 else ""
 
     def idle(self, cause: str) -> Intervals:
-        """When the busiest device idles for a cause in the steps, without first-use costs."""
+        """When the busiest device idles for a cause in the steps."""
         idle = self._search.trace["idle"]
         known = np.isin(cause_names(self._search.trace, self._search.rank), [cause])[idle["cause"]]
-        return self._idle_gaps(known).minus(self.spans(self.first_use))
+        return self._idle_gaps(known)
 
     def _idle_gaps(self, chosen: Mask) -> Intervals:
         """Those of the chosen rows of `idle` that are of the steps and of the busiest device."""
@@ -319,32 +333,7 @@ def _without_most(spent: Floats) -> float:
     return float(np.minimum(spent, most).mean())
 
 
-_LOADING = (
-    r"^(cu|cuda|hip)(Module(Load|GetFunction|EnumerateFunctions)|Library(Load|GetKernel|GetModule)"
-    r"|Link(Create|Add|Complete)|FuncGetAttributes|FuncSetAttribute|KernelGetFunction)"
-)
-_LAUNCH = re.compile(r"^(cu|cuda|hip)(Ext)?(Module)?Launch\w*Kernel")
-_SLOW_LAUNCH_NS = 1_000_000  # launching a loaded kernel takes some 10 us
 _RARE = 0.1  # of what the step with the most of it takes
-
-
-def first_use(search: EventSearch) -> Rows:
-    """Events that later steps do not pay again.
-
-    Loading of modules, launches of 1 ms or more of a kernel that has not run before, and, with
-    three steps or more, compilation in a single step.
-
-    Returns:
-        events.id, int64, shape (n,).
-    """
-    if search.context_trace:
-        return np.zeros(0, np.int64)
-    loads = search.find(_LOADING, category="runtime")
-    compiles = search.outermost(search.find(COMPILING, category=("annotation", "cpu_op")))
-    steps = np.unique(search.events["step"][compiles])
-    if len(search.steps) < _MIN_STEPS or len(steps) > 1:
-        compiles = compiles[:0]
-    return np.unique(np.concatenate([loads, _slow_launches(search), compiles]))
 
 
 def one_off(search: EventSearch) -> Rows:
@@ -362,7 +351,7 @@ def one_off(search: EventSearch) -> Rows:
         return np.zeros(0, np.int64)
     stages = tuple(stage for stage in STAGES if stage != "data_loading")
     rows = search.find(category="cpu_op", stage=stages)
-    every, rows = rows, rows[search.events["self_ns"][rows] >= _SLOW_LAUNCH_NS]
+    every, rows = rows, rows[search.events["self_ns"][rows] >= LONG_CALL_NS]
     delayed = np.intersect1d(one_off_delays(search.trace, search.rank), rows)
     place = np.searchsorted(steps, search.events["step"][every])
     codes, name = np.unique(search.events["name"][every], return_inverse=True)
@@ -371,18 +360,3 @@ def one_off(search: EventSearch) -> Rows:
     ordered = np.sort(spent, axis=1)
     once = codes[ordered[:, -2] <= _RARE * ordered[:, -1]]
     return np.union1d(delayed, rows[np.isin(search.events["name"][rows], once)])
-
-
-def _slow_launches(search: EventSearch) -> Rows:
-    """Launches that load their kernel: slow, and the first of their kernel."""
-    events = search.events
-    work = search.launched[np.isin(search.caller[search.launched], search.find(category="runtime"))]
-    calls = search.caller[work].astype(np.int64)
-    launches = events.text("name").where(lambda name: bool(_LAUNCH.search(name)))[calls]
-    work = work[(events["duration_ns"][calls] >= _SLOW_LAUNCH_NS) & launches]
-    if not len(work):
-        return np.zeros(0, np.int64)
-    codes = events["name"].astype(np.int64)
-    every = search.launched[np.argsort(events["start_ns"][search.caller[search.launched]])]
-    _, first = np.unique(codes[every], return_index=True)
-    return search.caller[np.intersect1d(work, every[first])].astype(np.int64)

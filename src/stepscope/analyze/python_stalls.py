@@ -8,6 +8,7 @@ from stepscope.analyze.finding import short_path
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
 from stepscope.base.arrays import Ids, Mask, Rows, Times
+from stepscope.facts.annotate.range_names import is_step
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
 
@@ -18,6 +19,8 @@ _UPDATES = (
 )
 LONG_NS = 1_000_000  # longer than Python between two operators, which takes microseconds
 MAIN_SHARE = 0.1  # of the time of the name with most; others only surround it
+MOSTLY = 0.5  # of the time: what takes less does not explain it
+WHOLE = 0.9  # of the step: a range that takes as much shows no place in it
 LOOP = "the training loop"
 _NONE = -1
 _EVER = 2**62  # ns: later than every event
@@ -139,7 +142,6 @@ def _is_step(context: RuleContext, rows: Rows) -> Mask:
 
 def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
     """The range or frame with most of the time, and the user's function that called it.
-
     If that is the training loop itself, the line of it that samples saw most, where they did.
     """
     name = _named_by_ranges(context, stalled)
@@ -149,21 +151,46 @@ def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
     return sampled_line(context, spent / 1e6 / context.step_count) or LOOP
 
 
+def place_of_stall(context: RuleContext, stalled: StalledRanges, name: str) -> str:
+    """Where the time of a stall is, in words: mostly in this place, or a share of it.
+
+    Example: `mostly in train.py:12 in log`, `40% of it in train.py:12 in log`.
+    """
+    whole = float(stalled.spent.sum() + stalled.outside)
+    spent = max(most_of_name(context, stalled.rows, stalled.spent)[1], stalled.outside) / (whole or 1.0)
+    return f"{spent:.0%} of it in {name}" if whole and spent < MOSTLY else f"mostly in {name}"
+
+
 def _named_by_ranges(context: RuleContext, stalled: StalledRanges) -> str:
-    rows, names = stalled.rows, context.events["name"][stalled.rows]
-    spent = np.bincount(names, stalled.spent)
-    if spent.max() <= stalled.outside:
+    worst, spent = most_of_name(context, stalled.rows, stalled.spent)
+    row = int(stalled.rows[worst][0])
+    name = context.search.name(row)
+    if spent <= stalled.outside or plain_name(name) == LOOP or is_whole_step(context, stalled.rows[worst])[0]:
         return LOOP
-    worst = int(spent.argmax())
-    name = context.events.text("name").values[worst]
-    if plain_name(name) == LOOP:
-        return LOOP
-    row = int(rows[names == worst][0])
     caller = context.place(row).removeprefix(" in ")
     is_frame = context.events.text("category")[row] == "python"
     if is_frame and caller and not caller.endswith(name.rpartition(" ")[2]):
         return f"{name}, called by {caller}"
     return plain_name(name)
+
+
+def most_of_name(context: RuleContext, rows: Rows, spent: Ids) -> tuple[Mask, int]:
+    """Those of some events, at least one, whose plain name takes most time; and this time, ns."""
+    codes, code = np.unique(context.events["name"][rows], return_inverse=True)
+    values = context.events.text("name").values
+    _, plain = np.unique([plain_name(values[code]) for code in codes.tolist()], return_inverse=True)
+    total = np.bincount(plain[code], spent)
+    return plain[code] == total.argmax(), int(total.max())
+
+
+def is_whole_step(context: RuleContext, rows: Rows) -> Mask:
+    """Ranges that show no place in a step: its own, and those of most of it, launches included."""
+    events, search = context.events, context.search
+    long = events["duration_ns"][rows] >= WHOLE * 1e6 * context.measures.steady_ms
+    long &= events.text("category").mask("annotation", "python")[rows]
+    around = search.holding(np.unique(search.caller[search.launched]))[rows]
+    result: Mask = (long & around) | events.text("name").where(is_step)[rows]
+    return result
 
 
 def has_names(context: RuleContext, name: str) -> bool:

@@ -11,6 +11,7 @@ from stepscope.analyze.event_search import EagerCalls, EventSearch
 from stepscope.analyze.finding import Finding, Gain, Patch, Place, patch_of
 from stepscope.analyze.gains import Gains, glob
 from stepscope.analyze.measures import Measures
+from stepscope.analyze.number_origin import patch_of_origin
 from stepscope.analyze.source_places import PlaceFinder
 from stepscope.base.arrays import Rows
 from stepscope.facts.annotate.steps.step_table import ranks_with_steps
@@ -110,6 +111,11 @@ class RuleContext:
         return bool(self.trace.events.text("stage").mask(*_TRAINING).any())
 
     @property
+    def serves(self) -> bool:
+        """Whether the trace is of a server of a language model, whose iterations it names."""
+        return bool(len(self.trace["iterations"])) and not self.trains
+
+    @property
     def loop(self) -> str:
         """The loop that the steps are iterations of, in words."""
         return "training loop" if self.trains else "loop"
@@ -143,12 +149,16 @@ class RuleContext:
     def patch(self, what: str, name: str = "", **arguments: str | None) -> Patch | None:
         """The line that creates an object, with other arguments; None if it is not known.
 
+        Of a number that is written elsewhere, as in a settings file, the line that has it.
+
         Args:
             what: `optimizer`, `loader` or `ddp`.
             name: its class; by default any.
             arguments: the source of each value; None removes the argument.
         """
-        return patch_of(self.trace.metadata, what, arguments, name)
+        metadata = self.trace.metadata
+        elsewhere = patch_of_origin(metadata, what, arguments, name)
+        return patch_of(metadata, what, arguments, name) if elsewhere is None else elsewhere.patch
 
     @cached_property
     def library(self) -> str:
@@ -196,6 +206,20 @@ class RuleContext:
         if gain.edit is None and not self.has_training_steps:
             limit = "info"
         return self._made(what, advice, evidence=places, gain=gain, limit=limit, patch=patch)
+
+    def finding_at(
+        self, what: str, advice: str, places: tuple[Place, ...], gain: Gain, patch: Patch | None = None
+    ) -> Finding:
+        """A finding at places of the program, at least one, which no event of the trace shows."""
+        return self._made(what, advice, evidence=places, gain=gain, patch=patch)
+
+    def finding_of_run(
+        self, what: str, advice: str, places: tuple[Place, ...], gain: Gain, patch: Patch | None = None
+    ) -> Finding:
+        """A finding on the whole run; times are per training step, the gain is from `gains.of_run`."""
+        run_ms = self.measures.run_ms
+        found = self.finding_at(what, advice, places, gain, patch)
+        return replace(found, of="run", step_ms=run_ms, steady_ms=run_ms)
 
     def _made(self, what: str, advice: str, **facts: Any) -> Finding:
         facts |= {"step_ms": self.measures.step_ms, "steady_ms": self.measures.steady_ms}

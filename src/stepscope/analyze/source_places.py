@@ -274,6 +274,21 @@ def plain_name(name: str) -> str:
     return next((words for pattern, words in _INTERNAL if pattern.search(name)), name)
 
 
+def what_is_called(name: str) -> str:
+    """The name of an event without the path of the user's file, which is no evidence of what runs.
+
+    Example:
+        >>> what_is_called("evaluate/train.py(3): fit"), what_is_called("torch/serialization.py(9): save")
+        ('fit', 'torch/serialization.py(9): save')
+        >>> what_is_called("stepscope.evaluation: fit (evaluate/train.py:9)")
+        'stepscope.evaluation: fit'
+    """
+    if activity := _ACTIVITY.match(name):
+        return name.removesuffix(f" ({activity[3]}:{activity[4]})")
+    frame = FrameName.of(name)
+    return frame.function if frame and _is_users(name) else name
+
+
 def _is_users(name: str) -> bool:
     """Whether a Python frame belongs neither to torch nor to Python itself."""
     frame = FrameName.of(name)

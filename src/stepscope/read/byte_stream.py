@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import tempfile
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from io import BytesIO
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from stepscope.errors import IngestError
@@ -34,6 +36,20 @@ def chunks(file: BinaryIO, compressed: bool, warn: Warn, progress: Progress) -> 
     """
     pieces = (_decompressed if compressed else _read)(file, warn, progress)
     return _ahead(_sized(_as_utf8(pieces)))
+
+
+@contextmanager
+def on_disk(file: BinaryIO, compressed: bool, warn: Warn, progress: Progress) -> Iterator[Path]:
+    """The file's path, or that of a decompressed copy, for what reads from a file alone."""
+    if not compressed:
+        yield Path(file.name)
+        progress(Path(file.name).stat().st_size)
+        return
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "decompressed"
+        with path.open("wb") as copy, closing(chunks(file, True, warn, progress)) as pieces:
+            copy.writelines(pieces)
+        yield path
 
 
 def decompressed_head(head: bytes, size: int) -> bytes | None:

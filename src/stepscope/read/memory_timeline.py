@@ -8,7 +8,7 @@ Source: `MemoryProfileTimeline` in PyTorch's torch/profiler/_memory_profiler.py.
 
 import re
 from contextlib import closing, suppress
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -38,7 +38,7 @@ _NAMES = tuple(dict.fromkeys(_KINDS))
 _MICROSECOND = 1000  # ns
 _CODES = np.array([_NAMES.index(name) for name in _KINDS], np.int32)
 _Raw = list[tuple[int, int, int, int]]
-_Levels = tuple[list[int], list[list[int]]]
+_Levels = tuple[list[int], list[Annotated[list[int], msgspec.Meta(min_length=len(_KINDS) + 1)]]]
 
 
 def is_memory_timeline(head: bytes) -> bool:

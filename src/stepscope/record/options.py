@@ -22,6 +22,7 @@ class RecordOptions:
     stack: bool = False
     step_every: int = 1  # a step is this many optimizer steps, or iterations, in a row
     from_optimizer: int = 1  # counted from 1, the first optimizer whose steps count
+    recorder_memory: int = 0  # MB that recorded events may take; 0 for half of what is available
 
 
 SUFFIX = ".stepscope"

@@ -27,6 +27,7 @@ larger loop. While either is possible, there is no early window, and the main on
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from enum import Enum, auto
@@ -262,7 +263,9 @@ class Recorder:
 
     def _end_recorded_step(self, recording: TorchRecording) -> None:
         self._hooks.end_step(recording, self.detector.boundary)
-        if recording.is_complete:
+        if recording is self._main and threading.current_thread() is threading.main_thread():
+            self._early = None  # its events take memory, and the main window can no longer be lost
+        if recording.close_if_full():
             self._close_window()
         else:
             self._hooks.begin_step(recording)

@@ -43,6 +43,7 @@ class Recording(Generic[WindowT]):
     times: Json | None = None
     members: dict[str, Member] = field(default_factory=dict)
     member: str = "trace.json"
+    warning: str = ""  # why there are fewer steps than requested
 
     @property
     def steps(self) -> list[int]:

@@ -161,7 +161,9 @@ def _closing_lines(session: Session | ContextSession, reports: bool) -> Iterator
         file = _relative(session.path.parent if session.run.rank.world_size > 1 else session.path)
         yield from (f"warning: {warning}" for warning in session.result.warnings)
         done = [session.result.message, session.file.note]
-        done += [f"wrote {file}"] if session.file.is_written else []
+        has_steps = session.result.steps_recorded or _command(session) != "report"
+        empty = "" if has_steps else ", which holds no step"
+        done += [f"wrote {file}{empty}"] if session.file.is_written else []
         yield "; ".join(filter(None, done))
         yield from _next(session.result, _command(session), file)
 

@@ -224,6 +224,8 @@ class Session:
         warnings = []
         if recorder and recorder.problem:
             warnings.append(f"stepscope could not record everything: {recorder.problem}")
+        if recording and recording.warning:
+            warnings.append(recording.warning)
         if recording and recording.early:
             warnings.append(
                 f"the run ended before its {self.run.options.warmup} warm-up steps and one more, "

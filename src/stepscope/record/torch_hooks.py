@@ -16,6 +16,7 @@ from stepscope.record.creations import CreationWatch, LoaderWatch
 from stepscope.record.inductor_graphs import InductorGraphs
 from stepscope.record.iterations import IterationWatch
 from stepscope.record.memory.memory_recorder import MemoryRecorder
+from stepscope.record.memory_budget import MemoryBudget
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry, describe_registry
 from stepscope.record.optimizer_names import OptimizerNames, updated_modules
@@ -39,10 +40,17 @@ class TorchRecording(Recording[ProfilerWindow]):
     """Steps of a PyTorch program; `wanted` is how many were requested."""
 
     wanted: int
+    budget: MemoryBudget
 
-    @property
-    def is_complete(self) -> bool:
-        return len(self.steps) == self.wanted
+    def close_if_full(self) -> bool:
+        """Whether all requested steps are recorded, or as many as memory allows, after a step."""
+        if len(self.steps) < self.wanted and not self.budget.has_room():
+            steps = "1 step" if len(self.steps) == 1 else f"{len(self.steps)} steps"
+            self.warning = (
+                f"recording stopped after {steps} of {self.wanted}, as more would take over "
+                f"{self.budget.bytes / 1e9:.1f} GB of memory; --recorder-memory MB sets another limit"
+            )
+        return len(self.steps) == self.wanted or bool(self.warning)
 
 
 class TorchHooks:
@@ -160,12 +168,13 @@ class TorchHooks:
         self.ranges.install()
         if self.memory:
             self.memory.start()
+        budget = MemoryBudget(self._options.recorder_memory, early)
         window = ProfilerWindow(self._options, first, boundary, on_other_profiler, self.registry.has_scripted)
         self._open_ranges.is_recording = True
         self.stop_timing()
         if self._clock:
             self._clock.mark_activities(True)
-        recording = TorchRecording(window=window, wanted=wanted, early=early)
+        recording = TorchRecording(window=window, wanted=wanted, early=early, budget=budget)
         recording.samples = LoopSamples()
         return recording
 

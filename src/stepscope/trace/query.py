@@ -47,6 +47,12 @@ group by shapes
 order by cpu_ms desc""",
 }
 _HELP = "`show tables` lists the tables, `describe steps` the columns of one"
+# Traces and SQL can come from untrusted sources: no access to files.
+_NO_FILES = {
+    "enable_external_access": "false",
+    "temp_directory": "",  # else DuckDB writes a folder .tmp where it runs out of memory
+}
+_FEW_ROWS = 1 << 14  # of a table that is given to a query though it may not need it
 _READING = ("SELECT", "EXPLAIN", "MULTI")  # DuckDB splits PIVOT into MULTI
 
 
@@ -66,37 +72,56 @@ def _arrow_column(table: Table, column: Column) -> pa.Array:
 
 @dataclass(frozen=True)
 class QueryLimits:
-    """What a query may take: seconds, megabytes of DuckDB's memory, rows of its result."""
+    """What a query may take: seconds, megabytes of memory, rows (0: any) and bytes of its result."""
 
     seconds: float
     megabytes: int
     rows: int
+    answer_bytes: int = 16_000_000
 
 
-def run_query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pa.Table:
-    """Run one reading statement over the trace's tables; see `Trace.query` and `answer_of`.
-
-    With limits the result has one row more than allowed if it is cut.
-    """
+def run_query(trace: Trace, sql: str) -> pa.Table:
+    """Run one reading statement over the trace's tables; see `Trace.query` and `answer_of`."""
 
     def register(connection: Any) -> None:
-        full = with_derived_tables(trace, named_tables(connection, sql))
-        for name, table in full.tables.items():
-            connection.register(name, arrow_table(table))
-        if ARGUMENTS in sql.lower():
-            connection.register(ARGUMENTS, _arguments(full))
+        for name, table in tables_for(trace, connection, sql).items():
+            connection.register(name, table)
 
-    # Traces and SQL can come from untrusted sources: no access to files.
-    config = {
-        "enable_external_access": "false",
-        "temp_directory": "",  # else DuckDB writes a folder .tmp where it runs out of memory
-        **({"memory_limit": f"{limits.megabytes}MB", "threads": "1"} if limits else {}),
+    return answer_of(sql, register)
+
+
+def checked_tables(trace: Trace, sql: str) -> dict[str, pa.Table]:
+    """The tables that one reading statement may read; QueryError if it is none."""
+    import duckdb
+
+    with duckdb.connect(":memory:", config={**_NO_FILES}) as connection:
+        try:
+            _reading(connection.extract_statements(sql))
+        except duckdb.Error as error:
+            raise QueryError(f"{error}\n{_HELP}") from error
+        return tables_for(trace, connection, sql)
+
+
+def tables_for(trace: Trace, connection: Any, sql: str) -> dict[str, pa.Table]:
+    """The tables that a query may read: a long one only where the query names it."""
+    names = {name.lower() for name in named_tables(connection, sql)}
+    full = with_derived_tables(trace, names)
+    wanted = {name for name in full.tables if name in names} or set(full.tables)
+    tables = {
+        name: arrow_table(table)
+        for name, table in full.tables.items()
+        if name in wanted or len(table) <= _FEW_ROWS
     }
-    return answer_of(sql, register, config, limits)
+    if ARGUMENTS in sql.lower():
+        tables[ARGUMENTS] = _arguments(full)
+    return tables
 
 
 def answer_of(
-    sql: str, register: Callable[[Any], None], config: Mapping[str, str], limits: QueryLimits | None = None
+    sql: str,
+    register: Callable[[Any], None],
+    config: Mapping[str, str] = _NO_FILES,
+    limits: QueryLimits | None = None,
 ) -> pa.Table:
     """The result of one reading statement; `register` gives a connection its tables.
 
@@ -106,7 +131,11 @@ def answer_of(
 
     connection = duckdb.connect(
         ":memory:",
-        config={"python_enable_replacements": "false", **config},  # nor access to our variables
+        config={
+            "python_enable_replacements": "false",  # nor access to our variables
+            **config,
+            **({"memory_limit": f"{limits.megabytes}MB", "threads": "1"} if limits else {}),
+        },
     )
     try:
         statement = _reading(connection.extract_statements(sql))
@@ -115,12 +144,14 @@ def answer_of(
     except duckdb.InterruptException as error:
         if limits is None:
             raise
-        raise QueryError(f"the query was stopped after {limits.seconds:g} s") from error
+        raise stopped(limits) from error
     except duckdb.OutOfMemoryException as error:
         if limits is None:
             raise QueryError(str(error)) from error
-        raise QueryError(f"the query needs more than {limits.megabytes} MB of memory") from error
+        raise out_of_memory(limits) from error
     except duckdb.Error as error:
+        if limits and "bad_alloc" in str(error):
+            raise out_of_memory(limits) from error
         raise QueryError(f"{error}\n{_HELP}") from error
     except RuntimeError as error:
         if "interrupted" not in str(error):
@@ -158,6 +189,16 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
+def stopped(limits: QueryLimits) -> QueryError:
+    """A query that took too long."""
+    return QueryError(f"the query was stopped after {limits.seconds:g} s")
+
+
+def out_of_memory(limits: QueryLimits) -> QueryError:
+    """A query that took too much memory."""
+    return QueryError(f"the query needs more than {limits.megabytes} MB of memory")
+
+
 def named_tables(connection: Any, sql: str) -> set[str]:
     """The tables that a query names; for statements that DuckDB cannot tell, every word."""
     import duckdb
@@ -174,7 +215,7 @@ def _answer(connection: Any, statement: Any, limits: QueryLimits | None) -> pa.T
 
     def run() -> pa.Table:
         relation = connection.sql(statement)
-        return (relation.limit(limits.rows + 1) if limits else relation).to_arrow_table()
+        return (relation.limit(limits.rows + 1) if limits and limits.rows else relation).to_arrow_table()
 
     with _stopped_after(connection, limits), ThreadPoolExecutor(1) as pool:
         future = pool.submit(run)

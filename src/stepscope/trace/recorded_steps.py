@@ -109,3 +109,36 @@ def later_loading(capture: Mapping[str, Any]) -> LaterLoading | None:
     if times.get("data_loading") is None or None in times.values():
         return None
     return LaterLoading(times["data_loading"] / 1e6, sum(times.values()) / 1e6)
+
+
+class WorkerRestarts(NamedTuple):
+    """Workers of DataLoaders that were started again, as for every epoch.
+
+    Attributes:
+        workers: of the iterator that has most.
+        restarts: how many times they were started again.
+        remakes_loader: whether a new DataLoader of the same data starts them, not the same one.
+        least_ns, most_ns: what the training loop waited for because of them in the whole run: their
+            starts and stops alone, and also their first batches as far as others come sooner.
+    """
+
+    workers: int
+    restarts: int
+    remakes_loader: bool
+    least_ns: float
+    most_ns: float
+
+
+def worker_restarts(capture: Mapping[str, Any]) -> WorkerRestarts | None:
+    """The restarts of workers in the run; None where there were none, or they were not counted."""
+    times = (capture.get("run_shares") or {}).get("worker_starts") or {}
+    restarts = times.get("starts", 0) - times.get("datasets", 0)
+    if restarts < 1:
+        return None
+    starts = times["starts"]
+    own = times["starting_ns"] + times["stopping_ns"]
+    usual = times["waiting_ns"] / max(times["batches"], 1)
+    first = max(times["first_ns"] - times["first"] * usual, 0.0)
+    remakes = times["loaders"] > times["datasets"]
+    part = restarts / starts
+    return WorkerRestarts(times["workers"], restarts, remakes, part * own, part * (own + first))

@@ -259,7 +259,7 @@ LAUNCHES = Schema(
 
 IDLE = Schema(
     "idle",
-    "one gap in a step during which a device is idle, with its cause",
+    "a part of a step during which a device is idle for one cause",
     (
         STEP,
         RANK,

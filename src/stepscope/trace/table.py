@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,15 @@ class Text:
         [True, False, True]
     """
 
-    __slots__ = ("codes", "values")
+    __slots__ = ("_passing", "codes", "values")
 
     def __init__(self, codes: Array, values: Sequence[str]) -> None:
         self.codes = codes
         self.values = values
+        self._passing: dict[Callable[[str], bool], Mask] = {}  # of functions that are asked again
+
+    def __reduce__(self) -> tuple[type[Text], tuple[Array, Sequence[str]]]:
+        return Text, (self.codes, self.values)
 
     @classmethod
     def of(cls, texts: Iterable[str | None]) -> Text:
@@ -66,23 +71,33 @@ class Text:
 
     def take(self, rows: Array | Sequence[int]) -> Text:
         """The same column at `rows` (indices or a mask)."""
-        return Text(taken(self.codes, rows), self.values)
+        text = Text(taken(self.codes, rows), self.values)
+        text._passing = self._passing
+        return text
 
     def where(self, test: Callable[[str], bool]) -> Mask:
         """Rows whose value passes `test`, which is called at most once per distinct value.
 
         Few rows of a column with many values, as of one step, cost no more than the rows.
         """
-        if len(self.codes) < len(self.values):
+        if 2 * len(self.codes) < len(self.values):
             few = len(self.codes) < _FEW_ROWS
             used = set(self.codes.tolist()) if few else distinct(self.codes).tolist()
             return one_of(self.codes, [c for c in used if c >= 0 and test(self.values[c])])
         return members(self.codes, self.passing(test)[:-1])
 
     def passing(self, test: Callable[[str], bool]) -> Mask:
-        """Which values pass `test`, then False for null, so that codes can look it up."""
+        """Which values pass `test`, then False for null, so that codes can look it up; not to be changed.
+
+        Where many values are tested by a function of a module, its result is kept.
+        """
+        if (mask := self._passing.get(test)) is not None:
+            return mask
         passed = map(bool, map(test, self.values))
-        return np.fromiter(chain(passed, [False]), np.bool_, len(self.values) + 1)
+        mask = np.fromiter(chain(passed, [False]), np.bool_, len(self.values) + 1)
+        if len(self.values) > _FEW_ROWS and isinstance(test, FunctionType) and "<" not in test.__qualname__:
+            self._passing[test] = mask
+        return mask
 
     def mask(self, *wanted: str) -> Mask:
         """Rows whose value is one of `wanted`."""

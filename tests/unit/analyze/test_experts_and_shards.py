@@ -46,6 +46,39 @@ def test_other_products_are_no_experts(text: str) -> None:
     assert found("expert_loop", text, devices=A100) is None
 
 
+def tokens(count: int) -> str:
+    """Each token alone through its expert on a CPU: indexing, a product, an activation, backward."""
+    text, at = ["main | 0 9000 | ProfilerStep#0"], 10
+    for number in range(count):
+        shape = "Input_Dims=[[1,64],[64,64]]"
+        text += [
+            f"main | {at} {at + 5} | aten::index",
+            f"main | {at + 5} {at + 15} | stepscope.module: experts.{number % 8}",
+            f"main | {at + 6} {at + 14} | aten::mm | seq={number + 1} {shape}",
+            f"main | {at + 15} {at + 20} | aten::gelu | seq={number + 100}",
+        ]
+        at += 20
+    for number in reversed(range(count)):
+        node = "autograd::engine::evaluate_function:"
+        text += [
+            f"main | {at} {at + 10} | {node} GeluBackward0 | seq={number + 100} fwd=1",
+            f"main | {at + 10} {at + 30} | {node} MmBackward0 | seq={number + 1} fwd=1",
+        ]
+        at += 30
+    return "\n".join(text)
+
+
+def test_on_a_cpu_a_loop_over_tokens_saves_all_that_it_calls() -> None:
+    """64 tokens of 8 experts: of each 20 us forward and 30 us backward, not the product alone."""
+    children = [{"name": f"experts.{number}", "class": "Expert"} for number in range(8)]
+    model = {"name": "moe", "class": "MoE", "children": children}
+    finding = found("expert_loop", tokens(64), model=model)
+    assert finding is not None
+    low, high = finding.gain.stated_ms
+    assert high == pytest.approx(63 / 64 * 64 * 0.05, rel=0.02)
+    assert low == pytest.approx(0.8 * 56 / 64 * 64 * 0.05, rel=0.02)
+
+
 LAYERS = 6
 
 

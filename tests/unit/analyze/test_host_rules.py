@@ -377,3 +377,43 @@ def test_python_is_not_blamed_where_the_trace_shows_nothing_of_the_cpu() -> None
         f"main | {begin} {begin + 5} | cudaLaunchKernel" for begin in range(0, 80_000, 20_000)
     )
     assert found("python_stall", f"{kernels}\n{launches}") is not None
+
+
+GAP = """
+    main     |     0     10 | cudaLaunchKernel | corr=1
+    main     |    20    420 | cudaDeviceSynchronize
+    main     | {begin} {end} | cudaGetDeviceProperties_v2
+    main     | 99900  99910 | cudaLaunchKernel | corr=2
+    stream 7 |    10    400 | a                | corr=1
+    stream 7 | 99910 100000 | b                | corr=2
+"""
+
+
+def test_a_call_is_blamed_for_a_gap_if_it_takes_half_of_it() -> None:
+    short = found("idle_device", GAP.format(begin=50_000, end=50_050))
+    assert short is not None
+    assert "Properties" not in short.what
+    assert "Nothing recorded explains it" in short.what
+    calls = "".join(
+        f"main | {at} {at + 900} | cudaEventCreate | cat=runtime\n" for at in range(1_000, 99_000, 1_000)
+    )
+    many = found("idle_device", f"{GAP.format(begin=500, end=510)}\n{calls}")
+    assert many is not None
+    assert "mostly in cudaEventCreate" in many.what
+
+
+def test_a_gap_without_any_event_is_explained_by_nothing() -> None:
+    lines = [line for line in GAP.splitlines() if "Properties" not in line]
+    alone = found("idle_device", "\n".join(lines))
+    assert alone is not None
+    assert "Nothing recorded explains it" in alone.what
+
+
+def test_a_whole_graph_and_a_wait_are_no_hotspots() -> None:
+    for name in ("CUDA graph", "wait: float(x)"):
+        text = f"""
+            main     | 0 100 | ProfilerStep#1
+            main     | 0 1   | cudaGraphLaunch | corr=1
+            stream 7 | 1 100 | {name}          | corr=1 cat=kernel
+        """
+        assert found("hotspot", text) is None

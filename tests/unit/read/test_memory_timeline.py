@@ -77,7 +77,8 @@ def test_two_of_them_can_be_compared(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ([[1, 2], [[0] * 9]], "sizes for each time"),
-        ([[1], [[0] * 4]], "expected 9 sizes"),
+        ([[1], [[0] * 4]], "found other or damaged JSON"),
+        ([[1], [[0] * 12]], "expected 9 sizes"),
         ([[1, 2, 3, 9]], "expected categories 0 to 7"),
         ([[1, 2, 0, 3]], "holds no change"),
         ([[1, 2, 3]], "found other or damaged JSON"),

@@ -19,7 +19,7 @@ from stepscope.errors import IngestError
 from stepscope.read.memory_snapshot.safe_pickle import load
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
-KEYS = st.text() | st.integers()
+KEYS = st.text() | st.integers(-(1 << 31), 1 << 31)
 PLAIN = st.recursive(
     SCALARS,
     lambda inner: (
@@ -135,7 +135,7 @@ def test_damage_is_one_clear_line(data: bytes, message: str) -> None:
 
 
 def test_many_objects_in_few_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepscope.read.memory_snapshot.safe_pickle._MAX_CONTAINERS", 1000)
+    monkeypatch.setattr("stepscope.read.memory_snapshot.safe_pickle._MOST_CONTAINERS", 1000)
     with pytest.raises(IngestError, match="more than 1,000 lists and dicts"):
         load(b"\x80\x04" + b"(" + b"]" * 2000 + b"t.")
 

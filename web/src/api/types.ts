@@ -93,6 +93,8 @@ export interface Device {
   communication_ms: number;
   /** Communication hidden under computation. */
   overlapped_ms: number;
+  /** Time that later steps do not pay: idle in one-off costs, or comparing algorithms. */
+  one_off_ms: number;
 }
 
 /** FLOPs and FLOP/s of the matrix products, convolutions and attention of a step. */
@@ -1355,9 +1357,9 @@ export interface MemoryPrediction {
 export interface Prediction {
   /** Until the next step begins; of the last, until its device work ends. */
   measured_step_ms: number;
-  /** The same steps simulated without a change. */
+  /** The same steps simulated without a change, and without one-off costs. */
   replayed_step_ms: number;
-  /** Replayed over measured, minus 1. */
+  /** Replayed over measured, both without one-off costs, minus 1. */
   replay_error: number;
   /** Simulated with the changes, in the order given. */
   predicted_step_ms: number;
@@ -1381,6 +1383,8 @@ export interface Prediction {
   device_idle_ms: number | null;
   /** The peak; None if it was not asked for, not recorded, or cannot be predicted. */
   memory: MemoryPrediction | null;
+  /** What the measured step takes longer by costs that later steps do not pay. */
+  one_off_ms: number;
 }
 
 /** The steps simulated without and with the changes. */

@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
+from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.analyze.run_parts import finding_of_part, share_of_run
 from stepscope.facts.summary.numbers import rounded
 
 EXPLAINS = ("host", "synchronization")
-_NAMES = (
-    r"(?i)torch/serialization\.py\(\d+\): _?save$|^torch\.save|safetensors.*: save_file"
-    r"|(?<![a-z])_?save_(checkpoint|pretrained|model|state)|^stepscope\.checkpointing: "
-)
+_NAMES = r"(?i)(?<![a-z])_?save_(checkpoint|pretrained|model|state)|^torch\.save|^stepscope\.checkpointing: "
+_OF_LIBRARIES = r"torch/serialization\.py\(\d+\): _?save$|safetensors[^:]*: save_file"
+WHAT = "Saving checkpoints, while training waits, takes"
 ADVICE = (
     "Save less often, and in the background: copy the state to pinned memory and write it in "
     "another thread (torch.distributed.checkpoint.async_save)."
@@ -27,19 +28,24 @@ LIBRARIES = {
 
 
 def checkpoint_in_loop(context: RuleContext) -> Iterator[Finding]:
-    """Checkpoints that are saved in the recorded steps, while training waits.
+    """Checkpoints that are saved while training waits, in the run or in the recorded steps.
 
-    Silent below 5 % of the recorded time, and if no function or range has such a name.
+    Silent below 5 % of the run, or of the recorded time where the run is unknown, and if no
+    function or range has such a name.
     """
-    ranges = context.search.find(_NAMES, category=("python", "annotation"), on_device=False)
-    rows = context.search.outermost(ranges)
+    advice = context.advice(ADVICE, jax=JAX, **LIBRARIES)
+    if share_of_run(context, "checkpointing"):  # the whole run tells more than its recorded steps
+        if found := finding_of_part(context, "checkpointing", WHAT, advice, LEAST_SHARE):
+            yield found
+        return
+    rows = context.search.find_functions(_NAMES, _OF_LIBRARIES)
     spent = context.measures.longer_side_ms(rows)
     if not len(rows) or context.measures.is_small(spent):
         return
     yield context.finding(
         f"Saving a checkpoint takes {rounded(spent)} ms per step, while training "
         f"waits{context.main_place(rows)}.",
-        context.advice(ADVICE, jax=JAX, **LIBRARIES),
+        advice,
         rows,
         context.gains.without(rows, spent, "at most this time"),
         recurs=False,

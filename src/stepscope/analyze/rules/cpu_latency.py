@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain
@@ -12,14 +11,16 @@ from stepscope.analyze.python_stalls import (
     find_python_stalls,
     has_names,
     name_of_stall,
+    place_of_stall,
     python_of_the_loop,
     share,
     stalled_ranges,
 )
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
-from stepscope.base.arrays import Ids, Rows
+from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
+from stepscope.facts.summary.text_tables import stage_words
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.recorded_steps import active_share, blocked_share
 from stepscope.trace.schema import STAGES
@@ -31,12 +32,16 @@ _TAIL = "keep Python out of the inner loop."
 OF_GRAPHS = (
     "Launch fewer, larger kernels: torch.compile (mode='reduce-overhead' replays CUDA graphs), a "
     f"larger batch, a fused optimizer; {_TAIL}",
-    "Launch fewer, larger kernels: CUDA graphs (a server replays them unless it runs in eager "
-    f"mode), torch.compile (mode='reduce-overhead'), more requests or samples at once; {_TAIL}",
+    "Launch fewer, larger kernels: torch.compile (mode='reduce-overhead' replays CUDA graphs), more "
+    f"samples at once; {_TAIL}",
 )
 OF_OTHER_DEVICES = (
     f"Launch fewer, larger kernels: torch.compile, a larger batch, a fused optimizer; {_TAIL}",
-    f"Launch fewer, larger kernels: torch.compile, more requests or samples at once; {_TAIL}",
+    f"Launch fewer, larger kernels: torch.compile, more samples at once; {_TAIL}",
+)
+OF_SERVERS = (
+    "Launch fewer, larger kernels: CUDA graphs (a server replays them unless it runs in eager mode), "
+    f"torch.compile (mode='reduce-overhead'), more requests at once; {_TAIL}"
 )
 _GRAPHS = r"^(cuda|hip)[A-Z]|^cu[A-Z]"  # runtimes with graphs
 JAX = (
@@ -48,7 +53,7 @@ LEAST_STATED = 0.005  # of the step: a smaller cause would be shown as 0 %
 LEAST_LEFT_OUT = 0.02  # of the step, by which shown causes may exceed what counts
 LEAST = 0.15  # of the step
 RATIO = 2  # CPU time over device time, from which launching decides
-MOSTLY = 0.5  # of an operator: the device idles for most of it
+MOSTLY = 0.5  # of an operator, or of the gaps
 LEAST_PYTHON = 0.60  # of the step, on a CPU
 LEAST_LONG = 0.10  # of the step, in stalls of 1 ms or more at the same places
 PYTHON = (
@@ -101,11 +106,12 @@ def _frames(context: RuleContext) -> Iterator[Finding]:
     slower = context.events["duration_ns"][calls] > RATIO * context.measures.caused_ns(calls)
     if cpu <= RATIO * device or not slower.any():
         return
-    worst = calls[slower][context.events["duration_ns"][calls[slower]].argmax()]
+    worst = int(calls[slower][context.events["duration_ns"][calls[slower]].argmax()])
+    mostly = context.events["duration_ns"][worst] >= MOSTLY * context.events["duration_ns"][calls].sum()
     yield context.finding(
         f"Launching takes {rounded(cpu)} ms of CPU time per step for {rounded(device)} ms of "
-        "device work, "
-        f"mostly in {plain_name(context.search.name(worst))}{context.place(int(worst))}.",
+        f"device work, {'mostly' if mostly else 'most'} "
+        f"in {plain_name(context.search.name(worst))}{context.place(worst)}.",
         _advice(context, graphs=True),
         calls[slower],
         context.gains.bound(cpu - device, "at most the CPU time in excess of the device time"),
@@ -115,22 +121,29 @@ def _frames(context: RuleContext) -> Iterator[Finding]:
 def _launching(context: RuleContext) -> Iterator[Finding]:
     gaps = context.measures.launch_gaps().minus(context.measures.stalls())
     idle = context.measures.recurring_ms(gaps)
-    rows, gap_ns = _during(context, gaps)
+    rows = _during(context, gaps)
     if idle < LEAST * context.measures.steady_ms or not len(rows):
         return
     graphs = len(context.search.find(_GRAPHS, category="runtime")) > 0
-    spent = np.bincount(context.events["stage"][rows] + 1, gap_ns)
-    worst = ("no stage", *STAGES)[int(spent.argmax())].replace("_", " ")
     yield context.finding(
-        f"The CPU launches work too slowly, mostly in {worst}: {_waits(context, idle)}.",
+        f"The CPU launches work too slowly{_stage(context, gaps)}: {_waits(context, idle)}.",
         _advice(context, graphs),
         rows,
         _gain(context, idle, graphs),
     )
 
 
+def _stage(context: RuleContext, gaps: Intervals) -> str:
+    """The stage with most of the gaps; empty if none has half of them."""
+    spent = {stage: context.measures.stage_spans(stage).intersect(gaps).total() for stage in STAGES}
+    worst = max(spent, key=spent.__getitem__)
+    return f", mostly in {stage_words(worst)}" if spent[worst] >= MOSTLY * gaps.total() else ""
+
+
 def _advice(context: RuleContext, graphs: bool) -> str:
     training, inference = OF_GRAPHS if graphs else OF_OTHER_DEVICES
+    if graphs and context.serves:
+        inference = OF_SERVERS
     return context.by_framework(training, jax=JAX, inference=inference)
 
 
@@ -154,13 +167,14 @@ def _gain(context: RuleContext, idle_ms: float, has_graphs: bool) -> Gain:
     return as_fast.at_most(idle_ms)
 
 
-def _during(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:
-    rows = context.search.outermost(context.search.find(category="cpu_op"))
+def _during(context: RuleContext, gaps: Intervals) -> Rows:
+    """Operators and calls that are in the gaps for most of their time; if none is, for some."""
+    rows = context.search.outermost(context.search.find(category=("cpu_op", "runtime"), on_device=False))
     start, duration = context.events["start_ns"][rows], context.events["duration_ns"][rows]
     inside = gaps.within(start, start + duration)
     mostly = inside > MOSTLY * duration
     chosen = mostly if mostly.any() else inside > 0
-    return rows[chosen], inside[chosen]
+    return rows[chosen]
 
 
 def _python(context: RuleContext) -> Iterator[Finding]:
@@ -177,7 +191,7 @@ def _python(context: RuleContext) -> Iterator[Finding]:
         return
     part = share(context, gaps)
     name = name_of_stall(context, stalled)
-    mostly = f", mostly in {name}" if name != LOOP else ""
+    mostly = f", {place_of_stall(context, stalled, name)}" if name != LOOP else ""
     blocked = _blocked(context, part)
     does = "is blocked, and runs no operator," if blocked else "runs Python and no operator"
     plain = context.by_framework(PYTHON, jax=PYTHON_OF_JAX, inference=PYTHON_OF_INFERENCE)

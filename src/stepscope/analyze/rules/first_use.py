@@ -1,4 +1,4 @@
-"""`first_use`: costs of the first use of kernels and functions, which later steps do not pay."""
+"""`first_use`: costs of setup, first use and teardown, which later steps do not pay."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,10 @@ NOTICE = True
 
 
 def first_use(context: RuleContext) -> Iterator[Finding]:
-    """Loading of kernels, and compilation, in recorded steps: other findings exclude their time.
+    """Setup, loading, first launches, benchmarks, compilation and teardown in recorded steps.
+
+    Other findings exclude their time. One-off is what by its name comes once, or takes far longer
+    than such a call usually does, and what later steps do not repeat.
 
     Silent below 5 % of the recorded time. It never has a gain.
     """
@@ -20,8 +23,8 @@ def first_use(context: RuleContext) -> Iterator[Finding]:
     if not len(rows) or spent < LEAST_SHARE * context.measures.steady_ms * context.step_count:
         return
     yield context.finding(
-        f"The first use of kernels and functions takes {rounded(spent)} ms of the recorded steps "
-        f"({plural(len(rows), 'call')}). Other findings do not count this time.",
+        f"One-off costs take {rounded(spent)} ms of the recorded steps ({plural(len(rows), 'call')}): "
+        "setup, first use of kernels and functions, or teardown. Other findings do not count this time.",
         "Nothing needs to change: later steps do not pay this cost. To exclude it, "
         "record after more warm-up steps.",
         rows,

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from math import prod
 
 import numpy as np
 
@@ -23,7 +24,9 @@ _VIEW = (
     "Each view gets a gradient as large as the whole tensor. Take all parts at once (split, chunk, unbind)."
 )
 _OTHER = "A factor of two is usual. Look for an equivalent operator with a cheaper gradient."
-_SPECIAL = (*_VIEWS, "aten::embedding")  # no ratio: the forward pass does next to nothing
+_TABLE = "aten::embedding"
+_SPECIAL = (*_VIEWS, _TABLE)  # no ratio: the forward pass does next to nothing
+FEW = 4.0  # rows of a table for each index: a sparse gradient then saves most of the update
 RATIO = 8.0  # a power or a mean reaches 5
 LEAST_FORWARD_NS = 5_000  # less is no real work
 USUAL = 2.0  # a product has two gradients
@@ -33,6 +36,8 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
     """Operators whose backward takes more than 8 times their forward, and 5 % of the step.
 
     A factor of two is usual, as a matrix product has two gradients; a power or a mean reaches five.
+
+    The gradient of an embedding table that is far larger than the batch counts with the update.
 
     Silent if the trace does not link backward to forward, or links operators of different names.
     Indexing has a rule of its own; the gradient of a matrix product is two more products. What
@@ -56,17 +61,32 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
         nodes = sorted(set(context.events.text("name").take(backward[of]).compact().values))
         ratio = float(np.median(behind[of] / np.maximum(ahead[of], 1.0)))
         spent = float(behind[of].sum()) / 1e6 / context.step_count
-        if context.measures.is_small(spent) or ratio <= RATIO or not _meant(nodes, name):
+        if not _meant(nodes, name):
             continue
         chosen = backward[of]
+        is_dense = name == _TABLE and _uses_few_rows(context, forward[of])
+        if is_dense:
+            ratio = max(ratio, RATIO)  # the update of the whole table may cost far more than its gradient
+        elif context.measures.is_small(spent) or ratio <= RATIO:
+            continue
         if name not in _SPECIAL and float(ahead[of].mean()) < LEAST_FORWARD_NS:
             continue
-        yield context.finding(
-            _sentence(name, ratio, spent) + f"{context.main_place(chosen)}.",
-            _advice(name),
-            chosen,
-            _gain(context, chosen, name, nodes, ratio),
-        )
+        gain = _gain(context, chosen, name, nodes, ratio)
+        if not is_dense or not context.measures.is_small(gain.ms):
+            sentence = _sentence(name, ratio, spent) + f"{context.main_place(chosen)}."
+            yield context.finding(sentence, _advice(name), chosen, gain)
+
+
+def _uses_few_rows(context: RuleContext, embeddings: Rows) -> bool:
+    """Whether most tables have far more rows than are looked up; false if shapes are unknown."""
+    return bool(np.median(context.search.each_shapes(embeddings, _rows_per_index)) > FEW)
+
+
+def _rows_per_index(shapes: list[list[int]]) -> float:
+    """The rows of a table for each index that is looked up in it; 0 if unknown."""
+    if len(shapes) < 2 or len(shapes[0]) != 2:
+        return 0.0
+    return shapes[0][0] / max(prod(shapes[1]), 1)
 
 
 def _communicate(context: RuleContext, rows: Rows) -> Mask:
@@ -76,7 +96,7 @@ def _communicate(context: RuleContext, rows: Rows) -> Mask:
 
 def _gain(context: RuleContext, backward: Rows, operator: str, nodes: list[str], ratio: float) -> Gain:
     updates = context.search.outermost(context.search.find(stage="optimizer", category="cpu_op"))
-    if operator == "aten::embedding" and len(updates):
+    if operator == _TABLE and len(updates):
         left = 1 - _share_of_tables(context)
         rows = np.concatenate([backward, updates])
         factors = np.repeat([USUAL / ratio, left], [len(backward), len(updates)])
@@ -111,7 +131,7 @@ def _sentence(operator: str, ratio: float, ms: float) -> str:
 def _advice(operator: str) -> str:
     if operator in _VIEWS:
         return _VIEW
-    return _EMBEDDING if operator == "aten::embedding" else _OTHER
+    return _EMBEDDING if operator == _TABLE else _OTHER
 
 
 def _meant(nodes: list[str], operator: str) -> bool:

@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.analyze.run_parts import finding_of_part, share_of_run
 from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
+from stepscope.trace.schema import PRODUCT_KINDS
 
 EXPLAINS = ("host", "synchronization")
 LEAST = 0.2  # of the recorded time
@@ -23,13 +27,18 @@ LIBRARIES = {
 
 
 def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
-    """Evaluation that takes 20 % or more of the recorded time.
+    """Evaluation that takes 20 % or more of the run, or of the recorded time.
 
-    Silent if no function or range has such a name; programs of JAX that run what is trained,
-    without differentiating it, need no name.
+    Silent if no function or range has such a name, if what it runs has a backward pass, and if it
+    runs no model; programs of JAX that run what is trained, without differentiating it, need no
+    name.
     """
-    ranges = context.search.find(_NAMES, category=("python", "annotation"), on_device=False)
-    rows = context.search.outermost(ranges)
+    advice = context.advice(ADVICE, jax=JAX, **LIBRARIES)
+    if share_of_run(context, "evaluation"):  # the whole run tells more than its recorded steps
+        if found := finding_of_part(context, "evaluation", "Evaluation takes", advice, LEAST):
+            yield found
+        return
+    rows = _evaluations(context)
     if not len(rows) and context.is_jax:
         rows = _compiled(context)
     spent = context.measures.longer_side_ms(rows)
@@ -38,11 +47,25 @@ def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         f"Evaluation takes {spent / context.measures.steady_ms:.0%} of the recorded time, "
         f"{rounded(spent)} ms per step{context.main_place(rows)}.",
-        context.advice(ADVICE, jax=JAX, **LIBRARIES),
+        advice,
         rows,
         context.gains.without(rows, spent, "at most this time"),
         recurs=False,
     )
+
+
+def _evaluations(context: RuleContext) -> Rows:
+    """The calls of such a name that run a model and train none: a name alone is no evidence."""
+    search = context.search
+    rows = search.find_functions(_NAMES)
+    rows = rows[~search.trained()[rows]]
+    if context.is_jax:
+        return rows
+    model = search.events["module"] >= 0
+    model |= search.events.text("kind").mask(*PRODUCT_KINDS, "attention")
+    inside = search.enclosing(rows)[np.flatnonzero(model)]
+    result: Rows = rows[np.isin(rows, inside)]
+    return result
 
 
 def _compiled(context: RuleContext) -> Rows:

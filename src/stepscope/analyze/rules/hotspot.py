@@ -12,6 +12,8 @@ from stepscope.analyze.gains import glob
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
 from stepscope.base.kernel_names import short_kernel
+from stepscope.facts.annotate.device.collectives import is_communication_wait
+from stepscope.facts.annotate.jax.calls import is_wait
 
 
 class Remedy(NamedTuple):
@@ -76,6 +78,7 @@ _CLONE = re.compile(r"\s*\[clone [^\]]*\]|\.kd$")  # what compilers append
 _EXPECTED_NAMES = re.compile(
     r"(?i)_rnn|rnn_|rnncell|lstm|gru_|_gru"
     r"|^(all-reduce|all-gather|reduce-scatter|all-to-all|collective-|psum)"  # XLA on a CPU
+    r"|^(CUDA|HIP) graph$|^enumerate\(|^ProfilerStep|Synchronize$"  # containers, and waits
 )
 EXPECTED = ("gemm", "convolution", "attention", "communication", "optimizer")
 
@@ -84,7 +87,8 @@ def hotspot(context: RuleContext) -> Iterator[Finding]:
     """A kernel (on a CPU, an operator) that takes 15 % of the step or more.
 
     Silent about matrix products, convolutions, attention and recurrent layers, which are the work
-    of a network, and about the optimizer and communication, which have rules of their own.
+    of a network, and about the optimizer and communication, which have rules of their own. Waits,
+    and names that stand for unknown work such as a whole CUDA graph, are none.
 
     Source: DEEPCONTEXT section 4.3, "Hotspot Identification"; section 6.5 on what is expected.
     """
@@ -93,23 +97,29 @@ def hotspot(context: RuleContext) -> Iterator[Finding]:
         if context.measures.has_device
         else context.search.find(category="cpu_op")
     )
-    time = context.events["duration_ns" if context.measures.has_device else "self_ns"][rows]
+    time = context.events["self_ns"][rows]  # not of what a loop or a program on the device contains
     kinds = context.events.text("kind").mask(*EXPECTED)[rows]
-    kinds |= context.events.text("name").where(lambda name: bool(_EXPECTED_NAMES.search(name)))[rows]
+    kinds |= context.events.text("name").where(_is_expected)[rows]
     spent = np.bincount(context.events["name"][rows[~kinds]], time[~kinds])
-    whole = context.measures.steady_ms * 1e6 * context.step_count
+    whole = context.measures.step_ms * 1e6 * context.step_count
     for code in np.argsort(-spent)[:MOST_FINDINGS].tolist():
         chosen = rows[(context.events["name"][rows] == code) & ~kinds]
-        if context.measures.share(chosen, own=not context.measures.has_device) < LEAST:
+        share = context.measures.share(chosen, own=True)
+        if share < LEAST:
             continue
+        covered = context.measures.spans(chosen).total() / max(whole, 1)  # streams run side by side
         name = context.events.text("name").values[code]
         yield context.finding(
-            f"{short_kernel(name, 50)} takes {spent[code] / whole:.0%} of the step, "
+            f"{short_kernel(name, 50)} takes {min(share, covered):.0%} of the step, "
             f"{context.times(chosen)} per step{context.main_place(chosen)}.",
             _advice(context, name, chosen),
             chosen,
             _gain(context, chosen, name),
         )
+
+
+def _is_expected(name: str) -> bool:
+    return bool(_EXPECTED_NAMES.search(name)) or is_wait(name) or is_communication_wait(name)
 
 
 def _gain(context: RuleContext, rows: Rows, name: str) -> Gain:

@@ -1,14 +1,17 @@
 """`idle_device`: the device idles, and no other rule explains why."""
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
 from msgspec.structs import replace
 
 from stepscope.analyze.finding import LEVELS, Finding
+from stepscope.analyze.python_stalls import MOSTLY, is_whole_step, most_of_name
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
 from stepscope.base.arrays import Ids, Rows
+from stepscope.facts.annotate.jax.calls import is_wait
 from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
 
@@ -20,10 +23,16 @@ REASONS = {
     "launch": ("although work was launched", "Find the stream or the event that it waits for."),
     "communication": ("except for communication", "Overlap communication with computation."),
 }
+ON_THE_CPU = ("data", "synchronization", "host")  # what the CPU does then is the reason
+_WAITS_FOR_DEVICE = re.compile(r"(block_until_ready|try_to_block)$")
+FIND = "Find out what the CPU does there."
+UNEXPLAINED = "Nothing recorded explains it: no call or range takes half of this time."
 
 
 def idle_device(context: RuleContext) -> Iterator[Finding]:
     """A device that idles without another finding that explains it: where, and next to what.
+
+    A call or range is named if it takes half of this time or more.
 
     Silent below 5 % of the step, if the device is busy, and on a CPU.
     """
@@ -33,32 +42,79 @@ def idle_device(context: RuleContext) -> Iterator[Finding]:
     gaps = context.measures.idle(cause)
     idle = context.measures.recurring_ms(gaps)
     rows, inside = _around(context, gaps)
-    if context.measures.is_small(idle) or not len(rows):
+    culprit = _culprit(context, rows, inside, gaps) if cause in ON_THE_CPU else rows[:0]
+    evidence = _evidence(context, rows, gaps, culprit)
+    if context.measures.is_small(idle) or not len(evidence):
         return
-    worst = int(rows[int(inside.argmax())])
+    where = _name(context, culprit)
     when, advice = REASONS[cause]
+    is_unknown = cause in ON_THE_CPU and not where
+    advice = FIND if is_unknown else advice
     frames = len(context.search.find(category="python", on_device=False)) > 0
     finding = context.finding(
         f"The device idles for {rounded(context.measures.idle_ms(cause))} ms per step "
-        f"({context.measures.idle_share(cause):.0%}) {when}, "
-        f"mostly in {plain_name(context.search.name(worst))}{context.place(worst)}.",
+        f"({context.measures.idle_share(cause):.0%}) {when}{where and f', mostly in {where}'}."
+        f"{f' {UNEXPLAINED}' if is_unknown else ''}",
         advice if frames else f"{advice} Record with `stepscope run --stack` to see the functions.",
-        rows,
+        evidence,
         context.gains.bound(idle, "at most this idle time"),
+        recurs=False,  # the gain counts what recurs
     )
     limit = LEVELS[min(LEVELS.index(finding.limit), LEVELS.index("warning"))]
     yield replace(finding, limit=limit)  # no fix is known
 
 
+def _culprit(context: RuleContext, rows: Rows, inside: Ids, gaps: Intervals) -> Rows:
+    """The events of one name that take half of the gaps or more, the longest first."""
+    if not len(rows):
+        return rows
+    of_name, spent = most_of_name(context, rows, inside)
+    if spent < MOSTLY * gaps.total():
+        return rows[:0]
+    return rows[of_name][np.argsort(-inside[of_name], kind="stable")]
+
+
+def _name(context: RuleContext, culprit: Rows) -> str:
+    """The name of some events, and the place of the first; empty for none."""
+    if not len(culprit):
+        return ""
+    name, place = plain_name(context.search.name(int(culprit[0]))), context.place(int(culprit[0]))
+    return name if name in place else f"{name}{place}"
+
+
+def _evidence(context: RuleContext, rows: Rows, gaps: Intervals, culprit: Rows) -> Rows:
+    """The culprit, and other events that are in the gaps for most of their time."""
+    if not len(rows):
+        return _after(context, gaps)
+    start, length = context.events["start_ns"][rows], context.events["duration_ns"][rows]
+    inside = gaps.within(start, start + length) >= MOSTLY * length
+    return np.union1d(culprit, rows[inside]) if inside.any() else rows
+
+
+def _after(context: RuleContext, gaps: Intervals) -> Rows:
+    """The work with which the longest gap ends."""
+    work = context.search.find(on_device=True)
+    if not len(gaps):
+        return work[:0]
+    longest = int((gaps.ends - gaps.starts).argmax())
+    return work[context.events["start_ns"][work] >= gaps.ends[longest]][:1]
+
+
 def _around(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:
-    """CPU events of the loop's thread in the gaps, and their self time there, ns."""
-    events = context.events
-    rows = context.search.find(on_device=False)
-    rows = rows[events["track"][rows] == context.search.loop_track]
+    """What the threads that launch work do in the gaps, and its self time there, ns.
+
+    A wait for the device explains no gap of its work.
+    """
+    events, search = context.events, context.search
+    launching = np.unique(events["track"][search.caller[search.launched]])
+    rows = search.find(on_device=False)
+    rows = rows[np.isin(events["track"][rows], [search.loop_track, *launching.tolist()])]
     start = events["start_ns"][rows]
     inside = gaps.within(start, start + events["duration_ns"][rows])
     children = np.bincount(
         np.maximum(events["parent"][rows], 0), inside * (events["parent"][rows] >= 0), len(events)
     )
     own = inside - children[rows].astype(np.int64)
-    return rows[own > 0], own[own > 0]
+    waits = events.text("name").where(lambda name: is_wait(name) or bool(_WAITS_FOR_DEVICE.search(name)))
+    kept = (own > 0) & ~is_whole_step(context, rows) & ~waits[rows]
+    return rows[kept], own[kept]

@@ -64,10 +64,14 @@ def kernel_fusion(context: RuleContext) -> Iterator[Finding]:
         return
     if context.measures.calls(rows) < MANY:
         return
+    chains = len(np.unique(chain))
+    if chains >= context.step_count:
+        how = f"run in {rounded(chains / context.step_count, 4)} chains"
+    else:
+        how = f"run in {chains} chain{'s' * (chains > 1)} in {context.step_count} steps"
     yield context.finding(
         f"{rounded(context.measures.calls(rows), 4)} small elementwise {what} per step, "
-        f"{typical_ns / 1e3:.2g} µs "
-        f"each, run in {rounded(len(np.unique(chain)) / context.step_count, 4)} chains.",
+        f"{typical_ns / 1e3:.2g} µs each, {how}.",
         context.advice(ADVICE, jax=JAX, **LIBRARIES),
         rows,
         _gain(context, rows, chain),

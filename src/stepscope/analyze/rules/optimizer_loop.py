@@ -9,6 +9,7 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
 from stepscope.models.whatif.parts.layers import FUSIBLE, optimizer_class
+from stepscope.trace.schema import PRODUCT_KINDS
 
 CAUSE = "optimizer"
 EXPLAINS = ("host", "launch")
@@ -156,7 +157,9 @@ def _gain(
     others = updates is not None and len(updates) < len(context.search.find(_UPDATE))
     if updates is not None and (others or not context.measures.has_device):
         ms = context.measures.ms(work) if context.measures.has_device else _own_ms(context, updates)
-        return context.gains.bound(ms, "at most the time of the update")
+        products = context.search.find(kind=PRODUCT_KINDS, stage="optimizer", inside=updates)
+        left = min(context.measures.ms(products), ms)  # as of Muon, which no compiler shortens
+        return context.gains.bound(ms - left, "at most the time of the update without its products")
     note = "at most: with an update that takes no time"
     return context.gains.gain(evidence, "scale:select=stage=optimizer,factor=0", note=note)
 

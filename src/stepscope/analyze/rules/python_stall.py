@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
-from stepscope.analyze.python_stalls import LOOP, has_names, name_of_stall, stalled_ranges
+from stepscope.analyze.python_stalls import LOOP, has_names, name_of_stall, place_of_stall, stalled_ranges
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.facts.summary.numbers import rounded
 
 CAUSE = "python"
-EXPLAINS = ("host", "synchronization")
+EXPLAINS = ("host",)
 NAMES = "Record with `stepscope run --stack` to see the functions."
 LOADER = "to the data loader's workers, "
 ADVICE = (
@@ -35,8 +35,7 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
     """
     if not context.measures.has_device or context.context_trace:
         return
-    idle_time = context.measures.idle("host").union(context.measures.idle("synchronization"))
-    gaps = idle_time.intersect(context.measures.stalls())
+    gaps = context.measures.idle("host").intersect(context.measures.stalls())
     stalled = stalled_ranges(context, gaps)
     idle = context.measures.recurring_ms(gaps)
     if context.measures.is_small(idle) or not len(stalled.rows):
@@ -50,7 +49,7 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         f"Python stalls the step: the device idles for {rounded(idle)} ms per step "
         f"({context.measures.share_of_window(gaps):.0%}) while the loop runs nothing else, "
-        f"mostly in {name}.",
+        f"{place_of_stall(context, stalled, name)}.",
         advice if has_names(context, name) else f"{advice} {NAMES}",
         stalled.rows,
         context.gains.bound(idle, "at most this idle time"),

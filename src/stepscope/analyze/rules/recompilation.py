@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stepscope.analyze.delays import COMPILING
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Mask, Rows
+from stepscope.facts.annotate.device.one_off_costs import COMPILING
 from stepscope.facts.annotate.jax.calls import CALL
 from stepscope.facts.contexts import ContextTree
 from stepscope.facts.summary.numbers import rounded

@@ -13,11 +13,12 @@ import msgspec
 from stepscope.errors import QueryError, ServeError
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.trace_view import TraceView
-from stepscope.trace.query import ARGUMENTS, EXAMPLES, KINDS, QueryLimits, is_number, plain_values, run_query
+from stepscope.trace.query import ARGUMENTS, EXAMPLES, KINDS, QueryLimits, is_number, plain_values
+from stepscope.trace.query_process import run_query_within
 from stepscope.trace.schema import SCHEMAS
 
-LIMITS = QueryLimits(seconds=20, megabytes=1024, rows=10_000)
-_MAX_ANSWER_BYTES = 16_000_000  # as the error says; chosen: bounds what a browser has to parse
+# The bytes bound what a browser has to parse.
+LIMITS = QueryLimits(seconds=20, megabytes=1024, rows=10_000, answer_bytes=16_000_000)
 _MAX_SQL = 10_000  # characters; the headers of a request are limited as well
 _MAX_EXACT = 2**53  # larger integers lose digits as numbers of JavaScript
 _running = Lock()
@@ -122,10 +123,8 @@ def query(view: TraceView, query: Query) -> QueryResult:
 
 def _result(view: TraceView, sql: str) -> QueryResult:
     start = time.perf_counter()
-    table = run_query(view.trace, sql, LIMITS)
+    table = run_query_within(view.trace, sql, LIMITS)
     seconds = time.perf_counter() - start
-    if table.nbytes > _MAX_ANSWER_BYTES:
-        raise QueryError("the result is larger than 16 MB; select fewer columns or shorter text")
     more = table.num_rows > LIMITS.rows
     table = table.slice(0, LIMITS.rows)
     columns = [ResultColumn(field.name, str(field.type), is_number(field.type)) for field in table.schema]

@@ -121,6 +121,11 @@ def _verdict(profile: Profile, batch: int, suggested: int | None, fits: Sequence
     text = Text("\n")
     if profile.max_throughput and profile.time and profile.memory:
         time, memory = profile.time, profile.memory
+        if not time.has_certain_slope:
+            text.append("▶ The most samples per second are not known", "yellow")
+            text.append(": run time grows with the batch size by hardly more than its noise.")
+            text.append(" Measure larger batch sizes.", "dim")
+            return _add_rest(text, profile, fits)
         text.append("▶ ", "green")
         text.append(f"At most {profile.max_throughput:,.1f} samples/s", "bold")
         text.append(
@@ -132,6 +137,10 @@ def _verdict(profile: Profile, batch: int, suggested: int | None, fits: Sequence
             _add_share(text, profile, shown, "current" if shown == batch else "reaches 90 %")
         if suggested is None:
             _add_unknown_limit(text, profile)
+    return _add_rest(text, profile, fits)
+
+
+def _add_rest(text: Text, profile: Profile, fits: Sequence[Any]) -> Text:
     for fit in fits:
         _add_fit(text, profile, fit)
     if profile.too_large:

@@ -39,7 +39,8 @@ _WIDEST_CELL = 80  # kernel names run to thousands of letters; the other formats
 def query(file: Source, sql: str, form: str) -> None:
     """Run SQL on the tables of the trace FILE, or of all ranks in the folder of `ranks -o`.
 
-    The query `show tables` lists the tables, and `describe events` the columns of one.
+    The query `show tables` lists the tables, and `describe events` the columns of one. A query of a
+    trace ends after 20 s, or at 1 GB of memory; in Python, `Trace.query` has no such limits.
 
     \b
     stepscope query run.stepscope "select * from steps"
@@ -54,7 +55,11 @@ def _result(file: Source, sql: str) -> pa.Table:
         from stepscope.models.ranks.dataset_query import query_dataset
 
         return query_dataset(Path(file.path), sql)
-    return file.load(memory=True).query(sql)
+    from stepscope.trace.query import QueryLimits
+    from stepscope.trace.query_process import run_query_within
+
+    limits = QueryLimits(seconds=20, megabytes=1024, rows=0, answer_bytes=1_000_000_000)
+    return run_query_within(file.load(memory=True), sql, limits)
 
 
 def as_table(result: pa.Table) -> Iterator[str]:

@@ -39,6 +39,14 @@ def _sampling(name: str, help: str) -> Callable[[Command], Command]:
     metavar="N",
     show_default=False,
 )
+@click.option(
+    "--recorder-memory",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="MB",
+    help="Memory for recorded events; fewer steps are recorded if they need more "
+    "[default: half of what is available].",
+)
 @click.option("--memory", is_flag=True, help="Also record every allocation.")
 @click.option("--stack", is_flag=True, help="Also record Python stacks (costly).")
 @click.option(

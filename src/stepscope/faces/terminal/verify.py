@@ -28,6 +28,9 @@ class _Verify(MeasuringCommand):
             formatter.write_dl(rows)
 
 
+_CLOSE = 0.1  # of the step: a prediction this close is one that came true; chosen
+
+
 @click.command(cls=_Verify, context_settings={"allow_interspersed_args": False})
 @at_least_one("--warmup", 5, "Training steps of each run that are not timed.")
 @at_least_one("--steps", 10, "Training steps of each run to time.")
@@ -105,8 +108,12 @@ def _predicted(answer: TrialComparison) -> str:
     return (
         f"predicted  {answer.prediction.predicted_step_ms:10.3f} ms, "
         f"{answer.prediction.speedup:.2f}x "
-        f"({low:.3f} to {high:.3f} ms), {answer.error:+.1%} off"
+        f"({low:.3f} to {high:.3f} ms), {_error(answer.error or 0.0)}"
     )
+
+
+def _error(error: float) -> str:
+    return f"{abs(error):.1%} {'longer' if error > 0 else 'shorter'} than measured"
 
 
 def _verdict(answer: TrialComparison) -> str:
@@ -119,7 +126,19 @@ def _verdict(answer: TrialComparison) -> str:
     effect = "faster" if answer.measured_speedup > 1 else "slower"
     if answer.verdict == "contradicted":
         return f"{effect}, unlike the prediction ({between})"
-    return f"{effect}{', as predicted' if answer.verdict == 'confirmed' else ''} ({between})"
+    return f"{effect}{_agreement(answer)} ({between})"
+
+
+def _agreement(answer: TrialComparison) -> str:
+    """How the measured step compares with a prediction of the right direction."""
+    if answer.verdict != "confirmed" or answer.prediction is None:
+        return ""
+    low, high = answer.prediction.range
+    measured = answer.after.step_ms
+    if low * (1 - _CLOSE) <= measured <= high * (1 + _CLOSE):
+        return ", as predicted"
+    gains_more = (measured < low) == (answer.measured_speedup > 1)
+    return f", as predicted, but by {'more' if gains_more else 'less'}"
 
 
 def _facts(facts: Any) -> str:

@@ -237,7 +237,7 @@ def _prediction_lines(answer: Prediction) -> list[str]:
     low, high = answer.range
     lines = [
         f"measured   {answer.measured_step_ms:10.3f} ms per step{_device(answer)}",
-        f"replayed   {answer.replayed_step_ms:10.3f} ms, {answer.replay_error:+.2%}",
+        f"replayed   {answer.replayed_step_ms:10.3f} ms, {answer.replay_error:+.2%}{_left_out(answer)}",
         f"predicted  {answer.predicted_step_ms:10.3f} ms, {answer.speedup:.2f}x "
         f"({low:.3f} to {high:.3f} ms)  {' '.join(answer.changes) or 'no change'}"
         f"{_uncertain(answer)}",
@@ -267,6 +267,13 @@ def _device(answer: Prediction) -> str:
     if answer.device_busy_ms is None or answer.device_idle_ms is None:
         return ""
     return f", device busy {answer.device_busy_ms:.3f} ms, idle {answer.device_idle_ms:.3f} ms"
+
+
+def _left_out(answer: Prediction) -> str:
+    """What the replay leaves out, since later steps do not pay it; empty if nothing."""
+    if answer.one_off_ms < _LEAST_MS:
+        return ""
+    return f", without {answer.one_off_ms:.3f} ms of one-off costs"
 
 
 def _memory_lines(answer: Prediction) -> list[str]:

@@ -73,6 +73,7 @@ class Device(msgspec.Struct, frozen=True):
         idle_ms: idle time by cause.
         communication_ms: exposed communication: collectives run and nothing computes.
         overlapped_ms: communication hidden under computation.
+        one_off_ms: time that later steps do not pay: idle in one-off costs, or comparing algorithms.
     """
 
     device: int
@@ -83,6 +84,12 @@ class Device(msgspec.Struct, frozen=True):
     idle_ms: dict[str, float]
     communication_ms: float
     overlapped_ms: float
+    one_off_ms: float = 0.0
+
+    @property
+    def steady_ms(self) -> float:
+        """The window without one-off costs."""
+        return max(self.window_ms - self.one_off_ms, 0.0)
 
     @property
     def parts_ms(self) -> dict[str, float]:
@@ -313,6 +320,16 @@ class RunShares(msgspec.Struct, frozen=True):
     torch_imported: float | None
     places: list[RunPlace]
     trainings: list[RunTraining]
+
+    @property
+    def work_ms_per_step(self) -> float:
+        """The run without its start-up, ms per training step; 0 without a step."""
+        return 1e3 * self.seconds * self.after_start_up / self.steps if self.steps else 0.0
+
+    @property
+    def after_start_up(self) -> float:
+        """The share of the run that is not its start-up."""
+        return 1 - self.shares.get("start_up", 0.0)
 
 
 class Iterations(msgspec.Struct, frozen=True):

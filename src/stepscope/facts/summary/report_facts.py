@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.base.arrays import Floats, Mask
+from stepscope.base.arrays import Floats, Mask, Rows
 from stepscope.base.typed_data import convert
 from stepscope.facts.annotate.device.idle import (
     cause_names,
@@ -13,6 +13,7 @@ from stepscope.facts.annotate.device.idle import (
     python_time,
     working_devices,
 )
+from stepscope.facts.annotate.device.one_off_costs import one_off_costs
 from stepscope.facts.annotate.links.launches import device_work, shows_cpu
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.step_table import mean_device_ms, ranks_with_steps, step_lengths
@@ -54,10 +55,11 @@ def devices_of(selected: SelectedSteps) -> list[Device]:
     windows = Intervals(selected.steps["window_start_ns"], selected.steps["window_end_ns"])
     active = working_devices(selected.trace, selected.rank, windows)
     idle = selected.rows_of(selected.trace["idle"])
-    return [_device(selected, idle, device) for device in active]
+    compared = one_off_costs(selected.trace, selected.rank).work if active else selected.work[:0]
+    return [_device(selected, idle, compared, device) for device in active]
 
 
-def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
+def _device(selected: SelectedSteps, idle: Table, compared: Rows, device: int) -> Device:
     here = idle["device"] == device
     length = (idle["end_ns"] - idle["start_ns"]) * MS / selected.count
     causes: dict[str, float] = {}
@@ -65,9 +67,10 @@ def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
         causes[cause] = causes.get(cause, 0.0) + float(length[here & (idle["cause"] == code)].sum())
     window = float(sum(end - start for start, end in selected.windows) * MS / selected.count)
     # Time in which any communication runs on the device, within the steps' windows.
-    events = selected.trace.events
-    rows = _here(selected, device) & events.text("category").mask("communication")
+    events, here = selected.trace.events, _here(selected, device)
+    rows = here & events.text("category").mask("communication")
     communication = _inside_ms(selected, Intervals(*events.spans(rows)))
+    comparing = _inside_ms(selected, Intervals(*events.spans(compared[here[compared]])))
     return Device(
         device=device,
         name=str(selected.trace.metadata.device(device).get("name", "")),
@@ -77,6 +80,7 @@ def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
         idle_ms=causes,
         communication_ms=communication,
         overlapped_ms=max(0.0, communication - causes["communication"]),
+        one_off_ms=causes["one_off"] + comparing,
     )
 
 

@@ -42,9 +42,15 @@ _TIME_STYLE = {
     "synchronization": "cyan",
     "host": "red",
     "launch": "bright_black",
+    "one_off": "bright_black",
     "unknown": "bright_black",
 }
-_SHORT_HEADS = {"copying": "copies only", "communication": "comm. only", "synchronization": "sync"}
+_SHORT_HEADS = {
+    "copying": "copies only",
+    "communication": "comm. only",
+    "synchronization": "sync",
+    "one_off": "one-off",
+}
 _TIME_HEADS = {key: _SHORT_HEADS.get(key, key) for key in _TIME_STYLE}
 _SIDE = {"cpu": "CPU"}
 _EVIDENCE = {
@@ -56,6 +62,7 @@ _OF_FOLDER = ("other_file", "other_run", "merged_file", "unreadable_file", "rank
 _PHASES = ("forward", "backward")
 _NO_COUNT = "–"
 _LEAST_PLACE, _MOST_PLACES = 0.005, 5
+_LEAST_PART = 0.001  # of the step: what a percentage with one decimal shows
 _MUCH = 0.05  # of the step, in `other`
 
 
@@ -202,7 +209,7 @@ class _Report:
         """CPU time by stage: without devices, waiting for other ranks is part of it."""
         names = [stage.stage for stage in self.main.stages]
         table = plain_table(
-            "Ranks, CPU ms per step", "rank", "step>", *(f"{head}>" for head in map(stage_words, names))
+            "Ranks, wall ms per step", "rank", "step>", *(f"{head}>" for head in map(stage_words, names))
         )
         for summary in self.all:
             spent = {stage.stage: stage.cpu_ms for stage in summary.stages}
@@ -216,8 +223,14 @@ class _Report:
         return f"{summary.rank} ▼" if summary is self.main else str(summary.rank)
 
     def devices_of_ranks(self) -> Table:
-        found = {key for summary in self.all for device in summary.devices for key in device.parts_ms}
-        rare = {"copying", "unknown"} - found
+        devices = [device for summary in self.all for device in summary.devices]
+        noted = {
+            key
+            for device in devices
+            for key, time in device.parts_ms.items()
+            if time >= _LEAST_PART * device.window_ms
+        }
+        rare = {"copying", "unknown", "one_off"} - noted
         shown = {key: head for key, head in _TIME_HEADS.items() if key not in rare}
         heads = (f"{head}>" for head in ("step", *shown.values()))
         table = plain_table("Ranks, ms per step", "rank", *heads)
@@ -234,7 +247,7 @@ class _Report:
     def stages(self) -> Table:
         device = bool(self.main.devices)
         bars = [""] * (self.width >= _ROOM_FOR_BARS or not device)
-        heads = ["", "CPU ms>", "of step>" if bars else "%>", *bars]
+        heads = ["", "wall ms>", "of step>", *bars]
         heads += [*(["device ms>", *bars] if device else []), "bound by"]
         table = plain_table("Stages, per step", *heads)
         times = [time for stage in self.main.stages for time in (stage.cpu_ms, stage.device_ms)]
@@ -264,11 +277,11 @@ class _Report:
         table = plain_table(f"{name}, per step", "", "ms>", "of step>", "")
         window = device.window_ms or 1.0
         for key, time in _times(device).items():
-            if time / window >= 0.001:
+            if time / window >= _LEAST_PART:
                 words = Text(TIME_WORDS[key], _TIME_STYLE[key])
                 share = time / window
                 table.add_row(words, ms(time), percent(share), self.bar(share, _TIME_STYLE[key]))
-        if device.overlapped_ms / window >= 0.001:
+        if device.overlapped_ms / window >= _LEAST_PART:
             words = Text("communication overlapped by computing", "dim")
             table.add_row(words, ms(device.overlapped_ms), percent(device.overlapped_ms / window))
         return table
@@ -325,7 +338,7 @@ def _times(device: Device) -> dict[str, float]:
 
 def updates_table(summary: Summary) -> Table:
     """A row for each update, and one for each model in it: device time if there is a device."""
-    side, where = ("device", "device") if summary.devices else ("cpu", "CPU")
+    side, where = ("device", "device") if summary.devices else ("cpu", "wall")
     found = {stage.stage for update in summary.updates for stage in update.stages}
     stages = [stage for stage in STAGE_STYLE if stage in found]
     heads = (f"{stage_words(stage)}>" for stage in stages)
@@ -352,7 +365,7 @@ def _of_model(model: UpdatedModel, stages: list[str], side: str) -> list[Text]:
 
 def iterations_table(kinds: list[Iterations]) -> Table:
     """The kinds as a table of a report."""
-    heads = ("count>", "CPU ms>", "prompts>", "prompt tokens>", "decoding>", "decoded tokens>")
+    heads = ("count>", "wall ms>", "prompts>", "prompt tokens>", "decoding>", "decoded tokens>")
     table = plain_table("Iterations, means", "", *heads)
     for kind in kinds:
         numbers = (kind.prefill_requests, kind.prefill_tokens, kind.decode_requests, kind.decode_tokens)

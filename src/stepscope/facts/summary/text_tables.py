@@ -32,6 +32,7 @@ TIME_WORDS = {
     "synchronization": "idle, synchronization",
     "host": "idle, host bound",
     "launch": "idle, launch latency",
+    "one_off": "idle, one-off costs",
     "unknown": "idle, cause unknown",
 }
 

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from stepscope.facts.summary.facts import Device, Stage, Verdict
+from stepscope.facts.summary.numbers import ms
 from stepscope.facts.summary.text_tables import stage_words
 from stepscope.trace.declaration import INFERENCE_STAGES
 from stepscope.trace.recorded_steps import QUIET, blocked_share
 
 NOTABLE = 0.10  # a cause that costs less than this share of the step does not limit it
+LEAST_LEFT_OUT = 0.01  # of the step: one-off costs that take less change no share
 MOSTLY = 0.50  # of the step, or of the work: more than everything else together
 MUCH_BLOCKED = 0.20  # more than in the recorded steps, whose shares of CPU time vary by less
 MUCH_LONGER = 2  # that steps load data after the recording than in it
@@ -37,14 +39,14 @@ _SENTENCES = {
     "of it; the recorded steps found batches that were ready.",
     "later_waits": "The step waits: after the recording, the training loop is blocked for about "
     "{share:.0%} of it; the recorded steps found ready what it waits for.",
-    "cpu_python": "Python limits the step: for {share:.0%} of it no operator runs, mostly {where}.",
-    "cpu_waits": "The step waits: the training loop is blocked for about {share:.0%} of it, mostly {where}.",
+    "cpu_python": "Python limits the step: for {share:.0%} of it no operator runs{where}.",
+    "cpu_waits": "The step waits: the training loop is blocked for about {share:.0%} of it{where}.",
     "cpu_communication": "The step waits for communication: "
     "for {share:.0%} of it ranks exchange data and no operator runs.",
     "cpu_other": "Work outside {what} limits the step: {share:.0%} of it is neither {parts}.",
     "cpu_unknown": "The trace does not show what the step does: "
     "no data loading, forward, backward or optimizer was found.",
-    "cpu": "The step is CPU-bound; the longest stage is {stage} ({share:.0%}).",
+    "cpu": "The step is CPU-bound; the longest stage is {stage} ({share:.0%}){loads}.",
 }
 # Stages that show the purpose of a step, this purpose, and the parts of such a step.
 _PURPOSES = (
@@ -85,17 +87,31 @@ def verdict(
     if not devices:
         found = _later_verdict(stages, python or {}, communication, later_data, later_blocked)
         return found or _cpu_verdict(stages, python or {}, communication, active)
-    device = max(devices, key=lambda device: device.computing_ms)
-    window = device.window_ms or step_ms or 1.0
-    cause = max(device.idle_ms, key=device.idle_ms.__getitem__)
-    share = device.idle_ms[cause] / window
-    computing = device.computing_ms / window
+    return _device_verdict(step_ms, max(devices, key=lambda device: device.computing_ms), copies)
+
+
+def _device_verdict(step_ms: float, device: Device, copies: float) -> Verdict:
+    """What limits the steps of a device, without what later steps do not pay."""
+    window = device.steady_ms or step_ms or 1.0
+    idle = {cause: ms for cause, ms in device.idle_ms.items() if cause != "one_off"}
+    cause = max(idle, key=idle.__getitem__)
+    share, comparing_ms = idle[cause] / window, device.one_off_ms - device.idle_ms.get("one_off", 0.0)
+    computing = max(device.computing_ms - comparing_ms, 0.0) / window
     if share >= NOTABLE:
         name = "sometimes_host" if cause == "host" and share < computing else cause
         text = _SENTENCES[name].format(share=share, computing=computing)
-        return Verdict(cause, share, text)
+        return Verdict(cause, share, text + _left_out(device))
     text = _SENTENCES["copies" if copies >= MOSTLY else "device"]
-    return Verdict("device", computing, text.format(share=computing, copies=copies))
+    return Verdict("device", computing, text.format(share=computing, copies=copies) + _left_out(device))
+
+
+def _left_out(device: Device) -> str:
+    """What the shares leave out, in a sentence of its own; empty if that is next to nothing."""
+    part = device.one_off_ms / (device.window_ms or 1.0)
+    if part < LEAST_LEFT_OUT:
+        return ""
+    cost = f"{ms(device.one_off_ms)} ms per step ({part:.0%} of the recorded time)"
+    return f" This leaves out one-off costs of {cost}, which later steps do not pay."
 
 
 def _later_verdict(
@@ -127,15 +143,17 @@ def _cpu_verdict(
     idle = sum(python.values())
     if idle >= MOSTLY:
         stage = max(python, key=python.__getitem__)
-        where = _outside(stages) if stage == "other" else f"in {stage_words(stage)}"
+        place = _outside(stages) if stage == "other" else f"in {stage_words(stage)}"
+        where = f", mostly {place}" if python[stage] >= MOSTLY * idle else ""
         elsewhere = communication + data - python.get("data_loading", 0.0)
         blocked = blocked_share(idle, active, elsewhere)
         text = _SENTENCES["cpu_waits" if blocked else "cpu_python"]
         return Verdict("host", blocked or idle, text.format(share=blocked or idle, where=where))
+    working = max((stage.share for stage in stages if stage.stage != "data_loading"), default=0.0)
     if communication >= max(NOTABLE, data):
         text = _SENTENCES["cpu_communication"].format(share=communication)
         return Verdict("communication", communication, text)
-    if data >= NOTABLE:
+    if data >= max(NOTABLE, working):
         return Verdict("data", data, _SENTENCES["cpu_data"].format(share=data))
     if all(stage.stage == "other" for stage in stages):
         return Verdict("cpu", sum(stage.share for stage in stages), _SENTENCES["cpu_unknown"])
@@ -147,7 +165,8 @@ def _cpu_verdict(
         )
     else:
         name = stage_words(longest.stage)
-        text = _SENTENCES["cpu"].format(stage=name, share=longest.share)
+        loads = f"; loading batches takes {data:.0%}" if data >= NOTABLE else ""
+        text = _SENTENCES["cpu"].format(stage=name, share=longest.share, loads=loads)
     return Verdict("cpu", longest.share, text)
 
 

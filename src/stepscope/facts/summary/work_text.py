@@ -25,6 +25,7 @@ _OVER_PEAK = 1.005  # of the peak: what does not round to 100 %
 _ABOVE_PEAK_NOTE = "over 100%: fewer operations than counted (Winograd), or inputs served from cache"
 _PRECISIONS = {"half": "16 bits", "tf32": "TF32", "fp32": "FP32"}
 _COUNTED_BY = {"xla": "as XLA counts them", "shapes": "from the shapes in XLA's programs"}
+_LEAST_KNOWN = 0.5  # of the time of the work: with less, a total would be that of a part; as for the MFU
 _ALL = 0.995  # of the time: what rounds to 100 %
 Row = tuple[str, float, float, float | None, str]
 
@@ -167,23 +168,30 @@ def efficiency_parts(found: Efficiency) -> Iterator[RenderableType]:
     """A table of rates, and a line that says what they cover."""
     scale, unit = (1.0, "TFLOP/s") if (found.busy_tflops or found.tflops) >= 1 else (1e3, "GFLOP/s")
     peaks = ["of peak>", ""] if found.busy_utilization is not None else []
-    table = plain_table("FLOPs per step", "", ">", f"{unit}>", *peaks)
+    title = "FLOPs per step" if found.known >= _LEAST_KNOWN else "FLOP rate"
+    table = plain_table(title, "", ">", f"{unit}>", *peaks)
     for label, flops, rate, share, name in _rows(found):
         cells = [label, operations(flops) if flops else "", ms(rate * scale)]
         of_peak = [percent(share), name] if share is not None else ["", ""]
         table.add_row(*cells, *(of_peak if peaks else []))
-    yield table
+    if table.rows:
+        yield table
     yield Text(" · ".join(_notes(found)), "dim")
 
 
 def _rows(found: Efficiency) -> Iterator[Row]:
+    if found.known >= _LEAST_KNOWN:
+        yield from _rows_of_step(found)
+    if found.busy_tflops is not None:
+        yield "while counted work runs", 0, found.busy_tflops, found.busy_utilization, ""
+
+
+def _rows_of_step(found: Efficiency) -> Iterator[Row]:
     repeated = found.repeated_flops / found.flops
     own = found.flops - found.repeated_flops
     yield "whole step", own, found.tflops * (1 - repeated), found.mfu, "MFU"
     if repeated:
         yield "with recomputation", found.flops, found.tflops, found.hfu, "HFU"
-    if found.busy_tflops is not None:
-        yield "while counted work runs", 0, found.busy_tflops, found.busy_utilization, ""
 
 
 def _notes(found: Efficiency) -> Iterator[str]:
@@ -191,7 +199,8 @@ def _notes(found: Efficiency) -> Iterator[str]:
     what = "counted: matrix products, convolutions and attention"
     yield f"{what}, {counted_by}" if counted_by else what
     if found.known < _ALL:
-        yield f"known for {percent(found.known)} of their time"
+        few = ", too little for those of the step" if found.known < _LEAST_KNOWN else ""
+        yield f"FLOPs are known for {percent(found.known)} of their time{few}"
     if found.gpu and found.peak_tflops:
         rates = (f"{rate:g} TFLOP/s in {_PRECISIONS[name]}" for name, rate in found.peak_tflops.items())
         yield f"{found.gpu}: {', '.join(rates)}"

@@ -5,6 +5,7 @@ is written; then whatever is named like a batch size. Numbers for evaluation are
 by the names of loaders, data sets and variables.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from stepscope.models.batch_size.source_facts import (
     written_number,
 )
 from stepscope.models.batch_size.source_files import ReadText, find_settings, read_text, settings_files
+
+_LISTED = 20  # candidates in a message
 
 
 def find_site(
@@ -95,7 +98,10 @@ def _chosen(sites: list[Site], choice: str, path: str) -> Site:
 
 
 def _listed(sites: Sequence[Site]) -> str:
-    return f"{len(sites)} ({'; '.join(site.sentence for site in sites)})" if sites else "none"
+    if not sites:
+        return "none"
+    more = f"; and {len(sites) - _LISTED} more" if len(sites) > _LISTED else ""
+    return f"{len(sites)} ({'; '.join(site.sentence for site in sites[:_LISTED])}{more})"
 
 
 def _group_sites(
@@ -182,8 +188,8 @@ class _Finder:
         node, definition = origin.node, origin.definition
         assert node is not None
         start, end = self.facts.span(node)
-        before, written = self.facts.text[:start], self.facts.text[start:end]
-        line_start = max(before.rfind("\n"), before.rfind("\r")) + 1
+        written = self.facts.text[start:end]
+        line = bisect_right(self.facts.line_starts, start)
         named = definition.option if definition.kind == "option" else None
         option = origin.option if (origin.option or "").startswith("-") else None
         return Site(
@@ -194,8 +200,8 @@ class _Finder:
             text=written,
             start=start,
             end=end,
-            line=1 + before.count("\n") + before.count("\r") - before.count("\r\n"),
-            column=start - line_start,
+            line=line,
+            column=start - self.facts.line_starts[line - 1],
             option=option,
         )
 

@@ -99,11 +99,20 @@ class Model:
         return None
 
     def range(self, batch: float) -> tuple[float, float]:
-        """Where the value is expected, with 95 % confidence: for the noise of the line, and not
-        less than the error on the point held back."""
+        """Where the value is expected, with 95 % confidence: for the noise of the line, not less
+        than the error on the point held back, and where it bends what a convex curve may do."""
         value = self.at(batch)
         half = max(self._band(batch), (self.own_error or 0.0) * abs(value))
-        return max(0.0, value - half), value + half
+        low, high = (value, value) if self.linear else convex_range(self.batches, self.values, batch)
+        return max(0.0, min(value - half, low)), max(value + half, high)
+
+    @property
+    def has_certain_slope(self) -> bool:
+        """Whether the slope is more than twice its own 95 % confidence interval's half width."""
+        x = np.array(self.batches)
+        spread = float(((x - x.mean()) ** 2).sum())
+        half = student(self.freedom) * self.noise / float(np.sqrt(spread)) if spread else float("inf")
+        return self.slope > 2 * half
 
     def residual(self) -> float:
         """The greatest relative distance of a measured value from the model."""
@@ -181,15 +190,65 @@ def fit_peaks(batches: Sequence[float], values: Sequence[float], tolerance: floa
 
     Each place in the step holds a constant and so much a sample; the peak is the greatest of them,
     so its slope can only grow. Memory has no noise but for sizes that are rounded up: where one
-    line misses by more than `tolerance`, points in a row on one line make a piece, if slopes grow.
+    line misses by more than `tolerance`, the greater of the lines on either side holds between two
+    points, and the chord where slopes fall.
     """
     x, y = _by_batch(batches, values)
     straight = _model((fit_line(x, y),), x, y, None, None)
     if straight.residual() <= tolerance or len(x) < 3:
         return straight
-    pieces = tuple(fit_line(x[run], y[run]) for run in _runs(x, y, tolerance))
-    grows = all(left.slope < right.slope for left, right in pairwise(pieces))
-    return _model(pieces, x, y, None, None) if grows else straight
+    pieces = [fit_line(x[run], y[run]) for run in _runs(x, y, tolerance)]
+    if all(left.slope < right.slope for left, right in pairwise(pieces)):
+        return _model(_greatest(pieces), x, y, None, None)
+    return straight if len(x) < _LEAST_POINTS else _model(_chords(x, y), x, y, None, None)
+
+
+def _greatest(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    """The greater of neighboring lines: of two points that lie on different ones, the line through
+    both is none of the step's, and goes where its neighbors meet between the points."""
+    kept = list(pieces[:1])
+    for piece, following in zip(pieces[1:], [*pieces[2:], None], strict=True):
+        if following and piece.start < _meet(kept[-1], following) < following.start:
+            continue
+        kept.append(replace(piece, start=max(_meet(kept[-1], piece), kept[-1].start)))
+    return tuple(kept)
+
+
+def _meet(left: Piece, right: Piece) -> float:
+    return (left.intercept - right.intercept) / (right.slope - left.slope)
+
+
+def _chords(x: Floats, y: Floats) -> tuple[Piece, ...]:
+    """From point to point, where slopes fall: another workspace or kernel is chosen by size."""
+    return tuple(fit_line(x[place : place + 2], y[place : place + 2]) for place in range(len(x) - 1))
+
+
+def convex_range(batches: Sequence[float], values: Sequence[float], batch: float) -> tuple[float, float]:
+    """Where a maximum of lines through some points may lie at another batch size.
+
+    It lies above the lines of the points on either side, and below the chord between its neighbors.
+    Beyond the last point it grows at least as it did, and at most in proportion.
+
+    Args:
+        batches: at least two, in order.
+
+    Example:
+        >>> convex_range([1, 2, 4, 8], [5, 5, 6, 10], 3)  # flat until 2, then by 0.5 or 1
+        (5.0, 5.5)
+    """
+    x, y = np.asarray(batches, float), np.asarray(values, float)
+    slopes = np.diff(y) / np.diff(x)
+    if batch >= x[-1]:
+        ends = float(y[-1] + slopes[-1] * (batch - x[-1])), float(y[-1] * batch / x[-1])
+        return min(ends), max(ends)
+    if batch <= x[0]:
+        return max(float(y[0] - max(slopes[0], 0.0) * (x[0] - batch)), 0.0), float(y[0])
+    place = int(np.searchsorted(x, batch, side="right")) - 1
+    chord = float(y[place] + slopes[place] * (batch - x[place]))
+    left = y[place] + (slopes[place - 1] if place else 0.0) * (batch - x[place])
+    after = slopes[place + 1] if place + 1 < len(slopes) else y[place + 1] / x[place + 1]
+    lines = float(max(left, y[place + 1] - after * (x[place + 1] - batch)))
+    return min(lines, chord), max(lines, chord)
 
 
 def _runs(x: Floats, y: Floats, tolerance: float) -> list[slice]:

@@ -86,14 +86,15 @@ class NumberOrigin:
 
 
 class Resolver:
-    """Follows expressions within one file.
+    """Follows expressions within one file, to numbers from `least`.
 
     Attributes:
         missing: keys that the file reads but does not define: perhaps settings in another file.
     """
 
-    def __init__(self, facts: SourceFacts) -> None:
+    def __init__(self, facts: SourceFacts, least: int = 1) -> None:
         self.facts = facts
+        self._least = least
         self.missing: set[str] = set()
         self._by_name: dict[str, list[Definition]] = {}
         for definition in facts.definitions:
@@ -112,7 +113,7 @@ class Resolver:
     def _follow(self, node: ast.expr | None, at: Definition) -> Iterator[NumberOrigin]:
         if node is None:
             return
-        if written_number(node) is not None:
+        if written_number(node, self._least) is not None:
             yield NumberOrigin(node, at, at.option)
         elif isinstance(node, ast.Name):
             yield from self._name(node.id, at)

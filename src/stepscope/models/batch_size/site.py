@@ -37,6 +37,9 @@ _WORDS = {
     "setting": "the setting",
 }
 
+# Of a file of settings that is parsed before and after it is changed, in half a second each.
+_LONGEST_SETTINGS, _MOST_VALUES = 50_000, 50_000  # characters, and values
+
 
 @dataclass(frozen=True)
 class Site:
@@ -225,6 +228,8 @@ def _check_setting(old: str, new: str, site: Site, edit: Edit) -> None:
     parse = _parser(site.path)
     if parse is None:
         return
+    if len(old) > _LONGEST_SETTINGS:
+        raise BatchError(f"{site.path} is too long to be checked; change {site.text} by hand", site.path)
     try:
         before, after = dict(_leaves(parse(old))), dict(_leaves(parse(new)))
     except Exception as error:
@@ -262,9 +267,17 @@ def _parser(path: str) -> Callable[[str], Any] | None:
     return lambda text: list(parser.safe_load_all(text))
 
 
-def _leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], Any]]:
-    if isinstance(value, dict):
-        return [leaf for key, inner in value.items() for leaf in _leaves(inner, (*path, key))]
-    if isinstance(value, list):
-        return [leaf for key, inner in enumerate(value) for leaf in _leaves(inner, (*path, key))]
-    return [(path, value)]
+def _leaves(value: Any) -> list[tuple[tuple[Any, ...], Any]]:
+    """The values that are no dict and no list, with their paths; a YAML file may nest aliases."""
+    leaves: list[tuple[tuple[Any, ...], Any]] = []
+    waiting: list[tuple[tuple[Any, ...], Any]] = [((), value)]
+    for _ in range(_MOST_VALUES):
+        if not waiting:
+            return leaves
+        path, item = waiting.pop()
+        if isinstance(item, dict | list):
+            inner = item.items() if isinstance(item, dict) else enumerate(item)
+            waiting += [((*path, key), each) for key, each in inner]
+        else:
+            leaves.append((path, item))
+    raise ValueError(f"it has more than {_MOST_VALUES:,} values, with what aliases repeat")

@@ -23,6 +23,8 @@ _FLAG_CALLS = ("DEFINE_integer", "DEFINE_int")
 _LARGEST = 10**9  # number that may be a batch size
 _MOST_DIGITS = 20  # of a number in quotes
 
+_LONGEST_SOURCE, _LONGEST_LINE = 400_000, 20_000  # characters; half a second to parse
+
 
 @dataclass(frozen=True)
 class Definition:
@@ -100,6 +102,7 @@ def read_facts(text: str, path: str) -> SourceFacts:
 
 def parse_python(text: str, path: str) -> ast.Module:
     """The syntax tree of a file; raises BatchError if it is no Python that parses; names the line."""
+    _check_length(text, path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the user's code, which is not run
@@ -113,6 +116,15 @@ def parse_python(text: str, path: str) -> ast.Module:
         raise BatchError(f"syntax error at {path}:1: {error}", path, 1) from error
     except (RecursionError, MemoryError) as error:
         raise BatchError(f"cannot parse {path}: it is nested too deeply", path) from error
+
+
+def _check_length(text: str, path: str) -> None:
+    """Refuse what takes seconds to parse, in which an editor's server answers nothing."""
+    if len(text) > _LONGEST_SOURCE:
+        raise BatchError(f"{path} is too long to be searched: {len(text):,} characters", path)
+    longest = max(map(len, text.splitlines()), default=0)
+    if longest > _LONGEST_LINE:
+        raise BatchError(f"{path} has a line of {longest:,} characters; nobody wrote it by hand", path)
 
 
 @dataclass(frozen=True)
@@ -285,10 +297,10 @@ def positional(call: ast.Call) -> list[ast.expr]:
     return [value for value in call.args if not isinstance(value, ast.Starred)]
 
 
-def written_number(node: ast.expr | None) -> int | None:
-    """The positive whole number that an expression of literals spells; None for anything else."""
+def written_number(node: ast.expr | None, least: int = 1) -> int | None:
+    """The whole number from `least` that an expression of literals spells; None for anything else."""
     value = _value(node)
-    return value if value is not None and 0 < value <= _LARGEST else None
+    return value if value is not None and least <= value <= _LARGEST else None
 
 
 def _value(node: ast.expr | None) -> int | None:

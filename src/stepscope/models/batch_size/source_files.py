@@ -10,6 +10,7 @@ import re
 import tokenize
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from stepscope.errors import BatchError
@@ -20,15 +21,17 @@ ReadText = Callable[[str], str]
 """Returns the text of a file by its path; raises `BatchError`."""
 SUFFIXES = (".yaml", ".yml", ".json", ".toml")
 _ENTRY = re.compile(
-    r"""(?P<quote>["']?)(?P<key>[A-Za-z_][\w.-]*)(?P=quote)\s*[:=]\s*"""
-    r"""(?P<value>(?P<mark>["']?)\d[\d_]*(?P=mark))(?=\s*(?:[,}\]#]|$))"""
+    r"""(?<!\w)(?P<quote>["']?)(?P<key>[A-Za-z_][\w.-]{0,200})(?P=quote)\s{0,100}[:=]\s{0,100}"""
+    r"""(?P<value>(?P<mark>["']?)\d[\d_]{0,17}(?P=mark))(?=\s*(?:[,}\]#]|$))"""
 )
 _HEAD = re.compile(
     r"""^(?P<indent>\s*)(?:-\s+)*["']?(?P<key>[A-Za-z_][\w.-]*)["']?\s*:\s*(?:[{\[&].*)?(?:#.*)?$"""
 )
-_TABLE = re.compile(r"^\s*\[+(?P<key>[^\]]+)\]+")
+_TABLE = re.compile(r"^\s*\[{1,2}(?P<key>[^\[\]]+)\]")
 _BLOCK = re.compile(r"(?:^|[\s:-])[|>][+-]?\d?[+-]?$")
 _TRIPLE = re.compile(r"""\"{3}|'{3}""")
+_MOST_LINES = 30_000  # that are searched, in 0.3 s
+_LONGEST_LINE = 20_000  # characters: nobody writes a setting by hand into a longer one
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
 
 
@@ -121,14 +124,15 @@ def _is_file(path: Path) -> bool:
 
 def find_settings(text: str, path: str) -> list[Site]:
     """Entries named like a batch size, with their path of keys as name."""
-    return [site for site in _entries(text, path) if is_batch_size(site.name.rpartition(".")[2])]
+    return [site for site in entries(text, path) if is_batch_size(site.name.rpartition(".")[2])]
 
 
-def _entries(text: str, path: str) -> Iterator[Site]:
+def entries(text: str, path: str) -> Iterator[Site]:
+    """The whole numbers of a settings file, with their path of keys as name."""
     around: list[tuple[int, str]] = []
     start = 0
-    for number, (line, quoted) in enumerate(_quoted_lines(text, path), 1):
-        if quoted:
+    for number, (line, quoted) in enumerate(islice(_quoted_lines(text, path), _MOST_LINES), 1):
+        if quoted or len(line) > _LONGEST_LINE:
             start += len(line)
             continue
         code = _without_comment(line)
@@ -160,7 +164,7 @@ def _quoted_lines(text: str, path: str) -> Iterator[tuple[str, bool]]:
         for mark in _TRIPLE.findall(line) if path.endswith(".toml") else ():
             inside = "" if inside == mark else inside or mark
         in_yaml = path.endswith((".yaml", ".yml")) and block is None
-        if in_yaml and _BLOCK.search(_without_comment(line).rstrip()):
+        if in_yaml and len(line) <= _LONGEST_LINE and _BLOCK.search(_without_comment(line).rstrip()):
             block = indent
 
 

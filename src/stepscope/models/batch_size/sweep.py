@@ -5,6 +5,10 @@ As SKYLINE does: the user's own first, then larger ones by a constant; smaller o
 runs out. Beyond SKYLINE's three a quarter and a half of the user's own, as people go both ways from
 it. The last one is held back, to check how well the model of the others predicts.
 
+On a GPU three neighboring sizes say little of larger ones: the CPU limits small steps, and the
+device many times larger ones. There both ends come first, then the middle of the gap in which time
+or memory is least certain.
+
 Source: Yu et al., Skyline (UIST 2020), "Making Performance Predictions".
 """
 
@@ -14,12 +18,13 @@ from itertools import pairwise
 from math import log
 
 from stepscope.errors import BatchError
-from stepscope.models.batch_size.fit import Model, fit_model, hold_back, time_tolerance
+from stepscope.models.batch_size.fit import Model, convex_range, fit_model, hold_back, time_tolerance
 from stepscope.models.batch_size.measurement import BatchPoint, MeasuredBatch, combine
 from stepscope.record.batch_size.request import Effort
 
 POINTS = 3  # make a line and its error, as in SKYLINE
 WANTED = POINTS + 2
+_LARGEST = 1 << 20  # batch size that is tried
 _APART = 1.15  # closer ones differ by less than noise
 Progress = Callable[[str, int, int], None]
 _STABLE = 0.02  # relative change of times between rounds
@@ -64,6 +69,66 @@ def _below(too_large: int, measured: Collection[int]) -> list[int]:
         return [too_large // 2] if too_large > 1 else []
     less = max(1, top // 4)
     return [*range(top - less, 0, -less), *range(top - 1, 0, -1)]
+
+
+_SMALL_END = 4  # of the user's own size: half as far as people go below it
+_OF_MEMORY = 0.85  # of the device's at the large end: what is reserved exceeds what is in use
+_LONGEST_STEP_MS, _TIMES_LONGER = 1000.0, 4  # at the large end; chosen: nobody waits longer for it
+_CERTAIN = 0.02  # relative width of what a convex curve may do; chosen: as noise
+
+
+def next_on_device(
+    points: Sequence[BatchPoint], start: int, capacity: int, too_large: int | None
+) -> int | None:
+    """The batch size to try next on a device with its own memory; None where all is certain.
+
+    Args:
+        points: at least one, by batch size.
+        capacity: bytes of the device.
+
+    Example:
+        >>> point = BatchPoint(32, 40.0, 4 << 30)
+        >>> next_on_device([point], 32, 80 << 30, None)
+        8
+        >>> next_on_device([BatchPoint(8, 20.0, 2 << 30), point], 32, 80 << 30, None)
+        816
+    """
+    if len(points) == 1:
+        small = max(1, start // _SMALL_END)
+        return small if small < points[0].batch else None
+    if len(points) == 2:
+        far = _large_end(points, capacity, too_large)
+        if far is not None:
+            return far
+    gaps = [round((low.batch * high.batch) ** 0.5) for low, high in pairwise(points)]
+    return widest(points, [batch for batch in gaps if all(batch != point.batch for point in points)])
+
+
+def _large_end(points: Sequence[BatchPoint], capacity: int, too_large: int | None) -> int | None:
+    """As far as memory and patience reach, by the line through two points."""
+    small, own = points[0], points[-1]
+    more = own.batch - small.batch
+    a_sample = max((own.bytes - small.bytes) / more, 1e-9), max((own.ms - small.ms) / more, 1e-9)
+    longest = max(_LONGEST_STEP_MS, _TIMES_LONGER * own.ms)
+    room = (_OF_MEMORY * capacity - own.bytes) / a_sample[0], (longest - own.ms) / a_sample[1]
+    far = min(own.batch + int(max(min(room), 0)), _LARGEST)
+    if too_large is not None:
+        far = min(far, (own.batch + too_large) // 2)
+    return far if far >= _APART * own.batch else None
+
+
+def widest(points: Sequence[BatchPoint], candidates: Sequence[int]) -> int | None:
+    """The candidate at which time or memory may differ most from what points say; None where all
+    are certain within 2 %."""
+    batches = [point.batch for point in points]
+    columns = [point.ms for point in points], [float(point.bytes) for point in points]
+    best, most = None, _CERTAIN
+    for batch in candidates:
+        ranges = [convex_range(batches, column, batch) for column in columns]
+        width = max((high - low) / high if high else 0.0 for low, high in ranges)
+        if width > most:
+            best, most = batch, width
+    return best
 
 
 @dataclass(frozen=True)
@@ -192,6 +257,13 @@ class Sweep:
             self.rounds.setdefault(batch, []).append(measured)
         return measured is not None
 
+    @property
+    def device_bytes(self) -> int | None:
+        """Memory of the device that was measured on; None for a CPU, or if it is unknown."""
+        measured = next(iter(self.rounds.values()), None)
+        device = measured[0].facts.get("device", {}) if measured else {}
+        return None if device.get("type", "cpu") == "cpu" else device.get("memory_bytes")
+
     def points(self) -> list[BatchPoint]:
         """One point a batch size, by size; beyond three, the one measured last is held back."""
         order = list(self.rounds)
@@ -200,6 +272,13 @@ class Sweep:
             (combine(rounds, batch in held) for batch, rounds in self.rounds.items()),
             key=lambda point: point.batch,
         )
+
+
+def _next(result: Sweep, start: int, wanted: int) -> int | None:
+    capacity, own_fits = result.device_bytes, start in result.rounds
+    if capacity is None or not own_fits or len(result.rounds) >= wanted:
+        return next_batch(start, result.rounds, result.too_large, wanted)
+    return next_on_device(result.points(), start, capacity, result.too_large)
 
 
 def sweep(
@@ -223,7 +302,7 @@ def sweep(
         BatchError: the script fails.
     """
     result = Sweep()
-    while (batch := next_batch(start, result.rounds, result.too_large, wanted)) is not None:
+    while (batch := _next(result, start, wanted)) is not None:
         progress(f"batch size {batch}", len(result.rounds), wanted * most_rounds)
         if not result.add(batch, measure(batch)):
             result.too_large = min(batch, result.too_large or batch)

@@ -223,6 +223,7 @@ _WAITS = {
     "idle: launch": "idle time between launch and start",
     "idle: unknown": "idle time",
     "idle: synchronization": "idle time at synchronizations",
+    "idle: one_off": "idle time in one-off costs",
     "busy: exposed communication": "exposed communication",
 }
 

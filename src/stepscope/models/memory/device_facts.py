@@ -43,6 +43,8 @@ def _device_facts(history: MemoryHistory, most: int) -> MemoryFacts:
     rows = np.flatnonzero(held if life is None else life.alive(moment))
     kind = history.groupings["kind"].code[rows]
     active = rows[np.isin(kind, ACTIVE)]
+    unassigned = rows[kind == KINDS.index("unknown")]
+    before = unassigned[np.isneginf(life.start[unassigned])] if life else unassigned[:0]
     growth = _growth(history)
     return MemoryFacts(
         source=trace.metadata.source,
@@ -59,7 +61,8 @@ def _device_facts(history: MemoryHistory, most: int) -> MemoryFacts:
         activation_modules=_held_by(history, "module", active, held)[:most],
         activation_lines=_held_by(history, "line", active, held)[:most],
         update_line=history.lines.name(history.lines.update) if history.lines else "",
-        unassigned_bytes=int(held[rows[kind == KINDS.index("unknown")]].sum()),
+        unassigned_bytes=int(held[unassigned].sum()),
+        unassigned_before_bytes=int(held[before].sum()),
         fragmentation=find_fragmentation(trace, history.number) if history.has_segments else None,
         growth=tuple(found for found, _ in growth),
         growth_lines=tuple(line for _, line in growth),
@@ -106,11 +109,11 @@ def _growth(history: MemoryHistory) -> list[tuple[Growth, str]]:
 
 
 def _line_of_stack(history: MemoryHistory, life: Lifetimes, stack: int) -> str:
-    """The user's line of a call stack, its innermost frame where it has none."""
+    """The user's line of a call stack, empty where it has none."""
     grouping = history.groupings["line"]
     rows = np.flatnonzero(history.trace["allocations"]["stack"][life.recorded] == stack)
     line = int(grouping.code[rows[0]]) if len(rows) else -1
-    return grouping.names[line if line >= 0 else stack]
+    return grouping.names[line] if line >= 0 else ""
 
 
 def _failures(history: MemoryHistory) -> tuple[OutOfMemory, ...]:

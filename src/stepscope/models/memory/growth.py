@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stepscope.base.arrays import Counts, Floats, Ids
+from stepscope.base.arrays import Counts, Floats, Ids, Mask
 from stepscope.models.memory.memory_facts import Growth
 from stepscope.models.memory.owners import KINDS
 from stepscope.models.memory.recorded_memory import RecordedLines, RecordedMemory
@@ -23,15 +23,17 @@ def find_growth(trace: Trace, device: int, used: tuple[Floats, Counts]) -> list[
     """Call stacks whose allocations pile up, the largest first.
 
     Memory use rises and falls once in each step, which divides the history into cycles. What was
-    allocated in most cycles and lives on at the end is kept from step to step.
+    allocated in most cycles and lives on at the end is kept from step to step, unless as many of
+    its size were released that were there before.
     """
     starts = _cycle_starts(*used)
     if len(starts) < _LEAST_CYCLES:
         return []
     table = trace["allocations"]
-    alive = np.flatnonzero(
-        (table["device"] == device) & (table["start_ns"] >= 0) & (table["end_ns"] < 0) & (table["stack"] >= 0)
-    )
+    here = table["device"] == device
+    alive = np.flatnonzero(here & (table["start_ns"] >= 0) & (table["end_ns"] < 0) & (table["stack"] >= 0))
+    released = here & (table["start_ns"] < 0) & (table["end_ns"] >= 0)
+    alive = alive[~_replaces(table["bytes"][alive], table["stack"][alive], table["bytes"][released])]
     cycle = np.searchsorted(starts, table["start_ns"][alive], side="right")
     stacks, group = np.unique(table["stack"][alive], return_inverse=True)
     pairs = np.unique(np.stack([group, cycle]), axis=1)
@@ -45,6 +47,23 @@ def find_growth(trace: Trace, device: int, used: tuple[Floats, Counts]) -> list[
         Growth(int(stacks[row]), int(count[row]), int(size[row]), int(size[row] // cycles[row]))
         for row in order
     ]
+
+
+def _replaces(size: Counts, owner: Ids, released: Counts) -> Mask:
+    """Which allocations, in order of time, take the place of a block of their size that was released.
+
+    Of one size the owner with most allocations replaces first, and its earliest.
+    """
+    _, group, count = np.unique(owner, return_inverse=True, return_counts=True)
+    order = np.lexsort((np.arange(len(size)), -count[group], size))
+    sizes, available = np.unique(released, return_counts=True)
+    place = np.searchsorted(sizes, size[order])
+    there = np.append(sizes, -1)[place] == size[order]
+    starts = np.flatnonzero(np.append(True, np.diff(size[order]) != 0)[: len(order)])
+    number = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
+    taken = np.zeros(len(size), np.bool_)
+    taken[order] = there & (number < np.append(available, 0)[place])
+    return taken
 
 
 def _cycle_starts(time: Floats, used: Counts) -> Floats:
@@ -74,7 +93,7 @@ def recorded_growth(memory: RecordedMemory, lines: RecordedLines) -> list[tuple[
     and its line leaves such allocations in every step but the last. Activations of several
     operators are one autograd graph that something keeps; its line is that of its last value.
     """
-    left, step = _left_behind(memory)
+    left, step = _left_behind(memory, lines)
     steps = len(memory.recording.trace["steps"]) - 1
     if steps < _LEAST_STEPS or not len(left):
         return []
@@ -110,15 +129,19 @@ def _lines_of_every_step(line: Ids, step: Ids, steps: int) -> Ids:
     return np.asarray(found[count >= steps])
 
 
-def _left_behind(memory: RecordedMemory) -> tuple[Ids, Ids]:
-    """Allocations of earlier steps that are alive at the end; and each allocation's step."""
+def _left_behind(memory: RecordedMemory, lines: RecordedLines) -> tuple[Ids, Ids]:
+    """Allocations of earlier steps that are alive at the end and replace none; each allocation's step."""
     recording = memory.recording
     life, steps = recording.lifetimes, recording.trace["steps"]
     step = np.searchsorted(steps["start_ns"], life.start, side="right") - 1
     training = np.isin(memory.lifetimes.kind[: len(life)], _TRAINING) | (recording.storage >= 0)
     left = np.isposinf(life.end) & np.isfinite(life.start) & ~training
     left &= (step >= 0) & (step < len(steps) - 1)
-    return np.flatnonzero(left).astype(np.int64), step.astype(np.int64)
+    rows = np.flatnonzero(left).astype(np.int64)
+    released = np.isneginf(life.start) & np.isfinite(life.end)
+    code = lines.code[rows]
+    new = ~_replaces(life.bytes[rows], code, life.bytes[released])
+    return rows[np.isin(code, code[new])], step.astype(np.int64)
 
 
 def _every_step(

@@ -69,6 +69,7 @@ class MemoryFacts(msgspec.Struct, frozen=True):
         stages, modules: what held the peak, as far as the file names them.
         activation_modules, activation_lines: what activations and temporaries hold of the peak.
         unassigned_bytes: what of the peak has no known kind.
+        unassigned_before_bytes: what of that was allocated before the history.
         update_line: the line that calls the optimizer; empty where unknown.
         has_lifetimes: whether it is known which release ends which allocation.
     """
@@ -92,6 +93,7 @@ class MemoryFacts(msgspec.Struct, frozen=True):
     activation_modules: tuple[MemoryShare, ...] = ()
     activation_lines: tuple[MemoryShare, ...] = ()
     unassigned_bytes: int = 0
+    unassigned_before_bytes: int = 0
     update_line: str = ""
     has_lifetimes: bool = True
 

@@ -1,41 +1,38 @@
-"""Who allocated: the user's line of a call stack, and what the memory is for."""
+"""Who allocated what a snapshot holds: the user's line, and what the memory is for.
 
-import re
+A call stack says which code allocated. What that was for follows from the release as well: what
+backward releases was kept for it, and what backward or an optimizer makes and releases itself is
+temporary. What was there before the history has no stack; where its sizes are those of the
+gradients, it is the weights and the optimizer state.
+"""
+
 from dataclasses import dataclass
 
 import numpy as np
 
 from stepscope.base.arrays import Codes, Ids, Ids32, Mask, Rows, Times
+from stepscope.models.memory.lifetimes import Lifetimes
+from stepscope.models.memory.stack_roles import (
+    ACTIVATIONS,
+    GRADIENTS,
+    KINDS,
+    OPTIMIZER,
+    TEMPORARIES,
+    UNKNOWN,
+    WEIGHTS,
+    StackRoles,
+    find_roles,
+)
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
-KINDS = (
-    "weights",
-    "gradients",
-    "optimizer state",
-    "activations",
-    "inputs",
-    "temporaries",
-    "unknown",
-    "buffers",
-)
-_LIBRARY = re.compile(
-    r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python3|[/\\]Lib[/\\](?!site)|^<|^\?\?|^$"
-    r"|[/\\]torch[/\\](_|nn|optim|autograd|utils|distributed|cuda|functional|random|fx|backends)"
-)
-_CALLS = re.compile(r"^(forward|_call_impl)$")
-_BACKWARD = re.compile(r"^(backward|_engine_run_backward)$")
-_SETUP = re.compile(r"^(__init__|reset_parameters|_apply|init_weights|from_pretrained)$")
-_LOADING = re.compile(r"collate|pin_memory|^fetch$")
-_LAYERS = re.compile(r"nn[/\\]modules[/\\]|nn[/\\]functional\.py$|torch[/\\]functional\.py$")
-_ROLES = (  # what a frame says by its file or its function; the first that matches
-    ("optimizer state", re.compile(r"[/\\]optim(izer)?s?[/\\]|optimizer\.py$"), None),
-    ("gradients", re.compile(r"[/\\]autograd[/\\]"), _BACKWARD),
-    ("inputs", re.compile(r"[/\\]utils[/\\]data[/\\]"), _LOADING),
-    ("weights", None, _SETUP),
-    ("activations", _LAYERS, _CALLS),
-)
+__all__ = ["KINDS", "Owners", "find_owners", "snapshot_lines"]
+
 _SHORT = 16  # changes of the allocator within which a temporary is released
+_ROUNDING = 512  # bytes; PyTorch's allocator rounds sizes up to this
+_NEVER = np.iinfo(np.int64).max
+_LEAST_MATCHED = 0.9  # of the gradients' bytes; chosen: less is a coincidence of sizes
+_MOST_STATES = 3  # tensors of state for each weight: Adam has two, AMSGrad three
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class Owners:
     """For each allocation who made it.
 
     Attributes:
-        line: stacks.id of the innermost frame in the user's code, -1 where unknown, shape (n,).
+        line: stacks.id of the innermost Python frame in the user's code, -1 where unknown, shape (n,).
         kind: position in `KINDS`, shape (n,).
     """
 
@@ -52,50 +49,130 @@ class Owners:
 
 
 def find_owners(trace: Trace) -> Owners:
-    """The owner of each allocation of a memory snapshot.
-
-    What an allocation is for follows from its call stack, and for the forward, backward and
-    optimizer code also from its lifetime: what is released at once is temporary.
-    """
-    stacks, table = trace["stacks"], trace["allocations"]
-    line, role = _line_of_stacks(stacks), _role_of_stacks(stacks)
+    """The owner of each allocation of a memory snapshot."""
+    roles, table = find_roles(trace["stacks"]), trace["allocations"]
     stack = table["stack"]
-    kind = np.append(role, KINDS.index("unknown"))[stack]
-    kind = np.where(_short_lived(table) & (stack >= 0), KINDS.index("temporaries"), kind)
-    return Owners(np.append(line, -1)[stack].astype(np.int32), kind.astype(np.int64))
+    kind, backward = np.append(roles.role, UNKNOWN)[stack], np.append(roles.backward, False)[stack]
+    bare = _made_by_autograd(table, roles)
+    kind[bare], backward[bare] = GRADIENTS, True
+    short = _short_lived(table) & (stack >= 0)
+    for device in np.unique(table["device"]).tolist():
+        rows = np.flatnonzero(table["device"] == device)
+        kind[rows] = _by_release(table.take(rows), kind[rows], backward[rows], short[rows])
+    for device in np.unique(table["device"]).tolist():
+        _name_what_was_there(trace, device, kind)
+        _name_replaced(table, device, kind)
+    return Owners(np.append(roles.line, -1)[stack].astype(np.int32), kind.astype(np.int64))
 
 
-def _line_of_stacks(stacks: Table) -> Ids32:
-    """For each stack the innermost frame in the user's code; parents come before their callees."""
-    library = stacks.text("file").where(lambda file: bool(_LIBRARY.search(file)))
-    result = np.full(len(stacks), -1, np.int32)
-    parents = stacks["parent"].tolist()
-    for row, (parent, foreign) in enumerate(zip(parents, library.tolist(), strict=True)):
-        result[row] = row if not foreign else result[parent] if parent >= 0 else -1
-    return result
+def _made_by_autograd(table: Table, roles: StackRoles) -> Mask:
+    """Allocations of the history without a stack, where others have Python's and one ran backward.
+
+    Only a thread that runs no Python has no Python frame, and of PyTorch's threads autograd's
+    allocate. With frames of C++ no stack is empty.
+    """
+    seen = roles.role[table["stack"][table["stack"] >= 0]]
+    ran = not roles.has_native and bool(np.isin(seen, (GRADIENTS, OPTIMIZER)).any())
+    return (table["start_ns"] >= 0) & (table["stack"] < 0) & ran
 
 
-def _role_of_stacks(stacks: Table) -> Codes:
-    """For each stack what it allocates for, by its innermost telling frame."""
-    own = np.full(len(stacks), -1, np.int64)
-    for name, file, function in reversed(_ROLES):
-        hit = _matches(stacks, "file", file) | _matches(stacks, "function", function)
-        own[hit] = KINDS.index(name)
-    result = own.copy()
-    unknown, activation = KINDS.index("unknown"), KINDS.index("activations")
-    for row, parent in enumerate(stacks["parent"].tolist()):
-        outer = result[parent] if parent >= 0 else unknown
-        # A forward call inside of something more telling (an optimizer's closure) is still that
-        # of the forward pass; a plain helper takes the role of its caller.
-        if own[row] < 0 or (own[row] == activation and outer not in (unknown, activation)):
-            result[row] = outer
-    return result
+def _by_release(table: Table, kind: Codes, backward: Mask, short: Mask) -> Codes:
+    """The kinds on one device, with what the moment of the release says."""
+    start, made = table["start_ns"], np.flatnonzero(table["start_ns"] >= 0)
+    made = made[np.argsort(start[made], kind="stable")]
+    if not len(made):
+        return kind
+    end = np.where(table["end_ns"] >= 0, table["end_ns"], _NEVER)
+    phase = np.where(backward, GRADIENTS, np.where(kind == OPTIMIZER, OPTIMIZER, UNKNOWN))
+    opens = np.flatnonzero(np.append(True, np.diff(phase[made]) != 0))
+    phases, first = phase[made][opens], start[made][opens]
+    last = start[made][np.append(opens[1:], len(made)) - 1]
+    following = np.append(first[1:], _NEVER)
+    run, released_in = (np.searchsorted(first, time, side="right") - 1 for time in (start, end))
+    # A gradient may be released right after the last allocation of backward; an optimizer
+    # releases its temporaries when it returns.
+    limit = np.where(kind == GRADIENTS, last[run], following[run])
+    has_phase = (start >= 0) & np.isin(kind, (GRADIENTS, OPTIMIZER))
+    by_backward = (phases[released_in] == GRADIENTS) & (end <= last[released_in]) & (run < released_in)
+    kind = np.where(by_backward & (kind == UNKNOWN), ACTIVATIONS, kind)
+    passes = np.where(has_phase, end < limit, short & ~(by_backward & (kind == ACTIVATIONS)))
+    return np.where(passes, TEMPORARIES, kind)
 
 
-def _matches(stacks: Table, column: str, pattern: re.Pattern[str] | None) -> Mask:
-    if pattern is None:
-        return np.zeros(len(stacks), np.bool_)
-    return stacks.text(column).where(lambda text: bool(pattern.search(text)))
+def _name_what_was_there(trace: Trace, device: int, kind: Codes) -> None:
+    """Name the blocks that outlive a whole history of training, by the sizes of its gradients.
+
+    Each weight with a gradient has one block of the gradient's size, and as many more as the
+    optimizer keeps for it; where all sizes agree on that number, `kind` gets both.
+    """
+    table = trace["allocations"]
+    mine = table["device"] == device
+    size = _requested(trace, device)
+    kept = np.flatnonzero(mine & (table["start_ns"] < 0) & (table["end_ns"] < 0) & (kind == UNKNOWN))
+    gradients = np.flatnonzero(mine & (kind == GRADIENTS) & (table["start_ns"] >= 0))
+    sizes, needed = _of_one_backward(table, gradients, size)
+    place = np.searchsorted(sizes, size[kept])
+    there = place < len(sizes)
+    there[there] = sizes[place[there]] == size[kept][there]
+    kept, place = kept[there], place[there]
+    count = np.bincount(place, minlength=len(sizes))
+    whole = float(sizes @ needed)
+    for states in range(_MOST_STATES + 1):
+        agrees = count == (1 + states) * needed
+        if whole and float(sizes[agrees] @ needed[agrees]) >= _LEAST_MATCHED * whole:
+            chosen = agrees[place]
+            number = _number_in_group(place)
+            kind[kept[chosen & (number < needed[place])]] = WEIGHTS
+            kind[kept[chosen & (number >= needed[place])]] = OPTIMIZER
+
+
+def _name_replaced(table: Table, device: int, kind: Codes) -> None:
+    """Name what was there and was released, where what has its size and stays has one purpose."""
+    mine, was_there = table["device"] == device, table["start_ns"] < 0
+    stays = mine & ~was_there & np.isin(kind, (WEIGHTS, GRADIENTS, OPTIMIZER))
+    replaced = np.flatnonzero(mine & was_there & (table["end_ns"] >= 0) & (kind == UNKNOWN))
+    sizes, place = np.unique(table["bytes"][mine & ~was_there & (kind != TEMPORARIES)], return_inverse=True)
+    of = kind[mine & ~was_there & (kind != TEMPORARIES)]
+    least, most = np.full(len(sizes) + 1, UNKNOWN), np.full(len(sizes) + 1, -1)
+    np.minimum.at(least, place, of)
+    np.maximum.at(most, place, of)
+    where = np.searchsorted(sizes, table["bytes"][replaced])
+    same = np.append(sizes, -1)[where] == table["bytes"][replaced]
+    one = same & (least[where] == most[where]) & np.isin(least[where], np.unique(kind[stays]))
+    kind[replaced[one]] = least[where[one]]
+
+
+def _of_one_backward(table: Table, rows: Rows, size: Ids) -> tuple[Ids, Ids]:
+    """The distinct sizes of gradients, ascending, and how many of each there are at most at once."""
+    end = np.where(table["end_ns"][rows] >= 0, table["end_ns"][rows], np.inf)
+    life = Lifetimes(size[rows], table["start_ns"][rows].astype(np.float64), end, rows, rows)
+    sizes, count = np.unique(life.bytes[life.alive(life.peak()[1])], return_counts=True)
+    return sizes.astype(np.int64), count
+
+
+def _number_in_group(group: Ids) -> Ids:
+    """How many earlier rows are in the group of each row."""
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.append(True, np.diff(group[order]) != 0)[: len(order)])
+    number = np.empty(len(group), np.int64)
+    number[order] = np.arange(len(group)) - np.repeat(starts, np.diff(np.append(starts, len(group))))
+    return number
+
+
+def _requested(trace: Trace, device: int) -> Ids:
+    """The size that was asked for, rounded up as the allocator does, of each allocation."""
+    table, blocks = trace["allocations"], trace["blocks"]
+    size = table["bytes"].astype(np.int64)
+    here = np.flatnonzero(trace["segments"]["device"][blocks["segment"]] == device)
+    here = here[blocks["requested_bytes"][here] > 0]
+    here = here[np.argsort(blocks["address"][here], kind="stable")]
+    old = np.flatnonzero((table["device"] == device) & (table["start_ns"] < 0) & (table["end_ns"] < 0))
+    place = np.searchsorted(blocks["address"][here], table["address"][old])
+    inside = place < len(here)
+    old, place = old[inside], place[inside]
+    same = blocks["address"][here[place]] == table["address"][old]
+    size[old[same]] = blocks["requested_bytes"][here[place[same]]]
+    return -(-size // _ROUNDING) * _ROUNDING
 
 
 def _short_lived(table: Table) -> Mask:

@@ -430,8 +430,14 @@ def ranks_in_short(text: str) -> str:
 
 
 def _places(trace: Trace, rows: Ids, work: Ids) -> tuple[list[str], Ids]:
-    """The computation that ended last before each call began: its stage, module and kernel."""
+    """The computation that ended last before each call began: its stage, module and kernel.
+
+    Without a device, the stage that a send is part of: of a pipeline, it tells to whom.
+    """
     events = trace.events
+    if not len(work):
+        sends = events.text("name").take(rows).where(lambda name: name.endswith("send"))
+        return ["", *STAGES], np.where(sends, events["stage"][rows] + 1, 0).astype(np.int64)
     end = events["start_ns"][work] + events["duration_ns"][work]
     order = np.argsort(end, kind="stable")
     last = np.searchsorted(end[order], events["start_ns"][rows], side="right") - 1

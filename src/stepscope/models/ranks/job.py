@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.base.arrays import Ids
 from stepscope.errors import IngestError
 from stepscope.facts.summary.job_findings import JobFinding, JobFindings
 from stepscope.models.ranks.collectives import Matched, match_calls
 from stepscope.models.ranks.map_ranks import RankResult, sketch_files
+from stepscope.models.ranks.pipeline import Pipeline, pipeline_of, slow_of_pipelines
+from stepscope.models.ranks.pipeline_peers import with_peers
 from stepscope.models.ranks.process_groups import (
     GroupRow,
     Shape,
@@ -34,7 +35,7 @@ from stepscope.models.ranks.replay_whatifs import (
     with_costs,
 )
 from stepscope.models.ranks.sketch import JobTable, Sketch, job_table
-from stepscope.models.ranks.stragglers import SlowRanks, Straggler, find_stragglers
+from stepscope.models.ranks.stragglers import Straggler, find_stragglers
 from stepscope.read.rank_folder import named_rank, trace_files
 
 MOST_JOINED = 16  # ranks of a folder that are joined into one trace
@@ -73,6 +74,7 @@ class JobReport(msgspec.Struct, frozen=True):
         replayed_ms: the step as replayed from the sketches, the mean of the ranks.
         together_ms: what the job would gain per step without all stragglers at once.
         whatifs: the step after `no_straggler`, and with twice the bandwidth.
+        pipeline: how the job is pipelined, None if it is not.
     """
 
     ranks: int
@@ -87,6 +89,7 @@ class JobReport(msgspec.Struct, frozen=True):
     replayed_ms: float = 0.0
     together_ms: float = 0.0
     whatifs: dict[str, float] = {}
+    pipeline: Pipeline | None = None
 
     @property
     def slow_ranks(self) -> tuple[Straggler, ...]:
@@ -98,6 +101,8 @@ class JobReport(msgspec.Struct, frozen=True):
         facts: dict[str, Any] = msgspec.to_builtins(self)
         for row, one in zip(facts["stragglers"], self.stragglers, strict=True):
             row["sentence"] = one.sentence
+        if self.pipeline:
+            facts["pipeline"]["sentence"] = self.pipeline.sentence
         if self.slowdown:
             facts["slowdown"]["ratio"] = self.slowdown.ratio
         return facts
@@ -119,6 +124,7 @@ class Job:
     @classmethod
     def of(cls, sketches: Sequence[Sketch]) -> Job:
         """The job of some sketches, at least one, each with at least one step."""
+        sketches = with_peers(sketches)
         table = job_table(sketches)
         matched = match_calls(sketches, table.places)
         return cls(table, matched, build_replay(table, matched))
@@ -137,8 +143,12 @@ def report_of(job: Job) -> JobReport:
     What a finding costs is found by a replay of the job without it.
     """
     table = job.table
-    pipeline_stage = pipeline_places(job.matched, len(table.sketches)).get("pipeline stage")
-    slow = _of_pipeline_stages(find_stragglers(table, pipeline_stage), pipeline_stage)
+    places = pipeline_places(job.matched, len(table.sketches))
+    pipeline_stage, pipeline = places.get("pipeline stage"), pipeline_of(table, job.matched, places)
+    if pipeline is None or pipeline_stage is None:
+        slow = find_stragglers(table)
+    else:
+        slow = slow_of_pipelines(table, pipeline_stage, pipeline.micro_batches)
     links = find_slow_links(table, job.matched)
     replay, alike = job.replay, steps_alike(slow, links, table)
     if (replay.weights != 1).any() and alike.any():  # of some steps: of some of each group then
@@ -157,6 +167,7 @@ def report_of(job: Job) -> JobReport:
         replayed_ms=replay.step_ms,
         together_ms=together_ms(slow, links, table, replay),
         whatifs=whatifs(table, replay),
+        pipeline=pipeline,
     )
 
 
@@ -173,20 +184,6 @@ def _rows(table: JobTable) -> tuple[RankRow, ...]:
         )
         for one, work_ms in zip(table.sketches, usual, strict=True)
     )
-
-
-def _of_pipeline_stages(slow: Sequence[SlowRanks], pipeline_stage: Ids | None) -> list[SlowRanks]:
-    """All workers of one pipeline stage are not slow: their stage has more work."""
-    found = []
-    for one in slow:
-        stages = set() if pipeline_stage is None else set(pipeline_stage[one.rows].tolist())
-        if len(stages) == 1 and len(one.rows) > 1:
-            (number,) = stages
-            if number >= 0 and len(one.rows) == (pipeline_stage == number).sum():
-                cause = f"all of pipeline stage {number}: the stages are out of balance"
-                one = one._replace(straggler=msgspec.structs.replace(one.straggler, cause=cause))
-        found.append(one)
-    return found
 
 
 def findings_of(report: JobReport) -> JobFindings:

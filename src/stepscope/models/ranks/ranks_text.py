@@ -43,6 +43,10 @@ def print_job(console: Console, report: JobReport, failed: Sequence[RankResult])
         f"{ms(report.slowest_ms)} ms on the slowest of each step",
     )
     _print_stragglers(console, report)
+    if report.pipeline:  # its stages wait for each other, whatever their ranks do
+        console.print(Text(f"▶ {report.pipeline.sentence}", "bold yellow"), soft_wrap=True)
+        if report.pipeline.advice:
+            console.print(Text(f"  {report.pipeline.advice}", "dim"), soft_wrap=True)
     _print_slowdown(console, report)
     _print_whatifs(console, report)
     _print_ranks(console, report)

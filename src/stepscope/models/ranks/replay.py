@@ -63,7 +63,7 @@ class Replay:
         ranks, steps = excess_ms.shape
         own = self.own_ms(steps)
         marks = np.bincount(self.rank, minlength=ranks)
-        if len(set(marks.tolist())) > 1:
+        if len(set(marks.tolist())) > 1 or self._sends:
             return self.scaled(1 - np.minimum(excess_ms / np.maximum(own, 1e-9), 1))
         parts = self.own.reshape(ranks, -1)
         others = ~excess_ms.any(axis=1)
@@ -85,12 +85,17 @@ class Replay:
         target = np.maximum(own.mean(axis=0, keepdims=True) + extra_ms, 0)
         return self.scaled(np.where(own > 0, target / np.maximum(own, 1e-9), 1))
 
+    @property
+    def _sends(self) -> bool:
+        """Whether ranks send to each other: what they do at the same time is not the same part."""
+        return bool(self.matched.sends.any())
+
     @cached_property
     def _is_in_step(self) -> bool:
         """Whether every rank makes the same calls in the same order, with all the others."""
         ranks, matched = len(self.begin), self.matched
         marks, calls = np.bincount(self.rank), np.bincount(matched.rank, minlength=ranks)
-        if len(set(marks.tolist())) > 1 or len(set(calls.tolist())) > 1:
+        if len(set(marks.tolist())) > 1 or len(set(calls.tolist())) > 1 or self._sends:
             return False
         meeting = matched.meeting[np.argsort(matched.rank, kind="stable")].reshape(ranks, -1)
         return bool((meeting >= 0).all() and (meeting == meeting[:1]).all())

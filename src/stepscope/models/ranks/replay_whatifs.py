@@ -112,8 +112,22 @@ def steps_alike(slow: Sequence[SlowRanks], links: Sequence[Straggler], table: Jo
 def _less_work(slow: Sequence[SlowRanks], table: JobTable, replay: Replay) -> Replay:
     excess = np.zeros_like(table.own_ms)
     for one in slow:
-        excess[one.rows] += one.excess_ms
-    return replay.without(excess)
+        if one.moves is None:
+            excess[one.rows] += one.excess_ms
+    less = replay.without(excess) if excess.any() else replay
+    for one in slow:
+        less = less if one.moves is None else _moved_work(one, one.moves, less)
+    return less
+
+
+def _moved_work(one: SlowRanks, stage: Ids, replay: Replay) -> Replay:
+    """What a pipeline stage works longer, spread over all stages."""
+    stages, steps = int(stage.max()) + 1, one.excess_ms.shape[1]
+    own = replay.own_ms(steps)
+    spread = np.median(one.excess_ms, axis=0) / stages
+    moved = np.where((stage >= 0)[:, None], spread[None, :], 0.0)
+    moved[list(one.rows)] -= one.excess_ms
+    return replay.scaled(np.maximum(1 + moved / np.maximum(own, 1e-9), 0))
 
 
 def _faster_link(one: Straggler, table: JobTable, replay: Replay) -> Replay:
@@ -265,8 +279,8 @@ def job_with(table: JobTable, replay: Replay, name: str, factor: float) -> Repla
 def _without_stragglers(table: JobTable, replay: Replay) -> Replay:
     """The job if ranks that work longer than the median peer worked as long as it does.
 
-    Peers run the same kernels; if some rank has no peer, all ranks are compared. Without a device,
-    all of the training thread's work counts.
+    Peers are of one pipeline stage, else they run the same kernels; if some rank has none of
+    these, all ranks are compared. Without a device, all of the training thread's work counts.
     """
     on_device = any(one.device or one.idle for one in table.sketches)
     computing = [not on_device or stage not in _NOT_COMPUTING for stage in table.stages]
@@ -274,6 +288,8 @@ def _without_stragglers(table: JobTable, replay: Replay) -> Replay:
     kinds = [frozenset((name, count) for name, (count, _) in one.kernels.items()) for one in table.sketches]
     numbers = {kind: row for row, kind in enumerate(dict.fromkeys(kinds))}
     group = np.array([numbers[kind] for kind in kinds], np.int64)
+    stage = pipeline_places(replay.matched, len(kinds)).get("pipeline stage")
     peers = group if np.bincount(group).min() > 1 else np.zeros_like(group)
+    peers = peers if stage is None else stage
     factor = np.minimum(usual_of_peers(busy, peers) / np.maximum(busy, 1e-9), 1)
     return replay.scaled(np.repeat(factor[:, None], len(table.steps), axis=1))

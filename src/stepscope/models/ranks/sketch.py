@@ -33,7 +33,7 @@ from stepscope.trace.recorded_steps import core_share
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.trace import Trace, allocated_peaks, clock_of
 
-VERSION = 13  # of the format: kept sketches of another one are made again
+VERSION = 14  # of the format: kept sketches of another one are made again
 UNKNOWN_RANK = -1
 _MOST_STEPS = 200  # chosen: what recurs shows in so many, and they fit into `_MOST_BYTES`
 _MOST_BYTES = 100_000  # bytes: 1,024 ranks then fit in 100 MB

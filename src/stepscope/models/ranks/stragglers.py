@@ -91,11 +91,13 @@ class SlowRanks(NamedTuple):
 
     Attributes:
         excess_ms: shape (rows, steps).
+        moves: of a pipeline stage whose work can move to the others the stage of each rank.
     """
 
     straggler: Straggler
     rows: Sequence[int]
     excess_ms: Floats
+    moves: Ids | None = None
 
 
 def find_stragglers(table: JobTable, pipeline_stage: Ids | None = None) -> list[SlowRanks]:
@@ -232,7 +234,7 @@ class _Description:
         )
         return Straggler(
             ranks=tuple(sorted(table.sketches[row].rank for row in rows)),
-            node="" if group.in_turn else _machines(table, rows),
+            node="" if group.in_turn else machines_of(table, rows),
             stage=first,
             steps=group.span(table.steps),
             excess_ms=stages[first],
@@ -260,7 +262,7 @@ def _also(stages: dict[str, float], ratios: dict[str, float], causes: dict[str, 
     return ", ".join(f"{' and '.join(names)} {much}" for much, names in parts.items())
 
 
-def _machines(table: JobTable, rows: Sequence[int]) -> str:
+def machines_of(table: JobTable, rows: Sequence[int]) -> str:
     """The machines of which these are all ranks; empty if there is another rank on one."""
     names = list(dict.fromkeys(table.sketches[row].node for row in rows))
     every = {row for row, one in enumerate(table.sketches) if one.node in names}

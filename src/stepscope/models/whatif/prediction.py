@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import msgspec
 import numpy as np
 
+from stepscope.base.arrays import Ids32, Mask, Rows
 from stepscope.base.parallel import in_threads
 from stepscope.errors import ChangeError, TraceError
+from stepscope.facts.annotate.device.one_off_costs import inside, one_off_costs
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.step_table import mean_device_ms
-from stepscope.graph import Graph, Simulation, breakdown, critical_ms, simulate, without_unexplained_delays
+from stepscope.graph import (
+    Graph,
+    Simulation,
+    breakdown,
+    critical_ms,
+    remove,
+    scale,
+    simulate,
+    without_unexplained_delays,
+)
 from stepscope.graph.critical_path import BusySides
 from stepscope.models.memory.recorded_memory import RecordedMemory, recorded_memory
 from stepscope.models.whatif.change import Request
@@ -22,6 +33,7 @@ from stepscope.trace.recorded_steps import load_warning
 from stepscope.trace.trace import Trace
 
 MOST_TASKS = 1 << 22  # of graphs that are simulated at once: of each, 100 bytes a task
+_LATENCY_NS = 10_000  # of a launch, which takes no longer
 _LEAST_UNEXPLAINED = 0.001  # of the step: what a percentage with one decimal shows
 _ALWAYS = "unchanged work takes as long as it did, even if it overlaps with different work"
 _ALIKE = "other ranks change in the same way"
@@ -36,8 +48,8 @@ class Prediction(msgspec.Struct, frozen=True):
 
     Attributes:
         measured_step_ms: until the next step begins; of the last, until its device work ends.
-        replayed_step_ms: the same steps simulated without a change.
-        replay_error: replayed over measured, minus 1.
+        replayed_step_ms: the same steps simulated without a change, and without one-off costs.
+        replay_error: replayed over measured, both without one-off costs, minus 1.
         predicted_step_ms: simulated with the changes, in the order given.
         speedup: replayed over predicted.
         range: the prediction if the changes gain most and least, each widened by the largest of
@@ -49,6 +61,7 @@ class Prediction(msgspec.Struct, frozen=True):
         critical_path: before and after, by stage and by module, ms.
         device_busy_ms: measured busy time of the busiest device; None if none works.
         device_idle_ms: the rest of the measured step.
+        one_off_ms: what the measured step takes longer by costs that later steps do not pay.
         memory: the peak; None if it was not asked for, not recorded, or cannot be predicted.
     """
 
@@ -66,6 +79,7 @@ class Prediction(msgspec.Struct, frozen=True):
     device_busy_ms: float | None = None
     device_idle_ms: float | None = None
     memory: MemoryPrediction | None = None
+    one_off_ms: float = 0.0
 
     @property
     def is_certain(self) -> bool:
@@ -84,9 +98,22 @@ class TimePrediction(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """The steps as they were measured, with which every prediction for them is compared."""
+    """The steps as they were measured, with which every prediction for them is compared.
 
-    graph: Graph
+    Costs that later steps do not pay are left out: no change can save them.
+
+    Args:
+        recorded: the graph of the steps as they were recorded.
+        delays: events that are left out, too; events.id.
+    """
+
+    recorded: Graph
+    delays: Rows = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph without one-off costs."""
+        return _without_one_off(self.recorded, self.delays)
 
     @cached_property
     def simulation(self) -> Simulation:
@@ -96,7 +123,19 @@ class Baseline:
     @cached_property
     def measured_ms(self) -> float:
         """Mean of the measured steps."""
-        return float(self.graph.window.measured_ns.mean()) / 1e6
+        return float(self.recorded.window.measured_ns.mean()) / 1e6
+
+    @property
+    def steady_ms(self) -> float:
+        """Mean of the measured steps, without one-off costs."""
+        return self.measured_ms - self.one_off_ms
+
+    @cached_property
+    def one_off_ms(self) -> float:
+        """What the steps take longer by costs that are left out, by the replay."""
+        if self.graph is self.recorded:
+            return 0.0
+        return self.measured_ms * (1 - _step_ms(self.simulation) / _step_ms(simulate(self.recorded)))
 
     @cached_property
     def device_ms(self) -> tuple[float | None, float | None]:
@@ -110,7 +149,7 @@ class Baseline:
     @cached_property
     def unexplained(self) -> float:
         """Share of the measured step that no known dependency explains."""
-        return 1 - _step_ms(simulate(without_unexplained_delays(self.graph))) / self.measured_ms
+        return 1 - _step_ms(simulate(without_unexplained_delays(self.graph))) / self.steady_ms
 
     @cached_property
     def breakdown(self) -> BusySides:
@@ -158,6 +197,7 @@ class Baseline:
             device_busy_ms=self.device_ms[0],
             device_idle_ms=self.device_ms[1],
             memory=self.predict_memory(requests),
+            one_off_ms=self.one_off_ms,
         )
         return prediction, after
 
@@ -169,7 +209,7 @@ class Baseline:
     @property
     def _error(self) -> float:
         """How far the replay is from the measured steps, as a share of them."""
-        return _step_ms(self.simulation) / self.measured_ms - 1
+        return _step_ms(self.simulation) / self.steady_ms - 1
 
     def _time_with(self, requests: Sequence[Request]) -> tuple[TimePrediction, Simulation]:
         after = simulate(_changed(self.graph, requests))
@@ -178,6 +218,41 @@ class Baseline:
         error = max(abs(self._error), abs(self.unexplained), *published)
         within = min(steps) * (1 - error), max(steps) * (1 + error)
         return TimePrediction(_step_ms(self.simulation), steps[0], within), after
+
+
+def _without_one_off(graph: Graph, delays: Rows) -> Graph:
+    """The graph in which one-off costs and some other events take no time; their work is gone."""
+    left_out = np.zeros(len(graph.trace.events) + 1, np.bool_)  # the last is for no event
+    for rank in np.unique(graph.threads["rank"]).tolist():
+        left_out[:-1] |= inside(graph.trace, one_off_costs(graph.trace, rank))
+    left_out[delays] = True
+    tasks = left_out[graph.tasks["event"]] & (graph.tasks["mark"] == 0)
+    if not tasks.any():
+        return graph
+    work = tasks & graph.on_device
+    return remove(scale(_launched_at_once(graph, tasks), tasks, 0.0), work, calls=False)
+
+
+def _launched_at_once(graph: Graph, calls: Mask) -> Graph:
+    """The graph in which work begins as if some tasks, which launch it, had taken no time."""
+    source, target, lag = (graph.links[name] for name in ("source", "target", "lag_ns"))
+    launches = graph.links.text("kind").mask("launch") & calls[source]
+    length = graph.trace.events["duration_ns"][graph.tasks["event"][source]]
+    left = np.where(lag >= length, lag - length, np.minimum(lag, _LATENCY_NS))
+    lag = np.where(calls[source] & calls[target], np.minimum(lag, 0), np.where(launches, left, lag))
+    graph = replace(graph, links=graph.links.with_columns(lag_ns=lag))
+    return _without_gaps_before(graph, source[launches], target[launches])
+
+
+def _without_gaps_before(graph: Graph, call: Ids32, work: Ids32) -> Graph:
+    """The graph in which work follows that before it on its stream as soon as after its launch."""
+    events, event, thread = graph.trace.events, graph.tasks["event"], graph.tasks["thread"]
+    before = np.maximum(work - 1, 0)
+    since = events["start_ns"][event[work]] - events.spans(event[call])[1]
+    kept = (thread[before] == thread[work]) & (before < work)
+    gap = graph.tasks["gap_ns"].copy()
+    np.minimum.at(gap, before[kept], np.maximum(since[kept], 0))
+    return graph.with_tasks(gap_ns=gap)
 
 
 def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:

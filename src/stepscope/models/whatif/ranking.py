@@ -100,7 +100,7 @@ def find_fits(graph: Graph, limit_bytes: int) -> list[Fit]:
             "--fits needs the allocations of one rank; record them with: stepscope run --memory SCRIPT"
         )
     if memory.lifetimes.peak()[0] <= limit_bytes:
-        return [Fit((), predict_memory(memory, []), baseline.measured_ms, 0.0)]
+        return [Fit((), predict_memory(memory, []), baseline.steady_ms, 0.0)]
     fitting = [*_fitting(baseline, _checkpoints(memory), limit_bytes)]
     sets = [set(map(str, requests)) for requests, _ in fitting]
     needed = [not any(fewer < own for fewer in sets) for own in sets]  # none does more than another one

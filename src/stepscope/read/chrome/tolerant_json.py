@@ -14,6 +14,7 @@ from contextlib import suppress
 from math import isnan
 from typing import Any
 
+from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Warn
 from stepscope.read.chrome.chunk import Chunk
 from stepscope.read.chrome.compiled_decoder import decode_events, is_event
@@ -25,6 +26,8 @@ _WINDOW = 1 << 14  # characters, in which most events end
 _COSTLY, _TRIES = 1 << 12, 16  # characters of an attempt that counts; so many, then fewer are made
 _TOKEN = re.compile(r'[\[{\]}]|"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 _LEVELS = {"[": 1, "{": 1, "]": -1, "}": -1}
+# The least event is `{"ph":"X","ts":1,"dur":1}`; a file of millions of less would take minutes.
+_LEAST_BYTES, _CHECKED_EVENTS = 24, 1 << 16
 _TAIL = 16  # a truncated number or literal at the end of the text is shorter
 _NOT_UNICODE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
@@ -130,12 +133,15 @@ class TolerantReader:
 
     def read(self) -> tuple[Chunk, bytes, bool]:
         """The complete events, the text after them, and whether the array ended."""
-        text, position = self._text, self._between(0)
+        text, position, count = self._text, self._between(0), 0
         while position < len(text) and text[position] != "]":
             following = self._step(position)
             if following is None:
                 break
             position = self._between(following)
+            count += 1
+            if not count % _CHECKED_EVENTS and position < _LEAST_BYTES * count:
+                raise IngestError("the file holds no trace events, but a list of tiny values")
         closed = text[position : position + 1] == "]"
         rest = text[position + closed :].encode("utf-8", "surrogateescape")
         if self._last and not closed and rest:

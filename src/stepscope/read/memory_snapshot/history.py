@@ -37,6 +37,7 @@ ACTIONS = (
     "workspace_snapshot",
 )
 _LIMIT = 1 << 63  # of what fits 64 bits with a sign
+_LONGEST_NAME = 1000  # characters of a name of a file or function
 EVENT_COLUMNS = ("time_us", "action", "address", "bytes", "stream", "device_free_bytes", "stack")
 
 
@@ -69,7 +70,7 @@ class Stacks:
         parent = -1
         for frame in reversed(frames):
             if isinstance(frame, dict):
-                name, file = str(frame.get("name", "")), str(frame.get("filename", ""))
+                name, file = text_of(frame.get("name")), text_of(frame.get("filename"))
                 parent = self.frames[parent, name, file, small(frame.get("line")) % (1 << 31)]
         return parent
 
@@ -99,13 +100,14 @@ class History:
             raise IngestError("expected events in the history of the snapshot, found other data")
         columns = self._devices.setdefault(id(target), (target, _empty()))[1]
         for item in items:
-            self._add(columns, item)
-            item.clear()
+            if item:  # not used up before
+                self._add(columns, item)
+                item.clear()
         return True
 
     def _add(self, columns: dict[str, array[int]], event: Mapping[str, Any]) -> None:
         columns["time_us"].append(small(event.get("time_us", -1)))
-        columns["action"].append(self.actions[str(event.get("action", ""))])
+        columns["action"].append(self.actions[text_of(event.get("action"))])
         columns["address"].append(small(event.get("addr", -1)))
         columns["bytes"].append(small(event.get("size", 0)))
         columns["stream"].append(small(event.get("stream", 0)))
@@ -118,12 +120,15 @@ class History:
         for name, values in rows.items():
             columns[name].frombytes(np.ascontiguousarray(values, np.int64).tobytes())
 
-    def columns(self, device_traces: Any) -> dict[str, Array]:
+    def columns(self, device_traces: Any, most_rows: int) -> dict[str, Array]:
         """The columns of all devices, one after the other, with the column `device`."""
+        rows = 0
         parts: dict[str, list[Array]] = {name: [] for name in (*EVENT_COLUMNS, "device")}
         for device, events in enumerate(device_traces if isinstance(device_traces, list) else ()):
             _, columns = self._devices.get(id(events), (None, None))
             if columns:
+                rows += len(columns["action"])
+                check_rows(rows, most_rows)
                 for name, values in columns.items():
                     parts[name].append(np.frombuffer(values, np.int64))
                 parts["device"].append(np.full(len(columns["action"]), device, np.int64))
@@ -134,7 +139,7 @@ _SEGMENT = ("device", "address", "bytes", "stream", "pool", "expandable", "stack
 _BLOCK = ("segment", "address", "bytes", "requested_bytes", "state", "stack")
 
 
-def segment_columns(segments: Any, stacks: Stacks) -> tuple[dict[str, Any], dict[str, Any]]:
+def segment_columns(segments: Any, stacks: Stacks, most_rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Columns of the tables `segments` and `blocks`; IngestError if they are no list of dictionaries."""
     if not isinstance(segments, (list, tuple)):
         raise IngestError("expected a list of segments in the snapshot, found other data")
@@ -144,9 +149,10 @@ def segment_columns(segments: Any, stacks: Stacks) -> tuple[dict[str, Any], dict
         if not isinstance(segment, dict):
             raise IngestError("expected segments in the snapshot, found other data")
         numbers = (small(segment.get(key, 0)) for key in ("device", "address", "total_size", "stream"))
-        pool, expandable = str(segment.get("segment_type", "")), int(bool(segment.get("is_expandable")))
+        pool, expandable = text_of(segment.get("segment_type")), int(bool(segment.get("is_expandable")))
         held.append((*numbers, pool, expandable, stacks.of(segment.get("frames"))))
         blocks += _blocks(segment, len(held) - 1, stacks)
+        check_rows(len(held) + len(blocks), most_rows)
     return columns_of(_SEGMENT, held), columns_of(_BLOCK, blocks)
 
 
@@ -163,7 +169,7 @@ def _blocks(segment: Mapping[str, Any], number: int, stacks: Stacks) -> Iterator
             small(block.get("address", address)),
             size,
             small(block.get("requested_size", -1)),
-            str(block.get("state", "")),
+            text_of(block.get("state")),
             stacks.of(block.get("frames") or _legacy_frames(block)),
         )
         address += size
@@ -174,6 +180,17 @@ def _legacy_frames(block: Mapping[str, Any]) -> Any:
     history = block.get("history")
     first = history[0] if isinstance(history, list) and history else {}
     return first.get("frames") if isinstance(first, dict) else None
+
+
+def check_rows(rows: int, most: int) -> None:
+    """IngestError if the file has more rows than bytes for them."""
+    if rows > most:
+        raise IngestError("the snapshot repeats parts of itself; it is damaged or was made to do harm")
+
+
+def text_of(value: Any) -> str:
+    """A text, cut to what names need: a few frames could repeat one of megabytes; else empty."""
+    return value[:_LONGEST_NAME] if isinstance(value, str) else ""
 
 
 def small(value: Any) -> int:

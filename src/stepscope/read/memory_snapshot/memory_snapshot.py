@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import mmap
 from collections.abc import Mapping
 from typing import Any, BinaryIO
@@ -11,9 +10,17 @@ import numpy as np
 
 from stepscope.base.arrays import Array, Rows, Times
 from stepscope.errors import IngestError
-from stepscope.read.byte_stream import Progress
-from stepscope.read.memory_snapshot.history import CompiledHistory, History, Stacks, segment_columns
+from stepscope.read.byte_stream import Progress, on_disk
+from stepscope.read.memory_snapshot.history import (
+    CompiledHistory,
+    History,
+    Stacks,
+    segment_columns,
+    small,
+    text_of,
+)
 from stepscope.read.memory_snapshot.safe_pickle import load
+from stepscope.read.shared import WarningLog
 from stepscope.read.unsupported import PICKLE
 from stepscope.trace.memory_schema import ALLOCATIONS, BLOCKS, MEMORY_EVENTS, SEGMENTS, STACKS
 from stepscope.trace.table import Table, Text
@@ -21,6 +28,9 @@ from stepscope.trace.trace import Metadata, Trace, clock_of, with_times
 
 _KEYS = ("segments", "device_traces")
 _MICROSECOND = 1000  # ns
+# A list that a file repeats by reference takes two bytes of it; rows that are written out take 40.
+_ROW_BYTES, _FEW_ROWS = 8, 1 << 12
+_MOST_SETTINGS = 100  # of the allocator; PyTorch 2.9 has 14
 _TABLES = ("segments", "blocks", "allocations", "memory_events", "stacks")
 
 
@@ -31,12 +41,11 @@ def is_snapshot(head: bytes) -> bool:
 
 def read_snapshot(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     """A trace with the tables of a memory snapshot and no events, as every `Reader` gives one."""
-    if gzipped:
-        trace = _snapshot(gzip.decompress(file.read()))
-    else:
-        trace = _snapshot(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    progress(file.seek(0, 2))
-    return trace
+    log = WarningLog()
+    with on_disk(file, gzipped, log, progress) as path, path.open("rb") as copy:
+        # Not closed here: where reading fails, the error's frames still hold arrays over it.
+        trace = _snapshot(mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ))
+    return trace.with_warnings(log.rows())
 
 
 def with_snapshot(trace: Trace, data: bytes) -> Trace:
@@ -60,8 +69,9 @@ def _snapshot(data: Any) -> Trace:
         snapshot = {"segments": snapshot}
     if not isinstance(snapshot, dict) or not any(key in snapshot for key in _KEYS):
         raise IngestError("expected a memory snapshot with segments, found another pickle")
-    segments, blocks = segment_columns(snapshot.get("segments") or (), stacks)
-    events = history.columns(snapshot.get("device_traces"))
+    most_rows = _FEW_ROWS + len(data) // _ROW_BYTES
+    segments, blocks = segment_columns(snapshot.get("segments") or (), stacks, most_rows)
+    events = history.columns(snapshot.get("device_traces"), most_rows)
     return _trace(snapshot, stacks, history, events, segments, blocks)
 
 
@@ -78,15 +88,24 @@ def _trace(
     actions = Text(columns.pop("action").astype(np.int32), list(history.actions) or [""])
     recorded = Table(MEMORY_EVENTS, {**columns, "time_ns": times, "action": actions})
     held, cells = Table(SEGMENTS, segments), Table(BLOCKS, blocks)
-    settings = snapshot.get("allocator_settings")
-    metadata = Metadata(
-        framework="pytorch",
-        origin_ns=origin,
-        properties={"allocator_settings": settings if isinstance(settings, dict) else {}},
-    )
+    settings = _settings(snapshot.get("allocator_settings"))
+    metadata = Metadata(framework="pytorch", origin_ns=origin, properties={"allocator_settings": settings})
     allocations = Table(ALLOCATIONS, find_allocations(recorded, held, cells))
     tables = (recorded, held, cells, Table(STACKS, stacks.columns()), allocations)
     return Trace({table.schema.name: table for table in tables}, metadata)
+
+
+def _settings(value: Any, depth: int = 2) -> dict[str, Any]:
+    """Settings with plain values, and dicts of them: a file may nest, and repeat, anything."""
+    settings: dict[str, Any] = {}
+    for key, setting in list(value.items())[:_MOST_SETTINGS] if isinstance(value, dict) else ():
+        if isinstance(setting, dict) and depth > 1:
+            settings[text_of(key)] = _settings(setting, depth - 1)
+        elif isinstance(setting, str):
+            settings[text_of(key)] = text_of(setting)
+        elif isinstance(setting, bool | float) or (isinstance(setting, int) and small(setting) == setting):
+            settings[text_of(key)] = setting
+    return settings
 
 
 def _times(time_us: Array) -> tuple[Array, int]:
@@ -108,11 +127,8 @@ def find_allocations(events: Table, segments: Table, blocks: Table) -> dict[str,
     order = np.lexsort((np.arange(len(events)), events["address"], events["device"]))
     action = events.text("action")
     begins = order[action.mask("alloc")[order]]
-    parts = [
-        _recorded(events, order),
-        _freed_only(events, order),
-        _alive_before(events, begins, segments, blocks),
-    ]
+    recorded, repeats = _recorded(events, order)
+    parts = [recorded, _freed_only(events, order, repeats), _alive_before(events, begins, segments, blocks)]
     unknown = [np.full(len(part["device"]), -1) for part in parts]
     return {
         name: np.concatenate([part.get(name, absent) for part, absent in zip(parts, unknown, strict=True)])
@@ -120,22 +136,29 @@ def find_allocations(events: Table, segments: Table, blocks: Table) -> dict[str,
     }
 
 
-def _recorded(events: Table, order: Rows) -> dict[str, Array]:
-    """Allocations whose beginning is in the history."""
+def _recorded(events: Table, order: Rows) -> tuple[dict[str, Array], bool]:
+    """Allocations whose beginning is in the history, and whether releases repeat their stacks.
+
+    With `context="alloc"` the allocator writes the stack of the allocation with its release.
+    """
     starts = np.flatnonzero(events.text("action").mask("alloc")[order])
     limit = np.append(starts[1:], len(order))
     rows = order[starts]
     requested = _first(events, order, starts, limit, "free_requested")
     completed = _first(events, order, starts, limit, "free_completed", "free")
-    return {
+    columns = {
         **{name: events[name][rows] for name in ("device", "address", "bytes", "stream", "stack")},
         "start_ns": events["time_ns"][rows],
         "request_ns": _time_at(events, requested),
         "end_ns": _time_at(events, completed),
     }
+    ended = completed >= 0
+    stacks = events["stack"][rows[ended]]
+    repeats = bool((stacks >= 0).any() and (stacks == events["stack"][completed[ended]]).all())
+    return columns, repeats
 
 
-def _freed_only(events: Table, order: Rows) -> dict[str, Array]:
+def _freed_only(events: Table, order: Rows, has_stack: bool) -> dict[str, Array]:
     """Allocations of which the history holds only the end: the first event of their address."""
     action = events.text("action")
     ends = np.flatnonzero(action.mask("free_completed", "free")[order])
@@ -145,8 +168,8 @@ def _freed_only(events: Table, order: Rows) -> dict[str, Array]:
     rows = order[ends]
     first = (before < 0) | ~_same_place(events, rows, earlier)
     rows = rows[first]
-    columns = {name: events[name][rows] for name in ("device", "address", "bytes", "stream")}
-    return {**columns, "end_ns": events["time_ns"][rows]}
+    names = ("device", "address", "bytes", "stream", *(["stack"] if has_stack else []))
+    return {**{name: events[name][rows] for name in names}, "end_ns": events["time_ns"][rows]}
 
 
 def _alive_before(events: Table, begins: Rows, segments: Table, blocks: Table) -> dict[str, Array]:

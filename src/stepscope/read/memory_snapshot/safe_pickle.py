@@ -48,8 +48,15 @@ class Memo(dict[int, Any]):
         super().__setitem__(index, value)
 
 
-_MAX_CONTAINERS = 40_000_000  # of a hundred bytes each, 4 GB of memory
+# What a snapshot from anyone may take; what compiled code reads at once counts for neither of the
+# first two, and holds the millions of events of a large one.
+_MOST_STEPS = 20_000_000  # opcodes; 8 s
+_MOST_CONTAINERS = 4_000_000  # lists, tuples and dicts; 100 bytes each
+_MOST_AT_ONCE = 40_000_000  # events that are read at once; 4 bytes each
+_LONGEST_STACK = 1 << 17  # values, or marks, that wait for their list; picklers write 1,000 at a time
+_LONGEST_TEXT = 16 << 20  # bytes
 _KEYS = (str, int, float, bytes, type(None))  # hashing a deep tuple would overflow the stack
+_LARGEST_KEY = 1 << 31  # larger numbers can be made to have one hash
 _EXACT = (  # the opcodes that the standard library's unpickler runs
     "PROTO",
     "NONE",
@@ -121,7 +128,7 @@ class _PlainUnpickler(_Unpickler):  # type: ignore[misc]
     def __init__(self, data: Any, sink: Sink, at_once: Items | None) -> None:
         super().__init__(io.BytesIO(), encoding="latin-1")
         self.data, self.sink, self.at_once = data, sink, at_once
-        self.at = self.containers = 0
+        self.at = self.containers = self.at_once_count = 0
         self.memo = Memo()
         self.stack: list[Any] = []
         self.metastack: list[list[Any]] = []
@@ -129,14 +136,20 @@ class _PlainUnpickler(_Unpickler):  # type: ignore[misc]
 
     def load(self) -> Any:
         """Run all opcodes; the value on top of the stack at the end."""
-        while (code := self.read(1)[0]) != pickle.STOP[0]:
+        for step in range(_MOST_STEPS):
+            if (code := self.read(1)[0]) == pickle.STOP[0]:
+                return self.stack.pop()
             run = self.dispatch.get(code)
             if run is None:
                 raise _refusal(code)
             run(self)
-        return self.stack.pop()
+            if not step & 1023 and len(self.stack) + len(self.metastack) > _LONGEST_STACK:
+                raise IngestError("the pickle is damaged (it begins lists and does not end them)")
+        raise _too_large(f"takes more than {_MOST_STEPS:,} steps to read")
 
     def read(self, size: int) -> bytes:
+        if _LONGEST_TEXT < size <= len(self.data) - self.at:
+            raise IngestError(f"the pickle is damaged (a text of {size >> 20} MiB)")
         start, self.at = self.at, self.at + size
         found: bytes = self.data[start : self.at]
         if len(found) < size:
@@ -165,7 +178,9 @@ class _PlainUnpickler(_Unpickler):  # type: ignore[misc]
             self.stack.clear()
             before = self.memo.skipped
             self.at = at_once.read(self.at, target, self.memo)
-            self.count(self.memo.skipped - before)
+            self.at_once_count += self.memo.skipped - before
+            if self.at_once_count > _MOST_AT_ONCE:
+                raise _too_large(f"holds more than {_MOST_AT_ONCE:,} entries")
 
     def load_items(self) -> None:
         items = self.pop_mark()
@@ -189,16 +204,21 @@ class _PlainUnpickler(_Unpickler):  # type: ignore[misc]
         for key in keys:
             if not isinstance(key, _KEYS):
                 raise TypeError(f"a key is a {type(key).__name__}")
+            if isinstance(key, int) and abs(key) > _LARGEST_KEY:
+                raise TypeError("a key is a large number")
         self.stack[-1].update(zip(keys, values, strict=True))
 
     def count(self, containers: int) -> None:
         """Count lists, tuples and dicts, which take more memory than bytes of the file."""
         self.containers += containers
-        if self.containers > _MAX_CONTAINERS:
-            raise IngestError(
-                f"the pickle holds more than {_MAX_CONTAINERS:,} lists and dicts, more than a "
-                "memory snapshot has; record a shorter history (max_entries=…)"
-            )
+        if self.containers > _MOST_CONTAINERS:
+            raise _too_large(f"holds more than {_MOST_CONTAINERS:,} lists and dicts")
+
+
+def _too_large(what: str) -> IngestError:
+    return IngestError(
+        f"the pickle {what}, more than a memory snapshot does; record a shorter history (max_entries=…)"
+    )
 
 
 def _counted(run: Callable[[Any], None]) -> Callable[[Any], None]:

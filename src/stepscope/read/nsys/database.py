@@ -19,6 +19,12 @@ from stepscope.base.arrays import Integers
 from stepscope.errors import IngestError, one_line
 
 _ROWS = 1 << 16  # at a time
+_MOST_HEAP = 256 << 20  # bytes that SQLite itself may use; pages and one row at a time
+_INSTRUCTIONS = 10_000  # of SQLite's machine, between two looks at how many were run
+# All that a file may need: a row of 30 columns takes 40 instructions and 30 bytes, and is read by
+# three queries; the schema takes some, too.
+_FEW_INSTRUCTIONS, _PER_BYTE = 10_000_000, 10
+_ROW_BYTES = 3  # of a page, at least, for each row: its place, its size and its type
 _TABLES = "select name from sqlite_master where type = 'table' and sql not like 'create virtual%'"
 
 
@@ -37,6 +43,11 @@ class Database:
         self._connection = sqlite3.connect(source, uri=True)
         self._connection.text_factory = lambda text: text.decode("utf-8", "replace")
         self._connection.execute("pragma trusted_schema = off")
+        self._connection.execute(f"pragma hard_heap_limit = {_MOST_HEAP}")
+        self._connection.set_progress_handler(self._is_over, _INSTRUCTIONS)
+        size = path.stat().st_size
+        self._instructions = _FEW_INSTRUCTIONS + _PER_BYTE * size
+        self._most_rows = size // _ROW_BYTES
         names = [str(name) for (name,) in self._rows(_TABLES)]
         self.columns = {name: self._columns_of(name) for name in names}
 
@@ -72,10 +83,22 @@ class Database:
     def _rows(self, sql: str, values: Sequence[str] = ()) -> list[tuple[Any, ...]]:
         return [row for batch in self._batches(sql, values) for row in batch]
 
+    def _is_over(self) -> bool:
+        """Whether SQLite ran more instructions than the whole file can need: pages form a circle."""
+        self._instructions -= _INSTRUCTIONS
+        return self._instructions < 0
+
     def _batches(self, sql: str, values: Sequence[str] = ()) -> Iterator[list[tuple[Any, ...]]]:
+        count = 0
         try:
             cursor = self._connection.execute(sql, values)
             while rows := cursor.fetchmany(_ROWS):
+                count += len(rows)
+                if count > max(self._most_rows, _ROWS):
+                    raise IngestError(
+                        "the SQLite database is damaged (a table has more rows than the file has room "
+                        "for); export the recording again"
+                    )
                 yield rows
         except (sqlite3.Error, UnicodeError) as error:  # SQLite quotes damaged names in its errors
             raise IngestError(

@@ -8,16 +8,13 @@ Source: https://docs.nvidia.com/nsight-systems/UserGuide/ (SQLite schema referen
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from stepscope.errors import IngestError
-from stepscope.read.byte_stream import Progress, Warn, chunks
+from stepscope.read.byte_stream import Progress, on_disk
 from stepscope.read.nsys.activities import ACTIVITIES, Activities, NsysRecording
 from stepscope.read.nsys.database import Database
 from stepscope.read.shared import LONGEST_NS, WarningLog, log_note
@@ -71,7 +68,7 @@ def _other_database(tables: Iterable[str]) -> str:
 def read_nsys(file: BinaryIO, compressed: bool, progress: Progress) -> Trace:
     """Read an SQLite export, as every `Reader` does."""
     log = WarningLog()
-    with _on_disk(file, compressed, log, progress) as path, Database(path) as database:
+    with on_disk(file, compressed, log, progress) as path, Database(path) as database:
         if not database.columns.keys() & ACTIVITIES.keys():
             raise IngestError(_without_activities(database))
         for (note,) in database.cells("DIAGNOSTIC_EVENT", "text"):
@@ -81,20 +78,6 @@ def read_nsys(file: BinaryIO, compressed: bool, progress: Progress) -> Trace:
             raise IngestError(_without_events(database))
     parts.warnings = log.rows()
     return build(parts)
-
-
-@contextmanager
-def _on_disk(file: BinaryIO, compressed: bool, log: Warn, progress: Progress) -> Iterator[Path]:
-    """The file's path, or that of a decompressed copy: SQLite reads from a file alone."""
-    if not compressed:
-        yield Path(file.name)
-        progress(Path(file.name).stat().st_size)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "export.sqlite"
-        with path.open("wb") as copy, closing(chunks(file, True, log, progress)) as pieces:
-            copy.writelines(pieces)
-        yield path
 
 
 def _parts(database: Database, log: WarningLog) -> Parts:

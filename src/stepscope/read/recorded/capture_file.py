@@ -44,6 +44,7 @@ _LIMITS = {
     "trace.json": 64 << 30,
     "trace.xplane.pb": LONGEST_BYTES,
 }
+_MOST_MEMBERS = 1000  # a capture has a dozen, and 64 windows
 _SMALL_BYTES, _MOST_EXPANSION = 32 << 20, 100  # recordings shrink to a fifth or a fiftieth
 
 
@@ -129,6 +130,21 @@ class RecordedTraining(Struct, rename={"class_": "class"}):
     recorded: bool
 
 
+class RecordedWorkerStarts(Struct):
+    """Starts of workers of DataLoaders, and what the training loop waited for."""
+
+    starts: int
+    workers: int
+    starting_ns: Duration
+    first: int
+    first_ns: Duration
+    stopping_ns: Duration
+    batches: int
+    waiting_ns: Duration
+    loaders: int
+    datasets: int
+
+
 class RecordedRun(Struct):
     """The whole run by stage, as the process that recorded it measured it."""
 
@@ -141,6 +157,7 @@ class RecordedRun(Struct):
     trainings: list[RecordedTraining] = []
     first_step_ns: Duration | None = None
     torch_imported_ns: Duration | None = None
+    worker_starts: RecordedWorkerStarts | None = None
 
 
 class Manifest(Struct):
@@ -190,6 +207,8 @@ def read_capture(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
 
 def _check_members(archive: zipfile.ZipFile) -> None:
     names = archive.namelist()
+    if len(names) > _MOST_MEMBERS:
+        raise IngestError(f"expected a .stepscope capture, found a zip archive of {len(names):,} members")
     if _MANIFEST not in names:
         hint = " (a PyTorch checkpoint)" if any(n.endswith("data.pkl") for n in names) else ""
         members = ", ".join(map(repr, names[:3])) or "nothing"
@@ -221,24 +240,31 @@ def _check_member(info: zipfile.ZipInfo, times: int) -> None:
         )
 
 
+def _content(archive: zipfile.ZipFile, member: str | zipfile.ZipInfo) -> bytes:
+    """A member, never more than its stated size: `ZipFile.read` unpacks all before it looks at that."""
+    info = member if isinstance(member, zipfile.ZipInfo) else archive.getinfo(member)
+    with archive.open(info) as file:
+        return file.read(info.file_size)
+
+
 def _read(archive: zipfile.ZipFile, progress: Progress) -> Trace:
-    recorded, manifest = _manifest(archive.read(_MANIFEST))
+    recorded, manifest = _manifest(_content(archive, _MANIFEST))
     members = archive.namelist()
-    model = parse_model(archive.read(_MODULES)) if _MODULES in members else {}
+    model = parse_model(_content(archive, _MODULES)) if _MODULES in members else {}
     trace = _recording(archive, progress)
     metadata = _metadata(trace.metadata, recorded, manifest, model)
     if _COMPILED in members:
-        compiled = parse_compiled(archive.read(_COMPILED))
+        compiled = parse_compiled(_content(archive, _COMPILED))
         metadata = replace(metadata, properties={**metadata.properties, "compiled": compiled})
     trace = of_rank(Trace(trace.tables, metadata, trace.arguments), manifest.rank)
     if _SAMPLES in members:
-        trace = with_samples(trace, archive.read(_SAMPLES))
+        trace = with_samples(trace, _content(archive, _SAMPLES))
     if _MEMORY in members:
-        trace = with_memory(trace, archive.read(_MEMORY))
+        trace = with_memory(trace, _content(archive, _MEMORY))
     if _SNAPSHOT in members:
-        trace = with_snapshot(trace, archive.read(_SNAPSHOT))
+        trace = with_snapshot(trace, _content(archive, _SNAPSHOT))
     if _CONTEXTS in members:
-        recorded_contexts = parse_contexts(archive.read(_CONTEXTS))
+        recorded_contexts = parse_contexts(_content(archive, _CONTEXTS))
         trace = trace.with_table(recorded_contexts.contexts).with_table(recorded_contexts.metrics)
         trace = trace.with_warnings(recorded_contexts.warnings)
     return trace.with_warnings(_warnings(manifest, members))
@@ -250,11 +276,11 @@ def _warnings(manifest: Manifest, members: list[str]) -> list[tuple[str, str, in
     if manifest.outcome != "complete" or not recorded:
         code = manifest.outcome if recorded else "nothing_recorded"
         warnings.append((code, f"the recording ended as `{manifest.outcome}`: {manifest.message}", 1))
-    warnings += [
-        ("unread_member", f"skipped {name} of the capture: unknown member", 1)
-        for name in members
-        if name not in _LIMITS and not MEMBER.match(name)
-    ]
+    unread = [name for name in members if name not in _LIMITS and not MEMBER.match(name)]
+    if unread:
+        names = ", ".join(name[:100] for name in unread[:3]) + (", …" if unread[3:] else "")
+        message = f"skipped {names} of the capture: unknown member{'s' * (len(unread) > 1)}"
+        warnings.append(("unread_member", message, len(unread)))
     return warnings
 
 
@@ -330,7 +356,7 @@ def read_windows(path: Path) -> WindowProfiles | None:
         if not names:
             return None
         profiles = {name: _profile(archive, name) for name in names}
-        elapsed = decode(archive.read("contexts.json"), _Elapsed)
+        elapsed = decode(_content(archive, _CONTEXTS), _Elapsed)
     traces = {name: trace for name, trace in profiles.items() if isinstance(trace, Trace)}
     warnings = [("window", text, 1) for text in profiles.values() if isinstance(text, str)]
     spans = [match.groups() for match in map(MEMBER.match, traces) if match]
@@ -344,6 +370,6 @@ def _profile(archive: zipfile.ZipFile, name: str) -> Trace | str:
     if info.flag_bits & 1 or info.file_size > _LARGEST_BYTES:
         return f"skipped {name} of the capture: encrypted, or too large"
     try:
-        return read_xplane(BytesIO(archive.read(info)), False, lambda size: None)
+        return read_xplane(BytesIO(_content(archive, info)), False, lambda size: None)
     except (IngestError, zipfile.BadZipFile) as error:
         return f"skipped {name} of the capture: {error}"

@@ -28,6 +28,7 @@ from stepscope.record.run_shares.activity_log import (
     DurationHistogram,
     SteppingOptimizer,
 )
+from stepscope.record.run_shares.worker_starts import WorkerWatch
 from stepscope.record.torch_internals import (
     AUTOGRAD,
     ENGINE,
@@ -69,7 +70,9 @@ class ActivityHooks:
         self._blocks: list[tuple[Activity | None, Any]] = []
         self._order, self._optimizers = OptimizerOrder(), dict[int, SteppingOptimizer]()
         self._switching = False
+        self.workers = WorkerWatch(log.now)
         self._restore = [
+            self.workers.detach,
             *wrap(AUTOGRAD, ENGINE, self._backward),
             *wrap(_Batches, "__next__", self._batch),
             *wrap(_Batches, "__init__", self._loader),
@@ -306,5 +309,6 @@ def _stepping_optimizer(optimizer: Any, number: int) -> SteppingOptimizer:
 
 # torch.compile must not compile what its own compiled functions lead to.
 hide_methods(ActivityLog, Activity, SteppingOptimizer, OptimizerOrder, DurationHistogram, ActivityHooks)
+hide_methods(WorkerWatch)
 for _function in (user_frame, is_internal, _stepping_optimizer):
     hide_from_compiler(_function.__code__)

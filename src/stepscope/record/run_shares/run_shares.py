@@ -70,7 +70,9 @@ class RunClock:
 
     def describe(self, *, ended: bool) -> dict[str, Any] | None:
         """The shares so far; None where they are unknown."""
-        return describe(self.log, self._step_every, ended=ended)
+        facts = describe(self.log, self._step_every, ended=ended)
+        workers = self._hooks.workers.describe() if self._hooks else None
+        return {**facts, "worker_starts": workers} if facts and workers else facts
 
     def publish_now_and_then(self, publish: Callable[[dict[str, Any]], None]) -> None:
         """Call `publish` with the shares between steps, ever less often."""

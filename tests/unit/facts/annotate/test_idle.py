@@ -33,7 +33,7 @@ def test_while_the_loop_loads_data_the_device_waits_for_data() -> None:
     """) == [(0, 30, "data"), (30, 40, "host"), (40, 50, "launch")]
 
 
-def test_after_a_synchronization_that_ran_the_device_dry_the_gap_is_its_fault() -> None:
+def test_a_synchronization_is_to_blame_until_it_returns_and_then_the_host() -> None:
     assert idle("""
         main     |  0 100 | ProfilerStep#1
         main     |  0   2 | cudaLaunchKernel      | corr=1
@@ -41,7 +41,7 @@ def test_after_a_synchronization_that_ran_the_device_dry_the_gap_is_its_fault() 
         main     | 45  47 | cudaLaunchKernel      | corr=2
         stream 7 |  2  30 | a                     | corr=1
         stream 7 | 50 100 | b                     | corr=2
-    """) == [(0, 2, "launch"), (30, 45, "synchronization"), (45, 50, "launch")]
+    """) == [(0, 2, "launch"), (30, 33, "synchronization"), (33, 45, "host"), (45, 50, "launch")]
 
 
 def test_a_copy_that_blocks_the_caller_is_a_synchronization() -> None:
@@ -53,7 +53,7 @@ def test_a_copy_that_blocks_the_caller_is_a_synchronization() -> None:
         stream 7 |  2  30 | a                | corr=1
         stream 7 | 30  40 | Memcpy DtoH      | corr=2
         stream 7 | 61 100 | b                | corr=3
-    """) == [(0, 2, "launch"), (40, 60, "synchronization"), (60, 61, "launch")]
+    """) == [(0, 2, "launch"), (40, 42, "synchronization"), (42, 60, "host"), (60, 61, "launch")]
 
 
 def test_time_in_which_only_communication_runs_is_not_computing() -> None:
@@ -89,3 +89,42 @@ def test_work_of_the_step_before_keeps_the_device_busy_in_this_one() -> None:
 
 def test_without_a_device_nothing_idles() -> None:
     assert idle("main | 0 100 | aten::mm") == []
+
+
+def test_a_thread_that_launches_nothing_and_waits_is_not_to_blame() -> None:
+    assert idle("""
+        main     | 0 100 | ProfilerStep#1
+        main     | 0   2 | cudaLaunchKernel     | corr=1
+        watchdog | 0 100 | cudaEventSynchronize
+        stream 7 | 2  30 | a                    | corr=1
+    """) == [(0, 2, "launch"), (30, 100, "host")]
+
+
+def test_work_that_was_launched_first_may_begin_last() -> None:
+    """What waits counts, whichever work ends the gap."""
+    assert idle("""
+        main     |  0 100 | ProfilerStep#1
+        main     | 10  12 | cudaLaunchKernel | corr=1
+        main     | 50  52 | cudaLaunchKernel | corr=2
+        stream 7 | 60  70 | a                | corr=2
+        stream 9 | 60 100 | b                | corr=1
+    """) == [(0, 10, "host"), (10, 60, "launch")]
+
+
+def test_between_two_loads_the_loop_does_something_else() -> None:
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    assert idle(f"""
+        main     |  0 100 | ProfilerStep#1
+        main     |  0  10 | {loader}
+        main     | 40  50 | {loader}
+        main     | 50  52 | cudaLaunchKernel | corr=1
+        stream 7 | 54 100 | a                | corr=1
+    """) == [(0, 10, "data"), (10, 40, "host"), (40, 50, "data"), (50, 54, "launch")]
+
+
+def test_a_launch_that_loads_its_kernel_has_launched_nothing_until_it_returns() -> None:
+    assert idle("""
+        main     |    0 5000 | ProfilerStep#1
+        main     |    0 3000 | cudaLaunchKernel | corr=1
+        stream 7 | 3010 5000 | a                | corr=1
+    """) == [(0, 3000, "one_off"), (3000, 3010, "launch")]

@@ -14,9 +14,11 @@ from test_module_costs import node
 from test_report_facts import TWO_STEPS, WARMING, drawn
 
 from stepscope.base.kernel_names import short_kernel
+from stepscope.facts.summary.facts import Efficiency
 from stepscope.facts.summary.numbers import bar, count, ms, percent, size
 from stepscope.facts.summary.report_facts import summarize
 from stepscope.facts.summary.report_text import print_report, recording_cost
+from stepscope.facts.summary.work_text import efficiency_parts
 from stepscope.trace.concat import concat
 from stepscope.trace.trace import Trace
 
@@ -31,8 +33,9 @@ def printed(trace: Trace, width: int) -> str:
 
 
 def in_ms(text: str) -> str:
-    """A drawn trace whose numbers are milliseconds."""
-    return re.sub(r"\|\s*(\d+)\s+(\d+)\s*\|", r"| \g<1>000 \g<2>000 |", text)
+    """A drawn trace whose numbers are milliseconds; launches are short, so that they load nothing."""
+    text = re.sub(r"\|\s*(\d+)\s+(\d+)\s*\|", r"| \g<1>000 \g<2>000 |", text)
+    return re.sub(r"(\d+)000 \d+000 (?=\| cudaLaunch)", r"\g<1>000 \g<1>900 ", text)
 
 
 RANK = in_ms(TWO_STEPS)
@@ -292,7 +295,7 @@ def test_a_trace_of_kernels_alone_has_no_stages_that_the_cpu_bounds() -> None:
     text = printed(drawn("stream 7 | 0 700 | sgemm\nstream 7 | 800 1500 | sgemm"), 80)
     assert "device-bound" in text
     assert "Stages" not in text
-    assert "CPU ms" not in text
+    assert "wall ms" not in text
 
 
 def test_ranges_and_marks_of_steps_do_not_show_what_the_cpu_did() -> None:
@@ -324,3 +327,12 @@ def test_a_trace_of_kernels_alone_has_no_pattern_of_operators() -> None:
     text = " ".join(printed(drawn("\n".join(steps)), 120).split())
     assert "steps are repeats of a pattern of kernels" in text
     assert "operators" not in text
+
+
+@pytest.mark.parametrize(("known", "states_step"), [(0.9, True), (0.002, False)])
+def test_flops_of_a_step_are_stated_where_most_are_known(known: float, states_step: bool) -> None:
+    found = Efficiency(2e9, 0.0, known, 1.5, 3.0, "", {}, None, None, None, "")
+    out = io.StringIO()
+    Console(file=out, width=200, color_system=None).print(*efficiency_parts(found))
+    assert ("whole step" in out.getvalue()) is states_step
+    assert ("too little for those of the step" in out.getvalue()) is not states_step

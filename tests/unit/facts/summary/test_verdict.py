@@ -60,10 +60,18 @@ def test_the_device_that_computes_most_decides() -> None:
 
 def test_without_a_device_loading_data_or_the_longest_stage_decides() -> None:
     computing = [stage_of("data_loading", 0.05), stage_of("forward", 0.3), stage_of("backward", 0.6)]
-    waiting = [stage_of("data_loading", 0.4), stage_of("backward", 0.6)]
+    waiting = [stage_of("data_loading", 0.4), stage_of("forward", 0.3), stage_of("backward", 0.3)]
     assert "backward (60%)" in verdict(100.0, computing, []).sentence
     assert verdict(100.0, waiting, []).bound_by == "data"
     assert verdict(100.0, [], []).bound_by == "cpu"
+
+
+def test_the_verdict_names_what_costs_most_before_what_loads() -> None:
+    found = verdict(100.0, [stage_of("data_loading", 0.17), stage_of("backward", 0.51)], [])
+    assert found.bound_by == "cpu"
+    assert found.sentence == (
+        "The step is CPU-bound; the longest stage is backward (51%); loading batches takes 17%."
+    )
 
 
 def test_without_a_device_python_that_takes_half_of_the_step_holds_it_up() -> None:
@@ -78,7 +86,7 @@ def test_without_a_device_python_that_takes_half_of_the_step_holds_it_up() -> No
     assert found.sentence == ("Python limits the step: for 70% of it no operator runs, mostly in backward.")
     found = verdict(100.0, stages, [], {"other": 0.5})
     assert found.sentence.endswith("mostly outside forward, backward and optimizer.")
-    assert verdict(100.0, stages, [], {"other": 0.3}).bound_by == "data"
+    assert verdict(100.0, stages, [], {"other": 0.3}).bound_by == "cpu"
 
 
 def test_a_step_that_mostly_does_something_else_says_so() -> None:
@@ -124,7 +132,7 @@ def test_without_a_device_waiting_for_others_decides_where_it_is_longer_than_loa
     found = verdict(100.0, stages, [], {}, 0.3)
     assert (found.bound_by, found.share) == ("communication", 0.3)
     assert found.sentence.startswith("The step waits for communication: for 30% of it")
-    assert verdict(100.0, stages, [], {}, 0.12).bound_by == "data"
+    assert verdict(100.0, stages, [], {}, 0.12).bound_by == "cpu"
     assert verdict(100.0, stages[1:], [], {}, 0.05).bound_by == "cpu"
 
 
@@ -177,7 +185,7 @@ def test_steps_after_the_recording_may_wait_for_data_that_the_recorded_ones_had(
 
 
 def test_data_that_the_recorded_steps_wait_for_as_well_is_said_of_them() -> None:
-    stages = [stage_of("data_loading", 0.4), stage_of("forward", 0.6)]
+    stages = [stage_of("data_loading", 0.4), stage_of("forward", 0.3), stage_of("backward", 0.3)]
     found = verdict(100.0, stages, [], later_data=0.6)
     assert found.sentence == "The step waits for data: loading batches takes 40% of it."
 

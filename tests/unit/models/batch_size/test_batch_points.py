@@ -6,8 +6,8 @@ import pytest
 
 from stepscope.errors import BatchError
 from stepscope.models.batch_size.entry_profile import make_profile
-from stepscope.models.batch_size.measurement import MeasuredBatch, combine
-from stepscope.models.batch_size.sweep import next_batch, sweep
+from stepscope.models.batch_size.measurement import BatchPoint, MeasuredBatch, combine
+from stepscope.models.batch_size.sweep import next_batch, next_on_device, sweep, widest
 
 
 def chosen(start: int, limit: int = 10**9, wanted: int = 5) -> list[int]:
@@ -131,3 +131,39 @@ def test_a_point_is_the_median_of_its_rounds() -> None:
     rounds = [MeasuredBatch(8, (ms,), size) for ms, size in ((10, 5), (30, 7), (11, 6))]
     point = combine(rounds)
     assert (point.ms, point.bytes, point.repeats) == (11, 7, 3)
+
+
+GPU = {"device": {"type": "cuda", "name": "NVIDIA H200", "memory_bytes": 80 << 30}}
+
+
+def measure_gpu(limit: int = 10**9):  # type: ignore[no-untyped-def]
+    """Steps of 20 ms of the CPU or 1 ms a sample of the device; 1 GiB and 100 MiB a sample."""
+
+    def measure(batch: int) -> MeasuredBatch | None:
+        size = (1 << 30) + (100 << 20) * batch
+        return MeasuredBatch(batch, (max(20.0, batch),), size, GPU) if batch <= limit else None
+
+    return measure
+
+
+def test_on_a_gpu_both_ends_come_first_then_the_widest_gap() -> None:
+    measured = list(sweep(measure_gpu(), 32).rounds)
+    assert measured == [32, 8, 686, 16, 23]  # to 85 % of the memory; the bend is at 20
+
+
+def test_on_a_gpu_the_large_end_stays_below_what_did_not_fit() -> None:
+    result = sweep(measure_gpu(limit=500), 32)
+    assert result.too_large == 686
+    assert sorted(result.rounds)[-1] == 359
+
+
+def test_on_a_gpu_no_step_is_measured_that_takes_long() -> None:
+    points = [BatchPoint(8, 100.0, 1 << 30), BatchPoint(32, 400.0, 2 << 30)]
+    assert next_on_device(points, 32, 80 << 30, None) == 128  # 1.6 s: four times the user's own
+
+
+def test_what_is_certain_is_not_measured() -> None:
+    line = [BatchPoint(batch, 10.0 + batch, (1 << 30) + (batch << 20)) for batch in (8, 32, 128, 512)]
+    assert widest(line, [64]) is None
+    bent = [*line[:3], BatchPoint(512, 2000.0, 2 << 30)]
+    assert widest(bent, [20, 64, 256]) == 256

@@ -193,3 +193,72 @@ def test_a_trace_without_memory_is_refused_with_what_to_do(tmp_path: Path) -> No
 
     with pytest.raises(stepscope.StepscopeError, match="holds no allocation; record it with"):
         memory_facts(stepscope.open(path, cache=False))
+
+
+STATE = [frame("/home/me/project/states.py", 74, "renew"), frame(TRAIN, 20, "main")]
+
+
+def renewed_states(allocator: ModelAllocator, steps: int, leaked: int = 0) -> None:
+    """Ten of forty states that were there before the history are replaced in each step."""
+    states = [allocator.alloc(MIB, STATE) for _ in range(40)]
+    allocator.events, allocator.peak = [], 0
+    for _ in range(steps):
+        activations = [allocator.alloc(4 * MIB, FORWARD) for _ in range(12)]
+        for address in activations:
+            allocator.free(address)
+        for _ in range(10):
+            states.append(allocator.alloc(MIB, STATE))
+            allocator.free(states.pop(0))
+        for _ in range(leaked):
+            allocator.alloc(MIB, [frame(TRAIN, 70, "train")])
+
+
+@pytest.mark.parametrize("steps", [3, 4, 5, 8])
+def test_what_replaces_blocks_from_before_the_history_does_not_grow(steps: int, facts_of) -> None:
+    allocator = ModelAllocator()
+    renewed_states(allocator, steps)
+    assert facts_of(allocator.snapshot()).growth == ()
+
+
+@pytest.mark.parametrize("leaked", [1, 3])
+def test_a_leak_of_the_same_size_is_named_with_its_own_line(leaked: int, facts_of) -> None:
+    allocator = ModelAllocator()
+    renewed_states(allocator, 6, leaked)
+    facts = facts_of(allocator.snapshot())
+    assert facts.growth_lines == (f"{TRAIN}:70 train",)
+    assert facts.growth[0].bytes == 6 * leaked * MIB
+
+
+def test_a_release_that_repeats_the_stack_of_its_allocation_says_who_allocated(facts_of) -> None:
+    allocator = ModelAllocator()
+    first, second = allocator.alloc(8 * MIB, FORWARD), allocator.alloc(MIB, FORWARD)
+    allocator.events = []
+    second = (second, allocator.alloc(2 * MIB, FORWARD))
+    for address in (first, *second):
+        allocator.free(address)
+    for event in allocator.events:  # as `_record_memory_history(context="alloc")` writes it
+        event["frames"] = event["frames"] or FORWARD
+    facts = facts_of(allocator.snapshot())
+    assert [(share.name, share.bytes) for share in facts.lines] == [(f"{MODEL}:54 forward", 11 * MIB)]
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "is_user_s"),
+    [
+        ("/home/me/project/train", "main", True),  # a script without a suffix
+        ("<ipython-input-3-0a1b>", "<module>", True),
+        ("/tmp/ipykernel_12/345.py", "<module>", True),
+        ("<frozen runpy>", "_run_code", False),
+        ("/opt/conda/bin/python3.11", "_start", False),
+        ("/usr/lib/x86_64-linux-gnu/libc.so.6", "__libc_start_main", False),
+        ("/w/python-build/Python-3.11.7/./Include/internal/pycore_ceval.h", "_PyEval_EvalFrame", False),
+        ("/home/me/project/csrc/fused.cu", "launch()", False),
+        ("C:\\Python310\\lib\\runpy.py", "_run_code", False),
+        ("/tmp/torchinductor_me/ab/cab.py", "call", False),
+    ],
+)
+def test_whose_line_a_frame_is(file: str, name: str, is_user_s: bool, facts_of) -> None:
+    allocator = ModelAllocator()
+    allocator.alloc(MIB, [frame(file, 7, name)])
+    (line,) = facts_of(allocator.snapshot()).lines
+    assert line.name == (f"{file}:7 {name}" if is_user_s else "")

@@ -176,3 +176,18 @@ def test_many_equal_modules_are_advised_like_a_snapshot_without_modules(modules:
     (finding,) = find_problems(facts)
     assert (finding.rule, finding.gain_bytes, finding.place) == ("activations", 800, "model.py:3")
     assert "checkpoint:module" not in finding.advice
+
+
+FOUR_STEPS = "".join(
+    f"\nmain | {200 * number} {200 * number + 200} | ProfilerStep#{number}"
+    f"\nmain | {200 * number + 10} {200 * number + 90} | aten::mm"
+    for number in range(4)
+)
+
+
+@pytest.mark.parametrize(("there_before", "grows"), [(8, False), (1, True), (0, True)])
+def test_what_replaces_memory_from_before_the_recording_does_not_grow(there_before: int, grows: bool) -> None:
+    made = "".join(f"\ncpu | {200 * step + 20 + k} - | 4096" for step in range(4) for k in range(2))
+    released = "".join(f"\ncpu | - {60 + 90 * number} | 4096" for number in range(there_before))
+    (facts,) = memory_facts(with_allocations(FOUR_STEPS, made + released))
+    assert bool(facts.growth) is grows

@@ -111,7 +111,8 @@ def test_the_balanced_step_and_the_part_out_of_balance(kind: str, schedule: str,
     found = report.stragglers[0] if report.stragglers else None
     assert (found.ranks if found else None) == case.ranks
     if found:
-        gain = job - Job(**passes).step_us / 1000
+        # The work of a stage can only move to the others.
+        gain = job - (ideal if case.part == "pipeline stage" else Job(**passes).step_us / 1000)
         assert found.cost_ms == pytest.approx(gain, rel=0.01)
 
 

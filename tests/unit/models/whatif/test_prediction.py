@@ -44,6 +44,31 @@ def test_the_range_holds_the_low_and_the_high_estimate() -> None:
     assert fusion.range == pytest.approx((0.137, 0.162))
 
 
+def test_no_change_saves_what_later_steps_do_not_pay() -> None:
+    """The first launch of `mul` loads it for 40 ms; the three elementwise kernels take 0.1 ms each."""
+    answer = predict(
+        graph_of("""
+            main     |     0 50000 | ProfilerStep#1
+            main     |    10    20 | aten::add       
+            main     |    10    20 | cudaLaunchKernel | corr=1
+            main     |    30 40030 | aten::mul
+            main     |    30 40030 | cudaLaunchKernel | corr=2
+            main     | 40040 40050 | aten::silu
+            main     | 40040 40050 | cudaLaunchKernel | corr=3
+            main     | 40060 50000 | cudaDeviceSynchronize
+            stream 7 |    20   120 | vectorized_elementwise_kernel_add  | corr=1
+            stream 7 | 40040 40140 | vectorized_elementwise_kernel_mul  | corr=2
+            stream 7 | 40140 40240 | vectorized_elementwise_kernel_silu | corr=3
+        """),
+        [parse_request("kernel_fusion", CHANGES)],
+    )
+    assert answer.measured_step_ms == 50.0
+    assert answer.replayed_step_ms == pytest.approx(10.0, abs=0.1)
+    assert answer.one_off_ms == pytest.approx(50.0 - answer.replayed_step_ms)
+    assert answer.replay_error == pytest.approx(0.0)
+    assert answer.replayed_step_ms - answer.predicted_step_ms <= 0.3
+
+
 def test_delays_without_a_cause_are_told_and_widen_the_range() -> None:
     graph = graph_of("""
         main     |   0 100 | ProfilerStep#0
@@ -139,6 +164,7 @@ def test_the_command_answers_in_json_with_the_keys_of_the_design(file: Path) -> 
         "device_busy_ms",
         "device_idle_ms",
         "memory",
+        "one_off_ms",
     ]
     assert (answer["device_busy_ms"], answer["device_idle_ms"]) == pytest.approx((0.18, 0.02))
     assert answer["memory"] is None  # no allocation was recorded

@@ -7,36 +7,39 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import Mask, Rows, Times
+from stepscope.base.arrays import Ids32, Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import is_communication_wait
+from stepscope.facts.annotate.device.one_off_costs import one_off_costs
 from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait
 from stepscope.facts.annotate.links.launches import device_work, launch_of, shows_cpu
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.facts.annotate.steps.windows import unrecorded_work_end
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import IDLE, IDLE_CAUSES, STAGES
-from stepscope.trace.sets import distinct
+from stepscope.trace.sets import distinct, members
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 Spans = list[tuple[int, int, int]]
 _Gaps = tuple[int, int, int, Intervals]  # step, device, cause (index in `IDLE_CAUSES`), and when
 _WAITS = re.compile(r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue")
-_LEAST_NS = 1  # the resolution of times
 
 
 def find_idle(trace: Trace) -> Trace:
     """Fill the table `idle`: the gaps in each device's computing within each step, by cause.
 
-    A gap ends with the next piece of work. Until the CPU launches that work, the cause is `data`
-    while the training loop loads data, `synchronization` if the CPU was blocked on the device when
-    the device ran dry, and `host` otherwise. After the launch call the cause is `launch`: launch
-    latency, or a wait for another stream. Time with only communication is `communication`.
+    A gap has as many causes as moments. At each moment the first of these counts: `communication`
+    if the device only communicates; `launch` if work has been launched and has not begun (launch
+    latency, or a wait for another stream); `one_off` in a cost that later steps do not pay; `data`
+    while the training loop loads data; `synchronization` while the CPU is blocked on the device;
+    and `host` otherwise. So idle time changes by no more than what a time in the trace does.
     """
     spans = windows(trace)
     devices = distinct(trace["tracks"]["device"][trace.events["track"][device_work(trace)]])
-    parts = [part for device in devices for part in _idle_of_device(trace, int(device), spans)]
+    once = one_off_costs(trace, trace.metadata.ranks[0]).calls if len(devices) else devices
+    parts = [part for device in devices for part in _idle_of_device(trace, int(device), spans, once)]
     counts = [len(gaps) for *_, gaps in parts]
     if not sum(counts):
         return _with_busy_times(trace)
@@ -109,14 +112,14 @@ def _with_busy_times(trace: Trace) -> Trace:
     return trace.with_table(steps.with_columns(device_busy_ns=window - spent, device_idle_ns=spent))
 
 
-def _idle_of_device(trace: Trace, device: int, spans: Spans) -> list[_Gaps]:
+def _idle_of_device(trace: Trace, device: int, spans: Spans, once: Rows) -> list[_Gaps]:
     """The gaps of one device, by step and cause."""
     events = trace.events
     here = (trace["tracks"]["device"] == device)[events["track"]]
     work = np.flatnonzero(device_work(trace) & here)
     computing, communicating = busy_times(trace, work)
     busy = computing.union(communicating)
-    causes = {"communication": communicating, **_gap_causes(trace, work, busy, spans)}
+    causes = {"communication": communicating, **_gap_causes(trace, work, busy, spans, once)}
     return [
         (step, device, IDLE_CAUSES.index(cause), intervals.clip(first, last))
         for step, first, last in spans
@@ -141,40 +144,79 @@ def copy_times(trace: Trace, work: Rows) -> Intervals:
     return Intervals(start[copies], end[copies]).minus(Intervals(start[~copies], end[~copies]))
 
 
-def _gap_causes(trace: Trace, work: Rows, busy: Intervals, spans: Spans) -> dict[str, Intervals]:
+def _gap_causes(trace: Trace, work: Rows, busy: Intervals, spans: Spans, once: Rows) -> dict[str, Intervals]:
+    """The gaps of a device, divided at each change of what the CPU does."""
     if not spans or not len(busy):
         return {}
-    gaps = busy.gaps(min(span[1] for span in spans), max(span[2] for span in spans))
-    launched = _launch_calls(trace, work, gaps)
-    launch_call = np.clip(launched, gaps.starts, gaps.ends)
-    before_call = Intervals(gaps.starts, launch_call)
-    launch = Intervals(launch_call, gaps.ends)
-    data = before_call.intersect(data_loading_times(trace))
-    drained = _drained(gaps, time_blocked(trace, work))
-    waits = Intervals(gaps.starts[drained], launch_call[drained]).minus(data)
-    host = before_call.minus(data).minus(waits)
-    return {"data": data, "synchronization": waits, "host": host, "launch": launch}
+    rest = busy.gaps(min(span[1] for span in spans), max(span[2] for span in spans))
+    times = {
+        "launch": _pending_times(trace, work, once),
+        "one_off": Intervals(*trace.events.spans(once[_paces_device(trace)[once]])),
+        "data": data_loading_times(trace),
+        "synchronization": time_blocked(trace, work),
+    }
+    causes = {}
+    for cause, time in times.items():
+        causes[cause] = rest.intersect(time)
+        rest = rest.minus(time)
+    return {**causes, "host": rest}
 
 
-def _launch_calls(trace: Trace, work: Rows, gaps: Intervals) -> Times:
-    """When the CPU launched the work that ends each gap; the end of the gap if unknown."""
-    if not len(gaps):
-        return gaps.ends
-    caller = launch_of(trace)[work]
-    start = trace.events["start_ns"][work]
-    index = np.minimum(np.searchsorted(start, gaps.ends, side="left"), len(work) - 1)
-    known = (caller[index] >= 0) & (start[index] == gaps.ends)
-    moment = trace.events["start_ns"][caller]
-    program = trace.events.text("name").where(is_compiled_call)[caller]  # which ends in the launch
-    moment[program] = trace.events.spans(caller[program])[1]
-    return np.where(known, moment[index], gaps.ends)
+def _pending_times(trace: Trace, work: Rows, once: Rows) -> Intervals:
+    """When work is launched and has not begun.
+
+    A launch with one-off costs, or within them, has launched nothing until these have ended.
+    """
+    events, call = trace.events, launch_of(trace)[work]
+    begin, end = events.spans()
+    start, call = begin[work][call >= 0], call[call >= 0]
+    is_once, is_call = (_marked(len(events), rows) for rows in (once, call))
+    around, within = inherit(events["parent"], is_once)[call], inherit(events["parent"], is_call)[once]
+    launched = begin.copy()
+    program = events.text("name").where(is_compiled_call)[call]
+    launched[call[program]] = end[call[program]]  # which ends in the launch
+    launched[call[around >= 0]] = end[around[around >= 0]]
+    np.maximum.at(launched, within[within >= 0], end[once[within >= 0]])
+    return Intervals(launched[call], start)
+
+
+def _marked(count: int, rows: Rows | Ids32) -> Ids32:
+    """The number of each of some events, -1 for the others."""
+    result = np.full(count, -1, np.int32)
+    result[rows] = rows
+    return result
+
+
+def _paces_device(trace: Trace) -> Mask:
+    """Events of the threads that a device waits for: the loop's, and those that launch kernels.
+
+    Others, such as a thread that watches collectives, may be blocked all the time.
+    """
+    events, launches = trace.events, trace["launches"]
+    kernels = events.text("category").mask("kernel")[launches["device_event"]]
+    paces = np.zeros(len(trace["tracks"]), np.bool_)
+    paces[events["track"][launches["cpu_event"][kernels]]] = True
+    paces[main_track(trace)] = True
+    return members(events["track"], paces)
 
 
 def data_loading_times(trace: Trace) -> Intervals:
-    """When the training loop loads data."""
-    runs = trace["stages"]
-    loading = runs["stage"] == STAGES.index("data_loading")
-    return Intervals(*runs.spans(loading))
+    """When the training loop loads data.
+
+    Where ranges mark that, what the loop does between two of them is something else.
+    """
+    runs, events = trace["stages"], trace.events
+    runs = runs.take(runs["stage"] == STAGES.index("data_loading"))
+    loads = events.text("stage").mask("data_loading") & (events["track"] == main_track(trace))
+    is_range = events.text("category").mask("annotation") | events.text("name").where(_is_loader)
+    ranges, parts = (Intervals(*events.spans(np.flatnonzero(rows))) for rows in (loads & is_range, loads))
+    marked = ranges.within(*runs.spans()) > 0
+    exact = Intervals(*runs.spans(marked)).intersect(parts).union(ranges)
+    return exact.union(Intervals(*runs.spans(~marked)))
+
+
+def _is_loader(name: str) -> bool:
+    return name.startswith("enumerate(")
 
 
 def time_blocked(trace: Trace, work: Rows) -> Intervals:
@@ -190,13 +232,8 @@ def time_blocked(trace: Trace, work: Rows) -> Intervals:
     blocking = caller[copy][end[caller[copy]] >= end[copied]]
     waits[blocking] = True
     waits[full_queue_launches(trace, work)] = True
-    waits &= (events["stage"] >= 0) | (events["track"] == main_track(trace))
+    waits &= _paces_device(trace)
     return Intervals(events["start_ns"][waits], end[waits])
-
-
-def _drained(gaps: Intervals, waiting: Intervals) -> Mask:
-    """Gaps at whose start the CPU was blocked on the device."""
-    return waiting.within(gaps.starts - _LEAST_NS, gaps.starts + _LEAST_NS) > 0
 
 
 # -- launches into a full queue

@@ -1,5 +1,7 @@
 """`no_straggler`: no rank slower than its peers."""
 
+import re
+
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask
@@ -8,6 +10,7 @@ from stepscope.facts.annotate.ranks import usual_of_peers
 from stepscope.graph import Graph, scale
 from stepscope.models.whatif.change import Change
 
+_SEND = re.compile(r"(?i)(^|[:_])i?(send|recv)_?$")  # NCCL runs all-to-all as SendRecv
 _ALIKE = 0.99  # factor on a rank's work; chosen: from here on it works as long as its peers
 
 
@@ -15,9 +18,9 @@ def no_straggler(graph: Graph) -> Graph:
     """Ranks that work longer than their peers work as long as the median peer.
 
     Peers run the same kernels, such as the workers of one pipeline stage; if some rank has no peer,
-    all ranks are compared. Work is kernels and copies; if there are none, what the training loop
-    does, Python included, while it does not wait. The CPU work of slower ranks shrinks in the same
-    proportion.
+    all ranks are compared, unless they send to each other as stages do. Work is kernels and copies;
+    if there are none, what the training loop does, Python included, while it does not wait. The CPU
+    work of slower ranks shrinks in the same proportion.
     """
     rank = graph.threads["rank"][graph.tasks["thread"]]
     ranks, place = np.unique(rank, return_inverse=True)
@@ -37,13 +40,18 @@ def no_straggler(graph: Graph) -> Graph:
 
 
 def _peers(graph: Graph, place: Ids, counts: Mask) -> Ids:
-    """The group of each rank: ranks that run the same kernels equally often."""
+    """The group of each rank: ranks that run the same kernels equally often, else all ranks.
+
+    Ranks that send to each other are stages of a pipeline: one without a peer is its own.
+    """
     names = graph.tasks.text("name").compact()
     table = np.zeros((int(place.max()) + 1, len(names.values)), np.int64)
     np.add.at(table, (place[counts], names.codes[counts]), 1)
     _, group = np.unique(table, axis=0, return_inverse=True)
     size = np.bincount(group.ravel())
-    return group.ravel() if size.min() > 1 else np.zeros(len(group), np.int64)
+    sends = names.where(lambda name: bool(_SEND.search(name)))
+    sends &= graph.tasks.text("category").mask("communication")
+    return group.ravel() if size.min() > 1 or sends.any() else np.zeros(len(group), np.int64)
 
 
 CHANGE = Change(

@@ -1,0 +1,78 @@
+"""`repeated_module`: a module is called for one row or task after the other."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec.structs import replace
+
+from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.analyze.rules.expert_loop import EXPERT
+from stepscope.base.arrays import Rows
+from stepscope.facts.summary.numbers import rounded
+
+CAUSE = "experts"
+MANY = 16  # calls per step, as of a recurrent cell
+SMALL_NS = 20_000  # as `DISPATCH_NS`: a shorter product is mostly dispatch
+LEAST = 0.2  # of the step
+SAVED = 0.7  # of the calls at least: 128 rows in one call saved 0.97, 16 tasks under vmap 0.8
+_PRODUCT = r"^aten::(mm|addmm|linear|bmm|convolution|conv[123]d)$"
+_CELL = r"^aten::(lstm_cell|gru_cell|rnn_tanh_cell|rnn_relu_cell)$"
+_STAGES = ("forward", "loss", "other")
+ADVICE = (
+    "If no call needs the result of an earlier one, call it once: stack the inputs along the batch "
+    "dimension; for calls with other weights or gradients of their own, use torch.func.vmap (with "
+    "torch.func.stack_module_state)."
+)
+
+
+def repeated_module(context: RuleContext) -> Iterator[Finding]:
+    """A module with small products that is trained with 16 or more calls per step.
+
+    Silent on devices and in JAX, for experts and recurrent cells, which have rules of their own,
+    if modules are unknown, and if the calls and their backward pass take less than 20 % of the step.
+    """
+    if context.measures.has_device or context.is_jax or context.context_trace:
+        return
+    rows = _products(context)
+    if context.measures.calls(rows) < MANY or len(context.search.find(_CELL)):
+        return
+    gain = _gain(context, rows)
+    if gain.ms < LEAST * context.measures.steady_ms:
+        return
+    found = context.finding(
+        f"A module is called {rounded(_calls(context, rows), 4)} times per step, each time with little "
+        f"work{context.main_place(rows)}.",
+        ADVICE,
+        rows,
+        gain,
+        recurs=False,  # not the products alone, but all that every step calls
+    )
+    yield replace(found, limit="warning")
+
+
+def _products(context: RuleContext) -> Rows:
+    """Small products with a backward pass, of modules that run many times in a step."""
+    search, events = context.search, context.events
+    rows = search.outermost(search.find(_PRODUCT, category="cpu_op", stage=_STAGES))
+    rows = rows[(events["module"][rows] >= 0) & search.trained()[rows]]
+    paths = context.trace["modules"].text("path").take(events["module"][rows])
+    rows = rows[~paths.where(lambda path: bool(EXPERT.search(path)))]
+    if not len(rows):
+        return rows
+    _, of, count = np.unique(events["module"][rows], return_inverse=True, return_counts=True)
+    small = np.bincount(of, events["duration_ns"][rows]) < SMALL_NS * count
+    result: Rows = rows[((count >= MANY * context.step_count) & small)[of]]
+    return result
+
+
+def _calls(context: RuleContext, rows: Rows) -> float:
+    """How often the module with most of these products runs per step."""
+    return float(np.bincount(context.events["module"][rows]).max()) / context.step_count
+
+
+def _gain(context: RuleContext, rows: Rows) -> Gain:
+    """All that the loops call, but once."""
+    spent = context.eager.elapsed_ms(context.eager.of_loops(rows)) * (1 - 1 / max(_calls(context, rows), 1))
+    bound = context.gains.bound(spent, "all calls of the loop and of its backward pass, but one")
+    return replace(bound, range_ms=(SAVED * bound.ms, bound.ms))

@@ -1,0 +1,199 @@
+"""Costs that a process pays once: setup, loading, first launches, benchmarks, compilation, teardown.
+
+Nothing in a recording says so of a call. A call of the driver or runtime counts by its name, or if
+it takes far longer than such a call usually does; and never if later steps pay it again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.base.arrays import Floats, IntArray, Mask, Rows
+from stepscope.facts.annotate.links.launches import device_work, launch_of, on_host
+from stepscope.facts.annotate.steps.step_table import steady_steps, step_places
+from stepscope.trace.nesting import inherit, outermost
+from stepscope.trace.sets import distinct
+from stepscope.trace.trace import Trace
+
+COMPILING = (
+    r"dynamo_timed|compile_inner|^_compile|CompilationMetrics|compile_fx|entire_frame_compile"
+    r"|^backend_compile(_and_load)?$"  # of JAX
+)
+LONG_NS = 1_000_000  # a call that sets nothing up takes microseconds: launching some 10 us
+_LONG_ALLOCATION_NS = 50_000_000  # of memory: without setup 1 to 20 ms on V100, A100 and 2080 Ti
+_SEVERAL = 2  # steps, in which a cost may recur
+_MOSTLY, _NEARLY_ALL = 0.51, 0.75  # of the steps; the latter for calls that by their name come once
+_MIN_STEPS = 3  # with fewer nothing shows which step is typical
+_RARE = 0.1  # of what the step with the most of it takes
+
+_DRIVER = r"^(cu|cuda|hip)(?=[A-Z])"
+# Contexts, modules, streams, handles and graphs are created and destroyed once.
+_ONCE = re.compile(
+    rf"{_DRIVER}(Init$|Ctx(Create|Destroy|Detach)|DevicePrimaryCtx|DeviceReset|Stream(Create|Destroy)"
+    r"|Module(Load|Unload|GetFunction|GetGlobal|EnumerateFunctions)"
+    r"|Library(Load|Unload|GetKernel|GetModule|GetGlobal)|Link(Create|Add|Complete|Destroy)"
+    r"|FuncGetAttributes|FuncSetAttribute|KernelGetFunction|MemPool(Create|Destroy)"
+    r"|Graph(Instantiate|ExecDestroy))|^(nvrtc|hiprtc|nvJitLink)[A-Z]|^ncclComm(Init|Destroy|Finalize)"
+    r"|^(cublas|cublasLt|cudnn|cusolver\w*|cusparse|cufft|curand|rocblas|hipblas(Lt)?|miopen)"
+    r"(Create|Destroy)(Handle)?(_v2)?$"
+)
+_SETS_UP = re.compile(_DRIVER)
+# Long calls of these wait for work, or start it.
+_WORKS = re.compile(r"Launch|Memcpy|Memset|Synchronize|Wait|EventRecord|Query|Capture|Host(Func|Fn)")
+_ALLOCATES = re.compile(r"Malloc|Free|Host(Alloc|Register|Unregister)|Mem(Alloc|Create|Map|Unmap|Release)")
+_LAUNCH = re.compile(r"^(cu|cuda|hip)(Ext)?(Module)?Launch\w*Kernel")
+_TIMES = re.compile(r"(Event|Stream|Device)Synchronize|EventElapsedTime")
+_CONVOLUTION = re.compile(r"(?i)conv")
+_COMPILING = re.compile(COMPILING)
+
+
+class OneOffCosts(NamedTuple):
+    """Events of one rank that later steps do not pay again; events.id, ascending.
+
+    Attributes:
+        calls: on the CPU, none inside another.
+        work: work of the device that only compares algorithms.
+    """
+
+    calls: Rows
+    work: Rows
+
+
+def one_off_costs(trace: Trace, rank: int) -> OneOffCosts:
+    """What a rank pays once in a recording.
+
+    Example:
+        >>> one_off_costs(trace, 0).calls  # doctest: +SKIP
+        array([2, 5])
+    """
+    here = (trace["tracks"]["rank"] == rank)[trace.events["track"]]
+    host, work = here & on_host(trace), np.flatnonzero(here & device_work(trace))
+    benchmarks = _benchmarks(trace, rank, host)
+    chosen = np.zeros(len(trace.events), np.bool_)
+    chosen[_calls_by_name(trace, rank, host, work)] = True
+    chosen[_slow_launches(trace, work)] = True
+    chosen[_compilations(trace, rank, host)] = True
+    chosen[benchmarks] = True
+    calls = np.flatnonzero(outermost(trace.events["parent"], chosen))
+    return OneOffCosts(calls, _work_of(trace, benchmarks))
+
+
+def inside(trace: Trace, costs: OneOffCosts) -> Mask:
+    """All events that are part of one-off costs, on the CPU and on the device, shape (events,)."""
+    own = np.full(len(trace.events), -1, np.int32)
+    own[costs.calls] = 1
+    result: Mask = inherit(trace.events["parent"], own) > 0
+    result[costs.work] = True
+    return result
+
+
+def _calls_by_name(trace: Trace, rank: int, host: Mask, work: Rows) -> Rows:
+    """Calls that set something up or tear it down, by their name and length."""
+    named = {pattern: _named(trace, pattern) & host for pattern in (_ONCE, _SETS_UP, _WORKS, _ALLOCATES)}
+    length = trace.events["duration_ns"]
+    calls = named[_SETS_UP] & ~named[_WORKS]
+    long = calls & (length >= LONG_NS)
+    allocates = np.flatnonzero(long & named[_ALLOCATES])
+    once = (long & ~named[_ALLOCATES]) | named[_ONCE]
+    once[allocates[(length[allocates] >= _LONG_ALLOCATION_NS) | _at_an_edge(trace, allocates, work)]] = True
+    rows, spent = np.flatnonzero(once), _per_step(trace, rank, np.flatnonzero(calls | named[_ONCE]))
+    code, paying = trace.events["name"], _share_paying(spent)
+    rows = rows[paying[code[rows]] < np.where(named[_ONCE][rows], _NEARLY_ALL, _MOSTLY)]
+    return np.union1d(rows, allocates[_in_one_step(spent)[code[allocates]]])
+
+
+def _named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
+    return trace.events.text("name").where(lambda name: pattern.search(name) is not None)
+
+
+def _at_an_edge(trace: Trace, rows: Rows, work: Rows) -> Mask:
+    """Which calls come before the first launch, or after the last work has ended."""
+    if not len(work):
+        return np.zeros(len(rows), np.bool_)
+    start = trace.events["start_ns"]
+    caller = launch_of(trace)[work]
+    first = start[np.where(caller >= 0, caller, work)].min()
+    return (start[rows] < first) | (start[rows] >= trace.events.spans(work)[1].max())
+
+
+def _per_step(trace: Trace, rank: int, rows: Rows) -> Floats:
+    """The time of the events of each name in each step, ns, shape (names, steps)."""
+    events, numbers = trace.events, _numbers(trace, rank)
+    place, names = step_places(numbers, events["step"][rows]), len(events.text("name").values)
+    rows, place = rows[place >= 0], place[place >= 0]
+    cell = events["name"][rows].astype(np.int64) * len(numbers) + place
+    spent: Floats = np.bincount(cell, events["duration_ns"][rows], names * len(numbers)).astype(np.float64)
+    return spent.reshape(names, len(numbers))
+
+
+def _numbers(trace: Trace, rank: int, steady: bool = False) -> IntArray:
+    steps = trace["steps"]
+    return steps["step"][(steps["rank"] == rank) & (steady_steps(steps) if steady else True)]
+
+
+def _share_paying(spent: Floats) -> Floats:
+    """The share of several steps in which each name takes about as long, shape (names,)."""
+    if spent.shape[1] < _SEVERAL:
+        return np.zeros(len(spent))
+    paying = spent > _RARE * spent.max(axis=1, keepdims=True, initial=0)
+    result: Floats = paying.mean(axis=1)
+    return result
+
+
+def _in_one_step(spent: Floats) -> Mask:
+    """Names that take long in one of several steps, and next to nothing in the others."""
+    if spent.shape[1] < _MIN_STEPS:
+        return np.zeros(len(spent), np.bool_)
+    ordered = np.sort(spent, axis=1)
+    result: Mask = (ordered[:, -1] > 0) & (ordered[:, -2] <= _RARE * ordered[:, -1])
+    return result
+
+
+def _slow_launches(trace: Trace, work: Rows) -> Rows:
+    """Launches that load their kernel: slow, and the first of their kernel."""
+    events = trace.events
+    caller = launch_of(trace)[work].astype(np.int64)
+    work, caller = work[caller >= 0], caller[caller >= 0]
+    slow = _named(trace, _LAUNCH) & (events["duration_ns"] >= LONG_NS)
+    if not slow[caller].any():
+        return caller[:0]
+    order = np.argsort(events["start_ns"][caller], kind="stable")
+    first = order[np.unique(events["name"][work[order]], return_index=True)[1]]
+    return np.unique(caller[first[slow[caller[first]]]])
+
+
+def _benchmarks(trace: Trace, rank: int, host: Mask) -> Rows:
+    """Convolutions that wait for the device: they time algorithms (torch.backends.cudnn.benchmark).
+
+    Where shapes vary, every step does, and they recur.
+    """
+    events = trace.events
+    waits = np.flatnonzero(host & events.text("category").mask("runtime") & _named(trace, _TIMES))
+    operator = host & events.text("category").mask("cpu_op")
+    around = inherit(events["parent"], np.where(operator, events["id"], -1))[waits]
+    operators: Rows = distinct(around[around >= 0]).astype(np.int64)
+    found = operators[_named(trace, _CONVOLUTION)[operators]]
+    paying = _share_paying(_per_step(trace, rank, found))
+    return found[paying[events["name"][found]] < _NEARLY_ALL]
+
+
+def _work_of(trace: Trace, operators: Rows) -> Rows:
+    """The device work that operators launch, ascending."""
+    if not len(operators):
+        return operators
+    part = inside(trace, OneOffCosts(operators, operators[:0]))
+    launches = trace["launches"]
+    return np.sort(launches["device_event"][part[launches["cpu_event"]]]).astype(np.int64)
+
+
+def _compilations(trace: Trace, rank: int, host: Mask) -> Rows:
+    """Compilation in at most one of three steps or more, besides one that warms up."""
+    events, numbers = trace.events, _numbers(trace, rank, steady=True)
+    compiles = host & events.text("category").mask("annotation", "cpu_op") & _named(trace, _COMPILING)
+    rows = np.flatnonzero(compiles)
+    place = step_places(numbers, events["step"][rows])
+    several = len(distinct(place[place >= 0])) > 1
+    return np.zeros(0, np.int64) if several or len(_numbers(trace, rank)) < _MIN_STEPS else rows

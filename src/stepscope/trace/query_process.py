@@ -1,0 +1,127 @@
+"""A query in a process of its own, which can be ended.
+
+DuckDB's functions of text obey neither its limit of memory nor an interrupt: `printf('%1000000000d',
+1)` takes gigabytes, and `lpad` minutes. The operating system bounds the process instead. Tables go
+there, and the result comes back, as files of Arrow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from stepscope.errors import QueryError
+from stepscope.trace.query import QueryLimits, answer_of, checked_tables, out_of_memory, stopped
+from stepscope.trace.trace import Trace
+
+_START_S = 5  # to start Python and load DuckDB; 0.3 s on an idle machine
+_ANSWER, _ERROR, _ASKED = "answer", "error", "asked"
+_OVERHEAD_BYTES = 128 << 20  # of address space that threads and allocators reserve, and do not use
+_STOPPED = (-getattr(signal, "SIGXCPU", 0), -getattr(signal, "SIGKILL", 0))
+
+
+def run_query_within(trace: Trace, sql: str, limits: QueryLimits) -> pa.Table:
+    """Run one reading statement over a trace's tables, as `Trace.query`, within limits.
+
+    The result has one row more than allowed if it is cut. Raises QueryError if the SQL is wrong, or
+    exceeds a limit.
+    """
+    return query_apart(sql, checked_tables(trace, sql), limits)
+
+
+def query_apart(sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits) -> pa.Table:
+    """The result of one reading statement over Arrow tables, at most `limits.rows + 1` rows.
+
+    Raises QueryError if the SQL is wrong, or exceeds a limit.
+    """
+    with tempfile.TemporaryDirectory(prefix="stepscope-query-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        for table, rows in tables.items():
+            _write(folder / f"{table}.arrow", rows)
+        asked = {"sql": sql, "limits": [limits.seconds, limits.megabytes, limits.rows, limits.answer_bytes]}
+        (folder / _ASKED).write_text(json.dumps(asked))
+        code = _run(folder, limits)
+        if (folder / _ERROR).exists():
+            raise QueryError((folder / _ERROR).read_text())
+        if not (folder / _ANSWER).exists():
+            raise stopped(limits) if code in _STOPPED or code is None else out_of_memory(limits)
+        with pa.OSFile(str(folder / _ANSWER)) as file, pa.ipc.open_file(file) as reader:
+            return reader.read_all()
+
+
+def _run(folder: Path, limits: QueryLimits) -> int | None:
+    """The exit code of the process; None where it was ended after its time."""
+    search = os.pathsep.join(filter(None, sys.path))
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, str(folder)],
+        env={**os.environ, "PYTHONPATH": search},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        return process.wait(limits.seconds + _START_S)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+
+
+def main(folder: Path) -> None:
+    """Answer what is asked in a folder, in the process that was started for it."""
+    asked = json.loads((folder / _ASKED).read_text())
+    limits = QueryLimits(*asked["limits"])
+    try:
+        _write(folder / "unfinished", _answer(folder, asked["sql"], limits))
+        (folder / "unfinished").rename(folder / _ANSWER)
+    except QueryError as error:
+        (folder / _ERROR).write_text(str(error))
+    except MemoryError:
+        (folder / _ERROR).write_text(str(out_of_memory(limits)))
+
+
+def _answer(folder: Path, sql: str, limits: QueryLimits) -> pa.Table:
+    def register(connection: Any) -> None:
+        for path in folder.glob("*.arrow"):
+            connection.register(path.stem, pa.ipc.open_file(pa.memory_map(str(path))).read_all())
+        _limit(limits)
+
+    table = answer_of(sql, register, limits=limits)
+    if table.nbytes > limits.answer_bytes:
+        most = limits.answer_bytes // 1_000_000
+        raise QueryError(f"the result is larger than {most} MB; select fewer columns or shorter text")
+    return table
+
+
+def _limit(limits: QueryLimits) -> None:
+    """Let the system refuse more memory than is allowed besides what this process has, and end it."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    seconds = int(limits.seconds) + _START_S
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":  # macOS enforces no such limit
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        size = pages * resource.getpagesize() + (limits.megabytes << 20) + _OVERHEAD_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

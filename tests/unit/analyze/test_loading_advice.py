@@ -1,0 +1,141 @@
+"""What is advised for data loading: gains of the patch shown, cores, restarts, and where the number is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drawn_findings import found
+
+ALONE = """
+    main | 0 10000 | ProfilerStep#0
+    main | 10 9010 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+    main | 9100 9200 | aten::mm | seq=1
+    main | 9300 9400 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+    main | 9500 9600 | Optimizer.step#SGD.step
+"""
+CALL = "DataLoader(data, batch_size=16)"
+
+
+def capture(cores: int = 2, call: str = CALL, workers: int = 0, **facts: Any) -> dict[str, Any]:
+    created = {"what": "loader", "class": "DataLoader", "file": "train.py", "line": 1}
+    return {
+        "cpus_usable": cores,
+        "cpu_count": cores,
+        "loaders": [{"workers": workers}],
+        "created": [created | {"call": call, "source": f"loader = {call}"}],
+        **facts,
+    }
+
+
+def test_the_gain_is_of_the_workers_that_the_patch_asks_for() -> None:
+    """Two processes on two cores halve 9 ms of loading; with free loading it would be 90 %."""
+    finding = found("input_bound", ALONE, capture=capture())
+    assert finding is not None
+    assert finding.patch is not None
+    assert "num_workers=2" in finding.patch.after
+    assert finding.share == pytest.approx(0.5, abs=0.06)
+    low, high = finding.gain.stated_ms
+    assert 3 < low < finding.gain.ms < high < 6
+
+
+def test_on_one_core_workers_are_no_advice() -> None:
+    finding = found("input_bound", ALONE, capture=capture(cores=1))
+    assert finding is not None
+    assert finding.patch is None
+    assert finding.advice.startswith("Workers would share 1 core with the training loop")
+
+
+@pytest.mark.parametrize(("workers", "more"), [(1, True), (2, False), (4, False)])
+def test_more_workers_than_cores_are_no_advice(workers: int, more: bool) -> None:
+    text = ALONE.replace("_SingleProcess", "_MultiProcessing")
+    finding = found("input_bound", text, capture=capture(workers=workers))
+    assert finding is not None
+    assert ("more workers or a larger prefetch_factor" in finding.advice) is more
+
+
+def restarted(starts: int, loaders: int = 1) -> dict[str, Any]:
+    """100 steps in 2 s after the start-up; each start of workers costs 60 ms, its first batch 40."""
+    times = {"starting_ns": 40_000_000, "stopping_ns": 20_000_000, "first_ns": 42_000_000}
+    workers = {name: starts * ns for name, ns in times.items()}
+    workers |= {"starts": starts, "workers": 2, "loaders": loaders, "datasets": 1}
+    workers |= {"first": starts, "batches": 90, "waiting_ns": 180_000_000}
+    run = {"ended": True, "elapsed_ns": 5_000_000_000, "steps": 100, "data_loading_ns": 0, "places": []}
+    stages = {"start_up": 3_000_000_000, "training_steps": 2_000_000_000}
+    return {"run_shares": run | {"stages_ns": stages, "worker_starts": workers}}
+
+
+def test_workers_that_start_for_every_epoch_are_kept() -> None:
+    text = ALONE.replace("_SingleProcess", "_MultiProcessing")
+    call = "DataLoader(data, num_workers=2)"
+    finding = found("restarted_workers", text, capture=capture(call=call, workers=2, **restarted(11)))
+    assert finding is not None
+    assert finding.patch is not None
+    assert "started again 10 times" in finding.what
+    assert finding.patch.after == "loader = DataLoader(data, num_workers=2, persistent_workers=True)"
+    assert finding.of == "run"
+    assert finding.share == pytest.approx(10 * 0.1 / 2)
+    assert finding.gain.stated_ms == pytest.approx((6.0, 11.0))  # per step
+
+
+def test_a_loader_that_is_made_for_every_epoch_is_made_once() -> None:
+    text = ALONE.replace("_SingleProcess", "_MultiProcessing")
+    finding = found("restarted_workers", text, capture=capture(workers=2, **restarted(11, loaders=11)))
+    assert finding is not None
+    assert finding.patch is None
+    assert finding.advice.startswith("Create the DataLoader once")
+
+
+def test_workers_that_start_once_are_no_finding() -> None:
+    text = ALONE.replace("_SingleProcess", "_MultiProcessing")
+    assert found("restarted_workers", text, capture=capture(workers=2, **restarted(1))) is None
+
+
+SCRIPT = """import yaml
+config = yaml.safe_load(open("config.yaml"))
+loader = {call}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "script", "command", "file", "after"),
+    [
+        (
+            'DataLoader(data, num_workers=config["workers"])',
+            SCRIPT,
+            (),
+            "config.yaml",
+            "workers: 2  # processes",
+        ),
+        ('DataLoader(data, num_workers=config["other"])', SCRIPT, (), "", ""),
+        ("DataLoader(data, **config)", SCRIPT, (), "", ""),
+        ("DataLoader(data, num_workers=W)", "W = 0\n\nloader = {call}\n", (), "train.py", "W = 2"),
+        (
+            "DataLoader(data, num_workers=args.workers)",
+            'parser.add_argument("--workers", default=0)\n\nloader = {call}\n',
+            (),
+            "train.py",
+            'parser.add_argument("--workers", default=2)',
+        ),
+        (
+            "DataLoader(data, num_workers=args.workers)",
+            'parser.add_argument("--workers", default=4)\n\nloader = {call}\n',
+            ("--workers=0",),
+            "",
+            "",
+        ),
+    ],
+)
+def test_the_patch_is_where_the_number_is_written(
+    tmp_path: Path, call: str, script: str, command: tuple[str, ...], file: str, after: str
+) -> None:
+    (tmp_path / "config.yaml").write_text("batch_size: 16\nworkers: 0  # processes\n")
+    path = tmp_path / "train.py"
+    path.write_text(script.format(call=call))
+    facts = capture(call=call, command=["train.py", *command], cwd=str(tmp_path))
+    facts["created"][0] |= {"file": str(path), "line": 3}
+    finding = found("input_bound", ALONE, capture=facts)
+    assert finding is not None
+    patch = finding.patch
+    assert (Path(patch.file).name, patch.after) == (file, after) if file else patch is None

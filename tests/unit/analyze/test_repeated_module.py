@@ -1,0 +1,43 @@
+"""A module that is called for one row after the other, with all that one call would save."""
+
+from __future__ import annotations
+
+import pytest
+from drawn_findings import found
+
+MODEL = {"name": "net", "class": "Net", "children": [{"name": "layer", "class": "Linear"}]}
+NODE = "autograd::engine::evaluate_function:"
+
+
+def rows(count: int, us: int = 8, trained: bool = True) -> str:
+    """Each row alone: indexing, a product and a loss, with 10 us of Python between two of them."""
+    text, at = ["main | 0 9000 | ProfilerStep#0"], 10
+    for number in range(count):
+        text += [
+            f"main | {at} {at + 5} | aten::select",
+            f"main | {at + 15} {at + 17 + us} | stepscope.module: layer",
+            f"main | {at + 16} {at + 16 + us} | aten::linear | seq={number + 1}",
+        ]
+        at += 30 + us
+    for number in reversed(range(count if trained else 0)):
+        text.append(f"main | {at} {at + 20} | {NODE} MmBackward0 | seq={number + 1} fwd=1")
+        at += 20
+    return "\n".join(text)
+
+
+def test_the_gain_is_of_all_calls_forward_and_backward() -> None:
+    finding = found("repeated_module", rows(64), model=MODEL)
+    assert finding is not None
+    assert finding.what.startswith("A module is called 64 times per step")
+    low, high = finding.gain.stated_ms
+    assert high == pytest.approx(63 * (0.038 + 0.020), rel=0.02)
+    assert low == pytest.approx(0.7 * high)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [rows(8), rows(64, us=60), rows(64, trained=False)],
+    ids=["few calls", "calls with much work", "no training"],
+)
+def test_other_calls_are_no_finding(text: str) -> None:
+    assert found("repeated_module", text, model=MODEL) is None

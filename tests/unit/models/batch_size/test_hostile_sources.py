@@ -1,0 +1,84 @@
+"""Sources and settings on which a search would take seconds: each is searched or refused at once."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from stepscope.errors import BatchError
+from stepscope.models.batch_size.find_site import find_site
+from stepscope.models.batch_size.site import edit_site
+from stepscope.models.batch_size.source_files import find_settings
+
+MEGABYTE = 1 << 20
+LINES = {
+    "word": "a" * MEGABYTE,
+    "brackets": "[" * MEGABYTE,
+    "spaces": " " * MEGABYTE,
+    "keys": "a: " * (MEGABYTE // 3),
+    "dots": "a.b" * (MEGABYTE // 3),
+    "entries": "batch_size: 4, " * (MEGABYTE // 15),
+    "many lines": "key: 1\n" * (MEGABYTE // 7),
+}
+
+
+def seconds_of_cpu(work: object) -> float:
+    start = time.process_time()
+    work()  # type: ignore[operator]
+    return time.process_time() - start
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "toml", "json"])
+@pytest.mark.parametrize("name", LINES)
+def test_settings_of_a_megabyte_are_searched_at_once(name: str, suffix: str) -> None:
+    assert seconds_of_cpu(lambda: find_settings(LINES[name], f"a.{suffix}")) < 2
+
+
+@pytest.mark.parametrize("text", ["batch_size: {}", "batch_size = {}", '{{"batch_size": {}}}'])
+@pytest.mark.parametrize("suffix", ["yaml", "toml", "json"])
+def test_a_number_of_thousands_of_digits_is_no_batch_size(text: str, suffix: str) -> None:
+    assert find_settings(text.format("9" * 5000), f"a.{suffix}") == []
+    assert [site.value for site in find_settings(text.format(64), f"a.{suffix}")] == [64]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["x = [" + "1, " * 300_000 + "]", "batch_size=4;" * 80_000, "f(" * MEGABYTE, "x=4\n" * 200_000],
+    ids=["list", "statements", "calls", "lines"],
+)
+def test_python_that_nobody_wrote_by_hand_is_refused(line: str) -> None:
+    def search() -> None:
+        with pytest.raises(BatchError, match=r"is too long|nobody wrote it"):
+            find_site(line, "train.py")
+
+    assert seconds_of_cpu(search) < 1
+
+
+def test_thousands_of_candidates_are_found_at_once_and_not_all_listed() -> None:
+    text = "DataLoader(data, batch_size=4)\n" * 5000
+    with pytest.raises(BatchError) as error:
+        find_site(text, "train.py")
+    assert "5000 (" in str(error.value)
+    assert len(str(error.value)) < 5000
+
+
+def test_aliases_that_multiply_are_not_followed() -> None:
+    yaml = pytest.importorskip("yaml")
+    levels = "".join(f"l{n + 1}: &l{n + 1} [{', '.join([f'*l{n}'] * 9)}]\n" for n in range(12))
+    text = f"l0: &l0 [1]\n{levels}batch_size: 4\n"
+    assert yaml.safe_load(text)
+    (site,) = find_settings(text, "a.yaml")
+
+    def edit() -> None:
+        with pytest.raises(BatchError, match="what aliases repeat"):
+            edit_site(text, site, 8)
+
+    assert seconds_of_cpu(edit) < 2
+
+
+def test_long_settings_are_changed_by_hand() -> None:
+    text = "key: 1\n" * 10_000 + "batch_size: 4\n"
+    (site,) = find_settings(text, "a.yaml")
+    with pytest.raises(BatchError, match="too long to be checked"):
+        edit_site(text, site, 8)

@@ -1,0 +1,226 @@
+"""Files made to do harm: each is read or refused in one line, within bounds of time and memory."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import pickle
+import random
+import resource
+import sqlite3
+import struct
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from stepscope.errors import IngestError
+from stepscope.read import read
+from stepscope.read.memory_snapshot.safe_pickle import load
+
+ROUNDS = 20  # of each family; the full tier runs ten times as many
+HEAD = b"\x80\x04}\x94(\x8c\x08segments\x94"
+MANIFEST = json.dumps({"format": "stepscope capture", "version": 1, "outcome": "complete", "message": ""})
+
+
+def outcome(path: Path) -> str:
+    """What reading a file says: nothing where it is read, else one line."""
+    before, spent = peak_bytes(), resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    try:
+        read(path)
+        message = ""
+    except IngestError as error:
+        message = str(error)
+    assert "\n" not in message
+    assert peak_bytes() - before < 400 << 20
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - spent < 10  # s of CPU, not elapsed
+    return message
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+def text(value: str) -> bytes:
+    return b"\x8c" + bytes([len(value)]) + value.encode()
+
+
+def integer(value: int) -> bytes:
+    octets = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+    return b"\x8a" + bytes([len(octets)]) + octets
+
+
+BLOCK = b"}rd\x00\x00\x00(" + text("size") + b"K\x01" + text("state") + text("inactive") + b"u"
+SEGMENT = b"}rc\x00\x00\x00(" + text("blocks") + b"](" + BLOCK + b"hd" * 20_000 + b"eu"
+COLLIDING = b"".join(integer(number * ((1 << 61) - 1)) + b"N" for number in range(1, 50_000))
+LONG_NAME = b"X" + struct.pack("<I", 8 << 20) + b"a" * (8 << 20) + b"rj\x00\x00\x00"
+FRAMES = b"".join(
+    b"}(" + text("name") + (b"hj" if row else LONG_NAME) + text("line") + b"M" + struct.pack("<H", row) + b"u"
+    for row in range(20_000)
+)
+PICKLES = {
+    "a list of blocks repeated by reference": b"](" + SEGMENT + b"hc" * 20_000 + b"e",
+    "keys that collide": b"}(" + COLLIDING + b"u",
+    "lists that never end": b"(" * 3_000_000,
+    "values that wait": b"N" + b"2" * 3_000_000,
+    "a number of 20 MB": b"\x8b" + struct.pack("<i", 20 << 20) + b"\x7f" * (20 << 20),
+    "a text of 20 MB": b"X" + struct.pack("<I", 20 << 20) + b"a" * (20 << 20),
+    "a tuple of tuples as a key": b"}(" + b")" + b"\x85" * 200_000 + b"Nu",
+    "lists in lists": b"]" * 500_000 + b"a" * 499_999,
+}
+
+
+@pytest.mark.parametrize("name", PICKLES)
+def test_a_snapshot_made_to_do_harm_is_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(HEAD + PICKLES[name] + b"u.")
+    assert outcome(path)
+
+
+def test_a_name_of_megabytes_in_many_frames_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(HEAD + b"](}(" + text("frames") + b"](" + FRAMES + b"eueu.")
+    assert outcome(path) == ""
+
+
+def test_settings_that_repeat_themselves_are_read_two_levels_deep(tmp_path: Path) -> None:
+    settings: dict[str, object] = {"max": 10**30, "conf": "x" * 5000}
+    for _ in range(60):
+        settings = {"expandable_segments": True, "a": settings, "b": settings}
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "allocator_settings": settings}))
+    assert len(repr(read(path).metadata.properties)) < 1000
+
+
+OPCODES = b"NKJG\x88\x89\x8a]})(tue\x85\x86\x870122hjqr\x94\x8cXUCB\x95as.\x8b"
+
+
+@pytest.mark.parametrize("first", [0, pytest.param(ROUNDS, marks=pytest.mark.full)])
+def test_opcodes_at_random_are_refused(first: int) -> None:
+    for seed in range(first, first * 10 or ROUNDS):
+        chance = random.Random(seed)
+        size = chance.choice([10, 1000, 100_000])
+        common = bytes(chance.choices(OPCODES, k=4))  # some opcodes prevail, so that lists become deep
+        opcodes = bytes(chance.choice(common if chance.random() < 0.9 else OPCODES) for _ in range(size))
+        with suppress(IngestError):
+            load(HEAD + opcodes + b".")
+
+
+def small_export(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("pragma page_size = 512")
+        connection.execute(
+            "create table CUPTI_ACTIVITY_KIND_KERNEL (start int, end int, deviceId int, streamId int,"
+            " correlationId int, demangledName int)"
+        )
+        connection.execute("create table StringIds (id integer primary key, value text)")
+        connection.executemany("insert into StringIds values (?, ?)", [(n, f"k{n}" * 9) for n in range(200)])
+        kernels = [(n * 10, n * 10 + 5, 0, 7, n, n % 200) for n in range(1500)]
+        connection.executemany("insert into CUPTI_ACTIVITY_KIND_KERNEL values (?,?,?,?,?,?)", kernels)
+    connection.close()
+
+
+@pytest.mark.parametrize("first", [0, pytest.param(ROUNDS, marks=pytest.mark.full)])
+def test_exports_with_pages_exchanged_are_read_or_refused(first: int, tmp_path: Path) -> None:
+    path = tmp_path / "export.sqlite"
+    small_export(path)
+    pages = [path.read_bytes()[at : at + 512] for at in range(0, path.stat().st_size, 512)]
+    damaged = tmp_path / "damaged.sqlite"
+    for seed in range(first, first * 5 or ROUNDS):
+        chance = random.Random(seed)
+        order = list(range(len(pages)))
+        for _ in range(chance.choice([1, 3, 30])):
+            here, there = chance.sample(range(1, len(pages)), 2)
+            order[here] = order[there] if chance.random() < 0.5 else order[here]
+            order[there] = here
+        damaged.write_bytes(b"".join(pages[number] for number in order))
+        outcome(damaged)
+
+
+def test_pages_that_form_a_circle_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "export.sqlite"
+    small_export(path)
+    data = bytearray(path.read_bytes())
+    for at in range(512, len(data), 512):
+        if data[at] == 5:  # an inner page of a table: all of its children are the first one's
+            cells = struct.unpack(">H", data[at + 3 : at + 5])[0]
+            for cell in range(cells):
+                place = at + struct.unpack(">H", data[at + 12 + 2 * cell : at + 14 + 2 * cell])[0]
+                data[place : place + 4] = struct.pack(">I", at // 512 + 1)
+    path.write_bytes(data)
+    assert outcome(path)
+
+
+def archive(path: Path, members: dict[str, bytes], copies: int = 1) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as capture:
+        capture.writestr("manifest.json", MANIFEST)
+        for number in range(copies):
+            for name, content in members.items():
+                capture.writestr(name.format(number), content)
+
+
+def test_an_archive_of_many_members_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "many.stepscope"
+    archive(path, {"file{}": b""}, copies=20_000)
+    assert "20,001 members" in outcome(path)
+
+
+@pytest.mark.parametrize("member", ["trace.json", "modules.json", "snapshot.pickle", "memory.json"])
+def test_a_member_that_is_larger_than_it_says_is_not_unpacked(member: str, tmp_path: Path) -> None:
+    path, content = tmp_path / "lies.stepscope", b"[" + b" " * (200 << 20) + b"]"
+    archive(path, {member: content})
+    path.write_bytes(path.read_bytes().replace(struct.pack("<I", len(content)), struct.pack("<I", 100)))
+    assert "damaged" in outcome(path)
+
+
+def test_many_unknown_members_are_one_warning(tmp_path: Path) -> None:
+    path = tmp_path / "unknown.stepscope"
+    archive(path, {"note{}.txt": b""}, copies=900)
+    (warning,) = [row for row in read(path)["warnings"].rows() if row["code"] == "unread_member"]
+    assert (len(warning["message"]) < 200, warning["count"]) == (True, 900)
+
+
+@pytest.mark.parametrize("first", [0, pytest.param(ROUNDS, marks=pytest.mark.full)])
+def test_archives_with_bytes_exchanged_are_read_or_refused(first: int, tmp_path: Path) -> None:
+    path = tmp_path / "capture.stepscope"
+    events = [{"ph": "X", "name": f"n{n}", "pid": 1, "tid": 1, "ts": n, "dur": 1} for n in range(200)]
+    archive(path, {"trace.json": json.dumps(events).encode(), "modules.json": b"{}"})
+    whole = path.read_bytes()
+    for seed in range(first, first * 5 or ROUNDS):
+        chance = random.Random(seed)
+        data = bytearray(whole)
+        for _ in range(chance.choice([1, 4, 20])):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        path.write_bytes(data)
+        outcome(path)
+
+
+@pytest.mark.parametrize("name", ["snapshot.pickle.gz", "export.sqlite.gz", "trace.json.gz"])
+def test_zeros_that_were_compressed_are_not_unpacked(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    begin = {"snapshot.pickle.gz": HEAD, "export.sqlite.gz": b"SQLite format 3\0", "trace.json.gz": b"["}[
+        name
+    ]
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="w", compresslevel=1) as file:
+        file.write(begin)
+        for _ in range(300):
+            file.write((b" " if "json" in name else b"\0") * (1 << 20))
+    path.write_bytes(packed.getvalue())
+    assert outcome(path)
+
+
+@pytest.mark.parametrize("event", [b"{}", b'{"a":1}', b"[]", b"1"])
+@pytest.mark.parametrize("begin", [b"[", b'{"traceEvents":['])
+def test_a_list_of_millions_of_tiny_values_is_no_trace(begin: bytes, event: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(begin + (event + b",") * 1_000_000 + event + (b"]}" if b"{" in begin else b"]"))
+    assert outcome(path)
+
+
+def test_lists_of_a_memory_timeline_have_their_length(tmp_path: Path) -> None:
+    path = tmp_path / "timeline.json"
+    path.write_bytes(b"[[1,2],[" + b"[]," * 5_000_000 + b"[]]]")
+    assert "memory timeline" in outcome(path)

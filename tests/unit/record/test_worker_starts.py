@@ -1,0 +1,43 @@
+"""How often workers of data loaders are started, and what the training loop waits for."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from stepscope.record.run_shares.worker_starts import WorkerWatch
+
+DATA = TensorDataset(torch.zeros(6, 2))
+
+
+def counted(*loaders: DataLoader[object], epochs: int = 2) -> dict[str, int] | None:
+    watch = WorkerWatch(time.perf_counter_ns)
+    for _ in range(epochs):
+        for loader in loaders:
+            assert len(list(loader)) == 3
+    watch.detach()
+    return watch.describe()
+
+
+def test_workers_start_for_every_epoch_unless_they_are_kept() -> None:
+    facts = counted(DataLoader(DATA, batch_size=2, num_workers=1))
+    assert facts is not None
+    assert {
+        name: facts[name] for name in ("starts", "workers", "first", "batches", "loaders", "datasets")
+    } == {"starts": 2, "workers": 1, "first": 2, "batches": 4, "loaders": 1, "datasets": 1}
+    assert min(facts["starting_ns"], facts["first_ns"], facts["stopping_ns"]) > 0
+    kept = counted(DataLoader(DATA, batch_size=2, num_workers=1, persistent_workers=True))
+    assert kept is not None
+    assert kept["starts"] == 1
+
+
+def test_loaders_without_workers_do_not_count() -> None:
+    assert counted(DataLoader(DATA, batch_size=2)) is None
+
+
+def test_a_loader_for_every_epoch_has_the_same_data() -> None:
+    facts = counted(*(DataLoader(DATA, batch_size=2, num_workers=1) for _ in range(2)), epochs=1)
+    assert facts is not None
+    assert (facts["starts"], facts["loaders"], facts["datasets"]) == (2, 2, 1)
