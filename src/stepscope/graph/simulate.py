@@ -46,7 +46,8 @@ class Simulation:
     def step_ns(self) -> Times:
         """The length of each step: until the next begins, or its device work ends (last step).
 
-        The first begins when the work of earlier steps has ended too. Steps together take no less
+        The first begins when the work of earlier steps has ended too; if it waits for that, so does
+        each other step (see `Window.ends_ns`). Steps together take no less
         than the CPU takes for them: a device that is faster than the CPU soon has no work queued.
         With several ranks, the mean over the ranks.
         """
@@ -62,8 +63,21 @@ class Simulation:
         on_cpu = self._on_cpu(begins)
         begins[:, 0] = np.maximum(begins[:, 0], self.earlier_end_ns[ranks])
         last = np.maximum(last[ranks], begins[:, 0] + on_cpu)
-        ends = np.append(begins[:, 1:-1], last[:, None], axis=1)
-        return np.mean(ends - begins[:, :-1], axis=0).astype(np.int64)
+        ends = np.append(np.minimum(self._inner_ends(begins), last[:, None]), last[:, None], axis=1)
+        return np.mean(np.diff(ends, axis=1, prepend=begins[:, :1]), axis=0).astype(np.int64)
+
+    def _inner_ends(self, begins: Times) -> Times:
+        """When each step but the last ends, by rank: when the next begins and, if the first waits
+        for earlier work, the device work until then has ended, too."""
+        graph, tasks = self.graph, self.graph.tasks
+        if not graph.window.waits_for_earlier_work:
+            return begins[:, 1:-1]
+        here = graph.on_device & (tasks["step"] >= 0) & (tasks["step"] <= graph.window.steps[-1])
+        rank = np.searchsorted(graph.ranks, graph.threads["rank"][tasks["thread"][here]])
+        step = np.searchsorted(graph.window.steps, tasks["step"][here])
+        worked = np.repeat(begins[:, :1], begins.shape[1] - 1, axis=1)
+        np.maximum.at(worked, (rank, step), self.end_ns[here])
+        return np.maximum(begins[:, 1:-1], np.maximum.accumulate(worked, axis=1)[:, :-1])
 
     def _on_cpu(self, begins: Times) -> Times:
         """What the CPU takes for all steps, by rank, if it takes for each what its last one works.

@@ -22,7 +22,7 @@ from stepscope.graph.simulate import compiled_start_times
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
-EMPTY = Window(0, (0,), np.array([0, 0]), 0, 0)
+EMPTY = Window(0, (0,), np.array([0, 0]), 0, np.array([0]))
 
 
 def made_graph(
