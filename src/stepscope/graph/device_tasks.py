@@ -56,7 +56,8 @@ def find_work(trace: Trace, window: Window) -> WindowWork:
     call = launch_of(trace).astype(np.int64)
     called = np.where(call >= 0, start[call], UNKNOWN)
     inside = (called >= begin) & (called < finish)
-    until = np.where(call >= 0, window.end_ns, finish)  # the CPU may be steps ahead of the device
+    # The CPU may be steps ahead of the device; launches of queued work may be from before the file.
+    until = np.where(call >= 0, window.end_ns, max(int(finish), window.begin_ns))
     left_over = (called < begin) & (end > begin) & (start < until)
     wanted = outermost(events["parent"], device_work(trace)) & (inside | left_over)
     wanted &= trace["tracks"]["rank"][events["track"]] == window.rank

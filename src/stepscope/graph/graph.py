@@ -312,14 +312,16 @@ def without_unexplained_delays(graph: Graph) -> Graph:
 
     A replay keeps unexplained delays as constants: a late start after a launch, a gap between
     kernels. Here they are limited to the median launch latency and the median gap. The error of
-    simulating this graph shows how well the known dependencies explain the measured step.
+    simulating this graph shows how well the known dependencies explain the measured step. Delays of
+    earlier steps' work stay: the first step begins after it.
     """
-    launch = graph.links.text("kind").mask("launch")
+    own = (graph.tasks["step"] < 0) | (graph.tasks["step"] >= graph.window.steps[0])
+    launch = graph.links.text("kind").mask("launch") & own[graph.links["target"]]
     lag = graph.links["lag_ns"].copy()
     if launch.any():
         lag[launch] = np.minimum(lag[launch], int(np.median(lag[launch])))
     gap = graph.tasks["gap_ns"].copy()
-    between = graph.on_device & ~ends_run(graph.tasks["thread"])
+    between = own & graph.on_device & ~ends_run(graph.tasks["thread"])
     if between.any():
         gap[between] = np.minimum(gap[between], int(np.median(gap[between])))
     return replace(graph.with_tasks(gap_ns=gap), links=graph.links.with_columns(lag_ns=lag))

@@ -37,7 +37,8 @@ class Simulation:
         tasks, window = self.graph.tasks, self.graph.window
         if not window.waits_for_earlier_work:
             return self._last_ends(np.zeros(len(tasks), np.bool_))
-        earlier = (tasks["step"] >= 0) & (tasks["step"] < window.steps[0]) & self.graph.on_device
+        earlier = self.graph.on_device & (tasks["step"] < window.steps[0])
+        earlier &= (tasks["step"] >= 0) | self._began_before(window.begin_ns)
         if not earlier.any():  # it is not recorded: the first work waited for it
             return self._first_starts()
         return self._last_ends(earlier)
@@ -93,6 +94,11 @@ class Simulation:
         lengths = np.diff(begins, axis=1)
         most = np.minimum(lengths.sum(axis=1), pace * lengths.shape[1])
         return most.astype(np.int64) - graph.window.lead_lost_ns
+
+    def _began_before(self, time_ns: int) -> Mask:
+        """Tasks of events that were recorded to begin before a time."""
+        starts = self.graph.trace.events["start_ns"]
+        return gathered(np.append(starts, np.iinfo(np.int64).max), self.graph.tasks["event"]) < time_ns
 
     def _first_starts(self) -> Times:
         graph, starts = self.graph, self.start_ns[self.graph.on_device]

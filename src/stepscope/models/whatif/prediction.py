@@ -149,7 +149,7 @@ class Baseline:
     @cached_property
     def unexplained(self) -> float:
         """Share of the measured step that no known dependency explains."""
-        return 1 - _step_ms(simulate(without_unexplained_delays(self.graph))) / self.steady_ms
+        return max(1 - _step_ms(simulate(without_unexplained_delays(self.graph))) / self.steady_ms, 0.0)
 
     @cached_property
     def breakdown(self) -> BusySides:
